@@ -1,0 +1,1 @@
+"""bytelax: byte-level language models, decoded faster and exactly."""

@@ -1,0 +1,1 @@
+"""Flax Linen models: pure `init` and `apply`, no decoding method is known here."""

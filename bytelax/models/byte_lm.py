@@ -1,0 +1,92 @@
+"""The decoder-only byte transformer; also the network behind BLT's entropies."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bytelax import vocab
+from bytelax.models import kv_cache
+from bytelax.models.kv_cache import Caches, Span
+from bytelax.models.layers import RMSNorm, Transformer, TransformerConfig, embedding, head
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByteLMConfig:
+    """A byte transformer.
+
+    Attributes:
+      trunk: its blocks.
+      max_bytes: longest text it is meant for, BOS included.
+      mask_documents: bytes do not see past the latest EOS before them.
+      vocab_size: ids; the released layout has 260.
+    """
+
+    trunk: TransformerConfig
+    max_bytes: int = 8192
+    mask_documents: bool = False
+    vocab_size: int = vocab.SIZE
+
+
+class ByteLM(nn.Module):
+    """Embedding, blocks, final norm, untied head.
+
+    `precision` is HIGHEST for the entropy model: its outputs meet a hard threshold, and on
+    accelerators the default would round float32 inputs to bfloat16.
+    """
+
+    config: ByteLMConfig
+    precision: jax.lax.Precision | None = None
+
+    def setup(self):
+        c = self.config
+        self.embed = embedding(c.vocab_size, c.trunk.dim)
+        self.trunk = Transformer(c.trunk, self.precision)
+        self.norm = RMSNorm(c.trunk.norm_eps)
+        self.head = head(c.vocab_size, self.precision)
+
+    def __call__(self, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+        """Next-byte logits after every position of whole texts, float32."""
+        last_eos = last_eos_before(ids, mask=self.config.mask_documents)
+        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+        span = kv_cache.causal_span(
+            positions, window=self.config.trunk.window, first=last_eos[:, :-1] + 1
+        )
+        return self.window(ids, None, span=span)[0]
+
+    def window(
+        self, ids: Int[Array, "B W"], caches: Caches | None, *, span: Span
+    ) -> tuple[Float[Array, "B W V"], Caches | None]:
+        """The same for a window of text behind the caches; returns them with the window in."""
+        hidden, caches = self.trunk(self.embed(ids), caches, span=span)
+        return self.logits(hidden), caches
+
+    def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
+        """The head on the output of any layer: an early exit."""
+        return self.head(self.norm(hidden)).astype(jnp.float32)
+
+
+def last_eos_before(
+    ids: Int[Array, "B W"],
+    *,
+    mask: bool,
+    state: Int[Array, " B"] | None = None,
+    start: Int[Array, " B"] | int = 0,
+) -> Int[Array, "B W+1"]:
+    """Position of the latest EOS before each byte of a window, and after its last; -1 where none.
+
+    Args:
+      ids: the window.
+      mask: False pretends that there is no EOS: documents then see each other.
+      state: the latest EOS before the window.
+      start: position of the window's first byte.
+    """
+    if state is None:
+        state = jnp.full(ids.shape[0], -1, jnp.int32)
+    if not mask:
+        return jnp.broadcast_to(state[:, None], (ids.shape[0], ids.shape[1] + 1))
+    positions = jnp.reshape(start, (-1, 1)) + jnp.arange(ids.shape[1])
+    found = jnp.where(ids == vocab.EOS, positions, -1)
+    return jax.lax.cummax(jnp.concatenate([state[:, None], found], axis=1), axis=1)

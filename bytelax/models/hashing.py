@@ -1,0 +1,98 @@
+"""Hash n-gram ids: which rows of the hash table a byte's recent history selects.
+
+Source: BLT (arXiv 2412.09871, section 3.2.1) as released. For function f and group size g,
+
+    h_i = sum_{j < g} ids[i - g + 1 + j] * prime_f ** j      in signed 64-bit arithmetic that wraps
+    row = h_i mod vocab                                      floor-mod, never negative
+
+The ids are hashed, specials included; id 0 stands before the first one. JAX without x64 has no
+64-bit integers, so the sum runs in four 16-bit limbs held by uint32: exact for groups up to 128.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+PRIMES = (
+    1000000007, 5915587277, 1500450271, 3267000013, 5754853343, 4093082899,
+    9576890767, 3628273133, 2860486313, 5463458053, 3367900313,
+)  # fmt: skip
+_LIMBS = 4
+_MAX_VOCAB = 1 << 24  # the remainder is taken byte by byte: remainder * 256 must fit in 32 bits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HashConfig:
+    """`functions * len(groups)` hashes, each into a table of `vocab` rows."""
+
+    groups: tuple[int, ...] = (3, 4, 5, 6, 7, 8)
+    vocab: int = 500_002
+    functions: int = 1
+
+    def __post_init__(self):
+        if not 0 < self.vocab < _MAX_VOCAB:
+            raise ValueError(f"hash vocab {self.vocab} is outside 1..{_MAX_VOCAB - 1}")
+        if self.functions > len(PRIMES):
+            raise ValueError(f"at most {len(PRIMES)} hash functions, got {self.functions}")
+        if any(not 1 <= group <= 128 for group in self.groups):
+            raise ValueError(f"hash group sizes must lie in 1..128, got {self.groups}")
+
+    @property
+    def rows(self) -> int:
+        """Rows of the one fused table."""
+        return self.functions * len(self.groups) * self.vocab
+
+    @property
+    def history(self) -> int:
+        """Ids before the current one that a hash can reach."""
+        return max(self.groups, default=1) - 1
+
+
+def hash_ids(ids: Int[Array, "B T"], *, config: HashConfig) -> Int[Array, "B W N"]:
+    """Rows of the fused table for each id that has `config.history` ids before it.
+
+    Args:
+      ids: the history, zeros before the first id, followed by the W = T - history new ids.
+      config: group sizes, functions and table size.
+
+    Returns:
+      i32[B, W, N], one row a hash, function-major, each with its table's offset added.
+    """
+    ids = ids.astype(jnp.uint32)
+    rows = []
+    for function in range(config.functions):
+        for group in config.groups:
+            offset = len(rows) * config.vocab
+            remainder = _remainder(_polynomial(ids, PRIMES[function], group), config.vocab)
+            rows.append(remainder[:, config.history - group + 1 :] + offset)
+    if not rows:
+        return jnp.zeros((ids.shape[0], ids.shape[1] - config.history, 0), jnp.int32)
+    return jnp.stack(rows, axis=-1)
+
+
+def _polynomial(ids, prime, group):
+    """The 64-bit sums of every window of `group` ids, as four 16-bit limbs, lowest first."""
+    windows = ids.shape[1] - group + 1
+    limbs = [jnp.uint32(0)] * _LIMBS
+    for j in range(group):
+        power = pow(prime, j, 1 << 64)
+        window = ids[:, j : j + windows]
+        for limb in range(_LIMBS):
+            limbs[limb] += window * np.uint32(power >> (16 * limb) & 0xFFFF)
+    carry = jnp.uint32(0)
+    for limb in range(_LIMBS):
+        total = limbs[limb] + carry
+        limbs[limb], carry = total & 0xFFFF, total >> 16
+    return limbs
+
+
+def _remainder(limbs, vocab):
+    """Floor-mod of the signed 64-bit number: unsigned remainder, less 2**64 where negative."""
+    remainder = jnp.uint32(0)
+    for limb in reversed(limbs):
+        for byte in (limb >> 8, limb & 0xFF):
+            remainder = (remainder * 256 + byte) % vocab
+    negative = limbs[-1] >> 15
+    return ((remainder + negative * np.uint32(-(1 << 64) % vocab)) % vocab).astype(jnp.int32)

@@ -1,0 +1,116 @@
+"""Key-value caches addressed by position, and the span of positions a window sees.
+
+Position p lives in slot `p % S`. A rejected window leaves garbage only in slots that the next
+window overwrites or masks, so rollback is a matter of lengths (no copy, no undo). With a sliding
+attention window, S >= attention window + decode window slots suffice: a ring.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from bytelax_kernels.verify_attention import verify_attention
+from jaxtyping import Array, Float, Int
+
+
+class KVCache(NamedTuple):
+    """One layer's keys and values; heads before slots, as the attention reads them."""
+
+    keys: Float[Array, "B K S D"]
+    values: Float[Array, "B K S D"]
+
+
+Caches = tuple[KVCache, ...]  # one a layer
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """Where a window of queries stands and what each of them may see.
+
+    Attributes:
+      positions: position of each query; -1 marks a query that is not there (nothing is written).
+      first: first visible position.
+      last: last visible position, inclusive; its own position when causal.
+      newest: latest position written once the window is in the cache.
+    """
+
+    positions: Int[Array, "B W"]
+    first: Int[Array, "B W"]
+    last: Int[Array, "B W"]
+    newest: Int[Array, " B"]
+
+
+def causal_span(
+    positions: Int[Array, "B W"],
+    *,
+    window: int | None,
+    first: Int[Array, "B W"] | int = 0,
+) -> Span:
+    """Each query sees the positions up to its own, at most `window` of them, none before `first`."""
+    lowest = jnp.zeros_like(positions) if window is None else positions - window + 1
+    return Span(
+        positions=positions,
+        first=jnp.maximum(jnp.maximum(lowest, first), 0),
+        last=positions,
+        newest=positions.max(1),
+    )
+
+
+def zeros(*, layers: int, batch: int, kv_heads: int, slots: int, head_dim: int, dtype) -> Caches:
+    """Empty caches. Every array is its own buffer, so that the state can be donated."""
+    shape = (batch, kv_heads, slots, head_dim)
+    return tuple(KVCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(layers))
+
+
+def ring_slots(*, window: int | None, width: int, capacity: int) -> int:
+    """Slots for `capacity` positions when at most `width` are written beyond the visible ones."""
+    return capacity if window is None else min(window + width, capacity)
+
+
+def write(
+    cache: KVCache,
+    keys: Float[Array, "B W K D"],
+    values: Float[Array, "B W K D"],
+    positions: Int[Array, "B W"],
+) -> KVCache:
+    """Puts each position's key and value in its slot; position -1 writes nowhere."""
+    slots = cache.keys.shape[2]
+    slot = jnp.where(positions < 0, slots, positions % slots)  # out of bounds is dropped
+    row = jnp.arange(positions.shape[0])[:, None]
+
+    def put(buffer, update):
+        return buffer.at[row, :, slot].set(update.astype(buffer.dtype), mode="drop")
+
+    return KVCache(put(cache.keys, keys), put(cache.values, values))
+
+
+def resize(cache: KVCache, newest: Int[Array, " B"], slots: int) -> KVCache:
+    """The latest `slots` positions of `cache` in a ring of `slots`."""
+    old = cache.keys.shape[2]
+    if old == slots:
+        return cache
+    position = newest[:, None] - (newest[:, None] - jnp.arange(slots)) % slots
+    index = jnp.where(position < 0, 0, position % old)[:, None, :, None]
+    return KVCache(*(jnp.take_along_axis(buffer, index, axis=2) for buffer in cache))
+
+
+def attend(
+    queries: Float[Array, "B W H D"],
+    keys: Float[Array, "B W K D"],
+    values: Float[Array, "B W K D"],
+    cache: KVCache | None,
+    *,
+    span: Span,
+    block: int | None = None,
+) -> tuple[Float[Array, "B W H D"], KVCache | None]:
+    """Writes the window into the cache and attends; without a cache the window is all there is."""
+    if cache is None:
+        seen = KVCache(keys.swapaxes(1, 2), values.swapaxes(1, 2))
+    else:
+        seen = cache = write(cache, keys, values, span.positions)
+    attended = verify_attention(
+        queries, *seen, first=span.first, last=span.last, newest=span.newest, block=block
+    )
+    return attended, cache

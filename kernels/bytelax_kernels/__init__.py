@@ -1,0 +1,1 @@
+"""Array kernels of bytelax. They know arrays, never models."""

@@ -1,0 +1,100 @@
+"""jnp implementations of `verify_attention`: the oracle of the kernels and the CPU path."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+# The running maximum starts here rather than at -inf, so that a block in which a query sees
+# nothing rescales by exp(0) and adds zeros: skipping it or computing it gives the same bits.
+_FLOOR = -1e30
+
+
+def dense(
+    queries: Float[Array, "B W H D"],
+    keys: Float[Array, "B K S D"],
+    values: Float[Array, "B K S D"],
+    first: Int[Array, "B W"],
+    last: Int[Array, "B W"],
+    newest: Int[Array, " B"],
+) -> Float[Array, "B W H D"]:
+    """Scores every slot and masks those outside `first..last`."""
+    slots = keys.shape[2]
+    slot = jnp.arange(slots)
+    position = newest[:, None] - (newest[:, None] - slot) % slots  # negative: never written
+    scores = _scores(queries, keys, position[:, None, :], first, last)
+    top = jnp.maximum(scores.max(-1, keepdims=True), _FLOOR)
+    weights = jnp.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    weights = weights / jnp.where(total > 0, total, 1)
+    return _heads(_weighted(weights, values), queries)
+
+
+def blocked(
+    queries: Float[Array, "B W H D"],
+    keys: Float[Array, "B K S D"],
+    values: Float[Array, "B K S D"],
+    first: Int[Array, "B W"],
+    last: Int[Array, "B W"],
+    block: int,
+) -> Float[Array, "B W H D"]:
+    """Online softmax over the blocks of slots that some query of the batch sees."""
+    batch, window, heads, dim = queries.shape
+    kv_heads, slots = keys.shape[1:3]
+    block = min(block, slots)
+    seen = first <= last
+    begin = jnp.min(jnp.where(seen, first, slots)) // block
+    end = jnp.max(jnp.where(seen, last, -1)) // block
+
+    def attend(carry):
+        index, top, total, heads_sum = carry
+        # The last block may overlap its predecessor: `position` masks what was already seen.
+        start = jnp.minimum(index * block, slots - block)
+        position = start + jnp.arange(block)
+        position = jnp.where(position >= index * block, position, -1)[None, None, :]
+        scores = _scores(queries, _block(keys, start, block), position, first, last)
+        new_top = jnp.maximum(top, scores.max(-1, keepdims=True))
+        weights = jnp.exp(scores - new_top)
+        scale = jnp.exp(top - new_top)
+        total = total * scale + weights.sum(-1, keepdims=True)
+        heads_sum = heads_sum * scale + _weighted(weights, _block(values, start, block))
+        return index + 1, new_top, total, heads_sum
+
+    shape = (batch, kv_heads, heads // kv_heads, window)
+    carry = (
+        begin,
+        jnp.full((*shape, 1), _FLOOR, jnp.float32),
+        jnp.zeros((*shape, 1), jnp.float32),
+        jnp.zeros((*shape, dim), jnp.float32),
+    )
+    _, _, total, heads_sum = jax.lax.while_loop(lambda c: c[0] <= end, attend, carry)
+    return _heads(heads_sum / jnp.where(total > 0, total, 1), queries)
+
+
+def _scores(queries, keys, position, first, last):
+    """f32[B, K, H/K, W, S], -inf where the slot's position is not in `first..last`."""
+    batch, window, heads, dim = queries.shape
+    kv_heads = keys.shape[1]
+    queries = queries.reshape(batch, window, kv_heads, heads // kv_heads, dim)
+    scores = jnp.einsum(
+        "bwkgd,bksd->bkgws", queries, keys, preferred_element_type=jnp.float32
+    ) * (dim**-0.5)
+    visible = (position >= first[..., None]) & (position <= last[..., None])  # [B, W, S]
+    return jnp.where(visible[:, None, None], scores, -jnp.inf)
+
+
+def _weighted(weights, values):
+    return jnp.einsum(
+        "bkgws,bksd->bkgwd",
+        weights.astype(values.dtype),
+        values,
+        preferred_element_type=jnp.float32,
+    )
+
+
+def _heads(attended, queries):
+    """f32[B, K, H/K, W, D] -> [B, W, H, D] in the dtype of the queries."""
+    return attended.transpose(0, 3, 1, 2, 4).reshape(queries.shape).astype(queries.dtype)
+
+
+def _block(cache, start, block):
+    return jax.lax.dynamic_slice_in_dim(cache, start, block, axis=2)
