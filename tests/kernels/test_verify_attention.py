@@ -1,0 +1,148 @@
+"""`verify_attention` against a plain softmax, and bitwise against itself."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bytelax_kernels.verify_attention import verify_attention
+
+BATCH, WINDOW, HEADS, KV_HEADS, SLOTS, DIM = 3, 5, 4, 2, 40, 8
+BLOCKS = [None, 16, 8, 64]  # 16 does not divide the slots; 64 is more than there are
+NEWEST = np.full(BATCH, SLOTS - 1, np.int32)
+
+attention = jax.jit(verify_attention, static_argnames="block")
+
+
+def reference(queries, keys, values, first, last):
+    """Float64, over positions: keys and values are [B, K, positions, D]."""
+    out = np.zeros(queries.shape)
+    group = queries.shape[2] // keys.shape[1]
+    for b, w, h in np.ndindex(queries.shape[:3]):
+        seen = slice(first[b, w], last[b, w] + 1)
+        if first[b, w] > last[b, w]:
+            continue
+        k = keys[b, h // group, seen].astype(np.float64)
+        scores = k @ queries[b, w, h].astype(np.float64) / np.sqrt(queries.shape[-1])
+        weights = np.exp(scores - scores.max())
+        out[b, w, h] = weights / weights.sum() @ values[b, h // group, seen].astype(np.float64)
+    return out
+
+
+def arrays(seed, positions=SLOTS, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    shapes = [(BATCH, WINDOW, HEADS, DIM), *[(BATCH, KV_HEADS, positions, DIM)] * 2]
+    return [jnp.asarray(rng.normal(size=shape), dtype) for shape in shapes]
+
+
+def intervals(seed, low=0, high=SLOTS - 1):
+    """Random first <= last in low..high; the second query of every row sees nothing."""
+    ends = np.random.default_rng(seed).integers(low, high + 1, (2, BATCH, WINDOW), np.int32)
+    first, last = np.sort(ends, axis=0)
+    first[:, 1], last[:, 1] = low + 1, low
+    return first, last
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_values(block):
+    queries, keys, values = map(np.asarray, arrays(0))
+    first, last = intervals(0)
+    out = attention(queries, keys, values, first=first, last=last, newest=NEWEST, block=block)
+    np.testing.assert_allclose(out, reference(queries, keys, values, first, last), atol=2e-6)
+    assert not np.asarray(out[:, 1]).any()
+
+
+@pytest.mark.parametrize("newest", [[7, 15, 16], [17, 37, 39]])
+def test_rings(newest):
+    """A ring of 16 slots that has not wrapped, wrapped once, wrapped twice."""
+    ring, newest = 16, np.array(newest, np.int32)
+    queries, keys, values = map(np.asarray, arrays(1))
+    rng = np.random.default_rng(2)
+    slots = [np.full((BATCH, KV_HEADS, ring, DIM), 1e4, np.float32) for _ in range(2)]
+    first, last = (np.zeros((BATCH, WINDOW), np.int32) for _ in range(2))
+    for b, top in enumerate(newest):
+        for position in range(top + 1):
+            for cache, whole in zip(slots, (keys, values), strict=True):
+                cache[b, :, position % ring] = whole[b, :, position]
+        oldest = max(0, top - ring + 1)
+        first[b], last[b] = np.sort(rng.integers(oldest, top + 1, (2, WINDOW)), axis=0)
+        first[b, 0], last[b, 0] = oldest, top
+    out = attention(queries, *slots, first=first, last=last, newest=newest)
+    np.testing.assert_allclose(out, reference(queries, keys, values, first, last), atol=2e-6)
+
+
+def test_ring_slots_hold_the_later_position():
+    """An overwritten position is gone: asking for it alone yields zeros, not its successor."""
+    queries, keys, values = arrays(3, positions=8)
+    newest = np.full(BATCH, 11, np.int32)  # 0..3 are overwritten
+    gone = np.full((BATCH, WINDOW), 3, np.int32)
+    out = attention(queries, keys, values, first=gone, last=gone, newest=newest)
+    assert not np.asarray(out).any()
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+class TestBitwise:
+    """The law of exactness: a query's result is a function of what it sees."""
+
+    def compute(self, seed, dtype, block):
+        queries, keys, values = arrays(seed, dtype=dtype)
+        first, last = intervals(seed)
+        call = functools.partial(attention, newest=NEWEST, block=block)
+        out = call(queries, keys, values, first=first, last=last)
+        return (queries, keys, values, first, last), np.asarray(out), call
+
+    def test_row_in_the_window_and_the_other_rows(self, dtype, block):
+        (queries, keys, values, first, last), out, call = self.compute(4, dtype, block)
+        others, _, _ = arrays(5, dtype=dtype)
+        for target in range(WINDOW):
+            # Query 3 moves to `target`; what stands in the other rows is new and sees everything.
+            moved = others.at[:, target].set(queries[:, 3])
+            begin, end = np.zeros_like(first), np.full_like(last, SLOTS - 1)
+            begin[:, target], end[:, target] = first[:, 3], last[:, 3]
+            again = call(moved, keys, values, first=begin, last=end)
+            np.testing.assert_array_equal(np.asarray(again)[:, target], out[:, 3])
+
+    def test_invisible_slots(self, dtype, block):
+        (queries, keys, values, first, last), out, call = self.compute(6, dtype, block)
+        slot = np.arange(SLOTS)
+        for w in (0, 2, 3, 4):
+            hidden = (slot < first[:, w, None]) | (slot > last[:, w, None])
+            hidden = hidden[:, None, :, None]
+            garbage = (jnp.where(hidden, jnp.asarray(1e30, dtype), part) for part in (keys, values))
+            again = call(queries, *garbage, first=first, last=last)
+            np.testing.assert_array_equal(np.asarray(again)[:, w], out[:, w])
+
+    def test_other_rows_of_the_batch(self, dtype, block):
+        (queries, keys, values, first, last), out, call = self.compute(7, dtype, block)
+        others = arrays(8, dtype=dtype)
+        mixed = [
+            jnp.concatenate([part[:1], other[1:]])
+            for part, other in zip((queries, keys, values), others, strict=True)
+        ]
+        begin, end = np.zeros_like(first), np.full_like(last, SLOTS - 1)
+        begin[0], end[0] = first[0], last[0]
+        again = call(*mixed, first=begin, last=end)
+        np.testing.assert_array_equal(np.asarray(again)[0], out[0])
+
+    def test_nothing_visible_at_all(self, dtype, block):
+        (queries, keys, values, first, last), _, call = self.compute(9, dtype, block)
+        out = call(queries, keys, values, first=np.full_like(first, 1), last=np.zeros_like(last))
+        assert out.dtype == dtype and not np.asarray(out).any()
+
+
+@pytest.mark.parametrize("reach", [7, 8, 20, 39])
+def test_blocks_that_only_others_see(reach):
+    """The loop over blocks runs as far as the longest row; the short ones keep their bits."""
+    queries, keys, values = arrays(10)
+    last = np.full((BATCH, WINDOW), 5, np.int32)
+    first = np.zeros_like(last)
+    call = functools.partial(attention, newest=NEWEST, block=8)
+    alone = np.asarray(call(queries, keys, values, first=first, last=last))
+    longer = last.copy()
+    longer[2, 4] = reach
+    together = np.asarray(call(queries, keys, values, first=first, last=longer))
+    rest = np.ones((BATCH, WINDOW), bool)
+    rest[2, 4] = False
+    np.testing.assert_array_equal(together[rest], alone[rest])
