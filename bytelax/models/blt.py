@@ -69,6 +69,8 @@ class BLTConfig:
     def __post_init__(self):
         if self.patching.mode == "entropy" and self.patcher is None:
             raise ValueError("patching mode 'entropy' needs an entropy model: patcher is None")
+        if self.patcher is not None and self.patcher.mask_documents != self.mask_documents:
+            raise ValueError("the patcher and the model must agree on mask_documents")
         if self.decoder_cross_attention not in ("all", "first"):
             raise ValueError(
                 f"decoder_cross_attention {self.decoder_cross_attention!r} is not all or first"
@@ -267,9 +269,7 @@ class BLT(nn.Module):
         self.global_transformer = Global(c)
         self.decoder = Decoder(c)
 
-    def __call__(
-        self, ids: Int[Array, "B S"], *, max_patches: int | None = None
-    ) -> Forward:
+    def __call__(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Forward:
         """Logits after every position of whole texts, BOS first.
 
         Args:

@@ -75,9 +75,9 @@ def _scores(queries, keys, position, first, last):
     batch, window, heads, dim = queries.shape
     kv_heads = keys.shape[1]
     queries = queries.reshape(batch, window, kv_heads, heads // kv_heads, dim)
-    scores = jnp.einsum(
-        "bwkgd,bksd->bkgws", queries, keys, preferred_element_type=jnp.float32
-    ) * (dim**-0.5)
+    scores = jnp.einsum("bwkgd,bksd->bkgws", queries, keys, preferred_element_type=jnp.float32) * (
+        dim**-0.5
+    )
     visible = (position >= first[..., None]) & (position <= last[..., None])  # [B, W, S]
     return jnp.where(visible[:, None, None], scores, -jnp.inf)
 

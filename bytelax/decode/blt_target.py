@@ -1,0 +1,315 @@
+"""The Byte Latent Transformer as a Target: an exact incremental BLT.
+
+Bytes inside a patch never touch the global transformer. It runs only for patches that closed, in
+chunks of one fixed capacity, looped until none is left and skipped when there are none. Whatever
+depends on how many bytes of a window are kept is computed for every possible count and chosen by
+`commit`; everything else is a cache addressed by position.
+"""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from bytelax import vocab
+from bytelax.decode.target import Text, take_in
+from bytelax.models import blt, entropy, kv_cache, patching
+from bytelax.models.blt import BLT, Context
+from bytelax.models.byte_lm import last_eos_before
+from bytelax.models.kv_cache import Caches, KVCache, Span
+from bytelax.models.patching import OpenPatch
+
+
+class Frontier(NamedTuple):
+    """What is known where the next byte will stand. Axes [B], in a trial [B, W + 1]."""
+
+    open_patch: OpenPatch
+    patches: Int[Array, " *B"]  # closed so far
+    last_eos: Int[Array, " *B"]  # position of the latest EOS, -1 where none
+    last_eos_patch: Int[Array, " *B"]  # index of the latest patch with an EOS, -1 where none
+    pool: Float[Array, "*B D"]  # maximum over the open patch of the encoder states
+    history: Int[Array, "*B T"]  # the latest ids, for the hashes; zeros before the first
+
+
+class Passes(NamedTuple):
+    """Forward passes, one number a row."""
+
+    windows: Int[Array, " B"]  # patcher, encoder and decoder: one each a window
+    global_: Int[Array, " B"]  # windows in which the row closed a patch
+    chunks: Int[Array, " B"]  # runs of the global transformer that some row of the batch needed
+    patches: Int[Array, " B"]  # patches closed by bytes that were kept
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class BLTState:
+    length: Int[Array, " B"]  # bytes taken in
+    frontier: Frontier
+    patcher: Caches
+    encoder: Caches
+    cross: KVCache  # the encoder's cross-attention keys of every byte
+    global_: Caches
+    contexts: tuple[Context, ...]  # the decoder's cross-attention keys of the latest patches
+    decoder: Caches
+    passes: Passes
+
+
+class Trial(NamedTuple):
+    """A window computed and not yet kept."""
+
+    state: BLTState  # before it, but with the window in the caches
+    frontier: Frontier  # [B, W + 1]: slot w is the frontier once w bytes are kept
+    chunks: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class BLTTarget:
+    """A `Target`. All fields are static shapes.
+
+    Attributes:
+      module: the model.
+      capacity: longest text, in bytes, that the caches must hold.
+      width: W, the widest window of `extend` after the prefill.
+      chunk: patches in one run of the global transformer while decoding.
+      prefill_width: bytes of the prompt taken in at once.
+      prefill_chunk: as `chunk`, in the prefill.
+    """
+
+    module: BLT
+    capacity: int
+    width: int = 1
+    chunk: int = 1
+    prefill_width: int = 128
+    prefill_chunk: int = 64
+
+    def prefill(self, params, text: Text) -> BLTState:
+        width = self.prefill_width
+        wide = dataclasses.replace(self, width=width, chunk=self.prefill_chunk)
+        empty = self._empty(params, text.ids.shape[0], width)
+        return self._shrunk(take_in(wide, params, empty, text, width=width))
+
+    def extend(
+        self, params, state: BLTState, window: Int[Array, "B W"]
+    ) -> tuple[Float[Array, "B W V"], Trial]:
+        c = self.module.config
+        model = self.module.bind({"params": params})
+        before = state.frontier
+        width = window.shape[1]
+        positions = state.length[:, None] + jnp.arange(width)
+        last_eos = last_eos_before(
+            window, mask=c.mask_documents, state=before.last_eos, start=state.length
+        )
+        span = functools.partial(kv_cache.causal_span, positions, first=last_eos[:, :-1] + 1)
+
+        entropies, patcher = self._entropies(model, window, state.patcher, span)
+        open_patch = patching.open_patches(
+            before.open_patch, entropies, positions, config=c.patching
+        )
+        closes = patching.closing(open_patch, positions)
+        patches = before.patches[:, None] + jnp.cumsum(closes, axis=1)
+
+        history = jnp.concatenate([before.history, window], axis=1)
+        encoded, encoder = model.encoder(history, state.encoder, span=span(window=c.encoder.window))
+        cross = kv_cache.write(state.cross, *model.encoder.cross.keys_values(encoded), positions)
+        pool = blt.running_maximum(before.pool, encoded, open_patch.start[:, :-1] == positions)
+        has_eos = closes & (last_eos[:, 1:] >= open_patch.start[:, :-1])
+        eos_patch = jnp.where(has_eos, patches - 1, -1)
+        frontier = Frontier(
+            open_patch=open_patch,
+            patches=jnp.concatenate([before.patches[:, None], patches], axis=1),
+            last_eos=last_eos,
+            last_eos_patch=jax.lax.cummax(
+                jnp.concatenate([before.last_eos_patch[:, None], eos_patch], axis=1), axis=1
+            ),
+            pool=pool,
+            history=_windows(history, c.hashing.history),
+        )
+        state = dataclasses.replace(state, patcher=patcher, encoder=encoder, cross=cross)
+        state, chunks = self._close(model, state, frontier, closes, positions)
+        logits, decoder = model.decoder(
+            window,
+            encoded,
+            state.contexts,
+            state.decoder,
+            patch=patches - 1,
+            span=span(window=c.decoder.window),
+        )
+        state = dataclasses.replace(state, decoder=decoder)
+        return logits, Trial(state, frontier, chunks)
+
+    def commit(self, trial: Trial, count: Int[Array, " B"]) -> BLTState:
+        state = trial.state
+        ran = count > 0
+        patches = trial.frontier.patches
+        closed = patches[:, -1] > patches[:, 0]
+        frontier = jax.tree.map(lambda slots: _choose(slots, count), trial.frontier)
+        return dataclasses.replace(
+            state,
+            length=state.length + count,
+            frontier=frontier,
+            passes=Passes(
+                windows=state.passes.windows + ran,
+                global_=state.passes.global_ + (ran & closed),
+                chunks=state.passes.chunks + trial.chunks,
+                patches=state.passes.patches + frontier.patches - patches[:, 0],
+            ),
+        )
+
+    def passes(self, state: BLTState) -> dict[str, Int[Array, " B"]]:
+        patcher = state.passes.windows * (self.module.config.patching.mode == "entropy")
+        return {
+            "decoder_passes": state.passes.windows,
+            "encoder_passes": state.passes.windows,
+            "global_passes": state.passes.global_,
+            "global_chunks": state.passes.chunks,
+            "patcher_passes": patcher,
+            "patches": state.passes.patches,
+        }
+
+    def _entropies(self, model, window, caches, span):
+        if self.module.config.patching.mode != "entropy":
+            return jnp.zeros(window.shape, jnp.float32), caches
+        trunk = self.module.config.patcher.trunk
+        logits, caches = model.patcher.window(window, caches, span=span(window=trunk.window))
+        return entropy.next_byte_entropy(logits), caches
+
+    def _close(
+        self,
+        model: BLT,
+        state: BLTState,
+        frontier: Frontier,
+        closes: Bool[Array, "B W"],
+        positions: Int[Array, "B W"],
+    ) -> tuple[BLTState, Int[Array, ""]]:
+        """Runs the patches that close in the window through pooling and the global transformer.
+
+        Returns the state with their keys in the caches, and the chunks that it took.
+        """
+        width = closes.shape[1]
+        count = closes.sum(1)
+        row = jnp.arange(closes.shape[0])[:, None]
+
+        def unfinished(carry):
+            return carry[0] * self.chunk < count.max()
+
+        def run_chunk(carry):
+            index, caches, contexts = carry
+            nth = index * self.chunk + jnp.arange(self.chunk)
+            slot = blt.nth_true(closes, nth)  # where the n-th patch closes; W: not there
+            there = slot < width
+            slot = jnp.minimum(slot, width - 1)
+
+            def at(slots):
+                return jnp.take_along_axis(slots, slot, axis=1)
+
+            pooled = model.encoder.patches(
+                blt.at_slot(frontier.pool, slot + 1),
+                state.cross,
+                first=jnp.where(there, at(frontier.open_patch.start), 1),
+                last=jnp.where(there, at(positions), 0),
+                newest=positions[:, -1],
+            )
+            patch = jnp.where(there, at(frontier.patches), -1)
+            span = kv_cache.causal_span(
+                patch,
+                window=self.module.config.global_transformer.window,
+                first=at(frontier.last_eos_patch) + 1,
+            )
+            latents, caches = model.global_transformer(pooled, caches, span=span)
+            contexts = tuple(
+                _write_context(ring, context, row, patch)
+                for ring, context in zip(contexts, model.decoder.context(latents), strict=True)
+            )
+            return index + 1, caches, contexts
+
+        chunks, caches, contexts = jax.lax.while_loop(
+            unfinished, run_chunk, (jnp.zeros((), jnp.int32), state.global_, state.contexts)
+        )
+        return dataclasses.replace(state, global_=caches, contexts=contexts), chunks
+
+    def _empty(self, params, batch: int, width: int) -> BLTState:
+        """The state before the first byte, for windows of up to `width` bytes."""
+        c = self.module.config
+        dtype = params["decoder"]["head"]["kernel"].dtype
+        # A row that stands still writes a window beyond its end.
+        capacity = self.capacity + max(width, self.width)
+
+        def caches(config, dtype=dtype, *, ring=True):
+            window = config.window if ring else None
+            return kv_cache.zeros(
+                layers=config.layers,
+                batch=batch,
+                kv_heads=config.kv_heads,
+                slots=kv_cache.ring_slots(window=window, width=width, capacity=capacity),
+                head_dim=config.head_dim,
+                dtype=dtype,
+            )
+
+        def zeros(*shape, dtype=jnp.int32):
+            return jnp.zeros((batch, *shape), dtype)
+
+        ring = max(width, self.width) + 1
+        context = (ring, c.patch_vectors, c.decoder.kv_heads, c.decoder.head_dim)
+        return BLTState(
+            length=zeros(),
+            frontier=Frontier(
+                open_patch=patching.no_patch(batch),
+                patches=zeros(),
+                last_eos=zeros() - 1,
+                last_eos_patch=zeros() - 1,
+                pool=zeros(c.encoder.dim, dtype=dtype),
+                history=jnp.full((batch, c.hashing.history), vocab.BOE, jnp.int32),
+            ),
+            patcher=(caches(c.patcher.trunk, jnp.float32) if c.patching.mode == "entropy" else ()),
+            encoder=caches(c.encoder),
+            cross=caches(dataclasses.replace(c.encoder, layers=1), ring=False)[0],
+            global_=caches(c.global_transformer, ring=False),
+            contexts=tuple(
+                Context(zeros(*context, dtype=dtype), zeros(*context, dtype=dtype))
+                for _ in range(c.decoder_cross_layers)
+            ),
+            decoder=caches(c.decoder),
+            passes=Passes(zeros(), zeros(), zeros(), zeros()),
+        )
+
+    def _shrunk(self, state: BLTState) -> BLTState:
+        """After the prefill: rings no larger than decoding needs, passes counted from here."""
+        c = self.module.config
+        newest = state.length - 1
+
+        def shrink(caches, config):
+            slots = kv_cache.ring_slots(
+                window=config.window, width=self.width, capacity=state.cross.keys.shape[2]
+            )
+            return tuple(kv_cache.resize(cache, newest, slots) for cache in caches)
+
+        return dataclasses.replace(
+            state,
+            patcher=shrink(state.patcher, c.patcher.trunk) if state.patcher else (),
+            encoder=shrink(state.encoder, c.encoder),
+            decoder=shrink(state.decoder, c.decoder),
+            passes=jax.tree.map(jnp.zeros_like, state.passes),
+        )
+
+
+def _write_context(ring: Context, context: Context, row, patch) -> Context:
+    slots = ring.keys.shape[1]
+    slot = jnp.where(patch < 0, slots, patch % slots)  # out of bounds is dropped
+    return Context(
+        *(old.at[row, slot].set(new, mode="drop") for old, new in zip(ring, context, strict=True))
+    )
+
+
+def _windows(history: Int[Array, "B T"], size: int) -> Int[Array, "B W+1 S"]:
+    """The `size` ids before each byte of the window, and before the byte after it."""
+    count = history.shape[1] - size + 1
+    index = jnp.arange(count)[:, None] + jnp.arange(size)
+    return history[:, index]
+
+
+def _choose(slots: Array, count: Int[Array, " B"]) -> Array:
+    """slots[b, count[b]]."""
+    return jax.vmap(lambda row, index: row[index])(slots, count)

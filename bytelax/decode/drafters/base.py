@@ -1,0 +1,57 @@
+"""The Drafter contract."""
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from bytelax.decode.target import State, Text, Trial
+
+DraftState = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """Proposed bytes.
+
+    Attributes:
+      ids: the proposal; what stands at or beyond `length` is never read.
+      length: bytes proposed in each row, 0..K.
+      log_probs: the law each id was really drawn from, after temperature and truncation; the
+        one-hot law where the row is deterministic.
+      deterministic: whether the row's ids were chosen without chance.
+    """
+
+    ids: Int[Array, "B K"]
+    length: Int[Array, " B"]
+    log_probs: Float[Array, "B K V"]
+    deterministic: Bool[Array, " B"]
+
+
+class Drafter(Protocol):
+    """Pure functions over explicit state, as an optax transformation.
+
+    Any object with these three callables will do: a NamedTuple of functions, or a frozen dataclass.
+    It is a static argument of compiled programs, so equal drafters should compare equal.
+    """
+
+    def init(self, params, text: Text, state: State) -> DraftState:
+        """The drafter's own state once the target has taken in the prompt."""
+        ...
+
+    def propose(
+        self, params, draft_state: DraftState, text: Text, state: State, key: PRNGKeyArray
+    ) -> tuple[Draft, DraftState]:
+        """Proposes what follows `text`. May read the target's state, never writes it.
+
+        `key` holds one key a row, fresh each round and used for nothing but drafting.
+        """
+        ...
+
+    def commit(
+        self, params, draft_state: DraftState, trial: Trial, count: Int[Array, " B"]
+    ) -> DraftState:
+        """Keeps what belongs to the first `count` window bytes of each row."""
+        ...

@@ -1,0 +1,123 @@
+"""From logits to the law that is sampled: the only place of temperature, top-k, top-p and bans.
+
+Plain decoding, drafting and verification all call `process_logits`, so that the p and q of
+min(1, p / q) are the laws really drawn from.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+
+from bytelax import vocab
+
+# What random numbers are for. Draft, acceptance and residual never share a stream.
+DRAFT, ACCEPT, RESIDUAL = range(3)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How each row samples. Build one with `sampling`.
+
+    The numbers are data, one a row, so that changing them compiles nothing anew.
+
+    Attributes:
+      temperature: divides the logits.
+      top_k: keep the k likeliest ids; 0 keeps all.
+      top_p: keep the smallest set of likeliest ids that holds this much probability.
+      greedy: static; every row takes the likeliest id.
+      truncated: static; some row has a top_k or top_p.
+      allow_eos: static; EOS may be emitted. No other special ever is.
+    """
+
+    temperature: Float[Array, " B"]
+    top_k: Int[Array, " B"]
+    top_p: Float[Array, " B"]
+    greedy: bool = dataclasses.field(metadata={"static": True})
+    truncated: bool = dataclasses.field(metadata={"static": True})
+    allow_eos: bool = dataclasses.field(metadata={"static": True})
+
+
+def sampling(
+    batch: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    allow_eos: bool = True,
+) -> Sampling:
+    """The same law for every row; temperature 0 is greedy.
+
+    Raises:
+      ValueError: temperature below 0, top_k below 0, or top_p outside (0, 1].
+    """
+    if temperature < 0:
+        raise ValueError(f"temperature must be at least 0, got {temperature}")
+    if top_k < 0:
+        raise ValueError(f"top_k must be at least 0 (0 keeps all ids), got {top_k}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
+    return Sampling(
+        temperature=jnp.full(batch, temperature or 1.0, jnp.float32),
+        top_k=jnp.full(batch, top_k, jnp.int32),
+        top_p=jnp.full(batch, top_p, jnp.float32),
+        greedy=temperature == 0,
+        truncated=top_k > 0 or top_p < 1,
+        allow_eos=allow_eos,
+    )
+
+
+def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
+    """Log-probabilities of the law that is sampled; -inf where an id is never emitted.
+
+    Greedy is the one-hot law of the likeliest id that may be emitted, the lowest id among equals.
+    """
+    ids = jnp.arange(logits.shape[-1])
+    allowed = (ids >= vocab.OFFSET) | (law.allow_eos & (ids == vocab.EOS))
+    logits = jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)
+    if law.greedy:
+        return jnp.where(ids == logits.argmax(-1)[..., None], 0.0, -jnp.inf)
+    logits = logits / law.temperature[:, None, None]
+    if law.truncated:
+        logits = _truncate(logits, law)
+    return jax.nn.log_softmax(logits)
+
+
+def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[Array, "*B"]:
+    """The id whose share of [0, 1) holds `uniform`; never one of probability 0."""
+    cumulative = jnp.cumsum(jnp.exp(log_probs), axis=-1)
+    reached = cumulative > uniform[..., None] * cumulative[..., -1:]
+    # Rounding can leave the top of [0, 1) beyond the last step.
+    return jnp.where(reached.any(-1), reached.argmax(-1), log_probs.argmax(-1)).astype(jnp.int32)
+
+
+def row_keys(seeds: UInt32[Array, " B"], position: Int[Array, " B"], purpose: int) -> PRNGKeyArray:
+    """One key a row from its seed, its text length at the start of the round, and the purpose.
+
+    The length grows every round, so no key is met twice, and nothing depends on the batch row.
+    """
+
+    def row_key(seed, at):
+        return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), at), purpose)
+
+    return jax.vmap(row_key)(seeds, position)
+
+
+def row_uniforms(keys: PRNGKeyArray, count: int) -> Float[Array, "B {count}"]:
+    """`count` numbers in [0, 1) from each row's key."""
+    return jax.vmap(lambda key: jax.random.uniform(key, (count,)))(keys)
+
+
+def _truncate(logits, law):
+    """-inf below the k-th logit and outside the nucleus of probability p."""
+    size = logits.shape[-1]
+    order = jnp.argsort(-logits, axis=-1)  # stable: equals stay in id order
+    rank = jnp.argsort(order, axis=-1)
+    top_k = jnp.where(law.top_k == 0, size, law.top_k)[:, None, None]
+    logits = jnp.where(rank < top_k, logits, -jnp.inf)
+    sorted_probs = jnp.take_along_axis(jax.nn.softmax(logits), order, axis=-1)
+    before = jnp.cumsum(sorted_probs, axis=-1) - sorted_probs
+    inside = jnp.take_along_axis(before < law.top_p[:, None, None], rank, axis=-1)
+    return jnp.where(inside | (rank == 0), logits, -jnp.inf)

@@ -1,0 +1,54 @@
+"""What a generation did: rounds, drafted and accepted bytes, passes."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from bytelax.decode.drafters.base import Draft
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Counted inside the compiled loop, one number a row.
+
+    Attributes:
+      rounds: draft-verify-commit rounds in which the row was running.
+      bytes: ids emitted, an EOS and stop strings included.
+      drafted: bytes proposed.
+      accepted: proposed bytes that were emitted.
+      accepted_by_position: the same by place in the draft.
+      drafted_by_position: proposed bytes by place in the draft.
+    """
+
+    rounds: Int[Array, " B"]
+    bytes: Int[Array, " B"]
+    drafted: Int[Array, " B"]
+    accepted: Int[Array, " B"]
+    accepted_by_position: Int[Array, "B K"]
+    drafted_by_position: Int[Array, "B K"]
+
+
+def no_counts(batch: int, draft_length: int) -> Counts:
+    rows = [jnp.zeros(batch, jnp.int32) for _ in range(4)]
+    return Counts(*rows, *(jnp.zeros((batch, draft_length), jnp.int32) for _ in range(2)))
+
+
+def count_round(
+    counts: Counts, draft: Draft, count: Int[Array, " B"], accepted: Int[Array, " B"]
+) -> Counts:
+    """Adds a round that emitted `count` ids, the first `accepted` of which were drafted."""
+    ran = count > 0
+    place = jnp.arange(draft.ids.shape[1])
+    was_drafted = ran[:, None] & (place < draft.length[:, None])
+    was_accepted = was_drafted & (place < jnp.minimum(accepted, count)[:, None])
+    return Counts(
+        rounds=counts.rounds + ran,
+        bytes=counts.bytes + count,
+        drafted=counts.drafted + was_drafted.sum(1),
+        accepted=counts.accepted + was_accepted.sum(1),
+        accepted_by_position=counts.accepted_by_position + was_accepted,
+        drafted_by_position=counts.drafted_by_position + was_drafted,
+    )

@@ -1,0 +1,68 @@
+"""The Target contract: a language model that can take back what was rejected."""
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+State = Any  # a pytree of arrays with a leading batch axis, the target's own
+Trial = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """What the loop owns: prompt and output, right-padded, BOS first.
+
+    The last byte of each row is pending: emitted, but not yet seen by the target.
+    """
+
+    ids: Int[Array, "B L"]
+    length: Int[Array, " B"]  # at least 1
+
+
+class Target(Protocol):
+    """Pure functions over explicit state. The state may be donated.
+
+    `extend` computes; what it computed counts only once `commit` has kept it, so a target never
+    needs to undo. Rows are independent, and a row's result is bitwise the same whatever the other
+    rows hold and wherever in a window its bytes stand, at one (B, W).
+    """
+
+    def prefill(self, params, text: Text) -> State:
+        """Takes in all bytes but the pending one."""
+        ...
+
+    def extend(
+        self, params, state: State, window: Int[Array, "B W"]
+    ) -> tuple[Float[Array, "B W V"], Trial]:
+        """Next-byte logits after each byte of a window; `window[:, 0]` is the pending byte."""
+        ...
+
+    def commit(self, trial: Trial, count: Int[Array, " B"]) -> State:
+        """Keeps the first `count` (0..W) window bytes of each row and forgets the rest."""
+        ...
+
+    def passes(self, state: State) -> dict[str, Int[Array, " B"]]:
+        """Forward passes since the prefill, by network (`decoder_passes`, ...), and `patches`."""
+        ...
+
+
+def take_in(target: Target, params, state: State, text: Text, *, width: int) -> State:
+    """Brings an empty state up to the pending byte of each row, `width` bytes at a time.
+
+    Rows whose prompt is shorter stand still; what their windows hold is never kept.
+    """
+    length = text.ids.shape[1]
+    ids = jnp.pad(text.ids, ((0, 0), (0, -length % width)))
+    todo = text.length - 1
+
+    def step(carry):
+        done, state = carry
+        window = jax.lax.dynamic_slice_in_dim(ids, done, width, axis=1)
+        _, trial = target.extend(params, state, window)
+        return done + width, target.commit(trial, jnp.clip(todo - done, 0, width))
+
+    return jax.lax.while_loop(lambda carry: carry[0] < todo.max(), step, (0, state))[1]
