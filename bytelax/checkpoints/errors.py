@@ -1,0 +1,5 @@
+"""The one error of this package."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be read or written; the message is one line that says what to do."""

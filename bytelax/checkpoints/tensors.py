@@ -1,0 +1,66 @@
+"""Tensors that are not in memory: known by shape and dtype, read by rows when needed."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+BLOCK_BYTES = 32 << 20  # what is read or written at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A tensor of a state dict.
+
+    Attributes:
+      shape: its shape.
+      dtype: its dtype; bfloat16 is that of `ml_dtypes`.
+      rows: `rows(start, stop)` gives that range of the first axis as an array of its own.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    rows: Callable[[int, int], np.ndarray]
+
+    def whole(self) -> np.ndarray:
+        return self.rows(0, self.shape[0])
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(first row, rows) from the first row to the last, about `BLOCK_BYTES` at a time."""
+        row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
+        step = max(1, BLOCK_BYTES // max(1, row_bytes))
+        for start in range(0, self.shape[0], step):
+            yield start, self.rows(start, min(start + step, self.shape[0]))
+
+
+def of_array(array: np.ndarray) -> Tensor:
+    """A tensor that is in memory after all."""
+    return Tensor(array.shape, array.dtype, lambda start, stop: array[start:stop])
+
+
+def slice_rows(tensor: Tensor, start: int, stop: int) -> Tensor:
+    """Rows `start..stop` as a tensor."""
+    return Tensor(
+        (stop - start, *tensor.shape[1:]),
+        tensor.dtype,
+        lambda first, last: tensor.rows(start + first, start + last),
+    )
+
+
+def concatenate(parts: list[Tensor]) -> Tensor:
+    """One tensor, the parts' rows behind each other. All have the same row shape."""
+    ends = np.cumsum([part.shape[0] for part in parts]).tolist()
+    dtype = np.result_type(*(part.dtype for part in parts))
+
+    def rows(start, stop):
+        found = []
+        for part, end in zip(parts, ends, strict=True):
+            begin = end - part.shape[0]
+            first, last = max(start, begin), min(stop, end)
+            if first < last:
+                found.append(part.rows(first - begin, last - begin).astype(dtype, copy=False))
+        if not found:
+            return np.empty((0, *parts[0].shape[1:]), dtype)
+        return np.concatenate(found)
+
+    return Tensor((ends[-1], *parts[0].shape[1:]), dtype, rows)
