@@ -1,1 +1,19 @@
-"""bytelax: byte-level language models, decoded faster and exactly."""
+"""bytelax: byte-level language models, decoded several times faster without changing a byte."""
+
+from bytelax import decode
+from bytelax.generation import Output, Result, generate, generate_many, stream
+from bytelax.loading import load
+from bytelax.model import Model
+from bytelax.statistics import Statistics
+
+__all__ = [
+    "Model",
+    "Output",
+    "Result",
+    "Statistics",
+    "decode",
+    "generate",
+    "generate_many",
+    "load",
+    "stream",
+]

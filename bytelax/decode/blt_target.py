@@ -19,7 +19,7 @@ from bytelax.decode.target import Text, take_in
 from bytelax.models import blt, entropy, kv_cache, patching
 from bytelax.models.blt import BLT, Context
 from bytelax.models.byte_lm import last_eos_before
-from bytelax.models.kv_cache import Caches, KVCache, Span
+from bytelax.models.kv_cache import Caches, KVCache
 from bytelax.models.patching import OpenPatch
 
 

@@ -19,7 +19,7 @@ DRAFT, ACCEPT, RESIDUAL = range(3)
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How each row samples. Build one with `sampling`.
+    """How each row samples. Build one with `Sampling.of`.
 
     The numbers are data, one a row, so that changing them compiles nothing anew.
 
@@ -39,34 +39,35 @@ class Sampling:
     truncated: bool = dataclasses.field(metadata={"static": True})
     allow_eos: bool = dataclasses.field(metadata={"static": True})
 
+    @classmethod
+    def of(
+        cls,
+        batch: int,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        allow_eos: bool = True,
+    ) -> "Sampling":
+        """The same law for every row; temperature 0 is greedy.
 
-def sampling(
-    batch: int,
-    *,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    allow_eos: bool = True,
-) -> Sampling:
-    """The same law for every row; temperature 0 is greedy.
-
-    Raises:
-      ValueError: temperature below 0, top_k below 0, or top_p outside (0, 1].
-    """
-    if temperature < 0:
-        raise ValueError(f"temperature must be at least 0, got {temperature}")
-    if top_k < 0:
-        raise ValueError(f"top_k must be at least 0 (0 keeps all ids), got {top_k}")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
-    return Sampling(
-        temperature=jnp.full(batch, temperature or 1.0, jnp.float32),
-        top_k=jnp.full(batch, top_k, jnp.int32),
-        top_p=jnp.full(batch, top_p, jnp.float32),
-        greedy=temperature == 0,
-        truncated=top_k > 0 or top_p < 1,
-        allow_eos=allow_eos,
-    )
+        Raises:
+          ValueError: temperature below 0, top_k below 0, or top_p outside (0, 1].
+        """
+        if not 0 <= temperature < float("inf"):
+            raise ValueError(f"temperature must be at least 0 and finite, got {temperature}")
+        if top_k < 0:
+            raise ValueError(f"top_k must be at least 0 (0 keeps all ids), got {top_k}")
+        if not 0 < top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
+        return cls(
+            temperature=jnp.full(batch, temperature or 1.0, jnp.float32),
+            top_k=jnp.full(batch, top_k, jnp.int32),
+            top_p=jnp.full(batch, top_p, jnp.float32),
+            greedy=temperature == 0,
+            truncated=top_k > 0 or top_p < 1,
+            allow_eos=allow_eos,
+        )
 
 
 def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:

@@ -18,29 +18,29 @@ REASONS = ("running", "eos", "stop", "length")
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Stops:
-    """Stop strings, right-padded. Build them with `stops`."""
+    """Stop strings, padded on the left. Build them with `Stops.of`."""
 
     ids: Int[Array, "N M"]
     length: Int[Array, " N"]
 
+    @classmethod
+    def of(cls, strings: Sequence[bytes]) -> "Stops":
+        """A row ends with the first of `strings` that its output contains.
 
-def stops(strings: Sequence[bytes]) -> Stops:
-    """Packs stop strings; a row ends with the first one that its output contains.
+        Their number and length are shapes, rounded up so that few programs are compiled.
 
-    Their number and length are shapes, rounded up so that few programs are compiled.
-
-    Raises:
-      ValueError: an empty stop string.
-    """
-    if any(not string for string in strings):
-        raise ValueError("a stop string must not be empty")
-    longest = max(map(len, strings), default=0)
-    ids = np.full((_round_up(len(strings)), _round_up(longest)), -1, np.int32)
-    length = np.zeros(len(ids), np.int32)
-    for row, string in enumerate(strings):
-        length[row] = len(string)
-        ids[row, ids.shape[1] - len(string) :] = vocab.encode(string, bos=False)
-    return Stops(jnp.asarray(ids), jnp.asarray(length))
+        Raises:
+          ValueError: an empty stop string.
+        """
+        if not all(strings):
+            raise ValueError("a stop string must not be empty")
+        longest = _round_up(max(map(len, strings), default=0))
+        ids = np.full((_round_up(len(strings)), longest), -1, np.int32)
+        length = np.zeros(len(ids), np.int32)
+        for row, string in enumerate(strings):
+            length[row] = len(string)
+            ids[row, longest - len(string) :] = vocab.encode(string, bos=False)
+        return cls(jnp.asarray(ids), jnp.asarray(length))
 
 
 def trim(

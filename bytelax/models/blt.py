@@ -58,7 +58,7 @@ class BLTConfig:
     decoder: TransformerConfig
     patching: PatchingConfig
     patcher: ByteLMConfig | None
-    hashing: HashConfig = HashConfig()
+    hashing: HashConfig = dataclasses.field(default_factory=HashConfig)
     patch_vectors: int = 2
     decoder_cross_attention: Literal["all", "first"] = "all"
     decoder_input: Literal["encoder", "embedding"] = "encoder"

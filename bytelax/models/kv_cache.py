@@ -48,7 +48,7 @@ def causal_span(
     window: int | None,
     first: Int[Array, "B W"] | int = 0,
 ) -> Span:
-    """Each query sees the positions up to its own, at most `window` of them, none before `first`."""
+    """Each query sees the positions up to its own: at most `window`, and none before `first`."""
     lowest = jnp.zeros_like(positions) if window is None else positions - window + 1
     return Span(
         positions=positions,

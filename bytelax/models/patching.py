@@ -74,8 +74,8 @@ def open_patches(
       config: the rule.
 
     Returns:
-      Arrays [B, W + 1]; slot w is the patch that byte w of the window belongs to, slot W the patch
-      of the byte after the window. Byte w closes its patch iff `start[:, w + 1]` is its position + 1.
+      Arrays [B, W + 1]; slot w is the patch that byte w of the window belongs to, slot W the
+      patch of the byte after it. Byte w closes its patch iff `start[:, w + 1]` is its position + 1.
     """
     entropy = jnp.concatenate([state.entropy[:, None], entropies], axis=1)
     after = positions + 1

@@ -1,0 +1,31 @@
+"""The composable pieces of decoding: targets, drafters, acceptance rules, and the one loop."""
+
+from bytelax.decode.acceptance import Acceptance, greedy, rejection
+from bytelax.decode.blt_target import BLTTarget
+from bytelax.decode.byte_lm_target import ByteLMTarget
+from bytelax.decode.drafters import Draft, Drafter, Empty
+from bytelax.decode.loop import Decoding, decode, round, start
+from bytelax.decode.sampling import Sampling, process_logits, sample
+from bytelax.decode.stopping import Stops
+from bytelax.decode.target import Target, Text
+
+__all__ = [
+    "Acceptance",
+    "BLTTarget",
+    "ByteLMTarget",
+    "Decoding",
+    "Draft",
+    "Drafter",
+    "Empty",
+    "Sampling",
+    "Stops",
+    "Target",
+    "Text",
+    "decode",
+    "greedy",
+    "process_logits",
+    "rejection",
+    "round",
+    "sample",
+    "start",
+]

@@ -1,0 +1,439 @@
+"""`generate`, `stream`, `generate_many`: text in, text out."""
+
+import codecs
+import dataclasses
+import functools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax import methods, programs, vocab
+from bytelax.decode import loop, stopping
+from bytelax.decode.blt_target import BLTTarget
+from bytelax.decode.byte_lm_target import ByteLMTarget
+from bytelax.decode.loop import Decoding
+from bytelax.decode.sampling import Sampling
+from bytelax.decode.stopping import Stops
+from bytelax.decode.target import Target, Text
+from bytelax.methods import Method
+from bytelax.model import Model
+from bytelax.models.blt import BLT
+from bytelax.statistics import Statistics
+
+_SMALLEST_BUFFER = 256  # bytes; text buffers are powers of two from here, so programs are shared
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One finished prompt.
+
+    Attributes:
+      index: place of the prompt among those given.
+      bytes: the continuation, without EOS and stop string.
+      stop: why it ended: "eos", "stop" or "length".
+      stats: what it took.
+      log_probs: the model's log-probability of each byte of `bytes` before temperature and
+        truncation, nats; None when not asked for.
+    """
+
+    index: int
+    bytes: bytes
+    stop: str
+    stats: Statistics
+    log_probs: np.ndarray | None = None
+
+    @property
+    def text(self) -> str:
+        """`bytes` as UTF-8; what is not UTF-8 becomes U+FFFD."""
+        return self.bytes.decode("utf-8", "replace")
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What `generate` returns: one result a prompt, in order."""
+
+    results: list[Result]
+    stats: Statistics
+    lossless: bool
+
+    @property
+    def bytes(self) -> list[bytes]:
+        return [result.bytes for result in self.results]
+
+    @property
+    def text(self) -> list[str]:
+        return [result.text for result in self.results]
+
+
+def generate(
+    model: Model,
+    prompts: Sequence[bytes | str],
+    *,
+    method: str = "ar",
+    max_new_bytes: int = 128,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seeds: int | Sequence[int] = 0,
+    stop: Sequence[bytes | str] = (),
+    allow_eos: bool = True,
+    logprobs: bool = False,
+    **options,
+) -> Output:
+    """Continues a batch of prompts.
+
+    Args:
+      model: from `load`.
+      prompts: bytes of any kind, or text that is encoded as UTF-8.
+      method: a name from `bytelax.methods.METHODS`.
+      max_new_bytes: budget of each row.
+      temperature: 0 is greedy.
+      top_k: sample among the k likeliest bytes; 0 among all.
+      top_p: sample among the likeliest bytes that hold this much probability.
+      seeds: one for each prompt, or one number: prompt i then has seed `seeds + i`.
+      stop: strings that end a row; not part of the result.
+      allow_eos: whether the model may end a row by itself.
+      logprobs: return the model's log-probabilities of the emitted bytes.
+      **options: of the method. `window=W` pads every window to W bytes.
+
+    Raises:
+      ValueError: an argument out of range, an empty prompt, or one beyond the model's context.
+    """
+    request = _Request.of(
+        model,
+        Sampling.of(len(prompts), temperature=temperature, top_k=top_k, top_p=top_p,
+                 allow_eos=allow_eos),
+        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, options=options,
+    )  # fmt: skip
+    ids = [_encode(prompt) for prompt in prompts]
+    if not ids:
+        raise ValueError("there is no prompt to continue")
+    run = request.for_longest(max(map(len, ids)))
+    begin = time.perf_counter()
+    decoding, compiling = run.start(ids, _row_seeds(seeds, len(ids)))
+    decoding, more = run.advance(decoding)
+    seconds = time.perf_counter() - begin - compiling - more
+    results = run.results(decoding, range(len(ids)))
+    total = Statistics.total([r.stats for r in results]).timed(seconds, compiling + more)
+    return Output(results, total, request.method.lossless)
+
+
+def stream(
+    model: Model,
+    prompt: bytes | str,
+    *,
+    every: int = 8,
+    method: str = "ar",
+    max_new_bytes: int = 128,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    stop: Sequence[bytes | str] = (),
+    allow_eos: bool = True,
+    **options,
+) -> Iterator[str]:
+    """Continues one prompt and yields its text as it comes, in whole UTF-8 characters.
+
+    Args:
+      every: rounds between two looks at the output.
+
+    The other arguments are those of `generate`, and so is the text that the pieces add up to.
+    """
+    request = _Request.of(
+        model,
+        Sampling.of(1, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos),
+        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=False, options=options,
+    )  # fmt: skip
+    if every < 1:
+        raise ValueError(f"every must be at least 1, got {every}")
+    return _stream(request, _encode(prompt), seed, every)
+
+
+def _stream(request: "_Request", ids: list[int], seed: int, every: int) -> Iterator[str]:
+    run = request.for_longest(len(ids))
+    held_back = max((len(s) for s in request.stop), default=1) - 1  # may yet become a stop string
+    characters = codecs.getincrementaldecoder("utf-8")("replace")
+    decoding, _ = run.start([ids], _row_seeds(seed, 1))
+    sent, finished = 0, False
+    while not finished:
+        decoding, _ = run.advance(decoding, rounds=every)
+        (result,) = run.results(decoding, range(1))
+        finished = result.stop != stopping.REASONS[stopping.RUNNING]
+        known = len(result.bytes) - (0 if finished else held_back)
+        piece = characters.decode(result.bytes[sent:known], final=finished) if known > sent else ""
+        if finished and known <= sent:
+            piece = characters.decode(b"", final=True)
+        sent = max(sent, known)
+        if piece:
+            yield piece
+
+
+def generate_many(
+    model: Model,
+    prompts: Iterable[bytes | str],
+    *,
+    batch: int = 64,
+    method: str = "ar",
+    max_new_bytes: int = 128,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seeds: int = 0,
+    stop: Sequence[bytes | str] = (),
+    allow_eos: bool = True,
+    logprobs: bool = False,
+    **options,
+) -> Iterator[Result]:
+    """Continues any number of prompts, `batch` at a time, and yields results as they finish.
+
+    A row that has finished is refilled with the next prompt at once, so that one long row does not
+    idle the others. Prompt i has seed `seeds + i`, and its result does not depend on when or beside
+    which others it ran. A prompt longer than those before waits until the batch has drained, and
+    goes on in larger buffers. Other arguments as in `generate`.
+    """
+    if batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
+    request = _Request.of(
+        model,
+        Sampling.of(batch, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos),
+        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, options=options,
+    )  # fmt: skip
+    return _generate_many(request, prompts, batch, seeds)
+
+
+def _generate_many(
+    request: "_Request", prompts: Iterable[bytes | str], batch: int, seeds: int
+) -> Iterator[Result]:
+    queue = ((index, _encode(prompt)) for index, prompt in enumerate(prompts))
+    waiting = next(queue, None)
+    while waiting is not None:
+        run = request.for_longest(len(waiting[1]))
+        rows: list[int | None] = [None] * batch  # the prompt in each row
+        decoding = None
+        while waiting is not None or any(row is not None for row in rows):
+            for row in range(batch):
+                fits = waiting is not None and len(waiting[1]) + request.budget <= run.capacity
+                if rows[row] is None and fits:
+                    rows[row], ids = waiting
+                    one, _ = run.start([ids], _row_seeds(seeds + rows[row], 1))
+                    decoding = _idle(one, batch) if decoding is None else decoding
+                    decoding = _insert(decoding, one, row)
+                    waiting = next(queue, None)
+            if all(row is None for row in rows):
+                break  # the next prompt needs larger buffers
+            decoding, _ = run.advance(decoding, until_one_ends=True)
+            for row, result in enumerate(run.results(decoding, rows)):
+                if rows[row] is not None and result.stop != "running":
+                    yield result
+                    rows[row] = None
+            decoding = _retire(decoding, jnp.asarray([row is None for row in rows]))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What is asked for, checked."""
+
+    model: Model
+    law: Sampling
+    method: Method
+    budget: int
+    stop: tuple[bytes, ...]
+    stops: Stops
+    logprobs: bool
+
+    @classmethod
+    def of(cls, model, law, *, method, max_new_bytes, stop, logprobs, options) -> "_Request":
+        if max_new_bytes < 1:
+            raise ValueError(f"max_new_bytes must be at least 1, got {max_new_bytes}")
+        if options.get("window") is not None and options["window"] < 1:
+            raise ValueError(f"window must be at least 1, got {options['window']}")
+        stop = tuple(_bytes(string) for string in stop)
+        return cls(
+            model, law, methods.build(method, law, **options), max_new_bytes, stop, Stops.of(stop),
+            logprobs,
+        )  # fmt: skip
+
+    def for_longest(self, prompt: int) -> "_Run":
+        """The request in buffers that hold prompts of up to `prompt` ids and their output."""
+        needed = prompt + self.budget
+        limit = self.model.config.max_bytes
+        if needed > limit:
+            raise ValueError(
+                f"a prompt of {prompt - 1} bytes and {self.budget} new ones exceed the model's "
+                f"context of {limit - 1} bytes; shorten the prompt or lower max_new_bytes"
+            )
+        return _Run(self, max(_SMALLEST_BUFFER, 1 << (needed - 1).bit_length()))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """A request at one buffer size: the compiled programs and what they are called with."""
+
+    request: _Request
+    capacity: int
+
+    @property
+    def target(self) -> Target:
+        width = self.request.method.draft_length + 1
+        module = self.request.model.module
+        if isinstance(module, BLT):
+            # A window of W bytes closes about W / 4 patches; chunks of half as many again rarely
+            # need a second run.
+            chunk = 1 + (3 * (width - 1) + 7) // 8
+            return BLTTarget(module, self.capacity, width=width, chunk=chunk)
+        return ByteLMTarget(module, self.capacity, width=width)
+
+    @property
+    def params(self) -> dict:
+        return {"target": self.request.model.params, "drafter": {}}
+
+    def start(self, prompts: list[list[int]], seeds: np.ndarray) -> tuple[Decoding, float]:
+        """Takes in the prompts; returns the seconds spent compiling too."""
+        ids = np.zeros((len(prompts), self.capacity), np.int32)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = prompt
+        length = np.array([len(prompt) for prompt in prompts], np.int32)
+        return programs.run(
+            _start,
+            self.params,
+            Text(jnp.asarray(ids), jnp.asarray(length)),
+            jnp.full(len(prompts), self.request.budget, jnp.int32),
+            jnp.asarray(seeds),
+            target=self.target,
+            method=self.request.method,
+            log_probs=self.request.logprobs,
+        )
+
+    def advance(
+        self, decoding: Decoding, *, rounds: int | None = None, until_one_ends: bool = False
+    ) -> tuple[Decoding, float]:
+        """Decodes until every row has ended, or earlier. The decoding is donated."""
+        return programs.run(
+            _advance,
+            self.params,
+            decoding,
+            self.request.law,
+            self.request.stops,
+            jnp.asarray(np.iinfo(np.int32).max if rounds is None else rounds, jnp.int32),
+            target=self.target,
+            method=self.request.method,
+            until_one_ends=until_one_ends,
+        )
+
+    def results(self, decoding: Decoding, indices: Iterable[int | None]) -> list[Result]:
+        """What stands in each row, finished or not."""
+        host = jax.device_get(
+            (decoding.text, decoding.prompt, decoding.ended, decoding.log_probs, decoding.counts,
+             self.target.passes(decoding.state))
+        )  # fmt: skip
+        text, prompt, ended, log_probs, counts, passes = host
+        results = []
+        for row, index in enumerate(indices):
+            begin, end = prompt[row], text.length[row]
+            emitted = text.ids[row, begin:end]
+            keep = self._without_stop(emitted, ended[row])
+            results.append(
+                Result(
+                    index=-1 if index is None else index,
+                    bytes=vocab.decode(emitted[:keep]),
+                    stop=stopping.REASONS[ended[row]],
+                    stats=Statistics.of_row(self.request.model, counts, passes, row),
+                    log_probs=None if log_probs is None else log_probs[row, begin : begin + keep],
+                )
+            )
+        return results
+
+    def _without_stop(self, emitted: np.ndarray, reason: int) -> int:
+        """How many of the emitted ids belong to the result."""
+        if reason == stopping.BY_EOS:
+            return len(emitted) - 1
+        if reason == stopping.BY_STOP:
+            out = vocab.decode(emitted)
+            return len(out) - max(len(s) for s in self.request.stop if out.endswith(s))
+        return len(emitted)
+
+
+@functools.partial(jax.jit, static_argnames=("target", "method", "log_probs"))
+def _start(params, text, budget, seeds, *, target, method, log_probs):
+    return loop.start(
+        params,
+        text,
+        target=target,
+        drafter=method.drafter,
+        draft_length=method.draft_length,
+        budget=budget,
+        seeds=seeds,
+        log_probs=log_probs,
+    )
+
+
+@functools.partial(
+    jax.jit, static_argnames=("target", "method", "until_one_ends"), donate_argnums=1
+)
+def _advance(params, decoding, law, stops, rounds, *, target, method, until_one_ends):
+    most = decoding.counts.rounds + jnp.minimum(rounds, np.iinfo(np.int32).max // 2)
+    running = (decoding.ended == stopping.RUNNING).sum()
+
+    def until(now: Decoding):
+        enough = (now.counts.rounds >= most).any()
+        if until_one_ends:
+            enough |= (now.ended == stopping.RUNNING).sum() < running
+        return enough
+
+    return loop.decode(
+        params,
+        decoding,
+        target=target,
+        drafter=method.drafter,
+        accept=method.accept,
+        law=law,
+        stops=stops,
+        until=until,
+    )
+
+
+def _idle(one: Decoding, batch: int) -> Decoding:
+    """A batch of rows that have ended, shaped like the one row of `one`."""
+    wide = jax.tree.map(lambda x: jnp.zeros((batch, *x.shape[1:]), x.dtype), one)
+    length = jnp.ones(batch, jnp.int32)
+    return dataclasses.replace(
+        wide,
+        text=Text(wide.text.ids, length),
+        ended=jnp.full(batch, stopping.BY_LENGTH, jnp.int32),
+    )
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _insert(decoding: Decoding, one: Decoding, row) -> Decoding:
+    return jax.tree.map(lambda batch, new: batch.at[row].set(new[0]), decoding, one)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _retire(decoding: Decoding, idle) -> Decoding:
+    """Rows without a prompt stand still."""
+    ended = jnp.where(idle, stopping.BY_LENGTH, decoding.ended)
+    return dataclasses.replace(decoding, ended=ended)
+
+
+def _bytes(text: bytes | str) -> bytes:
+    return text.encode("utf-8") if isinstance(text, str) else bytes(text)
+
+
+def _encode(prompt: bytes | str) -> list[int]:
+    if not prompt:
+        raise ValueError("a prompt must hold at least one byte")
+    return vocab.encode(_bytes(prompt))
+
+
+def _row_seeds(seeds: int | Sequence[int], rows: int) -> np.ndarray:
+    if isinstance(seeds, int):
+        seeds = range(seeds, seeds + rows)
+    if len(seeds) != rows:
+        raise ValueError(f"{len(seeds)} seeds for {rows} prompts; give one each, or one number")
+    if any(not 0 <= seed < 1 << 32 for seed in seeds):
+        raise ValueError("seeds must lie in 0..2**32 - 1")
+    return np.array(seeds, np.uint32)

@@ -1,0 +1,68 @@
+"""A loaded model: module, parameters, and what one asks of them outside of decoding."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bytelax.models import entropy
+from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What `bytelax.load` returns.
+
+    Attributes:
+      module: the Flax module, for functional use: `module.apply({"params": params}, ids)`.
+      params: its parameters.
+    """
+
+    module: BLT | ByteLM
+    params: dict
+
+    @property
+    def config(self) -> BLTConfig | ByteLMConfig:
+        return self.module.config
+
+    def logits(self, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+        """Next-byte logits after each position of whole texts, float32."""
+        return _logits(self.module, self.params, jnp.asarray(ids, jnp.int32))
+
+    def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
+        """Next-byte entropies in nats: the entropy model's for a BLT that has one, else its own."""
+        return _entropies(self.module, self.params, jnp.asarray(ids, jnp.int32))
+
+    def patch_lengths(self, ids: Int[Array, " S"]) -> list[int]:
+        """Bytes in each patch of one text; the byte to come counts, so they sum to S + 1.
+
+        Raises:
+          TypeError: the model has no patches.
+        """
+        if not isinstance(self.module, BLT):
+            raise TypeError("a plain byte transformer has no patches")
+        closes = _closes(self.module, self.params, jnp.asarray(ids, jnp.int32)[None])
+        starts = np.flatnonzero(np.asarray(closes[0])) + 1
+        return np.diff(starts, prepend=0, append=len(ids) + 1).tolist()
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(module, params, ids):
+    out = module.apply({"params": params}, ids)
+    return out.logits if isinstance(module, BLT) else out
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _entropies(module, params, ids):
+    if isinstance(module, BLT) and module.config.patching.mode == "entropy":
+        return module.apply({"params": params}, ids, method=BLT.entropies)
+    return entropy.next_byte_entropy(_logits(module, params, ids))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _closes(module, params, ids):
+    return module.apply({"params": params}, ids).closes

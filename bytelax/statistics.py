@@ -1,0 +1,134 @@
+"""The figures of a generation, per row and in total."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from bytelax.decode.stats import Counts
+from bytelax.model import Model
+from bytelax.models.blt import BLT
+
+_BYTES_PER_WEIGHT = 2  # the published bandwidth figures count bfloat16 weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """What a generation took. Ratios are None where they are undefined.
+
+    Attributes:
+      bytes: ids emitted, an EOS and stop strings included.
+      rounds: draft-verify-commit rounds.
+      drafted, accepted: bytes proposed, and those of them that were emitted.
+      accepted_by_position, drafted_by_position: the same by place in the draft.
+      patches: patches that closed.
+      decoder_passes, encoder_passes, global_passes, patcher_passes: forward passes of each network
+        since the prompt was taken in. A row counts a global pass for each window in which it closed
+        a patch.
+      draft_encoder_passes: encoder passes made only to draft.
+      global_chunks: runs of the global transformer that the whole batch made.
+      bandwidth_gb: weights read, in GB, by the formula of Fast BLT (arXiv 2605.08044, eq. 8),
+        2 (N_dec P_dec + N_glob (P_enc + P_glob)) / 1e9. Embedding tables are not counted.
+      bandwidth_gb_with_patcher: the same with the entropy model counted.
+      seconds: wall clock of the batch, compiling excluded; None for a single row.
+      compile_seconds: spent compiling.
+    """
+
+    bytes: int
+    rounds: int
+    drafted: int
+    accepted: int
+    accepted_by_position: tuple[int, ...]
+    drafted_by_position: tuple[int, ...]
+    patches: int
+    decoder_passes: int
+    encoder_passes: int
+    global_passes: int
+    patcher_passes: int
+    draft_encoder_passes: int
+    global_chunks: int
+    bandwidth_gb: float
+    bandwidth_gb_with_patcher: float
+    seconds: float | None = None
+    compile_seconds: float | None = None
+
+    @classmethod
+    def of_row(cls, model: Model, counts: Counts, passes: dict, row: int) -> "Statistics":
+        """From the counts of a decoding, fetched to the host."""
+        made = {name: int(number[row]) for name, number in passes.items()}
+        decoder = made.get("decoder_passes", 0)
+        size = weights_per_pass(model)
+        read = decoder * size["decoder"] + made.get("global_passes", 0) * size["global"]
+        patcher = made.get("patcher_passes", 0)
+        gigabytes = _BYTES_PER_WEIGHT / 1e9
+        return cls(
+            bytes=int(counts.bytes[row]),
+            rounds=int(counts.rounds[row]),
+            drafted=int(counts.drafted[row]),
+            accepted=int(counts.accepted[row]),
+            accepted_by_position=tuple(counts.accepted_by_position[row].tolist()),
+            drafted_by_position=tuple(counts.drafted_by_position[row].tolist()),
+            patches=made.get("patches", 0),
+            decoder_passes=decoder,
+            encoder_passes=made.get("encoder_passes", 0),
+            global_passes=made.get("global_passes", 0),
+            patcher_passes=patcher,
+            draft_encoder_passes=made.get("draft_encoder_passes", 0),
+            global_chunks=made.get("global_chunks", 0),
+            bandwidth_gb=read * gigabytes,
+            bandwidth_gb_with_patcher=(read + patcher * size["patcher"]) * gigabytes,
+        )
+
+    @classmethod
+    def total(cls, rows: Sequence["Statistics"]) -> "Statistics":
+        """Sums over rows; the chunks of a batch are its rows' maximum."""
+        summed = {}
+        for field in dataclasses.fields(cls):
+            values = [getattr(row, field.name) for row in rows]
+            if field.name in ("seconds", "compile_seconds"):
+                summed[field.name] = None
+            elif field.name.endswith("_by_position"):
+                summed[field.name] = tuple(np.sum(values, axis=0, dtype=int).tolist())
+            else:
+                summed[field.name] = sum(values)
+        summed["global_chunks"] = max(row.global_chunks for row in rows)
+        return cls(**summed)
+
+    def timed(self, seconds: float, compile_seconds: float) -> "Statistics":
+        return dataclasses.replace(self, seconds=seconds, compile_seconds=compile_seconds)
+
+    def to_dict(self) -> dict:
+        """All figures and their ratios, ready for JSON."""
+        return dataclasses.asdict(self) | {
+            "acceptance": _ratio(self.accepted, self.drafted),
+            "accepted_by_position": [
+                _ratio(a, d)
+                for a, d in zip(self.accepted_by_position, self.drafted_by_position, strict=True)
+            ],
+            "drafted_by_position": list(self.drafted_by_position),
+            "bytes_per_round": _ratio(self.bytes, self.rounds),
+            "bytes_per_patch": _ratio(self.bytes, self.patches),
+            "bytes_per_second": _ratio(self.bytes, self.seconds or 0),
+        }
+
+
+def weights_per_pass(model: Model) -> dict[str, int]:
+    """Weights that a pass of each network reads; embedding tables are looked up, not read."""
+    if not isinstance(model.module, BLT):
+        return {"decoder": _weights(model.params), "global": 0, "patcher": 0}
+    size = {name: _weights(part) for name, part in model.params.items()}
+    return {
+        "decoder": size["decoder"],
+        "global": size["encoder"] + size["global_transformer"],
+        "patcher": size.get("patcher", 0),
+    }
+
+
+def _weights(params: dict) -> int:
+    paths = jax.tree_util.tree_leaves_with_path(params)
+    return sum(x.size for path, x in paths if path[-1].key != "embedding")
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return a / b if b else None
