@@ -1,0 +1,57 @@
+# Needs python3 (3.11 or later), pip and make; everything else goes into $(VENV).
+
+PYTHON3 ?= python3
+VENV ?= .venv
+EXTRAS ?= test
+TESTS ?= tests
+PYTHON = $(VENV)/bin/python
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+demo: $(VENV)/.installed ## decode with the bundled model, method by method
+	$(PYTHON) -m bytelax.cli demo
+
+test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds
+	$(PYTHON) -m pytest -m "not slow" $(TESTS)
+
+test-slow: $(VENV)/.installed-$(EXTRAS) ## run the tests that take minutes
+	$(PYTHON) -m pytest -m slow $(TESTS)
+
+lint: $(VENV)/.installed-lint ## check style and format
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+# A torch for CPUs only: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make parity
+parity: ## compare with transformers, in an environment of its own
+	$(MAKE) test VENV=.venv-parity EXTRAS=test,parity TESTS=tests/test_live_parity.py
+
+clean: ## remove the environments and the caches
+	rm -rf .venv .venv-* .cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/.made
+	$(PYTHON) -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/.made
+	$(PYTHON) -m pip install --quiet --editable '.[$*]'
+	@touch $@
+
+# The first Python that runs and is new enough. Debian's may come without the pip for a venv.
+$(VENV)/.made:
+	@for python in $(PYTHON3) python3.13 python3.12 python3.11 python3.14; do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "$(VENV): $$($$python --version)"; \
+	    $$python -m venv $(VENV) >/dev/null 2>&1 \
+	      || { $$python -m venv --clear --without-pip $(VENV) \
+	        && $$python -m pip --python $(PYTHON) install --quiet pip; } \
+	      || exit 1; \
+	    echo '*' >$(VENV)/.gitignore; \
+	    touch $@; \
+	    exit; \
+	  fi; \
+	done; \
+	echo "bytelax needs Python 3.11 or later: make PYTHON3=/path/to/python3.11" >&2; \
+	exit 1
+
+.PHONY: help demo test test-slow lint parity clean
