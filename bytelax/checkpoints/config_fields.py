@@ -10,7 +10,6 @@ from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import Config
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.patching import PatchingConfig
 
 KINDS = {"blt": BLTConfig, "byte-lm": ByteLMConfig}
 OVERRIDES = {  # flat name: where it lies in the config
@@ -91,25 +90,20 @@ def override(config: Config, changes: dict) -> Config:
     Raises:
       CheckpointError: an unknown name, or a value the config refuses.
     """
-    patching = {}
+    valid = {name: place for name, place in OVERRIDES.items() if _has(config, place)}
+    top, patching = {}, {}
+    for name, value in changes.items():
+        if name not in valid:
+            raise CheckpointError(f"cannot override {name!r} here; what can be: {', '.join(valid)}")
+        group, _, field = valid[name].rpartition(".")
+        (patching if group else top)[field] = value
     try:
-        for name, value in changes.items():
-            place = OVERRIDES.get(name, "")
-            if not place or not _has(config, place):
-                valid = ", ".join(name for name, place in OVERRIDES.items() if _has(config, place))
-                raise CheckpointError(f"cannot override {name!r} here; what can be: {valid}")
-            if place.startswith("patching."):
-                patching[place.removeprefix("patching.")] = value
-            else:
-                config = dataclasses.replace(config, **{place: value})
-                if name == "mask_documents" and getattr(config, "patcher", None):
-                    patcher = dataclasses.replace(config.patcher, mask_documents=value)
-                    config = dataclasses.replace(config, patcher=patcher)
+        if "mask_documents" in top and getattr(config, "patcher", None):
+            patcher = dataclasses.replace(config.patcher, mask_documents=top["mask_documents"])
+            top["patcher"] = patcher
         if patching:
-            patching = dataclasses.replace(config.patching, **patching)
-            config = dataclasses.replace(config, patching=patching)
-    except CheckpointError:
-        raise
+            top["patching"] = dataclasses.replace(config.patching, **patching)
+        config = dataclasses.replace(config, **top)
     except (TypeError, ValueError) as error:
         raise CheckpointError(_line(error)) from None
     return without_idle_patcher(config)
@@ -123,9 +117,7 @@ def without_idle_patcher(config: Config) -> Config:
 
 
 def _has(config, place):
-    return not place.startswith("patching.") or isinstance(
-        getattr(config, "patching", None), PatchingConfig
-    )
+    return hasattr(config, place.split(".")[0])
 
 
 def _build(cls, fields, source):

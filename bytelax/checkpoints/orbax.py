@@ -25,7 +25,8 @@ def read(
 ) -> tuple[Config, dict]:
     """Config and parameters of a directory; see `bytelax.checkpoints.read`.
 
-    With `shardings` every process reads only what its devices hold.
+    With `shardings` every process reads only what its devices hold. Orbax reads the arrays at once,
+    so that a CPU holds up to twice the result for a moment; the other layouts need no such room.
     """
     source = str(directory / "config.json")
     fields = config_fields.read_json(directory / "config.json")

@@ -1,0 +1,88 @@
+"""Small random models for the tests of checkpoints."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.hashing import HashConfig
+from bytelax.models.layers import TransformerConfig
+from bytelax.models.patching import PatchingConfig
+
+IDS = jnp.asarray([[1, 72, 105, 36, 118, 108, 105, 72, 36, 72, 105]])
+
+
+def stack(dim, layers, ffn_dim, **fields):
+    sizes = {"heads": 4, "kv_heads": 4, "head_dim": dim // 4}
+    return TransformerConfig(dim=dim, layers=layers, ffn_dim=ffn_dim, **(sizes | fields))
+
+
+PATCHER = ByteLMConfig(trunk=stack(16, 2, 40, kv_heads=2, window=7, rope_theta=1e4), max_bytes=99)
+# Square and oblong projections, no two sizes alike where a mix-up could hide.
+SQUARE = BLTConfig(
+    encoder=stack(16, 1, 40, window=9),
+    global_transformer=stack(32, 2, 72, kv_heads=2),
+    decoder=stack(16, 2, 48, window=9),
+    patching=PatchingConfig(threshold=5.4),
+    patcher=PATCHER,
+    hashing=HashConfig(groups=(2, 4), vocab=53, functions=2),
+    max_bytes=77,
+)
+GROUPED = dataclasses.replace(
+    SQUARE,
+    encoder=stack(16, 2, 40, kv_heads=2, window=9),
+    global_transformer=stack(24, 1, 72, kv_heads=1, norm_eps=1e-6),
+    decoder=stack(16, 2, 48, kv_heads=2, window=9),
+    decoder_cross_attention="first",
+)
+META = dataclasses.replace(
+    SQUARE, mask_documents=True, patcher=dataclasses.replace(PATCHER, mask_documents=True)
+)
+# What neither transformers nor Meta has a field for.
+OWN = dataclasses.replace(
+    SQUARE,
+    decoder=stack(24, 1, 48, head_dim=10, window=5),
+    decoder_input="embedding",
+    patching=PatchingConfig(mode="stride", stride=3, monotonicity=True, threshold_add=0.5),
+    patcher=None,
+    mask_documents=True,
+)
+BYTE_LM = dataclasses.replace(PATCHER, vocab_size=259)
+
+
+def module(config):
+    return BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
+
+
+def random_params(config, seed=0, dtype=jnp.float32):
+    """Normal numbers in every parameter, norms included, so that no mix-up goes unseen."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: jnp.asarray(rng.standard_normal(x.shape), dtype), shapes(config))
+
+
+@functools.cache
+def shapes(config):
+    """The parameters as `module.init` makes them."""
+    return jax.eval_shape(module(config).init, jax.random.key(0), IDS)["params"]
+
+
+def repatched(config, **fields):
+    """The config with another patching rule."""
+    return dataclasses.replace(config, patching=dataclasses.replace(config.patching, **fields))
+
+
+def logits(config, params):
+    out = module(config).apply({"params": params}, IDS)
+    return out.logits if isinstance(config, BLTConfig) else out
+
+
+def assert_same(left, right):
+    """Equal trees, bit for bit and dtype for dtype."""
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

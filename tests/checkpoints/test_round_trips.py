@@ -1,0 +1,253 @@
+"""What is written comes back, bit for bit, through every layout."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+from models import (
+    BYTE_LM,
+    GROUPED,
+    META,
+    OWN,
+    SQUARE,
+    assert_same,
+    logits,
+    module,
+    random_params,
+    repatched,
+    stack,
+)
+
+from bytelax import checkpoints
+from bytelax.checkpoints import CheckpointError
+
+
+@pytest.mark.parametrize("config", [SQUARE, GROUPED, META, OWN, BYTE_LM])
+@pytest.mark.parametrize("layout", ["orbax", "huggingface"])
+def test_any_model_comes_back(config, layout, tmp_path):
+    params = random_params(config)
+    checkpoints.write(tmp_path / "model", config, params, layout=layout)
+    read_config, read_params = checkpoints.read(tmp_path / "model")
+    assert read_config == config
+    assert_same(read_params, params)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_through_all_layouts_in_turn(tmp_path):
+    config, params = META, random_params(META)
+    for layout in ("huggingface", "meta", "orbax", "meta", "huggingface"):
+        directory = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        checkpoints.write(directory, config, params, layout=layout)
+        config, read = checkpoints.read(directory)
+        assert config == META
+        assert_same(read, params)
+
+
+@pytest.mark.parametrize("config", [SQUARE, BYTE_LM])
+def test_meta_masks_documents_unless_told_otherwise(config, tmp_path):
+    params = random_params(config)
+    checkpoints.write(tmp_path / "a", config, params, layout="meta")
+    assert checkpoints.read(tmp_path / "a")[0] == config  # written by us: it says so
+    fields = json.loads((tmp_path / "a" / "config.json").read_text())
+    del fields["bytelax"]
+    (tmp_path / "a" / "config.json").write_text(json.dumps(fields))
+    read, _ = checkpoints.read(tmp_path / "a")
+    assert read.mask_documents and not config.mask_documents
+    assert checkpoints.read(tmp_path / "a", mask_documents=False)[0] == config
+
+
+def test_meta_without_decoder_projection_is_the_identity(tmp_path):
+    config = dataclasses.replace(
+        META, global_transformer=stack(16, 1, 40), patch_vectors=1, decoder=stack(16, 1, 40)
+    )
+    config = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, window=None))
+    params = random_params(config)
+    with pytest.raises(CheckpointError, match="not the identity"):
+        checkpoints.write(tmp_path / "a", config, params, layout="meta")
+    params["decoder"]["split"]["kernel"] = jnp.eye(16)
+    checkpoints.write(tmp_path / "a", config, params, layout="meta")
+    stored = safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")
+    assert "local_decoder.patch_embedding_projection.weight" not in stored
+    assert sorted(x for x in stored if "hash" in x) == [
+        f"encoder_hash_tok_embedding.{i}.weight" for i in range(4)
+    ]
+    assert_same(checkpoints.read(tmp_path / "a")[1], params)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (GROUPED, "as many key heads"),
+        (OWN, "patching_mode 'stride'"),
+        (dataclasses.replace(META, decoder_input="embedding"), "decoder_input='embedding'"),
+        (dataclasses.replace(META, decoder=stack(16, 2, 48, window=3)), "window"),
+    ],
+)  # fmt: skip
+def test_meta_refuses_what_it_cannot_run(config, reason, tmp_path):
+    with pytest.raises(CheckpointError, match=reason):
+        checkpoints.write(tmp_path / "a", config, random_params(config), layout="meta")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (OWN, "decoder_input='embedding'"),
+        (OWN, "patching.mode='stride'"),
+        (BYTE_LM, "byte transformer"),
+        (repatched(SQUARE, monotonicity=True), "monotonicity=True"),
+        (repatched(SQUARE, threshold_add=1.0), "threshold_add=1.0"),
+    ],
+)
+def test_transformers_cannot_express(config, reason, tmp_path):
+    with pytest.raises(CheckpointError, match=reason):
+        checkpoints.check_transformers(config)
+    checkpoints.write(tmp_path / "a", config, random_params(config), layout="huggingface")
+    model_type = json.loads((tmp_path / "a" / "config.json").read_text())["model_type"]
+    assert model_type.startswith("bytelax-"), "transformers would load it and compute nonsense"
+
+
+def test_transformers_expresses_the_rest(recwarn):
+    checkpoints.check_transformers(SQUARE)
+    checkpoints.check_transformers(GROUPED)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="mask_documents"):
+        checkpoints.check_transformers(META)
+    with pytest.warns(UserWarning, match="max_patch_length"):
+        checkpoints.check_transformers(repatched(SQUARE, max_patch_length=4))
+
+
+def test_the_safetensors_package_reads_what_is_written(tmp_path):
+    params = random_params(SQUARE, dtype=jnp.bfloat16)
+    checkpoints.write(tmp_path / "a", SQUARE, params, layout="huggingface")
+    stored = safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")
+    table = stored["model.encoder_hash_tok_embedding.weight"]
+    assert table.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(table, np.asarray(params["encoder"]["hash_embed"]["embedding"]))
+
+
+def test_shards(tmp_path):
+    params = random_params(SQUARE)
+    checkpoints.write(tmp_path / "a", SQUARE, params, layout="huggingface")
+    shard(tmp_path / "a")
+    assert_same(checkpoints.read(tmp_path / "a")[1], params)
+
+
+def shard(directory):
+    """Splits model.safetensors into two files with an index, as transformers does."""
+    stored = safetensors.numpy.load_file(directory / "model.safetensors")
+    names = sorted(stored)
+    weight_map = {}
+    for number, part in enumerate((names[::2], names[1::2]), start=1):
+        file = f"model-{number:05}-of-00002.safetensors"
+        safetensors.numpy.save_file({name: stored[name] for name in part}, directory / file)
+        weight_map |= dict.fromkeys(part, file)
+    (directory / "model.safetensors").unlink()
+    index = {"metadata": {}, "weight_map": weight_map}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_an_encoder_with_cross_attention_in_all_layers_keeps_the_last(tmp_path):
+    config = dataclasses.replace(SQUARE, encoder=stack(16, 2, 40, window=9))
+    params = random_params(config)
+    checkpoints.write(tmp_path / "a", config, params, layout="huggingface")
+    stored = safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")
+    first = "model.local_encoder.cross_attn_layers.0."
+    for name in [name for name in stored if name.startswith(first)]:
+        stored[name.replace(".0.", ".1.", 1)] = stored[name]
+        stored[name] = np.zeros_like(stored[name])
+    safetensors.numpy.save_file(stored, tmp_path / "a" / "model.safetensors")
+    fields = json.loads((tmp_path / "a" / "config.json").read_text())
+    fields["encoder_config"]["cross_attn_all_layers"] = True
+    (tmp_path / "a" / "config.json").write_text(json.dumps(fields))
+    assert_same(checkpoints.read(tmp_path / "a")[1], params)
+
+
+@pytest.mark.parametrize("layout", ["orbax", "huggingface", "meta"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_dtype_is_for_all_but_the_patcher(layout, dtype, tmp_path):
+    params = random_params(META, dtype=jnp.bfloat16)
+    checkpoints.write(tmp_path / "a", META, params, layout=layout)
+    _, read = checkpoints.read(tmp_path / "a", dtype=dtype)
+    patcher = read.pop("patcher")
+    assert {x.dtype for x in jax.tree.leaves(read)} == {jnp.dtype(dtype)}
+    assert_same(patcher, jax.tree.map(lambda x: x.astype(jnp.float32), params.pop("patcher")))
+    assert_same(read, jax.tree.map(lambda x: x.astype(dtype), params))
+
+
+@pytest.mark.parametrize("layout", ["orbax", "huggingface", "meta"])
+def test_no_dtype_keeps_what_is_stored(layout, tmp_path):
+    params = random_params(META, dtype=jnp.bfloat16)
+    table = params["encoder"]["hash_embed"]["embedding"]
+    params["encoder"]["hash_embed"]["embedding"] = table.astype(jnp.float32)
+    checkpoints.write(tmp_path / "a", META, params, layout=layout)
+    _, read = checkpoints.read(tmp_path / "a")
+    params["patcher"] = jax.tree.map(lambda x: x.astype(jnp.float32), params["patcher"])
+    assert_same(read, params)
+
+
+def test_what_is_stored_in_several_dtypes_is_read_in_the_widest(tmp_path):
+    params = random_params(SQUARE, dtype=jnp.bfloat16)
+    checkpoints.write(tmp_path / "a", SQUARE, params, layout="huggingface")
+    file = tmp_path / "a" / "model.safetensors"
+    stored = safetensors.numpy.load_file(file)
+    name = "model.local_decoder.layers.0.self_attn.k_proj.weight"
+    stored[name] = stored[name].astype(np.float64)
+    safetensors.numpy.save_file(stored, file)
+    _, read = checkpoints.read(tmp_path / "a")
+    kernel = read["decoder"]["trunk"]["layers_0"]["attention"]["qkv"]["kernel"]
+    assert kernel.dtype == jnp.float32
+    assert read["decoder"]["head"]["kernel"].dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("layout", ["orbax", "huggingface"])
+def test_shardings_decide_where_parameters_go(layout, tmp_path):
+    params = random_params(SQUARE)
+    checkpoints.write(tmp_path / "a", SQUARE, params, layout=layout)
+    mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.P())
+    _, read = checkpoints.read(
+        tmp_path / "a", shardings=lambda tree: jax.tree.map(lambda _: sharding, tree)
+    )
+    assert all(x.sharding == sharding for x in jax.tree.leaves(read))
+    assert_same(read, params)
+
+
+def test_what_is_read_computes(tmp_path):
+    params = random_params(GROUPED)
+    checkpoints.write(tmp_path / "a", GROUPED, params, layout="huggingface")
+    config, read = checkpoints.read(tmp_path / "a")
+    np.testing.assert_array_equal(logits(config, read), logits(GROUPED, params))
+    assert module(config).config == GROUPED
+
+
+def test_writing_is_all_or_nothing(tmp_path):
+    params = random_params(SQUARE)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(CheckpointError, match="not empty"):
+        checkpoints.write(tmp_path / "full", SQUARE, params, layout="orbax")
+    (tmp_path / "empty").mkdir()
+    checkpoints.write(tmp_path / "empty", SQUARE, params, layout="orbax")
+    with pytest.raises(CheckpointError, match="lack"):
+        checkpoints.write(tmp_path / "broken", SQUARE, {}, layout="huggingface")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full"]
+
+
+@pytest.mark.parametrize("layout", ["orbax", "huggingface"])
+def test_a_patcher_that_is_never_asked_is_left_out(layout, tmp_path):
+    params = random_params(SQUARE)
+    checkpoints.write(tmp_path / "a", SQUARE, params, layout=layout)
+    config, read = checkpoints.read(tmp_path / "a", patching_mode="stride", patching_stride=5)
+    assert config.patcher is None and config.patching.stride == 5
+    rest = {name: part for name, part in params.items() if name != "patcher"}
+    assert_same(read, rest)
+    idle = repatched(SQUARE, mode="stride")
+    checkpoints.write(tmp_path / "b", idle, params, layout=layout)
+    assert_same(checkpoints.read(tmp_path / "b")[1], rest)
+    with pytest.raises(CheckpointError, match="needs an entropy model"):
+        checkpoints.read(tmp_path / "b", patching_mode="entropy")
