@@ -7,8 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
-from models import META, SQUARE, random_params
-from test_round_trips import shard
+from random_models import META, SQUARE, random_params, shard
 
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError
@@ -99,7 +98,10 @@ def test_truncated_by_one_byte(model):
     assert "truncated" in message(model)
 
 
-@pytest.mark.parametrize("content", [b"PK\x03\x04" * 100, b"version https://git-lfs\n", b"\x02" + b"\0" * 7 + b"[]"])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [b"PK\x03\x04" * 100, b"version https://git-lfs\n", b"\x02" + b"\0" * 7 + b"[]"],
+)
 def test_not_safetensors(model, content):
     (model / WEIGHTS).write_bytes(content)
     assert "not" in message(model) and "safetensors" in message(model)

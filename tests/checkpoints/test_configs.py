@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from models import BYTE_LM, META, SQUARE, random_params
+from random_models import BYTE_LM, META, SQUARE, random_params
 
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError, huggingface, meta, tensors
@@ -161,7 +161,7 @@ def test_overrides_of_a_byte_transformer(tmp_path):
     checkpoints.write(tmp_path / "a", BYTE_LM, random_params(BYTE_LM), layout="orbax")
     config, _ = checkpoints.read(tmp_path / "a", mask_documents=True, max_bytes=5)
     assert config.mask_documents and config.max_bytes == 5
-    with pytest.raises(CheckpointError, match="what can be: mask_documents, max_bytes$"):
+    with pytest.raises(CheckpointError, match=r"what can be: mask_documents, max_bytes$"):
         checkpoints.read(tmp_path / "a", monotonicity=True)
 
 

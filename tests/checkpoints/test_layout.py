@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from models import BYTE_LM, GROUPED, META, OWN, SQUARE, random_params, shapes
+from random_models import BYTE_LM, GROUPED, META, OWN, SQUARE, random_params, shapes
 
 from bytelax.checkpoints import CheckpointError, layout
 

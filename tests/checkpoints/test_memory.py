@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from models import META, stack
+from random_models import META, stack
 
 from bytelax import checkpoints
 from bytelax.checkpoints import layout

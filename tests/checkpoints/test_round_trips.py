@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from models import (
+from random_models import (
     BYTE_LM,
     GROUPED,
     META,
@@ -19,6 +19,7 @@ from models import (
     module,
     random_params,
     repatched,
+    shard,
     stack,
 )
 
@@ -135,20 +136,6 @@ def test_shards(tmp_path):
     checkpoints.write(tmp_path / "a", SQUARE, params, layout="huggingface")
     shard(tmp_path / "a")
     assert_same(checkpoints.read(tmp_path / "a")[1], params)
-
-
-def shard(directory):
-    """Splits model.safetensors into two files with an index, as transformers does."""
-    stored = safetensors.numpy.load_file(directory / "model.safetensors")
-    names = sorted(stored)
-    weight_map = {}
-    for number, part in enumerate((names[::2], names[1::2]), start=1):
-        file = f"model-{number:05}-of-00002.safetensors"
-        safetensors.numpy.save_file({name: stored[name] for name in part}, directory / file)
-        weight_map |= dict.fromkeys(part, file)
-    (directory / "model.safetensors").unlink()
-    index = {"metadata": {}, "weight_map": weight_map}
-    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
 def test_an_encoder_with_cross_attention_in_all_layers_keeps_the_last(tmp_path):

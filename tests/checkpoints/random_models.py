@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import safetensors.numpy
 
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
@@ -86,3 +88,17 @@ def assert_same(left, right):
     for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def shard(directory):
+    """Splits model.safetensors into two files with an index, as transformers does."""
+    stored = safetensors.numpy.load_file(directory / "model.safetensors")
+    names = sorted(stored)
+    weight_map = {}
+    for number, part in enumerate((names[::2], names[1::2]), start=1):
+        file = f"model-{number:05}-of-00002.safetensors"
+        safetensors.numpy.save_file({name: stored[name] for name in part}, directory / file)
+        weight_map |= dict.fromkeys(part, file)
+    (directory / "model.safetensors").unlink()
+    index = {"metadata": {}, "weight_map": weight_map}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
