@@ -27,17 +27,24 @@ def read_file(path: pathlib.Path) -> dict[str, Tensor]:
     except Exception:  # torch raises RuntimeError, UnpicklingError, EOFError, KeyError, ...
         raise CheckpointError(f"{path} is not a PyTorch checkpoint; download it again") from None
     stored = stored.get("model", stored) if isinstance(stored, dict) else {}
-    tensors = {name: _tensor(x) for name, x in stored.items() if isinstance(x, torch.Tensor)}
+    tensors = {
+        name: _tensor(x, f"{path}: {name}")
+        for name, x in stored.items()
+        if isinstance(x, torch.Tensor)
+    }
     if not tensors:
         raise CheckpointError(f"{path} holds no state dict under 'model'")
     return tensors
 
 
-def _tensor(x):
+def _tensor(x, source):
     import torch
 
     narrow = x.dtype == torch.bfloat16
-    dtype = np.dtype(ml_dtypes.bfloat16) if narrow else np.dtype(str(x.dtype).split(".")[-1])
+    try:
+        dtype = np.dtype(ml_dtypes.bfloat16 if narrow else str(x.dtype).removeprefix("torch."))
+    except TypeError:
+        raise CheckpointError(f"{source} is {x.dtype}; convert it to float32 first") from None
 
     def rows(start, stop):
         part = x[start:stop].contiguous()
