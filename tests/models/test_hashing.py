@@ -9,6 +9,10 @@ from hypothesis import strategies as st
 from bytelax.models import hashing
 from bytelax.models.hashing import HashConfig
 
+PRIMES = (
+    1000000007, 5915587277, 1500450271, 3267000013, 5754853343, 4093082899,
+    9576890767, 3628273133, 2860486313, 5463458053, 3367900313,
+)  # fmt: skip
 LENGTH = 40  # one shape for all: what runs op by op is compiled once
 
 
@@ -23,7 +27,7 @@ def reference(ids, config):
                 for j in range(group):
                     begin = config.history - group + 1 + j
                     total += ids[:, begin : begin + total.shape[1]].astype(np.int64) * power
-                    power *= np.int64(hashing.PRIMES[function])
+                    power *= np.int64(PRIMES[function])
             rows.append(total % np.int64(config.vocab) + len(rows) * config.vocab)
     return np.stack(rows, axis=-1)
 
@@ -40,29 +44,43 @@ def random_ids(seed):
 
 
 def test_every_prime_and_group_size_at_the_released_table_size():
-    config = HashConfig(groups=tuple(range(1, 17)), vocab=500_002, functions=len(hashing.PRIMES))
+    config = HashConfig(groups=tuple(range(1, 17)), vocab=500_002, functions=len(PRIMES))
     ids = random_ids(0)
     assert (reference(ids, config).min(axis=(0, 1)) >= 0).all()
     np.testing.assert_array_equal(hash_ids(ids, config), reference(ids, config))
 
 
-@settings(max_examples=30, deadline=None)
-@given(
+any_config = given(
     groups=st.lists(st.integers(1, 16), min_size=1, max_size=4).map(tuple),
     vocab=st.sampled_from([1, 2, 256, 500_002, (1 << 24) - 1]) | st.integers(1, (1 << 24) - 1),
-    functions=st.integers(1, 3),
+    functions=st.integers(1, len(PRIMES)),
     seed=st.integers(0, 99),
 )
-def test_any_config(groups, vocab, functions, seed):
+
+
+def check(groups, vocab, functions, seed):
     config = HashConfig(groups=groups, vocab=vocab, functions=functions)
     ids = random_ids(seed)
     np.testing.assert_array_equal(hash_ids(ids, config), reference(ids, config))
 
 
+@settings(max_examples=20, deadline=None)
+@any_config
+def test_any_config(groups, vocab, functions, seed):
+    check(groups, vocab, functions, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None)
+@any_config
+def test_many_configs(groups, vocab, functions, seed):
+    check(groups, vocab, functions, seed)
+
+
 def test_longest_group():
     config = HashConfig(groups=(128,), vocab=(1 << 24) - 1)
     ids = np.full((1, 128), 259, np.int32)
-    total = sum(259 * pow(hashing.PRIMES[0], j, 1 << 64) for j in range(128)) % (1 << 64)
+    total = sum(259 * pow(PRIMES[0], j, 1 << 64) for j in range(128)) % (1 << 64)
     signed = total - (1 << 64) if total >> 63 else total
     assert hash_ids(ids, config).tolist() == [[[signed % config.vocab]]]
 
