@@ -4,7 +4,7 @@ No key inside, so a rule can be enumerated exactly. `log_probs` are the laws tha
 `process_logits`: row i is the law of the byte after i drafted ones.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -15,6 +15,7 @@ from bytelax.decode.drafters.base import Draft
 Emitted = tuple[Int[Array, "B K+1"], Int[Array, " B"]]
 
 
+@runtime_checkable
 class Acceptance(Protocol):
     def __call__(
         self,

@@ -1,7 +1,7 @@
 """The Target contract: a language model that can take back what was rejected."""
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ class Text:
     length: Int[Array, " B"]  # at least 1
 
 
+@runtime_checkable
 class Target(Protocol):
     """Pure functions over explicit state. The state may be donated.
 

@@ -76,12 +76,17 @@ def write(
     positions: Int[Array, "B W"],
 ) -> KVCache:
     """Puts each position's key and value in its slot; position -1 writes nowhere."""
-    slots = cache.keys.shape[2]
+    batch, kv_heads, slots, dim = cache.keys.shape
     slot = jnp.where(positions < 0, slots, positions % slots)  # out of bounds is dropped
-    row = jnp.arange(positions.shape[0])[:, None]
+    slot = jnp.repeat(slot, kv_heads, axis=0)
+    row = jnp.arange(batch * kv_heads)[:, None]
 
+    # Rows and heads as one axis, as the attention multiplies them: with an axis of size 1 between
+    # the two, XLA on CPU fuses the update into the product and copies the cache for it.
     def put(buffer, update):
-        return buffer.at[row, :, slot].set(update.astype(buffer.dtype), mode="drop")
+        update = update.astype(buffer.dtype).swapaxes(1, 2).reshape(batch * kv_heads, -1, dim)
+        merged = buffer.reshape(batch * kv_heads, slots, dim)
+        return merged.at[row, slot].set(update, mode="drop").reshape(buffer.shape)
 
     return KVCache(put(cache.keys, keys), put(cache.values, values))
 

@@ -1,7 +1,7 @@
 """The Drafter contract."""
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -30,6 +30,7 @@ class Draft:
     deterministic: Bool[Array, " B"]
 
 
+@runtime_checkable
 class Drafter(Protocol):
     """Pure functions over explicit state, as an optax transformation.
 

@@ -59,7 +59,7 @@ def blocked(
         heads_sum = heads_sum * scale + _weighted(weights, _block(values, start, block))
         return index + 1, new_top, total, heads_sum
 
-    shape = (batch, kv_heads, heads // kv_heads, window)
+    shape = (batch, kv_heads, heads // kv_heads * window)
     carry = (
         begin,
         jnp.full((*shape, 1), _FLOOR, jnp.float32),
@@ -71,29 +71,39 @@ def blocked(
 
 
 def _scores(queries, keys, position, first, last):
-    """f32[B, K, H/K, W, S], -inf where the slot's position is not in `first..last`."""
+    """f32[B, K, H/K * W, S], -inf where the slot's position is not in `first..last`."""
     batch, window, heads, dim = queries.shape
-    kv_heads = keys.shape[1]
-    queries = queries.reshape(batch, window, kv_heads, heads // kv_heads, dim)
-    scores = jnp.einsum("bwkgd,bksd->bkgws", queries, keys, preferred_element_type=jnp.float32) * (
-        dim**-0.5
-    )
+    kv_heads, slots = keys.shape[1:3]
+    group = heads // kv_heads
+    queries = queries.reshape(batch, window, kv_heads, group, dim).transpose(0, 2, 3, 1, 4)
+    # Rows and heads as one batch axis of the product: see the caches of bytelax.
+    scores = jnp.einsum(
+        "xqd,xsd->xqs",
+        queries.reshape(batch * kv_heads, group * window, dim),
+        keys.reshape(batch * kv_heads, slots, dim),
+        preferred_element_type=jnp.float32,
+    ).reshape(batch, kv_heads, group * window, slots)
     visible = (position >= first[..., None]) & (position <= last[..., None])  # [B, W, S]
-    return jnp.where(visible[:, None, None], scores, -jnp.inf)
+    visible = jnp.tile(visible, (1, group, 1))[:, None]
+    return jnp.where(visible, scores * dim**-0.5, -jnp.inf)
 
 
 def _weighted(weights, values):
+    """f32[B, K, H/K * W, D]."""
+    batch, kv_heads, slots, dim = values.shape
     return jnp.einsum(
-        "bkgws,bksd->bkgwd",
-        weights.astype(values.dtype),
-        values,
+        "xqs,xsd->xqd",
+        weights.astype(values.dtype).reshape(batch * kv_heads, -1, slots),
+        values.reshape(batch * kv_heads, slots, dim),
         preferred_element_type=jnp.float32,
-    )
+    ).reshape(batch, kv_heads, -1, dim)
 
 
 def _heads(attended, queries):
-    """f32[B, K, H/K, W, D] -> [B, W, H, D] in the dtype of the queries."""
-    return attended.transpose(0, 3, 1, 2, 4).reshape(queries.shape).astype(queries.dtype)
+    """f32[B, K, H/K * W, D] -> [B, W, H, D] in the dtype of the queries."""
+    batch, window, heads, dim = queries.shape
+    attended = attended.reshape(batch, heads, window, dim)
+    return attended.swapaxes(1, 2).astype(queries.dtype)
 
 
 def _block(cache, start, block):
