@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-
 from bytelax import checkpoints
 from bytelax.model import Model
 from bytelax.models.blt import BLT, BLTConfig
@@ -32,4 +29,4 @@ def load(location: str | Path, *, dtype: str | None = None, **overrides) -> Mode
     source = bundled if not Path(location).exists() and bundled.is_dir() else location
     config, params = checkpoints.read(source, dtype=dtype, **overrides)
     module = BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
-    return Model(module, jax.tree.map(jnp.asarray, params))
+    return Model(module, params)

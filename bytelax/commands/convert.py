@@ -1,0 +1,39 @@
+"""`bytelax convert`: a model from one layout to another."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import tyro
+
+from bytelax import checkpoints
+from bytelax.checkpoints import Layout
+from bytelax.commands.loading import LoadFlags
+
+
+@dataclasses.dataclass(frozen=True)
+class Convert:
+    """Write a model in another layout. What `--to huggingface` writes, transformers loads."""
+
+    source: tyro.conf.Positional[str]
+    """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
+    target: tyro.conf.Positional[Path]
+    """Directory to write; it must not exist yet, or be empty."""
+    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    to: Layout = "orbax"
+    """Layout of the copy."""
+    json: bool = False
+    """Print what was written as JSON."""
+
+    def run(self) -> None:
+        model = self.loading.load(self.source)
+        if self.to == "huggingface":
+            checkpoints.check_transformers(model.config)
+        checkpoints.write(self.target, model.config, model.params, layout=self.to)
+        count = sum(leaf.size for leaf in jax.tree.leaves(model.params))
+        if self.json:
+            print(json.dumps({"target": str(self.target), "layout": self.to, "parameters": count}))
+        else:
+            print(f"{self.target}: {count:,} parameters in the {self.to} layout")

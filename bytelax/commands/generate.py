@@ -1,0 +1,109 @@
+"""`bytelax generate`: continue prompts."""
+
+import base64
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from bytelax.commands.loading import LoadFlags
+from bytelax.generation import Output, Result, generate, stream
+
+
+@dataclasses.dataclass(frozen=True)
+class Generate:
+    """Continue prompts from arguments, files, or standard input."""
+
+    prompts: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Texts to continue."""
+    file: tuple[Path, ...] = ()
+    """Files to continue, one prompt each; `-` is standard input, the default without prompts."""
+    model: str = "tiny"
+    """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
+    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    method: str = "ar"
+    """How to decode; see `bytelax methods`."""
+    max_new_bytes: int = 128
+    """Most bytes to emit for each prompt."""
+    window: int | None = None
+    """Pad every window to that many bytes."""
+    temperature: float = 0.0
+    """0 takes the likeliest byte."""
+    top_k: int = 0
+    """Sample among that many likeliest bytes; 0 among all."""
+    top_p: float = 1.0
+    """Sample among the likeliest bytes that hold this much probability."""
+    seed: int = 0
+    """Prompt i is sampled with seed + i."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a continuation."""
+    allow_eos: bool = True
+    """Let the model end a continuation by itself."""
+    logprobs: bool = False
+    """Add the log-probability of each byte to the JSON."""
+    stream: bool = False
+    """Print the continuation of a single prompt as it comes."""
+    json: bool = False
+    """Print results and statistics as JSON."""
+
+    def run(self) -> None:
+        prompts = self._prompts()
+        keywords = dict(
+            method=self.method,
+            max_new_bytes=self.max_new_bytes,
+            window=self.window,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            stop=self.stop,
+            allow_eos=self.allow_eos,
+        )
+        if self.stream and (self.json or self.logprobs or len(prompts) > 1):
+            raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
+        model = self.loading.load(self.model)
+        if self.stream:
+            for piece in stream(model, prompts[0], seed=self.seed, **keywords):
+                print(piece, end="", flush=True)
+            print()
+            return
+        output = generate(model, prompts, seeds=self.seed, logprobs=self.logprobs, **keywords)
+        if self.json:
+            print(json.dumps(to_json(output)))
+        else:
+            for result in output.results:
+                sys.stdout.buffer.write(result.bytes + b"\n")
+
+    def _prompts(self) -> list[bytes]:
+        # Arguments that are not UTF-8 arrive with their bytes escaped.
+        prompts = [prompt.encode("utf-8", "surrogateescape") for prompt in self.prompts]
+        files = self.file
+        if not prompts and not files:
+            files = (Path("-"),)
+        for path in files:
+            stdin = str(path) == "-"
+            prompts.append(sys.stdin.buffer.read() if stdin else path.read_bytes())
+        return prompts
+
+
+def to_json(output: Output) -> dict:
+    """What `--json` prints."""
+    return {
+        "results": [_result(result) for result in output.results],
+        "stats": output.stats.to_dict(),
+        "lossless": output.lossless,
+    }
+
+
+def _result(result: Result) -> dict:
+    fields = {
+        "text": result.text,
+        "base64": base64.b64encode(result.bytes).decode("ascii"),
+        "stop": result.stop,
+        "stats": result.stats.to_dict(),
+    }
+    if result.log_probs is not None:
+        fields["log_probs"] = result.log_probs.tolist()
+    return fields

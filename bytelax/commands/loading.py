@@ -1,0 +1,30 @@
+"""Which model a command works on."""
+
+import dataclasses
+import json
+
+from bytelax.loading import load
+from bytelax.model import Model
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadFlags:
+    """How a model is loaded."""
+
+    dtype: str | None = None
+    """Cast the weights to float32, bfloat16 or float16; the entropy model stays float32."""
+    override: tuple[str, ...] = ()
+    """Config fields that a file cannot hold, as name=value: monotonicity=true."""
+
+    def load(self, location: str) -> Model:
+        return load(location, dtype=self.dtype, **dict(map(_assignment, self.override)))
+
+
+def _assignment(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--override takes name=value, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

@@ -1,0 +1,31 @@
+"""`bytelax methods`: what there is to decode with."""
+
+import dataclasses
+import inspect
+import json
+
+from bytelax.methods import METHODS
+
+
+@dataclasses.dataclass(frozen=True)
+class Methods:
+    """List the decoding methods and their options."""
+
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> None:
+        rows = [
+            {
+                "name": name,
+                "description": inspect.getdoc(factory).splitlines()[0],
+                "options": [p for p in inspect.signature(factory).parameters if p != "law"],
+            }
+            for name, factory in METHODS.items()
+        ]
+        if self.json:
+            print(json.dumps(rows))
+            return
+        for row in rows:
+            options = ", ".join(row["options"])
+            print(f"{row['name']:14}{row['description']} Options: {options}.")
