@@ -1,6 +1,7 @@
 """`bytelax demo`: a model decoding before your eyes, within a minute."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -81,4 +82,4 @@ def random_blt(seed: int = 0) -> Model:
 def _split(text: bytes, lengths: list[int]) -> list[bytes]:
     """The text cut into patches; the first holds the BOS, the last the byte to come."""
     ends = np.cumsum(lengths) - 1
-    return [text[begin:end] for begin, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [text[begin:end] for begin, end in itertools.pairwise(ends)]
