@@ -51,8 +51,16 @@ class Generate:
 
     def run(self) -> None:
         prompts = self._prompts()
-        names = "method max_new_bytes window temperature top_k top_p stop allow_eos".split()
-        keywords = {name: getattr(self, name) for name in names}
+        keywords = {
+            "method": self.method,
+            "max_new_bytes": self.max_new_bytes,
+            "window": self.window,
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "stop": self.stop,
+            "allow_eos": self.allow_eos,
+        }
         if self.stream and (self.json or self.logprobs or len(prompts) > 1):
             raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
         model = self.loading.load(self.model)
