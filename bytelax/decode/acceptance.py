@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from bytelax.decode import sampling
 from bytelax.decode.drafters.base import Draft
 
-Emitted = tuple[Int[Array, "B K+1"], Int[Array, " B"]]
+Emitted = tuple[Int[Array, "B W"], Int[Array, " B"]]  # W = K + 1
 
 
 @runtime_checkable
@@ -20,8 +20,8 @@ class Acceptance(Protocol):
     def __call__(
         self,
         draft: Draft,
-        log_probs: Float[Array, "B K+1 V"],
-        uniforms: Float[Array, "B 2 K+1"],
+        log_probs: Float[Array, "B W V"],
+        uniforms: Float[Array, "B 2 W"],
     ) -> Emitted:
         """Judges a draft.
 
@@ -37,7 +37,7 @@ class Acceptance(Protocol):
 
 
 def greedy(
-    draft: Draft, log_probs: Float[Array, "B K+1 V"], uniforms: Float[Array, "B 2 K+1"]
+    draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
 ) -> Emitted:
     """The longest prefix that the target would have chosen, then its choice. Lossless, greedy."""
     choice = log_probs.argmax(-1).astype(jnp.int32)
@@ -45,7 +45,7 @@ def greedy(
 
 
 def rejection(
-    draft: Draft, log_probs: Float[Array, "B K+1 V"], uniforms: Float[Array, "B 2 K+1"]
+    draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
 ) -> Emitted:
     """Speculative sampling: accept x with min(1, p(x) / q(x)), else draw from max(0, p - q).
 

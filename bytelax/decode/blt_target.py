@@ -303,7 +303,7 @@ def _write_context(ring: Context, context: Context, row, patch) -> Context:
     )
 
 
-def _windows(history: Int[Array, "B T"], size: int) -> Int[Array, "B W+1 S"]:
+def _windows(history: Int[Array, "B T"], size: int) -> Int[Array, "B N S"]:
     """The `size` ids before each byte of the window, and before the byte after it."""
     count = history.shape[1] - size + 1
     index = jnp.arange(count)[:, None] + jnp.arange(size)
