@@ -1,6 +1,6 @@
 """bytelax: byte-level language models, decoded several times faster without changing a byte."""
 
-from bytelax import decode
+from bytelax import decode, vocab
 from bytelax.generation import Output, Result, generate, generate_many, stream
 from bytelax.loading import load
 from bytelax.model import Model
@@ -16,4 +16,5 @@ __all__ = [
     "generate_many",
     "load",
     "stream",
+    "vocab",
 ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -26,7 +27,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         command = _parse(sys.argv[1:] if args is None else args)
         command.run()
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, OSError) as error:
         print(f"bytelax: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -44,10 +45,15 @@ def _parse(args: Sequence[str]):
     except SystemExit as exit:
         if not exit.code:
             raise
-        lines = [line.strip("│ ") for line in errors.getvalue().splitlines()]
-        told = [line for line in lines if line and line[0] not in "╭╰─"] or ["invalid arguments"]
-        first = " ".join(told[:2]) if told[0].endswith(":") else told[0]
-        raise ValueError(f"{first.rstrip('.')}; see --help") from None
+        raise ValueError(f"{_first_part(errors.getvalue())}; see --help") from None
+
+
+def _first_part(framed: str) -> str:
+    """The message in tyro's frame: below the title and above the first rule."""
+    lines = [line.strip("│ ") for line in framed.splitlines()[1:]]
+    parts = itertools.groupby(lines, lambda line: bool(line) and not set(line) <= set("─-╰╯"))
+    told = next((" ".join(part) for is_text, part in parts if is_text), "invalid arguments")
+    return told.rstrip(".")
 
 
 if __name__ == "__main__":

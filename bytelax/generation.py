@@ -335,7 +335,7 @@ class _Run:
         for row, index in enumerate(indices):
             begin, end = prompt[row], text.length[row]
             emitted = text.ids[row, begin:end]
-            keep = self._without_stop(emitted, ended[row])
+            keep = self._without_stop(emitted, int(ended[row]))
             results.append(
                 Result(
                     index=-1 if index is None else index,

@@ -29,15 +29,15 @@ class Model:
     def config(self) -> BLTConfig | ByteLMConfig:
         return self.module.config
 
-    def logits(self, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+    def logits(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S V"]:
         """Next-byte logits after each position of whole texts, float32."""
         return _logits(self.module, self.params, jnp.asarray(ids, jnp.int32))
 
-    def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
+    def entropies(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S"]:
         """Next-byte entropies in nats: the entropy model's for a BLT that has one, else its own."""
         return _entropies(self.module, self.params, jnp.asarray(ids, jnp.int32))
 
-    def patch_lengths(self, ids: Int[Array, " S"]) -> list[int]:
+    def patch_lengths(self, ids: Int[Array | np.ndarray, " S"]) -> list[int]:
         """Bytes in each patch of one text; the byte to come counts, so they sum to S + 1.
 
         Raises:

@@ -3,7 +3,9 @@
 Source: the Byte Latent Transformer (arXiv 2412.09871) as released, id = byte + 4.
 """
 
+import operator
 from collections.abc import Iterable
+from typing import SupportsIndex
 
 BOE = 0  # beginning of an example; also the id that pads the hash n-grams on the left
 BOS = 1
@@ -19,6 +21,6 @@ def encode(text: bytes, *, bos: bool = True, eos: bool = False) -> list[int]:
     return [BOS] * bos + [byte + OFFSET for byte in text] + [EOS] * eos
 
 
-def decode(ids: Iterable[int]) -> bytes:
+def decode(ids: Iterable[SupportsIndex]) -> bytes:
     """The bytes among `ids`; specials are dropped."""
-    return bytes(i - OFFSET for i in ids if i >= OFFSET)
+    return bytes(i - OFFSET for i in map(operator.index, ids) if i >= OFFSET)

@@ -19,8 +19,8 @@ class Generate:
 
     prompts: tyro.conf.Positional[tuple[str, ...]] = ()
     """Texts to continue."""
-    file: tuple[Path, ...] = ()
-    """Files to continue, one prompt each; `-` is standard input, the default without prompts."""
+    file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
+    """A file to continue, may be given several times; `-` is standard input, the default."""
     model: str = "tiny"
     """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
@@ -38,8 +38,8 @@ class Generate:
     """Sample among the likeliest bytes that hold this much probability."""
     seed: int = 0
     """Prompt i is sampled with seed + i."""
-    stop: tuple[str, ...] = ()
-    """Strings that end a continuation."""
+    stop: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A string that ends a continuation; may be given several times."""
     allow_eos: bool = True
     """Let the model end a continuation by itself."""
     logprobs: bool = False

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+import tyro
+
 from bytelax.loading import load
 from bytelax.model import Model
 
@@ -13,8 +15,8 @@ class LoadFlags:
 
     dtype: str | None = None
     """Cast the weights to float32, bfloat16 or float16; the entropy model stays float32."""
-    override: tuple[str, ...] = ()
-    """Config fields that a file cannot hold, as name=value: monotonicity=true."""
+    override: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A config field that a file cannot hold, as name=value; may be given several times."""
 
     def load(self, location: str) -> Model:
         return load(location, dtype=self.dtype, **dict(map(_assignment, self.override)))

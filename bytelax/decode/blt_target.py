@@ -21,6 +21,7 @@ from bytelax.models.blt import BLT, Context
 from bytelax.models.byte_lm import last_eos_before
 from bytelax.models.kv_cache import Caches, KVCache
 from bytelax.models.patching import OpenPatch
+from bytelax.pytree import pytree
 
 
 class Frontier(NamedTuple):
@@ -43,8 +44,7 @@ class Passes(NamedTuple):
     patches: Int[Array, " B"]  # patches closed by bytes that were kept
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class BLTState:
     length: Int[Array, " B"]  # bytes taken in
     frontier: Frontier

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -11,10 +10,10 @@ from bytelax.decode.target import Text, take_in
 from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.kv_cache import Caches
+from bytelax.pytree import pytree
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ByteLMState:
     length: Int[Array, " B"]  # bytes taken in
     last_eos: Int[Array, " B"]  # position of the latest EOS, -1 where none

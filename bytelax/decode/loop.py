@@ -14,10 +14,10 @@ from bytelax.decode.sampling import Sampling
 from bytelax.decode.stats import Counts
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import State, Target, Text
+from bytelax.pytree import pytree
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Decoding:
     """A batch on its way. Every leaf has the batch as its leading axis.
 

@@ -4,20 +4,18 @@ Plain decoding, drafting and verification all call `process_logits`, so that the
 min(1, p / q) are the laws really drawn from.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, Int, Key, UInt32
 
 from bytelax import vocab
+from bytelax.pytree import pytree, static
 
 # What random numbers are for. Draft, acceptance and residual never share a stream.
 DRAFT, ACCEPT, RESIDUAL = range(3)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Sampling:
     """How each row samples. Build one with `Sampling.of`.
 
@@ -35,9 +33,9 @@ class Sampling:
     temperature: Float[Array, " B"]
     top_k: Int[Array, " B"]
     top_p: Float[Array, " B"]
-    greedy: bool = dataclasses.field(metadata={"static": True})
-    truncated: bool = dataclasses.field(metadata={"static": True})
-    allow_eos: bool = dataclasses.field(metadata={"static": True})
+    greedy: bool = static()
+    truncated: bool = static()
+    allow_eos: bool = static()
 
     @classmethod
     def of(
@@ -94,7 +92,9 @@ def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[
     return jnp.where(reached.any(-1), reached.argmax(-1), log_probs.argmax(-1)).astype(jnp.int32)
 
 
-def row_keys(seeds: UInt32[Array, " B"], position: Int[Array, " B"], purpose: int) -> PRNGKeyArray:
+def row_keys(
+    seeds: UInt32[Array, " B"], position: Int[Array, " B"], purpose: int
+) -> Key[Array, " B"]:
     """One key a row from its seed, its text length at the start of the round, and the purpose.
 
     The length grows every round, so no key is met twice, and nothing depends on the batch row.
@@ -106,7 +106,7 @@ def row_keys(seeds: UInt32[Array, " B"], position: Int[Array, " B"], purpose: in
     return jax.vmap(row_key)(seeds, position)
 
 
-def row_uniforms(keys: PRNGKeyArray, count: int) -> Float[Array, "B {count}"]:
+def row_uniforms(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"]:
     """`count` numbers in [0, 1) from each row's key."""
     return jax.vmap(lambda key: jax.random.uniform(key, (count,)))(keys)
 

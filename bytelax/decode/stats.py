@@ -1,16 +1,13 @@
 """What a generation did: rounds, drafted and accepted bytes, passes."""
 
-import dataclasses
-
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from bytelax.decode.drafters.base import Draft
+from bytelax.pytree import pytree
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Counts:
     """Counted inside the compiled loop, one number a row.
 

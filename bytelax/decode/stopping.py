@@ -1,22 +1,20 @@
 """When a row ends: EOS, a stop string, or its byte budget."""
 
-import dataclasses
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
 from bytelax import vocab
 from bytelax.decode.target import Text
+from bytelax.pytree import pytree
 
 RUNNING, BY_EOS, BY_STOP, BY_LENGTH = range(4)
 REASONS = ("running", "eos", "stop", "length")
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Stops:
     """Stop strings, padded on the left. Build them with `Stops.of`."""
 

@@ -1,18 +1,18 @@
 """The Target contract: a language model that can take back what was rejected."""
 
-import dataclasses
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from bytelax.pytree import pytree
+
 State = Any  # a pytree of arrays with a leading batch axis, the target's own
 Trial = Any
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Text:
     """What the loop owns: prompt and output, right-padded, BOS first.
 

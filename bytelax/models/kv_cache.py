@@ -5,13 +5,13 @@ window overwrites or masks, so rollback is a matter of lengths (no copy, no undo
 attention window, S >= attention window + decode window slots suffice: a ring.
 """
 
-import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
+
+from bytelax.pytree import pytree
 
 
 class KVCache(NamedTuple):
@@ -24,8 +24,7 @@ class KVCache(NamedTuple):
 Caches = tuple[KVCache, ...]  # one a layer
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Span:
     """Where a window of queries stands and what each of them may see.
 

@@ -1,18 +1,16 @@
 """The Drafter contract."""
 
-import dataclasses
 from typing import Any, Protocol, runtime_checkable
 
-import jax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from bytelax.decode.target import State, Text, Trial
+from bytelax.pytree import pytree
 
 DraftState = Any
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Draft:
     """Proposed bytes.
 
@@ -43,7 +41,7 @@ class Drafter(Protocol):
         ...
 
     def propose(
-        self, params, draft_state: DraftState, text: Text, state: State, key: PRNGKeyArray
+        self, params, draft_state: DraftState, text: Text, state: State, key: Key[Array, " B"]
     ) -> tuple[Draft, DraftState]:
         """Proposes what follows `text`. May read the target's state, never writes it.
 

@@ -1,0 +1,127 @@
+"""The command line: what it prints, and how it fails."""
+
+import base64
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bytelax import checkpoints, cli
+from bytelax.commands.demo import random_blt
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("cli") / "model"
+    small = random_blt()
+    checkpoints.write(directory, small.config, small.params, layout="orbax")
+    return str(directory)
+
+
+def _json(capsys, *args):
+    assert cli.main([*args, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def _fails(capsys, *args):
+    """The one line of a command that must end with exit code 2 and print nothing else."""
+    assert cli.main(list(args)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return line
+
+
+def test_generate_json(model, capsys):
+    printed = _json(
+        capsys, "generate", "--model", model, "one", "two", "--max-new-bytes", "8", "--logprobs"
+    )
+    assert printed["lossless"] is True
+    assert len(printed["results"]) == 2
+    for result in printed["results"]:
+        out = base64.b64decode(result["base64"])
+        assert result["text"] == out.decode("utf-8", "replace")
+        assert result["stop"] in ("length", "eos")
+        assert len(result["log_probs"]) == len(out)
+    assert printed["stats"]["bytes"] == sum(r["stats"]["bytes"] for r in printed["results"])
+
+
+def test_prompts_from_files_and_standard_input(model, capsys, tmp_path, monkeypatch):
+    raw = b"caf\xe9 \xff\x00 not utf-8"
+    (tmp_path / "prompt").write_bytes(raw)
+    flags = ["generate", "--model", model, "--max-new-bytes", "8"]
+    from_file = _json(capsys, *flags, "--file", str(tmp_path / "prompt"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    from_stdin = _json(capsys, *flags)
+    escaped = raw.replace(b"\x00", b"").decode("utf-8", "surrogateescape")
+    from_argument = _json(capsys, *flags, escaped)
+    assert from_file["results"][0]["base64"] == from_stdin["results"][0]["base64"]
+    assert from_argument["results"][0]["stats"]["bytes"] == 8
+
+
+def test_stream_prints_what_generate_prints(model, capsys):
+    flags = ["generate", "--model", model, "--max-new-bytes", "24", "hello"]
+    whole = _json(capsys, *flags)["results"][0]["text"]
+    assert cli.main([*flags, "--stream"]) == 0
+    assert capsys.readouterr().out == whole + "\n"
+
+
+def test_convert_round_trip(model, capsys, tmp_path):
+    flags = ["--max-new-bytes", "8", "hello"]
+    before = _json(capsys, "generate", "--model", model, *flags)["results"][0]["base64"]
+    for layout in ("huggingface", "meta", "orbax"):
+        target = str(tmp_path / layout)
+        written = _json(capsys, "convert", model, target, "--to", layout)
+        assert written["layout"] == layout
+        after = _json(capsys, "generate", "--model", target, *flags)["results"][0]["base64"]
+        assert after == before
+
+
+def test_methods(capsys):
+    assert "ar" in [row["name"] for row in _json(capsys, "methods")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--max-new-bytes", "0", "x"], "max_new_bytes"),
+        (["--max-new-bytes", "many", "x"], "max-new-bytes"),
+        (["--max-new-bytes", "999999999", "x"], "context"),
+        (["--temperature", "-1", "x"], "temperature"),
+        (["--top-p", "0", "x"], "top_p"),
+        (["--top-k", "-2", "x"], "top_k"),
+        (["--window", "0", "x"], "window"),
+        (["--method", "nope", "x"], "nope"),
+        (["--stop", "", "--", "x"], "stop"),
+        (["--seed", "-1", "x"], "seed"),
+        (["--override", "nope=1", "x"], "nope"),
+        (["--override", "nope", "x"], "name=value"),
+        (["--dtype", "int8", "x"], "int8"),
+        (["--nope", "x"], "nope"),
+        (["--file", "no-such-file"], "no-such-file"),
+        ([""], "prompt"),
+    ],
+)
+def test_bad_generate(model, capsys, flags, says):
+    assert says in _fails(capsys, "generate", "--model", model, *flags)
+
+
+def test_bad_commands(model, capsys, tmp_path):
+    assert "nowhere" in _fails(capsys, "generate", "--model", str(tmp_path / "nowhere"), "x")
+    assert "explode" in _fails(capsys, "explode")
+    assert "empty" in _fails(capsys, "convert", model, model)
+    monotone = ["--override", "monotonicity=true", "--to", "huggingface"]
+    assert "monotonicity" in _fails(capsys, "convert", model, str(tmp_path / "out"), *monotone)
+
+
+def test_exit_code_of_the_process(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-m", "bytelax.cli", "generate", "--model", str(tmp_path / "no"), "x"],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert len(ran.stderr.splitlines()) == 1
