@@ -10,7 +10,7 @@ from typing import SupportsIndex
 BOE = 0  # beginning of an example; also the id that pads the hash n-grams on the left
 BOS = 1
 EOS = 2
-SPARE = 3  # never fed to a model, never emitted
+MASK = 3  # a byte that BLT-D is to fill in; spare in the released vocabulary, never emitted
 OFFSET = 4
 SIZE = 260
 BYTES = 256

@@ -6,6 +6,7 @@ the latest patch closed at t: the predictive rule, under which nothing ever read
 """
 
 import dataclasses
+import functools
 from typing import Literal, NamedTuple
 
 import flax.linen as nn
@@ -15,7 +16,8 @@ from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
-from bytelax.models import entropy, hashing, kv_cache, patching
+from bytelax.models import block_attention, entropy, hashing, kv_cache, patching
+from bytelax.models.block_attention import Blocks
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig, last_eos_before
 from bytelax.models.hashing import HashConfig
 from bytelax.models.kv_cache import Caches, KVCache, Span
@@ -120,6 +122,7 @@ class Encoder(nn.Module):
         first: Int[Array, "B P"],
         last: Int[Array, "B P"],
         newest: Int[Array, " B"],
+        block: int | None = BLOCK,
     ) -> Float[Array, "B P kD"]:
         """One vector a patch: k queries from its pooled bytes attend to the bytes `first..last`.
 
@@ -129,6 +132,7 @@ class Encoder(nn.Module):
           first: first byte of each patch; beyond `last` where there is no patch.
           last: last byte of each patch.
           newest: latest byte in `bytes_seen`.
+          block: as in `verify_attention`. Only without blocks has the pass a gradient.
         """
         k = self.config.patch_vectors
         batch, count, dim = pooled.shape
@@ -139,7 +143,7 @@ class Encoder(nn.Module):
             first=jnp.repeat(first, k, axis=1),
             last=jnp.repeat(last, k, axis=1),
             newest=newest,
-            block=BLOCK,
+            block=block,
         )
         return self.cross.residual(x, attended).reshape(batch, count, k * dim)
 
@@ -156,11 +160,16 @@ class Global(nn.Module):
         self.trunk = Transformer(c.global_transformer)
 
     def __call__(
-        self, patches: Float[Array, "B P kD"], caches: Caches | None = None, *, span: Span
+        self,
+        patches: Float[Array, "B P kD"],
+        caches: Caches | None = None,
+        *,
+        span: Span,
+        block: int | None = BLOCK,
     ) -> tuple[Float[Array, "B P G"], Caches | None]:
         if patches.shape[-1] != self.config.global_transformer.dim:
             patches = self.project(patches)
-        return self.trunk(patches, caches, span=span, block=BLOCK)
+        return self.trunk(patches, caches, span=span, block=block)
 
 
 class Context(NamedTuple):
@@ -213,13 +222,59 @@ class Decoder(nn.Module):
           span: positions of the window.
         """
         x = self.embed(ids) if self.config.decoder_input == "embedding" else encoded
+        attend = functools.partial(kv_cache.attend, span=span)
+        x, caches = self.layers(
+            x, contexts, caches, patch=patch, positions=span.positions, attend=attend
+        )
+        return self.logits(x), caches
+
+    def joint(
+        self,
+        ids: Int[Array, "B S"],
+        contexts: tuple[Context, ...],
+        blocks: Blocks,
+        *,
+        patch: Int[Array, "B S"],
+        span: Span,
+    ) -> tuple[Float[Array, "B S V"], Float[Array, "B M C V"]]:
+        """Whole texts and blocks of their bytes, masked, in one pass (Fast BLT, section 2.1.2).
+
+        The clean half is causal and never sees a block. A cell sees the clean bytes strictly before
+        its block, all cells of its own block, and the latent of the latest patch that closed before
+        the block.
+
+        Returns:
+          Next-byte logits of the clean bytes, and logits of the cells' own bytes.
+        """
+        batch, length = ids.shape
+        cells = blocks.positions()
+        before = jnp.take_along_axis(patch, jnp.maximum(blocks.start - 1, 0), axis=1)
+        before = jnp.broadcast_to(before[..., None], cells.shape).reshape(batch, -1)
+        x, _ = self.layers(
+            self.embed(jnp.concatenate([ids, blocks.ids.reshape(batch, -1)], axis=1)),
+            contexts,
+            None,
+            patch=jnp.concatenate([patch, before], axis=1),
+            positions=jnp.concatenate([span.positions, cells.reshape(batch, -1)], axis=1),
+            attend=functools.partial(
+                block_attention.attend, span=span, blocks=blocks, window=self.config.decoder.window
+            ),
+        )
+        logits = self.logits(x)
+        return logits[:, :length], logits[:, length:].reshape(*cells.shape, -1)
+
+    def layers(self, x, contexts, caches, *, patch, positions, attend):
+        """The blocks, each behind its cross-attention."""
         written = []
         for index, layer in enumerate(self.trunk.layers):
             if index < len(self.cross):
                 x = self.read_latent(index, x, contexts[index], patch)
-            x, cache = layer(x, caches and caches[index], span=span)
+            x, cache = layer(x, caches and caches[index], positions=positions, attend=attend)
             written.append(cache)
-        return self.head(self.norm(x)).astype(jnp.float32), caches and tuple(written)
+        return x, caches and tuple(written)
+
+    def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
+        return self.head(self.norm(hidden)).astype(jnp.float32)
 
     def read_latent(
         self,
@@ -242,14 +297,24 @@ class Decoder(nn.Module):
         return cross.residual(x, attended.reshape(*x.shape[:2], c.heads, c.head_dim))
 
 
+class Encoded(NamedTuple):
+    """What the parallel pass knows of whole texts before the decoder."""
+
+    entropies: Float[Array, "B S"]  # nats; zeros where the patching needs none
+    closes: Bool[Array, "B S"]  # byte t is the last of its patch
+    states: Float[Array, "B S D"]  # of the encoder
+    latents: Float[Array, "B P G"]  # global outputs of the closed patches, in order
+    patch: Int[Array, "B S"]  # the patch whose latent each byte's decoder row reads
+    span: Span  # what each byte sees in the decoder
+
+
 class Forward(NamedTuple):
     """The parallel pass over whole texts."""
 
     logits: Float[Array, "B S V"]
-    entropies: Float[Array, "B S"]  # nats; zeros where the patching needs none
-    closes: Bool[Array, "B S"]  # byte t is the last of its patch
-    latents: Float[Array, "B P G"]  # global outputs of the closed patches, in order
-    encoded: Float[Array, "B S D"]
+    entropies: Float[Array, "B S"]
+    closes: Bool[Array, "B S"]
+    latents: Float[Array, "B P G"]
 
 
 class BLT(nn.Module):
@@ -274,6 +339,18 @@ class BLT(nn.Module):
 
         Args:
           ids: right-padded texts; what follows a position never changes its logits.
+          max_patches: as in `encode`.
+        """
+        text = self.encode(ids, max_patches=max_patches)
+        contexts = self.decoder.context(text.latents)
+        logits, _ = self.decoder(ids, text.states, contexts, patch=text.patch, span=text.span)
+        return Forward(logits, text.entropies, text.closes, text.latents)
+
+    def encode(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Encoded:
+        """Everything before the decoder.
+
+        Args:
+          ids: right-padded texts.
           max_patches: closed patches the pass has room for, by default one a byte. Patches beyond
             it are dropped, so pass less only where a text is known to have less.
         """
@@ -291,32 +368,27 @@ class BLT(nn.Module):
             return kv_cache.causal_span(positions, window=window, first=last_eos[:, :-1] + 1)
 
         history = jnp.pad(ids, ((0, 0), (c.hashing.history, 0)), constant_values=vocab.BOE)
-        encoded, _ = self.encoder(history, span=local_span(c.encoder.window))
+        states, _ = self.encoder(history, span=local_span(c.encoder.window))
         pool = running_maximum(
-            jnp.zeros_like(encoded[:, 0]), encoded, open_patch.start[:, :-1] == positions
+            jnp.zeros_like(states[:, 0]), states, open_patch.start[:, :-1] == positions
         )
         patches = closed_patches(closes, open_patch, last_eos, max_patches or length)
-        keys, values = self.encoder.cross.keys_values(encoded)
+        keys, values = self.encoder.cross.keys_values(states)
         pooled = self.encoder.patches(
             at_slot(pool, patches.last + 1),
             KVCache(keys.swapaxes(1, 2), values.swapaxes(1, 2)),
             first=patches.first,
             last=patches.last,
             newest=positions[:, -1],
+            block=None,
         )
         index = jnp.broadcast_to(jnp.arange(patches.last.shape[1]), patches.last.shape)
         span = kv_cache.causal_span(
             index, window=c.global_transformer.window, first=document_start(patches.has_eos)
         )
-        latents, _ = self.global_transformer(pooled, span=span)
-        logits, _ = self.decoder(
-            ids,
-            encoded,
-            self.decoder.context(latents),
-            patch=jnp.cumsum(closes, axis=1) - 1,
-            span=local_span(c.decoder.window),
-        )
-        return Forward(logits, entropies, closes, latents, encoded)
+        latents, _ = self.global_transformer(pooled, span=span, block=None)
+        patch = jnp.cumsum(closes, axis=1) - 1
+        return Encoded(entropies, closes, states, latents, patch, local_span(c.decoder.window))
 
     def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
         """Next-byte entropies of whole texts, nats."""

@@ -6,6 +6,7 @@ dtype is the dtype of the parameters: cast them, and the module follows.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -14,6 +15,9 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Caches, KVCache, Span
+
+# (queries, keys, values, cache) -> (attended, cache): what a window of positions sees.
+Attend = Callable[..., tuple[Float[Array, "B W H D"], KVCache | None]]
 
 _INIT = nn.initializers.normal(0.02)
 
@@ -88,14 +92,19 @@ def rotary(
 
 
 class SelfAttention(nn.Module):
-    """Grouped-query attention over the window and its cache."""
+    """Grouped-query attention; what sees what is the business of `attend`."""
 
     config: TransformerConfig
     precision: jax.lax.Precision | None = None
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "B W D"], cache: KVCache | None, *, span: Span, block: int | None
+        self,
+        x: Float[Array, "B W D"],
+        cache: KVCache | None,
+        *,
+        positions: Int[Array, "B W"],
+        attend: Attend,
     ) -> tuple[Float[Array, "B W D"], KVCache | None]:
         c = self.config
         group = c.heads // c.kv_heads
@@ -103,10 +112,8 @@ class SelfAttention(nn.Module):
         qkv = _dense((c.kv_heads, group + 2, c.head_dim), "qkv", precision=self.precision)(x)
         queries = qkv[..., :group, :].reshape(*x.shape[:2], c.heads, c.head_dim)
         keys, values = qkv[..., group, :], qkv[..., group + 1, :]
-        rotate = functools.partial(rotary, positions=span.positions, theta=c.rope_theta)
-        attended, cache = kv_cache.attend(
-            rotate(queries), rotate(keys), values, cache, span=span, block=block
-        )
+        rotate = functools.partial(rotary, positions=positions, theta=c.rope_theta)
+        attended, cache = attend(rotate(queries), rotate(keys), values, cache)
         return _dense(c.dim, "out", axis=(-2, -1), precision=self.precision)(attended), cache
 
 
@@ -133,15 +140,15 @@ class Block(nn.Module):
     def __call__(
         self,
         x: Float[Array, "B W D"],
-        cache: KVCache | None = None,
+        cache: KVCache | None,
         *,
-        span: Span,
-        block: int | None = None,
+        positions: Int[Array, "B W"],
+        attend: Attend,
     ) -> tuple[Float[Array, "B W D"], KVCache | None]:
         eps = self.config.norm_eps
         attention = SelfAttention(self.config, self.precision, name="attention")
         attended, cache = attention(
-            RMSNorm(eps, name="attention_norm")(x), cache, span=span, block=block
+            RMSNorm(eps, name="attention_norm")(x), cache, positions=positions, attend=attend
         )
         x = x + attended
         mlp = SwiGLU(self.config, self.precision, name="mlp")
@@ -167,9 +174,10 @@ class Transformer(nn.Module):
         block: int | None = None,
     ) -> tuple[Float[Array, "B W D"], Caches | None]:
         """Runs the stack; returns the hidden states and the caches with the window in them."""
+        attend = functools.partial(kv_cache.attend, span=span, block=block)
         written = []
         for index, layer in enumerate(self.layers):
-            x, cache = layer(x, caches and caches[index], span=span, block=block)
+            x, cache = layer(x, caches and caches[index], positions=span.positions, attend=attend)
             written.append(cache)
         return x, caches and tuple(written)
 

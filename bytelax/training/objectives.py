@@ -1,0 +1,172 @@
+"""What is minimised: the next byte, or Fast BLT's joint loss."""
+
+import dataclasses
+from typing import Literal, Protocol, runtime_checkable
+
+import flax.linen as nn
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key
+
+from bytelax.models.blt import BLT
+from bytelax.models.byte_lm import ByteLM
+from bytelax.training import corruption
+from bytelax.training.corruption import Corrupted, CorruptionConfig
+
+# Sum and count of what is averaged: adds up over microbatches and hosts.
+Metrics = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
+
+_LN2 = 0.6931471805599453
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """A loss for the training loop. Static and hashable."""
+
+    module: nn.Module
+
+    def init(self, key: Key[Array, ""]) -> dict:
+        """Random parameters."""
+        ...
+
+    def loss(
+        self, params: dict, ids: Int[Array, "B N+1"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """The loss of a batch of windows of N + 1 ids, and what to log."""
+        ...
+
+    def trainable(self, path: tuple[str, ...]) -> bool:
+        """Whether the parameter at this path learns."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class NextByte:
+    """Mean negative log-likelihood of the next byte.
+
+    Attributes:
+      module: a byte transformer, which is what an entropy model is too, or a BLT. The entropy model
+        inside a BLT does not learn.
+      max_patches: room for closed patches in a BLT's pass; None for one a byte.
+    """
+
+    module: ByteLM | BLT
+    max_patches: int | None = None
+
+    def init(self, key: Key[Array, ""]) -> dict:
+        return _init(self.module, key)
+
+    def loss(
+        self, params: dict, ids: Int[Array, "B N+1"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], Metrics]:
+        if isinstance(self.module, BLT):
+            out = self.module.apply({"params": params}, ids[:, :-1], max_patches=self.max_patches)
+            metrics = _patch_metrics(out.closes, self.max_patches)
+            logits = out.logits
+        else:
+            logits, metrics = self.module.apply({"params": params}, ids[:, :-1]), {}
+        nats = optax.softmax_cross_entropy_with_integer_labels(logits, ids[:, 1:])
+        return nats.mean(), metrics | _clean_metrics(nats)
+
+    def trainable(self, path: tuple[str, ...]) -> bool:
+        return path[0] != "patcher"
+
+
+@dataclasses.dataclass(frozen=True)
+class BLTD:
+    """Next-byte loss and masked-byte loss of BLT-D (Fast BLT, arXiv 2605.08044, eqs. 5 to 7).
+
+    Attributes:
+      module: a BLT whose decoder embeds its own bytes.
+      corruption: the blocks.
+      mask_loss: "sum" is the paper's: 1 / t times the masked cross-entropies, summed over all
+        blocks and divided by the bytes of the text, so that its weight grows with the block size.
+        "mean" divides by the number of cells instead.
+      mask_weight: multiplies the masked-byte loss.
+      max_patches: room for closed patches; None for one a byte.
+    """
+
+    module: BLT
+    corruption: CorruptionConfig = CorruptionConfig()
+    mask_loss: Literal["sum", "mean"] = "sum"
+    mask_weight: float = 1.0
+    max_patches: int | None = None
+
+    def __post_init__(self):
+        if self.module.config.decoder_input != "embedding":
+            raise ValueError("BLT-D needs decoder_input='embedding': a MASK has no encoder state")
+
+    def init(self, key: Key[Array, ""]) -> dict:
+        return _init(self.module, key)
+
+    def loss(
+        self, params: dict, ids: Int[Array, "B N+1"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], Metrics]:
+        def joint(model: BLT):
+            text = model.encode(ids[:, :-1], max_patches=self.max_patches)
+            drawn = corruption.corrupt(key, ids, text.closes, config=self.corruption)
+            contexts = model.decoder.context(text.latents)
+            logits = model.decoder.joint(
+                ids[:, :-1], contexts, drawn.blocks, patch=text.patch, span=text.span
+            )
+            return *logits, drawn, text.closes
+
+        clean, cells, drawn, closes = self.module.apply({"params": params}, method=joint)
+        nats = optax.softmax_cross_entropy_with_integer_labels(clean, ids[:, 1:])
+        masked_nats = optax.softmax_cross_entropy_with_integer_labels(cells, drawn.targets)
+        loss = nats.mean() + self.mask_weight * self._masked_loss(masked_nats, drawn, ids)
+        metrics = _clean_metrics(nats) | _patch_metrics(closes, self.max_patches)
+        return loss, metrics | _masked_metrics(masked_nats, cells, drawn)
+
+    def trainable(self, path: tuple[str, ...]) -> bool:
+        return path[0] != "patcher"
+
+    def _masked_loss(self, nats, drawn: Corrupted, ids):
+        total = jnp.sum(jnp.where(drawn.masked, nats / drawn.t[..., None], 0), axis=(1, 2))
+        if self.mask_loss == "mean":
+            return total.sum() / jnp.maximum(drawn.blocks.length.sum(), 1)
+        # A subset of the blocks stands for all of them.
+        share = drawn.patches / jnp.maximum((drawn.blocks.length > 0).sum(1), 1)
+        return jnp.sum(total * share) / (ids.shape[0] * (ids.shape[1] - 1))
+
+
+def _init(module, key):
+    return module.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
+
+
+def _mean(values, where=True):
+    where = jnp.broadcast_to(where, values.shape)
+    return jnp.sum(jnp.where(where, values, 0)).astype(jnp.float32), where.sum().astype(jnp.float32)
+
+
+def _clean_metrics(nats) -> Metrics:
+    return {"bits_per_byte": _mean(nats / _LN2)}
+
+
+def _patch_metrics(closes, max_patches) -> Metrics:
+    count = closes.sum(1)
+    dropped = jnp.maximum(count - (max_patches or closes.shape[1]), 0)
+    return {
+        "bytes_per_patch": (jnp.float32(closes.size), count.sum().astype(jnp.float32)),
+        "dropped_patches": _mean(dropped.astype(jnp.float32)),
+    }
+
+
+def _masked_metrics(nats, cells, drawn: Corrupted) -> Metrics:
+    """Bits and accuracy of masked bytes: by t, by place in the block, on and off boundaries."""
+    right = (cells.argmax(-1) == drawn.targets).astype(jnp.float32)
+    masked = drawn.masked
+    metrics = {
+        "masked_bits": _mean(nats / _LN2, masked),
+        "masked_accuracy": _mean(right, masked),
+        "masked_accuracy_on_boundary": _mean(right, masked & drawn.on_boundary[..., None]),
+        "masked_accuracy_mid_patch": _mean(right, masked & ~drawn.on_boundary[..., None]),
+    }
+    for quarter in range(4):
+        t = drawn.t[..., None]
+        inside = (t >= quarter / 4) & (t <= (quarter + 1) / 4)
+        metrics[f"masked_accuracy_t{quarter * 25}"] = _mean(right, masked & inside)
+    for place in range(right.shape[2]):
+        at_place = _mean(right[..., place], masked[..., place])
+        metrics[f"masked_accuracy_at_{place}"] = at_place
+    return metrics
