@@ -86,8 +86,10 @@ def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array,
 
 def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[Array, "*B"]:
     """The id whose share of [0, 1) holds `uniform`; never one of probability 0."""
-    cumulative = jnp.cumsum(jnp.exp(log_probs), axis=-1)
-    reached = cumulative > uniform[..., None] * cumulative[..., -1:]
+    probs = jnp.exp(log_probs)
+    cumulative = jnp.cumsum(probs, axis=-1)
+    # A parallel sum may rise by rounding where the probability is 0.
+    reached = (cumulative > uniform[..., None] * cumulative[..., -1:]) & (probs > 0)
     # Rounding can leave the top of [0, 1) beyond the last step.
     return jnp.where(reached.any(-1), reached.argmax(-1), log_probs.argmax(-1)).astype(jnp.int32)
 
@@ -120,5 +122,7 @@ def _truncate(logits, law):
     logits = jnp.where(rank < top_k, logits, -jnp.inf)
     sorted_probs = jnp.take_along_axis(jax.nn.softmax(logits), order, axis=-1)
     before = jnp.cumsum(sorted_probs, axis=-1) - sorted_probs
-    inside = jnp.take_along_axis(before < law.top_p[:, None, None], rank, axis=-1)
+    top_p = law.top_p[:, None, None]
+    inside = (before < top_p) | (top_p == 1)  # the sum of all may round to 1 before the last
+    inside = jnp.take_along_axis(inside, rank, axis=-1)
     return jnp.where(inside | (rank == 0), logits, -jnp.inf)
