@@ -108,7 +108,7 @@ def generate(
                  allow_eos=allow_eos),
         method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, options=options,
     )  # fmt: skip
-    ids = [_encode(prompt) for prompt in prompts]
+    ids = [_encode(prompt) for prompt in _several("prompts", prompts)]
     if not ids:
         raise ValueError("there is no prompt to continue")
     run = request.for_longest(max(map(len, ids)))
@@ -202,7 +202,7 @@ def generate_many(
         Sampling.of(batch, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos),
         method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, options=options,
     )  # fmt: skip
-    return _generate_many(request, prompts, batch, seeds)
+    return _generate_many(request, _several("prompts", prompts), batch, seeds)
 
 
 def _generate_many(
@@ -216,7 +216,7 @@ def _generate_many(
         decoding = None
         while waiting is not None or any(row is not None for row in rows):
             for row in range(batch):
-                fits = waiting is not None and len(waiting[1]) + request.budget <= run.capacity
+                fits = waiting is not None and len(waiting[1]) + request.budget <= run.limit
                 if rows[row] is None and fits:
                     rows[row], ids = waiting
                     one, _ = run.start([ids], _row_seeds(seeds + rows[row], 1))
@@ -224,7 +224,7 @@ def _generate_many(
                     decoding = _insert(decoding, one, row)
                     waiting = next(queue, None)
             if all(row is None for row in rows):
-                break  # the next prompt needs larger buffers
+                break  # the next prompt needs larger buffers, or is too long for any
             decoding, _ = run.advance(decoding, until_one_ends=True)
             for row, result in enumerate(run.results(decoding, rows)):
                 if rows[row] is not None and result.stop != "running":
@@ -251,7 +251,7 @@ class _Request:
             raise ValueError(f"max_new_bytes must be at least 1, got {max_new_bytes}")
         if options.get("window") is not None and options["window"] < 1:
             raise ValueError(f"window must be at least 1, got {options['window']}")
-        stop = tuple(_bytes(string) for string in stop)
+        stop = tuple(_bytes(string) for string in _several("stop", stop))
         return cls(
             model, law, methods.build(method, law, **options), max_new_bytes, stop, Stops.of(stop),
             logprobs,
@@ -275,6 +275,11 @@ class _Run:
 
     request: _Request
     capacity: int
+
+    @property
+    def limit(self) -> int:
+        """Longest text that both the buffers and the model can hold."""
+        return min(self.capacity, self.request.model.config.max_bytes)
 
     @property
     def target(self) -> Target:
@@ -417,6 +422,12 @@ def _retire(decoding: Decoding, idle) -> Decoding:
     """Rows without a prompt stand still."""
     ended = jnp.where(idle, stopping.BY_LENGTH, decoding.ended)
     return dataclasses.replace(decoding, ended=ended)
+
+
+def _several(name: str, strings: Iterable[bytes | str]) -> Iterable[bytes | str]:
+    if isinstance(strings, bytes | str):
+        raise ValueError(f"{name} must be a list of strings, not one string: [{strings!r}]")
+    return strings
 
 
 def _bytes(text: bytes | str) -> bytes:
