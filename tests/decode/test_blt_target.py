@@ -1,0 +1,320 @@
+"""The incremental BLT: any split of a text into windows gives the same bits."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import models_for_tests as models
+import numpy as np
+import pytest
+import windows
+from golden import cases
+
+from bytelax import checkpoints, vocab
+from bytelax.decode import BLTTarget
+from bytelax.models import patching
+from bytelax.models.blt import BLT
+from bytelax.models.byte_lm import last_eos_before
+
+LENGTH = 56
+BATCH = 3
+STEPS = {1: 3 * LENGTH, 8: LENGTH, 17: LENGTH}
+TOLERANCE = 1e-5
+NOWHERE = np.zeros(BATCH, np.int32)
+RAGGED = np.array([1, 13, 30], np.int32)  # bytes in the prompts, the pending one included
+
+
+@functools.cache
+def text():
+    return models.random_text(BATCH, LENGTH)
+
+
+def target_for(model, width, **fields):
+    shapes = {"chunk": 2, "prefill_width": 8, "prefill_chunk": 3} | fields
+    return BLTTarget(model.module, capacity=LENGTH, width=width, **shapes)
+
+
+@functools.cache
+def parallel(name):
+    """The forward pass over the whole text at once."""
+    model = models.model(models.VARIANTS[name])
+    return jax.device_get(jax.jit(model.module.apply)({"params": model.params}, text()))
+
+
+class Taken:
+    """A text taken in by windows."""
+
+    def __init__(self, model, target, split, *, begin=NOWHERE, state=None):
+        if state is None:
+            state = windows.blank(target, model.params, split.counts.shape[1])
+        length = int((begin + split.counts.sum(0)).max())
+        state, (logits, patches) = windows.run(model.params, state, split, target=target)
+        patches = np.asarray(patches)
+        self.state = state
+        self.closed = patches[:, :, -1] - patches[:, :, 0]  # in each window, kept or not
+        self.logits = windows.by_position(logits, split, begin, length)
+        self.closes = windows.by_position(np.diff(patches) > 0, split, begin, length)
+
+    def assert_same(self, other):
+        np.testing.assert_array_equal(self.logits, other.logits)
+        np.testing.assert_array_equal(self.closes, other.closes)
+        np.testing.assert_array_equal(self.state.length, other.state.length)
+        jax.tree.map(np.testing.assert_array_equal, self.state.frontier, other.state.frontier)
+
+
+def assert_threshold_is_far(name):
+    """No entropy is so near the threshold that rounding could move a patch."""
+    rule = models.model(models.VARIANTS[name]).config.patching
+    if rule.mode == "entropy":
+        entropies = parallel(name).entropies
+        compared = np.diff(entropies) if rule.monotonicity else entropies
+        assert np.abs(compared - rule.threshold).min() > 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("width", [1, 8, 17])
+def test_any_split_gives_the_same_bits(width, dtype):
+    model = models.model(models.BASE, dtype)
+    target = target_for(model, width)
+    reference = Taken(model, target, windows.plain(text(), NOWHERE, width, STEPS[width]))
+    assert np.isfinite(reference.logits).all()
+    for seed in range(3):
+        split = windows.at_random(text(), NOWHERE, width, STEPS[width], seed)
+        Taken(model, target, split).assert_same(reference)
+
+
+@pytest.mark.parametrize("width", [1, 8, 17])
+def test_base_agrees_with_the_parallel_pass(width):
+    check_against_the_parallel_pass("base", width)
+
+
+@pytest.mark.parametrize("name", list(models.VARIANTS)[1:])
+def test_variants(name):
+    reference, others = check_against_the_parallel_pass(name, 8)
+    for other in others:
+        other.assert_same(reference)
+
+
+def check_against_the_parallel_pass(name, width):
+    model = models.model(models.VARIANTS[name])
+    target = target_for(model, width)
+    expected = parallel(name)
+    assert_threshold_is_far(name)
+    splits = [windows.plain(text(), NOWHERE, width, STEPS[width])]
+    splits += [windows.at_random(text(), NOWHERE, width, STEPS[width], seed) for seed in range(2)]
+    taken = [Taken(model, target, split) for split in splits]
+    for one in taken:
+        np.testing.assert_allclose(one.logits, expected.logits, rtol=0, atol=TOLERANCE)
+        np.testing.assert_array_equal(one.closes, expected.closes)
+        np.testing.assert_array_equal(one.state.frontier.patches, expected.closes.sum(1))
+    return taken[0], taken[1:]
+
+
+def test_the_cases_are_hard():
+    """Rings wrap, documents end inside, patches are of many lengths, many close in a window."""
+    model = models.model(models.BASE)
+    ids, forward = text(), parallel("base")
+    assert ((ids == vocab.EOS).any(1)).sum() >= 2
+    lengths = np.concatenate([model.patch_lengths(row) for row in ids])
+    assert len(set(lengths)) > 4 and lengths.max() > models.BASE.encoder.window
+    # More patches in a window of 8 than two chunks hold.
+    assert np.lib.stride_tricks.sliding_window_view(forward.closes, 8, axis=1).sum(-1).max() > 4
+    top = np.sort(forward.logits)[..., -2:]
+    assert np.quantile(np.diff(top), 0.1) < 0.1 * forward.logits.std()
+
+
+@pytest.mark.parametrize(("width", "prefill_width"), [(1, 8), (8, 5)])
+def test_prefill_of_ragged_prompts(width, prefill_width):
+    """Rings shrink or grow behind it; what stands behind a prompt is never read."""
+    model = models.model(models.BASE)
+    target = target_for(model, width)
+    after = np.arange(LENGTH) >= RAGGED[:, None] - 1
+    garbage = np.where(after, models.random_text(BATCH, LENGTH, seed=7), text())
+    states = [
+        windows.prefill(
+            model.params, ids, RAGGED, target=target_for(model, width, prefill_width=prefill_width)
+        )
+        for ids in (text(), garbage)
+    ]
+    assert all((counts == 0).all() for counts in target.passes(states[0]).values())
+    splits = [windows.plain(text(), RAGGED - 1, width, STEPS[width])]
+    splits += [windows.at_random(text(), RAGGED - 1, width, STEPS[width], seed) for seed in (8, 9)]
+    reference, *others = (
+        Taken(model, target, split, begin=RAGGED - 1, state=state)
+        for split in splits
+        for state in states
+    )
+    expected = parallel("base").logits
+    np.testing.assert_allclose(reference.logits[after], expected[after], rtol=0, atol=TOLERANCE)
+    for other in others:
+        other.assert_same(reference)
+
+
+def test_a_row_is_the_same_beside_any_others():
+    model = models.model(models.BASE)
+    target = target_for(model, 8)
+
+    def beside(others, row, seed):
+        ids = models.random_text(8, LENGTH, seed=others)
+        ids[row] = text()[1]
+        split = windows.at_random(ids, np.zeros(8, int), 8, STEPS[8], seed)
+        return Taken(model, target, split, begin=np.zeros(8, int)).logits[row]
+
+    reference = beside(others=10, row=3, seed=0)
+    np.testing.assert_array_equal(beside(others=11, row=3, seed=1), reference)
+    np.testing.assert_array_equal(beside(others=12, row=6, seed=2), reference)
+    split = windows.at_random(text()[1:2], np.zeros(1, int), 8, STEPS[8], seed=3)
+    alone = Taken(model, target, split, begin=np.zeros(1, int)).logits[0]
+    np.testing.assert_allclose(alone, reference, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["base", "cut"])
+def test_nothing_reads_slots_that_were_not_kept(name):
+    model = models.model(models.VARIANTS[name])
+    target = target_for(model, 8)
+    split = windows.at_random(text(), NOWHERE, 8, STEPS[8], 4)
+    for half in (5, 9):
+        first, rest = (
+            windows.Split(*(part[index] for part in split))
+            for index in (slice(half), slice(half, None))
+        )
+        pad = windows.Split(*(np.zeros_like(part[: STEPS[8] - half]) for part in split))
+        first = windows.Split(*map(np.concatenate, zip(first, pad, strict=True)))
+        pad = windows.Split(*(np.zeros_like(part[:half]) for part in split))
+        rest = windows.Split(*map(np.concatenate, zip(rest, pad, strict=True)))
+        before = Taken(model, target, first).state
+        begin = np.asarray(before.length)
+        clean = Taken(model, target, rest, begin=begin, state=before)
+        poisoned = Taken(model, target, rest, begin=begin, state=poison(model.config, before))
+        poisoned.assert_same(clean)
+        assert np.isfinite(clean.logits).all()
+
+
+def poison(config, state):
+    """The state with large numbers in every slot that no later byte may read."""
+
+    def spoil(cache, kept, window, axis):
+        slots = cache.shape[axis]
+        newest = np.asarray(kept)[:, None] - 1
+        position = newest - (newest - np.arange(slots)) % slots
+        reach = slots if window is None else window - 1  # of the byte to come
+        dead = (position < 0) | (position < newest + 1 - reach)
+        dead = np.expand_dims(dead, [a for a in range(1, cache.ndim) if a != axis])
+        return jnp.where(dead, jnp.asarray(1e30, cache.dtype), cache)
+
+    def caches(caches, kept, window):
+        return jax.tree.map(lambda x: spoil(x, kept, window, 2), caches)
+
+    patches = state.frontier.patches
+    patcher = config.patcher.trunk.window if config.patcher else None
+    return type(state)(
+        length=state.length,
+        frontier=state.frontier,
+        patcher=caches(state.patcher, state.length, patcher),
+        encoder=caches(state.encoder, state.length, config.encoder.window),
+        cross=caches(state.cross, state.length, None),
+        global_=caches(state.global_, patches, config.global_transformer.window),
+        contexts=jax.tree.map(lambda x: spoil(x, patches, 2, 1), state.contexts),
+        decoder=caches(state.decoder, state.length, config.decoder.window),
+        passes=state.passes,
+    )
+
+
+def test_a_row_of_count_zero_stands_still():
+    model = models.model(models.BASE)
+    target = target_for(model, 8)
+    begin = windows.at_random(text(), NOWHERE, 8, STEPS[8], 5)
+    before = Taken(model, target, windows.Split(begin.windows, begin.counts)).state
+    for seed in range(3):
+        split = windows.Split(
+            np.random.default_rng(seed).integers(0, 260, begin.windows.shape, np.int32),
+            np.zeros_like(begin.counts),
+        )
+        after = Taken(model, target, split, begin=np.asarray(before.length), state=before).state
+        for field in ("length", "frontier"):
+            jax.tree.map(
+                np.testing.assert_array_equal, getattr(after, field), getattr(before, field)
+            )
+        for name in ("windows", "global_", "patches"):
+            np.testing.assert_array_equal(
+                getattr(after.passes, name), getattr(before.passes, name), err_msg=name
+            )
+
+
+@pytest.mark.parametrize("width", [1, 8])
+def test_passes_are_counted(width):
+    model = models.model(models.BASE)
+    target = target_for(model, width)
+    split = windows.at_random(text(), NOWHERE, width, STEPS[width], 6)
+    taken = Taken(model, target, split)
+    ran = split.counts > 0
+    passes = jax.tree.map(np.asarray, target.passes(taken.state))
+    for name in ("decoder_passes", "encoder_passes", "patcher_passes"):
+        np.testing.assert_array_equal(passes[name], ran.sum(0))
+    np.testing.assert_array_equal(passes["global_passes"], (ran & (taken.closed > 0)).sum(0))
+    np.testing.assert_array_equal(passes["patches"], taken.closes.sum(1))
+    # The global transformer ran for closed patches only, as few chunks as hold them.
+    chunks = -(-taken.closed.max(1) // target.chunk)
+    np.testing.assert_array_equal(passes["global_chunks"], [chunks.sum()] * BATCH)
+    if width == 1:
+        np.testing.assert_array_equal(passes["patches"], passes["global_passes"])
+
+
+def test_no_patcher_no_patcher_passes():
+    model = models.model(models.VARIANTS["stride"])
+    target = target_for(model, 8)
+    taken = Taken(model, target, windows.plain(text(), NOWHERE, 8, STEPS[8]))
+    assert (np.asarray(target.passes(taken.state)["patcher_passes"]) == 0).all()
+
+
+def test_the_frontier_is_that_of_the_parallel_pass():
+    model = models.model(models.BASE)
+    target = target_for(model, 8)
+    taken = Taken(model, target, windows.at_random(text(), NOWHERE, 8, STEPS[8], 7))
+    frontier, forward, ids = taken.state.frontier, parallel("base"), text()
+    positions = np.broadcast_to(np.arange(LENGTH), ids.shape)
+    opened = patching.open_patches(
+        patching.no_patch(BATCH),
+        jnp.asarray(forward.entropies),
+        jnp.asarray(positions),
+        config=model.config.patching,
+    )
+    np.testing.assert_array_equal(frontier.open_patch.start, opened.start[:, -1])
+    np.testing.assert_array_equal(
+        frontier.last_eos, last_eos_before(jnp.asarray(ids), mask=True)[:, -1]
+    )
+    np.testing.assert_array_equal(frontier.history, ids[:, LENGTH - model.config.hashing.history :])
+    for row in range(BATCH):
+        ends = np.flatnonzero(forward.closes[row]) + 1
+        closed = np.split(ids[row], ends)[: len(ends)]
+        eos = [patch for patch, stretch in enumerate(closed) if vocab.EOS in stretch]
+        assert frontier.last_eos_patch[row] == max(eos, default=-1)
+
+
+ALL_WIDTHS = ("base", "long_patch")
+GOLDEN = [
+    pytest.param(name, width, marks=() if width == 8 or name in ALL_WIDTHS else pytest.mark.slow)
+    for name in cases.NAMES
+    for width in (1, 8, 17)
+]
+
+
+@pytest.mark.parametrize(("name", "width"), GOLDEN)
+def test_golden_texts_through_windows(name, width):
+    case = cases.load(name)
+    config, params = checkpoints.read(case.directory, dtype="float32")
+    ids = np.concatenate([case.ids, case.continuation]).astype(np.int32)[None]
+    length = ids.shape[1]
+    target = BLTTarget(BLT(config), capacity=length, width=width, chunk=1 + width // 4)
+    begin = np.zeros(1, np.int32)
+    split = windows.at_random(ids, begin, width, 3 * length // width + 60, seed=width)
+    model = models.Model(target.module, jax.tree.map(jnp.asarray, params))
+    taken = Taken(model, target, split)
+    logits = taken.logits[0, : len(case.ids)]
+    np.testing.assert_allclose(
+        logits[case.logit_positions][:, case.logit_columns], case.logits, rtol=0, atol=2e-5
+    )
+    lengths = np.diff([-1, *np.flatnonzero(taken.closes[0]), length])
+    np.testing.assert_array_equal(lengths, case.continuation_patch_lengths)
+    greedy = taken.logits[0, len(case.ids) - 1 : -1, vocab.OFFSET :].argmax(-1) + vocab.OFFSET
+    np.testing.assert_array_equal(greedy, case.continuation)

@@ -1,0 +1,169 @@
+"""Logits to laws, laws to ids, seeds to random numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bytelax import vocab
+from bytelax.decode import Sampling, process_logits, sample, sampling
+
+BATCH = 4
+process = jax.jit(process_logits)
+draw = jax.jit(sample)
+
+
+def reference(logits, temperature, top_k, top_p, allow_eos):
+    """Probabilities by the definition, in float64; ties go to the lower id."""
+    allowed = [i for i in range(vocab.SIZE) if i >= 4 or (i == vocab.EOS and allow_eos)]
+    order = sorted(allowed, key=lambda i: (-logits[i], i))
+    if temperature == 0:
+        return np.eye(vocab.SIZE)[order[0]]
+    order = order[: top_k or None]
+    weights = np.exp(np.float64(logits[order] - logits[order[0]]) / temperature)
+    share = weights / weights.sum()
+    before = np.cumsum(share) - share
+    kept = (before < top_p) | (top_p == 1)
+    kept[0] = True
+    out = np.zeros(vocab.SIZE)
+    out[np.array(order)[kept]] = weights[kept] / weights[kept].sum()
+    return out
+
+
+@pytest.mark.parametrize("allow_eos", [False, True])
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(0, 0, 1), (1, 0, 1), (0.6, 0, 1), (1, 1, 1), (1.3, 7, 1), (1, 0, 0.9), (0.8, 20, 0.7),
+     (1, 0, 1e-6), (1, 300, 0.999)],
+)  # fmt: skip
+def test_law_by_definition(temperature, top_k, top_p, allow_eos):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (BATCH, 3, vocab.SIZE)).astype(np.float32)
+    logits[0] = np.round(logits[0])  # ties everywhere
+    logits[1, :, : vocab.OFFSET] += 20  # the specials are what the model wants most
+    law = Sampling.of(BATCH, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos)
+    got = np.exp(np.asarray(process(logits, law), np.float64))
+    for row in range(BATCH):
+        for place in range(3):
+            expected = reference(logits[row, place], temperature, top_k, top_p, allow_eos)
+            np.testing.assert_allclose(got[row, place], expected, atol=1e-6)
+            np.testing.assert_array_equal(got[row, place] > 0, expected > 0)
+
+
+def test_rows_have_laws_of_their_own():
+    logits = np.random.default_rng(1).normal(0, 2, (3, 1, vocab.SIZE)).astype(np.float32)
+    law = Sampling(
+        temperature=jnp.array([1.0, 0.5, 2.0]),
+        top_k=jnp.array([0, 3, 0]),
+        top_p=jnp.array([1.0, 1.0, 0.4]),
+        greedy=False,
+        truncated=True,
+        allow_eos=True,
+    )
+    got = np.exp(np.asarray(process(logits, law)))
+    for row, rule in enumerate([(1.0, 0, 1.0), (0.5, 3, 1.0), (2.0, 0, 0.4)]):
+        np.testing.assert_allclose(got[row, 0], reference(logits[row, 0], *rule, True), atol=1e-6)
+
+
+def test_no_truncation_keeps_the_unlikeliest():
+    """A row with top_p = 1 among truncated ones: rounding of the sums drops nothing."""
+    logits = np.linspace(0, 60, vocab.SIZE, dtype=np.float32)[None, None]
+    law = Sampling(
+        *(jnp.array([x]) for x in (1.0, 0, 1.0)), greedy=False, truncated=True, allow_eos=True
+    )
+    assert np.isfinite(np.asarray(process(logits, law))[0, 0, vocab.OFFSET :]).all()
+
+
+@pytest.mark.parametrize("allow_eos", [False, True])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_bans(temperature, allow_eos):
+    logits = np.zeros((1, 1, vocab.SIZE), np.float32)
+    logits[..., : vocab.OFFSET] = 50
+    law = Sampling.of(1, temperature=temperature, allow_eos=allow_eos)
+    possible = np.isfinite(process(logits, law)[0, 0])
+    assert not possible[[0, 1, 3]].any()
+    assert possible[vocab.EOS] == allow_eos
+    if temperature == 0:
+        assert possible.argmax() == (vocab.EOS if allow_eos else vocab.OFFSET)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"temperature": -1}, {"temperature": float("inf")}, {"temperature": float("nan")},
+     {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}, {"top_p": float("nan")}],
+)  # fmt: skip
+def test_numbers_out_of_range(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Sampling.of(1, **options)
+
+
+def test_inverse_of_the_distribution():
+    """Each id gets the stretch of [0, 1) that is its share: exact with dyadic shares."""
+    probs = np.array([0, 0.25, 0, 0.5, 0.125, 0, 0.125, 0])
+    fine = np.arange(64) / 64
+    for u in (fine, fine + 1 / 128, np.nextafter(fine + 1 / 64, 0, dtype=np.float32)):
+        law = jnp.broadcast_to(jnp.log(probs), (64, 8))
+        got = draw(law, jnp.asarray(u, jnp.float32))
+        expected = np.searchsorted(np.cumsum(probs), u, side="right")
+        np.testing.assert_array_equal(got, expected)
+
+
+SPARSE = st.lists(
+    st.sampled_from([0.0, 0.0, 1e-30, 1e-7, 0.1, 1.0, 3.0]), min_size=260, max_size=260
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SPARSE.filter(any), st.integers(0, 2**32 - 1))
+def test_never_an_id_without_probability(weights, seed):
+    """At both ends of [0, 1), at random, and at every step of the distribution function."""
+    weights = np.array(weights, np.float32)
+    log_probs = jax.nn.log_softmax(jnp.log(weights))
+    steps = np.asarray(jnp.cumsum(jnp.exp(log_probs)))
+    steps = np.clip(steps / steps[-1], 0, 1 - 2**-24).astype(np.float32)
+    ends = [0.0, np.finfo(np.float32).tiny, 2**-24, 1 - 2**-24, 0.5]
+    extra = np.random.default_rng(seed).random(251)
+    u = np.concatenate([steps, np.nextafter(steps, np.float32(0)), ends, extra]).astype(np.float32)
+    u = np.minimum(u, np.float32(1 - 2**-24))
+    got = np.asarray(draw(jnp.broadcast_to(log_probs, (len(u), 260)), jnp.asarray(u)))
+    assert (weights[got] > 0).all()
+
+
+def test_uniforms_stay_below_one():
+    keys = sampling.row_keys(
+        jnp.arange(64, dtype=jnp.uint32), jnp.zeros(64, jnp.int32), sampling.ACCEPT
+    )
+    u = np.asarray(sampling.row_uniforms(keys, 512))
+    assert (u >= 0).all() and (u < 1).all()
+    assert abs(u.mean() - 0.5) < 0.01 and len(np.unique(u)) > 0.99 * u.size
+
+
+def test_keys_belong_to_requests_not_to_rows():
+    rng = np.random.default_rng(2)
+    seeds = jnp.asarray(rng.integers(0, 2**32, 16), jnp.uint32)
+    position = jnp.asarray(rng.integers(1, 1000, 16), jnp.int32)
+    order = rng.permutation(16)
+    for purpose in (sampling.DRAFT, sampling.ACCEPT, sampling.RESIDUAL):
+        keys = jax.random.key_data(sampling.row_keys(seeds, position, purpose))
+        mixed = jax.random.key_data(sampling.row_keys(seeds[order], position[order], purpose))
+        np.testing.assert_array_equal(mixed, keys[order])
+        one = sampling.row_keys(seeds[:1], position[:1], purpose)
+        np.testing.assert_array_equal(jax.random.key_data(one)[0], keys[0])
+
+
+def test_keys_are_all_different():
+    """By seed, by position, by purpose: neighbours too."""
+    seeds, positions = np.meshgrid([0, 1, 2, 3, 2**32 - 1], np.arange(1, 40))
+    keys = [
+        jax.random.key_data(
+            sampling.row_keys(
+                jnp.asarray(seeds.ravel(), jnp.uint32),
+                jnp.asarray(positions.ravel(), jnp.int32),
+                purpose,
+            )
+        )
+        for purpose in (sampling.DRAFT, sampling.ACCEPT, sampling.RESIDUAL)
+    ]
+    assert len(np.unique(np.concatenate(keys), axis=0)) == 3 * seeds.size

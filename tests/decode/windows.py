@@ -1,0 +1,89 @@
+"""Feeds texts through a target in windows of many kinds, and lays the results out by position."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax import vocab
+from bytelax.decode import Text
+
+
+class Split(NamedTuple):
+    """A text cut into windows, some of whose bytes are kept."""
+
+    windows: np.ndarray  # i32[N, B, W]
+    counts: np.ndarray  # i32[N, B]
+
+
+def plain(ids, begin, width, steps):
+    """One byte a window in padded windows: the reference of the law."""
+    positions = np.minimum(begin + np.arange(steps)[:, None], ids.shape[1])  # [N, B]
+    counts = (positions < ids.shape[1]).astype(np.int32)
+    windows = np.zeros((steps, *ids.shape[:1], width), np.int32)
+    pending = np.minimum(positions, ids.shape[1] - 1).T
+    windows[:, :, 0] = np.take_along_axis(ids, pending, axis=1).T
+    return Split(windows, counts)
+
+
+def at_random(ids, begin, width, steps, seed):
+    """0..width bytes a window; rejected slots hold anything, half of the time the text itself."""
+    rng = np.random.default_rng(seed)
+    batch, length = ids.shape
+    windows = rng.integers(0, vocab.SIZE, (steps, batch, width), np.int32)
+    counts = rng.integers(0, width + 1, (steps, batch), np.int32)
+    position = np.array(begin)
+    for window, count in zip(windows, counts, strict=True):
+        count[:] = np.minimum(count, length - position)
+        for row in range(batch):
+            true = count[row] if rng.random() < 0.5 else width
+            here = ids[row, position[row] : position[row] + true]
+            window[row, : len(here)] = here
+        position += count
+    assert (position == length).all(), "too few windows for this text"
+    return Split(windows, counts)
+
+
+@functools.partial(jax.jit, static_argnames="target")
+def run(params, state, split, *, target):
+    """All windows, one after another.
+
+    Returns the state behind them, and for each window the logits and what `watch` sees.
+    """
+
+    def step(state, one):
+        logits, trial = target.extend(params, state, one.windows)
+        return target.commit(trial, one.counts), (logits, watch(trial))
+
+    return jax.lax.scan(step, state, split)
+
+
+def watch(trial):
+    """Of a BLT, the number of patches closed before and after each byte of the window."""
+    return trial.frontier.patches if hasattr(trial, "frontier") else ()
+
+
+@functools.partial(jax.jit, static_argnames="target")
+def prefill(params, ids, length, *, target):
+    return target.prefill(params, Text(ids, length))
+
+
+def blank(target, params, batch):
+    """The state before the first byte."""
+    text = Text(jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32))
+    with jax.disable_jit():  # nothing to take in, so nothing is worth compiling
+        return target.prefill(params, text)
+
+
+def by_position(values, split, begin, length):
+    """From [N, B, W, ...] what was kept, as [B, length, ...]; zero before `begin`."""
+    values = np.asarray(values)
+    out = np.zeros((values.shape[1], length, *values.shape[3:]), values.dtype)
+    position = np.array(begin)
+    for window, counts in zip(values, split.counts, strict=True):
+        for row, count in enumerate(counts):
+            out[row, position[row] : position[row] + count] = window[row, :count]
+        position += counts
+    return out

@@ -1,0 +1,155 @@
+"""Small random models that the tests of decoding share.
+
+Their weights are large for their size, so that a wrong byte anywhere is heard in every logit and
+the two likeliest ids are close.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax import vocab
+from bytelax.model import Model
+from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.entropy import next_byte_entropy
+from bytelax.models.hashing import HashConfig
+from bytelax.models.layers import TransformerConfig
+from bytelax.models.patching import PatchingConfig
+
+
+def stack(dim, layers, **fields):
+    sizes = {"heads": 2, "kv_heads": 2, "head_dim": 8, "ffn_dim": 2 * dim}
+    return TransformerConfig(dim=dim, layers=layers, **(sizes | fields))
+
+
+def replace(config, **fields):
+    """Like `dataclasses.replace`; `encoder={...}` replaces fields of the encoder's config."""
+    parts = {
+        name: dataclasses.replace(getattr(config, name), **value)
+        if isinstance(value, dict)
+        else value
+        for name, value in fields.items()
+    }
+    return dataclasses.replace(config, **parts)
+
+
+SCALE = 4.0  # times the usual 0.05
+PATCHER = ByteLMConfig(trunk=stack(16, 1, window=7, rope_theta=1e4), mask_documents=True)
+# Windows shorter than any text, grouped queries, documents, a projection into the global model.
+BASE = BLTConfig(
+    encoder=stack(16, 1, kv_heads=1, window=5),
+    global_transformer=stack(24, 1, kv_heads=1),
+    decoder=stack(16, 2, kv_heads=1, window=6),
+    patching=PatchingConfig(),
+    patcher=PATCHER,
+    hashing=HashConfig(groups=(2, 5), vocab=53, functions=2),
+    mask_documents=True,
+    max_bytes=1024,
+)
+PLAIN = replace(
+    BASE,
+    encoder={"window": None, "kv_heads": 2},
+    global_transformer={"dim": 32, "kv_heads": 2},
+    decoder={"window": None, "kv_heads": 2, "layers": 1},
+    patcher=ByteLMConfig(trunk=stack(16, 1)),
+    mask_documents=False,
+)
+VARIANTS = {
+    "base": BASE,
+    "plain": PLAIN,
+    "cut": replace(
+        BASE,
+        patching={"max_patch_length": 3},
+        decoder_cross_attention="first",
+        patch_vectors=4,
+        global_transformer={"window": 3},
+    ),
+    "own_embedding": replace(
+        BASE, patching={"monotonicity": True}, decoder={"dim": 24}, decoder_input="embedding"
+    ),
+    "stride": replace(BASE, patching={"mode": "stride", "stride": 4}, patcher=None),
+    "bytes": replace(BASE, patching={"mode": "byte"}, patcher=None),
+}
+BYTE_LM = ByteLMConfig(trunk=stack(24, 2, kv_heads=1), max_bytes=1024)
+BYTE_LMS = {
+    "plain": BYTE_LM,
+    "window": replace(BYTE_LM, trunk={"window": 6}),
+    "documents": replace(BYTE_LM, trunk={"window": 9}, mask_documents=True),
+}
+
+
+def random_text(rows, length, seed=0, *, eos=True):
+    """i32[rows, length]: random bytes behind a BOS, with an EOS here and there."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(vocab.OFFSET, vocab.SIZE, (rows, length), np.int32)
+    if eos:
+        ids[rng.random(ids.shape) < 0.03] = vocab.EOS
+    ids[:, 0] = vocab.BOS
+    return ids
+
+
+@functools.cache
+def model(config, dtype="float32", *, seed=0, scale=SCALE):
+    """A random model whose patcher's threshold ends about a third of a random text's patches."""
+    module = ByteLM(config) if isinstance(config, ByteLMConfig) else BLT(config)
+    ids = random_text(1, 256, seed=99, eos=False)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
+    rng = np.random.default_rng(seed)
+
+    def weight(path, leaf):
+        if leaf.ndim == 1:
+            return 1 + 0.25 * rng.standard_normal(leaf.shape, np.float32)
+        return scale * 0.05 * rng.standard_normal(leaf.shape, np.float32)
+
+    params = jax.tree_util.tree_map_with_path(weight, shapes)
+    patcher = params.pop("patcher", None)
+    params = jax.tree.map(lambda x: jnp.asarray(x, dtype), params)
+    if patcher is not None:
+        params["patcher"] = jax.tree.map(jnp.asarray, patcher)
+        config = dataclasses.replace(config, patching=_calibrated(config, params["patcher"], ids))
+        module = BLT(config)
+    return Model(module, params)
+
+
+def _calibrated(config, patcher, ids):
+    """Thresholds in the widest gap among the upper middle of what the rule compares."""
+    rule = config.patching
+    module = ByteLM(config.patcher, jax.lax.Precision.HIGHEST)
+    entropies = np.asarray(next_byte_entropy(jax.jit(module.apply)({"params": patcher}, ids)))[0]
+    compared = np.diff(entropies) if rule.monotonicity else entropies
+    compared = np.sort(compared)[len(compared) * 6 // 10 : len(compared) * 8 // 10]
+    widest = np.diff(compared).argmax()
+    return dataclasses.replace(rule, threshold=float(compared[widest : widest + 2].mean()))
+
+
+def chain(text, *, loop=True):
+    """A byte transformer that writes `text` over and over, or once and then an EOS.
+
+    All ids of `text` must differ: the next id depends on the last one alone, and whatever is not
+    part of it leads to its beginning.
+    """
+    ids = vocab.encode(text, bos=False)
+    assert len(set(ids)) == len(ids)
+    config = replace(BYTE_LM, trunk={"dim": 2 * (len(ids) // 2) + 2, "layers": 1})
+    base = model(config)
+    silent = {"out", "down"}  # without them a block adds nothing to its input
+    params = jax.tree_util.tree_map_with_path(
+        lambda path, x: jnp.zeros_like(x) if silent & {key.key for key in path} else x, base.params
+    )
+    follows = dict(zip(ids, ids[1:] + [ids[0] if loop else vocab.EOS], strict=True))
+    dim = config.trunk.dim
+    embedding = np.zeros((vocab.SIZE, dim), np.float32)
+    embedding[:, len(ids)] = 1
+    head = np.zeros((dim, vocab.SIZE), np.float32)
+    head[len(ids), ids[0]] = 9
+    for state, (last, following) in enumerate(follows.items()):
+        embedding[last] = np.eye(dim)[state]
+        head[state, following] = 9
+    params["embed"]["embedding"] = jnp.asarray(embedding)
+    params["head"]["kernel"] = jnp.asarray(head)
+    params["norm"]["scale"] = jnp.ones(dim)
+    return Model(base.module, params)

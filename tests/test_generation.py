@@ -1,0 +1,447 @@
+"""`generate`, `stream`, `generate_many`."""
+
+import functools
+import math
+
+import jax
+import models_for_tests as models
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax import programs, vocab
+
+PROMPTS = [b"Ragged prompts: ", bytes(range(256))[::-1][:70], "naïve 日本".encode()]
+NEW = 24
+
+
+@functools.cache
+def blt(dtype="float32"):
+    return models.model(models.BASE, dtype)
+
+
+@functools.cache
+def byte_lm(dtype="float32"):
+    return models.model(models.BYTE_LMS["window"], dtype)
+
+
+@functools.cache
+def chain(text, loop=True):
+    return models.chain(text, loop=loop)
+
+
+@functools.cache
+def greedy(which, window):
+    return bytelax.generate(
+        which(), PROMPTS, max_new_bytes=NEW, allow_eos=False, window=window, logprobs=True
+    )
+
+
+def logits_of_output(model, prompt, output):
+    """f32[len(output), V]: what the model thinks before each byte of the output."""
+    ids = np.full((1, 128), vocab.OFFSET, np.int32)  # what follows a text does not matter
+    text = vocab.encode(prompt + output)
+    ids[0, : len(text)] = text
+    begin = len(text) - len(output) - 1
+    return np.asarray(model.logits(ids))[0, begin : begin + len(output)]
+
+
+# Greedy text
+
+
+@pytest.mark.parametrize("which", [byte_lm, blt])
+def test_greedy_bytes_are_the_likeliest(which):
+    out = greedy(which, None)
+    assert out.lossless
+    for prompt, result in zip(PROMPTS, out.results, strict=True):
+        assert isinstance(result.bytes, bytes) and len(result.bytes) == NEW
+        assert result.stop == "length"
+        logits = logits_of_output(which(), prompt, result.bytes)[:, vocab.OFFSET :]
+        np.testing.assert_array_equal(logits.argmax(-1), list(result.bytes))
+        # Far beyond rounding, and yet no foregone conclusion.
+        margins = np.diff(np.sort(logits)[:, -2:])
+        assert 1e-4 < margins.min() and np.median(margins) < 0.5 * logits.std()
+    assert out.text == [b.decode("utf-8", "replace") for b in out.bytes]
+
+
+@pytest.mark.parametrize(
+    ("which", "window"),
+    [
+        (byte_lm, 8),
+        (byte_lm, 17),
+        (blt, 8),
+        pytest.param(blt, 17, marks=pytest.mark.slow),
+    ],
+)
+def test_padded_windows_write_the_same(which, window):
+    assert greedy(which, window).bytes == greedy(which, None).bytes
+
+
+@pytest.mark.parametrize("which", [byte_lm, blt])
+def test_bfloat16(which):
+    request = {"max_new_bytes": NEW, "allow_eos": False}
+    model = which("bfloat16")
+    out = bytelax.generate(model, PROMPTS, **request).bytes
+    assert [len(output) for output in out] == [NEW] * 3
+    assert out != greedy(which, None).bytes
+    assert bytelax.generate(model, PROMPTS[::-1], **request).bytes == out[::-1]
+    if which is byte_lm:  # a BLT's patches may move at another shape
+        for prompt, output in zip(PROMPTS, out, strict=True):
+            logits = logits_of_output(model, prompt, output)[:, vocab.OFFSET :]
+            chosen = logits[np.arange(NEW), list(output)]
+            assert (logits.max(-1) - chosen).max() < 0.1
+
+
+# Chance
+
+
+def sampled(seeds, prompts=PROMPTS, **more):
+    law = {"temperature": 1.0, "max_new_bytes": NEW, "allow_eos": False}
+    return bytelax.generate(byte_lm(), prompts, seeds=seeds, **law | more).bytes
+
+
+def test_seeds():
+    first = sampled([5, 6, 7])
+    assert sampled([5, 6, 7]) == first
+    assert sampled(5) == first  # one number: 5, 6, 7
+    assert all(a != b for a, b in zip(sampled([8, 9, 2**32 - 1]), first, strict=True))
+    again, _, other = sampled([5, 5, 6], [PROMPTS[0]] * 3)
+    assert again == first[0] and other != again
+
+
+def test_chance_comes_from_the_request_not_from_the_row():
+    first = sampled([5, 6, 7])
+    order = [2, 0, 1]
+    moved = sampled([[5, 6, 7][i] for i in order], [PROMPTS[i] for i in order])
+    assert moved == [first[i] for i in order]
+    beside = sampled([100, 6, 200], [b"someone", PROMPTS[1], b"else entirely, and longer"])
+    assert beside[1] == first[1]
+
+
+def test_truncation_is_obeyed():
+    for options, most in (({"top_k": 2}, 2), ({"top_p": 1e-6}, 1)):
+        for prompt, output in zip(PROMPTS, sampled(0, **options), strict=True):
+            logits = logits_of_output(byte_lm(), prompt, output)[:, vocab.OFFSET :]
+            chosen = logits[np.arange(NEW), list(output)]
+            assert ((logits > chosen[:, None] + 1e-4).sum(-1) < most).all()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logprobs_are_those_of_the_model(temperature):
+    """Of the untouched model, whatever is sampled from."""
+    if temperature:
+        out = bytelax.generate(
+            byte_lm(), PROMPTS, max_new_bytes=NEW, temperature=0.7, top_k=9, logprobs=True,
+            stop=[b"e", b"\x80"],
+        )  # fmt: skip
+        model = byte_lm()
+    else:
+        out, model = greedy(blt, None), blt()
+    for prompt, result in zip(PROMPTS, out.results, strict=True):
+        assert result.log_probs.shape == (len(result.bytes),)
+        if result.bytes:
+            law = np.asarray(jax.nn.log_softmax(logits_of_output(model, prompt, result.bytes)))
+            place = np.arange(len(result.bytes)), vocab.encode(result.bytes, bos=False)
+            np.testing.assert_allclose(result.log_probs, law[place], rtol=0, atol=1e-5)
+
+
+def test_no_logprobs_unless_asked_for():
+    out = bytelax.generate(chain(b"ab"), [b"b"], max_new_bytes=4)
+    assert out.results[0].log_probs is None
+
+
+# Ends
+
+
+TEXT = "aé日x😀".encode()
+
+
+def test_budget_and_prompts_of_any_bytes():
+    model = chain(b"\xff\x00\xc3a\xfe")
+    out = bytelax.generate(model, [b"\xff", b"\x00\xc3", bytes(range(256))], max_new_bytes=7)
+    assert out.bytes == [b"\x00\xc3a\xfe\xff\x00\xc3", b"a\xfe\xff\x00\xc3a\xfe",
+                         b"\x00\xc3a\xfe\xff\x00\xc3"]  # fmt: skip
+    assert [result.stop for result in out.results] == ["length"] * 3
+    assert [result.stats.bytes for result in out.results] == [7] * 3
+    assert [result.index for result in out.results] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("window", [None, 8])
+def test_stop_strings_are_cut_off(window):
+    out = bytelax.generate(
+        chain(TEXT), ["a", "x", "日"], max_new_bytes=30, stop=["日x", b"\xf0\x9f"], window=window
+    )
+    assert out.bytes == ["é".encode(), b"", b"x"]
+    assert [result.stop for result in out.results] == ["stop"] * 3
+    assert [result.stats.bytes for result in out.results] == [6, 2, 3]
+
+
+def test_the_longest_of_the_stops_that_end_together_is_cut_off():
+    out = bytelax.generate(chain(b"abcdef"), [b"f"], max_new_bytes=30, stop=[b"d", b"bcd", b"cd"])
+    assert out.bytes == [b"a"]
+
+
+def test_a_stop_string_in_the_prompt_ends_nothing():
+    out = bytelax.generate(chain(b"abc"), [b"ab"], max_new_bytes=5, stop=[b"ab", b"bc"])
+    assert (out.bytes, out.results[0].stop) == ([b"c"], "stop")  # the second "ab" is its own
+
+
+def test_eos():
+    model = chain(b"abc", loop=False)
+    out = bytelax.generate(model, [b"a", b"c"], max_new_bytes=9)
+    assert out.bytes == [b"bc", b""]
+    assert [result.stop for result in out.results] == ["eos", "eos"]
+    assert [result.stats.bytes for result in out.results] == [3, 1]
+    out = bytelax.generate(model, [b"a", b"c"], max_new_bytes=9, allow_eos=False)
+    assert [len(b) for b in out.bytes] == [9, 9]
+
+
+# Streams
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 8])
+@pytest.mark.parametrize("budget", [22, 23, 24])  # 22 are whole characters; 24 end inside one
+def test_stream_is_the_text_in_whole_characters(every, budget):
+    model = chain(TEXT)
+    pieces = list(bytelax.stream(model, "😀", every=every, max_new_bytes=budget))
+    (text,) = bytelax.generate(model, ["😀"], max_new_bytes=budget).text
+    assert "".join(pieces) == text
+    assert all(pieces) and not any("\ufffd" in piece for piece in pieces[:-1])
+    assert "\ufffd" not in text[:10]
+    if every < 8:
+        assert len(pieces) > 2
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize("stop", [["日x"], ["😀", "zzzzzzzz"], ["x😀", "aé日x", "q"]])
+def test_stop_strings_never_show_in_a_stream(stop, every):
+    model = chain(TEXT)
+    pieces = list(bytelax.stream(model, "日", every=every, max_new_bytes=40, stop=stop))
+    out = bytelax.generate(model, ["日"], max_new_bytes=40, stop=stop)
+    assert "".join(pieces) == out.text[0]
+    assert out.results[0].stop == "stop"
+
+
+def test_stream_of_bytes_that_are_no_text():
+    model = chain(b"a\xffb\xc3c")
+    for every in (1, 2):
+        pieces = list(bytelax.stream(model, b"c", every=every, max_new_bytes=9))
+        assert "".join(pieces) == "a\ufffdb\ufffdca\ufffdb\ufffd"
+
+
+def test_stream_samples_as_generate_does():
+    law = {"temperature": 1.0, "max_new_bytes": NEW}
+    pieces = bytelax.stream(byte_lm(), PROMPTS[0], seed=11, **law)
+    assert "".join(pieces) == bytelax.generate(byte_lm(), PROMPTS[:1], seeds=11, **law).text[0]
+
+
+# Queues
+
+
+def by_index(results):
+    results = list(results)
+    found = {result.index: result for result in results}
+    assert sorted(found) == list(range(len(results)))  # each once
+    return [found[index] for index in range(len(results))]
+
+
+MANY = [PROMPTS[i % 3][: 5 + 3 * i] for i in range(7)]
+MANY[4] = bytes(32 + i % 90 for i in range(300))  # needs a larger buffer
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_generate_many_as_one_by_one(temperature):
+    request = {
+        "max_new_bytes": NEW, "temperature": temperature, "stop": [bytes([i]) for i in range(16)],
+    }  # fmt: skip
+    results = by_index(bytelax.generate_many(byte_lm(), iter(MANY), batch=2, seeds=40, **request))
+    assert len(results) == len(MANY)
+    lengths = set()
+    for index, (prompt, result) in enumerate(zip(MANY, results, strict=True)):
+        (alone,) = bytelax.generate(byte_lm(), [prompt], seeds=40 + index, **request).results
+        assert (result.bytes, result.stop) == (alone.bytes, alone.stop), index
+        assert result.stats.bytes == alone.stats.bytes
+        lengths.add(len(result.bytes))
+    assert len(lengths) > 2  # rows were refilled at different times
+
+
+def test_generate_many_with_a_blt():
+    request = {"max_new_bytes": NEW, "allow_eos": False}
+    results = by_index(bytelax.generate_many(blt(), PROMPTS, batch=2, **request))
+    assert [result.bytes for result in results] == greedy(blt, None).bytes
+    for result, alone in zip(results, greedy(blt, None).results, strict=True):
+        assert result.stats.global_passes == alone.stats.global_passes
+        assert result.stats.decoder_passes == alone.stats.decoder_passes
+
+
+def test_results_do_not_depend_on_who_runs_beside():
+    """Bit for bit: the log-probabilities too."""
+    request = {
+        "batch": 2, "max_new_bytes": 16, "temperature": 1.0, "logprobs": True,
+        "stop": [bytes([i]) for i in range(16)],
+    }  # fmt: skip
+    first = by_index(bytelax.generate_many(blt(), PROMPTS * 2, **request))
+    others = [PROMPTS[0], b"quite", PROMPTS[2], b"different", PROMPTS[1], b"company"]
+    second = by_index(bytelax.generate_many(blt(), others, **request))
+    for index in (0, 2, 4):
+        assert first[index].bytes == second[index].bytes
+        np.testing.assert_array_equal(first[index].log_probs, second[index].log_probs)
+
+
+def test_no_prompts_no_results():
+    assert list(bytelax.generate_many(byte_lm(), [])) == []
+
+
+def test_results_come_as_they_finish():
+    """A short row is out, and its place taken, before a long one ends."""
+    model = chain(b"abcdefghijklmnopqrstu", loop=False)
+    results = bytelax.generate_many(model, [b"a", b"t", b"s", b"r", b"q"], batch=2)
+    order = [result.index for result in results]
+    assert order[-1] == 0 and sorted(order) == [0, 1, 2, 3, 4]
+
+
+# Programs
+
+
+def test_other_lengths_compile_nothing():
+    model = byte_lm()
+    law = {"temperature": 0.5, "top_k": 5, "top_p": 0.9, "stop": [b"abc", b"x"]}
+    first = bytelax.generate(model, [b"a", b"bc"], max_new_bytes=9, **law)
+    known = programs.compiled()
+    assert first.stats.compile_seconds >= 0
+    law |= {"temperature": 2.0, "top_k": 50, "top_p": 0.8, "stop": [b"wxyz", b"y"], "seeds": 7}
+    for prompts, budget in (([b"d" * 99, b"e"], 9), ([b"f", b"g" * 200], 40)):
+        out = bytelax.generate(model, prompts, max_new_bytes=budget, **law)
+        assert out.stats.compile_seconds == 0
+    assert programs.compiled() == known
+    bytelax.generate(model, [b"a", b"b" * 300], max_new_bytes=9, **law)
+    assert programs.compiled() == known + 2  # another bucket: one program to start, one to go on
+
+
+def test_refills_compile_nothing():
+    model = byte_lm()
+    request = {"batch": 2, "max_new_bytes": 6}
+    list(bytelax.generate_many(model, [b"a", b"b", b"c"], **request))
+    known = programs.compiled()
+    list(bytelax.generate_many(model, [b"defg" * i for i in range(1, 8)], **request))
+    assert programs.compiled() == known
+
+
+# Statistics
+
+
+KEYS = (
+    "bytes rounds drafted accepted acceptance accepted_by_position bytes_per_round bytes_per_patch "
+    "decoder_passes encoder_passes global_passes patcher_passes draft_encoder_passes bandwidth_gb "
+    "bandwidth_gb_with_patcher seconds compile_seconds bytes_per_second"
+).split()
+
+
+def weights(tree):
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return sum(math.prod(x.shape) for path, x in leaves if "embedding" not in str(path))
+
+
+def test_statistics_of_plain_decoding():
+    out, model = greedy(blt, None), blt()
+    figures = out.stats.to_dict()
+    assert set(KEYS) <= set(figures)
+    assert figures["bytes"] == figures["rounds"] == 3 * NEW
+    assert figures["seconds"] > 0 and figures["bytes_per_second"] == 3 * NEW / figures["seconds"]
+    assert figures["acceptance"] is None and figures["accepted_by_position"] == []
+    part = {name: weights(model.params[name]) for name in model.params}
+    for prompt, result in zip(PROMPTS, out.results, strict=True):
+        row = result.stats.to_dict()
+        for name in ("decoder_passes", "encoder_passes", "patcher_passes", "rounds", "bytes"):
+            assert row[name] == NEW
+        text = vocab.encode(prompt + result.bytes)
+        ends = np.cumsum(model.patch_lengths(np.array(text[:-1])))[:-1] - 1
+        closed = int((ends >= len(text) - NEW - 1).sum())
+        assert row["patches"] == row["global_passes"] == closed > 0
+        assert row["bytes_per_patch"] == NEW / closed
+        assert row["drafted"] == row["accepted"] == row["draft_encoder_passes"] == 0
+        read = NEW * part["decoder"] + closed * (part["encoder"] + part["global_transformer"])
+        assert row["bandwidth_gb"] == pytest.approx(2 * read / 1e9)
+        read += NEW * part["patcher"]
+        assert row["bandwidth_gb_with_patcher"] == pytest.approx(2 * read / 1e9)
+
+
+def test_statistics_of_padded_windows():
+    out = greedy(blt, 8)
+    plain = greedy(blt, None).stats
+    assert out.stats.bytes == out.stats.rounds == out.stats.decoder_passes == 3 * NEW
+    assert out.stats.drafted == 0 and len(out.stats.accepted_by_position) == 7
+    assert out.stats.patches == plain.patches
+    assert out.stats.to_dict()["accepted_by_position"] == [None] * 7
+
+
+def test_statistics_without_patches():
+    row = greedy(byte_lm, None).results[0].stats.to_dict()
+    assert row["decoder_passes"] == NEW
+    assert row["global_passes"] == row["encoder_passes"] == row["patches"] == 0
+    assert row["bytes_per_patch"] is None
+    assert row["bandwidth_gb"] == pytest.approx(2 * NEW * weights(byte_lm().params) / 1e9)
+
+
+# Bad input
+
+
+BAD = [
+    ({"prompts": []}, "no prompt"),
+    ({"prompts": [b"a", b""]}, "at least one byte"),
+    ({"prompts": [""]}, "at least one byte"),
+    ({"prompts": "abc"}, "list of strings"),
+    ({"max_new_bytes": 0}, "max_new_bytes"),
+    ({"max_new_bytes": -1}, "max_new_bytes"),
+    ({"prompts": [b"a" * 1015], "max_new_bytes": 9}, "context of 1023 bytes"),
+    ({"method": "magic"}, "magic"),
+    ({"draft": 3}, "draft"),
+    ({"temperature": -0.1}, "temperature"),
+    ({"temperature": float("nan")}, "temperature"),
+    ({"top_p": 0.0}, "top_p"),
+    ({"top_p": 1.5}, "top_p"),
+    ({"top_k": -2}, "top_k"),
+    ({"window": 0}, "window"),
+    ({"seeds": -1}, "seeds"),
+    ({"seeds": 2**32}, "seeds"),
+    ({"seeds": [1, 2]}, "seeds"),
+    ({"stop": [b"ok", b""]}, "stop string"),
+    ({"stop": "\n\n"}, "list of strings"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "words"), BAD, ids=lambda x: str(x)[:30])
+def test_bad_input(wrong, words):
+    request = {"prompts": [b"a"], "max_new_bytes": 4} | wrong
+    prompts = request.pop("prompts")
+    with pytest.raises(ValueError, match=words) as error:
+        bytelax.generate(byte_lm(), prompts, **request)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"max_new_bytes": 0}, {"window": 0}, {"seed": -1}])
+def test_bad_input_to_stream(wrong):
+    with pytest.raises(ValueError):
+        list(bytelax.stream(byte_lm(), b"a", **wrong))
+
+
+def test_the_longest_text_fits():
+    model = models.Model(
+        type(byte_lm().module)(models.replace(byte_lm().config, max_bytes=64)), byte_lm().params
+    )
+    (result,) = bytelax.generate(model, [b"a" * 43], max_new_bytes=20, allow_eos=False).results
+    assert len(result.bytes) == 20
+    with pytest.raises(ValueError, match="context of 63 bytes"):
+        bytelax.generate(model, [b"a" * 44], max_new_bytes=20)
+    # In a queue too, where the buffers in use would hold it; what runs beside comes out first.
+    queue = bytelax.generate_many(model, [b"a", b"a" * 44], batch=2, max_new_bytes=20)
+    assert next(queue).index == 0
+    with pytest.raises(ValueError, match="context of 63 bytes"):
+        next(queue)
+
+
+@pytest.mark.parametrize("wrong", [{"batch": 0}, {"max_new_bytes": 0}, {"prompts": "abc"}])
+def test_bad_input_to_generate_many(wrong):
+    prompts = wrong.pop("prompts", [b"a"])
+    with pytest.raises(ValueError):
+        list(bytelax.generate_many(byte_lm(), prompts, **wrong))
