@@ -1,0 +1,1 @@
+"""Training: data, objectives and the loop."""

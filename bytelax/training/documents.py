@@ -1,0 +1,289 @@
+"""Text files as documents, each of them ids `BOS bytes EOS`, in one buffer a source."""
+
+import dataclasses
+import functools
+import glob
+import gzip
+import hashlib
+import itertools
+import json
+import math
+import os
+import re
+import shlex
+import string
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int64, UInt16
+
+from bytelax import vocab
+
+SUFFIXES = (".txt", ".py", ".jsonl", ".tsv")
+_KINDS = ".txt, .py, .jsonl or .tsv, plain or .gz"
+
+
+class DataError(ValueError):
+    """Training text cannot be read or used; the message is one line that says what is wrong."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    r"""Text files, what is a document in them, and how often they are drawn from.
+
+    A `.py` file is one document, each line of a `.jsonl` or `.tsv` file is one, and a `.txt` file
+    is one unless `separator` cuts it. Documents of nothing but white space are dropped.
+
+    Attributes:
+      path: a file, a directory (all files in it of a suffix above, also in its subdirectories), or
+        a glob (`**` crosses directories). Any of the files may be gzipped: `.txt.gz`.
+      weight: share of the windows drawn from this source, relative to those of the others.
+      valid: files held out for validation, as in `path`, which loses them. By default documents
+        of `path` are held out, by `DataConfig.valid_fraction`.
+      separator: a regular expression of what stands between the documents of a `.txt` file and
+        belongs to none of them; `^` and `$` match at every line. Two blank lines: `\n{3,}`.
+        A header that is dropped: `\n*^# file: .*\n`. One that is kept: `^(?=# file: )`.
+      template: the document that a line of a table stands for, by Python's format rules and with
+        `\n` and `\t` written as here: `{question}\n{answer}` of the fields of a `.jsonl` object
+        (default `{text}`), `{1}\t{0}\n` of the columns of a `.tsv` line (default: the line).
+    """
+
+    path: str
+    weight: float = 1.0
+    valid: str = ""
+    separator: str = ""
+    template: str = ""
+
+    def __post_init__(self):
+        if not self.path:
+            raise DataError("a source needs a path")
+        if not (self.weight > 0 and math.isfinite(self.weight)):
+            raise DataError(f"{self.path}: the weight must be positive, not {self.weight}")
+        try:
+            re.compile(self.separator)
+        except re.error as error:
+            raise DataError(
+                f"{self.path}: the separator {self.separator!r} is no regular expression: {error}"
+            ) from None
+
+    @classmethod
+    def parse(cls, text: str) -> "Source":
+        r"""The source that a line such as `books/*.txt.gz weight=2 separator="\n{3,}"` spells.
+
+        The path comes first. Quotes keep spaces; backslashes stand for themselves.
+        """
+        lexer = shlex.shlex(text, posix=True)
+        lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
+        try:
+            path, *settings = lexer
+            fields = dict(setting.split("=", 1) for setting in settings)
+            if "weight" in fields:
+                fields["weight"] = float(fields["weight"])
+            return cls(path, **fields)
+        except DataError:
+            raise
+        except (TypeError, ValueError):
+            names = ", ".join(f"{field.name}=" for field in dataclasses.fields(cls)[1:])
+            raise DataError(f"{text!r}: a source is a path, then any of {names}") from None
+
+    def __str__(self) -> str:
+        """The line that `parse` reads as this source."""
+        changed = {
+            field.name: value
+            for field in dataclasses.fields(self)[1:]
+            if (value := getattr(self, field.name)) != field.default
+        }
+        words = [self.path, *(f"{name}={value}" for name, value in changed.items())]
+        return " ".join(map(_quote, words))
+
+
+class Documents(NamedTuple):
+    """Documents in one buffer: document d is `ids[starts[d]:starts[d + 1]]`, BOS and EOS in it."""
+
+    ids: UInt16[np.ndarray, " T"]
+    starts: Int64[np.ndarray, "D+1"]
+
+
+def pack(texts: Sequence[bytes]) -> Documents:
+    """The documents of `texts`."""
+    starts = np.cumsum([0, *(len(text) + 2 for text in texts)], dtype=np.int64)
+    buffer = b"".join(b" %b " % text for text in texts)
+    ids = np.frombuffer(buffer, np.uint8).astype(np.uint16) + np.uint16(vocab.OFFSET)
+    ids[starts[:-1]] = vocab.BOS
+    ids[starts[1:] - 1] = vocab.EOS
+    return Documents(ids, starts)
+
+
+@functools.lru_cache(maxsize=64)
+def load(
+    path: str, *, valid: str, separator: str, template: str, valid_fraction: float
+) -> tuple[Documents, Documents]:
+    """The documents of a source to train and to validate on; fields as in `Source`.
+
+    Where `valid` is empty, a document is held out if the hash of its bytes (for a table: of its
+    line) is below `valid_fraction`. So the split stays when files, sources or templates change,
+    and copies of one text are on one side. Every file is read once in the life of the process.
+    """
+    split = functools.partial(_split, cut=re.compile(separator.encode(), re.MULTILINE))
+    if not valid:
+        parts = [split(file, template=template, fraction=valid_fraction) for file in files(path)]
+        return _join(train for train, _ in parts), _join(held for _, held in parts)
+    held = {os.path.realpath(file): file for file in files(valid)}
+    left = [file for file in files(path) if os.path.realpath(file) not in held]
+    return tuple(
+        _join(split(file, template=template, fraction=0.0)[0] for file in chosen)
+        for chosen in (left, held.values())
+    )
+
+
+def files(path: str) -> list[str]:
+    """The files that `path`, a file, a directory or a glob, stands for, in their fixed order."""
+    path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        inside = glob.glob(os.path.join(glob.escape(path), "**", "*"), recursive=True)
+        found = sorted(file for file in inside if _suffix(file) in SUFFIXES)
+        if not found:
+            raise DataError(f"{path}: no file in this directory is {_KINDS}")
+        return found
+    if os.path.exists(path):
+        found = [path]
+    else:
+        found = sorted(filter(os.path.isfile, glob.glob(path, recursive=True)))
+    if not found:
+        raise DataError(f"{path}: no such file, and no file matches it as a pattern")
+    for file in found:
+        if _suffix(file) not in SUFFIXES:
+            raise DataError(f"{file}: unknown kind of file; it must be {_KINDS}")
+    return found
+
+
+def _suffix(file: str) -> str:
+    return os.path.splitext(file.removesuffix(".gz"))[1]
+
+
+def _split(
+    file: str, *, cut: re.Pattern[bytes], template: str, fraction: float
+) -> tuple[Documents, Documents]:
+    """The documents of a file, those to validate on apart."""
+    sides: tuple[list[bytes], list[bytes]] = ([], [])
+    for record, text in _documents(file, cut, template):
+        if text.strip():
+            sides[_is_held_out(record, fraction)].append(text)
+    return pack(sides[False]), pack(sides[True])
+
+
+def _is_held_out(record: bytes, fraction: float) -> bool:
+    if not fraction:
+        return False
+    digest = hashlib.blake2b(record, digest_size=8).digest()
+    return int.from_bytes(digest, "little") < fraction * 2**64
+
+
+def _join(parts: Iterable[Documents]) -> Documents:
+    parts = [pack([]), *parts]
+    lengths = np.concatenate([np.diff(part.starts) for part in parts])
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Documents(np.concatenate([part.ids for part in parts]), starts)
+
+
+def _documents(file: str, cut: re.Pattern[bytes], template: str) -> Iterator[tuple[bytes, bytes]]:
+    """Each document of a file: the bytes it is known by, and its text."""
+    content = _content(file)
+    match _suffix(file):
+        case ".jsonl":
+            return _rows(file, content, _of_json(template or "{text}"))
+        case ".tsv" if template:
+            return _rows(file, content, _of_columns(template))
+        case ".tsv":
+            return ((line, line) for line in content.splitlines())
+        case ".txt" if cut.pattern:
+            return ((text, text) for text in _pieces(content, cut))
+        case _:
+            return iter([(content, content)])
+
+
+def _content(file: str) -> bytes:
+    try:
+        with open(file, "rb") as handle:
+            content = handle.read()
+        if not file.endswith(".gz"):
+            return content
+        if not content:
+            raise EOFError("an empty file is no gzip")
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"{file}: cannot be read: {reason}") from None
+
+
+def _pieces(content: bytes, cut: re.Pattern[bytes]) -> Iterator[bytes]:
+    bounds = itertools.chain.from_iterable(match.span() for match in cut.finditer(content))
+    bounds = [0, *bounds, len(content)]
+    return (content[begin:end] for begin, end in zip(bounds[::2], bounds[1::2], strict=True))
+
+
+def _rows(file: str, content: bytes, text: Callable[[bytes], str]) -> Iterator[tuple[bytes, bytes]]:
+    for number, line in enumerate(content.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            yield line, text(line).encode()
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise DataError(f"{file}:{number}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case json.JSONDecodeError():
+            return f"invalid JSON: {error}"
+        case UnicodeError():
+            return f"invalid UTF-8: {error}"
+        case KeyError():
+            return f"no field {error}"
+        case _:
+            return str(error)
+
+
+def _of_json(template: str) -> Callable[[bytes], str]:
+    formatter, template = _Template(), _with_controls(template)
+
+    def text(line: bytes) -> str:
+        record = json.loads(line)
+        if not isinstance(record, dict):
+            raise ValueError("the line is no JSON object")
+        return formatter.vformat(template, (), record)
+
+    return text
+
+
+def _of_columns(template: str) -> Callable[[bytes], str]:
+    formatter, template = _Template(), _with_controls(template)
+    return lambda line: formatter.vformat(template, line.decode().split("\t"), {})
+
+
+def _with_controls(template: str) -> str:
+    r"""A `\n` or `\t` typed on a command line as the character it means."""
+    return template.replace(r"\n", "\n").replace(r"\t", "\t")
+
+
+class _Template(string.Formatter):
+    """Python's format rules, for text and numbers only."""
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if isinstance(key, int) and key >= len(args):
+            raise ValueError(f"no column {key}; the columns are counted from 0")
+        return super().get_value(key, args, kwargs)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if not isinstance(value, str | int | float):
+            raise ValueError(f"a field is {type(value).__name__}, not text")
+        return super().format_field(value, format_spec)
+
+
+def _quote(word: str) -> str:
+    """A word as `Source.parse` reads it: quoted where it has spaces or quotes."""
+    if word and not set(word) & set(" \t\r\n'\""):
+        return word
+    return '"' + word.replace('"', '"\'"\'"') + '"'

@@ -1,0 +1,272 @@
+"""Batches: mixed by weight, the same for any number of processes, resumable at any example."""
+
+import dataclasses
+import gzip
+import hashlib
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+import tyro
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bytelax import vocab
+from bytelax.training import data, packing
+from bytelax.training.data import DataConfig
+from bytelax.training.documents import DataError, Source
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """Three sources, told apart by their bytes: a to h, i to p, q to x."""
+    folder = tmp_path_factory.mktemp("text")
+    rng = np.random.default_rng(0)
+    for name, first in (("a", 97), ("b", 105), ("c", 113)):
+        texts = [
+            bytes(rng.integers(first, first + 8, rng.integers(1, 400)).astype(np.uint8).tolist())
+            for _ in range(60)
+        ]
+        (folder / f"{name}.txt.gz").write_bytes(gzip.compress(b"\n\n\n".join(texts)))
+    sources = tuple(
+        Source(str(folder / f"{name}.txt.gz"), weight=weight, separator=r"\n{3,}")
+        for name, weight in (("a", 1.0), ("b", 2.5), ("c", 0.5))
+    )
+    return DataConfig(sources, window=32, batch=8, valid_fraction=0.2)
+
+
+def take(config, steps, **where):
+    """The ids of the first steps, [steps, rows, N + 1]."""
+    batches = data.batches(config, split="train", **where)
+    return np.stack([batch.ids for batch in itertools.islice(batches, steps)])
+
+
+def source_of(ids):
+    """Which of the sources of `config` a window is from."""
+    letters = ids[ids >= vocab.OFFSET] - vocab.OFFSET
+    (source,) = set(((letters - 97) // 8).tolist())
+    return source
+
+
+def test_shapes_and_positions(config):
+    batches = data.batches(config, split="train", start=3)
+    first, second = itertools.islice(batches, 2)
+    assert first.ids.shape == (8, 33)
+    assert first.ids.dtype == np.int32
+    assert (first.index, second.index) == (11, 19)
+
+
+def test_the_same_config_gives_the_same_batches(config):
+    again = dataclasses.replace(config, prefetch=0)
+    np.testing.assert_array_equal(take(config, 40), take(again, 40))
+
+
+def test_another_seed_gives_other_batches(config):
+    other = dataclasses.replace(config, seed=1)
+    one, two = (set(map(bytes, take(c, 20).reshape(-1, 33))) for c in (config, other))
+    assert len(one & two) < len(one) // 10
+
+
+def test_the_order_never_changes(tmp_path):
+    """A checkpoint is a position in this order; a new release of a library must not move it."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name}{i:04} " for i in range(200)))
+    sources = tuple(Source(str(tmp_path / f"{name}.txt"), w) for name, w in (("a", 1), ("b", 3)))
+    config = DataConfig(sources, window=50, batch=4, valid_fraction=0.0)
+    digest = hashlib.sha256(take(config, 40).astype("<i4").tobytes()).hexdigest()
+    assert digest[:16] == "ba0546ffb082212c"
+
+
+def test_sources_are_mixed_by_weight(config):
+    counts = np.bincount([source_of(ids) for ids in take(config, 100).reshape(-1, 33)])
+    np.testing.assert_allclose(counts / 800, np.array([1, 2.5, 0.5]) / 4, atol=0.01)
+
+
+def test_an_epoch_of_a_source_is_all_its_windows(config):
+    examples = data.examples(config, "train")
+    corpus = data._documents(config.sources[0], config, "train")
+    count = packing.full_windows(corpus.ids.size, config.window)
+    drawn = (examples[i] for i in itertools.count())
+    from_first = (ids for ids in drawn if source_of(ids) == 0)
+    epochs = [list(itertools.islice(from_first, count)) for _ in range(2)]
+    for epoch in epochs:
+        assert len({ids.tobytes() for ids in epoch}) == count
+    assert [e.tobytes() for e in epochs[0]] != [e.tobytes() for e in epochs[1]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+@pytest.mark.parametrize("start", [0, 5])
+def test_any_number_of_processes_takes_the_same_examples(config, count, start):
+    parts = [
+        take(config, 12, start=start, process_index=p, process_count=count) for p in range(count)
+    ]
+    # Row r of process p is example r * count + p of the step.
+    together = np.stack(parts, axis=2).reshape(12, config.batch, -1)
+    np.testing.assert_array_equal(together, take(config, 12, start=start))
+
+
+@given(
+    stop=st.integers(1, 30), before=st.sampled_from([1, 2, 4]), after=st.sampled_from([1, 2, 4, 8])
+)
+@settings(max_examples=15, deadline=None)
+def test_a_run_goes_on_from_its_index_with_other_processes(config, stop, before, after):
+    batches = data.batches(config, split="train", process_count=before)
+    index = next(itertools.islice(batches, stop - 1, None)).index
+    rest = [
+        take(config, 3, start=index, process_index=p, process_count=after) for p in range(after)
+    ]
+    expected = take(config, stop + 3)[stop:]
+    np.testing.assert_array_equal(np.stack(rest, axis=2).reshape(expected.shape), expected)
+
+
+def test_a_run_goes_on_with_another_batch_size(config):
+    other = dataclasses.replace(config, batch=4)
+    np.testing.assert_array_equal(take(other, 6, start=16).reshape(3, 8, -1), take(config, 5)[2:])
+
+
+def test_starting_far_on_costs_nothing(config):
+    far = 10**12
+    began = time.perf_counter()
+    batch = next(data.batches(config, split="train", start=far))
+    assert time.perf_counter() - began < 1.0
+    examples = data.examples(config, "train")
+    for row, ids in enumerate(batch.ids):
+        np.testing.assert_array_equal(ids, examples[far + row])
+    assert batch.index == far + config.batch
+
+
+def validation(config, **where):
+    batches = list(data.batches(config, split="valid", **where))
+    assert len({batch.ids.shape for batch in batches}) == 1
+    return np.concatenate([batch.ids for batch in batches])
+
+
+@pytest.mark.parametrize("batch", [1, 8, 1000])
+def test_validation_is_one_pass_over_all_that_is_held_out(config, batch):
+    config = dataclasses.replace(config, batch=batch)
+    targets = validation(config)[:, 1:].ravel()
+    expected = [data._documents(source, config, "valid").ids[1:] for source in config.sources]
+    np.testing.assert_array_equal(targets[targets != vocab.BOE], np.concatenate(expected))
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_processes_validate_in_step(config, count):
+    parts = [validation(config, process_index=p, process_count=count) for p in range(count)]
+    together = np.stack(parts, axis=1).reshape(-1, config.window + 1)
+    np.testing.assert_array_equal(together, validation(config))
+
+
+def test_validation_past_its_end_is_empty(config):
+    assert list(data.batches(config, split="valid", start=10**6)) == []
+
+
+def test_nothing_held_out_is_trained_on(config):
+    for source in config.sources:
+        sides = [data._documents(source, config, split) for split in ("train", "valid")]
+        kept, held = (
+            {bytes(part) for part in np.split(side.ids, side.starts[1:-1])} for side in sides
+        )
+        assert held
+        assert not held & kept
+
+
+def test_the_split_and_its_epochs_do_not_depend_on_other_sources(config):
+    alone = dataclasses.replace(config, sources=config.sources[:1])
+    both = data.examples(config, "train"), data.examples(alone, "train")
+    first = [[ids for ids in map(e.__getitem__, range(n)) if source_of(ids) == 0][:20]
+             for e, n in zip(both, (200, 20), strict=True)]  # fmt: skip
+    np.testing.assert_array_equal(*first)
+    held = validation(alone)
+    rows = (len(held) - 8) // 8 * 8
+    np.testing.assert_array_equal(held[:rows], validation(config)[:rows])
+
+
+def test_an_abandoned_iterator_leaves_no_thread(config):
+    before = threading.active_count()
+    for _ in range(5):
+        batches = data.batches(config, split="train")
+        next(batches)
+        batches.close()
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+def test_a_document_longer_than_the_window_is_cut(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 1000)
+    config = DataConfig((Source(str(tmp_path)),), window=10, batch=100, valid_fraction=0.0)
+    assert (take(config, 1)[..., 1:] == ord("x") + vocab.OFFSET).all()
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_an_empty_corpus(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    config = DataConfig((Source(str(tmp_path)),), valid_fraction=0.0)
+    with pytest.raises(DataError, match=f"{tmp_path}: no text to train on"):
+        data.batches(config, split="train")
+
+
+def test_too_little_text(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 8)
+    config = DataConfig((Source(str(tmp_path)),), window=10, valid_fraction=0.0)
+    with pytest.raises(DataError, match=r"10 ids to train on do not fill a window of 10 \+ 1"):
+        data.batches(config, split="train")
+    next(data.batches(dataclasses.replace(config, window=9), split="train"))
+
+
+def test_nothing_to_validate_on(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 80)
+    config = DataConfig((Source(str(tmp_path)),), window=10, valid_fraction=0.0)
+    assert not config.holds_out
+    with pytest.raises(DataError, match="no document is held out: raise valid_fraction"):
+        data.batches(config, split="valid")
+
+
+def test_no_source():
+    with pytest.raises(DataError, match="give at least one source"):
+        data.batches(DataConfig(), split="train")
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ({"process_count": 3}, "a batch of 8 does not divide among 3 processes"),
+        ({"process_index": 2, "process_count": 2}, "process 2 of 2: counted from 0"),
+        ({"start": -1}, "start must not be negative: -1"),
+    ],
+)
+def test_bad_calls(config, where, said):
+    with pytest.raises(DataError, match=said):
+        data.batches(config, split="train", **where)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"window": 0}, "window must be at least 1, not 0"),
+        ({"batch": 0}, "batch must be at least 1, not 0"),
+        ({"prefetch": -1}, "prefetch must be at least 0, not -1"),
+        ({"valid_fraction": 1.0}, r"valid_fraction must be in \[0, 1\), not 1.0"),
+    ],
+)
+def test_bad_configs(fields, said):
+    with pytest.raises(DataError, match=said):
+        DataConfig(**fields)
+
+
+def test_every_field_is_settable_from_a_command_line():
+    flags = "--window 7 --batch 3 --seed 5 --valid-fraction 0.5 --prefetch 1"
+    args = ["--sources", "a.txt", r'b/*.gz weight=2 separator="\n{3,} "', *flags.split()]
+    made = tyro.cli(DataConfig, args=args)
+    sources = (Source("a.txt"), Source("b/*.gz", 2.0, separator=r"\n{3,} "))
+    assert made == DataConfig(sources, 7, 3, 5, 0.5, 1)
+    assert tyro.cli(DataConfig, args=[], default=made) == made
+
+
+def test_a_command_line_says_what_is_wrong_with_a_source(capsys):
+    with pytest.raises(SystemExit):
+        tyro.cli(DataConfig, args=["--sources", "a.txt weight=0"])
+    assert "a.txt: the weight must be positive, not 0.0" in capsys.readouterr().err

@@ -1,0 +1,230 @@
+"""Files as documents: what is one, which are held out, and what a bad file says."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bytelax import vocab
+from bytelax.training import documents
+from bytelax.training.documents import DataError, Source
+
+CODE = b"# file: a.py\nx = 1\n\n\n# file: b.py\n\n\n\ny = 2\n"
+
+
+def texts(packed):
+    return [
+        vocab.decode(packed.ids[begin:end])
+        for begin, end in zip(packed.starts[:-1], packed.starts[1:], strict=True)
+    ]
+
+
+def load(path, *, valid="", separator="", template="", valid_fraction=0.0):
+    return documents.load(
+        str(path),
+        valid=str(valid),
+        separator=separator,
+        template=template,
+        valid_fraction=valid_fraction,
+    )
+
+
+def train(path, **settings):
+    return texts(load(path, **settings)[0])
+
+
+def lines(count, *, seed=0):
+    rng = np.random.default_rng(seed)
+    return [f"{i} {rng.integers(10**9)}" for i in range(count)]
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    return path
+
+
+@given(st.lists(st.binary()))
+def test_pack_puts_each_text_between_bos_and_eos(some):
+    packed = documents.pack(some)
+    assert packed.ids.tolist() == [i for text in some for i in vocab.encode(text, eos=True)]
+    assert texts(packed) == some
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "expected"),
+    [
+        ("a.txt", b"one\n\n\ntwo", {}, [b"one\n\n\ntwo"]),
+        ("a.txt", b"\xff\x00", {}, [b"\xff\x00"]),
+        ("a.txt", b"one\n\n\n\n two\n", {"separator": r"\n{3,}"}, [b"one", b" two\n"]),
+        ("a.txt", b"one\n--\n \n--\ntwo", {"separator": "^--\n"}, [b"one\n", b"two"]),
+        ("a.txt", CODE, {"separator": r"\n*^# file: .*\n"}, [b"x = 1", b"\n\n\ny = 2\n"]),
+        (
+            "a.txt",
+            CODE,
+            {"separator": "^(?=# file: )"},
+            [b"# file: a.py\nx = 1\n\n\n", b"# file: b.py\n\n\n\ny = 2\n"],
+        ),
+        ("a.py", b"x = 1\n\n\n\ny = 2\n", {"separator": r"\n{3,}"}, [b"x = 1\n\n\n\ny = 2\n"]),
+        ("a.jsonl", b'{"text": "\\u00e9\\n"}\n\n{"text": ""}\n{"text": "b"}', {},
+         ["é\n".encode(), b"b"]),
+        ("a.jsonl", b'{"src": "a", "refs": ["b", "c"], "n": 3}',
+         {"template": r"{src}\t{refs[1]}{n}\n"}, [b"a\tc3\n"]),
+        ("a.tsv", b"ja\tyes\r\nnein\tno\n", {}, [b"ja\tyes", b"nein\tno"]),
+        ("a.tsv", b"ja\tyes\nnein\tno\n", {"template": "{1} = {0}"}, [b"yes = ja", b"no = nein"]),
+    ],
+)  # fmt: skip
+def test_what_is_a_document(tmp_path, name, content, settings, expected, zipped):
+    path = tmp_path / (name + ".gz" * zipped)
+    path.write_bytes(gzip.compress(content) if zipped else content)
+    assert train(path, **settings) == expected
+
+
+def test_files_directories_and_globs(tmp_path):
+    for name in ("b.txt", "a.py", "LICENSE", "c/d.txt", "c/e.jsonl", ".hidden/f.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"text": "x"}')
+
+    def found(path):
+        return [name.removeprefix(f"{tmp_path}/") for name in documents.files(f"{tmp_path}{path}")]
+
+    assert found("") == ["a.py", "b.txt", "c/d.txt", "c/e.jsonl"]
+    assert found("/b.txt") == ["b.txt"]
+    assert found("/*.txt") == ["b.txt"]
+    assert found("/**/*.txt") == ["b.txt", "c/d.txt"]
+
+
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
+    (tmp_path / "a[1].txt").write_text("x")
+    assert train(tmp_path / "a[1].txt") == [b"x"]
+
+
+def test_files_held_out_are_not_trained_on(tmp_path):
+    for name in ("train-0", "train-1", "valid"):
+        (tmp_path / f"{name}.txt").write_text(name)
+    kept, held = load(tmp_path, valid=tmp_path / "v*.txt", valid_fraction=0.5)
+    assert texts(kept) == [b"train-0", b"train-1"]
+    assert texts(held) == [b"valid"]
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.02, 0.5])
+def test_the_split_parts_the_documents(tmp_path, fraction):
+    rows = lines(2000)
+    kept, held = map(texts, load(write_lines(tmp_path / "a.jsonl", rows), valid_fraction=fraction))
+    assert sorted(kept + held) == sorted(row.encode() for row in rows)
+    assert not set(kept) & set(held)
+    assert abs(len(held) - fraction * 2000) <= 4 * (fraction * 2000) ** 0.5
+
+
+def test_the_split_stays_when_files_are_added_moved_and_copied(tmp_path):
+    rows = lines(300)
+    path = write_lines(tmp_path / "b.jsonl", rows)
+    held = set(texts(load(path, valid_fraction=0.2)[1]))
+    more = tmp_path / "more"
+    more.mkdir()
+    write_lines(more / "a.jsonl", lines(50, seed=1))
+    write_lines(more / "z.jsonl", rows[::-1] + rows[:10])
+    kept_later, held_later = map(set, map(texts, load(more, valid_fraction=0.2)))
+    assert held <= held_later
+    assert not held & kept_later
+
+
+def test_the_split_grows_with_its_fraction(tmp_path):
+    path = write_lines(tmp_path / "a.jsonl", lines(300))
+    small, large = (set(texts(load(path, valid_fraction=f)[1])) for f in (0.1, 0.3))
+    assert small < large
+
+
+def test_both_directions_of_a_pair_are_on_one_side(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"de{i}\ten{i}\n" for i in range(300)))
+    there, back = (
+        load(path, valid_fraction=0.2, template=template) for template in ("{0}|{1}", "{1}|{0}")
+    )
+    for one, other in zip(there, back, strict=True):
+        assert [b"|".join(t.split(b"|")[::-1]) for t in texts(one)] == texts(other)
+
+
+ZIPPED = gzip.compress(np.random.default_rng(0).bytes(1000))
+FLIPPED = ZIPPED[:500] + bytes([ZIPPED[500] ^ 0xFF]) + ZIPPED[501:]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "said"),
+    [
+        ("a.txt.gz", b"no gzip", {}, r"a\.txt\.gz: cannot be read: Not a gzipped file"),
+        ("a.txt.gz", b"", {}, r"a\.txt\.gz: cannot be read: an empty file is no gzip"),
+        ("a.txt.gz", ZIPPED[:-30], {}, r"a\.txt\.gz: cannot be read: Compressed file ended"),
+        ("a.txt.gz", FLIPPED, {}, r"a\.txt\.gz: cannot be read: CRC check failed"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": ', {}, r"a\.jsonl:2: invalid JSON"),
+        ("a.jsonl", b'{"text": "x"}\n\n"x"\n', {}, r"a\.jsonl:3: the line is no JSON object"),
+        ("a.jsonl", b'{"body": "x"}\n', {}, r"a\.jsonl:1: no field 'text'"),
+        ("a.jsonl", b'{"text": null}\n', {}, r"a\.jsonl:1: a field is NoneType, not text"),
+        ("a.jsonl", b'{"text": "x"}\n', {"template": "{text"}, r"a\.jsonl:1: expected '}'"),
+        ("a.jsonl", b'{"text": "\xff"}\n', {}, r"a\.jsonl:1: invalid UTF-8"),
+        ("a.tsv", b"a\tb\na\n", {"template": "{1}"}, r"a\.tsv:2: no column 1"),
+        ("a.tsv", b"\xff\tb\n", {"template": "{1}"}, r"a\.tsv:1: invalid UTF-8"),
+        ("a.csv", b"a", {}, r"a\.csv: unknown kind of file; it must be \.txt, "),
+        ("a.gz", b"a", {}, r"a\.gz: unknown kind of file"),
+    ],
+)
+def test_bad_files(tmp_path, name, content, settings, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=said) as error:
+        load(tmp_path / name, **settings)
+    assert "\n" not in str(error.value)
+
+
+def test_bad_paths(tmp_path):
+    (tmp_path / "LICENSE").write_text("x")
+    with pytest.raises(DataError, match=r"nothing\*: no such file, and no file matches"):
+        load(tmp_path / "nothing*")
+    with pytest.raises(DataError, match=r"no file in this directory is \.txt"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"path": ""}, "needs a path"),
+        ({"path": "a", "weight": 0.0}, "a: the weight must be positive, not 0.0"),
+        ({"path": "a", "weight": -1.0}, "positive"),
+        ({"path": "a", "weight": float("nan")}, "positive"),
+        ({"path": "a", "weight": float("inf")}, "positive"),
+        ({"path": "a", "separator": "("}, "is no regular expression"),
+    ],
+)
+def test_bad_sources(fields, said):
+    with pytest.raises(DataError, match=said):
+        Source(**fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a/*.txt", Source("a/*.txt")),
+        (r'a.txt weight=2 separator="^# file: .*\n"', Source("a.txt", 2.0, "", r"^# file: .*\n")),
+        (r"'a b.tsv' valid=v.tsv template={0}\t{1}\n",
+         Source("a b.tsv", valid="v.tsv", template=r"{0}\t{1}\n")),
+    ],
+)  # fmt: skip
+def test_parse(text, expected):
+    assert Source.parse(text) == expected
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))
+
+
+@given(WORDS.filter(bool), st.floats(1e-3, 1e3), WORDS, WORDS)
+def test_parse_reads_what_str_writes(path, weight, valid, template):
+    source = Source(path, weight, valid, r"\n{3,} '", template)
+    assert Source.parse(str(source)) == source
+
+
+@pytest.mark.parametrize("text", ["", "a.txt b.txt", "a.txt weight=x", "a.txt size=3", "'a.txt"])
+def test_parse_says_what_a_source_is(text):
+    with pytest.raises(DataError, match="a source is a path, then any of weight=, valid=, "):
+        Source.parse(text)
