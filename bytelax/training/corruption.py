@@ -87,7 +87,8 @@ def corrupt(
     t = jax.random.uniform(t_key, (batch, draws), minval=config.smallest_t)
     t = jnp.broadcast_to(t, (batch, number))
     hidden = jax.random.uniform(mask_key, targets.shape) < t[..., None]
-    masked = hidden & (jnp.arange(widest) < cells[..., None])
+    there = jnp.arange(widest) < cells[..., None]
+    masked = hidden & there & (targets != vocab.BOE)  # BOE is padding
     return Corrupted(
         Blocks(jnp.where(masked, vocab.MASK, targets), start, cells),
         targets,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key
 
+from bytelax import vocab
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
 from bytelax.training import corruption
@@ -65,8 +66,8 @@ class NextByte:
             logits = out.logits
         else:
             logits, metrics = self.module.apply({"params": params}, ids[:, :-1]), {}
-        nats = optax.softmax_cross_entropy_with_integer_labels(logits, ids[:, 1:])
-        return nats.mean(), metrics | _clean_metrics(nats)
+        loss, clean = _next_byte(logits, ids[:, 1:])
+        return loss, metrics | clean
 
     def trainable(self, path: tuple[str, ...]) -> bool:
         return path[0] != "patcher"
@@ -112,10 +113,10 @@ class BLTD:
             return *logits, drawn, text.closes
 
         clean, cells, drawn, closes = self.module.apply({"params": params}, method=joint)
-        nats = optax.softmax_cross_entropy_with_integer_labels(clean, ids[:, 1:])
+        loss, metrics = _next_byte(clean, ids[:, 1:])
         masked_nats = optax.softmax_cross_entropy_with_integer_labels(cells, drawn.targets)
-        loss = nats.mean() + self.mask_weight * self._masked_loss(masked_nats, drawn, ids)
-        metrics = _clean_metrics(nats) | _patch_metrics(closes, self.max_patches)
+        loss += self.mask_weight * self._masked_loss(masked_nats, drawn, ids)
+        metrics |= _patch_metrics(closes, self.max_patches)
         return loss, metrics | _masked_metrics(masked_nats, cells, drawn)
 
     def trainable(self, path: tuple[str, ...]) -> bool:
@@ -139,8 +140,11 @@ def _mean(values, where=True):
     return jnp.sum(jnp.where(where, values, 0)).astype(jnp.float32), where.sum().astype(jnp.float32)
 
 
-def _clean_metrics(nats) -> Metrics:
-    return {"bits_per_byte": _mean(nats / _LN2)}
+def _next_byte(logits, targets):
+    """Mean over the targets that are there; BOE pads the last windows of a validation pass."""
+    nats = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    total, count = _mean(nats, targets != vocab.BOE)
+    return total / jnp.maximum(count, 1), {"bits_per_byte": (total / _LN2, count)}
 
 
 def _patch_metrics(closes, max_patches) -> Metrics:
