@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
 
@@ -112,12 +112,12 @@ def logical_axes(name: str) -> tuple[str | None, ...]:
     raise ValueError(f"no logical axes are known for the parameter {name}: add it to sharding.AXES")
 
 
-def shardings(params: Any, mesh: Mesh, rules: Rules = TRAIN_RULES) -> Any:
+def shardings(params: Any, mesh: Mesh | AbstractMesh, rules: Rules = TRAIN_RULES) -> Any:
     """Where each parameter lies.
 
     Args:
       params: nested dict of arrays or `jax.ShapeDtypeStruct`s.
-      mesh: from `make_mesh`.
+      mesh: from `make_mesh`, or an abstract one to compile for devices that are not there.
       rules: see `Rules`.
 
     Returns:

@@ -1,0 +1,489 @@
+"""The training loop: one jitted step, validation, samples, checkpoints, and resuming."""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import logging
+import math
+import pathlib
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, Protocol, runtime_checkable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+from jaxtyping import Array, Int, Key
+
+from bytelax import checkpoints, sharding
+from bytelax.generation import generate
+from bytelax.model import Model
+from bytelax.models.layers import Block
+from bytelax.sharding import MeshConfig
+from bytelax.training import metrics as metrics_lib
+from bytelax.training import optimizer as optimizer_lib
+from bytelax.training import train_state
+from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
+from bytelax.training.objectives import Metrics, Objective
+from bytelax.training.optimizer import OptimizerConfig
+from bytelax.training.train_state import Checkpoints, TrainingError, TrainState
+
+_PATCHER = "patcher/"  # never cast: its entropies meet a hard threshold
+_STEPS, _VALIDATION = 0, 1  # purposes of random numbers
+
+
+@runtime_checkable
+class Batch(Protocol):
+    """This process's rows of a step's batch, and the index of the first example after it."""
+
+    ids: np.ndarray
+    index: int
+
+
+Batches = Callable[[Literal["train", "valid"], int], Iterator[Batch]]  # of a split, from an index
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How a run goes about it.
+
+    Attributes:
+      seed: of the parameters and of every step's random numbers.
+      dtype: what the model computes in; the parameters that the optimizer keeps are float32.
+      remat: recompute each block in the backward pass instead of keeping its inner activations.
+      log_every: steps between two lines of metrics.
+      validate_every: steps between two validations; 0 never validates.
+      validation_batches: batches of a validation, the same ones each time.
+      sample_every: steps between two rounds of sample generations; 0 makes none.
+      sample_prompts: what is continued.
+      sample_bytes: length of a sample.
+      sample_temperature: 0 takes the likeliest byte.
+      save_every: steps between two checkpoints, a multiple of `validate_every`, so that every
+        checkpoint can be ranked; 0 saves at the end only.
+      keep_last: checkpoints kept, the latest.
+      keep_best: checkpoints kept beside them, the best on the validation text.
+    """
+
+    seed: int = 0
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: bool = False
+    log_every: int = 10
+    validate_every: int = 500
+    validation_batches: int = 8
+    sample_every: int = 0
+    sample_prompts: tuple[str, ...] = ("The ",)
+    sample_bytes: int = 128
+    sample_temperature: float = 0.8
+    save_every: int = 500
+    keep_last: int = 2
+    keep_best: int = 1
+
+    def __post_init__(self):
+        if self.dtype not in ("float32", "bfloat16"):
+            raise ValueError(f"run.dtype {self.dtype!r} is not float32 or bfloat16")
+        for field in ("log_every", "validation_batches", "keep_last"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"run.{field} must be at least 1, got {getattr(self, field)}")
+        for field in ("validate_every", "sample_every", "save_every", "keep_best"):
+            if getattr(self, field) < 0:
+                raise ValueError(f"run.{field} must not be negative, got {getattr(self, field)}")
+        if self.validate_every and self.save_every % self.validate_every:
+            raise ValueError(
+                f"run.save_every {self.save_every} must be a multiple of run.validate_every "
+                f"{self.validate_every}, so that every checkpoint can be ranked"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """All that the loop itself needs to know."""
+
+    optimizer: OptimizerConfig = OptimizerConfig()
+    mesh: MeshConfig = MeshConfig()
+    run: RunConfig = RunConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a run came to.
+
+    Attributes:
+      step: steps taken, in this run and before.
+      finished: False after an interrupt.
+      params: of the last step, float32.
+      valid: the last validation's metrics, by name; empty where there was none.
+      model: directory of the exported model; None where there is none yet.
+    """
+
+    step: int
+    finished: bool
+    params: dict
+    valid: dict[str, float]
+    model: pathlib.Path | None
+
+
+def train(
+    config: TrainConfig,
+    objective: Objective,
+    batches: Batches,
+    out: pathlib.Path,
+    *,
+    initial: Callable[[], dict] | None = None,
+    record: Mapping | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Result:
+    """Trains, from the latest checkpoint in `out` if it holds one of the same config.
+
+    The same machine, mesh and config give the same parameters bit for bit, however often the run
+    was stopped. SIGINT and SIGTERM save a checkpoint before the function returns.
+
+    Args:
+      config: of the loop.
+      objective: model and loss.
+      batches: its batches have `ids` i32[b, N + 1], as many rows each, and `index`; see
+        `bytelax.training.data.batches`.
+      out: directory of checkpoints, metrics, and at the end of the model, in `out/model`.
+      initial: the parameters to start from; by default `objective.init`.
+      record: the whole config of the run as nested dicts, kept in `out` and compared on the way
+        back; by default that of the loop.
+      report: what to do with messages; by default they go to standard error.
+
+    Raises:
+      TrainingError: `out` holds another run, a checkpoint cannot be read, the last one cannot be
+        written, or the loss is no number any more.
+    """
+    out = pathlib.Path(out)
+    steps, run = config.optimizer.steps, config.run
+    display = Display(steps, report)
+    program = _Program.of(config, objective, sharding.make_mesh(config.mesh))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_quiet("absl"))  # what Orbax fails at, we tell in one line
+        kept = Checkpoints(
+            out / "checkpoints",
+            keep_last=run.keep_last,
+            keep_best=run.keep_best,
+            report=display.tell,
+        )
+        stack.callback(kept.close)
+        record = dataclasses.asdict(config) if record is None else record
+        train_state.keep_config(out, record, started=bool(kept.steps), free=_may_differ)
+        restored = kept.restore(program.abstract)
+        if restored is None:
+            state, position = program.start(initial), 0
+        else:
+            state, position = restored
+            display.tell(f"going on from step {int(state.step)} in {out}")
+        begin = step = int(state.step)
+        log = metrics_lib.MetricsLog(out, start=begin, report=display.tell)
+        stack.callback(log.close)
+        interrupts = stack.enter_context(_Interrupts())
+        stack.enter_context(display)
+        data = batches("train", position) if step < steps else iter(())
+        stack.callback(getattr(data, "close", lambda: None))
+        clock, pending, valid, scored = Clock(), [], {}, -1
+        while step < steps and not interrupts.agreed(step, run.log_every):
+            batch = next(data, None)
+            if batch is None:
+                raise TrainingError(f"the training data ended after {step} of {steps} steps")
+            with clock.paused():
+                program.compile(batch.ids)
+            state, measured = program.step(state, batch.ids)
+            pending.append(measured)
+            position, step = batch.index, step + 1
+            if any(
+                _due(step, every, steps)
+                for every in (run.log_every, run.validate_every, run.save_every)
+            ):
+                values = program.speed(clock.lap(pending), len(pending), batch.ids)
+                values = metrics_lib.means(pending) | values
+                pending = []
+                log.write(step, "train", values)
+                display.show(step, values)
+                if not math.isfinite(values["loss"]):
+                    raise TrainingError(
+                        f"the loss is {values['loss']} at step {step}; checkpoints of steps "
+                        f"{kept.steps} are kept: lower optimizer.peak"
+                    )
+            if run.validate_every and _due(step, run.validate_every, steps):
+                with clock.paused():
+                    valid, scored = program.validate(state.params, batches("valid", 0)), step
+                    log.write(step, "valid", valid)
+                    display.show(step, valid, "valid")
+            if run.sample_every and _due(step, run.sample_every, steps):
+                with clock.paused():
+                    for prompt, text in program.samples(state.params):
+                        log.sample(step, prompt, text)
+                        display.tell(f"step {step}: {prompt!r} goes on {text!r}")
+            if run.save_every and step % run.save_every == 0 and step < steps:
+                with clock.paused():
+                    score = valid.get(BITS_PER_BYTE) if scored == step else None
+                    kept.save(state, position=position, seed=run.seed, score=score)
+        whole = True
+        if step > begin:
+            score = valid.get(BITS_PER_BYTE) if scored == step else None
+            whole = kept.save(state, position=position, seed=run.seed, score=score) and kept.wait()
+        if not whole:
+            raise TrainingError(f"step {step} could not be saved to {out}; see above")
+        if step < steps:
+            display.tell(f"stopped and saved at step {step}: run the same command again to go on")
+            return Result(step, False, state.params, valid, None)
+        model = export(out / "model", objective.module.config, state.params, replace=step > begin)
+    return Result(step, True, state.params, valid, model)
+
+
+def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> pathlib.Path:
+    """Writes the trained model as `bytelax.load` reads it; `replace` one of an earlier run."""
+    if replace or not directory.exists():
+        partial = directory.with_name(f".{directory.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        checkpoints.write(partial, config, params, layout="orbax")
+        shutil.rmtree(directory, ignore_errors=True)
+        partial.rename(directory)
+    return directory
+
+
+def cast(params: dict, dtype: str) -> dict:
+    """The parameters in the compute dtype, those of the patcher as they are."""
+
+    def convert(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        kept = name.startswith(_PATCHER) or not jnp.issubdtype(leaf.dtype, jnp.floating)
+        return leaf if kept else leaf.astype(dtype)
+
+    return jax.tree_util.tree_map_with_path(convert, params)
+
+
+@contextlib.contextmanager
+def rematerialized(enabled: bool = True):
+    """Within this context every transformer block that is applied keeps only its input.
+
+    A Flax interceptor, so that the models need not know of it.
+    """
+
+    def intercept(call, args, keywords, context):
+        block = context.module
+        nested = block.scope is not None and not block.path  # the application made below
+        if nested or not isinstance(block, Block) or context.method_name != "__call__":
+            return call(*args, **keywords)
+
+        def apply(variables, *args):
+            return block.clone(parent=None).apply(variables, *args, **keywords)
+
+        return jax.checkpoint(apply)(block.variables, *args)
+
+    with nn.intercept_methods(intercept) if enabled else contextlib.nullcontext():
+        yield
+
+
+def make_step(
+    objective: Objective,
+    config: TrainConfig,
+    transformation: optax.GradientTransformation,
+) -> Callable[[TrainState, Int[Array, "B L"], Key[Array, ""]], tuple[TrainState, Metrics]]:
+    """One step as a pure function of the state, a batch i32[B, N + 1], and the run's key."""
+    schedule = optimizer_lib.learning_rate(config.optimizer)
+
+    def step(state, ids, key):
+        trained, frozen = optimizer_lib.partition(state.params, objective.trainable)
+
+        def loss(trained, ids, key):
+            params = cast(optimizer_lib.combine(trained, frozen), config.run.dtype)
+            with rematerialized(config.run.remat):
+                return objective.loss(params, ids, key)
+
+        key = jax.random.fold_in(jax.random.fold_in(key, _STEPS), state.step)
+        gradient, value, metrics = optimizer_lib.accumulated_gradient(
+            loss, trained, ids, key, microbatches=config.optimizer.accumulate
+        )
+        updates, moments = transformation.update(gradient, state.optimizer, trained)
+        trained = optax.apply_updates(trained, updates)
+        one = jnp.ones(())
+        metrics = metrics | {
+            "loss": (value, one),
+            "gradient_norm": (optax.tree.norm(gradient), one),
+            "learning_rate": (schedule(state.step), one),
+        }
+        params = optimizer_lib.combine(trained, frozen)
+        return TrainState(state.step + 1, params, moments), metrics
+
+    return step
+
+
+class _Program:
+    """The compiled programs of a run, and what they run on."""
+
+    def __init__(self, config, objective, mesh, transformation, abstract):
+        self.config, self.objective, self.mesh = config, objective, mesh
+        self.transformation, self.abstract = transformation, abstract
+        self.key = jax.device_put(jax.random.key(config.run.seed), sharding.replicated(mesh))
+        self._compiled = None
+
+    @classmethod
+    def of(cls, config: TrainConfig, objective: Objective, mesh: Mesh) -> "_Program":
+        transformation = optimizer_lib.adamw(config.optimizer)
+
+        def fresh(key):
+            params = jax.tree.map(lambda x: x.astype(jnp.float32), objective.init(key))
+            return train_state.new_state(params, transformation, objective.trainable)
+
+        shapes = jax.eval_shape(fresh, jax.random.key(0))
+        places = train_state.state_shardings(shapes, mesh, transformation, objective.trainable)
+        abstract = jax.tree.map(
+            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), shapes, places
+        )
+        return cls(config, objective, mesh, transformation, abstract)
+
+    @property
+    def places(self) -> TrainState:
+        return jax.tree.map(lambda x: x.sharding, self.abstract)
+
+    def start(self, initial: Callable[[], dict] | None) -> TrainState:
+        """The state before the first step."""
+
+        def fresh(params):
+            # Copied, so that no step overwrites what the caller holds.
+            params = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=True), params)
+            return train_state.new_state(params, self.transformation, self.objective.trainable)
+
+        if initial is None:
+            begin = lambda key: fresh(self.objective.init(key))  # noqa: E731
+            return jax.jit(begin, out_shardings=self.places)(self.key)
+        params = jax.device_put(initial(), self.places.params)
+        return jax.jit(fresh, out_shardings=self.places)(params)
+
+    def compile(self, ids: np.ndarray) -> None:
+        """Compiles the step, once, for batches like this one."""
+        if self._compiled is not None:
+            return
+        self._check_batch(ids.shape[0] * jax.process_count())
+        ids = self._placed(ids)
+        step = make_step(self.objective, self.config, self.transformation)
+        places = (self.places, sharding.replicated(self.mesh))
+        jitted = jax.jit(step, donate_argnums=0, out_shardings=places)
+        traced = jitted.trace(self.abstract, ids, self.key)
+        self._flops = metrics_lib.matmul_flops(traced.jaxpr)
+        self._compiled = traced.lower().compile()
+
+    def step(self, state: TrainState, ids: np.ndarray) -> tuple[TrainState, Metrics]:
+        return self._compiled(state, self._placed(ids), self.key)
+
+    def _check_batch(self, rows):
+        parts = self.config.mesh.batch_shards * self.config.optimizer.accumulate
+        if rows % parts:
+            raise TrainingError(
+                f"a batch of {rows} examples does not divide among "
+                f"{self.config.optimizer.accumulate} microbatches on "
+                f"{self.config.mesh.batch_shards} parts of the mesh"
+            )
+
+    def _placed(self, ids):
+        ids = np.ascontiguousarray(ids, np.int32)
+        return jax.make_array_from_process_local_data(sharding.batch_sharding(self.mesh), ids)
+
+    def speed(self, seconds: float, steps: int, ids: np.ndarray) -> dict[str, float | None]:
+        """Bytes a second, and the share of the devices' peak that the matrix products are."""
+        targets = ids.shape[0] * (ids.shape[1] - 1) * jax.process_count() * steps
+        device = self.mesh.devices.flat[0]
+        peak = metrics_lib.peak_flops(device.platform, device.device_kind)
+        if peak is not None and device.platform != "cpu":  # a processor's devices share it
+            peak *= self.config.mesh.size
+        share = None if peak is None else self._flops * steps / seconds / peak
+        return {"bytes_per_second": targets / seconds, "peak_share": share}
+
+    @functools.cached_property
+    def _measure(self):
+        def measure(params, ids, key):
+            value, metrics = self.objective.loss(cast(params, self.config.run.dtype), ids, key)
+            return metrics | {"loss": (value, jnp.ones(()))}
+
+        return jax.jit(measure, out_shardings=sharding.replicated(self.mesh))
+
+    def validate(self, params: dict, batches: Iterator[Batch]) -> dict[str, float]:
+        """Means over the first batches, with the same random numbers each time."""
+        measured = []
+        key = jax.random.fold_in(self.key, _VALIDATION)
+        for index, batch in enumerate(
+            itertools.islice(batches, self.config.run.validation_batches)
+        ):
+            part = jax.random.fold_in(key, index)
+            measured.append(self._measure(params, self._placed(batch.ids), part))
+        getattr(batches, "close", lambda: None)()
+        if not measured:
+            raise TrainingError("there is nothing to validate on: set run.validate_every to 0")
+        return metrics_lib.means(measured)
+
+    def samples(self, params: dict) -> list[tuple[str, str]]:
+        """Prompts and what the model makes of them; none where several processes hold it."""
+        run = self.config.run
+        if jax.process_count() > 1 or not run.sample_prompts:
+            return []
+        params = jax.device_put(cast(params, run.dtype), self.mesh.devices.flat[0])
+        output = generate(
+            Model(self.objective.module, params),
+            run.sample_prompts,
+            max_new_bytes=run.sample_bytes,
+            temperature=run.sample_temperature,
+            seeds=run.seed,
+        )
+        return list(zip(run.sample_prompts, output.text, strict=True))
+
+
+@contextlib.contextmanager
+def _quiet(name):
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+class _Interrupts:
+    """Notes SIGINT and SIGTERM instead of dying of them. The second one is not caught."""
+
+    def __init__(self):
+        self._noted = False
+        self._before = {}
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_):
+        self._restore()
+
+    def agreed(self, step: int, every: int) -> bool:
+        """Whether to stop. Several processes ask each other, every so many steps."""
+        if jax.process_count() == 1:
+            return self._noted
+        return step % every == 0 and bool(multihost_utils.process_allgather(self._noted).any())
+
+    def _note(self, *_):
+        self._noted = True
+        self._restore()
+
+    def _restore(self):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+
+def _due(step, every, steps):
+    return (every and step % every == 0) or step == steps
+
+
+def _may_differ(field: str) -> bool:
+    """Whether a field of the config leaves a run's numbers alone, up to the mesh's rounding."""
+    if field.startswith("run."):
+        return field not in ("run.seed", "run.dtype", "run.remat")
+    return field.startswith("mesh.") or field == "data.prefetch"

@@ -1,0 +1,265 @@
+"""A run that was stopped ends where one left alone does; what is damaged is told."""
+
+import contextlib
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+import tiny_runs
+from tiny_runs import NextByte, batches, config
+
+from bytelax.training import train_loop, train_state
+from bytelax.training.train_state import TrainingError
+
+NOISY = NextByte(noise=0.1)
+
+
+def train(out, settings=None, batches=batches, told=None):
+    told = [] if told is None else told
+    return train_loop.train(settings or config(), NOISY, batches, out, report=told.append)
+
+
+def at(index, action):
+    """Batches that do something once, before the batch that ends with that example."""
+    done = []
+
+    def acting(split, start):
+        for batch in batches(split, start):
+            if split == "train" and batch.index == index and not done:
+                done.append(action())
+            yield batch
+
+    return acting
+
+
+def stop_at(step):
+    return at(step * tiny_runs.BATCH, lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def losses(out):
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [(row["step"], row["split"], row["loss"]) for row in rows]
+
+
+def assert_same(left, right):
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A run of 12 steps, checkpoints at 3, 6, 9 and 12, never stopped."""
+    out = tmp_path_factory.mktemp("alone")
+    return out, train(out)
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """The same, stopped after the 7th step."""
+    out = tmp_path_factory.mktemp("half")
+    told = []
+    result = train(out, batches=stop_at(7), told=told)
+    assert (result.step, result.finished, result.model) == (7, False, None)
+    assert "run the same command again" in told[-1]
+    return out
+
+
+@pytest.fixture
+def stopped(half, tmp_path):
+    return pathlib.Path(shutil.copytree(half, tmp_path / "run"))
+
+
+def test_an_interrupted_run_resumes_bit_for_bit(alone, stopped):
+    out, whole = alone
+    told = []
+    resumed = train(stopped, told=told)
+    assert told[0].startswith("going on from step 7")
+    assert_same(resumed.params, whole.params)
+    assert losses(stopped) == losses(out)
+    assert resumed.model == stopped / "model" and resumed.valid == whole.valid
+
+
+def test_a_killed_run_resumes_bit_for_bit(alone, tmp_path):
+    _, whole = alone
+    script = [sys.executable, tiny_runs.__file__, str(tmp_path), "--pace", "0.3"]
+    with subprocess.Popen(script, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "checkpoints" / "3").exists():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.4)
+        process.kill()
+    steps = [step for step, _, _ in losses(tmp_path)]
+    assert max(steps) < 12
+    told = []
+    resumed = train(tmp_path, told=told)
+    assert any("going on from step" in line for line in told)
+    assert_same(resumed.params, whole.params)
+
+
+def test_a_second_signal_is_not_caught(tmp_path):
+    def twice():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, batches=at(5 * tiny_runs.BATCH, twice))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert train(tmp_path).finished
+
+
+def test_a_half_written_checkpoint_is_skipped(alone, stopped):
+    partial = stopped / "checkpoints" / "8.orbax-checkpoint-tmp"
+    shutil.copytree(stopped / "checkpoints" / "7", partial)
+    told = []
+    resumed = train(stopped, told=told)
+    assert told[0] == "skipped the half-written checkpoint of step 8"
+    assert not partial.exists()
+    assert_same(resumed.params, alone[1].params)
+
+
+def damage(checkpoint):
+    for path in (checkpoint / "state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_a_damaged_checkpoint_is_set_aside(alone, stopped):
+    damage(stopped / "checkpoints" / "7")
+    told = []
+    resumed = train(stopped, told=told)
+    assert told[0].startswith("skipped the checkpoint of step 7") and "broken-7" in told[0]
+    assert told[1].startswith("going on from step 6")
+    assert_same(resumed.params, alone[1].params)
+
+
+def test_nothing_is_touched_when_no_checkpoint_can_be_read(stopped):
+    for checkpoint in (stopped / "checkpoints").iterdir():
+        damage(checkpoint)
+    before = sorted(stopped.rglob("*"))
+    with pytest.raises(TrainingError, match=r"checkpoints/7 cannot be read") as error:
+        train(stopped)
+    assert "\n" not in str(error.value)
+    assert sorted(stopped.rglob("*")) == before
+
+
+def test_damaged_metrics_of_an_old_checkpoint_are_set_aside(alone, stopped):
+    (stopped / "checkpoints" / "6" / "metrics" / "metrics").write_text('{"bits_per')
+    told = []
+    resumed = train(stopped, told=told)
+    assert told[0].startswith("skipped the checkpoint of step 6")
+    assert_same(resumed.params, alone[1].params)
+
+
+def test_a_checkpoint_that_was_half_deleted_does_no_harm(alone, stopped):
+    shutil.rmtree(stopped / "checkpoints" / "6" / "state")
+    (stopped / "checkpoints" / "6" / "metrics" / "metrics").unlink()
+    assert_same(train(stopped).params, alone[1].params)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (config(peak=0.5), r"holds a run with optimizer.peak = 0.01, not 0.5"),
+        (config(steps=13), r"optimizer.steps = 12, not 13"),
+        (config(seed=1), r"run.seed = 0, not 1"),
+        (config(dtype="bfloat16"), r"run.dtype"),
+    ],
+)
+def test_another_config_is_refused(half, settings, told):
+    with pytest.raises(TrainingError, match=told):
+        train(half, settings)
+
+
+def test_what_changes_no_number_may_differ(alone, stopped):
+    resumed = train(stopped, config(log_every=2, keep_last=1, validation_batches=2))
+    assert_same(resumed.params, alone[1].params)
+
+
+def test_the_latest_and_the_best_are_kept(tmp_path):
+    def losing(split, start):  # text turns to noise: the first checkpoint stays the best
+        for batch in batches(split, start):
+            noise = np.random.default_rng(batch.index).integers(4, 260, batch.ids.shape)
+            late = split == "train" and batch.index > 3 * tiny_runs.BATCH
+            yield batch._replace(ids=noise.astype(np.int32)) if late else batch
+
+    train(tmp_path, config(steps=15), losing)
+    rows = [row for row in losses(tmp_path) if row[1] == "valid"]
+    best = min(rows, key=lambda row: row[2])[0]
+    assert best not in (12, 15)
+    kept = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == [best, 12, 15]
+
+
+@contextlib.contextmanager
+def full_disk(out, *, begin, whole):
+    """Batches, and what ends it: from a step on no file may grow beyond 4 kB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def disk(split, start):
+        for batch in batches(split, start):
+            if split == "train" and batch.index == begin * tiny_runs.BATCH:
+                deadline = time.monotonic() + 60
+                while not (out / "checkpoints" / str(whole)).exists():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+            yield batch
+
+    try:
+        yield disk, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_loses_nothing(alone, tmp_path, capfd):
+    told = []
+    with full_disk(tmp_path, begin=5, whole=3) as (disk, free):
+
+        def report(line):
+            told.append(line)
+            if "cannot be written" in line:
+                free()
+
+        result = train_loop.train(config(), NOISY, disk, tmp_path, report=report)
+    failed = [line for line in told if "cannot be written" in line]
+    assert len(failed) == 1, told
+    assert "checkpoint of step 6" in failed[0] and "that of step 3 is whole" in failed[0]
+    assert_same(result.params, alone[1].params)
+    kept = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == [9, 12]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_full_disk_at_the_end_is_an_error(tmp_path):
+    with (
+        full_disk(tmp_path, begin=11, whole=9) as (disk, _),
+        pytest.raises(TrainingError, match="step 12 could not be saved"),
+    ):
+        train(tmp_path, batches=disk)
+    assert (tmp_path / "checkpoints" / "9").exists()
+    assert train(tmp_path).finished
+
+
+def test_a_directory_that_cannot_be_written_is_told_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        train(tmp_path / "file" / "run")
+
+
+def test_configs_survive_toml(tmp_path):
+    fields = {"a": 1, "none": None, "text": 'x"\n', "list": [1.5, "b"], "deep": {"b": {"c": True}}}
+    fields["tables"] = [{"path": pathlib.Path("p"), "weight": 1e-8}]
+    train_state.keep_config(tmp_path, fields, started=False, free=lambda name: False)
+    train_state.keep_config(tmp_path, fields, started=True, free=lambda name: False)
+    changed = fields | {"deep": {"b": {"c": False}}}
+    with pytest.raises(TrainingError, match=r"deep.b.c = true, not false"):
+        train_state.keep_config(tmp_path, changed, started=True, free=lambda name: False)

@@ -1,0 +1,103 @@
+"""A byte transformer that learns in a second, for the tests of the loop.
+
+As a script: `tiny_runs.py OUT [--data 2 --fsdp 2 --tensor 2] [--steps 12] [--pace SECONDS]`
+trains it in OUT, and waits that long before each batch.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from bytelax import vocab
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.layers import TransformerConfig
+from bytelax.sharding import MeshConfig
+from bytelax.training import train_loop
+from bytelax.training.optimizer import OptimizerConfig
+from bytelax.training.train_loop import RunConfig, TrainConfig
+
+TEXT = b"the cat sat on the mat; the dog sat on the log; the hen sat in the pen. " * 40
+WINDOW, BATCH = 32, 8
+TRUNK = TransformerConfig(dim=16, layers=2, heads=2, kv_heads=2, head_dim=8, ffn_dim=32)
+CONFIG = ByteLMConfig(trunk=TRUNK)
+
+
+class Batch(NamedTuple):
+    ids: np.ndarray
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class NextByte:
+    """Mean next-byte loss. `frozen` is the start of the paths that do not train."""
+
+    module: ByteLM = ByteLM(CONFIG)
+    frozen: tuple[str, ...] | None = None
+    noise: float = 0.0  # chance of a byte to be replaced by a random one, so that keys matter
+
+    def init(self, key):
+        return self.module.init(key, jnp.zeros((1, 2), jnp.int32))["params"]
+
+    def loss(self, params, ids, key):
+        heard, told = ids[:, :-1], ids[:, 1:]
+        if self.noise:
+            which, what = jax.random.split(key)
+            noisy = jax.random.bernoulli(which, self.noise, heard.shape)
+            heard = jnp.where(noisy, jax.random.randint(what, heard.shape, 4, 260), heard)
+        logits = self.module.apply({"params": params}, heard)
+        each = optax.softmax_cross_entropy_with_integer_labels(logits, told)
+        count = jnp.float32(each.size)
+        bits = each.sum() / jnp.log(2)
+        return each.mean(), {"bits_per_byte": (bits, count)}
+
+    def trainable(self, path):
+        return self.frozen is None or path[: len(self.frozen)] != self.frozen
+
+
+def batches(split, start, *, batch=BATCH, end=None, pace=0.0):
+    """Windows of TEXT: example i begins at 37 i, wherever that falls. Never ends unless told so."""
+    ids = np.asarray(vocab.encode(TEXT, bos=False), np.int32)
+    shift = 0 if split == "train" else 11
+    while end is None or start < end:
+        begins = (np.arange(start, start + batch) * 37 + shift) % (len(ids) - WINDOW - 1)
+        start += batch
+        time.sleep(pace)
+        yield Batch(np.stack([ids[b : b + WINDOW + 1] for b in begins]), start)
+
+
+def config(*, steps=12, mesh=None, accumulate=1, peak=1e-2, **run):
+    defaults = {"log_every": 1, "validate_every": 3, "validation_batches": 1, "save_every": 3}
+    return TrainConfig(
+        optimizer=OptimizerConfig(steps=steps, peak=peak, warmup=2, accumulate=accumulate),
+        mesh=mesh or MeshConfig(),
+        run=RunConfig(**(defaults | run)),
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--pace", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    for axis in ("data", "fsdp", "tensor"):
+        parser.add_argument(f"--{axis}", type=int, default=1)
+    args = parser.parse_args()
+    mesh = MeshConfig(data=args.data, fsdp=args.fsdp, tensor=args.tensor)
+    train_loop.train(
+        config(steps=args.steps, mesh=mesh, seed=args.seed),
+        NextByte(noise=0.1),
+        lambda split, start: batches(split, start, pace=args.pace if split == "train" else 0),
+        args.out,
+    )
+
+
+if __name__ == "__main__":
+    main()
