@@ -140,7 +140,7 @@ def chain(text, *, loop=True):
     params = jax.tree_util.tree_map_with_path(
         lambda path, x: jnp.zeros_like(x) if silent & {key.key for key in path} else x, base.params
     )
-    follows = dict(zip(ids, ids[1:] + [ids[0] if loop else vocab.EOS], strict=True))
+    follows = dict(zip(ids, [*ids[1:], ids[0] if loop else vocab.EOS], strict=True))
     dim = config.trunk.dim
     embedding = np.zeros((vocab.SIZE, dim), np.float32)
     embedding[:, len(ids)] = 1

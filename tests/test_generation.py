@@ -60,7 +60,7 @@ def test_greedy_bytes_are_the_likeliest(which):
         np.testing.assert_array_equal(logits.argmax(-1), list(result.bytes))
         # Far beyond rounding, and yet no foregone conclusion.
         margins = np.diff(np.sort(logits)[:, -2:])
-        assert 1e-4 < margins.min() and np.median(margins) < 0.5 * logits.std()
+        assert margins.min() > 1e-4 and np.median(margins) < 0.5 * logits.std()
     assert out.text == [b.decode("utf-8", "replace") for b in out.bytes]
 
 
@@ -83,7 +83,6 @@ def test_bfloat16(which):
     model = which("bfloat16")
     out = bytelax.generate(model, PROMPTS, **request).bytes
     assert [len(output) for output in out] == [NEW] * 3
-    assert out != greedy(which, None).bytes
     assert bytelax.generate(model, PROMPTS[::-1], **request).bytes == out[::-1]
     if which is byte_lm:  # a BLT's patches may move at another shape
         for prompt, output in zip(PROMPTS, out, strict=True):
@@ -266,26 +265,19 @@ def test_generate_many_as_one_by_one(temperature):
 
 
 def test_generate_many_with_a_blt():
-    request = {"max_new_bytes": NEW, "allow_eos": False}
-    results = by_index(bytelax.generate_many(blt(), PROMPTS, batch=2, **request))
-    assert [result.bytes for result in results] == greedy(blt, None).bytes
-    for result, alone in zip(results, greedy(blt, None).results, strict=True):
+    request = {"batch": 2, "max_new_bytes": NEW, "allow_eos": False, "logprobs": True}
+    results = by_index(bytelax.generate_many(blt(), PROMPTS * 2, **request))
+    for result, alone in zip(results, greedy(blt, None).results * 2, strict=True):
+        assert result.bytes == alone.bytes
         assert result.stats.global_passes == alone.stats.global_passes
         assert result.stats.decoder_passes == alone.stats.decoder_passes
-
-
-def test_results_do_not_depend_on_who_runs_beside():
-    """Bit for bit: the log-probabilities too."""
-    request = {
-        "batch": 2, "max_new_bytes": 16, "temperature": 1.0, "logprobs": True,
-        "stop": [bytes([i]) for i in range(16)],
-    }  # fmt: skip
-    first = by_index(bytelax.generate_many(blt(), PROMPTS * 2, **request))
+        np.testing.assert_allclose(result.log_probs, alone.log_probs, rtol=0, atol=1e-5)
+    # Beside others, bit for bit.
     others = [PROMPTS[0], b"quite", PROMPTS[2], b"different", PROMPTS[1], b"company"]
-    second = by_index(bytelax.generate_many(blt(), others, **request))
+    again = by_index(bytelax.generate_many(blt(), others, **request))
     for index in (0, 2, 4):
-        assert first[index].bytes == second[index].bytes
-        np.testing.assert_array_equal(first[index].log_probs, second[index].log_probs)
+        assert again[index].bytes == results[index].bytes
+        np.testing.assert_array_equal(again[index].log_probs, results[index].log_probs)
 
 
 def test_no_prompts_no_results():
@@ -330,11 +322,26 @@ def test_refills_compile_nothing():
 # Statistics
 
 
-KEYS = (
-    "bytes rounds drafted accepted acceptance accepted_by_position bytes_per_round bytes_per_patch "
-    "decoder_passes encoder_passes global_passes patcher_passes draft_encoder_passes bandwidth_gb "
-    "bandwidth_gb_with_patcher seconds compile_seconds bytes_per_second"
-).split()
+KEYS = {
+    "bytes",
+    "rounds",
+    "drafted",
+    "accepted",
+    "acceptance",
+    "accepted_by_position",
+    "bytes_per_round",
+    "bytes_per_patch",
+    "decoder_passes",
+    "encoder_passes",
+    "global_passes",
+    "patcher_passes",
+    "draft_encoder_passes",
+    "bandwidth_gb",
+    "bandwidth_gb_with_patcher",
+    "seconds",
+    "compile_seconds",
+    "bytes_per_second",
+}
 
 
 def weights(tree):
@@ -345,7 +352,7 @@ def weights(tree):
 def test_statistics_of_plain_decoding():
     out, model = greedy(blt, None), blt()
     figures = out.stats.to_dict()
-    assert set(KEYS) <= set(figures)
+    assert set(figures) >= KEYS
     assert figures["bytes"] == figures["rounds"] == 3 * NEW
     assert figures["seconds"] > 0 and figures["bytes_per_second"] == 3 * NEW / figures["seconds"]
     assert figures["acceptance"] is None and figures["accepted_by_position"] == []

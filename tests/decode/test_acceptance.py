@@ -10,14 +10,6 @@ import pytest
 from bytelax.decode import Draft, greedy, rejection
 
 VOCAB = 3
-# Dyadic laws: with all shares in steps of 1/16, a grid of midpoints integrates exactly.
-TARGETS = np.array(
-    [
-        [[2, 6, 8], [5, 5, 6], [16, 0, 0]],
-        [[0, 8, 8], [1, 14, 1], [4, 4, 8]],
-    ]
-) / 16  # fmt: skip
-DRAFTS = np.array([[[8, 4, 4], [4, 8, 4]], [[4, 4, 8], [0, 8, 8]]]) / 16
 judge = {"greedy": jax.jit(greedy), "rejection": jax.jit(rejection)}
 
 
@@ -50,10 +42,9 @@ def tree(levels, depth):
 
 
 def emitted_law(target, proposal, length, one_hot=False):
-    """P(text) of the first `length + 1` ids when rounds of rejection are completed by the target.
+    """P(text) of the first `length + 1` ids: what a round emits, and then the target itself.
 
-    Every draft weighted by its own law, every acceptance threshold and every draw integrated out:
-    the laws are multiples of 1/8, so p / q and the residuals step where the partition has an edge.
+    Every draft is weighted by its own law, and all uniform numbers are integrated out.
     """
     drafts = list(itertools.product(range(VOCAB), repeat=length))
     total = dict.fromkeys(itertools.product(range(VOCAB), repeat=length + 1), 0.0)
@@ -77,7 +68,11 @@ def emitted_law(target, proposal, length, one_hot=False):
 
 
 def integrate(ids, q, p):
-    """{(emitted ids, count): probability} over all uniforms, by exact partition of the unit cube."""
+    """{(emitted ids, count): probability} over all uniform numbers.
+
+    What is emitted changes only where one of them crosses an edge: min(1, p / q) at acceptance, the
+    steps of p's or the residual's distribution function at a draw. One point a cell is exact.
+    """
     length = len(ids)
     accept_edges, draw_edges = [], []
     for i, x in enumerate(ids):
