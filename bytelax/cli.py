@@ -1,4 +1,4 @@
-"""The command line: `bytelax generate | convert | demo | methods`."""
+"""The command line: `bytelax generate | train | calibrate | convert | demo | methods`."""
 
 import contextlib
 import io
@@ -9,6 +9,8 @@ from typing import Annotated
 
 import tyro
 
+from bytelax.commands import train
+from bytelax.commands.calibrate import Calibrate
 from bytelax.commands.convert import Convert
 from bytelax.commands.demo import Demo
 from bytelax.commands.generate import Generate
@@ -16,6 +18,8 @@ from bytelax.commands.methods import Methods
 
 Command = (
     Annotated[Generate, tyro.conf.subcommand("generate")]
+    | Annotated[train.Train, tyro.conf.subcommand("train")]
+    | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
     | Annotated[Convert, tyro.conf.subcommand("convert")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
@@ -41,7 +45,8 @@ def _parse(args: Sequence[str]):
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(Command, prog="bytelax", args=args)
+            default = train.default(args)
+            return tyro.cli(Command, prog="bytelax", args=args, default=default)
     except SystemExit as exit:
         if not exit.code:
             raise

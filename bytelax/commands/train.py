@@ -1,0 +1,382 @@
+"""`bytelax train entropy | byte-lm | blt | blt-d`: train a model, or go on training it."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import tomllib
+import types
+import typing
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import jax
+import tyro
+
+from bytelax import checkpoints
+from bytelax.checkpoints import config_fields
+from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.hashing import HashConfig
+from bytelax.models.layers import TransformerConfig
+from bytelax.models.patching import PatchingConfig
+from bytelax.sharding import MeshConfig
+from bytelax.training import data, train_loop
+from bytelax.training.corruption import CorruptionConfig
+from bytelax.training.data import DataConfig
+from bytelax.training.documents import Source
+from bytelax.training.metrics import BITS_PER_BYTE
+from bytelax.training.objectives import BLTD, NextByte, Objective
+from bytelax.training.optimizer import OptimizerConfig
+from bytelax.training.train_loop import RunConfig, TrainConfig
+from bytelax.training.train_state import TrainingError
+
+_NOT_RECORDED = ("out", "config", "json")
+
+
+def _stack(dim: int, layers: int, window: int | None = None) -> TransformerConfig:
+    heads = max(dim // 64, 1)
+    return TransformerConfig(
+        dim=dim, layers=layers, heads=heads, kv_heads=heads, head_dim=dim // heads,
+        ffn_dim=(dim * 8 // 3 + 63) // 64 * 64, window=window,
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BLTShape:
+    """A BLT but for its entropy model; see `bytelax.models.blt.BLTConfig`."""
+
+    encoder: TransformerConfig = _stack(256, 1, 512)
+    global_transformer: TransformerConfig = _stack(512, 8)
+    decoder: TransformerConfig = _stack(256, 3, 512)
+    patching: PatchingConfig = PatchingConfig()
+    hashing: HashConfig = HashConfig(vocab=20_011)
+    patch_vectors: int = 2
+    decoder_cross_attention: Literal["all", "first"] = "all"
+    decoder_input: Literal["encoder", "embedding"] = "encoder"
+    mask_documents: bool = False
+    max_bytes: int = 4096
+
+    def config(self, patcher: ByteLMConfig | None) -> BLTConfig:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return BLTConfig(patcher=patcher, **fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NextByteLoss:
+    """The next byte's loss on a BLT."""
+
+    max_patches: int | None = None
+    """Patches of a window that there is room for; None has room for one a byte, at a price."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JointLoss:
+    """Fast BLT's loss; see `bytelax.training.objectives.BLTD`."""
+
+    corruption: CorruptionConfig = CorruptionConfig()
+    mask_loss: Literal["sum", "mean"] = "sum"
+    """"sum" is the paper's; "mean" divides by the cells, whatever the block size."""
+    mask_weight: float = 1.0
+    """Multiplies the loss of the masked bytes."""
+    max_patches: int | None = None
+    """Patches of a window that there is room for; None has room for one a byte, at a price."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What all kinds of model are trained with."""
+
+    out: pathlib.Path
+    """Directory of the run; where it holds a checkpoint of the same config, the run goes on."""
+    config: pathlib.Path | None = None
+    """A TOML file of the fields below, as `OUT/config.toml` holds them; flags overrule it."""
+    json: bool = False
+    """Print what the run came to as JSON."""
+    init: str | None = None
+    """Start from this model, which also decides the config of the new one."""
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    mesh: MeshConfig = MeshConfig()
+    run: RunConfig = RunConfig()
+
+    def start(self) -> None:
+        """Trains."""
+        objective, initial = self.prepare()
+        settings = TrainConfig(optimizer=self.optimizer, mesh=self.mesh, run=self.run)
+        result = train_loop.train(
+            settings, objective, self._batches, self.out, initial=initial, record=to_fields(self)
+        )
+        if not result.finished:
+            raise KeyboardInterrupt
+        if self.json:
+            print(json.dumps({
+                "out": str(self.out), "model": str(result.model), "step": result.step,
+                "valid": result.valid,
+            }))  # fmt: skip
+            return
+        count = sum(leaf.size for leaf in jax.tree.leaves(result.params))
+        score = result.valid.get(BITS_PER_BYTE)
+        known = "" if score is None else f", {score:.4f} bits per byte on the validation text"
+        print(f"{result.model}: {count:,} parameters, {result.step} steps{known}")
+
+    def prepare(self) -> tuple[Objective, Any]:
+        """The objective, and where the parameters come from."""
+        raise NotImplementedError
+
+    def _batches(self, split, start):
+        return data.batches(
+            self.data,
+            split=split,
+            start=start,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+        )
+
+    def _initial(self, kind):
+        """Config and parameters of `init`, which must be of a kind; None without it."""
+        if self.init is None:
+            return None
+        default = next(x.default for x in dataclasses.fields(self) if x.name == "model")
+        if self.model != default:
+            raise ValueError("--init brings a config of its own: leave the --model flags out")
+        config, params = checkpoints.read(model_directory(self.init), dtype="float32")
+        if not isinstance(config, kind):
+            raise ValueError(f"--init {self.init} is a {config_fields.kind(config)}")
+        return config, params
+
+
+# No kind is a subclass of another: tyro would take the one's defaults for the other's.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ByteLMRun(_Run):
+    model: ByteLMConfig
+
+    def prepare(self):
+        found = self._initial(ByteLMConfig)
+        config, params = found or (self.model, None)
+        return NextByte(ByteLM(config)), None if found is None else lambda: params
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByteTransformer(_ByteLMRun):
+    """Train a byte transformer."""
+
+    model: ByteLMConfig = ByteLMConfig(trunk=_stack(384, 6))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entropy(_ByteLMRun):
+    """Train an entropy model: a small byte transformer that cuts text into patches for a BLT."""
+
+    model: ByteLMConfig = ByteLMConfig(trunk=_stack(128, 3, 512))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _BLTRun(_Run):
+    patcher: str | None = None
+    """Directory of the entropy model. `bytelax calibrate` finds `--model.patching.threshold`."""
+    model: BLTShape
+
+    def _blt(self, **changes):
+        """The config, with changes to that of `init`, and the parameters to start from."""
+        found = self._initial(BLTConfig)
+        if found is not None:
+            if self.patcher is not None:
+                raise ValueError("--init brings its own entropy model: leave --patcher out")
+            config, params = found
+            config = dataclasses.replace(config, **changes)
+            return config, functools.partial(_started, config, params, self.run.seed)
+        mode = self.model.patching.mode
+        if mode != "entropy":
+            if self.patcher is not None:
+                raise ValueError(f"patching mode {mode!r} asks no entropy model: drop --patcher")
+            return self.model.config(None), None
+        if self.patcher is None:
+            raise ValueError("patching by entropy needs --patcher, from `bytelax train entropy`")
+        patcher, params = read_patcher(self.patcher)
+        config = self.model.config(patcher)
+        return config, functools.partial(_started, config, {"patcher": params}, self.run.seed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainBLT(_BLTRun):
+    """Train a Byte Latent Transformer around a trained entropy model, which stays as it is."""
+
+    model: BLTShape = BLTShape()
+    objective: NextByteLoss = NextByteLoss()
+
+    def prepare(self):
+        config, initial = self._blt()
+        return NextByte(BLT(config), self.objective.max_patches), initial
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BlockDiffusionBLT(_BLTRun):
+    """Train a BLT-D (arXiv 2605.08044), which also fills in blocks of masked bytes."""
+
+    model: BLTShape = BLTShape(decoder_input="embedding")
+    objective: JointLoss = JointLoss()
+
+    def prepare(self):
+        config, initial = self._blt(decoder_input="embedding")
+        fields = {x.name: getattr(self.objective, x.name) for x in dataclasses.fields(JointLoss)}
+        return BLTD(BLT(config), **fields), initial
+
+
+Kind = (
+    Annotated[Entropy, tyro.conf.subcommand("entropy")]
+    | Annotated[ByteTransformer, tyro.conf.subcommand("byte-lm")]
+    | Annotated[PlainBLT, tyro.conf.subcommand("blt")]
+    | Annotated[BlockDiffusionBLT, tyro.conf.subcommand("blt-d")]
+)
+KINDS = {
+    "entropy": Entropy, "byte-lm": ByteTransformer, "blt": PlainBLT, "blt-d": BlockDiffusionBLT,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train a model, or go on training it."""
+
+    kind: Annotated[Kind, tyro.conf.arg(name="")]
+
+    def run(self) -> None:
+        self.kind.start()
+
+
+def default(args: Sequence[str]) -> Any:
+    """What tyro fills in where flags say nothing: the file named by `--config`, if there is one.
+
+    Args:
+      args: of the whole command line.
+
+    Raises:
+      TrainingError: the file cannot be used. One line says which field and why.
+    """
+    path, out = _value_of("--config", args), _value_of("--out", args)
+    if len(args) < 2 or args[0] != "train" or args[1] not in KINDS or not path:
+        return tyro.MISSING_NONPROP
+    kind = args[1]
+    try:
+        fields = tomllib.loads(pathlib.Path(path).read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise TrainingError(f"{path} is no TOML: {error}") from None
+    if fields.pop("kind", kind) != kind:
+        raise TrainingError(f"{path} is the config of another kind of model than {kind}")
+    if not out:
+        raise TrainingError("--out is required: the directory of the run")
+    return Train(replaced(KINDS[kind](out=pathlib.Path(out)), fields, path))
+
+
+def to_fields(run: _Run) -> dict:
+    """The config of a run as a file holds it."""
+    kind = next(name for name, cls in KINDS.items() if type(run) is cls)
+    return {"kind": kind} | {
+        field.name: _plain(getattr(run, field.name))
+        for field in dataclasses.fields(run)
+        if field.name not in _NOT_RECORDED
+    }
+
+
+def replaced(config: Any, fields: dict, source: str, place: str = "") -> Any:
+    """A dataclass with fields from nested dicts.
+
+    Raises:
+      TrainingError: an unknown field, or a value of another type or one that the config refuses.
+    """
+    hints = typing.get_type_hints(type(config))
+    known = {field.name for field in dataclasses.fields(config)} - set(_NOT_RECORDED)
+    changes = {}
+    for name, value in fields.items():
+        if name not in known:
+            raise TrainingError(f"{source} has an unknown field {place}{name}")
+        before = getattr(config, name)
+        if dataclasses.is_dataclass(before) and isinstance(value, dict):
+            changes[name] = replaced(before, value, source, f"{place}{name}.")
+            continue
+        try:
+            changes[name] = _typed(hints[name], value)
+        except (TypeError, ValueError) as error:
+            raise TrainingError(f"{source}: {place}{name} = {value!r}: {error}") from None
+    try:
+        return dataclasses.replace(config, **changes)
+    except ValueError as error:
+        raise TrainingError(f"{source}: {error}") from None
+
+
+def read_patcher(location: str) -> tuple[ByteLMConfig, dict]:
+    """Config and float32 parameters of an entropy model: a byte transformer, or that of a BLT."""
+    config, params = checkpoints.read(model_directory(location), dtype="float32")
+    if isinstance(config, ByteLMConfig):
+        return config, params
+    if config.patcher is None:
+        raise ValueError(f"--patcher {location} is a BLT without an entropy model")
+    return config.patcher, params["patcher"]
+
+
+def model_directory(location: str) -> str:
+    """The model in the directory of a run, or the location itself."""
+    directory = pathlib.Path(location)
+    if (directory / "config.toml").exists() and not (directory / "config.json").exists():
+        if not (directory / "model").exists():
+            raise ValueError(f"{location} holds a run that has not finished: it has no model yet")
+        return str(directory / "model")
+    return location
+
+
+def _started(config: BLTConfig, known: dict, seed: int) -> dict:
+    """Random parameters but for those that are known.
+
+    A decoder that reads bytes itself, where the known one read the encoder's states, starts from
+    the encoder's embedding of bytes.
+    """
+    fresh = NextByte(BLT(config)).init
+    params = jax.jit(fresh)(jax.random.key(seed)) | known
+    if config.decoder_input == "embedding" and "embed" not in params["decoder"]:
+        embed = params["encoder"]["embed"]
+        params["decoder"] = params["decoder"] | {"embed": embed}
+    return params
+
+
+def _value_of(flag, args):
+    """What follows a flag, behind a space or an equals sign; empty without the flag."""
+    values = [
+        following if argument == flag else argument.removeprefix(f"{flag}=")
+        for argument, following in zip(args, [*args[1:], ""], strict=True)
+        if argument == flag or argument.startswith(f"{flag}=")
+    ]
+    return values[-1] if values else ""
+
+
+def _typed(hint, value):
+    """A TOML value as the type that a field asks for."""
+    options = typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value == "None":
+            return None
+        (hint,) = (option for option in options if option is not types.NoneType)
+        return _typed(hint, value)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_typed(options[0], part) for part in value)
+    if origin is Literal:
+        if value not in options:
+            raise TypeError(f"not one of {', '.join(map(str, options))}")
+        return value
+    if hint is Source and isinstance(value, str):
+        return Source.parse(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise TypeError(f"a {getattr(hint, '__name__', hint)} belongs here")
+    return value
+
+
+def _plain(value):
+    if isinstance(value, Source):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        return {x.name: _plain(getattr(value, x.name)) for x in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value

@@ -1,0 +1,269 @@
+"""`bytelax train` and `bytelax calibrate` as a user types them."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import tomllib
+
+import jax
+import numpy as np
+import pytest
+
+from bytelax import cli, loading
+from bytelax.commands import calibrate, train
+from bytelax.models.patching import PatchingConfig
+from bytelax.training import data
+
+TINY = {"dim": 16, "layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 8, "ffn_dim": 32}
+
+
+def flags(prefix, fields):
+    return [
+        word
+        for name, value in fields.items()
+        for word in (f"--{prefix}.{name.replace('_', '-')}", str(value))
+    ]
+
+
+RUN = [
+    *flags("data", {"window": 32, "batch": 4, "valid_fraction": 0.2, "prefetch": 0}),
+    *flags("optimizer", {"steps": 4, "warmup": 1, "peak": 0.01}),
+    *flags("run", {"log_every": 2, "validate_every": 2, "save_every": 2, "validation_batches": 1}),
+]
+BYTE_LM = flags("model.trunk", TINY)
+BLT = [
+    *flags("model.encoder", TINY),
+    *flags("model.global-transformer", TINY),
+    *flags("model.decoder", TINY),
+    *flags("model", {"hashing.vocab": 31, "max_bytes": 256}),
+    *flags("model.patching", {"threshold": 5.0, "max_patch_length": 8}),
+]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "corpus.txt"
+    path.write_text("".join(f"the cat {i} sat on mat {7 * i % 13}.\n" for i in range(200)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def source(corpus):
+    return ["--data.sources", rf"{corpus} separator=\n"]
+
+
+@pytest.fixture(scope="module")
+def patcher(tmp_path_factory, source):
+    out = tmp_path_factory.mktemp("entropy")
+    assert cli.main(["train", "entropy", "--out", str(out), *source, *RUN, *BYTE_LM]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def blt(tmp_path_factory, source, patcher):
+    out = tmp_path_factory.mktemp("blt")
+    arguments = ["--out", str(out), "--patcher", str(patcher), *source, *RUN, *BLT]
+    assert cli.main(["train", "blt", *arguments]) == 0
+    return out
+
+
+def assert_same(left, right):
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+def told(capsys, *arguments):
+    """The one line of an error."""
+    capsys.readouterr()
+    assert cli.main([str(argument) for argument in arguments]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("bytelax: ")
+    return lines[0]
+
+
+# --- train ---
+
+
+def test_the_frozen_entropy_model_is_in_the_blt_bit_for_bit(blt, patcher):
+    model = loading.load(blt / "model")
+    assert_same(model.params["patcher"], loading.load(patcher / "model").params)
+    assert model.config.patching.threshold == 5.0 and model.config.max_bytes == 256
+
+
+def test_json_says_what_came_of_it(tmp_path, source, capsys):
+    arguments = ["train", "byte-lm", "--out", str(tmp_path), "--json", *source, *RUN, *BYTE_LM]
+    assert cli.main(arguments) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["step"] == 4 and first["valid"]["bits_per_byte"] > 0
+    assert loading.load(first["model"]).config.trunk.dim == 16
+    assert cli.main(arguments) == 0  # there is nothing left to do
+    assert json.loads(capsys.readouterr().out)["model"] == first["model"]
+
+
+def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt):
+    arguments = ["--out", str(tmp_path), "--init", str(blt), *source, *RUN]
+    kind = cli._parse(["train", "blt-d", *arguments]).kind
+    objective, initial = kind.prepare()
+    params, before = initial(), loading.load(blt / "model").params
+    embed = params["decoder"].pop("embed")
+    assert_same(embed, before["encoder"]["embed"])
+    assert_same(params, before)
+    assert objective.module.config.decoder_input == "embedding"
+    blocks = ["--objective.corruption.block-sizes", "4", "8"]
+    assert cli.main(["train", "blt-d", *arguments, *blocks]) == 0
+    after = loading.load(tmp_path / "model").params
+    assert_same(after["patcher"], before["patcher"])
+    assert not np.array_equal(after["decoder"]["embed"]["embedding"], embed["embedding"])
+
+
+def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, source, monkeypatch, capsys):
+    whole = data.batches
+
+    def stopping(*args, **keywords):
+        for batch in whole(*args, **keywords):
+            if keywords["split"] == "train" and batch.index == 12:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield batch
+
+    arguments = ["train", "byte-lm", "--out", str(tmp_path), *source, *RUN, *BYTE_LM]
+    monkeypatch.setattr(data, "batches", stopping)
+    assert cli.main(arguments) == 130
+    assert "stopped and saved at step 3: run the same command again" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert cli.main(arguments) == 0
+    assert "going on from step 3" in capsys.readouterr().err
+
+
+def test_another_config_is_refused_by_name(patcher, source, capsys):
+    line = told(
+        capsys, "train", "entropy", "--out", patcher, *source, *RUN, *BYTE_LM, "--data.seed", "3"
+    )
+    assert "data.seed = 0, not 3" in line
+    line = told(capsys, "train", "byte-lm", "--out", patcher, *source, *RUN, *BYTE_LM)
+    assert 'kind = "entropy", not "byte-lm"' in line
+
+
+def test_a_file_holds_the_config_and_flags_overrule_it(patcher, tmp_path):
+    file = patcher / "config.toml"
+    read = ["train", "entropy", "--config", str(file)]
+    again = cli._parse([*read, "--out", "x"]).kind
+    assert train.to_fields(again) == tomllib.loads(file.read_text()) | {"init": None}
+    changed = cli._parse(
+        [*read, "--out", "x", "--optimizer.steps", "7", "--data.sources", "other weight=2"]
+    ).kind
+    assert changed.optimizer == dataclasses.replace(again.optimizer, steps=7)
+    assert changed.model == again.model and str(changed.data.sources[0]) == "other weight=2.0"
+
+
+@pytest.mark.parametrize("kind", list(train.KINDS))
+def test_every_kind_takes_a_file(kind, tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text(f'kind = "{kind}"\n[optimizer]\npeak = 1\nclip = "None"\n')
+    read = cli._parse(["train", kind, f"--config={file}", "--out", "x"]).kind
+    assert type(read) is train.KINDS[kind]
+    assert read.optimizer.peak == 1.0 and read.optimizer.clip is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[optimizer]\nrate = 1\n", "has an unknown field optimizer.rate"),
+        ("[optimizer]\nsteps = 1.5\n", "optimizer.steps = 1.5: a int belongs here"),
+        ("[optimizer]\nsteps = 0\n", "steps must be at least 1, got 0"),
+        ('[run]\ndtype = "float16"\n', "not one of float32, bfloat16"),
+        ('kind = "blt"\n', "the config of another kind of model than byte-lm"),
+        ("steps\n", "is no TOML"),
+        ('[data]\nsources = ["x weight=0"]\n', "the weight must be positive"),
+    ],
+)
+def test_a_bad_file_is_told_in_one_line(text, line, tmp_path, capsys):
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    assert line in told(capsys, "train", "byte-lm", "--config", file, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
+    out = ["--out", tmp_path / "run"]
+    (tmp_path / "empty.txt").write_text("")
+    empty = ["--data.sources", tmp_path / "empty.txt"]
+    for line, arguments in {
+        "No such file": ["byte-lm", "--config", tmp_path / "absent.toml"],
+        "no text to train on": ["byte-lm", *RUN, *BYTE_LM, *empty],
+        "absent: no such file": ["byte-lm", "--data.sources", "absent", *RUN, *BYTE_LM],
+        "needs --patcher": ["blt", *source, *RUN, *BLT],
+        "there is no directory absent": ["blt", "--patcher", "absent", *source, *RUN, *BLT],
+        "asks no entropy model": [
+            "blt", "--patcher", patcher, "--model.patching.mode", "stride", *source, *RUN],
+        "is a byte-lm": ["blt-d", "--init", patcher, *source, *RUN],
+        "leave the --model flags out": ["byte-lm", "--init", patcher, *source, *RUN, *BYTE_LM],
+        "needs decoder_input='embedding'": [
+            "blt-d", "--patcher", patcher, "--model.decoder-input", "encoder", *source, *RUN, *BLT],
+        "needs 16 devices": ["byte-lm", "--mesh.data", 16, *source, *RUN, *BYTE_LM],
+    }.items():  # fmt: skip
+        assert line in told(capsys, "train", *arguments, *out)
+
+
+# --- calibrate ---
+
+
+def brute_force(entropies, lengths, rule, wanted):
+    """The mean closest to the wanted one of all thresholds that differ."""
+    compared = np.diff(entropies, axis=1, prepend=0) if rule.monotonicity else entropies
+    values = np.concatenate([[-99.0], np.unique(compared), [99.0]])
+    means = [
+        calibrate.mean_patch_length(
+            entropies, lengths, rule=dataclasses.replace(rule, threshold=float(value))
+        )
+        for value in values
+    ]
+    return min(means, key=lambda mean: abs(mean - wanted))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [PatchingConfig(), PatchingConfig(max_patch_length=5), PatchingConfig(monotonicity=True)],
+)
+def test_the_threshold_is_the_best_there_is(rule):
+    rng = np.random.default_rng(0)
+    entropies = rng.gamma(2.0, 1.0, (3, 40)).astype(np.float32)
+    lengths = np.array([40, 40, 23])
+    for wanted in (2.0, 3.3, 4.0):
+        found, mean = calibrate.threshold(entropies, lengths, rule=rule, wanted=wanted)
+        assert mean == brute_force(entropies, lengths, rule, wanted)
+        exact = dataclasses.replace(rule, threshold=found)
+        assert mean == calibrate.mean_patch_length(entropies, lengths, rule=exact)
+    with pytest.raises(ValueError, match="out of reach"):
+        calibrate.threshold(entropies, lengths, rule=rule, wanted=50.0)
+
+
+def test_mean_patch_length_counts_what_is_there():
+    entropies = np.array([[0, 9, 0, 0, 9, 0, 9, 9]], np.float32)  # patches 1, 1, 3, 1 of 6 bytes
+    rule = PatchingConfig(threshold=1.0)
+    assert calibrate.mean_patch_length(entropies, np.array([6]), rule=rule) == 6 / 4
+
+
+def test_calibrate_writes_what_the_model_then_does(blt, corpus, tmp_path, capsys):
+    model = shutil.copytree(blt / "model", tmp_path / "model")
+    arguments = ["calibrate", "--model", str(model), "--text", str(corpus), "--json", "--write"]
+    wanted = ["--patch-length", "3.5", "--max-patch-length", "6", "--window", "64"]
+    assert cli.main([*arguments, *wanted]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["patch_length"] == pytest.approx(3.5, abs=0.1)
+    loaded = loading.load(model)
+    assert loaded.config.patching.threshold == result["threshold"]
+    assert loaded.config.patching.max_patch_length == 6
+    ids = np.array([1, *(byte + 4 for byte in corpus.read_bytes())], np.int32)
+    windows = [ids[begin : begin + 64] for begin in range(0, 1024, 64)]
+    lengths = [loaded.patch_lengths(window) for window in windows]
+    # `patch_lengths` counts the byte after the text, which may open a patch of its own.
+    patches = sum(len(row) - (row[-1] == 1) for row in lengths)
+    assert 64 * len(windows) / patches == pytest.approx(result["patch_length"], rel=0.1)
+
+
+def test_calibrate_tells_what_it_cannot_do(patcher, corpus, capsys):
+    known = ["calibrate", "--patcher", patcher, "--text", corpus]
+    assert "alone has no threshold" in told(capsys, *known, "--write")
+    assert "out of reach" in told(capsys, *known, "--patch-length", "5000")
+    assert "no such file" in told(capsys, "calibrate", "--model", patcher, "--text", "absent.txt")
