@@ -83,7 +83,7 @@ class BLTTarget:
     width: int = 1
     chunk: int = 1
     prefill_width: int = 128
-    prefill_chunk: int = 64
+    prefill_chunk: int = 48
 
     def prefill(self, params, text: Text) -> BLTState:
         width = self.prefill_width

@@ -32,7 +32,7 @@ from bytelax.models.layers import (
 )
 from bytelax.models.patching import OpenPatch, PatchingConfig
 
-BLOCK = 128  # slots read at a time from the caches that grow with the text
+BLOCK = 256  # slots read at a time from the caches that grow with the text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
