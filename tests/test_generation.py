@@ -77,7 +77,7 @@ def test_padded_windows_write_the_same(which, window):
     assert greedy(which, window).bytes == greedy(which, None).bytes
 
 
-@pytest.mark.parametrize("which", [byte_lm, blt])
+@pytest.mark.parametrize("which", [byte_lm, pytest.param(blt, marks=pytest.mark.slow)])
 def test_bfloat16(which):
     request = {"max_new_bytes": NEW, "allow_eos": False}
     model = which("bfloat16")

@@ -292,7 +292,7 @@ def test_the_frontier_is_that_of_the_parallel_pass():
         assert frontier.last_eos_patch[row] == max(eos, default=-1)
 
 
-ALL_WIDTHS = ("base", "long_patch")
+ALL_WIDTHS = ("long_patch",)
 GOLDEN = [
     pytest.param(name, width, marks=() if width == 8 or name in ALL_WIDTHS else pytest.mark.slow)
     for name in cases.NAMES
