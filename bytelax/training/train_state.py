@@ -5,7 +5,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import re
 import shutil
 import tomllib
 from collections.abc import Callable, Mapping
@@ -22,7 +21,6 @@ from bytelax.training import optimizer
 from bytelax.training.metrics import BITS_PER_BYTE
 
 CONFIG = "config.toml"
-_PARTIAL = re.compile(r"(\d+)\.orbax-checkpoint-tmp")
 
 
 class TrainingError(ValueError):
@@ -185,6 +183,9 @@ class Checkpoints:
         """Waits, and closes; False if the last checkpoint could not be written."""
         whole = self.wait()
         self._checkpointer.close()
+        if jax.process_index() == 0:
+            for path in self._partial():
+                shutil.rmtree(path, ignore_errors=True)
         return whole
 
     def _open(self):
@@ -205,22 +206,24 @@ class Checkpoints:
 
     def _sweep(self):
         """Removes what was never finished, and sets aside what Orbax would stumble over."""
+        for path in self._partial():
+            step, *_ = path.name.split(".")
+            self._report(f"skipped the half-written checkpoint of step {step}")
+            shutil.rmtree(path)
         for path in sorted(self._directory.iterdir()):
-            if found := _PARTIAL.match(path.name):
-                self._report(f"skipped the half-written checkpoint of step {found[1]}")
-                shutil.rmtree(path)
-            elif path.name.isdigit() and (path / "metrics" / "metrics").exists():
+            if path.name.isdigit() and (path / "metrics" / "metrics").exists():
                 try:
                     json.loads((path / "metrics" / "metrics").read_text())
                 except ValueError as error:
                     self._set_aside({int(path.name): _line(error)})
 
+    def _partial(self):
+        return sorted(self._directory.glob("*.orbax-checkpoint-tmp*"))
+
     def _failed(self, step, error):
         """Reads the directory again: Orbax would count the failed checkpoint as one it keeps."""
         with contextlib.suppress(Exception):
             self._checkpointer.close()
-        for path in self._directory.glob(f"{step}.orbax-checkpoint-tmp*"):
-            shutil.rmtree(path, ignore_errors=True)
         self._open()
         kept = f"that of step {self.steps[-1]} is whole" if self.steps else "there is none yet"
         self._report(

@@ -10,7 +10,8 @@ import pytest
 import tiny_runs
 from tiny_runs import NextByte, batches, config
 
-from bytelax import loading
+from bytelax import loading, sharding
+from bytelax.sharding import MeshConfig
 from bytelax.training import metrics, optimizer, train_loop, train_state
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig
@@ -99,7 +100,8 @@ def test_a_finished_run_is_left_alone(run):
 
 
 def test_what_the_caller_holds_survives(tmp_path):
-    params = PARAMS
+    mesh = sharding.make_mesh(MeshConfig())
+    params = jax.device_put(PARAMS, sharding.shardings(PARAMS, mesh))  # nothing is left to move
     before = jax.tree.map(np.array, params)
     settings = config(steps=2, save_every=0, validate_every=0)
     result = train_loop.train(

@@ -139,6 +139,7 @@ def test_a_damaged_checkpoint_is_set_aside(alone, stopped):
     assert told[0].startswith("skipped the checkpoint of step 7") and "broken-7" in told[0]
     assert told[1].startswith("going on from step 6")
     assert_same(resumed.params, alone[1].params)
+    assert losses(stopped) == losses(alone[0])  # step 7 is there once
 
 
 def test_nothing_is_touched_when_no_checkpoint_can_be_read(stopped):
