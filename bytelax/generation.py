@@ -77,7 +77,7 @@ def generate(
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    seeds: int | Sequence[int] = 0,
+    seeds: int | np.integer | Sequence[int] = 0,
     stop: Sequence[bytes | str] = (),
     allow_eos: bool = True,
     logprobs: bool = False,
@@ -150,24 +150,23 @@ def stream(
     )  # fmt: skip
     if every < 1:
         raise ValueError(f"every must be at least 1, got {every}")
-    return _stream(request, _encode(prompt), seed, every)
+    ids = _encode(prompt)
+    return _stream(request.for_longest(len(ids)), ids, _row_seeds(seed, 1), every)
 
 
-def _stream(request: "_Request", ids: list[int], seed: int, every: int) -> Iterator[str]:
-    run = request.for_longest(len(ids))
-    held_back = max((len(s) for s in request.stop), default=1) - 1  # may yet become a stop string
+def _stream(run: "_Run", ids: list[int], seeds: np.ndarray, every: int) -> Iterator[str]:
+    stop = run.request.stop
+    held_back = max(map(len, stop), default=1) - 1  # may yet become a stop string
     characters = codecs.getincrementaldecoder("utf-8")("replace")
-    decoding, _ = run.start([ids], _row_seeds(seed, 1))
+    decoding, _ = run.start([ids], seeds)
     sent, finished = 0, False
     while not finished:
         decoding, _ = run.advance(decoding, rounds=every)
         (result,) = run.results(decoding, range(1))
         finished = result.stop != stopping.REASONS[stopping.RUNNING]
-        known = len(result.bytes) - (0 if finished else held_back)
-        piece = characters.decode(result.bytes[sent:known], final=finished) if known > sent else ""
-        if finished and known <= sent:
-            piece = characters.decode(b"", final=True)
-        sent = max(sent, known)
+        known = max(sent, len(result.bytes) - (0 if finished else held_back))
+        piece = characters.decode(result.bytes[sent:known], final=finished)
+        sent = known
         if piece:
             yield piece
 
@@ -431,18 +430,21 @@ def _several(name: str, strings: Iterable[bytes | str]) -> Iterable[bytes | str]
 
 
 def _bytes(text: bytes | str) -> bytes:
+    if not isinstance(text, str | bytes | bytearray):
+        raise ValueError(f"prompts and stop strings are bytes or text, got {text!r}")
     return text.encode("utf-8") if isinstance(text, str) else bytes(text)
 
 
 def _encode(prompt: bytes | str) -> list[int]:
+    prompt = _bytes(prompt)
     if not prompt:
         raise ValueError("a prompt must hold at least one byte")
-    return vocab.encode(_bytes(prompt))
+    return vocab.encode(prompt)
 
 
-def _row_seeds(seeds: int | Sequence[int], rows: int) -> np.ndarray:
-    if isinstance(seeds, int):
-        seeds = range(seeds, seeds + rows)
+def _row_seeds(seeds: int | np.integer | Sequence[int], rows: int) -> np.ndarray:
+    if isinstance(seeds, int | np.integer):
+        seeds = range(int(seeds), int(seeds) + rows)
     if len(seeds) != rows:
         raise ValueError(f"{len(seeds)} seeds for {rows} prompts; give one each, or one number")
     if any(not 0 <= seed < 1 << 32 for seed in seeds):

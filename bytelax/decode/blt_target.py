@@ -92,7 +92,12 @@ class BLTTarget:
         return self._shrunk(take_in(wide, params, empty, text, width=width))
 
     def extend(
-        self, params, state: BLTState, window: Int[Array, "B W"]
+        self,
+        params,
+        state: BLTState,
+        window: Int[Array, "B W"],
+        *,
+        running: Bool[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
         c = self.module.config
         model = self.module.bind({"params": params})
@@ -128,7 +133,8 @@ class BLTTarget:
             history=_windows(history, c.hashing.history),
         )
         state = dataclasses.replace(state, patcher=patcher, encoder=encoder, cross=cross)
-        state, chunks = self._close(model, state, frontier, closes, positions)
+        needed = closes if running is None else closes & running[:, None]
+        state, chunks = self._close(model, state, frontier, needed, positions)
         logits, decoder = model.decoder(
             window,
             encoded,

@@ -4,7 +4,7 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.decode.target import Text, take_in
 from bytelax.models import kv_cache
@@ -55,7 +55,12 @@ class ByteLMTarget:
         )
 
     def extend(
-        self, params, state: ByteLMState, window: Int[Array, "B W"]
+        self,
+        params,
+        state: ByteLMState,
+        window: Int[Array, "B W"],
+        *,
+        running: Bool[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
         c = self.module.config
         positions = state.length[:, None] + jnp.arange(window.shape[1])

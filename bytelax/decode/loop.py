@@ -106,12 +106,12 @@ def round(
     )
     pending = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
     window = jnp.concatenate([pending, draft.ids], axis=1)
-    logits, trial = target.extend(params["target"], decoding.state, window)
+    running = decoding.ended == stopping.RUNNING
+    logits, trial = target.extend(params["target"], decoding.state, window, running=running)
     uniforms = jnp.stack(
         [sampling.row_uniforms(keys, window.shape[1]) for keys in judge_keys], axis=1
     )
     emitted, count = accept(draft, sampling.process_logits(logits, law), uniforms)
-    running = decoding.ended == stopping.RUNNING
     kept, ended = stopping.trim(
         text,
         emitted,

@@ -4,7 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.pytree import pytree
 
@@ -37,9 +37,18 @@ class Target(Protocol):
         ...
 
     def extend(
-        self, params, state: State, window: Int[Array, "B W"]
+        self,
+        params,
+        state: State,
+        window: Int[Array, "B W"],
+        *,
+        running: Bool[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
-        """Next-byte logits after each byte of a window; `window[:, 0]` is the pending byte."""
+        """Next-byte logits after each byte of a window; `window[:, 0]` is the pending byte.
+
+        Rows that are not `running` will have nothing kept: their logits are nobody's, and work that
+        only they need may be left out.
+        """
         ...
 
     def commit(self, trial: Trial, count: Int[Array, " B"]) -> State:
@@ -63,7 +72,7 @@ def take_in(target: Target, params, state: State, text: Text, *, width: int) -> 
     def step(carry):
         done, state = carry
         window = jax.lax.dynamic_slice_in_dim(ids, done, width, axis=1)
-        _, trial = target.extend(params, state, window)
+        _, trial = target.extend(params, state, window, running=done < todo)
         return done + width, target.commit(trial, jnp.clip(todo - done, 0, width))
 
     return jax.lax.while_loop(lambda carry: carry[0] < todo.max(), step, (0, state))[1]

@@ -261,6 +261,22 @@ def test_passes_are_counted(width):
         np.testing.assert_array_equal(passes["patches"], passes["global_passes"])
 
 
+def test_rows_that_stand_still_run_no_global_pass():
+    model = models.model(models.BASE)
+    target = target_for(model, 8)
+    state = windows.blank(target, model.params, BATCH)
+    window = jnp.asarray(text()[:, :8])
+    logits, trial = target.extend(model.params, state, window)
+    assert trial.chunks > 0
+    nobody = jnp.zeros(BATCH, bool)
+    assert target.extend(model.params, state, window, running=nobody)[1].chunks == 0
+    one = nobody.at[1].set(True)
+    alone, trial = target.extend(model.params, state, window, running=one)
+    np.testing.assert_array_equal(alone[1], logits[1])
+    closed = trial.frontier.patches[1, -1]
+    assert trial.chunks == -(-closed // target.chunk)
+
+
 def test_no_patcher_no_patcher_passes():
     model = models.model(models.VARIANTS["stride"])
     target = target_for(model, 8)
