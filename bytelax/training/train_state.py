@@ -221,7 +221,7 @@ class Checkpoints:
         return sorted(self._directory.glob("*.orbax-checkpoint-tmp*"))
 
     def _failed(self, step, error):
-        """Reads the directory again: Orbax would count the failed checkpoint as one it keeps."""
+        """Tells of it, and starts again from what is on the disk."""
         with contextlib.suppress(Exception):
             self._checkpointer.close()
         self._open()
