@@ -3,6 +3,7 @@
 import contextlib
 import io
 import itertools
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -31,6 +32,9 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         command = _parse(sys.argv[1:] if args is None else args)
         command.run()
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (ValueError, OSError) as error:
         print(f"bytelax: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -42,6 +46,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _parse(args: Sequence[str]):
     """The command that `args` spell; tyro's framed errors as one line."""
+    if not args:
+        raise ValueError("a command is missing; see --help")
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):

@@ -102,13 +102,14 @@ def generate(
     Raises:
       ValueError: an argument out of range, an empty prompt, or one beyond the model's context.
     """
+    prompts = list(_several("prompts", prompts))
     request = _Request.of(
         model,
         Sampling.of(len(prompts), temperature=temperature, top_k=top_k, top_p=top_p,
                  allow_eos=allow_eos),
         method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, options=options,
     )  # fmt: skip
-    ids = [_encode(prompt) for prompt in _several("prompts", prompts)]
+    ids = [_encode(prompt) for prompt in prompts]
     if not ids:
         raise ValueError("there is no prompt to continue")
     run = request.for_longest(max(map(len, ids)))
@@ -181,7 +182,7 @@ def generate_many(
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    seeds: int = 0,
+    seeds: int | np.integer = 0,
     stop: Sequence[bytes | str] = (),
     allow_eos: bool = True,
     logprobs: bool = False,
@@ -190,18 +191,20 @@ def generate_many(
     """Continues any number of prompts, `batch` at a time, and yields results as they finish.
 
     A row that has finished is refilled with the next prompt at once, so that one long row does not
-    idle the others. Prompt i has seed `seeds + i`, and its result does not depend on when or beside
-    which others it ran. A prompt longer than those before waits until the batch has drained, and
-    goes on in larger buffers. Other arguments as in `generate`.
+    idle the others. Prompt i has seed `seeds + i`, and at one buffer size its result does not depend
+    on when or beside which others it ran. A prompt longer than those before waits until the batch
+    has drained, and goes on in larger buffers. Other arguments as in `generate`.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
+    if not isinstance(seeds, int | np.integer):
+        raise ValueError("generate_many takes one number as seeds; prompt i has seeds + i")
     request = _Request.of(
         model,
         Sampling.of(batch, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos),
         method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, options=options,
     )  # fmt: skip
-    return _generate_many(request, _several("prompts", prompts), batch, seeds)
+    return _generate_many(request, _several("prompts", prompts), batch, int(seeds))
 
 
 def _generate_many(
@@ -248,8 +251,9 @@ class _Request:
     def of(cls, model, law, *, method, max_new_bytes, stop, logprobs, options) -> "_Request":
         if max_new_bytes < 1:
             raise ValueError(f"max_new_bytes must be at least 1, got {max_new_bytes}")
-        if options.get("window") is not None and options["window"] < 1:
-            raise ValueError(f"window must be at least 1, got {options['window']}")
+        window, longest = options.get("window"), model.config.max_bytes
+        if window is not None and not 1 <= window <= longest:
+            raise ValueError(f"window must lie in 1..{longest}, got {window}")
         stop = tuple(_bytes(string) for string in _several("stop", stop))
         return cls(
             model, law, methods.build(method, law, **options), max_new_bytes, stop, Stops.of(stop),

@@ -98,6 +98,11 @@ def test_methods(capsys):
         (["--seed", "-1", "x"], "seed"),
         (["--override", "nope=1", "x"], "nope"),
         (["--override", "nope", "x"], "name=value"),
+        (["--override", "max_bytes=abc", "x"], "max_bytes"),
+        (["--override", "patching_threshold=NaN", "x"], "finite"),
+        (["--override", "dtype=3", "x"], "dtype"),
+        (["--window", "1000000000", "x"], "window"),
+        (["--temperature", "1e-30", "x"], "temperature"),
         (["--dtype", "int8", "x"], "int8"),
         (["--nope", "x"], "nope"),
         (["--file", "no-such-file"], "no-such-file"),
@@ -111,6 +116,7 @@ def test_bad_generate(model, capsys, flags, says):
 def test_bad_commands(model, capsys, tmp_path):
     assert "nowhere" in _fails(capsys, "generate", "--model", str(tmp_path / "nowhere"), "x")
     assert "explode" in _fails(capsys, "explode")
+    assert "command" in _fails(capsys)
     assert "empty" in _fails(capsys, "convert", model, model)
     monotone = ["--override", "monotonicity=true", "--to", "huggingface"]
     assert "monotonicity" in _fails(capsys, "convert", model, str(tmp_path / "out"), *monotone)

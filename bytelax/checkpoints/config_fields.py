@@ -91,22 +91,15 @@ def override(config: Config, changes: dict) -> Config:
       CheckpointError: an unknown name, or a value the config refuses.
     """
     valid = {name: place for name, place in OVERRIDES.items() if _has(config, place)}
-    top, patching = {}, {}
+    fields = to_fields(config)
     for name, value in changes.items():
         if name not in valid:
             raise CheckpointError(f"cannot override {name!r} here; what can be: {', '.join(valid)}")
         group, _, field = valid[name].rpartition(".")
-        (patching if group else top)[field] = value
-    try:
-        if "mask_documents" in top and getattr(config, "patcher", None):
-            patcher = dataclasses.replace(config.patcher, mask_documents=top["mask_documents"])
-            top["patcher"] = patcher
-        if patching:
-            top["patching"] = dataclasses.replace(config.patching, **patching)
-        config = dataclasses.replace(config, **top)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(_line(error)) from None
-    return without_idle_patcher(config)
+        (fields[group] if group else fields)[field] = value
+        if field == "mask_documents" and fields.get("patcher"):
+            fields["patcher"][field] = value
+    return without_idle_patcher(from_fields(type(config), fields, "override"))
 
 
 def without_idle_patcher(config: Config) -> Config:
@@ -126,7 +119,9 @@ def _build(cls, fields, source):
         if name not in hints:
             raise CheckpointError(f"{source}: the config has an unknown field {name!r}")
     try:
-        return cls(**{name: _value(hints[name], x, source) for name, x in fields.items()})
+        return cls(
+            **{name: _value(hints[name], x, f"{source}, {name}") for name, x in fields.items()}
+        )
     except CheckpointError:
         raise
     except (TypeError, ValueError) as error:
@@ -149,7 +144,9 @@ def _value(hint, value, source):
     expected = typing.get_origin(hint) or hint
     right = type(value) is expected if isinstance(expected, type) else True
     if not right:
-        raise CheckpointError(f"{source}: the config has {value!r} where {hint} belongs")
+        raise CheckpointError(
+            f"{source} is {value!r} where {getattr(hint, '__name__', hint)} belongs"
+        )
     return value
 
 

@@ -78,7 +78,7 @@ def read_config(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> 
       CheckpointError: another model type, or a value we cannot run.
     """
     model_type = fields.get("model_type")
-    if model_type not in MODEL_TYPES:
+    if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
         raise CheckpointError(
             f"{source} is of model_type {model_type!r}; bytelax reads {', '.join(MODEL_TYPES)}"
         )
@@ -147,15 +147,10 @@ def _parse(fields: dict, tensors: Mapping[str, Tensor], source: str) -> dict:
     decoder = fields.get("decoder_config") or {}
     patcher = None
     if fields.get("patch_in_forward", True):
-        c = fields.get("patcher_config") or {}
+        c = fields.get("patcher_config")
+        sliding = c.get("sliding_window", _WINDOW) if isinstance(c, dict) else _WINDOW
         patcher = {
-            "trunk": part(
-                "patcher_config",
-                "model.patcher",
-                _PATCHER,
-                _PATCHER_THETA,
-                c.get("sliding_window", _WINDOW),
-            ),
+            "trunk": part("patcher_config", "model.patcher", _PATCHER, _PATCHER_THETA, sliding),
             "max_bytes": c.get("max_position_embeddings", 8192),
             "mask_documents": False,
             "vocab_size": c.get("vocab_size", 260),

@@ -24,9 +24,11 @@ class Demo:
     """Show patches and cached decoding on a small model with random weights."""
 
     max_new_bytes: int = 256
-    """Bytes to decode."""
+    """Bytes to decode for each of four prompts."""
 
     def run(self) -> None:
+        if self.max_new_bytes < 1:
+            raise ValueError(f"max_new_bytes must be at least 1, got {self.max_new_bytes}")
         model = random_blt()
         ids = vocab.encode(_TEXT)
         print("A small Byte Latent Transformer with random weights (its bytes mean nothing).")

@@ -5,6 +5,7 @@ import json
 
 import tyro
 
+from bytelax.checkpoints.config_fields import OVERRIDES
 from bytelax.loading import load
 from bytelax.model import Model
 
@@ -26,6 +27,8 @@ def _assignment(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--override takes name=value, got {text!r}")
+    if name not in OVERRIDES:
+        raise ValueError(f"--override knows no {name!r}; it takes {', '.join(OVERRIDES)}")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:

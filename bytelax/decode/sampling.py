@@ -14,6 +14,8 @@ from bytelax.pytree import pytree, static
 # What random numbers are for. Draft, acceptance and residual never share a stream.
 DRAFT, ACCEPT, RESIDUAL = range(3)
 
+_COLDEST = 1e-4  # below, logits over temperature leave the range of float32 sums
+
 
 @pytree
 class Sampling:
@@ -50,17 +52,20 @@ class Sampling:
         """The same law for every row; temperature 0 is greedy.
 
         Raises:
-          ValueError: temperature below 0, top_k below 0, or top_p outside (0, 1].
+          ValueError: temperature out of range, top_k below 0, or top_p outside (0, 1].
         """
-        if not 0 <= temperature < float("inf"):
-            raise ValueError(f"temperature must be at least 0 and finite, got {temperature}")
+        if temperature != 0 and not _COLDEST <= temperature < float("inf"):
+            raise ValueError(
+                f"temperature must be 0 (greedy), or at least {_COLDEST} and finite, "
+                f"got {temperature}"
+            )
         if top_k < 0:
             raise ValueError(f"top_k must be at least 0 (0 keeps all ids), got {top_k}")
         if not 0 < top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
         return cls(
             temperature=jnp.full(batch, temperature or 1.0, jnp.float32),
-            top_k=jnp.full(batch, top_k, jnp.int32),
+            top_k=jnp.full(batch, min(top_k, vocab.SIZE), jnp.int32),
             top_p=jnp.full(batch, top_p, jnp.float32),
             greedy=temperature == 0,
             truncated=top_k > 0 or top_p < 1,

@@ -71,6 +71,8 @@ class BLTConfig:
     def __post_init__(self):
         if self.patching.mode == "entropy" and self.patcher is None:
             raise ValueError("patching mode 'entropy' needs an entropy model: patcher is None")
+        if self.max_bytes < 2:
+            raise ValueError(f"max_bytes must be at least 2, got {self.max_bytes}")
         if self.patcher is not None and self.patcher.mask_documents != self.mask_documents:
             raise ValueError("the patcher and the model must agree on mask_documents")
         if self.decoder_cross_attention not in ("all", "first"):

@@ -29,6 +29,10 @@ class ByteLMConfig:
     mask_documents: bool = False
     vocab_size: int = vocab.SIZE
 
+    def __post_init__(self):
+        if self.max_bytes < 2:
+            raise ValueError(f"max_bytes must be at least 2, got {self.max_bytes}")
+
 
 class ByteLM(nn.Module):
     """Embedding, blocks, final norm, untied head.

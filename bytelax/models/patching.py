@@ -6,6 +6,7 @@ first patch is the BOS alone. The same function serves a whole text and one wind
 """
 
 import dataclasses
+import math
 from typing import Literal, NamedTuple
 
 import jax
@@ -37,6 +38,8 @@ class PatchingConfig:
     def __post_init__(self):
         if self.mode not in ("entropy", "stride", "byte"):
             raise ValueError(f"patching mode {self.mode!r} is not one of entropy, stride, byte")
+        if not all(map(math.isfinite, (self.threshold, self.threshold_add or 0.0))):
+            raise ValueError(f"patching thresholds must be finite, got {self.threshold}")
         if self.max_patch_length is not None and self.max_patch_length < 1:
             raise ValueError(f"max_patch_length must be at least 1, got {self.max_patch_length}")
         if self.stride < 1:

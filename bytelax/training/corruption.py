@@ -59,8 +59,8 @@ class Corrupted(NamedTuple):
 
 def corrupt(
     key: Key[Array, ""],
-    ids: Int[Array, "B N+1"],
-    closes: Bool[Array, "B N"],
+    ids: Int[Array, "B L"],
+    closes: Bool[Array, "B S"],
     *,
     config: CorruptionConfig,
 ) -> Corrupted:
@@ -68,7 +68,7 @@ def corrupt(
 
     Args:
       key: consumed.
-      ids: the texts and the byte after them; a block may reach up to that one.
+      ids: the texts of S = L - 1 bytes and the byte after them; a block may reach up to that one.
       closes: whether each byte of the texts is the last of its patch.
       config: what to draw.
     """
@@ -87,8 +87,8 @@ def corrupt(
     t = jax.random.uniform(t_key, (batch, draws), minval=config.smallest_t)
     t = jnp.broadcast_to(t, (batch, number))
     hidden = jax.random.uniform(mask_key, targets.shape) < t[..., None]
-    there = jnp.arange(widest) < cells[..., None]
-    masked = hidden & there & (targets != vocab.BOE)  # BOE is padding
+    inside = jnp.arange(widest) < cells[..., None]
+    masked = hidden & inside & (targets != vocab.BOE)  # BOE is padding
     return Corrupted(
         Blocks(jnp.where(masked, vocab.MASK, targets), start, cells),
         targets,

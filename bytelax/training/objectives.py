@@ -31,7 +31,7 @@ class Objective(Protocol):
         ...
 
     def loss(
-        self, params: dict, ids: Int[Array, "B N+1"], key: Key[Array, ""]
+        self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
         """The loss of a batch of windows of N + 1 ids, and what to log."""
         ...
@@ -58,7 +58,7 @@ class NextByte:
         return _init(self.module, key)
 
     def loss(
-        self, params: dict, ids: Int[Array, "B N+1"], key: Key[Array, ""]
+        self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
         if isinstance(self.module, BLT):
             out = self.module.apply({"params": params}, ids[:, :-1], max_patches=self.max_patches)
@@ -101,7 +101,7 @@ class BLTD:
         return _init(self.module, key)
 
     def loss(
-        self, params: dict, ids: Int[Array, "B N+1"], key: Key[Array, ""]
+        self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
         def joint(model: BLT):
             text = model.encode(ids[:, :-1], max_patches=self.max_patches)

@@ -1,0 +1,110 @@
+"""BLT-D's training pass: nothing that a block must not see reaches it."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import models_for_tests as models
+import numpy as np
+import pytest
+
+from bytelax import vocab
+from bytelax.models.block_attention import Blocks
+from bytelax.training.corruption import CorruptionConfig, corrupt
+from bytelax.training.objectives import BLTD
+
+LENGTH = 48
+BLOCKS = [(7, 4), (19, 8), (33, 6)]  # start, cells
+
+
+@functools.cache
+def model():
+    return models.model(models.VARIANTS["own_embedding"])
+
+
+def blocks_of(ids):
+    start = jnp.array([[start for start, _ in BLOCKS]] * len(ids))
+    length = jnp.array([[length for _, length in BLOCKS]] * len(ids))
+    return Blocks(jnp.full((*start.shape, 8), vocab.MASK), start, length)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def joint(module, params, ids, blocks):
+    """Clean logits and the blocks' logits."""
+
+    def run(blt):
+        text = blt.encode(ids)
+        contexts = blt.decoder.context(text.latents)
+        return blt.decoder.joint(ids, contexts, blocks, patch=text.patch, span=text.span)
+
+    return module.apply({"params": params}, method=run)
+
+
+def texts():
+    return jnp.asarray(models.random_text(2, LENGTH))
+
+
+def test_clean_half_is_the_plain_forward_pass():
+    ids = texts()
+    clean, _ = joint(model().module, model().params, ids, blocks_of(ids))
+    np.testing.assert_allclose(clean, model().logits(ids), atol=1e-5)
+
+
+@pytest.mark.parametrize("block", range(len(BLOCKS)))
+def test_a_block_sees_no_clean_byte_from_its_start_on(block):
+    ids = texts()
+    start, length = BLOCKS[block]
+    _, before = joint(model().module, model().params, ids, blocks_of(ids))
+    changed = ids.at[:, start:].set(models.random_text(2, LENGTH, seed=9)[:, start:])
+    _, after = joint(model().module, model().params, changed, blocks_of(ids))
+    np.testing.assert_array_equal(before[:, block, :length], after[:, block, :length])
+    # And it does see the byte before.
+    other = ids.at[:, start - 1].set(vocab.OFFSET + (ids[:, start - 1] + 1) % vocab.BYTES)
+    _, moved = joint(model().module, model().params, other, blocks_of(ids))
+    assert (np.abs(moved - before)[:, block, :length].max(-1) > 0).all()
+
+
+def test_a_block_sees_no_other_block_and_no_cell_beyond_its_length():
+    ids = texts()
+    blocks = blocks_of(ids)
+    clean, before = joint(model().module, model().params, ids, blocks)
+    filled = blocks.ids.at[:, 0].set(65).at[:, 1, 8:].set(66).at[:, 2, 6:].set(67)
+    clean_after, after = joint(model().module, model().params, ids, blocks._replace(ids=filled))
+    np.testing.assert_array_equal(clean, clean_after)
+    np.testing.assert_array_equal(before[:, 1:, :6], after[:, 1:, :6])
+    assert np.abs(after[:, 0, :4] - before[:, 0, :4]).max() > 0
+
+
+def test_corruption_masks_only_bytes_that_are_there():
+    ids = texts()
+    closes = model().module.apply({"params": model().params}, ids[:, :-1]).closes
+    config = CorruptionConfig(block_sizes=(4, 8), mid_patch=0.5, t_for_each="block")
+    drawn = corrupt(jax.random.key(3), ids, closes, config=config)
+    place = np.asarray(drawn.blocks.positions())
+    inside = np.asarray(drawn.blocks.there())
+    assert place[inside].max() < LENGTH
+    rows = np.arange(2)[:, None, None]
+    np.testing.assert_array_equal(
+        np.asarray(drawn.targets)[inside], np.asarray(ids)[rows, np.minimum(place, 47)][inside]
+    )
+    assert not np.asarray(drawn.masked)[~inside].any()
+    hidden = np.asarray(drawn.blocks.ids) == vocab.MASK
+    np.testing.assert_array_equal(hidden[inside], np.asarray(drawn.masked)[inside])
+    starts = np.asarray(drawn.blocks.start) - 1
+    np.testing.assert_array_equal(
+        np.asarray(drawn.on_boundary) | (np.asarray(drawn.blocks.length) == 0),
+        np.take_along_axis(np.asarray(closes), starts, 1) | (np.asarray(drawn.blocks.length) == 0),
+    )
+
+
+def test_loss_falls():
+    objective = BLTD(model().module, CorruptionConfig(block_sizes=(4,), most_blocks=8))
+    step = jax.jit(jax.value_and_grad(objective.loss, has_aux=True))
+    params, ids = objective.init(jax.random.key(0)), texts()
+    losses = []
+    for index in range(12):
+        (loss, metrics), gradient = step(params, ids, jax.random.key(index))
+        params = jax.tree.map(lambda p, g: p - 0.05 * g, params, gradient)
+        losses.append(float(metrics["bits_per_byte"][0] / metrics["bits_per_byte"][1]))
+        assert np.isfinite(loss)
+    assert losses[-1] < losses[0] - 0.2
