@@ -191,9 +191,9 @@ def generate_many(
     """Continues any number of prompts, `batch` at a time, and yields results as they finish.
 
     A row that has finished is refilled with the next prompt at once, so that one long row does not
-    idle the others. Prompt i has seed `seeds + i`, and at one buffer size its result does not depend
-    on when or beside which others it ran. A prompt longer than those before waits until the batch
-    has drained, and goes on in larger buffers. Other arguments as in `generate`.
+    idle the others. Prompt i has seed `seeds + i`, and at one buffer size its result does not
+    depend on when or beside which others it ran. A prompt longer than those before waits until the
+    batch has drained, and goes on in larger buffers. Other arguments as in `generate`.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
