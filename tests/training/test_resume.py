@@ -105,7 +105,15 @@ def test_a_killed_run_resumes_bit_for_bit(alone, tmp_path):
     assert_same(resumed.params, whole.params)
 
 
-def test_a_second_signal_is_not_caught(tmp_path):
+@pytest.fixture
+def interruptible():
+    """A process started in the background may have been told to ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_signal_is_not_caught(tmp_path, interruptible):
     def twice():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
