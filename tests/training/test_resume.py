@@ -229,7 +229,7 @@ def full_disk(out, *, begin, whole):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_loses_nothing(alone, tmp_path):
+def test_a_full_disk_loses_nothing(alone, tmp_path, capfd, caplog):
     told = []
     with full_disk(tmp_path, begin=5, whole=3) as (disk, free):
 
@@ -245,6 +245,7 @@ def test_a_full_disk_loses_nothing(alone, tmp_path):
     assert_same(result.params, alone[1].params)
     kept = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
     assert kept == [9, 12]
+    assert capfd.readouterr() == ("", "") and not caplog.records
 
 
 def test_a_full_disk_at_the_end_is_an_error(tmp_path):
