@@ -39,7 +39,7 @@ def read(
     cls = config_fields.KINDS[fields["kind"]]
     config = config_fields.from_fields(cls, fields.get("config") or {}, source)
     config = config_fields.override(config, overrides)
-    path = directory / _PARAMETERS
+    path = directory.absolute() / _PARAMETERS  # Orbax takes no other
     if not path.is_dir():
         raise CheckpointError(f"{directory} has no folder {_PARAMETERS}; copy it again")
     try:

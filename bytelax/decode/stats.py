@@ -1,9 +1,10 @@
 """What a generation did: rounds, drafted and accepted bytes, passes."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
 from bytelax.pytree import pytree
 
 
@@ -18,6 +19,7 @@ class Counts:
       accepted: proposed bytes that were emitted.
       accepted_by_position: the same by place in the draft.
       drafted_by_position: proposed bytes by place in the draft.
+      draft_passes: forward passes made to propose.
     """
 
     rounds: Int[Array, " B"]
@@ -26,11 +28,13 @@ class Counts:
     accepted: Int[Array, " B"]
     accepted_by_position: Int[Array, "B K"]
     drafted_by_position: Int[Array, "B K"]
+    draft_passes: DraftPasses
 
 
 def no_counts(batch: int, draft_length: int) -> Counts:
     rows = [jnp.zeros(batch, jnp.int32) for _ in range(4)]
-    return Counts(*rows, *(jnp.zeros((batch, draft_length), jnp.int32) for _ in range(2)))
+    by_position = [jnp.zeros((batch, draft_length), jnp.int32) for _ in range(2)]
+    return Counts(*rows, *by_position, no_passes(batch))
 
 
 def count_round(
@@ -48,4 +52,7 @@ def count_round(
         accepted=counts.accepted + was_accepted.sum(1),
         accepted_by_position=counts.accepted_by_position + was_accepted,
         drafted_by_position=counts.drafted_by_position + was_drafted,
+        draft_passes=jax.tree.map(
+            lambda total, made: total + jnp.where(ran, made, 0), counts.draft_passes, draft.passes
+        ),
     )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Span
 
 
@@ -36,65 +37,54 @@ def attend(
     *,
     span: Span,
     blocks: Blocks,
-    window: int | None,
 ) -> tuple[Float[Array, "B T H D"], None]:
     """Attention of S clean bytes followed by M blocks of C cells, T = S + M C.
 
     Args:
       queries, keys, values: rotated by position.
       cache: there is none.
-      span: of the clean bytes, causal.
+      span: of the clean bytes, causal; its window holds for the cells too.
       blocks: the blocks.
-      window: bytes a cell sees before itself, itself included.
     """
     length = span.positions.shape[1]
-    clean_keys, clean_values = (x[:, :length].swapaxes(1, 2) for x in (keys, values))
-    clean = verify_attention(
-        queries[:, :length],
-        clean_keys,
-        clean_values,
-        first=span.first,
-        last=span.last,
-        newest=span.newest,
-    )
-    cells = _attend_cells(
-        *(x[:, length:] for x in (queries, keys, values)),
-        clean_keys,
-        clean_values,
-        span=span,
-        blocks=blocks,
-        window=window,
-    )
-    return jnp.concatenate([clean, cells], axis=1), None
+    clean = [x[:, :length] for x in (queries, keys, values)]
+    cells = [x[:, length:] for x in (queries, keys, values)]
+    attended = kv_cache.attend_whole(*clean, span=span)
+    filled = _attend_cells(*cells, *clean[1:], span=span, blocks=blocks)
+    return jnp.concatenate([attended, filled], axis=1), None
 
 
-def _attend_cells(queries, keys, values, clean_keys, clean_values, *, span, blocks, window):
-    """One softmax over the clean bytes before the block and the block itself."""
-    batch, count, heads, dim = queries.shape
-    _, number, size = blocks.ids.shape
-    kv_heads = keys.shape[2]
-    queries = queries.reshape(batch, number, size, kv_heads, heads // kv_heads, dim)
-    keys, values = (x.reshape(batch, number, size, kv_heads, dim) for x in (keys, values))
-    before = jnp.einsum(
-        "bmckgd,bksd->bkgmcs", queries, clean_keys, preferred_element_type=jnp.float32
-    )
-    within = jnp.einsum("bmckgd,bmekd->bkgmce", queries, keys, preferred_element_type=jnp.float32)
+def _attend_cells(queries, keys, values, clean_keys, clean_values, *, span, blocks):
+    """Each block against the clean bytes before it and then itself: one interval of both."""
+    batch, number, size = blocks.ids.shape
+    length = clean_keys.shape[1]
+    reach = min(span.window or length, length)
 
-    first = jnp.minimum(blocks.start, clean_keys.shape[2] - 1)
-    document = jnp.take_along_axis(span.first, first, axis=1)[:, :, None, None]
-    position = blocks.positions()[..., None]
-    clean = jnp.arange(clean_keys.shape[2])
-    sees = (clean < blocks.start[:, :, None, None]) & (clean >= document)
-    if window is not None:
-        sees &= clean > position - window
-    there = jnp.broadcast_to(blocks.there()[:, :, None], (batch, number, size, size))
-    mask = jnp.concatenate([jnp.broadcast_to(sees, (*blocks.ids.shape, len(clean))), there], -1)
-    scores = jnp.concatenate([before, within], axis=-1) * dim**-0.5
-    # A block that is not there attends to its own cells, for finite numbers that nobody reads.
-    mask |= (blocks.length == 0)[:, :, None, None]
-    weights = jax.nn.softmax(jnp.where(mask[:, None, None], scores, -jnp.inf), axis=-1)
-    weights = weights.astype(values.dtype)
-    length = clean_keys.shape[2]
-    attended = jnp.einsum("bkgmcs,bksd->bmckgd", weights[..., :length], clean_values)
-    attended += jnp.einsum("bkgmce,bmekd->bmckgd", weights[..., length:], values)
-    return attended.reshape(batch, count, heads, dim)
+    def with_the_bytes_before(cells, clean):
+        cells = cells.reshape(batch, number, size, *cells.shape[2:])
+        padded = jnp.pad(clean, ((0, 0), (reach, 0), (0, 0), (0, 0)))
+
+        def before(row, start):  # padding moved position p to p + reach
+            return jax.lax.dynamic_slice_in_dim(row, start, reach)
+
+        before = jax.vmap(jax.vmap(before, (None, 0)))(padded, blocks.start)
+        both = jnp.concatenate([before, cells], axis=2)
+        return both.reshape(batch * number, *both.shape[2:]).swapaxes(1, 2)
+
+    begin = blocks.start - reach  # position of the first key
+    at_start = jnp.minimum(blocks.start, length - 1)
+    first = jnp.take_along_axis(span.first, at_start, axis=1)[..., None]
+    if span.window is not None:
+        first = jnp.maximum(first, blocks.positions() - span.window + 1)
+    first = jnp.broadcast_to(first, blocks.ids.shape) - begin[..., None]
+    # A block that is not there attends to its first cell, for finite numbers that nobody reads.
+    last = reach + jnp.maximum(blocks.length, 1) - 1
+    attended = verify_attention(
+        queries.reshape(batch * number, size, *queries.shape[2:]),
+        with_the_bytes_before(keys, clean_keys),
+        with_the_bytes_before(values, clean_values),
+        first=first.reshape(batch * number, size),
+        last=jnp.repeat(last.reshape(-1, 1), size, axis=1),
+        newest=jnp.full(batch * number, reach + size - 1),
+    )
+    return attended.reshape(queries.shape)

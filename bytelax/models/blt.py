@@ -125,6 +125,7 @@ class Encoder(nn.Module):
         last: Int[Array, "B P"],
         newest: Int[Array, " B"],
         block: int | None = BLOCK,
+        longest: int | None = None,
     ) -> Float[Array, "B P kD"]:
         """One vector a patch: k queries from its pooled bytes attend to the bytes `first..last`.
 
@@ -135,19 +136,52 @@ class Encoder(nn.Module):
           last: last byte of each patch.
           newest: latest byte in `bytes_seen`.
           block: as in `verify_attention`. Only without blocks has the pass a gradient.
+          longest: no patch has more bytes, and `bytes_seen` never wrapped: each patch then reads
+            only so many, where otherwise it would be scored against every byte.
         """
         k = self.config.patch_vectors
         batch, count, dim = pooled.shape
         x = self.split(pooled).reshape(batch, count * k, dim)
-        attended = verify_attention(
-            self.cross.queries(x),
-            *bytes_seen,
-            first=jnp.repeat(first, k, axis=1),
-            last=jnp.repeat(last, k, axis=1),
-            newest=newest,
-            block=block,
-        )
+        queries = self.cross.queries(x)
+        if longest is not None and longest < bytes_seen.keys.shape[2]:
+            attended = _attend_to_own_bytes(queries, bytes_seen, first, last, longest)
+        else:
+            attended = verify_attention(
+                queries,
+                *bytes_seen,
+                first=jnp.repeat(first, k, axis=1),
+                last=jnp.repeat(last, k, axis=1),
+                newest=newest,
+                block=block,
+            )
         return self.cross.residual(x, attended).reshape(batch, count, k * dim)
+
+
+def _attend_to_own_bytes(queries, bytes_seen, first, last, longest):
+    """Every patch as a row of its own, beside a cache of the `longest` bytes from its first."""
+    batch, count = first.shape
+    begin = jnp.clip(first, 0, bytes_seen.keys.shape[2] - longest)
+
+    def own(cache):
+        def slots(row, start):
+            return jax.lax.dynamic_slice_in_dim(row, start, longest, axis=1)
+
+        own = jax.vmap(jax.vmap(slots, (None, 0)))(cache, begin)
+        return own.reshape(batch * count, *own.shape[2:])
+
+    attended = verify_attention(
+        queries.reshape(batch * count, -1, *queries.shape[2:]),
+        *map(own, bytes_seen),
+        first=_a_row_each(first - begin, queries),
+        last=_a_row_each(last - begin, queries),
+        newest=jnp.full(batch * count, longest - 1),
+    )
+    return attended.reshape(queries.shape)
+
+
+def _a_row_each(at, queries):
+    """[B, P] as [B P, k], for P k queries a row."""
+    return jnp.repeat(at.reshape(-1, 1), queries.shape[1] // at.shape[1], axis=1)
 
 
 class Global(nn.Module):
@@ -258,9 +292,7 @@ class Decoder(nn.Module):
             None,
             patch=jnp.concatenate([patch, before], axis=1),
             positions=jnp.concatenate([span.positions, cells.reshape(batch, -1)], axis=1),
-            attend=functools.partial(
-                block_attention.attend, span=span, blocks=blocks, window=self.config.decoder.window
-            ),
+            attend=functools.partial(block_attention.attend, span=span, blocks=blocks),
         )
         logits = self.logits(x)
         return logits[:, :length], logits[:, length:].reshape(*cells.shape, -1)
@@ -383,6 +415,7 @@ class BLT(nn.Module):
             last=patches.last,
             newest=positions[:, -1],
             block=None,
+            longest=c.patching.max_patch_length,
         )
         index = jnp.broadcast_to(jnp.arange(patches.last.shape[1]), patches.last.shape)
         span = kv_cache.causal_span(

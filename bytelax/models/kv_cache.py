@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
-from bytelax.pytree import pytree
+from bytelax.pytree import pytree, static
 
 
 class KVCache(NamedTuple):
@@ -33,12 +33,14 @@ class Span:
       first: first visible position.
       last: last visible position, inclusive; its own position when causal.
       newest: latest position written once the window is in the cache.
+      window: static; no query sees more positions than that, its own included. None: no limit.
     """
 
     positions: Int[Array, "B W"]
     first: Int[Array, "B W"]
     last: Int[Array, "B W"]
     newest: Int[Array, " B"]
+    window: int | None = static()
 
 
 def causal_span(
@@ -54,6 +56,7 @@ def causal_span(
         first=jnp.maximum(jnp.maximum(lowest, first), 0),
         last=positions,
         newest=positions.max(1),
+        window=window,
     )
 
 
@@ -111,10 +114,52 @@ def attend(
 ) -> tuple[Float[Array, "B W H D"], KVCache | None]:
     """Writes the window into the cache and attends; without a cache the window is all there is."""
     if cache is None:
-        seen = KVCache(keys.swapaxes(1, 2), values.swapaxes(1, 2))
-    else:
-        seen = cache = write(cache, keys, values, span.positions)
+        return attend_whole(queries, keys, values, span=span), None
+    cache = write(cache, keys, values, span.positions)
     attended = verify_attention(
-        queries, *seen, first=span.first, last=span.last, newest=span.newest, block=block
+        queries, *cache, first=span.first, last=span.last, newest=span.newest, block=block
     )
     return attended, cache
+
+
+def attend_whole(
+    queries: Float[Array, "B S H D"],
+    keys: Float[Array, "B S K D"],
+    values: Float[Array, "B S K D"],
+    *,
+    span: Span,
+) -> Float[Array, "B S H D"]:
+    """Attention within whole texts, whose positions count from 0.
+
+    Under a sliding window, queries are taken in runs of that many, each against its own run of keys
+    and the one before: the work grows with the text, not with its square.
+    """
+    length, window = queries.shape[1], span.window
+    if window is None or length <= 2 * window:
+        keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
+        seen = {"first": span.first, "last": span.last, "newest": span.newest}
+        return verify_attention(queries, keys, values, **seen)
+    runs = -(-length // window)
+
+    def cut(x):
+        x = jnp.pad(x, ((0, 0), (0, runs * window - length), *((0, 0),) * (x.ndim - 2)))
+        return x.reshape(-1, runs, window, *x.shape[2:])
+
+    def fold(x):
+        return x.reshape(-1, *x.shape[2:])
+
+    def with_the_run_before(x):
+        x = cut(x)
+        before = jnp.pad(x[:, :-1], ((0, 0), (1, 0), *((0, 0),) * (x.ndim - 2)))
+        return fold(jnp.concatenate([before, x], axis=2)).swapaxes(1, 2)
+
+    begin = (jnp.arange(runs)[:, None] - 1) * window  # position of each run's first key
+    attended = verify_attention(
+        fold(cut(queries)),
+        with_the_run_before(keys),
+        with_the_run_before(values),
+        first=fold(cut(span.first) - begin),
+        last=fold(cut(span.last) - begin),
+        newest=jnp.full(keys.shape[0] * runs, 2 * window - 1),
+    )
+    return attended.reshape(-1, runs * window, *attended.shape[2:])[:, :length]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bytelax.decode import Draft, greedy, rejection
+from bytelax.decode.drafters import no_passes
 
 VOCAB = 3
 judge = {"greedy": jax.jit(greedy), "rejection": jax.jit(rejection)}
@@ -27,6 +28,8 @@ def draft_of(ids, log_probs, length=None, deterministic=False):
         jnp.asarray(length, jnp.int32),
         log_probs,
         jnp.full(len(ids), deterministic),
+        jnp.zeros(ids.shape, jnp.int32),
+        no_passes(len(ids)),
     )
 
 

@@ -1,13 +1,28 @@
 """The Drafter contract."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from bytelax.decode.target import State, Text, Trial
 from bytelax.pytree import pytree
 
 DraftState = Any
+
+
+class DraftPasses(NamedTuple):
+    """Forward passes made to propose, one number a row."""
+
+    decoder: Int[Array, " B"]  # of the target's local decoder, or of a part of a byte transformer
+    encoder: Int[Array, " B"]
+    global_: Int[Array, " B"]
+    patcher: Int[Array, " B"]
+    draft_model: Int[Array, " B"]  # of a network that is not the target's
+
+
+def no_passes(batch: int) -> DraftPasses:
+    return DraftPasses(*(jnp.zeros(batch, jnp.int32) for _ in DraftPasses._fields))
 
 
 @pytree
@@ -20,12 +35,16 @@ class Draft:
       log_probs: the law each id was really drawn from, after temperature and truncation; the
         one-hot law where the row is deterministic.
       deterministic: whether the row's ids were chosen without chance.
+      step: which of the drafter's passes of this round chose the id, from 1; 0 where none did.
+      passes: what proposing took.
     """
 
     ids: Int[Array, "B K"]
     length: Int[Array, " B"]
     log_probs: Float[Array, "B K V"]
     deterministic: Bool[Array, " B"]
+    step: Int[Array, "B K"]
+    passes: DraftPasses
 
 
 @runtime_checkable

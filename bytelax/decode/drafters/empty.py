@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from bytelax import vocab
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.drafters.base import Draft, no_passes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Empty:
             length=jnp.zeros(batch, jnp.int32),
             log_probs=jnp.zeros((batch, self.width, self.vocab_size), jnp.float32),
             deterministic=jnp.ones(batch, bool),
+            step=jnp.zeros((batch, self.width), jnp.int32),
+            passes=no_passes(batch),
         )
         return draft, draft_state
 
