@@ -1,4 +1,4 @@
-"""The text of the bundled models, by genre, under a directory of the corpora that docs/data.md names."""
+"""The text of the bundled models by genre, under a directory of the corpora in docs/data.md."""
 
 from bytelax.training.documents import Source
 

@@ -3,7 +3,7 @@
 from bytelax.decode.acceptance import Acceptance, greedy, rejection
 from bytelax.decode.blt_target import BLTTarget
 from bytelax.decode.byte_lm_target import ByteLMTarget
-from bytelax.decode.drafters import Draft, Drafter, Empty
+from bytelax.decode.drafters import BlockDiffusion, Draft, Drafter, Empty, PastBoundary
 from bytelax.decode.loop import Decoding, decode, round, start
 from bytelax.decode.sampling import Sampling, process_logits, sample
 from bytelax.decode.stopping import Stops
@@ -12,11 +12,13 @@ from bytelax.decode.target import Target, Text
 __all__ = [
     "Acceptance",
     "BLTTarget",
+    "BlockDiffusion",
     "ByteLMTarget",
     "Decoding",
     "Draft",
     "Drafter",
     "Empty",
+    "PastBoundary",
     "Sampling",
     "Stops",
     "Target",

@@ -8,13 +8,14 @@ depends on how many bytes of a window are kept is computed for every possible co
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
+from bytelax.decode import local_decoder
 from bytelax.decode.target import Text, take_in
 from bytelax.models import blt, entropy, kv_cache, patching
 from bytelax.models.blt import BLT, Context
@@ -44,6 +45,15 @@ class Passes(NamedTuple):
     patches: Int[Array, " B"]  # patches closed by bytes that were kept
 
 
+class Ahead(NamedTuple):
+    """Masked cells behind a window, run through the decoder in the same pass: the next block."""
+
+    start: Int[Array, " B"]  # position of the first cell; -1 where there was no window yet
+    patch: Int[Array, " B"]  # the patch whose latent the cells read
+    on_boundary: Bool[Array, " B"]  # whether the first cell starts a patch
+    logits: Float[Array, "B C V"]  # for the cells' own bytes
+
+
 @pytree
 class BLTState:
     length: Int[Array, " B"]  # bytes taken in
@@ -54,6 +64,7 @@ class BLTState:
     global_: Caches
     contexts: tuple[Context, ...]  # the decoder's cross-attention keys of the latest patches
     decoder: Caches
+    ahead: Ahead | None
     passes: Passes
 
 
@@ -62,6 +73,7 @@ class Trial(NamedTuple):
 
     state: BLTState  # before it, but with the window in the caches
     frontier: Frontier  # [B, W + 1]: slot w is the frontier once w bytes are kept
+    ran_global: Bool[Array, " B"]
     chunks: Int[Array, ""]
 
 
@@ -76,6 +88,11 @@ class BLTTarget:
       chunk: patches in one run of the global transformer while decoding.
       prefill_width: bytes of the prompt taken in at once.
       prefill_chunk: as `chunk`, in the prefill.
+      ahead: C masked cells that the decoder runs behind every window after the prefill, in the same
+        pass, for a drafter of blocks that are kept whole; see `Ahead`.
+      open_patch: what those cells read when the window ends within a patch: the latent of the
+        "latest" patch that closed, or of the open one as if it were "truncated" there, which takes
+        a run of the global transformer.
     """
 
     module: BLT
@@ -84,10 +101,12 @@ class BLTTarget:
     chunk: int = 1
     prefill_width: int = 128
     prefill_chunk: int = 48
+    ahead: int = 0
+    open_patch: Literal["latest", "truncated"] = "latest"
 
     def prefill(self, params, text: Text) -> BLTState:
         width = self.prefill_width
-        wide = dataclasses.replace(self, width=width, chunk=self.prefill_chunk)
+        wide = dataclasses.replace(self, width=width, chunk=self.prefill_chunk, ahead=0)
         empty = self._empty(params, text.ids.shape[0], width)
         return self._shrunk(take_in(wide, params, empty, text, width=width))
 
@@ -135,22 +154,43 @@ class BLTTarget:
         state = dataclasses.replace(state, patcher=patcher, encoder=encoder, cross=cross)
         needed = closes if running is None else closes & running[:, None]
         state, chunks = self._close(model, state, frontier, needed, positions)
-        logits, decoder = model.decoder(
-            window,
-            encoded,
-            state.contexts,
+        ran_global = closes.any(1)
+        if not self.ahead:
+            logits, decoder = model.decoder(
+                window,
+                encoded,
+                state.contexts,
+                state.decoder,
+                patch=patches - 1,
+                span=span(window=c.decoder.window),
+            )
+            state = dataclasses.replace(state, decoder=decoder)
+            return logits, Trial(state, frontier, ran_global, chunks)
+
+        start = state.length + width
+        is_open = frontier.open_patch.start[:, -1] < start
+        patch = patches[:, -1] - 1
+        if self.open_patch == "truncated":
+            state = self._truncate(model, state, frontier, is_open, start)
+            patch, ran_global = patch + is_open, ran_global | is_open
+        logits, decoder = local_decoder.run(
+            model,
+            jnp.pad(window, ((0, 0), (0, self.ahead)), constant_values=vocab.MASK),
             state.decoder,
-            patch=patches - 1,
-            span=span(window=c.decoder.window),
+            contexts=state.contexts,
+            start=state.length,
+            patch=jnp.concatenate([patches - 1, jnp.repeat(patch[:, None], self.ahead, 1)], 1),
+            first=jnp.pad(last_eos[:, 1:] + 1, ((0, 0), (0, self.ahead)), mode="edge"),
+            causal=width,
         )
-        state = dataclasses.replace(state, decoder=decoder)
-        return logits, Trial(state, frontier, chunks)
+        ahead = Ahead(start, patch, ~is_open, logits[:, width:])
+        state = dataclasses.replace(state, decoder=decoder, ahead=ahead)
+        return logits[:, :width], Trial(state, frontier, ran_global, chunks)
 
     def commit(self, trial: Trial, count: Int[Array, " B"]) -> BLTState:
         state = trial.state
         ran = count > 0
         patches = trial.frontier.patches
-        closed = patches[:, -1] > patches[:, 0]
         frontier = jax.tree.map(lambda slots: _choose(slots, count), trial.frontier)
         return dataclasses.replace(
             state,
@@ -158,7 +198,7 @@ class BLTTarget:
             frontier=frontier,
             passes=Passes(
                 windows=state.passes.windows + ran,
-                global_=state.passes.global_ + (ran & closed),
+                global_=state.passes.global_ + (ran & trial.ran_global),
                 chunks=state.passes.chunks + trial.chunks,
                 patches=state.passes.patches + frontier.patches - patches[:, 0],
             ),
@@ -236,12 +276,42 @@ class BLTTarget:
         )
         return dataclasses.replace(state, global_=caches, contexts=contexts), chunks
 
+    def _truncate(
+        self,
+        model: BLT,
+        state: BLTState,
+        frontier: Frontier,
+        is_open: Bool[Array, " B"],
+        end: Int[Array, " B"],
+    ) -> BLTState:
+        """Puts a latent of the open patch where that of the whole patch will overwrite it."""
+        pooled = model.encoder.patches(
+            frontier.pool[:, -1:],
+            state.cross,
+            first=jnp.where(is_open, frontier.open_patch.start[:, -1], 1)[:, None],
+            last=jnp.where(is_open, end - 1, 0)[:, None],
+            newest=end - 1,
+        )
+        patch = jnp.where(is_open, frontier.patches[:, -1], -1)[:, None]
+        span = kv_cache.causal_span(
+            patch,
+            window=self.module.config.global_transformer.window,
+            first=frontier.last_eos_patch[:, -1:] + 1,
+        )
+        latents, caches = model.global_transformer(pooled, state.global_, span=span)
+        row = jnp.arange(patch.shape[0])[:, None]
+        contexts = tuple(
+            _write_context(ring, context, row, patch)
+            for ring, context in zip(state.contexts, model.decoder.context(latents), strict=True)
+        )
+        return dataclasses.replace(state, global_=caches, contexts=contexts)
+
     def _empty(self, params, batch: int, width: int) -> BLTState:
         """The state before the first byte, for windows of up to `width` bytes."""
         c = self.module.config
         dtype = params["decoder"]["head"]["kernel"].dtype
         # A row that stands still writes a window beyond its end.
-        capacity = self.capacity + max(width, self.width)
+        capacity = self.capacity + max(width, self.width + self.ahead)
 
         def caches(config, dtype=dtype, *, ring=True):
             window = config.window if ring else None
@@ -257,7 +327,7 @@ class BLTTarget:
         def zeros(*shape, dtype=jnp.int32):
             return jnp.zeros((batch, *shape), dtype)
 
-        ring = max(width, self.width) + 1
+        ring = max(width, self.width) + 2  # a window's, the one before it, a truncated one
         context = (ring, c.patch_vectors, c.decoder.kv_heads, c.decoder.head_dim)
         return BLTState(
             length=zeros(),
@@ -278,17 +348,23 @@ class BLTTarget:
                 for _ in range(c.decoder_cross_layers)
             ),
             decoder=caches(c.decoder),
+            ahead=None,
             passes=Passes(zeros(), zeros(), zeros(), zeros()),
         )
+
+    def _nothing_ahead(self, length: Int[Array, " B"]) -> Ahead:
+        none = jnp.full_like(length, -1)
+        logits = jnp.zeros((*length.shape, self.ahead, self.module.config.vocab_size), jnp.float32)
+        return Ahead(none, none, none > 0, logits)
 
     def _shrunk(self, state: BLTState) -> BLTState:
         """After the prefill: rings no larger than decoding needs, passes counted from here."""
         c = self.module.config
         newest = state.length - 1
 
-        def shrink(caches, config):
+        def shrink(caches, config, width=self.width):
             slots = kv_cache.ring_slots(
-                window=config.window, width=self.width, capacity=state.cross.keys.shape[2]
+                window=config.window, width=width, capacity=state.cross.keys.shape[2]
             )
             return tuple(kv_cache.resize(cache, newest, slots) for cache in caches)
 
@@ -296,7 +372,8 @@ class BLTTarget:
             state,
             patcher=shrink(state.patcher, c.patcher.trunk) if state.patcher else (),
             encoder=shrink(state.encoder, c.encoder),
-            decoder=shrink(state.decoder, c.decoder),
+            decoder=shrink(state.decoder, c.decoder, self.width + self.ahead),
+            ahead=self._nothing_ahead(state.length) if self.ahead else None,
             passes=jax.tree.map(jnp.zeros_like, state.passes),
         )
 

@@ -78,15 +78,23 @@ def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array,
 
     Greedy is the one-hot law of the likeliest id that may be emitted, the lowest id among equals.
     """
-    ids = jnp.arange(logits.shape[-1])
-    allowed = (ids >= vocab.OFFSET) | (law.allow_eos & (ids == vocab.EOS))
-    logits = jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)
+    logits = _without_banned(logits, law)
     if law.greedy:
-        return jnp.where(ids == logits.argmax(-1)[..., None], 0.0, -jnp.inf)
+        return one_hot(logits.argmax(-1), logits.shape[-1])
     logits = logits / law.temperature[:, None, None]
     if law.truncated:
         logits = _truncate(logits, law)
     return jax.nn.log_softmax(logits)
+
+
+def byte_law(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
+    """Log-probabilities under the model itself, temperature 1, of the ids that may be emitted."""
+    return jax.nn.log_softmax(_without_banned(logits, law))
+
+
+def one_hot(ids: Int[Array, "*B"], size: int) -> Float[Array, "*B {size}"]:
+    """Log-probabilities of the laws that know nothing but `ids`."""
+    return jnp.where(ids[..., None] == jnp.arange(size), 0.0, -jnp.inf)
 
 
 def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[Array, "*B"]:
@@ -116,6 +124,12 @@ def row_keys(
 def row_uniforms(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"]:
     """`count` numbers in [0, 1) from each row's key."""
     return jax.vmap(lambda key: jax.random.uniform(key, (count,)))(keys)
+
+
+def _without_banned(logits, law):
+    ids = jnp.arange(logits.shape[-1])
+    allowed = (ids >= vocab.OFFSET) | (law.allow_eos & (ids == vocab.EOS))
+    return jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)
 
 
 def _truncate(logits, law):

@@ -51,6 +51,8 @@ class BLTConfig:
         (Fast BLT, arXiv 2605.08044, section 2.1.2), which lets it run without the encoder.
       mask_documents: an EOS ends a document, and bytes and patches do not see past it (Meta's
         code does so, transformers does not).
+      block_size: longest block of masked bytes that the decoder was trained to fill in (BLT-D); 0
+        where it was not.
       max_bytes: longest text the model is meant for, BOS included.
       vocab_size: ids; the released layout has 260.
     """
@@ -65,10 +67,15 @@ class BLTConfig:
     decoder_cross_attention: Literal["all", "first"] = "all"
     decoder_input: Literal["encoder", "embedding"] = "encoder"
     mask_documents: bool = False
+    block_size: int = 0
     max_bytes: int = 4096
     vocab_size: int = vocab.SIZE
 
     def __post_init__(self):
+        if self.block_size < 0:
+            raise ValueError(f"block_size must not be negative, got {self.block_size}")
+        if self.block_size and self.decoder_input != "embedding":
+            raise ValueError("block_size needs decoder_input='embedding': a MASK has no state")
         if self.patching.mode == "entropy" and self.patcher is None:
             raise ValueError("patching mode 'entropy' needs an entropy model: patcher is None")
         if self.max_bytes < 2:
@@ -246,6 +253,7 @@ class Decoder(nn.Module):
         *,
         patch: Int[Array, "B W"],
         span: Span,
+        depth: int | None = None,
     ) -> tuple[Float[Array, "B W V"], Caches | None]:
         """Next-byte logits, float32.
 
@@ -256,11 +264,12 @@ class Decoder(nn.Module):
           caches: self-attention caches.
           patch: the patch whose latent each byte reads.
           span: positions of the window.
+          depth: run the first so many layers only, and the head on what they give: an early exit.
         """
         x = self.embed(ids) if self.config.decoder_input == "embedding" else encoded
         attend = functools.partial(kv_cache.attend, span=span)
         x, caches = self.layers(
-            x, contexts, caches, patch=patch, positions=span.positions, attend=attend
+            x, contexts, caches, patch=patch, positions=span.positions, attend=attend, depth=depth
         )
         return self.logits(x), caches
 
@@ -297,10 +306,10 @@ class Decoder(nn.Module):
         logits = self.logits(x)
         return logits[:, :length], logits[:, length:].reshape(*cells.shape, -1)
 
-    def layers(self, x, contexts, caches, *, patch, positions, attend):
-        """The blocks, each behind its cross-attention."""
+    def layers(self, x, contexts, caches, *, patch, positions, attend, depth=None):
+        """The blocks, each behind its cross-attention. Caches of layers not run are left out."""
         written = []
-        for index, layer in enumerate(self.trunk.layers):
+        for index, layer in enumerate(self.trunk.layers[:depth]):
             if index < len(self.cross):
                 x = self.read_latent(index, x, contexts[index], patch)
             x, cache = layer(x, caches and caches[index], positions=positions, attend=attend)

@@ -1,0 +1,150 @@
+"""BLT-D and BLT-DV: the decoder fills a block of masked bytes, many in one pass."""
+
+import dataclasses
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from bytelax import vocab
+from bytelax.decode import local_decoder, sampling
+from bytelax.decode.blt_target import Ahead, BLTTarget
+from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
+from bytelax.decode.unmasking import Unmasking
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockDiffusion:
+    """Denoises one block a round (Fast BLT, arXiv 2605.08044, section 2.2).
+
+    Attributes:
+      target: the target that the loop extends.
+      width: K, bytes of a block.
+      unmasking: which bytes each pass fills.
+      latent: where the first pass comes from. "ahead": from the pass that took in the block before,
+        for blocks that are kept whole (BLT-D; needs `target.ahead`). "reuse": a pass of its own on
+        the latest latent. "refresh": the pending byte is taken in first, as published for BLT-DV.
+      finish: propose nothing while the next byte stands within a patch, so that plain decoding
+        finishes it and all blocks start on a boundary, as in training.
+    """
+
+    target: BLTTarget
+    width: int
+    unmasking: Unmasking
+    latent: Literal["ahead", "reuse", "refresh"] = "reuse"
+    finish: bool = False
+
+    def init(self, params, text, state):
+        return ()
+
+    def propose(self, params, draft_state, text, state, key):
+        law = params["law"]
+        model = self.target.module.bind({"params": params["target"]})
+        contexts, decoder, ahead, made = self._first_pass(params, model, text, state)
+        # One number a cell: each is filled once, whenever that is.
+        uniforms = sampling.row_uniforms(key, self.width)
+        first = jnp.repeat(state.frontier.last_eos[:, None] + 1, self.width, axis=1)
+        patch = jnp.repeat(ahead.patch[:, None], self.width, axis=1)
+
+        def denoise(ids, decoder):
+            return local_decoder.run(
+                model,
+                ids,
+                decoder,
+                contexts=contexts,
+                start=text.length,
+                patch=patch,
+                first=first,
+                causal=0,
+            )
+
+        def fill(carry):
+            ids, log_probs, step, logits, decoder, index = carry
+            masked = ids == vocab.MASK
+            chosen = self.unmasking(sampling.byte_law(logits, law), masked)
+            here = sampling.process_logits(logits, law)
+            drawn = sampling.sample(here, uniforms)
+            left = masked & ~chosen
+            # The law of a byte filled before one to its left is not that of a draft from left to
+            # right: what the left one becomes hangs on it. Verified as if it had been given.
+            early = jnp.cumsum(left, axis=1) > 0
+            given = sampling.one_hot(drawn, here.shape[-1])
+            here = jnp.where(early[..., None], given, here)
+            ids = jnp.where(chosen, drawn, ids)
+            logits, decoder = jax.lax.cond(
+                left.any(), lambda: denoise(ids, decoder), lambda: (logits, decoder)
+            )
+            return (
+                ids,
+                jnp.where(chosen[..., None], here, log_probs),
+                jnp.where(chosen, index, step),
+                logits,
+                decoder,
+                index + 1,
+            )
+
+        shape = (text.ids.shape[0], self.width)
+        ids, log_probs, step, *_ = jax.lax.while_loop(
+            lambda carry: (carry[0] == vocab.MASK).any(),
+            fill,
+            (
+                jnp.full(shape, vocab.MASK, jnp.int32),
+                jnp.zeros((*shape, ahead.logits.shape[-1]), jnp.float32),
+                jnp.zeros(shape, jnp.int32),
+                ahead.logits,
+                decoder,
+                jnp.ones((), jnp.int32),
+            ),
+        )
+        length = jnp.full_like(text.length, self.width)
+        if self.finish:
+            length = jnp.where(ahead.on_boundary, length, 0)
+        draft = Draft(
+            ids=ids,
+            length=length,
+            log_probs=log_probs,
+            deterministic=jnp.full(text.length.shape, law.greedy),
+            step=step,
+            passes=made._replace(decoder=made.decoder + step.max(1) - 1),
+        )
+        return draft, draft_state
+
+    def commit(self, params, draft_state, trial, count):
+        return draft_state
+
+    def _first_pass(self, params, model, text, state):
+        """Contexts, the decoder's caches with the pending byte in, the first logits, the passes."""
+        pending = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
+
+        def refreshed():
+            target = dataclasses.replace(self.target, ahead=self.width)
+            _, trial = target.extend(params["target"], state, pending)
+            one = jnp.ones_like(text.length)
+            patcher = one * (model.config.patching.mode == "entropy")
+            made = DraftPasses(one, one, trial.ran_global.astype(jnp.int32), patcher, 0 * one)
+            return trial.state.contexts, trial.state.decoder, trial.state.ahead, made
+
+        if self.latent == "refresh":
+            return refreshed()
+        made = no_passes(text.ids.shape[0])
+        if self.latent == "ahead":
+            return jax.lax.cond(
+                (state.ahead.start == text.length).all(),
+                lambda: (state.contexts, state.decoder, state.ahead, made),
+                refreshed,
+            )
+        patch = state.frontier.patches - 1
+        rows = self.width + 1
+        logits, decoder = local_decoder.run(
+            model,
+            jnp.pad(pending, ((0, 0), (0, self.width)), constant_values=vocab.MASK),
+            state.decoder,
+            contexts=state.contexts,
+            start=state.length,
+            patch=jnp.repeat(patch[:, None], rows, axis=1),
+            first=jnp.repeat(state.frontier.last_eos[:, None] + 1, rows, axis=1),
+            causal=1,
+        )
+        unknown = jnp.zeros(patch.shape, bool)
+        ahead = Ahead(text.length, patch, unknown, logits[:, 1:])
+        return state.contexts, decoder, ahead, made._replace(decoder=made.decoder + 1)

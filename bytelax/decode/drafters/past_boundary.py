@@ -1,0 +1,121 @@
+"""BLT-S: the local decoder drafts past its patch, on a latent that is no longer renewed."""
+
+import dataclasses
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from bytelax.decode import local_decoder, sampling
+from bytelax.decode.blt_target import BLTTarget
+from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
+from bytelax.models import kv_cache
+
+
+@dataclasses.dataclass(frozen=True)
+class PastBoundary:
+    """Self-speculation of a plain BLT (Fast BLT, arXiv 2605.08044, section 5.1).
+
+    The decoder runs on by itself, byte after byte, whatever the entropies would say. Nothing is
+    trained for it.
+
+    Attributes:
+      target: the target that the loop extends.
+      width: K, bytes drafted a round.
+      latent: "reuse" drafts on the latest latent that the verifying pass of the round before left,
+        so that a round makes one pass of patcher, encoder and global transformer. That latent is a
+        patch too old where the pending byte closed its patch. "refresh" takes in the pending byte
+        before it drafts, as published: a second pass of each, of the global transformer where the
+        pending byte closed its patch.
+      depth: decoder layers to draft with; None takes all.
+    """
+
+    target: BLTTarget
+    width: int
+    latent: Literal["reuse", "refresh"] = "reuse"
+    depth: int | None = None
+
+    def __post_init__(self):
+        layers = self.target.module.config.decoder.layers
+        if self.latent not in ("reuse", "refresh"):
+            raise ValueError(f"latent {self.latent!r} is not reuse or refresh")
+        if self.depth is not None and not 1 <= self.depth <= layers:
+            raise ValueError(f"the decoder has layers 1 to {layers}; it cannot draft {self.depth}")
+
+    def init(self, params, text, state):
+        return ()
+
+    def propose(self, params, draft_state, text, state, key):
+        law = params["law"]
+        model = self.target.module.bind({"params": params["target"]})
+        uniforms = sampling.row_uniforms(key, self.width)
+        pending = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
+
+        def draw(logits, uniform):
+            log_probs = sampling.process_logits(logits, law)
+            return sampling.sample(log_probs, uniform[:, None]), log_probs
+
+        drawn, made = [], no_passes(text.ids.shape[0])
+        if self.latent == "refresh":
+            logits, trial = self.target.extend(params["target"], state, pending)
+            state = self.target.commit(trial, jnp.ones_like(state.length))
+            drawn.append(draw(logits, uniforms[:, 0]))
+            pending, uniforms = drawn[0][0], uniforms[:, 1:]
+            one = jnp.ones_like(made.decoder)
+            patcher = one * (self.target.module.config.patching.mode == "entropy")
+            made = DraftPasses(one, one, trial.ran_global.astype(jnp.int32), patcher, made[-1])
+
+        reads_encoder = model.config.decoder_input == "encoder"
+        patch = state.frontier.patches[:, None] - 1
+        first = state.frontier.last_eos[:, None] + 1
+
+        def step(carry, uniform):
+            ids, position, history, encoder, decoder = carry
+            encoded = None
+            if reads_encoder:
+                span = kv_cache.causal_span(
+                    position[:, None], window=model.config.encoder.window, first=first
+                )
+                history = jnp.concatenate([history, ids], axis=1)
+                encoded, encoder = model.encoder(history, encoder, span=span)
+                history = history[:, 1:]
+            logits, decoder = local_decoder.run(
+                model,
+                ids,
+                decoder,
+                contexts=state.contexts,
+                start=position,
+                patch=patch,
+                first=first,
+                causal=1,
+                encoded=encoded,
+                depth=self.depth,
+            )
+            ids, log_probs = draw(logits, uniform)
+            return (ids, position + 1, history, encoder, decoder), (ids, log_probs)
+
+        carry = (
+            pending,
+            state.length,
+            state.frontier.history,
+            state.encoder if reads_encoder else (),
+            state.decoder[: self.depth],
+        )
+        _, (ids, log_probs) = jax.lax.scan(step, carry, uniforms.T)
+        drawn.append((ids[..., 0].T, jnp.moveaxis(log_probs[:, :, 0], 0, 1)))
+        ids, log_probs = (jnp.concatenate(parts, axis=1) for parts in zip(*drawn, strict=True))
+        steps = uniforms.shape[1]
+        draft = Draft(
+            ids=ids,
+            length=jnp.full_like(text.length, self.width),
+            log_probs=log_probs,
+            deterministic=jnp.full(text.length.shape, law.greedy),
+            step=jnp.broadcast_to(1 + jnp.arange(self.width), ids.shape),
+            passes=made._replace(
+                decoder=made.decoder + steps, encoder=made.encoder + steps * reads_encoder
+            ),
+        )
+        return draft, draft_state
+
+    def commit(self, params, draft_state, trial, count):
+        return draft_state
