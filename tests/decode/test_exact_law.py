@@ -39,7 +39,7 @@ FAULTY = 1e-3
 
 def tables(law=None, *, drafter=None, target=None, byte_values=3):
     drafter = drafter or TableDrafter(2)
-    params = {"target": table(byte_values, 0), "drafter": table(byte_values, 1)}
+    params = {"target": table(byte_values, 13), "drafter": table(byte_values, 1)}
     return Setup(target or TableTarget(), drafter, params, drafter.length)
 
 
