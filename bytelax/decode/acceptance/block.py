@@ -15,7 +15,7 @@ def block_verification(
 ) -> Emitted:
     """Keeps the longest prefix whose own test is passed; shorter ones may have failed theirs.
 
-    Sun et al. (arXiv 2403.10444, algorithm 2). Lossless, and on average never accepts less than
+    Sun et al. (arXiv 2403.10444). Lossless, and on average never accepts less than
     `rejection`. It rests on whole prefixes, so a draft's length may depend on the bytes drafted
     before its end, but on none that would have come after. A refused place may be followed by the
     very byte that was drafted there.

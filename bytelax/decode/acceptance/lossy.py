@@ -14,7 +14,7 @@ from bytelax.decode.drafters.base import Draft
 class Typical:
     """LOSSY: accepts what the target finds typical, p(x) > min(epsilon, delta exp(-H(p))).
 
-    Medusa (arXiv 2401.10774, section 2.3.1). Accepted bytes follow the draft's law, cut where the
+    Medusa (Cai et al., arXiv 2401.10774). Accepted bytes follow the draft's law, cut where the
     target's entropy H calls for it. The byte that follows is drawn from the target. With greedy
     laws H is 0 and this is `greedy`, as long as `epsilon` and `delta` do not reach 1.
 

@@ -18,7 +18,7 @@ def k_seq(
 ) -> tuple[Int[Array, "B W"], Int[Array, " B"], Int[Array, " B"]]:
     """Tries several drafts a row, place by place, among those that share the accepted prefix.
 
-    SpecTr's k-SEQ (arXiv 2310.15141, algorithm 3). Lossless. Of n candidates x for a place, each
+    SpecTr's k-SEQ (Sun et al., arXiv 2310.15141). Lossless. Of n candidates x for a place, each
     is accepted in turn with min(1, p(x) / (rho q(x))). With b = sum_x min(q, p / rho), an id is
     then accepted with probability min(q, p / rho) (1 - (1 - b)^n) / b, and what p has beyond that
     is the law after n refusals. That needs 1 - (1 - b)^n <= rho b, which holds at rho = n, and from
@@ -34,7 +34,7 @@ def k_seq(
 
     Returns:
       The emitted ids i32[B, W] and their number 1..K+1, as of a rule for one draft; and which draft
-      they follow, i32[B].
+      they follow, i32[B]: one that begins with all accepted ids.
     """
     many, batch, places = drafts.ids.shape
     # One place more, at which there is nothing drafted: the bonus byte.
