@@ -20,6 +20,7 @@ from bytelax.decode import (
     take_all,
     typical,
 )
+from bytelax.decode.acceptance import several
 from bytelax.decode.drafters import no_passes
 
 VOCAB = 3
@@ -191,6 +192,17 @@ def test_the_law_of_the_target(rule, length, options):
         target, _ = PAIRS[pair]
         for text, probability in completed(law, target, length + 1).items():
             assert abs(probability - chain(target, text)) < 1e-6, (pair, text)
+
+
+def test_several_drafts_judged_as_one_are_seen(monkeypatch):
+    """The same chance and residual for each candidate, as if there were no other."""
+    judged = several._rho_and_residual
+    monkeypatch.setattr(
+        several, "_rho_and_residual", lambda p, q, many: judged(p, q, jnp.minimum(many, 1))
+    )
+    law, (target, _) = emissions.__wrapped__("k_seq", 1, many=2)["rich"], PAIRS["rich"]
+    off = [abs(share - chain(target, text)) for text, share in completed(law, target, 2).items()]
+    assert max(off) > 1e-3
 
 
 @pytest.mark.parametrize(("rule", "many"), [("rejection", 1), ("block", 1), ("k_seq", 2)])
