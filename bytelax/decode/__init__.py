@@ -1,6 +1,15 @@
 """The composable pieces of decoding: targets, drafters, acceptance rules, and the one loop."""
 
-from bytelax.decode.acceptance import Acceptance, greedy, rejection
+from bytelax.decode.acceptance import (
+    Acceptance,
+    Typical,
+    block_verification,
+    greedy,
+    k_seq,
+    rejection,
+    take_all,
+    typical,
+)
 from bytelax.decode.blt_target import BLTTarget
 from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters import BlockDiffusion, Draft, Drafter, Empty, PastBoundary
@@ -23,11 +32,16 @@ __all__ = [
     "Stops",
     "Target",
     "Text",
+    "Typical",
+    "block_verification",
     "decode",
     "greedy",
+    "k_seq",
     "process_logits",
     "rejection",
     "round",
     "sample",
     "start",
+    "take_all",
+    "typical",
 ]

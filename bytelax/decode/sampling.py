@@ -6,7 +6,7 @@ min(1, p / q) are the laws really drawn from.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, UInt32
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from bytelax import vocab
 from bytelax.pytree import pytree, static
@@ -105,6 +105,11 @@ def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[
     reached = (cumulative > uniform[..., None] * cumulative[..., -1:]) & (probs > 0)
     # Rounding can leave the top of [0, 1) beyond the last step.
     return jnp.where(reached.any(-1), reached.argmax(-1), log_probs.argmax(-1)).astype(jnp.int32)
+
+
+def happens(probability: Float[Array, "*B"], uniform: Float[Array, "*B"]) -> Bool[Array, "*B"]:
+    """True with this probability; 1 or more is certain. Ids are drawn by `sample`."""
+    return uniform < probability
 
 
 def row_keys(

@@ -1,17 +1,38 @@
 """Acceptance rules, enumerated: every draft, and every uniform number."""
 
+import functools
 import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from chance import Chance
 
-from bytelax.decode import Draft, greedy, rejection
+from bytelax.decode import (
+    Draft,
+    Typical,
+    block_verification,
+    greedy,
+    k_seq,
+    rejection,
+    sampling,
+    take_all,
+    typical,
+)
+from bytelax.decode.acceptance import several
 from bytelax.decode.drafters import no_passes
 
 VOCAB = 3
-judge = {"greedy": jax.jit(greedy), "rejection": jax.jit(rejection)}
+RULES = {
+    "greedy": greedy,
+    "rejection": rejection,
+    "block": block_verification,
+    "k_seq": k_seq,
+    "typical": typical,
+    "take_all": take_all,
+}
+judge = {name: jax.jit(rule) for name, rule in RULES.items()}
 
 
 def log(probs):
@@ -21,133 +42,287 @@ def log(probs):
 
 def draft_of(ids, log_probs, length=None, deterministic=False):
     ids = jnp.asarray(ids, jnp.int32)
+    rows = ids.shape[:-1]
     if length is None:
-        length = np.full(len(ids), ids.shape[1])
+        length = np.full(rows, ids.shape[-1])
     return Draft(
         ids,
         jnp.asarray(length, jnp.int32),
         log_probs,
-        jnp.full(len(ids), deterministic),
+        jnp.full(rows, deterministic),
         jnp.zeros(ids.shape, jnp.int32),
-        no_passes(len(ids)),
+        jax.tree.map(lambda x: jnp.broadcast_to(x, rows), no_passes(rows[-1])),
     )
 
 
-def tree(levels, depth):
-    """A law for every text of up to `depth` ids, so that the target depends on what was drafted."""
-    rng = np.random.default_rng(levels)
-    laws = {}
-    for length in range(depth + 1):
-        for prefix in itertools.product(range(VOCAB), repeat=length):
-            weights = rng.multinomial(levels, np.ones(VOCAB) / VOCAB)
-            laws[prefix] = weights / levels
-    return laws
+# Laws after every text of up to DEPTH ids, so that all depends on what was drafted: f[texts, V].
+# Text () is number 0, and the children of text i are i * V + 1, ...
+DEPTH = 4
+TEXTS = [text for n in range(DEPTH + 1) for text in itertools.product(range(VOCAB), repeat=n)]
+NUMBER = {text: number for number, text in enumerate(TEXTS)}
 
 
-def emitted_law(target, proposal, length, one_hot=False):
-    """P(text) of the first `length + 1` ids: what a round emits, and then the target itself.
+def laws(levels, seed):
+    """Multiples of 1 / levels: with few levels, many zeros, and often p = q; one-hot with one."""
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(levels, np.ones(VOCAB) / VOCAB, len(TEXTS)) / levels
 
-    Every draft is weighted by its own law, and all uniform numbers are integrated out.
+
+# What the target and the drafts are; both of a pair are enumerated in one go.
+PAIRS = {
+    "rich": (laws(8, 0), laws(9, 1)),
+    "with zeros": (laws(2, 2), laws(3, 3)),
+    "with more zeros": (laws(2, 4), laws(2, 5)),
+    "equal": (laws(8, 6), laws(8, 6)),
+    "greedy": (laws(1, 7), laws(4, 8)),
+    "likeliest": (laws(5, 9), laws(1, 10)),
+}
+
+
+@functools.cache
+def emissions(rule, length, many=1, one_hot=False, ragged=False):
+    """By pair: {(emitted ids, draft followed): probability}, all drafts and numbers integrated out.
+
+    Args:
+      rule: its name.
+      length: K.
+      many: drafts a row.
+      one_hot: the drafts are chosen as ever, but declared as chosen without chance.
+      ragged: every third text is where a draft ends.
     """
-    drafts = list(itertools.product(range(VOCAB), repeat=length))
-    total = dict.fromkeys(itertools.product(range(VOCAB), repeat=length + 1), 0.0)
-    for ids in drafts:
-        prefixes = [ids[:i] for i in range(length + 1)]
-        q = [proposal[prefix] for prefix in prefixes[:-1]]
-        weight = np.prod([law[x] for law, x in zip(q, ids, strict=True)])
-        if weight == 0:
-            continue
-        if one_hot:
-            q = [np.eye(VOCAB)[x] for x in ids]
-        p = np.stack([target[prefix] for prefix in prefixes])
-        for (out, count), share in integrate(ids, q, p).items():
-            text = out[:count]
-            rest = 1 + length - count
-            for tail in itertools.product(range(VOCAB), repeat=rest):
-                full = text + tail
-                after = np.prod([target[full[:i]][full[i]] for i in range(count, length + 1)])
-                total[full] += weight * share * after
+
+    def program(tables):
+        p, q = tables
+        rows = p.shape[0]
+
+        def keys(purpose):
+            return sampling.row_keys(
+                jnp.zeros(rows, jnp.uint32), jnp.zeros(rows, jnp.int32), purpose
+            )
+
+        def after(laws, text):
+            return jnp.take_along_axis(laws, text[:, None, None], axis=1)[:, 0]
+
+        drafts, target_laws = [], []
+        for n in range(many):
+            numbers = sampling.row_uniforms(keys(10 + n), length)
+            text = jnp.zeros(rows, jnp.int32)
+            going = jnp.ones(rows, bool)
+            steps, along = [], [after(p, text)]
+            for i in range(length):
+                going &= (text % 3 != 1) | (not ragged)
+                law = after(q, text)
+                x = sampling.sample(law, numbers[:, i])
+                steps.append((x, jnp.log(jax.nn.one_hot(x, VOCAB)) if one_hot else law, going))
+                text = text * VOCAB + 1 + x
+                along.append(after(p, text))
+            ids, laws, there = (
+                jnp.stack(part, axis=1) if length else jnp.zeros((rows, 0, VOCAB)[:size], kind)
+                for part, size, kind in zip(
+                    zip(*steps, strict=True) if length else ((),) * 3,
+                    (2, 3, 2),
+                    (jnp.int32, jnp.float32, bool),
+                    strict=True,
+                )
+            )
+            drafts.append(draft_of(ids, laws, there.sum(1), deterministic=one_hot))
+            target_laws.append(jnp.stack(along, axis=1))
+        one = [sampling.row_uniforms(keys(20 + n), length + 1) for n in range(many + 1)]
+        uniforms = jnp.stack(one, axis=1)
+        if rule == "k_seq":
+            several = jax.tree.map(lambda *x: jnp.stack(x), *drafts)
+            out, count, followed = k_seq(several, jnp.stack(target_laws), uniforms)
+        else:
+            out, count = RULES[rule](drafts[0], target_laws[0], uniforms)
+            followed = jnp.zeros(rows, jnp.int32)
+        emitted = jnp.where(jnp.arange(length + 1) < count[:, None], out, -1)
+        drafted = jnp.stack([draft.ids for draft in drafts], axis=1)
+        return (emitted, followed, drafted), ()
+
+    tables = tuple(np.asarray(log(np.stack(side))) for side in zip(*PAIRS.values(), strict=True))
+    found = [{} for _ in PAIRS]
+    for (emitted, followed, drafted), _, row, weight in Chance(program).outcomes(tables):
+        for ids, n, drafts, pair, share in zip(
+            emitted, followed, drafted, row, weight, strict=True
+        ):
+            ids = tuple(x for x in ids.tolist() if x >= 0)
+            assert rule == "take_all" or ids[:-1] == tuple(drafts[n, : len(ids) - 1])
+            found[pair][ids] = found[pair].get(ids, 0.0) + share
+    return dict(zip(PAIRS, found, strict=True))
+
+
+def completed(law, target, length):
+    """The law of the next `length` ids: those that were emitted, and then the target's own."""
+    total = dict.fromkeys(itertools.product(range(VOCAB), repeat=length), 0.0)
+    for ids, probability in law.items():
+        for tail in itertools.product(range(VOCAB), repeat=length - len(ids)):
+            text = ids + tail
+            total[text] += probability * chain(target, text, len(ids))
     return total
 
 
-def integrate(ids, q, p):
-    """{(emitted ids, count): probability} over all uniform numbers.
-
-    What is emitted changes only where one of them crosses an edge: min(1, p / q) at acceptance, the
-    steps of p's or the residual's distribution function at a draw. One point a cell is exact.
-    """
-    length = len(ids)
-    accept_edges, draw_edges = [], []
-    for i, x in enumerate(ids):
-        accept_edges.append(cuts([min(1, p[i][x] / q[i][x])]))
-    accept_edges.append(cuts([]))
-    for i in range(length + 1):
-        residual = np.maximum(p[i] - q[i], 0) if i < length else p[i]
-        edges = list(np.cumsum(p[i]))
-        if residual.sum() > 0:
-            edges += list(np.cumsum(residual / residual.sum()))
-        draw_edges.append(cuts(edges))
-    cells = list(itertools.product(*accept_edges[:length], *draw_edges))
-    if not cells:
-        return {}
-    middles = np.array([[cell[0] for cell in combination] for combination in cells])
-    sizes = np.array([np.prod([cell[1] for cell in combination]) for combination in cells])
-    accept = np.concatenate([middles[:, :length], np.full((len(cells), 1), 0.5)], axis=1)
-    uniforms = jnp.asarray(np.stack([accept, middles[:, length:]], axis=1), jnp.float32)
-    many = len(cells)
-    rows = 1 << (many - 1).bit_length()  # few shapes
-    uniforms = jnp.pad(uniforms, ((0, rows - many), (0, 0), (0, 0)))
-    laws = log(np.stack(q)) if length else jnp.zeros((0, VOCAB))
-    draft = draft_of(np.tile(np.array(ids, int), (rows, 1)), jnp.tile(laws, (rows, 1, 1)))
-    out, count = judge["rejection"](draft, jnp.tile(log(p), (rows, 1, 1)), uniforms)
-    result = {}
-    for row in range(many):
-        n = int(count[row])
-        key = tuple(np.asarray(out)[row, :n].tolist()), n
-        result[key] = result.get(key, 0.0) + sizes[row]
-    return result
+def chain(target, text, begin=0):
+    return np.prod([target[NUMBER[text[:i]]][text[i]] for i in range(begin, len(text))])
 
 
-def cuts(edges):
-    """[(middle, size)] of the pieces between the edges."""
-    edges = sorted({0.0, 1.0, *(min(max(float(e), 0.0), 1.0) for e in edges)})
-    return [
-        ((low + high) / 2, high - low)
-        for low, high in itertools.pairwise(edges)
-        if high - low > 1e-9
-    ]
+def mean_length(law):
+    return sum(len(ids) * probability for ids, probability in law.items())
 
 
-@pytest.mark.parametrize("one_hot", [False, True])
-@pytest.mark.parametrize("length", [0, 1, 2])
-@pytest.mark.parametrize("levels", [8, 2])  # 2: many zeros, drafts that p forbids, p = q
-def test_rejection_leaves_the_law_of_the_target(levels, length, one_hot):
-    target, proposal = tree(levels, length), tree(levels + 1, length)
-    law = emitted_law(target, proposal, length, one_hot)
-    for text, probability in law.items():
-        expected = np.prod([target[text[:i]][text[i]] for i in range(length + 1)])
-        assert abs(probability - expected) < 1e-6, text
+CASES = [
+    ("rejection", 0, {}),
+    ("rejection", 2, {"one_hot": True}),
+    ("rejection", 3, {"ragged": True}),
+    ("block", 0, {}),
+    ("block", 1, {}),
+    ("block", 2, {"one_hot": True}),
+    ("block", 3, {}),
+    ("block", 3, {"ragged": True}),
+    ("k_seq", 0, {"many": 2}),
+    ("k_seq", 2, {}),
+    ("k_seq", 2, {"many": 2}),
+    ("k_seq", 2, {"many": 2, "ragged": True}),
+    ("k_seq", 1, {"many": 3}),
+]
 
 
-def test_a_proposal_equal_to_the_target_is_always_accepted():
-    target = tree(8, 2)
-    for ids in itertools.product(range(VOCAB), repeat=2):
-        q = [target[ids[:i]] for i in range(2)]
-        if all(law[x] > 0 for law, x in zip(q, ids, strict=True)):
-            p = np.stack([target[ids[:i]] for i in range(3)])
-            for (out, count), _ in integrate(ids, q, p).items():
-                assert count == 3 and out[:2] == ids
+@pytest.mark.parametrize(("rule", "length", "options"), CASES)
+def test_the_law_of_the_target(rule, length, options):
+    for pair, law in emissions(rule, length, **options).items():
+        target, _ = PAIRS[pair]
+        for text, probability in completed(law, target, length + 1).items():
+            assert abs(probability - chain(target, text)) < 1e-6, (pair, text)
 
 
-def test_rejection_of_what_the_target_forbids():
+def test_several_drafts_judged_as_one_are_seen(monkeypatch):
+    """The same chance and residual for each candidate, as if there were no other."""
+    judged = several._rho_and_residual
+    monkeypatch.setattr(
+        several, "_rho_and_residual", lambda p, q, many: judged(p, q, jnp.minimum(many, 1))
+    )
+    law, (target, _) = emissions.__wrapped__("k_seq", 1, many=2)["rich"], PAIRS["rich"]
+    off = [abs(share - chain(target, text)) for text, share in completed(law, target, 2).items()]
+    assert max(off) > 1e-3
+
+
+@pytest.mark.parametrize(("rule", "many"), [("rejection", 1), ("block", 1), ("k_seq", 2)])
+def test_a_proposal_equal_to_the_target_is_always_accepted(rule, many):
+    assert mean_length(emissions(rule, 2, many=many)["equal"]) > 3 - 1e-5
+
+
+def test_block_verification_accepts_no_less():
+    gain = []
+    for pair, law in emissions("block", 3, ragged=True).items():
+        gain.append(mean_length(law) - mean_length(emissions("rejection", 3, ragged=True)[pair]))
+    assert min(gain) > -1e-6 and max(gain) > 0.01
+
+
+def test_block_verification_of_one_byte_is_rejection():
+    block, other = emissions("block", 1), emissions("rejection", 1)
+    for pair in PAIRS:
+        for ids in block[pair].keys() | other[pair].keys():
+            assert abs(block[pair].get(ids, 0) - other[pair].get(ids, 0)) < 1e-6
+
+
+def test_one_draft_of_several_is_rejection():
+    several, other = emissions("k_seq", 2), emissions("rejection", 2)
+    for pair in PAIRS:
+        for ids in several[pair].keys() | other[pair].keys():
+            assert abs(several[pair].get(ids, 0) - other[pair].get(ids, 0)) < 1e-6
+
+
+def test_more_drafts_are_accepted_no_less():
+    one, three = emissions("rejection", 1), emissions("k_seq", 1, many=3)
+    gain = [mean_length(three[pair]) - mean_length(one[pair]) for pair in PAIRS]
+    assert min(gain) > -1e-5 and max(gain) > 0.1
+
+
+def test_what_the_target_is_sure_of_is_accepted_from_any_draft():
+    p = np.array([[0, 1.0, 0], [0, 0, 1]])
+    q = log(np.full((3, 1, 1, VOCAB), 1 / 3))
+    drafts = draft_of([[[0]], [[2]], [[1]]], q)
+    uniforms = jnp.full((1, 4, 2), 1 - 2**-24)
+    ids, count, followed = judge["k_seq"](drafts, jnp.tile(log(p), (3, 1, 1, 1)), uniforms)
+    assert (ids.tolist(), count.tolist(), followed.tolist()) == ([[1, 2]], [2], [2])
+
+
+def test_several_drafts_read_nothing_beyond_their_length():
+    rng = np.random.default_rng(3)
+    many, rows, places = 3, 128, 3
+    p = np.broadcast_to(rng.dirichlet(np.ones(VOCAB), (rows, places + 1)), (many, rows, 4, VOCAB))
+    q = np.broadcast_to(rng.dirichlet(np.ones(VOCAB), (rows, places)), (many, rows, 3, VOCAB))
+    ids = rng.integers(0, VOCAB, (many, rows, places))
+    length = rng.integers(0, places + 1, (many, rows))
+    uniforms = jnp.asarray(rng.random((rows, many + 1, places + 1)), jnp.float32)
+    beyond = np.arange(places) >= length[..., None]
+    out, count, followed = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
+    ids, q = np.where(beyond, (ids + 1) % VOCAB, ids), np.where(beyond[..., None], np.nan, q)
+    other, same, also = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
+    np.testing.assert_array_equal(count, same)
+    np.testing.assert_array_equal(followed, also)
+    assert len(set(np.asarray(count).tolist())) == places + 1
+    for row in range(rows):
+        np.testing.assert_array_equal(out[row, : count[row]], other[row, : count[row]])
+        assert count[row] - 1 <= length[followed[row], row]
+
+
+def test_typical_by_definition():
+    """With p(x) against min(epsilon, delta exp(-H)), zeros of p included; then a byte of p."""
+    rng = np.random.default_rng(4)
+    rows, places = 256, 3
+    p = rng.dirichlet(np.full(VOCAB, 0.3), (rows, places + 1))
+    p[rng.random((rows, places + 1)) < 0.2] = [0.5, 0, 0.5]
+    ids = rng.integers(0, VOCAB, (rows, places))
+    length = rng.integers(0, places + 1, rows)
+    uniforms = rng.random((rows, 2, places + 1))
+    rule = Typical(epsilon=0.2, delta=0.6)
+    draft = draft_of(ids, log(np.full((rows, places, VOCAB), np.nan)), length)
+    out, count = jax.jit(rule)(draft, log(p), jnp.asarray(uniforms, jnp.float32))
+    for row in range(rows):
+        n = 0
+        while n < length[row]:
+            law = p[row, n]
+            entropy = -sum(x * np.log(x) for x in law if x > 0)
+            if law[ids[row, n]] <= min(0.2, 0.6 * np.exp(-entropy)):
+                break
+            n += 1
+        following = np.searchsorted(np.cumsum(p[row, n]), uniforms[row, 1, n], side="right")
+        assert count[row] == n + 1
+        assert out[row, : n + 1].tolist() == [*ids[row, :n], following]
+
+
+def test_typical_is_a_static_argument():
+    assert Typical() == typical and hash(Typical()) == hash(typical)
+    assert Typical(epsilon=0.5) != typical
+
+
+def test_take_all_takes_all_and_only_the_draft():
+    ids = np.array([[0, 1], [0, 1], [0, 1]])
+    p = log(np.tile(np.array([0, 0, 1.0]), (3, 3, 1)))
+    draft = draft_of(ids, log(np.full((3, 2, VOCAB), np.nan)), [2, 1, 0])
+    out, count = judge["take_all"](draft, p, jnp.zeros((3, 2, 3)))
+    assert count.tolist() == [2, 1, 1]
+    emitted = [out[row, : count[row]].tolist() for row in range(3)]
+    assert emitted == [[0, 1], [0], [2]]  # nothing drafted: a byte of the target's
+
+
+def test_take_all_draws_from_the_target_where_nothing_is_drafted():
+    for pair, law in emissions("take_all", 0).items():
+        target, _ = PAIRS[pair]
+        for x in range(VOCAB):
+            assert abs(law.get((x,), 0.0) - target[0][x]) < 1e-6
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_what_the_target_forbids(rule):
     p = np.array([[0, 0.5, 0.5], [1, 0, 0]])
     for u in (0.0, 0.3, 1 - 2**-24):
         draft = draft_of([[0]], log(np.array([[[1.0, 0, 0]]])), deterministic=True)
-        out, count = judge["rejection"](draft, log(p)[None], jnp.full((1, 2, 2), u))
+        out, count = judge[rule](draft, log(p)[None], jnp.full((1, 2, 2), u))
         assert count[0] == 1 and out[0, 0] in (1, 2)
 
 
-@pytest.mark.parametrize("rule", ["greedy", "rejection"])
+@pytest.mark.parametrize("rule", ["greedy", "rejection", "block", "typical", "take_all"])
 def test_nothing_beyond_the_draft_is_read(rule):
     """Ids and laws at or behind `length` may be anything, NaN included."""
     rng = np.random.default_rng(0)

@@ -1,0 +1,76 @@
+"""The Acceptance contract, and the two steps that all rules share."""
+
+from typing import Protocol, runtime_checkable
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from bytelax.decode import sampling
+from bytelax.decode.drafters.base import Draft
+
+Emitted = tuple[Int[Array, "B W"], Int[Array, " B"]]  # W = K + 1
+
+
+@runtime_checkable
+class Acceptance(Protocol):
+    def __call__(
+        self,
+        draft: Draft,
+        log_probs: Float[Array, "B W V"],
+        uniforms: Float[Array, "B 2 W"],
+    ) -> Emitted:
+        """Judges a draft.
+
+        All chance passes through `sampling.happens` and `sampling.sample`.
+
+        Args:
+          draft: the proposal.
+          log_probs: the laws that are sampled, from `process_logits`: row i is the target's law of
+            the byte after i drafted ones.
+          uniforms: `[:, 0]` decide acceptance, `[:, 1]` draw the byte that follows.
+
+        Returns:
+          The emitted ids, accepted ones first, then one of the target's own; and how many, 1..K+1.
+          What stands beyond them is never read.
+        """
+        ...
+
+
+def is_drafted(draft: Draft) -> Bool[Array, "B K"]:
+    """Which places hold a drafted id."""
+    return jnp.arange(draft.ids.shape[1]) < draft.length[:, None]
+
+
+def drafted_probs(draft: Draft) -> Float[Array, "B W V"]:
+    """The laws the draft was drawn from; 0 where nothing was drafted, so at the bonus byte too."""
+    q = jnp.where(is_drafted(draft)[..., None], jnp.exp(draft.log_probs), 0)
+    return jnp.pad(q, ((0, 0), (0, 1), (0, 0)))
+
+
+def at_draft(log_probs: Float[Array, "B K V"], draft: Draft) -> Float[Array, "B K"]:
+    """The log-probability of each drafted id."""
+    return jnp.take_along_axis(log_probs, draft.ids[..., None], axis=-1)[..., 0]
+
+
+def residual(p: Float[Array, "*B V"], q: Float[Array, "*B V"]) -> Float[Array, "*B V"]:
+    """log max(0, p - q), unnormalised: the law of the byte after a refusal.
+
+    Where rounding leaves nothing of it, p and q are equal and nothing was refused but by rounding:
+    then it is p.
+    """
+    left = jnp.maximum(p - q, 0)
+    return jnp.log(jnp.where(left.sum(-1, keepdims=True) > 0, left, p))
+
+
+def follow(
+    draft: Draft,
+    count: Int[Array, " B"],
+    log_probs: Float[Array, "B W V"],
+    uniforms: Float[Array, "B W"],
+) -> Emitted:
+    """The first `count` drafted ids, then one drawn from row `count` of `log_probs`."""
+    law = jnp.take_along_axis(log_probs, count[:, None, None], axis=1)[:, 0]
+    uniform = jnp.take_along_axis(uniforms, count[:, None], axis=1)[:, 0]
+    following = sampling.sample(law, uniform)
+    ids = jnp.pad(draft.ids, ((0, 0), (0, 1)))
+    return jnp.where(jnp.arange(ids.shape[1]) < count[:, None], ids, following[:, None]), count + 1

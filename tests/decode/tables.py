@@ -1,0 +1,100 @@
+"""The smallest target and drafter: the next byte depends on the last two ids, by a table."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax import vocab
+from bytelax.decode import Draft, Sampling, process_logits, sampling
+from bytelax.decode.drafters import no_passes
+
+
+def table(byte_values, seed, scale=1.0):
+    """f32[V, V, V]: logits after each pair of ids, the specials and `byte_values` bytes."""
+    size = vocab.OFFSET + byte_values
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, scale, (size, size, size))
+    logits[..., vocab.EOS] -= 2  # else most texts end soon
+    return jnp.asarray(logits, jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class TableTarget:
+    """A `Target`; its state is the last id taken in."""
+
+    def prefill(self, params, text):
+        before = jnp.maximum(text.length - 2, 0)[:, None]
+        last = jnp.take_along_axis(text.ids, before, axis=1)[:, 0]
+        return {"last": jnp.where(text.length > 1, last, vocab.BOE)}
+
+    def extend(self, params, state, window, *, running=None):
+        ids = jnp.concatenate([state["last"][:, None], window], axis=1)
+        return params[ids[:, :-1], ids[:, 1:]], ids
+
+    def commit(self, trial, count):
+        return {"last": jnp.take_along_axis(trial, count[:, None], axis=1)[:, 0]}
+
+    def passes(self, state):
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class TableDrafter:
+    """A `Drafter` with a table of its own, which proposes one byte after the other.
+
+    Attributes:
+      length: K.
+      temperature: of the drafts; 0 proposes the likeliest bytes, without chance.
+      top_p: of the drafts.
+      ragged: a draft ends early at some ids, before the ones that it did not draft are known.
+    """
+
+    length: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    ragged: bool = False
+
+    def init(self, params, text, state):
+        return ()
+
+    def propose(self, params, draft_state, text, state, key):
+        batch = text.ids.shape[0]
+        at = jnp.maximum(text.length[:, None] - jnp.array([2, 1]), 0)
+        before, last = jnp.take_along_axis(text.ids, at, axis=1).T
+
+        def step(carry, now):
+            before, last, going = carry
+            place, uniform = now
+            if self.ragged:
+                going &= (before + last + place) % 3 != 1
+            logits = params["drafter"][before, last][:, None]
+            following = sampling.sample(self.drawn(logits)[:, 0], uniform)
+            return (last, following, going), (following, self.declared(logits)[:, 0], going)
+
+        uniforms = sampling.row_uniforms(key, self.length)
+        begin = before, last, jnp.ones(batch, bool)
+        _, out = jax.lax.scan(step, begin, (jnp.arange(self.length), uniforms.T))
+        ids, log_probs, going = (jnp.moveaxis(x, 0, 1) for x in out)
+        draft = Draft(
+            ids=ids,
+            length=going.sum(1),
+            log_probs=log_probs,
+            deterministic=jnp.full(batch, self.temperature == 0),
+            step=jnp.zeros((batch, self.length), jnp.int32),
+            passes=no_passes(batch),
+        )
+        return draft, draft_state
+
+    def commit(self, params, draft_state, trial, count):
+        return draft_state
+
+    def drawn(self, logits):
+        """The law that is drawn from."""
+        law = Sampling.of(len(logits), temperature=self.temperature, top_p=self.top_p)
+        return process_logits(logits, law)
+
+    def declared(self, logits):
+        """The law that the draft says it was drawn from. To lie here is a fault."""
+        return self.drawn(logits)

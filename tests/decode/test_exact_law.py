@@ -1,0 +1,236 @@
+"""The loop leaves the target's law as it is: enumerated, for every rule and drafter; and faults.
+
+Another drafter: a function from the sampling law to a `Setup`, as a line of `SETUPS`.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from chance import QUICK, Chance
+from exact_law import NO_STOPS, Setup, batch_of, distance, exact_law, target_law
+from models_for_tests import BYTE_LM, model
+from tables import TableDrafter, TableTarget, table
+
+from bytelax import vocab
+from bytelax.decode import (
+    ByteLMTarget,
+    Empty,
+    Sampling,
+    block_verification,
+    greedy,
+    loop,
+    process_logits,
+    rejection,
+    sampling,
+    take_all,
+    typical,
+)
+from bytelax.decode.acceptance import base
+
+PROMPT = [vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1]
+WARM = {"temperature": 1.0}
+CUT = {"temperature": 0.8, "top_p": 0.9}
+EXACT = 1e-6
+FAULTY = 1e-3
+
+
+def tables(law=None, *, drafter=None, target=None, byte_values=3):
+    drafter = drafter or TableDrafter(2)
+    params = {"target": table(byte_values, 13), "drafter": table(byte_values, 1)}
+    return Setup(target or TableTarget(), drafter, params, drafter.length)
+
+
+def byte_lm(law):
+    """A real vocabulary, for laws that keep few of its ids."""
+    lm = model(BYTE_LM)
+    target = ByteLMTarget(lm.module, capacity=16, width=3, prefill_width=8)
+    return Setup(target, Empty(2), {"target": lm.params, "drafter": ()}, 2)
+
+
+def drafts(*args, **options):
+    return functools.partial(tables, drafter=TableDrafter(*args, **options))
+
+
+SETUPS = {
+    "three bytes": drafts(3),
+    "ragged, cooler": drafts(3, temperature=0.6, top_p=0.9, ragged=True),
+    "likeliest": drafts(3, temperature=0.0),
+    "likeliest, ragged": drafts(2, temperature=0.0, ragged=True),
+    "hot, four values": functools.partial(
+        tables, drafter=TableDrafter(1, temperature=2.0), byte_values=4
+    ),
+}
+
+
+@functools.cache
+def alone(build, new_bytes, law):
+    return target_law(build, prompt=PROMPT, new_bytes=new_bytes, rows=64, **dict(law))
+
+
+def error(build, accept, law, new_bytes=3, **loop_law):
+    """How far the loop is from the target alone; `loop_law` differs from `law` in a fault only."""
+    got = exact_law(build, accept, prompt=PROMPT, new_bytes=new_bytes, **(law | loop_law))
+    assert abs(sum(got.values()) - 1) < EXACT
+    return distance(got, alone(build, new_bytes, tuple(law.items())))
+
+
+@pytest.mark.parametrize("accept", [rejection, block_verification])
+@pytest.mark.parametrize(
+    ("setup", "law"), [*((setup, CUT) for setup in SETUPS), ("three bytes", WARM)]
+)
+def test_the_law_of_the_target(setup, accept, law):
+    assert error(SETUPS[setup], accept, law) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("setup", "accept"),
+    [
+        ("three bytes", greedy),
+        ("likeliest, ragged", greedy),
+        ("three bytes", rejection),
+        ("likeliest, ragged", block_verification),
+        ("three bytes", typical),
+    ],
+)
+def test_the_choices_of_the_target(setup, accept):
+    assert error(SETUPS[setup], accept, {"temperature": 0.0}, new_bytes=5) < EXACT
+
+
+def test_without_eos():
+    assert error(SETUPS["three bytes"], rejection, CUT | {"allow_eos": False}, new_bytes=4) < EXACT
+
+
+def test_a_real_vocabulary():
+    assert error(byte_lm, rejection, {"temperature": 0.8, "top_k": 3}, 2) < EXACT
+
+
+@pytest.mark.parametrize("accept", [typical, take_all])
+def test_lossy_rules_are_seen_as_such(accept):
+    assert error(SETUPS["three bytes"], accept, WARM) > FAULTY
+
+
+class RawQ(TableDrafter):
+    def declared(self, logits):
+        return process_logits(logits, Sampling.of(len(logits), temperature=1.0))
+
+
+class OtherTemperature(TableDrafter):
+    def declared(self, logits):
+        return process_logits(logits, Sampling.of(len(logits), temperature=1.0, top_p=self.top_p))
+
+
+class ForgetsTheLast(TableTarget):
+    def commit(self, trial, count):
+        return super().commit(trial, jnp.maximum(count - 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("accept", "wrong"),
+    [
+        (rejection, {"drafter": RawQ(2, temperature=0.5, top_p=0.8)}),
+        (block_verification, {"drafter": RawQ(2, temperature=0.5, top_p=0.8)}),
+        (rejection, {"drafter": OtherTemperature(2, temperature=2.0)}),
+        (rejection, {"target": ForgetsTheLast()}),
+    ],
+    ids=["raw q", "raw q, block", "temperature", "commit"],
+)
+def test_a_wrong_part_is_seen(accept, wrong):
+    wrong = functools.partial(tables, **wrong)
+    got = exact_law(wrong, accept, prompt=PROMPT, new_bytes=3, **CUT)
+    assert distance(got, alone(tables, 3, tuple(CUT.items()))) > FAULTY
+
+
+@pytest.mark.parametrize(
+    ("purpose", "accept"),
+    [("ACCEPT", rejection), ("ACCEPT", block_verification), ("RESIDUAL", rejection)],
+)
+def test_a_shared_key_is_seen(monkeypatch, accept, purpose):
+    monkeypatch.setattr(sampling, purpose, sampling.DRAFT)
+    assert error(tables, accept, WARM) > FAULTY
+
+
+@pytest.mark.parametrize("accept", [rejection, block_verification])
+def test_a_missing_residual_is_seen(monkeypatch, accept):
+    monkeypatch.setattr(base, "residual", lambda p, q: jnp.log(p))
+    assert error(tables, accept, CUT) > FAULTY
+
+
+@pytest.mark.parametrize("accept", [rejection, block_verification])
+def test_a_bonus_byte_of_the_place_before_is_seen(monkeypatch, accept):
+    follow = base.follow
+
+    def off_by_one(draft, count, log_probs, uniforms):
+        return follow(draft, count, log_probs.at[:, -1].set(log_probs[:, -2]), uniforms)
+
+    monkeypatch.setattr(base, "follow", off_by_one)
+    assert error(tables, accept, CUT) > FAULTY
+
+
+def test_a_temperature_on_one_side_is_seen():
+    """The drafter and the prefix reference use 0.8, the verifier 1."""
+    drafter = TableDrafter(2, temperature=0.8, top_p=0.9)
+    build = functools.partial(tables, drafter=drafter)
+    assert error(build, rejection, CUT, temperature=1.0) > FAULTY
+
+
+def test_a_number_used_in_another_way_is_noticed():
+    def program(batch):
+        keys = sampling.row_keys(batch, jnp.zeros_like(batch, jnp.int32), sampling.DRAFT)
+        return sampling.row_uniforms(keys, 1) < 0.5, ()
+
+    with pytest.raises(AssertionError, match="unknown way"):
+        list(Chance(program, rows=4).outcomes(np.zeros(64, np.uint32)))
+
+
+def deviation(accept, rows, new_bytes):
+    """Standard deviations between chi-square of the generated bytes and its expectation.
+
+    The target is a Markov chain, so each byte is a draw from the law of the two ids before it.
+    """
+    setup, law = tables(drafter=TableDrafter(3, temperature=0.8)), WARM | {"allow_eos": False}
+    parts = {"target": setup.target, "drafter": setup.drafter}
+
+    def generate(seeds):
+        decoding = loop.start(
+            setup.params,
+            batch_of([PROMPT], len(PROMPT) + new_bytes, rows),
+            **parts,
+            draft_length=setup.draft_length,
+            budget=jnp.full(rows, new_bytes, jnp.int32),
+            seeds=seeds,
+        )
+        rules = {"accept": accept, "law": Sampling.of(rows, **law), "stops": NO_STOPS}
+        return loop.decode(setup.params, decoding, **parts, **rules).text.ids
+
+    ids = np.asarray(jax.jit(generate, compiler_options=QUICK)(jnp.arange(rows, dtype=jnp.uint32)))
+    size = len(setup.params["target"])
+    ids = ids[:, len(PROMPT) - 2 :]
+    triples = np.stack([ids[:, :-2], ids[:, 1:-1], ids[:, 2:]]).reshape(3, -1)
+    seen = np.bincount(np.ravel_multi_index(triples, (size,) * 3), minlength=size**3)
+    seen = seen.reshape(size, size, size)
+    p = np.exp(process_logits(setup.params["target"], Sampling.of(size, **law)))
+    expected = seen.sum(-1, keepdims=True) * p
+    used = expected > 0
+    assert not seen[~used].any()
+    chi_square = ((seen - expected)[used] ** 2 / expected[used]).sum()
+    freedom = (used.sum(-1) - 1)[used.any(-1)].sum()
+    return (chi_square - freedom) / np.sqrt(2 * freedom)
+
+
+SAMPLES = [(2048, 16), pytest.param(2**15, 32, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("rows", "new_bytes"), SAMPLES)
+@pytest.mark.parametrize("accept", [rejection, block_verification])
+def test_real_random_numbers(accept, rows, new_bytes):
+    assert abs(deviation(accept, rows, new_bytes)) < 4.5
+
+
+@pytest.mark.parametrize(("rows", "new_bytes"), SAMPLES)
+@pytest.mark.parametrize("purpose", ["ACCEPT", "RESIDUAL"])
+def test_a_shared_key_is_seen_in_real_random_numbers(monkeypatch, purpose, rows, new_bytes):
+    monkeypatch.setattr(sampling, purpose, sampling.DRAFT)
+    assert deviation(rejection, rows, new_bytes) > 20
