@@ -96,7 +96,8 @@ def random_text(rows, length, seed=0, *, eos=True):
 def model(config, dtype="float32", *, seed=0, scale=SCALE):
     """A random model whose patcher's threshold ends about a third of a random text's patches."""
     module = ByteLM(config) if isinstance(config, ByteLMConfig) else BLT(config)
-    ids = random_text(1, 256, seed=99, eos=False)
+    ids = random_text(1, 256, seed=99, eos=False) % config.vocab_size
+    ids = np.maximum(ids, vocab.BOS)
     shapes = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
     rng = np.random.default_rng(seed)
 

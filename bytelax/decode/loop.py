@@ -111,7 +111,7 @@ def round(
     uniforms = jnp.stack(
         [sampling.row_uniforms(keys, window.shape[1]) for keys in judge_keys], axis=1
     )
-    emitted, count = accept(draft, sampling.process_logits(logits, law), uniforms)
+    emitted, count, drafted = accept(draft, sampling.process_logits(logits, law), uniforms)
     kept, ended = stopping.trim(
         text,
         emitted,
@@ -131,7 +131,7 @@ def round(
         draft_state=drafter.commit(params, draft_state, trial, kept),
         ended=jnp.where(running, ended, decoding.ended),
         log_probs=log_probs,
-        counts=stats.count_round(decoding.counts, draft, kept, count - 1),
+        counts=stats.count_round(decoding.counts, draft, kept, drafted),
     )
 
 

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from chance import QUICK, Chance
 from exact_law import NO_STOPS, Setup, batch_of, distance, exact_law, target_law
-from models_for_tests import BYTE_LM, model
+from models_for_tests import BYTE_LM, VARIANTS, model, replace
 from tables import TableDrafter, TableTarget, table
 
 from bytelax import vocab
 from bytelax.decode import (
+    BlockDiffusion,
+    BLTTarget,
     ByteLMTarget,
     Empty,
+    PastBoundary,
     Sampling,
     block_verification,
     greedy,
@@ -29,6 +32,8 @@ from bytelax.decode import (
     typical,
 )
 from bytelax.decode.acceptance import base
+from bytelax.decode.drafters import block_diffusion
+from bytelax.decode.unmasking import Confidence, OneStep
 
 PROMPT = [vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1]
 WARM = {"temperature": 1.0}
@@ -54,6 +59,27 @@ def drafts(*args, **options):
     return functools.partial(tables, drafter=TableDrafter(*args, **options))
 
 
+SMALL_BLT = replace(
+    VARIANTS["own_embedding"], vocab_size=7, patcher={"vocab_size": 7}, patching={}, block_size=3
+)
+
+
+def blt(law, *, drafter):
+    """A BLT of three byte values that drafts for itself."""
+    small = model(SMALL_BLT, scale=2.0)
+    target = BLTTarget(small.module, capacity=16, width=4, prefill_width=4, prefill_chunk=2)
+    return Setup(target, drafter(target, 3), {"target": small.params, "drafter": ()}, 3)
+
+
+def one_by_one(target, width):
+    """A block filled from several passes, in any order."""
+    return BlockDiffusion(target, width, Confidence(0.9))
+
+
+def in_one_step(target, width):
+    return BlockDiffusion(target, width, OneStep(), latent="refresh")
+
+
 SETUPS = {
     "three bytes": drafts(3),
     "ragged, cooler": drafts(3, temperature=0.6, top_p=0.9, ragged=True),
@@ -62,6 +88,9 @@ SETUPS = {
     "hot, four values": functools.partial(
         tables, drafter=TableDrafter(1, temperature=2.0), byte_values=4
     ),
+    "past the boundary": functools.partial(blt, drafter=PastBoundary),
+    "one by one": functools.partial(blt, drafter=one_by_one),
+    "in one step": functools.partial(blt, drafter=in_one_step),
 }
 
 
@@ -79,7 +108,8 @@ def error(build, accept, law, new_bytes=3, **loop_law):
 
 @pytest.mark.parametrize("accept", [rejection, block_verification])
 @pytest.mark.parametrize(
-    ("setup", "law"), [*((setup, CUT) for setup in SETUPS), ("three bytes", WARM)]
+    ("setup", "law"),
+    [*((setup, CUT) for setup in SETUPS), ("three bytes", WARM)],
 )
 def test_the_law_of_the_target(setup, accept, law):
     assert error(SETUPS[setup], accept, law) < EXACT
@@ -167,6 +197,12 @@ def test_a_bonus_byte_of_the_place_before_is_seen(monkeypatch, accept):
 
     monkeypatch.setattr(base, "follow", off_by_one)
     assert error(tables, accept, CUT) > FAULTY
+
+
+def test_a_law_of_bytes_filled_out_of_order_is_seen(monkeypatch):
+    """They were drawn from it; verified by it, they change the output."""
+    monkeypatch.setattr(block_diffusion, "filled_early", jnp.zeros_like)
+    assert error(SETUPS["one by one"], rejection, WARM) > 100 * EXACT
 
 
 def test_a_temperature_on_one_side_is_seen():

@@ -1,6 +1,6 @@
 """The Acceptance contract, and the two steps that all rules share."""
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -8,7 +8,13 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.decode import sampling
 from bytelax.decode.drafters.base import Draft
 
-Emitted = tuple[Int[Array, "B W"], Int[Array, " B"]]  # W = K + 1
+
+class Emitted(NamedTuple):
+    """What a round emits."""
+
+    ids: Int[Array, "B W"]  # W = K + 1; what stands at or beyond `count` is never read
+    count: Int[Array, " B"]  # at least 1
+    drafted: Int[Array, " B"]  # how many of them, the first ones, are the draft's
 
 
 @runtime_checkable
@@ -30,8 +36,7 @@ class Acceptance(Protocol):
           uniforms: `[:, 0]` decide acceptance, `[:, 1]` draw the byte that follows.
 
         Returns:
-          The emitted ids, accepted ones first, then one of the target's own; and how many, 1..K+1.
-          What stands beyond them is never read.
+          The accepted ids, then one of the target's own.
         """
         ...
 
@@ -73,4 +78,5 @@ def follow(
     uniform = jnp.take_along_axis(uniforms, count[:, None], axis=1)[:, 0]
     following = sampling.sample(law, uniform)
     ids = jnp.pad(draft.ids, ((0, 0), (0, 1)))
-    return jnp.where(jnp.arange(ids.shape[1]) < count[:, None], ids, following[:, None]), count + 1
+    ids = jnp.where(jnp.arange(ids.shape[1]) < count[:, None], ids, following[:, None])
+    return Emitted(ids, count + 1, count)

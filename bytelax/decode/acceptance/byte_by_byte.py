@@ -14,7 +14,8 @@ def greedy(
 ) -> Emitted:
     """The longest prefix that the target would have chosen, then its choice. Lossless, greedy."""
     choice = log_probs.argmax(-1).astype(jnp.int32)
-    return choice, _prefix(draft, draft.ids == choice[:, :-1]) + 1
+    drafted = _prefix(draft, draft.ids == choice[:, :-1])
+    return Emitted(choice, drafted + 1, drafted)
 
 
 def rejection(

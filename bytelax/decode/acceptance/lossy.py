@@ -47,5 +47,5 @@ def take_all(
 
     A row without a draft emits one byte drawn from the target.
     """
-    ids, count = base.follow(draft, draft.length, log_probs, uniforms[:, 1])
-    return ids, jnp.maximum(count - 1, 1)
+    emitted = base.follow(draft, draft.length, log_probs, uniforms[:, 1])
+    return emitted._replace(count=jnp.maximum(emitted.drafted, 1))

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.decode import sampling
 from bytelax.decode.acceptance import base
+from bytelax.decode.acceptance.base import Emitted
 from bytelax.decode.drafters.base import Draft
 
 _HALVINGS = 16
@@ -15,7 +16,7 @@ def k_seq(
     drafts: Draft,
     log_probs: Float[Array, "N B W V"],
     uniforms: Float[Array, "B M W"],
-) -> tuple[Int[Array, "B W"], Int[Array, " B"], Int[Array, " B"]]:
+) -> tuple[Emitted, Int[Array, " B"]]:
     """Tries several drafts a row, place by place, among those that share the accepted prefix.
 
     SpecTr's k-SEQ (Sun et al., arXiv 2310.15141). Lossless. Of n candidates x for a place, each
@@ -33,7 +34,7 @@ def k_seq(
       uniforms: `[:, n]` decide acceptance of draft n, `[:, N]` draw the byte that follows: M = N+1.
 
     Returns:
-      The emitted ids i32[B, W] and their number 1..K+1, as of a rule for one draft; and which draft
+      What a rule for one draft returns; and which draft
       they follow, i32[B]: one that begins with all accepted ids.
     """
     many, batch, places = drafts.ids.shape
@@ -73,7 +74,7 @@ def k_seq(
     followed = shares.argmax(0).astype(jnp.int32)
     draft = jax.tree.map(lambda x: x[followed, jnp.arange(batch)], drafts)
     laws = jnp.broadcast_to(following[:, None], log_probs.shape[1:])
-    return *base.follow(draft, count, laws, uniforms[:, many]), followed
+    return base.follow(draft, count, laws, uniforms[:, many]), followed
 
 
 def _of(laws, which):

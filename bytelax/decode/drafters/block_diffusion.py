@@ -5,6 +5,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool
 
 from bytelax import vocab
 from bytelax.decode import local_decoder, sampling
@@ -65,11 +66,8 @@ class BlockDiffusion:
             here = sampling.process_logits(logits, law)
             drawn = sampling.sample(here, uniforms)
             left = masked & ~chosen
-            # The law of a byte filled before one to its left is not that of a draft from left to
-            # right: what the left one becomes hangs on it. Verified as if it had been given.
-            early = jnp.cumsum(left, axis=1) > 0
             given = sampling.one_hot(drawn, here.shape[-1])
-            here = jnp.where(early[..., None], given, here)
+            here = jnp.where(filled_early(left)[..., None], given, here)
             ids = jnp.where(chosen, drawn, ids)
             logits, decoder = jax.lax.cond(
                 left.any(), lambda: denoise(ids, decoder), lambda: (logits, decoder)
@@ -148,3 +146,14 @@ class BlockDiffusion:
         unknown = jnp.zeros(patch.shape, bool)
         ahead = Ahead(text.length, patch, unknown, logits[:, 1:])
         return state.contexts, decoder, ahead, made._replace(decoder=made.decoder + 1)
+
+
+def filled_early(left: Bool[Array, "B C"]) -> Bool[Array, "B C"]:
+    """Cells that must be verified as if they had been given, not drawn.
+
+    What becomes of a cell still `left` hangs on those filled to its right. Verifying it selects
+    among them, so that once it is accepted they no longer follow the law they were drawn from, and
+    min(1, p / q) with that law would change the output. Accepting x with p(x), and else drawing
+    from p without x, is right whatever law x came from.
+    """
+    return jnp.cumsum(left, axis=1) > 0

@@ -1,6 +1,5 @@
 """The drafters inside a BLT: its decoder past a patch, and blocks of masked bytes."""
 
-import dataclasses
 import functools
 
 import jax
@@ -9,7 +8,6 @@ import models_for_tests as models
 import numpy as np
 import pytest
 
-from bytelax import vocab
 from bytelax.decode import BLTTarget, Empty, Sampling, Stops, acceptance, loop
 from bytelax.decode.drafters import BlockDiffusion, PastBoundary
 from bytelax.decode.target import Text
