@@ -102,7 +102,7 @@ def round(
         for purpose in (sampling.DRAFT, sampling.ACCEPT, sampling.RESIDUAL)
     )
     draft, draft_state = drafter.propose(
-        params, decoding.draft_state, text, decoding.state, draft_keys
+        params | {"law": law}, decoding.draft_state, text, decoding.state, draft_keys
     )
     pending = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
     window = jnp.concatenate([pending, draft.ids], axis=1)

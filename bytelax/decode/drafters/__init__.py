@@ -1,6 +1,22 @@
 """Drafters: what proposes the bytes that the target verifies. One small file each."""
 
 from bytelax.decode.drafters.base import Draft, Drafter, DraftPasses, no_passes
+from bytelax.decode.drafters.compose import chain, extend_with
+from bytelax.decode.drafters.draft_length import by_batch, stop_below
+from bytelax.decode.drafters.draft_model import DraftModel
 from bytelax.decode.drafters.empty import Empty
+from bytelax.decode.drafters.lookup import Lookup
 
-__all__ = ["Draft", "DraftPasses", "Drafter", "Empty", "no_passes"]
+__all__ = [
+    "Draft",
+    "DraftModel",
+    "DraftPasses",
+    "Drafter",
+    "Empty",
+    "Lookup",
+    "by_batch",
+    "chain",
+    "extend_with",
+    "no_passes",
+    "stop_below",
+]
