@@ -12,16 +12,14 @@ import numpy as np
 
 from bytelax import methods, programs, vocab
 from bytelax.decode import loop, stopping
-from bytelax.decode.blt_target import BLTTarget
-from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.loop import Decoding
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Target, Text
 from bytelax.methods import Method
 from bytelax.model import Model
-from bytelax.models.blt import BLT
 from bytelax.statistics import Statistics
+from bytelax.targets import target_for
 
 _SMALLEST_BUFFER = 256  # bytes; text buffers are powers of two from here, so programs are shared
 
@@ -97,7 +95,9 @@ def generate(
       stop: strings that end a row; not part of the result.
       allow_eos: whether the model may end a row by itself.
       logprobs: return the model's log-probabilities of the emitted bytes.
-      **options: of the method. `window=W` pads every window to W bytes.
+      **options: of the method; see `bytelax.methods`. "ar" takes `window=W`, which pads every
+        window to W bytes; "lookup" and "draft-model" take `draft_length`, and the latter
+        `draft_model`, a `Model` or what `load` takes.
 
     Raises:
       ValueError: an argument out of range, an empty prompt, or one beyond the model's context.
@@ -119,7 +119,7 @@ def generate(
     seconds = time.perf_counter() - begin - compiling - more
     results = run.results(decoding, range(len(ids)))
     total = Statistics.total([r.stats for r in results]).timed(seconds, compiling + more)
-    return Output(results, total, request.method.lossless)
+    return Output(results, total, run.method.lossless)
 
 
 def stream(
@@ -241,7 +241,8 @@ class _Request:
 
     model: Model
     law: Sampling
-    method: Method
+    method: str
+    options: dict
     budget: int
     stop: tuple[bytes, ...]
     stops: Stops
@@ -251,14 +252,10 @@ class _Request:
     def of(cls, model, law, *, method, max_new_bytes, stop, logprobs, options) -> "_Request":
         if max_new_bytes < 1:
             raise ValueError(f"max_new_bytes must be at least 1, got {max_new_bytes}")
-        window, longest = options.get("window"), model.config.max_bytes
-        if window is not None and not 1 <= window <= longest:
-            raise ValueError(f"window must lie in 1..{longest}, got {window}")
+        options = methods.settle(method, options)
+        methods.build(method, model, law, capacity=_SMALLEST_BUFFER, **options)  # or raise now
         stop = tuple(_bytes(string) for string in _several("stop", stop))
-        return cls(
-            model, law, methods.build(method, law, **options), max_new_bytes, stop, Stops.of(stop),
-            logprobs,
-        )  # fmt: skip
+        return cls(model, law, method, options, max_new_bytes, stop, Stops.of(stop), logprobs)
 
     def for_longest(self, prompt: int) -> "_Run":
         """The request in buffers that hold prompts of up to `prompt` ids and their output."""
@@ -269,7 +266,9 @@ class _Request:
                 f"a prompt of {prompt - 1} bytes and {self.budget} new ones exceed the model's "
                 f"context of {limit - 1} bytes; shorten the prompt or lower max_new_bytes"
             )
-        return _Run(self, max(_SMALLEST_BUFFER, 1 << (needed - 1).bit_length()))
+        capacity = max(_SMALLEST_BUFFER, 1 << (needed - 1).bit_length())
+        method = methods.build(self.method, self.model, self.law, capacity=capacity, **self.options)
+        return _Run(self, method, capacity)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,6 +276,7 @@ class _Run:
     """A request at one buffer size: the compiled programs and what they are called with."""
 
     request: _Request
+    method: Method
     capacity: int
 
     @property
@@ -286,18 +286,12 @@ class _Run:
 
     @property
     def target(self) -> Target:
-        width = self.request.method.draft_length + 1
-        module = self.request.model.module
-        if isinstance(module, BLT):
-            # A window of W bytes closes about W / 4 patches; chunks of half as many again rarely
-            # need a second run.
-            chunk = 1 + (3 * (width - 1) + 7) // 8
-            return BLTTarget(module, self.capacity, width=width, chunk=chunk)
-        return ByteLMTarget(module, self.capacity, width=width)
+        width = self.method.draft_length + 1
+        return target_for(self.request.model.module, capacity=self.capacity, width=width)
 
     @property
     def params(self) -> dict:
-        return {"target": self.request.model.params, "drafter": {}}
+        return {"target": self.request.model.params, "drafter": self.method.params}
 
     def start(self, prompts: list[list[int]], seeds: np.ndarray) -> tuple[Decoding, float]:
         """Takes in the prompts; returns the seconds spent compiling too."""
@@ -312,7 +306,8 @@ class _Run:
             jnp.full(len(prompts), self.request.budget, jnp.int32),
             jnp.asarray(seeds),
             target=self.target,
-            method=self.request.method,
+            drafter=self.method.drafter,
+            draft_length=self.method.draft_length,
             log_probs=self.request.logprobs,
         )
 
@@ -328,7 +323,8 @@ class _Run:
             self.request.stops,
             jnp.asarray(np.iinfo(np.int32).max if rounds is None else rounds, jnp.int32),
             target=self.target,
-            method=self.request.method,
+            drafter=self.method.drafter,
+            accept=self.method.accept,
             until_one_ends=until_one_ends,
         )
 
@@ -349,7 +345,9 @@ class _Run:
                     index=-1 if index is None else index,
                     bytes=vocab.decode(emitted[:keep]),
                     stop=stopping.REASONS[ended[row]],
-                    stats=Statistics.of_row(self.request.model, counts, passes, row),
+                    stats=Statistics.of_row(
+                        self.request.model, counts, passes, row, draft_params=self.method.params
+                    ),
                     log_probs=None if log_probs is None else log_probs[row, begin : begin + keep],
                 )
             )
@@ -365,14 +363,14 @@ class _Run:
         return len(emitted)
 
 
-@functools.partial(jax.jit, static_argnames=("target", "method", "log_probs"))
-def _start(params, text, budget, seeds, *, target, method, log_probs):
+@functools.partial(jax.jit, static_argnames=("target", "drafter", "draft_length", "log_probs"))
+def _start(params, text, budget, seeds, *, target, drafter, draft_length, log_probs):
     return loop.start(
         params,
         text,
         target=target,
-        drafter=method.drafter,
-        draft_length=method.draft_length,
+        drafter=drafter,
+        draft_length=draft_length,
         budget=budget,
         seeds=seeds,
         log_probs=log_probs,
@@ -380,9 +378,9 @@ def _start(params, text, budget, seeds, *, target, method, log_probs):
 
 
 @functools.partial(
-    jax.jit, static_argnames=("target", "method", "until_one_ends"), donate_argnums=1
+    jax.jit, static_argnames=("target", "drafter", "accept", "until_one_ends"), donate_argnums=1
 )
-def _advance(params, decoding, law, stops, rounds, *, target, method, until_one_ends):
+def _advance(params, decoding, law, stops, rounds, *, target, drafter, accept, until_one_ends):
     most = decoding.counts.rounds + jnp.minimum(rounds, np.iinfo(np.int32).max // 2)
     running = (decoding.ended == stopping.RUNNING).sum()
 
@@ -396,8 +394,8 @@ def _advance(params, decoding, law, stops, rounds, *, target, method, until_one_
         params,
         decoding,
         target=target,
-        drafter=method.drafter,
-        accept=method.accept,
+        drafter=drafter,
+        accept=accept,
         law=law,
         stops=stops,
         until=until,

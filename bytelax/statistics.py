@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
+from bytelax.decode.drafters import DraftPasses
 from bytelax.decode.stats import Counts
 from bytelax.model import Model
 from bytelax.models.blt import BLT
@@ -24,12 +26,14 @@ class Statistics:
       accepted_by_position, drafted_by_position: the same by place in the draft.
       patches: patches that closed.
       decoder_passes, encoder_passes, global_passes, patcher_passes: forward passes of each network
-        since the prompt was taken in. A row counts a global pass for each window in which it closed
-        a patch.
+        since the prompt was taken in, those made to draft included, but for the encoder. A row
+        counts a global pass for each window in which it closed a patch.
       draft_encoder_passes: encoder passes made only to draft.
+      draft_model_passes: forward passes of a drafter's own network.
       global_chunks: runs of the global transformer that the whole batch made.
       bandwidth_gb: weights read, in GB, by the formula of Fast BLT (arXiv 2605.08044, eq. 8),
-        2 (N_dec P_dec + N_glob (P_enc + P_glob)) / 1e9. Embedding tables are not counted.
+        2 (N_dec P_dec + N_glob (P_enc + P_glob) + N_draft P_draft) / 1e9, the last term for a
+        drafter's own network, whole at every pass. Embedding tables are not counted.
       bandwidth_gb_with_patcher: the same with the entropy model counted.
       seconds: wall clock of the batch, compiling excluded; None for a single row.
       compile_seconds: spent compiling.
@@ -47,6 +51,7 @@ class Statistics:
     global_passes: int
     patcher_passes: int
     draft_encoder_passes: int
+    draft_model_passes: int
     global_chunks: int
     bandwidth_gb: float
     bandwidth_gb_with_patcher: float
@@ -54,13 +59,26 @@ class Statistics:
     compile_seconds: float | None = None
 
     @classmethod
-    def of_row(cls, model: Model, counts: Counts, passes: dict, row: int) -> "Statistics":
-        """From the counts of a decoding, fetched to the host."""
+    def of_row(
+        cls, model: Model, counts: Counts, passes: dict, row: int, *, draft_params: Any = ()
+    ) -> "Statistics":
+        """From the counts of a decoding, fetched to the host.
+
+        Args:
+          model: the target's.
+          counts: the loop's.
+          passes: the target's.
+          row: which row of them.
+          draft_params: of the drafter's own network.
+        """
         made = {name: int(number[row]) for name, number in passes.items()}
-        decoder = made.get("decoder_passes", 0)
+        drafting = DraftPasses(*(int(number[row]) for number in counts.draft_passes))
+        decoder = made.get("decoder_passes", 0) + drafting.decoder
+        global_ = made.get("global_passes", 0) + drafting.global_
+        patcher = made.get("patcher_passes", 0) + drafting.patcher
         size = weights_per_pass(model)
-        read = decoder * size["decoder"] + made.get("global_passes", 0) * size["global"]
-        patcher = made.get("patcher_passes", 0)
+        read = decoder * size["decoder"] + global_ * size["global"]
+        read += drafting.draft_model * _weights(draft_params)
         gigabytes = _BYTES_PER_WEIGHT / 1e9
         return cls(
             bytes=int(counts.bytes[row]),
@@ -72,9 +90,10 @@ class Statistics:
             patches=made.get("patches", 0),
             decoder_passes=decoder,
             encoder_passes=made.get("encoder_passes", 0),
-            global_passes=made.get("global_passes", 0),
+            global_passes=global_,
             patcher_passes=patcher,
-            draft_encoder_passes=made.get("draft_encoder_passes", 0),
+            draft_encoder_passes=drafting.encoder,
+            draft_model_passes=drafting.draft_model,
             global_chunks=made.get("global_chunks", 0),
             bandwidth_gb=read * gigabytes,
             bandwidth_gb_with_patcher=(read + patcher * size["patcher"]) * gigabytes,
@@ -125,7 +144,7 @@ def weights_per_pass(model: Model) -> dict[str, int]:
     }
 
 
-def _weights(params: dict) -> int:
+def _weights(params: Any) -> int:
     paths = jax.tree_util.tree_leaves_with_path(params)
     return sum(x.size for path, x in paths if path[-1].key != "embedding")
 

@@ -11,6 +11,7 @@ import tyro
 
 from bytelax.commands.loading import LoadFlags
 from bytelax.generation import Output, Result, generate, stream
+from bytelax.loading import load
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Generate:
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     method: str = "ar"
     """How to decode; see `bytelax methods`."""
+    draft_length: int | None = None
+    """Bytes proposed in each round; a method that drafts has its own default."""
+    draft_model: str | None = None
+    """The small model of `draft-model`: as `--model`."""
     max_new_bytes: int = 128
     """Most bytes to emit for each prompt."""
     window: int | None = None
@@ -55,6 +60,7 @@ class Generate:
             "method": self.method,
             "max_new_bytes": self.max_new_bytes,
             "window": self.window,
+            "draft_length": self.draft_length,
             "temperature": self.temperature,
             "top_k": self.top_k,
             "top_p": self.top_p,
@@ -64,6 +70,9 @@ class Generate:
         if self.stream and (self.json or self.logprobs or len(prompts) > 1):
             raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
         model = self.loading.load(self.model)
+        if self.draft_model is not None:
+            # Overrides are the large model's.
+            keywords["draft_model"] = load(self.draft_model, dtype=self.loading.dtype)
         if self.stream:
             for piece in stream(model, prompts[0], seed=self.seed, **keywords):
                 print(piece, end="", flush=True)

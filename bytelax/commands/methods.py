@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import json
 
-from bytelax.methods import METHODS
+from bytelax.methods import METHODS, options_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Methods:
             {
                 "name": name,
                 "description": inspect.getdoc(factory).splitlines()[0],
-                "options": [p for p in inspect.signature(factory).parameters if p != "law"],
+                "options": list(options_of(name)),
             }
             for name, factory in METHODS.items()
         ]

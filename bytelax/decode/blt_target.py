@@ -79,7 +79,7 @@ class Trial(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BLTTarget:
-    """A `Target`. All fields are static shapes.
+    """A `Rewindable` target. All fields are static shapes.
 
     Attributes:
       module: the model.
@@ -203,6 +203,10 @@ class BLTTarget:
                 patches=state.passes.patches + frontier.patches - patches[:, 0],
             ),
         )
+
+    def rewind(self, ahead: BLTState, back: BLTState) -> BLTState:
+        # Fewer bytes than the width close fewer patches than there are contexts in the ring.
+        return dataclasses.replace(ahead, length=back.length, frontier=back.frontier)
 
     def passes(self, state: BLTState) -> dict[str, Int[Array, " B"]]:
         patcher = state.passes.windows * (self.module.config.patching.mode == "entropy")

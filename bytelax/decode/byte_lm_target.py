@@ -30,7 +30,7 @@ class Trial(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ByteLMTarget:
-    """A `Target`. All fields are static shapes.
+    """A `Rewindable` target. All fields are static shapes.
 
     Attributes:
       module: the model.
@@ -81,6 +81,9 @@ class ByteLMTarget:
             last_eos=last_eos,
             windows=trial.state.windows + (count > 0),
         )
+
+    def rewind(self, ahead: ByteLMState, back: ByteLMState) -> ByteLMState:
+        return dataclasses.replace(ahead, length=back.length, last_eos=back.last_eos)
 
     def passes(self, state: ByteLMState) -> dict[str, Int[Array, " B"]]:
         return {"decoder_passes": state.windows}

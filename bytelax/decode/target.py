@@ -60,6 +60,20 @@ class Target(Protocol):
         ...
 
 
+@runtime_checkable
+class Rewindable(Target, Protocol):
+    """A target that may run ahead of the text and come back: what a draft model has to be."""
+
+    def rewind(self, ahead: State, back: State) -> State:
+        """`back` again, in the buffers of `ahead`: nothing is copied.
+
+        Args:
+          ahead: what came of `back` by keeping fewer bytes than the target's width.
+          back: the state to return to.
+        """
+        ...
+
+
 def take_in(target: Target, params, state: State, text: Text, *, width: int) -> State:
     """Brings an empty state up to the pending byte of each row, `width` bytes at a time.
 

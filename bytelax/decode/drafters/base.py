@@ -31,12 +31,16 @@ class Draft:
 
     Attributes:
       ids: the proposal; what stands at or beyond `length` is never read.
-      length: bytes proposed in each row, 0..K.
+      length: bytes proposed in each row, 0..K. Whether place j is part of it may hang on the text
+        and on ids before j, never on id j: a draft cut because of the id it loses is no longer a
+        draw from `log_probs`, and the output no longer the target's.
       log_probs: the law each id was really drawn from, after temperature and truncation; the
         one-hot law where the row is deterministic.
       deterministic: whether the row's ids were chosen without chance.
       step: which of the drafter's passes of this round chose the id, from 1; 0 where none did.
       passes: what proposing took.
+      confidence: the drafter's own probability of each id, before temperature and truncation; None
+        where that is the law's.
     """
 
     ids: Int[Array, "B K"]
@@ -45,6 +49,14 @@ class Draft:
     deterministic: Bool[Array, " B"]
     step: Int[Array, "B K"]
     passes: DraftPasses
+    confidence: Float[Array, "B K"] | None = None
+
+
+def confidence(draft: Draft) -> Float[Array, "B K"]:
+    """How probable the drafter thinks each id; 1 where it says nothing and chose without chance."""
+    if draft.confidence is not None:
+        return draft.confidence
+    return jnp.exp(jnp.take_along_axis(draft.log_probs, draft.ids[..., None], axis=-1)[..., 0])
 
 
 @runtime_checkable
@@ -53,6 +65,14 @@ class Drafter(Protocol):
 
     Any object with these three callables will do: a NamedTuple of functions, or a frozen dataclass.
     It is a static argument of compiled programs, so equal drafters should compare equal.
+
+    `params` is `{"target": ..., "drafter": ..., "law": Sampling}`; the law, with which a drafter
+    calls `process_logits`, is there in `propose` alone. A round may commit without having proposed:
+    then another drafter's bytes were judged, or none.
+
+    Two attributes are read where drafters are composed. `width` is K. `text_only`, False where it
+    is missing, says that the draft is a function of the text and the key: such a drafter may be
+    shown bytes that the target has not seen and may never keep.
     """
 
     def init(self, params, text: Text, state: State) -> DraftState:

@@ -1,0 +1,196 @@
+"""Drafters made of drafters.
+
+The parts keep apart: `params["drafter"]` and the draft state are tuples by part, and each part's
+keys are folded with its index, so that no two share random numbers.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from bytelax.decode.drafters.base import Draft, Drafter, confidence
+from bytelax.decode.drafters.skipping import propose_if
+from bytelax.decode.target import Text
+
+
+def chain(*parts: Drafter) -> "Chain":
+    """In each row the draft of the first part that has one."""
+    return Chain(parts)
+
+
+def extend_with(first: Drafter, second: Drafter) -> "ExtendWith":
+    """The draft of `first`, and behind it what `second` makes of the text with that draft in it.
+
+    Raises:
+      ValueError: `second` needs more than the text: a state that has not seen the first's draft.
+    """
+    return ExtendWith(first, second)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """See `chain`. A part is asked only if some row has no draft from those before it.
+
+    Lossless where the parts are: whether a part is heard hangs on the lengths of earlier drafts
+    that are empty, never on an id that it or anyone else has drawn.
+    """
+
+    parts: tuple[Drafter, ...]
+
+    def __post_init__(self):
+        if not self.parts:
+            raise ValueError("a chain needs at least one drafter")
+
+    @property
+    def width(self) -> int:
+        return max(part.width for part in self.parts)
+
+    @property
+    def text_only(self) -> bool:
+        return all(is_text_only(part) for part in self.parts)
+
+    def init(self, params, text, state):
+        return _init(self.parts, params, text, state)
+
+    def propose(self, params, draft_state, text, state, key):
+        draft, states = None, []
+        for index, (part, own) in enumerate(zip(self.parts, draft_state, strict=True)):
+            arguments = of_part(params, index), own, text, state, keys_of_part(key, index)
+            if draft is None:
+                draft, own = part.propose(*arguments)
+                draft = _widened(draft, self.width)
+            else:
+                following, own = propose_if((draft.length == 0).any(), part, *arguments)
+                draft = _first_with_a_draft(draft, _widened(following, self.width))
+            states.append(own)
+        return draft, tuple(states)
+
+    def commit(self, params, draft_state, trial, count):
+        return _commit(self.parts, params, draft_state, trial, count)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtendWith:
+    """See `extend_with`.
+
+    The law of a place is that of the part that drafted it: one-hot where that was chosen without
+    chance. So a row may be certain at first and drawn by chance behind.
+    """
+
+    first: Drafter
+    second: Drafter
+
+    def __post_init__(self):
+        if not is_text_only(self.second):
+            raise ValueError(
+                f"{type(self.second).__name__} cannot continue another's draft: it drafts from a "
+                "state that has not seen it, and only drafters that need the text alone can"
+            )
+
+    @property
+    def width(self) -> int:
+        return self.first.width + self.second.width
+
+    @property
+    def text_only(self) -> bool:
+        return is_text_only(self.first)
+
+    def init(self, params, text, state):
+        return _init((self.first, self.second), params, text, state)
+
+    def propose(self, params, draft_state, text, state, key):
+        head, first = self.first.propose(
+            of_part(params, 0), draft_state[0], text, state, keys_of_part(key, 0)
+        )
+        tail, second = self.second.propose(
+            of_part(params, 1), draft_state[1], _appended(text, head), state, keys_of_part(key, 1)
+        )
+        return _joined(head, tail), (first, second)
+
+    def commit(self, params, draft_state, trial, count):
+        return _commit((self.first, self.second), params, draft_state, trial, count)
+
+
+def is_text_only(drafter: Drafter) -> bool:
+    """Whether the drafter says that it needs nothing but the text and the key."""
+    return getattr(drafter, "text_only", False)
+
+
+def of_part(params: dict, index: int) -> dict:
+    """`params` as the part with that index sees them."""
+    return params | {"drafter": params["drafter"][index]}
+
+
+def keys_of_part(key: Key[Array, " B"], index: int) -> Key[Array, " B"]:
+    return jax.vmap(lambda key: jax.random.fold_in(key, index))(key)
+
+
+def _init(parts, params, text, state):
+    return tuple(part.init(of_part(params, i), text, state) for i, part in enumerate(parts))
+
+
+def _commit(parts, params, draft_state, trial, count):
+    return tuple(
+        part.commit(of_part(params, i), own, trial, count)
+        for i, (part, own) in enumerate(zip(parts, draft_state, strict=True))
+    )
+
+
+def _widened(draft: Draft, width: int) -> Draft:
+    """The draft in `width` places."""
+
+    def pad(x):
+        return jnp.pad(x, ((0, 0), (0, width - x.shape[1]), *((0, 0),) * (x.ndim - 2)))
+
+    return dataclasses.replace(
+        draft,
+        ids=pad(draft.ids),
+        log_probs=pad(draft.log_probs),
+        step=pad(draft.step),
+        confidence=pad(confidence(draft)),
+    )
+
+
+def _first_with_a_draft(first: Draft, second: Draft) -> Draft:
+    has_one = first.length > 0
+
+    def choose(a, b):
+        return jnp.where(has_one.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+
+    passes = jax.tree.map(jnp.add, first.passes, second.passes)
+    return dataclasses.replace(jax.tree.map(choose, first, second), passes=passes)
+
+
+def _appended(text: Text, draft: Draft) -> Text:
+    """The text with the draft behind it, in a buffer that has room for it."""
+    width = draft.ids.shape[1]
+    ids = jnp.pad(text.ids, ((0, 0), (0, width)))
+    place = text.length[:, None] + jnp.arange(width)
+    row = jnp.arange(ids.shape[0])[:, None]
+    return Text(ids.at[row, place].set(draft.ids), text.length + draft.length)
+
+
+def _joined(head: Draft, tail: Draft) -> Draft:
+    """The tail right behind the head's last byte, in as many places as both have."""
+    width = head.ids.shape[1]
+    place = jnp.arange(width + tail.ids.shape[1])
+    length = head.length[:, None]
+    index = jnp.where(place < length, place, width + place - length)
+    index = jnp.minimum(index, len(place) - 1)
+
+    def join(a, b):
+        both = jnp.concatenate([a, b], axis=1)
+        return jnp.take_along_axis(both, index.reshape(*index.shape, *(1,) * (a.ndim - 2)), axis=1)
+
+    return Draft(
+        ids=join(head.ids, tail.ids),
+        length=head.length + tail.length,
+        log_probs=join(head.log_probs, tail.log_probs),
+        deterministic=(head.deterministic | (head.length == 0))
+        & (tail.deterministic | (tail.length == 0)),
+        step=join(head.step, tail.step),
+        passes=jax.tree.map(jnp.add, head.passes, tail.passes),
+        confidence=join(confidence(head), confidence(tail)),
+    )

@@ -1,0 +1,86 @@
+"""Prompt lookup: copy what followed the last time the text ended like this."""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from bytelax import vocab
+from bytelax.decode import sampling
+from bytelax.decode.drafters.base import Draft, no_passes
+from bytelax.decode.target import Text
+
+
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """Proposes the bytes behind the latest earlier place whose last bytes are those of the text.
+
+    The idea is prompt lookup's; its n-grams count tokens, these count bytes. A place with a longer
+    match comes first, and among equals the latest. Nothing found, nothing proposed.
+
+    Attributes:
+      width: bytes copied.
+      shortest: fewest bytes that have to match.
+      longest: bytes beyond which a match is no better.
+    """
+
+    width: int
+    shortest: int = 4
+    longest: int = 16
+    vocab_size: int = vocab.SIZE
+
+    text_only = True
+
+    def __post_init__(self):
+        if self.width < 1:
+            raise ValueError(f"a lookup must copy at least 1 byte, got {self.width}")
+        if not 1 <= self.shortest <= self.longest:
+            raise ValueError(
+                f"a match must have at least 1 byte, and shortest {self.shortest} must not exceed "
+                f"longest {self.longest}"
+            )
+
+    def init(self, params, text, state):
+        return ()
+
+    def propose(self, params, draft_state, text, state, key):
+        batch, size = text.ids.shape
+        matched = matches(text, self.longest)
+        # The latest of the longest matches.
+        place = jnp.arange(size)
+        place = jnp.argmax(matched * size + place, axis=1)
+        found = jnp.take_along_axis(matched, place[:, None], axis=1)[:, 0] >= self.shortest
+        # At the end of the text the copy goes on with its own first byte: that is what lookup would
+        # propose next, had these bytes been accepted. So a run of one byte fills the draft.
+        period = jnp.maximum(text.length - place, 1)
+        source = place[:, None] + jnp.arange(self.width) % period[:, None]
+        ids = jnp.take_along_axis(text.ids, source, axis=1, mode="clip")
+        draft = Draft(
+            ids=ids,
+            length=jnp.where(found, self.width, 0),
+            log_probs=sampling.one_hot(ids, self.vocab_size),
+            deterministic=jnp.ones(batch, bool),
+            step=jnp.zeros((batch, self.width), jnp.int32),
+            passes=no_passes(batch),
+        )
+        return draft, draft_state
+
+    def commit(self, params, draft_state, trial, count):
+        return draft_state
+
+
+def matches(text: Text, longest: int) -> Int[Array, "B L"]:
+    """How many ids before each place are those before the end of the text, at most `longest`.
+
+    Zero at the end of the text and beyond.
+    """
+    size = text.ids.shape[1]
+    place = jnp.arange(size)
+    same = place < text.length[:, None]
+    count = jnp.zeros(text.ids.shape, jnp.int32)
+    for back in range(1, longest + 1):
+        last = jnp.take_along_axis(text.ids, text.length[:, None] - back, axis=1, mode="clip")
+        before = jnp.pad(text.ids, ((0, 0), (back, 0)))[:, :size]
+        same &= (before == last) & (place >= back)
+        count += same
+    return count

@@ -1,0 +1,228 @@
+"""Composed drafters leave the law of a sampled output as it is: many draws of one round.
+
+Ids are 0, 1, 2. The laws of the drafters and of the target are tables over what was drafted.
+"""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bytelax.decode import Text, rejection, sampling
+from bytelax.decode.drafters import Draft, by_batch, chain, extend_with, no_passes, stop_below
+from bytelax.decode.drafters.base import confidence, one_hot
+
+VOCAB, ROWS = 3, 1 << 18
+TEXT = Text(jnp.zeros((ROWS, 1), jnp.int32), jnp.ones(ROWS, jnp.int32))
+KEYS = sampling.row_keys(jnp.arange(ROWS, dtype=jnp.uint32), TEXT.length, sampling.DRAFT)
+
+
+def table(seed, depth):
+    """The law of each place given the ids before it: f32[3, 3, ..., 3], one array a place."""
+    rng = np.random.default_rng(seed)
+    return [rng.dirichlet(np.ones(VOCAB), (VOCAB,) * place) for place in range(depth)]
+
+
+def laws_of(tables, ids):
+    """log f32[B, places, V] of the tables along `ids`."""
+    rows = [jnp.asarray(one)[tuple(ids[:, :place].T)] for place, one in enumerate(tables)]
+    rows = [jnp.broadcast_to(row, (len(ids), VOCAB)) for row in rows]
+    return jnp.log(jnp.stack(rows, axis=1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tabled:
+    """Draws ids by a table; where `some`, only in rows whose first law is unlike the others."""
+
+    seed: int
+    width: int
+    sometimes: bool = False
+
+    def init(self, params, text, state):
+        return ()
+
+    def propose(self, params, draft_state, text, state, key):
+        uniforms = sampling.row_uniforms(key, self.width + 1)
+        ids = jnp.zeros((ROWS, 0), jnp.int32)
+        tables = table(self.seed, self.width)
+        for place in range(self.width):
+            law = laws_of(tables[: place + 1], ids)[:, -1]
+            ids = jnp.concatenate([ids, sampling.sample(law, uniforms[:, place])[:, None]], axis=1)
+        asleep = self.sometimes & (uniforms[:, -1] < 0.5)
+        draft = Draft(
+            ids=ids,
+            length=jnp.where(asleep, 0, self.width),
+            log_probs=laws_of(tables, ids),
+            deterministic=jnp.zeros(ROWS, bool),
+            step=jnp.zeros_like(ids),
+            passes=no_passes(ROWS),
+        )
+        return draft, ()
+
+    def commit(self, params, draft_state, trial, count):
+        return ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Last:
+    """Proposes the last id of the text over and over, without chance."""
+
+    width: int
+    text_only = True
+
+    def init(self, params, text, state):
+        return ()
+
+    def propose(self, params, draft_state, text, state, key):
+        last = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
+        ids = jnp.broadcast_to(last, (ROWS, self.width))
+        draft = Draft(
+            ids=ids,
+            length=jnp.full(ROWS, self.width),
+            log_probs=one_hot(ids, VOCAB),
+            deterministic=jnp.ones(ROWS, bool),
+            step=jnp.zeros_like(ids),
+            passes=no_passes(ROWS),
+        )
+        return draft, ()
+
+    def commit(self, params, draft_state, trial, count):
+        return ()
+
+
+def worst(drafter, parts=0):
+    """Standard deviations between the most surprising frequency and the target's probability.
+
+    Of the first two ids: those of the round, and the target's own where it emitted one alone.
+    """
+    target = table(9, drafter.width + 1)
+    params = {"drafter": ({},) * parts, "law": None}
+
+    @jax.jit
+    def emit():
+        state = drafter.init(params, TEXT, ())
+        draft, _ = drafter.propose(params, state, TEXT, (), KEYS)
+        uniforms = jnp.stack(
+            [
+                sampling.row_uniforms(
+                    sampling.row_keys(jnp.arange(ROWS, dtype=jnp.uint32), TEXT.length, purpose),
+                    drafter.width + 1,
+                )
+                for purpose in (sampling.ACCEPT, sampling.RESIDUAL)
+            ],
+            axis=1,
+        )
+        ids, count = rejection(draft, laws_of(target, draft.ids), uniforms)
+        following = sampling.sample(
+            jnp.log(jnp.asarray(target[1]))[ids[:, 0]],
+            sampling.row_uniforms(
+                sampling.row_keys(jnp.arange(ROWS, dtype=jnp.uint32), TEXT.length, 7), 1
+            )[:, 0],
+        )
+        return ids[:, 0], jnp.where(count > 1, ids[:, 1], following), count
+
+    first, second, count = map(np.asarray, emit())
+    assert 1.1 < count.mean() < drafter.width + 1
+    found = np.bincount(VOCAB * first + second, minlength=VOCAB**2)
+    p = (target[0][:, None] * target[1]).ravel()
+    return (abs(found - ROWS * p) / np.sqrt(ROWS * p * (1 - p))).max()
+
+
+LOSSLESS = {
+    "stop_below": (stop_below(Tabled(1, 3), 0.4), 0),
+    "chain": (chain(Tabled(1, 2, sometimes=True), Tabled(2, 3)), 2),
+    "chain_of_stopped": (chain(Tabled(1, 2, sometimes=True), stop_below(Tabled(2, 3), 0.4)), 2),
+    "extend_with": (extend_with(stop_below(Tabled(1, 2), 0.4), Last(2)), 2),
+    "by_batch": (by_batch(Tabled(1, 3), {1: 3, 100: 2}), 0),
+}
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_the_law_is_that_of_the_target(name):
+    assert worst(*LOSSLESS[name]) < 4.5
+
+
+class CutBefore(type(stop_below(Last(1), 0))):
+    """The fault: the byte that fell below is dropped."""
+
+    def propose(self, params, draft_state, text, state, key):
+        draft, draft_state = self.drafter.propose(params, draft_state, text, state, key)
+        sure = jnp.cumprod(confidence(draft) >= self.threshold, axis=1).sum(1)
+        return dataclasses.replace(draft, length=jnp.minimum(draft.length, sure)), draft_state
+
+
+class Uncertain(Last):
+    """The fault: chosen without chance, and says that it was drawn."""
+
+    def propose(self, params, draft_state, text, state, key):
+        draft, _ = super().propose(params, draft_state, text, state, key)
+        return dataclasses.replace(draft, log_probs=jnp.full_like(draft.log_probs, -1.1)), ()
+
+
+@pytest.mark.parametrize(
+    ("faulty", "parts"),
+    [
+        (CutBefore(Tabled(1, 3), 0.4), 0),
+        (extend_with(stop_below(Tabled(1, 2), 0.4), Uncertain(2)), 2),
+    ],
+)
+def test_faults_are_found(faulty, parts):
+    assert worst(faulty, parts) > 10
+
+
+def test_parts_do_not_share_random_numbers():
+    """A chain of one drafter twice: the second draws anew."""
+    drafter = chain(Tabled(1, 2, sometimes=True), Tabled(1, 2))
+    params = {"drafter": ({}, {}), "law": None}
+    both, _ = drafter.propose(params, ((), ()), TEXT, (), KEYS)
+    alone, _ = Tabled(1, 2, sometimes=True).propose(params, (), TEXT, (), KEYS)
+    first, _ = Tabled(1, 2).propose(params, (), TEXT, (), KEYS)
+    for one, other in itertools.combinations((both, alone, first), 2):
+        same = (np.asarray(one.ids) == np.asarray(other.ids)).all(1).mean()
+        assert same == 1 if other is first and one is alone else same < 0.9
+
+
+def test_what_needs_the_state_continues_nothing():
+    with pytest.raises(ValueError, match="Tabled cannot continue another's draft"):
+        extend_with(Last(1), Tabled(1, 2))
+    with pytest.raises(ValueError, match="Chain cannot continue"):
+        extend_with(Last(1), chain(Last(1), Tabled(1, 2)))
+    assert extend_with(Last(1), chain(Last(1), Last(2))).width == 3
+
+
+def test_the_first_with_a_draft():
+    """Row by row, and the second is not asked when all rows have one."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Counting(Tabled):
+        def propose(self, params, draft_state, text, state, key):
+            draft, _ = super().propose(params, draft_state, text, state, key)
+            passes = draft.passes._replace(draft_model=jnp.ones(ROWS, jnp.int32))
+            return dataclasses.replace(draft, passes=passes), draft_state + 1
+
+        def init(self, params, text, state):
+            return jnp.zeros((), jnp.int32)
+
+    params = {"drafter": ({}, {}), "law": None}
+    for sometimes, asked in ((True, 1), (False, 0)):
+        drafter = chain(Tabled(1, 2, sometimes), Counting(2, 3))
+        state = drafter.init(params, TEXT, ())
+        draft, state = drafter.propose(params, state, TEXT, (), KEYS)
+        assert state[1] == asked and (draft.passes.draft_model == asked).all()
+        lengths = set(np.asarray(draft.length).tolist())
+        assert lengths == ({2, 3} if sometimes else {2})
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.5])
+def test_thresholds_out_of_range(threshold):
+    with pytest.raises(ValueError, match="threshold"):
+        stop_below(Last(1), threshold)
+
+
+@pytest.mark.parametrize("lengths", [{}, {1: -1}])
+def test_tables_out_of_range(lengths):
+    with pytest.raises(ValueError, match="table"):
+        by_batch(Last(1), lengths)
