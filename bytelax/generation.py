@@ -15,11 +15,10 @@ from bytelax.decode import loop, stopping
 from bytelax.decode.loop import Decoding
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
-from bytelax.decode.target import Target, Text
+from bytelax.decode.target import Text
 from bytelax.methods import Method
 from bytelax.model import Model
 from bytelax.statistics import Statistics
-from bytelax.targets import target_for
 
 _SMALLEST_BUFFER = 256  # bytes; text buffers are powers of two from here, so programs are shared
 
@@ -95,9 +94,9 @@ def generate(
       stop: strings that end a row; not part of the result.
       allow_eos: whether the model may end a row by itself.
       logprobs: return the model's log-probabilities of the emitted bytes.
-      **options: of the method; see `bytelax.methods`. "ar" takes `window=W`, which pads every
-        window to W bytes; "lookup" and "draft-model" take `draft_length`, and the latter
-        `draft_model`, a `Model` or what `load` takes.
+      **options: of the method, by the names of its factory in `bytelax.methods`: `draft_length`,
+        `block_size`, `unmask`, `alpha`, `gamma`, `latent`, `draft_model`, ... "ar" takes
+        `window=W`, which pads every window to W bytes.
 
     Raises:
       ValueError: an argument out of range, an empty prompt, or one beyond the model's context.
@@ -285,11 +284,6 @@ class _Run:
         return min(self.capacity, self.request.model.config.max_bytes)
 
     @property
-    def target(self) -> Target:
-        width = self.method.draft_length + 1
-        return target_for(self.request.model.module, capacity=self.capacity, width=width)
-
-    @property
     def params(self) -> dict:
         return {"target": self.request.model.params, "drafter": self.method.params}
 
@@ -305,7 +299,7 @@ class _Run:
             Text(jnp.asarray(ids), jnp.asarray(length)),
             jnp.full(len(prompts), self.request.budget, jnp.int32),
             jnp.asarray(seeds),
-            target=self.target,
+            target=self.method.target,
             drafter=self.method.drafter,
             draft_length=self.method.draft_length,
             log_probs=self.request.logprobs,
@@ -322,7 +316,7 @@ class _Run:
             self.request.law,
             self.request.stops,
             jnp.asarray(np.iinfo(np.int32).max if rounds is None else rounds, jnp.int32),
-            target=self.target,
+            target=self.method.target,
             drafter=self.method.drafter,
             accept=self.method.accept,
             until_one_ends=until_one_ends,
@@ -332,7 +326,7 @@ class _Run:
         """What stands in each row, finished or not."""
         host = jax.device_get(
             (decoding.text, decoding.prompt, decoding.ended, decoding.log_probs, decoding.counts,
-             self.target.passes(decoding.state))
+             self.method.target.passes(decoding.state))
         )  # fmt: skip
         text, prompt, ended, log_probs, counts, passes = host
         results = []

@@ -2,16 +2,28 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bytelax.decode import acceptance
 from bytelax.decode.acceptance import Acceptance
-from bytelax.decode.drafters import Drafter, DraftModel, Empty, Lookup
+from bytelax.decode.drafters import (
+    BlockDiffusion,
+    Drafter,
+    DraftModel,
+    Empty,
+    Lookup,
+    PastBoundary,
+    by_batch,
+    stop_below,
+)
 from bytelax.decode.sampling import Sampling
+from bytelax.decode.target import Target
+from bytelax.decode.unmasking import Confidence, EntropyBound, OneStep, Unmasking
 from bytelax.loading import load
 from bytelax.model import Model
+from bytelax.models.blt import BLT
 from bytelax.targets import target_for
 
 
@@ -20,18 +32,26 @@ class Method:
     """What the loop needs to know of a method.
 
     Attributes:
+      target: the model, in windows of K + 1 bytes.
       drafter: proposes up to `draft_length` bytes a round.
       accept: judges them.
-      draft_length: K; windows are K + 1 bytes wide.
+      draft_length: K.
       lossless: whether the output is that of plain decoding.
       params: the drafter's parameters, if it has any of its own.
     """
 
+    target: Target
     drafter: Drafter
     accept: Acceptance
     draft_length: int
     lossless: bool
-    params: Any = dataclasses.field(default_factory=dict)
+    params: Any = ()
+
+
+# How many bytes a round drafts: a number, or by the number of rows that are still running, as
+# `{rows: bytes}`; see `by_batch`.
+Length = int | Mapping[int, int]
+Verify = Literal["byte", "block"]
 
 
 def ar(model: Model, law: Sampling, *, capacity: int, window: int = 1) -> Method:
@@ -39,7 +59,76 @@ def ar(model: Model, law: Sampling, *, capacity: int, window: int = 1) -> Method
     longest = model.config.max_bytes
     if not 1 <= window <= longest:
         raise ValueError(f"window must lie in 1..{longest}, got {window}")
-    return Method(Empty(window - 1), lossless_rule(law), window - 1, lossless=True)
+    return _verified(_target(model, capacity, window - 1), Empty(window - 1), law)
+
+
+def blt_s(
+    model: Model,
+    law: Sampling,
+    *,
+    capacity: int,
+    draft_length: Length = 8,
+    latent: Literal["reuse", "refresh"] = "reuse",
+    draft_layers: int | None = None,
+    min_confidence: float | None = None,
+    verify: Verify = "byte",
+) -> Method:
+    """A BLT's local decoder drafts past its patch, a full pass verifies. Lossless."""
+    _needs_blt(model, "blt-s")
+    target = _target(model, capacity, _longest(draft_length, model))
+    drafter = PastBoundary(target, target.width - 1, latent=latent, depth=draft_layers)
+    drafter = _of_length(drafter, draft_length, min_confidence)
+    return _verified(target, drafter, law, verify)
+
+
+def blt_d(
+    model: Model,
+    law: Sampling,
+    *,
+    capacity: int,
+    block_size: int = 8,
+    unmask: str = "confidence",
+    alpha: float | None = None,
+    gamma: float | None = None,
+    open_patch: Literal["latest", "truncated", "finish"] = "latest",
+) -> Method:
+    """Blocks of masked bytes, filled by the decoder and kept as they are. Not lossless."""
+    _needs_blocks(model, "blt-d", block_size)
+    if open_patch not in ("latest", "truncated", "finish"):
+        raise ValueError(f"open_patch {open_patch!r} is not latest, truncated or finish")
+    target = dataclasses.replace(
+        _target(model, capacity, block_size),
+        ahead=block_size,
+        open_patch="truncated" if open_patch == "truncated" else "latest",
+    )
+    unmasking = unmasking_rule(unmask, alpha=alpha, gamma=gamma)
+    drafter = BlockDiffusion(
+        target, block_size, unmasking, latent="ahead", finish=open_patch == "finish"
+    )
+    return Method(target, drafter, acceptance.take_all, block_size, lossless=False)
+
+
+def blt_dv(
+    model: Model,
+    law: Sampling,
+    *,
+    capacity: int,
+    block_size: int = 8,
+    unmask: str = "one-step",
+    alpha: float | None = None,
+    gamma: float | None = None,
+    latent: Literal["reuse", "refresh"] = "reuse",
+    min_confidence: float | None = None,
+    verify: Verify = "byte",
+) -> Method:
+    """Blocks of masked bytes, filled by the decoder and verified by the same model. Lossless."""
+    _needs_blocks(model, "blt-dv", block_size)
+    if latent not in ("reuse", "refresh"):
+        raise ValueError(f"latent {latent!r} is not reuse or refresh")
+    target = _target(model, capacity, block_size)
+    unmasking = unmasking_rule(unmask, alpha=alpha, gamma=gamma)
+    drafter = BlockDiffusion(target, block_size, unmasking, latent=latent)
+    return _verified(target, _of_length(drafter, block_size, min_confidence), law, verify)
 
 
 def lookup(
@@ -47,14 +136,15 @@ def lookup(
     law: Sampling,
     *,
     capacity: int,
-    draft_length: int = 8,
+    draft_length: Length = 8,
     shortest: int = 4,
     longest: int = 16,
+    verify: Verify = "byte",
 ) -> Method:
     """Copy what followed the last time the text ended like this. Lossless."""
-    check_draft_length(draft_length, model)
-    drafter = Lookup(draft_length, shortest, longest, model.config.vocab_size)
-    return Method(drafter, lossless_rule(law), draft_length, lossless=True)
+    target = _target(model, capacity, _longest(draft_length, model))
+    drafter = Lookup(target.width - 1, shortest, longest, model.config.vocab_size)
+    return _verified(target, _of_length(drafter, draft_length), law, verify)
 
 
 def small_draft_model(
@@ -63,45 +153,97 @@ def small_draft_model(
     *,
     capacity: int,
     draft_model: Model,
-    draft_length: int = 4,
+    draft_length: Length = 4,
+    min_confidence: float | None = None,
+    verify: Verify = "byte",
 ) -> Method:
     """A smaller model drafts, byte by byte. Lossless."""
-    check_draft_length(draft_length, model)
+    target = _target(model, capacity, _longest(draft_length, model))
     if draft_model.config.vocab_size != model.config.vocab_size:
         raise ValueError(
             f"the draft model has {draft_model.config.vocab_size} ids, the model "
             f"{model.config.vocab_size}; they must be of one vocabulary"
         )
-    target = target_for(draft_model.module, capacity=capacity, width=draft_length + 1)
-    return Method(
-        DraftModel(target, draft_length),
-        lossless_rule(law),
-        draft_length,
-        lossless=True,
-        params=draft_model.params,
-    )
+    small = target_for(draft_model.module, capacity=capacity, width=target.width)
+    drafter = DraftModel(small, target.width - 1)
+    drafter = _of_length(drafter, draft_length, min_confidence)
+    return _verified(target, drafter, law, verify, draft_model.params)
 
 
-def lossless_rule(law: Sampling) -> Acceptance:
-    """The rule that leaves the output law unchanged at this temperature."""
-    return acceptance.greedy if law.greedy else acceptance.rejection
-
-
-def check_draft_length(draft_length: int, model: Model) -> None:
-    """A round drafts at least a byte, and no more than the model can hold.
+def unmasking_rule(name: str, *, alpha: float | None, gamma: float | None) -> Unmasking:
+    """The rule called "confidence", "entropy", "entropy-minus-max" or "one-step".
 
     Raises:
-      ValueError: it does not.
+      ValueError: no such rule, or a bound that it does not have.
     """
-    longest = model.config.max_bytes - 1
-    if not 1 <= draft_length <= longest:
-        raise ValueError(f"draft_length must lie in 1..{longest}, got {draft_length}")
+    if name not in ("confidence", "entropy", "entropy-minus-max", "one-step"):
+        raise ValueError(
+            f"unmask {name!r} is not confidence, entropy, entropy-minus-max or one-step"
+        )
+    if alpha is not None and name != "confidence":
+        raise ValueError(f"alpha belongs to unmask='confidence', not to {name!r}")
+    if gamma is not None and not name.startswith("entropy"):
+        raise ValueError(f"gamma belongs to unmask='entropy', not to {name!r}")
+    if name == "one-step":
+        return OneStep()
+    if name == "confidence":
+        return Confidence() if alpha is None else Confidence(alpha)
+    rule = "sum" if name == "entropy" else "sum-minus-max"
+    return EntropyBound(rule=rule) if gamma is None else EntropyBound(gamma, rule)
+
+
+def _verified(target, drafter, law, verify="byte", params=()) -> Method:
+    """A method that leaves the output law as it is."""
+    if verify not in ("byte", "block"):
+        raise ValueError(f"verify {verify!r} is not byte or block")
+    sampled = acceptance.rejection if verify == "byte" else acceptance.block_verification
+    accept = acceptance.greedy if law.greedy else sampled
+    return Method(target, drafter, accept, target.width - 1, lossless=True, params=params)
+
+
+def _target(model: Model, capacity: int, draft_length: int) -> Target:
+    return target_for(model.module, capacity=capacity, width=draft_length + 1)
+
+
+def _of_length(drafter: Drafter, length: Length, min_confidence: float | None = None) -> Drafter:
+    if min_confidence is not None:
+        drafter = stop_below(drafter, min_confidence)
+    return by_batch(drafter, length) if isinstance(length, Mapping) else drafter
+
+
+def _longest(length: Length, model: Model) -> int:
+    """The longest draft: at least a byte, and no more than the model can hold."""
+    numbers = list(length.values()) if isinstance(length, Mapping) else [length]
+    limit = model.config.max_bytes - 1
+    if not numbers or min(numbers) < 0 or not 1 <= max(numbers) <= limit:
+        raise ValueError(f"draft_length must lie in 1..{limit}, got {length}")
+    return max(numbers)
+
+
+def _needs_blt(model: Model, method: str) -> None:
+    if not isinstance(model.module, BLT):
+        raise ValueError(f"method {method!r} needs a Byte Latent Transformer, not a byte model")
+
+
+def _needs_blocks(model: Model, method: str, block_size: int) -> None:
+    _needs_blt(model, method)
+    trained = model.config.block_size
+    if not trained:
+        raise ValueError(
+            f"method {method!r} needs a model trained to fill in masked bytes (`bytelax train "
+            "blt-d`); this one was not"
+        )
+    if not 1 <= block_size <= trained:
+        raise ValueError(f"the model was trained on blocks of up to {trained}, got {block_size}")
 
 
 # Called with the model, the law, and `capacity`, the longest text that its buffers must hold; what
 # else a factory takes are the options of its method.
 METHODS: dict[str, Callable[..., Method]] = {
     "ar": ar,
+    "blt-s": blt_s,
+    "blt-d": blt_d,
+    "blt-dv": blt_dv,
     "lookup": lookup,
     "draft-model": small_draft_model,
 }

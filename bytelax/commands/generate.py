@@ -5,13 +5,18 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from bytelax.commands.loading import LoadFlags
 from bytelax.generation import Output, Result, generate, stream
 from bytelax.loading import load
+
+_METHOD_OPTIONS = (
+    "draft_length", "draft_layers", "latent", "block_size", "unmask", "alpha", "gamma",
+    "open_patch", "min_confidence", "verify",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +36,24 @@ class Generate:
     """Bytes proposed in each round; a method that drafts has its own default."""
     draft_model: str | None = None
     """The small model of `draft-model`: as `--model`."""
+    draft_layers: int | None = None
+    """Decoder layers that `blt-s` drafts with; all by default."""
+    latent: Literal["reuse", "refresh"] | None = None
+    """What `blt-s` and `blt-dv` draft on: the latent at hand, or one renewed by a second pass."""
+    block_size: int | None = None
+    """Bytes in a block of `blt-d` and `blt-dv`."""
+    unmask: Literal["confidence", "entropy", "entropy-minus-max", "one-step"] | None = None
+    """Which masked bytes of a block each pass fills."""
+    alpha: float | None = None
+    """Confidence: fill bytes that are more probable than this."""
+    gamma: float | None = None
+    """Entropy: fill bytes whose entropies add up to at most this, in nats."""
+    open_patch: Literal["latest", "truncated", "finish"] | None = None
+    """What a block of `blt-d` reads that starts within a patch."""
+    min_confidence: float | None = None
+    """End a draft behind the first byte that its drafter thought less probable than this."""
+    verify: Literal["byte", "block"] | None = None
+    """Judge sampled drafts byte by byte, or as a block."""
     max_new_bytes: int = 128
     """Most bytes to emit for each prompt."""
     window: int | None = None
@@ -60,7 +83,7 @@ class Generate:
             "method": self.method,
             "max_new_bytes": self.max_new_bytes,
             "window": self.window,
-            "draft_length": self.draft_length,
+            **{name: getattr(self, name) for name in _METHOD_OPTIONS},
             "temperature": self.temperature,
             "top_k": self.top_k,
             "top_p": self.top_p,

@@ -92,6 +92,14 @@ def byte_law(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W 
     return jax.nn.log_softmax(_without_banned(logits, law))
 
 
+def probability(
+    logits: Float[Array, "B W V"], law: Sampling, ids: Int[Array, "B W"]
+) -> Float[Array, "B W"]:
+    """How likely the model itself thinks each id."""
+    log_probs = byte_law(logits, law)
+    return jnp.exp(jnp.take_along_axis(log_probs, ids[..., None], axis=-1)[..., 0])
+
+
 def one_hot(ids: Int[Array, "*B"], size: int) -> Float[Array, "*B {size}"]:
     """Log-probabilities of the laws that know nothing but `ids`."""
     return jnp.where(ids[..., None] == jnp.arange(size), 0.0, -jnp.inf)

@@ -60,7 +60,7 @@ class BlockDiffusion:
             )
 
         def fill(carry):
-            ids, log_probs, step, logits, decoder, index = carry
+            ids, log_probs, confidence, step, logits, decoder, index = carry
             masked = ids == vocab.MASK
             chosen = self.unmasking(sampling.byte_law(logits, law), masked)
             here = sampling.process_logits(logits, law)
@@ -69,12 +69,14 @@ class BlockDiffusion:
             given = sampling.one_hot(drawn, here.shape[-1])
             here = jnp.where(filled_early(left)[..., None], given, here)
             ids = jnp.where(chosen, drawn, ids)
+            sure = sampling.probability(logits, law, drawn)
             logits, decoder = jax.lax.cond(
                 left.any(), lambda: denoise(ids, decoder), lambda: (logits, decoder)
             )
             return (
                 ids,
                 jnp.where(chosen[..., None], here, log_probs),
+                jnp.where(chosen, sure, confidence),
                 jnp.where(chosen, index, step),
                 logits,
                 decoder,
@@ -82,12 +84,13 @@ class BlockDiffusion:
             )
 
         shape = (text.ids.shape[0], self.width)
-        ids, log_probs, step, *_ = jax.lax.while_loop(
+        ids, log_probs, confidence, step, *_ = jax.lax.while_loop(
             lambda carry: (carry[0] == vocab.MASK).any(),
             fill,
             (
                 jnp.full(shape, vocab.MASK, jnp.int32),
                 jnp.zeros((*shape, ahead.logits.shape[-1]), jnp.float32),
+                jnp.zeros(shape, jnp.float32),
                 jnp.zeros(shape, jnp.int32),
                 ahead.logits,
                 decoder,
@@ -104,6 +107,7 @@ class BlockDiffusion:
             deterministic=jnp.full(text.length.shape, law.greedy),
             step=step,
             passes=made._replace(decoder=made.decoder + step.max(1) - 1),
+            confidence=confidence,
         )
         return draft, draft_state
 

@@ -53,7 +53,8 @@ class PastBoundary:
 
         def draw(logits, uniform):
             log_probs = sampling.process_logits(logits, law)
-            return sampling.sample(log_probs, uniform[:, None]), log_probs
+            ids = sampling.sample(log_probs, uniform[:, None])
+            return ids, log_probs, sampling.probability(logits, law, ids)
 
         drawn, made = [], no_passes(text.ids.shape[0])
         if self.latent == "refresh":
@@ -91,8 +92,8 @@ class PastBoundary:
                 encoded=encoded,
                 depth=self.depth,
             )
-            ids, log_probs = draw(logits, uniform)
-            return (ids, position + 1, history, encoder, decoder), (ids, log_probs)
+            out = draw(logits, uniform)
+            return (out[0], position + 1, history, encoder, decoder), out
 
         carry = (
             pending,
@@ -101,9 +102,11 @@ class PastBoundary:
             state.encoder if reads_encoder else (),
             state.decoder[: self.depth],
         )
-        _, (ids, log_probs) = jax.lax.scan(step, carry, uniforms.T)
-        drawn.append((ids[..., 0].T, jnp.moveaxis(log_probs[:, :, 0], 0, 1)))
-        ids, log_probs = (jnp.concatenate(parts, axis=1) for parts in zip(*drawn, strict=True))
+        _, out = jax.lax.scan(step, carry, uniforms.T)
+        drawn.append([jnp.moveaxis(x[:, :, 0], 0, 1) for x in out])
+        ids, log_probs, confidence = (
+            jnp.concatenate(parts, axis=1) for parts in zip(*drawn, strict=True)
+        )
         steps = uniforms.shape[1]
         draft = Draft(
             ids=ids,
@@ -114,6 +117,7 @@ class PastBoundary:
             passes=made._replace(
                 decoder=made.decoder + steps, encoder=made.encoder + steps * reads_encoder
             ),
+            confidence=confidence,
         )
         return draft, draft_state
 
