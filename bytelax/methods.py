@@ -192,12 +192,18 @@ def unmasking_rule(name: str, *, alpha: float | None, gamma: float | None) -> Un
     return EntropyBound(rule=rule) if gamma is None else EntropyBound(gamma, rule)
 
 
-def _verified(target, drafter, law, verify="byte", params=()) -> Method:
-    """A method that leaves the output law as it is."""
+def lossless_rule(law: Sampling, verify: Verify = "byte") -> Acceptance:
+    """The rule that leaves the output law unchanged at this temperature."""
     if verify not in ("byte", "block"):
         raise ValueError(f"verify {verify!r} is not byte or block")
-    sampled = acceptance.rejection if verify == "byte" else acceptance.block_verification
-    accept = acceptance.greedy if law.greedy else sampled
+    if law.greedy:
+        return acceptance.greedy
+    return acceptance.rejection if verify == "byte" else acceptance.block_verification
+
+
+def _verified(target, drafter, law, verify="byte", params=()) -> Method:
+    """A method that leaves the output law as it is."""
+    accept = lossless_rule(law, verify)
     return Method(target, drafter, accept, target.width - 1, lossless=True, params=params)
 
 
