@@ -18,7 +18,10 @@ from bytelax.targets import target_for
 WIDTH = 4
 
 
-@pytest.mark.parametrize("config", [models.BYTE_LMS["documents"], models.BASE])
+@pytest.mark.parametrize(
+    "config",
+    [models.BYTE_LMS["documents"], pytest.param(models.BASE, marks=pytest.mark.slow)],
+)
 def test_a_draft_model_that_is_the_target_is_always_right(config):
     """All that was drafted and fits the budget is emitted: its state is never behind or ahead."""
     model = models.model(config)
@@ -38,7 +41,7 @@ def test_a_draft_model_that_is_the_target_is_always_right(config):
 # Chance: a round at a time, many rows at once
 
 
-ROWS, NEW = 8192, 3
+ROWS, NEW = 2048, 2
 PROMPT = vocab.encode(b"dice")
 
 
@@ -64,7 +67,7 @@ def law_of_texts(model, law):
 def frequencies(model, small, accept):
     ids = np.full((ROWS, 16), 77, np.int32)
     ids[:, : len(PROMPT)] = PROMPT
-    law = Sampling.of(ROWS, temperature=1.5, top_k=3)
+    law = Sampling.of(ROWS, temperature=0.3, top_k=12)
     decoding = loops.decode(
         {"target": model.params, "drafter": small.params},
         Text(jnp.asarray(ids), jnp.full(ROWS, len(PROMPT))),
@@ -98,12 +101,12 @@ def worst(found, laws):
 
 def test_sampled_output_has_the_law_of_the_target():
     config = models.BYTE_LMS["plain"]
-    model = models.model(config, scale=2.0)
+    model = models.model(config)
     rng = np.random.default_rng(0)
     small = dataclasses.replace(
         model,
         params=jax.tree.map(
-            lambda x: x + 0.05 * rng.standard_normal(x.shape, np.float32), model.params
+            lambda x: x + 0.03 * rng.standard_normal(x.shape, np.float32), model.params
         ),
     )
     found, laws = frequencies(model, small, rejection)
@@ -114,12 +117,9 @@ def test_sampled_output_has_the_law_of_the_target():
 
 
 def wrong_law(draft, log_probs, uniforms):
-    """As if the draft had been drawn from other probabilities than it was."""
-    return rejection(
-        dataclasses.replace(draft, log_probs=jax.nn.log_softmax(draft.log_probs / 2)),
-        log_probs,
-        uniforms,
-    )
+    """As if temperature had not sharpened the laws that the draft was drawn from."""
+    flat = jax.nn.log_softmax(draft.log_probs / 4)
+    return rejection(dataclasses.replace(draft, log_probs=flat), log_probs, uniforms)
 
 
 # Through `generate`

@@ -15,7 +15,7 @@ from bytelax.decode import Text, rejection, sampling
 from bytelax.decode.drafters import Draft, by_batch, chain, extend_with, no_passes, stop_below
 from bytelax.decode.drafters.base import confidence, one_hot
 
-VOCAB, ROWS = 3, 1 << 18
+VOCAB, ROWS = 3, 1 << 17
 TEXT = Text(jnp.zeros((ROWS, 1), jnp.int32), jnp.ones(ROWS, jnp.int32))
 KEYS = sampling.row_keys(jnp.arange(ROWS, dtype=jnp.uint32), TEXT.length, sampling.DRAFT)
 
@@ -24,6 +24,15 @@ def table(seed, depth):
     """The law of each place given the ids before it: f32[3, 3, ..., 3], one array a place."""
     rng = np.random.default_rng(seed)
     return [rng.dirichlet(np.ones(VOCAB), (VOCAB,) * place) for place in range(depth)]
+
+
+# Arguments of what is compiled: as constants they would be folded, row by row.
+TABLES = {seed: table(seed, 5) for seed in (1, 2, 9)}
+TARGET = 9
+
+
+def parameters(parts=0):
+    return {"target": TABLES, "drafter": ({},) * parts, "law": None}
 
 
 def laws_of(tables, ids):
@@ -35,7 +44,7 @@ def laws_of(tables, ids):
 
 @dataclasses.dataclass(frozen=True)
 class Tabled:
-    """Draws ids by a table; where `some`, only in rows whose first law is unlike the others."""
+    """Draws ids by a table; if `sometimes`, in half of the rows."""
 
     seed: int
     width: int
@@ -47,7 +56,7 @@ class Tabled:
     def propose(self, params, draft_state, text, state, key):
         uniforms = sampling.row_uniforms(key, self.width + 1)
         ids = jnp.zeros((ROWS, 0), jnp.int32)
-        tables = table(self.seed, self.width)
+        tables = params["target"][self.seed][: self.width]
         for place in range(self.width):
             law = laws_of(tables[: place + 1], ids)[:, -1]
             ids = jnp.concatenate([ids, sampling.sample(law, uniforms[:, place])[:, None]], axis=1)
@@ -93,40 +102,36 @@ class Last:
         return ()
 
 
+def uniforms_for(purpose, count):
+    seeds = jnp.arange(ROWS, dtype=jnp.uint32)
+    return sampling.row_uniforms(sampling.row_keys(seeds, TEXT.length, purpose), count)
+
+
 def worst(drafter, parts=0):
     """Standard deviations between the most surprising frequency and the target's probability.
 
     Of the first two ids: those of the round, and the target's own where it emitted one alone.
     """
-    target = table(9, drafter.width + 1)
-    params = {"drafter": ({},) * parts, "law": None}
 
     @jax.jit
-    def emit():
-        state = drafter.init(params, TEXT, ())
-        draft, _ = drafter.propose(params, state, TEXT, (), KEYS)
-        uniforms = jnp.stack(
-            [
-                sampling.row_uniforms(
-                    sampling.row_keys(jnp.arange(ROWS, dtype=jnp.uint32), TEXT.length, purpose),
-                    drafter.width + 1,
-                )
-                for purpose in (sampling.ACCEPT, sampling.RESIDUAL)
-            ],
-            axis=1,
-        )
+    def emit(params, keys, text, uniforms, last):
+        target = params["target"][TARGET][: drafter.width + 1]
+        state = drafter.init(params, text, ())
+        draft, _ = drafter.propose(params, state, text, (), keys)
         ids, count = rejection(draft, laws_of(target, draft.ids), uniforms)
-        following = sampling.sample(
-            jnp.log(jnp.asarray(target[1]))[ids[:, 0]],
-            sampling.row_uniforms(
-                sampling.row_keys(jnp.arange(ROWS, dtype=jnp.uint32), TEXT.length, 7), 1
-            )[:, 0],
-        )
+        following = sampling.sample(jnp.log(target[1])[ids[:, 0]], last)
         return ids[:, 0], jnp.where(count > 1, ids[:, 1], following), count
 
-    first, second, count = map(np.asarray, emit())
+    judged = [
+        uniforms_for(purpose, drafter.width + 1) for purpose in (sampling.ACCEPT, sampling.RESIDUAL)
+    ]
+    last = uniforms_for(3, 1)[:, 0]
+    first, second, count = map(
+        np.asarray, emit(parameters(parts), KEYS, TEXT, jnp.stack(judged, axis=1), last)
+    )
     assert 1.1 < count.mean() < drafter.width + 1
     found = np.bincount(VOCAB * first + second, minlength=VOCAB**2)
+    target = TABLES[TARGET]
     p = (target[0][:, None] * target[1]).ravel()
     return (abs(found - ROWS * p) / np.sqrt(ROWS * p * (1 - p))).max()
 
@@ -176,7 +181,7 @@ def test_faults_are_found(faulty, parts):
 def test_parts_do_not_share_random_numbers():
     """A chain of one drafter twice: the second draws anew."""
     drafter = chain(Tabled(1, 2, sometimes=True), Tabled(1, 2))
-    params = {"drafter": ({}, {}), "law": None}
+    params = parameters(2)
     both, _ = drafter.propose(params, ((), ()), TEXT, (), KEYS)
     alone, _ = Tabled(1, 2, sometimes=True).propose(params, (), TEXT, (), KEYS)
     first, _ = Tabled(1, 2).propose(params, (), TEXT, (), KEYS)
@@ -206,7 +211,7 @@ def test_the_first_with_a_draft():
         def init(self, params, text, state):
             return jnp.zeros((), jnp.int32)
 
-    params = {"drafter": ({}, {}), "law": None}
+    params = parameters(2)
     for sometimes, asked in ((True, 1), (False, 0)):
         drafter = chain(Tabled(1, 2, sometimes), Counting(2, 3))
         state = drafter.init(params, TEXT, ())

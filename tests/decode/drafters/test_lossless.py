@@ -63,7 +63,11 @@ def fewer():
 
 CASES = [(BYTE_LM, "float32", make) for make in (lookup, small, confident, either, both, fewer)]
 CASES += [(BYTE_LM, "bfloat16", either), (BYTE_LM, "bfloat16", both)]
-CASES += [(models.BASE, "float32", both), (models.BASE, "bfloat16", either)]
+# A BLT takes a while to compile.
+CASES += [
+    (models.BASE, "float32", both),
+    pytest.param(models.BASE, "bfloat16", either, marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(
