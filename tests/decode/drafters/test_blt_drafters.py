@@ -1,95 +1,45 @@
 """The drafters inside a BLT: its decoder past a patch, and blocks of masked bytes."""
 
+import dataclasses
 import functools
 
+import decoding as loops
 import jax
 import jax.numpy as jnp
 import models_for_tests as models
 import numpy as np
 import pytest
 
-from bytelax.decode import BLTTarget, Empty, Sampling, Stops, acceptance, loop
-from bytelax.decode.drafters import BlockDiffusion, PastBoundary
-from bytelax.decode.target import Text
+from bytelax import vocab
+from bytelax.decode import BLTTarget, Sampling, Stops, Text, acceptance, local_decoder, loop
+from bytelax.decode.drafters import BlockDiffusion, PastBoundary, stop_below
 from bytelax.decode.unmasking import Confidence, EntropyBound, OneStep
+from bytelax.models.block_attention import Blocks
+from bytelax.targets import target_for
 
 K = 4
-CAPACITY = 96
-NEW = 24
-PROMPTS = [9, 23, 14]
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=K)
 CONFIGS = {"base": models.BASE, "plain": models.PLAIN, "cut": models.VARIANTS["cut"], "own": OWN}
 
 
-@functools.cache
-def model(name, dtype="float32"):
-    return models.model(CONFIGS[name], dtype)
+def target(name, **fields):
+    module = models.model(CONFIGS[name]).module
+    return dataclasses.replace(target_for(module, capacity=loops.BUFFER, width=K + 1), **fields)
 
 
-def target(module, **fields):
-    shapes = {"width": K + 1, "chunk": 2, "prefill_width": 8, "prefill_chunk": 3}
-    return BLTTarget(module, CAPACITY, **(shapes | fields))
-
-
-def prompts(garbage=0):
-    ids = np.asarray(models.random_text(len(PROMPTS), CAPACITY, seed=garbage, eos=False))
-    real = np.asarray(models.random_text(len(PROMPTS), CAPACITY, eos=False))
-    inside = np.arange(CAPACITY) < np.array(PROMPTS)[:, None]
-    return Text(jnp.asarray(np.where(inside, real, ids)), jnp.asarray(PROMPTS, jnp.int32))
-
-
-@functools.partial(jax.jit, static_argnames=("target", "drafter", "accept"))
-def run(params, text, law, seeds, *, target, drafter, accept):
-    params = {"target": params, "drafter": {}}
-    budget = jnp.full(text.length.shape, NEW, jnp.int32)
-    decoding = loop.start(
-        params, text, target=target, drafter=drafter, draft_length=K, budget=budget, seeds=seeds
-    )
-    decoding = loop.decode(
-        params,
-        decoding,
-        target=target,
-        drafter=drafter,
-        accept=accept,
-        law=law,
-        stops=Stops.of(()),
-    )
-    return decoding, target.passes(decoding.state)
-
-
-def decode(model, drafter, text=None, *, temperature=0.0, accept=acceptance.greedy, target_=None):
-    text = prompts() if text is None else text
-    batch = len(text.length)
-    return run(
-        model.params,
-        text,
-        Sampling.of(batch, temperature=temperature, allow_eos=False),
-        jnp.arange(batch, dtype=jnp.uint32),
-        target=target_ or target(model.module),
-        drafter=drafter,
-        accept=accept,
-    )
-
-
-def output(decoding):
-    ids, end = np.asarray(decoding.text.ids), np.asarray(decoding.text.length)
-    return [row[:length].tolist() for row, length in zip(ids, end, strict=True)]
-
-
-def drafters(name):
-    to = target(model(name).module)
-    some = {
-        "past": PastBoundary(to, K),
-        "past, refreshed": PastBoundary(to, K, latent="refresh"),
-        "past, first layer": PastBoundary(to, K, depth=1),
-    }
-    if name == "own":
-        some |= {
-            "block": BlockDiffusion(to, K, Confidence(0.3)),
-            "block, refreshed": BlockDiffusion(to, K, EntropyBound(2.0), latent="refresh"),
-            "block, boundaries": BlockDiffusion(to, K, OneStep(), latent="refresh", finish=True),
-        }
-    return some
+def drafter_of(name, which):
+    to = target(name)
+    return {
+        "past": lambda: PastBoundary(to, K),
+        "past, unsure": lambda: stop_below(PastBoundary(to, K), 0.3),
+        "past, refreshed": lambda: PastBoundary(to, K, latent="refresh"),
+        "past, first layer": lambda: PastBoundary(to, K, depth=1),
+        "block": lambda: BlockDiffusion(to, K, Confidence(0.3)),
+        "block, refreshed": lambda: BlockDiffusion(to, K, EntropyBound(2.0), latent="refresh"),
+        "block, boundaries": lambda: BlockDiffusion(
+            to, K, OneStep(), latent="refresh", finish=True
+        ),
+    }[which]()
 
 
 # Every drafter, and every kind of BLT, once: a program each takes its time to compile.
@@ -98,6 +48,7 @@ CASES = [
     ("base", "past", "bfloat16"),
     ("plain", "past, refreshed", "float32"),
     ("cut", "past, first layer", "float32"),
+    ("own", "past, unsure", "float32"),
     ("own", "block", "float32"),
     ("own", "block", "bfloat16"),
     ("own", "block, refreshed", "float32"),
@@ -107,8 +58,148 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "which", "dtype"), CASES)
 def test_greedy_output_is_that_of_the_empty_draft(name, which, dtype):
-    small = model(name, dtype)
-    plain, _ = decode(small, Empty(K))
-    drafted, _ = decode(small, drafters(name)[which])
-    assert output(drafted) == output(plain)
-    assert int(drafted.counts.drafted.sum()) > 0
+    config = CONFIGS[name]
+    decoding = loops.run(models.model(config, dtype), drafter_of(name, which))
+    loops.assert_same(decoding, loops.reference(config, dtype, K))
+    assert decoding.counts.drafted.sum() > 0
+
+
+def test_rows_are_apart_and_padding_is_not_read():
+    run = functools.partial(loops.run, models.model(OWN), drafter_of("own", "block"))
+    first = run()
+    garbage = loops.prompts()
+    for row, length in enumerate(loops.LENGTHS):
+        garbage[row, length:] = garbage[row, length - 3]
+    loops.assert_same(run(ids=garbage), first)
+    order = np.array([2, 0, 1])
+    np.testing.assert_array_equal(run(order=order).log_probs, first.log_probs[order])
+
+
+@pytest.mark.parametrize(("latent", "calls"), [("reuse", 1), ("refresh", 2)])
+def test_passes_of_a_round(monkeypatch, latent, calls):
+    """Counted where the global transformer would run, and where it did."""
+    config = models.VARIANTS["cut"]
+    to = target("cut")
+    seen = []
+    close = BLTTarget._close
+
+    def counted(self, model, state, frontier, closes, positions):
+        if self.width == K + 1:  # not the prefill's
+            jax.debug.callback(lambda closes: seen.append(closes.any(1)), closes, ordered=True)
+        return close(self, model, state, frontier, closes, positions)
+
+    monkeypatch.setattr(BLTTarget, "_close", counted)
+    drafter = dataclasses.replace(PastBoundary(to, K, latent=latent), depth=1)
+    jax.clear_caches()
+    one = slice(0, 1)
+    decoding = loops.run(models.model(config), drafter, order=one)
+    jax.effects_barrier()
+    jax.clear_caches()
+    rounds = int(decoding.counts.rounds[0])
+    assert len(seen) == calls * rounds
+    counted_here = to.passes(decoding.state)["global_passes"] + decoding.counts.draft_passes.global_
+    assert int(counted_here[0]) == np.sum(seen)
+    steps = decoding.counts.draft_passes.decoder + to.passes(decoding.state)["decoder_passes"]
+    assert int(steps[0]) == rounds * (K + 1)  # Fast BLT's count, whichever latent
+
+
+# BLT-D
+
+
+def blocks(which, **fields):
+    to = target("own", ahead=K, **fields)
+    return to, BlockDiffusion(to, K, Confidence(0.3), **which)
+
+
+@functools.partial(jax.jit, static_argnames=("to", "drafter"))
+def decode_whole(params, ids, lengths, *, to, drafter):
+    rows = len(lengths)
+    law = Sampling.of(rows, allow_eos=False)
+    seeds = jnp.arange(rows, dtype=jnp.uint32)
+    params = {"target": params, "drafter": ()}
+    decoding = loop.start(
+        params, Text(ids, lengths), target=to, drafter=drafter, draft_length=K,
+        budget=jnp.full(rows, 22), seeds=seeds,
+    )  # fmt: skip
+    return loop.decode(
+        params, decoding, target=to, drafter=drafter, accept=acceptance.take_all, law=law,
+        stops=Stops.of([]),
+    )  # fmt: skip
+
+
+def kept_whole(to, drafter):
+    params = models.model(OWN).params
+    ids, lengths = jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)
+    return decode_whole(params, ids, lengths, to=to, drafter=drafter)
+
+
+@pytest.mark.parametrize("fields", [{}, {"open_patch": "truncated"}], ids=["latest", "truncated"])
+def test_the_pass_that_takes_a_block_in_starts_the_next(fields):
+    """As a pass of its own on the pending byte would; and a block costs no pass more."""
+    together = kept_whole(*blocks({"latent": "ahead"}, **fields))
+    apart = kept_whole(*blocks({"latent": "refresh"}, **fields))
+    np.testing.assert_array_equal(together.text.ids, apart.text.ids)
+    np.testing.assert_array_equal(together.counts.accepted, together.counts.bytes)
+    rounds = together.counts.rounds
+    np.testing.assert_array_equal(rounds, 6)  # 22 bytes in fours
+    first, more = together.counts.draft_passes.decoder, apart.counts.draft_passes.decoder
+    np.testing.assert_array_equal(more - first, rounds - 1)
+
+
+def test_blocks_start_on_boundaries_where_plain_decoding_finishes_patches():
+    to = target("own", ahead=K)
+    drafter = BlockDiffusion(to, K, OneStep(), latent="ahead", finish=True)
+    decoding = kept_whole(to, drafter)
+    ids = np.asarray(decoding.text.ids)
+    small = models.model(OWN)
+    closes = np.asarray(small.module.apply({"params": small.params}, jnp.asarray(ids)).closes)
+    own = np.asarray(decoding.counts.bytes - decoding.counts.accepted)
+    assert own.sum() > 0 and decoding.counts.accepted.sum() > 0
+    for row, length in enumerate(loops.LENGTHS):  # a prompt that ends a patch starts with a block
+        if closes[row, length - 1]:
+            assert int(decoding.counts.drafted[row]) > 0
+
+
+def test_no_special_is_filled_in():
+    small = models.model(OWN)
+    head = small.params["decoder"]["head"]["kernel"]
+    decoder = small.params["decoder"] | {
+        "head": {"kernel": head.at[:, : vocab.OFFSET].set(head[:, 70:71] * 9)}
+    }
+    params = small.params | {"decoder": decoder}
+    to, drafter = blocks({"latent": "ahead"})
+    ids, lengths = jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)
+    decoding = decode_whole(params, ids, lengths, to=to, drafter=drafter)
+    for row, length in enumerate(np.asarray(decoding.text.length)):
+        assert (np.asarray(decoding.text.ids)[row, 1:length] >= vocab.OFFSET).all()
+
+
+@pytest.mark.parametrize("start", [17, 24, 31])
+def test_a_block_in_decoding_is_a_block_in_training(start):
+    """The logits of its cells, some of them filled: the layouts differ, the numbers do not."""
+    small = models.model(OWN)
+    text = jnp.asarray(models.random_text(2, 48, eos=False))
+    ids = jnp.full((2, K), vocab.MASK).at[:, 1].set(70)
+
+    def training(blt):
+        known = blt.encode(text)
+        cells = Blocks(ids[:, None], jnp.full((2, 1), start), jnp.full((2, 1), K))
+        contexts = blt.decoder.context(known.latents)
+        return blt.decoder.joint(text, contexts, cells, patch=known.patch, span=known.span)[1]
+
+    expected = small.module.apply({"params": small.params}, method=training)[:, 0]
+    to = target("own")
+    # All bytes before the block are taken in; a pending one is not, so it is given once more.
+    state = to.prefill(small.params, Text(text, jnp.full(2, start + 1)))
+    model = small.module.bind({"params": small.params})
+    logits, _ = local_decoder.run(
+        model,
+        ids,
+        state.decoder,
+        contexts=state.contexts,
+        start=state.length,
+        patch=jnp.repeat(state.frontier.patches[:, None] - 1, K, axis=1),
+        first=jnp.repeat(state.frontier.last_eos[:, None] + 1, K, axis=1),
+        causal=0,
+    )
+    np.testing.assert_allclose(logits, expected, atol=1e-4)

@@ -13,7 +13,8 @@ import pytest
 
 from bytelax.decode import Text, rejection, sampling
 from bytelax.decode.drafters import Draft, by_batch, chain, extend_with, no_passes, stop_below
-from bytelax.decode.drafters.base import confidence, one_hot
+from bytelax.decode.drafters.base import confidence
+from bytelax.decode.sampling import one_hot
 
 VOCAB, ROWS = 3, 1 << 17
 TEXT = Text(jnp.zeros((ROWS, 1), jnp.int32), jnp.ones(ROWS, jnp.int32))

@@ -1,0 +1,92 @@
+"""Which cells a pass fills, against the rules in plain Python."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bytelax.decode.unmasking import Confidence, EntropyBound, OneStep
+
+SIZE, CELLS = 5, 6
+
+
+def laws(seed, sharpness):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, sharpness, (3, CELLS, SIZE))
+    probs = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    masked = rng.random((3, CELLS)) < 0.7
+    return probs, masked
+
+
+def filled(rule, probs, masked):
+    with np.errstate(divide="ignore"):
+        return np.asarray(rule(jnp.asarray(np.log(probs), jnp.float32), jnp.asarray(masked)))
+
+
+def entropy(law):
+    law = law[law > 0]
+    return float(-(law * np.log(law)).sum())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.5, 2.0, 5.0]), st.sampled_from([0.0, 0.4, 0.9]))
+def test_confidence(seed, sharpness, alpha):
+    probs, masked = laws(seed, sharpness)
+    got = filled(Confidence(alpha), probs, masked)
+    for row in range(3):
+        cells = np.flatnonzero(masked[row])
+        sure = probs[row].max(-1)
+        wanted = [c for c in cells if sure[c] > alpha]
+        if not wanted and len(cells):
+            wanted = [max(cells, key=lambda c: sure[c])]
+        assert np.flatnonzero(got[row]).tolist() == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.5, 2.0, 5.0]),
+    st.sampled_from([0.0, 0.7, 3.0]),
+    st.sampled_from(["sum", "sum-minus-max"]),
+)
+def test_entropy_bound(seed, sharpness, gamma, rule):
+    probs, masked = laws(seed, sharpness)
+    got = filled(EntropyBound(gamma, rule), probs, masked)
+    for row in range(3):
+        cells = sorted(np.flatnonzero(masked[row]), key=lambda c: entropy(probs[row, c]))
+        wanted = []
+        for count in range(1, len(cells) + 1):
+            each = [entropy(probs[row, c]) for c in cells[:count]]
+            total = sum(each) - (max(each) if rule == "sum-minus-max" else 0)
+            if total <= gamma or count == 1:
+                wanted = cells[:count]
+        assert sorted(np.flatnonzero(got[row])) == sorted(wanted)
+
+
+def test_one_step_fills_all_and_only_what_is_masked():
+    probs, masked = laws(0, 1.0)
+    np.testing.assert_array_equal(filled(OneStep(), probs, masked), masked)
+
+
+@pytest.mark.parametrize("rule", [Confidence(0.0), EntropyBound(9.0), OneStep()])
+def test_nothing_masked_nothing_filled_and_banned_ids_do_not_count(rule):
+    probs, _ = laws(1, 1.0)
+    probs[..., 0] = 0
+    assert not filled(rule, probs, np.zeros((3, CELLS), bool)).any()
+    assert filled(rule, probs, np.ones((3, CELLS), bool)).any(1).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Confidence(1.0),
+        lambda: Confidence(-0.1),
+        lambda: EntropyBound(-1.0),
+        lambda: EntropyBound(float("nan")),
+        lambda: EntropyBound(1.0, "mean"),
+    ],
+)
+def test_bounds_out_of_range_are_refused(make):
+    with pytest.raises(ValueError, match=r"got|not"):
+        make()
