@@ -17,7 +17,7 @@ def load(location: str | Path, *, dtype: str | None = None, **overrides) -> Mode
       location: the name of a bundled model, a directory (Orbax, Hugging Face or Meta layout), or a
         hub id.
       dtype: cast the weights to "float32", "bfloat16" or "float16"; the entropy model stays
-        float32. None keeps what the files hold.
+        float32. None keeps what the files hold, and makes a bundled model float32.
       **overrides: config fields that a file cannot hold: monotonicity, patching_threshold,
         patching_threshold_add, patching_mode, patching_stride, max_patch_length, mask_documents,
         max_bytes.
@@ -26,7 +26,9 @@ def load(location: str | Path, *, dtype: str | None = None, **overrides) -> Mode
       CheckpointError: nothing there, or nothing that can be read; the message says what to do.
     """
     bundled = _ASSETS / str(location)
-    source = bundled if not Path(location).exists() and bundled.is_dir() else location
+    source = location
+    if bundled.is_dir() and not Path(location).exists():
+        source, dtype = bundled, dtype or "float32"  # stored as bfloat16, to be small
     config, params = checkpoints.read(source, dtype=dtype, **overrides)
     module = BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
     return Model(module, params)

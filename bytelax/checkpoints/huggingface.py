@@ -178,6 +178,7 @@ def _parse(fields: dict, tensors: Mapping[str, Tensor], source: str) -> dict:
         "patch_vectors": fields.get("cross_attn_k", 2),
         "decoder_cross_attention": "all" if decoder.get("cross_attn_all_layers", True) else "first",
         "decoder_input": "encoder",
+        "block_size": 0,
         "mask_documents": False,
         "max_bytes": encoder.get("max_position_embeddings", _MAX_BYTES),
         "vocab_size": fields.get("vocab_size", 260),

@@ -190,6 +190,7 @@ def _parse(args, entropy_args, rule, state: Mapping[str, Tensor], source: str) -
             "all" if args.get("cross_attn_all_layers_decoder") else "first"
         ),
         "decoder_input": "encoder",
+        "block_size": 0,
         "mask_documents": True,
         "max_bytes": _first(args.get("max_encoder_seq_length"), 24576),
         "vocab_size": args.get("vocab_size", 260),

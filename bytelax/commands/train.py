@@ -26,7 +26,7 @@ from bytelax.training.corruption import CorruptionConfig
 from bytelax.training.data import DataConfig
 from bytelax.training.documents import Source
 from bytelax.training.metrics import BITS_PER_BYTE
-from bytelax.training.objectives import BLTD, NextByte, Objective
+from bytelax.training.objectives import BLTD, Distillation, NextByte, Objective
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig, TrainConfig
 from bytelax.training.train_state import TrainingError
@@ -159,9 +159,35 @@ class _ByteLMRun(_Run):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ByteTransformer(_ByteLMRun):
-    """Train a byte transformer."""
+    """Train a byte transformer, by itself or after a teacher."""
 
     model: ByteLMConfig = ByteLMConfig(trunk=_stack(384, 6))
+    teacher: str | None = None
+    """A model whose laws it learns too, as a draft model must."""
+    teacher_weight: float = 0.5
+    """Share of the loss that is the divergence from the teacher."""
+    teacher_max_patches: int | None = None
+    """Patches of a window that a teacher has room for that is a BLT; None: one a byte."""
+
+    def prepare(self):
+        objective, initial = super().prepare()
+        if self.teacher is None:
+            return objective, initial
+        config, taught = checkpoints.read(model_directory(self.teacher), dtype="float32")
+        teacher = BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
+        objective = Distillation(
+            objective.module, teacher, self.teacher_weight, self.teacher_max_patches
+        )
+
+        def with_teacher():
+            own = initial() if initial else NextByte(objective.module).init(self._key)
+            return own | {"teacher": taught}
+
+        return objective, with_teacher
+
+    @property
+    def _key(self):
+        return jax.random.key(self.run.seed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,11 +216,11 @@ class _BLTRun(_Run):
         if mode != "entropy":
             if self.patcher is not None:
                 raise ValueError(f"patching mode {mode!r} asks no entropy model: drop --patcher")
-            return self.model.config(None), None
+            return dataclasses.replace(self.model.config(None), **changes), None
         if self.patcher is None:
             raise ValueError("patching by entropy needs --patcher, from `bytelax train entropy`")
         patcher, params = read_patcher(self.patcher)
-        config = self.model.config(patcher)
+        config = dataclasses.replace(self.model.config(patcher), **changes)
         return config, functools.partial(_started, config, {"patcher": params}, self.run.seed)
 
 
@@ -206,7 +232,7 @@ class PlainBLT(_BLTRun):
     objective: NextByteLoss = NextByteLoss()
 
     def prepare(self):
-        config, initial = self._blt()
+        config, initial = self._blt(block_size=0)
         return NextByte(BLT(config), self.objective.max_patches), initial
 
 
@@ -218,7 +244,8 @@ class BlockDiffusionBLT(_BLTRun):
     objective: JointLoss = JointLoss()
 
     def prepare(self):
-        config, initial = self._blt(decoder_input="embedding")
+        longest = max(self.objective.corruption.block_sizes)
+        config, initial = self._blt(decoder_input="embedding", block_size=longest)
         fields = {x.name: getattr(self.objective, x.name) for x in dataclasses.fields(JointLoss)}
         return BLTD(BLT(config), **fields), initial
 

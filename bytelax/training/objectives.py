@@ -1,9 +1,10 @@
-"""What is minimised: the next byte, or Fast BLT's joint loss."""
+"""What is minimised: the next byte, a teacher's laws, or Fast BLT's joint loss."""
 
 import dataclasses
 from typing import Literal, Protocol, runtime_checkable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key
@@ -40,6 +41,10 @@ class Objective(Protocol):
         """Whether the parameter at this path learns."""
         ...
 
+    def model_params(self, params: dict) -> dict:
+        """Those of `module`, among whatever else the loss needs."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class NextByte:
@@ -60,17 +65,75 @@ class NextByte:
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
-        if isinstance(self.module, BLT):
-            out = self.module.apply({"params": params}, ids[:, :-1], max_patches=self.max_patches)
-            metrics = _patch_metrics(out.closes, self.max_patches)
-            logits = out.logits
-        else:
-            logits, metrics = self.module.apply({"params": params}, ids[:, :-1]), {}
+        logits, metrics = self._forward(params, ids[:, :-1])
         loss, clean = _next_byte(logits, ids[:, 1:])
         return loss, metrics | clean
 
+    def logits(self, params: dict, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+        return self._forward(params, ids)[0]
+
+    def _forward(self, params, ids):
+        if not isinstance(self.module, BLT):
+            return self.module.apply({"params": params}, ids), {}
+        out = self.module.apply({"params": params}, ids, max_patches=self.max_patches)
+        return out.logits, _patch_metrics(out.closes, self.max_patches)
+
     def trainable(self, path: tuple[str, ...]) -> bool:
         return path[0] != "patcher"
+
+    def model_params(self, params: dict) -> dict:
+        return params
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation:
+    """Next-byte loss of a small model beside its divergence from a large one's laws.
+
+    Hinton et al. (arXiv 1503.02531), at temperature 1: a draft is accepted as far as the two laws
+    overlap, so the teacher's are what a draft model has to learn. The teacher's parameters lie
+    under "teacher" and do not learn.
+
+    Attributes:
+      module: the student.
+      teacher: a byte transformer or a BLT.
+      weight: share of the loss that is KL(teacher || student); the rest is the next byte's.
+      max_patches: as in `NextByte`, for a teacher that is a BLT.
+    """
+
+    module: ByteLM
+    teacher: ByteLM | BLT
+    weight: float = 0.5
+    max_patches: int | None = None
+
+    def __post_init__(self):
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"the weight of the teacher is a share, 0..1, got {self.weight}")
+        if self.module.config.vocab_size != self.teacher.config.vocab_size:
+            raise ValueError("student and teacher must be of one vocabulary")
+
+    def init(self, key: Key[Array, ""]) -> dict:
+        return _init(self.module, key) | {"teacher": _init(self.teacher, key)}
+
+    def loss(
+        self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], Metrics]:
+        logits = self.module.apply({"params": self.model_params(params)}, ids[:, :-1])
+        taught = NextByte(self.teacher, self.max_patches).logits(params["teacher"], ids[:, :-1])
+        taught = jax.lax.stop_gradient(taught)
+        loss, metrics = _next_byte(logits, ids[:, 1:])
+        apart = optax.losses.kl_divergence_with_log_targets(
+            jax.nn.log_softmax(logits), jax.nn.log_softmax(taught)
+        )
+        apart, count = _mean(apart, ids[:, 1:] != vocab.BOE)
+        teacher, _ = _next_byte(taught, ids[:, 1:])
+        metrics |= {"divergence": (apart, count), "teacher_bits": (teacher * count / _LN2, count)}
+        return (1 - self.weight) * loss + self.weight * apart / jnp.maximum(count, 1), metrics
+
+    def trainable(self, path: tuple[str, ...]) -> bool:
+        return path[0] != "teacher"
+
+    def model_params(self, params: dict) -> dict:
+        return {name: part for name, part in params.items() if name != "teacher"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +184,9 @@ class BLTD:
 
     def trainable(self, path: tuple[str, ...]) -> bool:
         return path[0] != "patcher"
+
+    def model_params(self, params: dict) -> dict:
+        return params
 
     def _masked_loss(self, nats, drawn: Corrupted, ids):
         total = jnp.sum(jnp.where(drawn.masked, nats / drawn.t[..., None], 0), axis=(1, 2))

@@ -234,7 +234,8 @@ def train(
         if step < steps:
             display.tell(f"stopped and saved at step {step}: run the same command again to go on")
             return Result(step, False, state.params, valid, None)
-        model = export(out / "model", objective.module.config, state.params, replace=step > begin)
+        params = objective.model_params(state.params)
+        model = export(out / "model", objective.module.config, params, replace=step > begin)
     return Result(step, True, state.params, valid, model)
 
 
@@ -254,7 +255,7 @@ def cast(params: dict, dtype: str) -> dict:
 
     def convert(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        kept = name.startswith(_PATCHER) or not jnp.issubdtype(leaf.dtype, jnp.floating)
+        kept = _PATCHER in name or not jnp.issubdtype(leaf.dtype, jnp.floating)
         return leaf if kept else leaf.astype(dtype)
 
     return jax.tree_util.tree_map_with_path(convert, params)
@@ -426,7 +427,7 @@ class _Program:
             return []
         params = jax.device_put(cast(params, run.dtype), self.mesh.devices.flat[0])
         output = generate(
-            Model(self.objective.module, params),
+            Model(self.objective.module, self.objective.model_params(params)),
             run.sample_prompts,
             max_new_bytes=run.sample_bytes,
             temperature=run.sample_temperature,

@@ -84,7 +84,6 @@ def test_nothing_masked_nothing_filled_and_banned_ids_do_not_count(rule):
         lambda: Confidence(-0.1),
         lambda: EntropyBound(-1.0),
         lambda: EntropyBound(float("nan")),
-        lambda: EntropyBound(1.0, "mean"),
     ],
 )
 def test_bounds_out_of_range_are_refused(make):

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from bytelax import vocab
+from bytelax.models import block_attention
 from bytelax.models.block_attention import Blocks
+from bytelax.models.blt import Decoder
 from bytelax.training.corruption import CorruptionConfig, corrupt
 from bytelax.training.objectives import BLTD
+from bytelax.training.optimizer import combine, partition
 
 LENGTH = 48
 BLOCKS = [(7, 4), (19, 8), (33, 6)]  # start, cells
@@ -50,18 +53,93 @@ def test_clean_half_is_the_plain_forward_pass():
     np.testing.assert_allclose(clean, model().logits(ids), atol=1e-5)
 
 
+def leak(block):
+    """How much a block's logits change with the clean bytes from its start on."""
+    ids, run = texts(), functools.partial(joint.__wrapped__, model().module, model().params)
+    start, length = BLOCKS[block]
+    changed = ids.at[:, start:].set(models.random_text(2, LENGTH, seed=9)[:, start:])
+    cells = blocks_of(ids)
+    moved = np.abs(run(ids, cells)[1] - run(changed, cells)[1])
+    return moved[:, block, :length].max()
+
+
 @pytest.mark.parametrize("block", range(len(BLOCKS)))
 def test_a_block_sees_no_clean_byte_from_its_start_on(block):
+    assert leak(block) == 0
+    # And it does see the byte before.
     ids = texts()
     start, length = BLOCKS[block]
     _, before = joint(model().module, model().params, ids, blocks_of(ids))
-    changed = ids.at[:, start:].set(models.random_text(2, LENGTH, seed=9)[:, start:])
-    _, after = joint(model().module, model().params, changed, blocks_of(ids))
-    np.testing.assert_array_equal(before[:, block, :length], after[:, block, :length])
-    # And it does see the byte before.
     other = ids.at[:, start - 1].set(vocab.OFFSET + (ids[:, start - 1] + 1) % vocab.BYTES)
     _, moved = joint(model().module, model().params, other, blocks_of(ids))
     assert (np.abs(moved - before)[:, block, :length].max(-1) > 0).all()
+
+
+def test_a_visible_clean_twin_is_seen(monkeypatch):
+    """The leak of a well-known misprint: cells that see the clean bytes of their own block."""
+    attend_cells = block_attention._attend_cells
+
+    def shifted(queries, keys, values, clean_keys, clean_values, *, span, blocks):
+        later = blocks._replace(start=jnp.minimum(blocks.start + 1, LENGTH - 1))
+        return attend_cells(
+            queries, keys, values, clean_keys, clean_values, span=span, blocks=later
+        )
+
+    monkeypatch.setattr(block_attention, "_attend_cells", shifted)
+    assert leak(0) > 0
+
+
+def test_a_latent_of_the_own_patch_is_seen(monkeypatch):
+    read = Decoder.read_latent
+
+    def next_patch(self, layer, x, context, patch):
+        return read(self, layer, x, context, patch + 1)
+
+    monkeypatch.setattr(Decoder, "read_latent", next_patch)
+    assert max(leak(block) for block in range(len(BLOCKS))) > 0
+    assert clean_leak() > 0
+
+
+def clean_leak():
+    """How much the clean half changes with later bytes of its text."""
+    ids, run = texts(), functools.partial(joint.__wrapped__, model().module, model().params)
+    moved = 0.0
+    for end in (11, 26, 40):
+        changed = ids.at[:, end:].set(models.random_text(2, LENGTH, seed=9)[:, end:])
+        cells = blocks_of(ids)
+        both = np.abs(run(ids, cells)[0] - run(changed, cells)[0])
+        moved = max(moved, both[:, :end].max())
+    return moved
+
+
+def test_a_clean_byte_reads_no_latent_of_an_open_patch():
+    assert clean_leak() == 0
+
+
+def test_gradient_is_that_of_finite_differences(monkeypatch):
+    """Of the whole joint loss along random directions, in float64 throughout."""
+    objective = BLTD(
+        model().module, CorruptionConfig(block_sizes=(4, 8), mid_patch=0.5, most_blocks=6)
+    )
+    trained, frozen = partition(models.model(model().config, scale=1.0).params, objective.trainable)
+    monkeypatch.setattr(jnp, "float32", jnp.float64)
+    with jax.enable_x64(True):
+        trained = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), trained)
+
+        @jax.jit
+        def loss(trained):
+            return objective.loss(combine(trained, frozen), texts(), jax.random.key(3))[0]
+
+        gradient = jax.jit(jax.grad(loss))(trained)
+        rng = np.random.default_rng(0)
+        for _ in range(3):
+            way = jax.tree.map(lambda x: rng.standard_normal(x.shape), trained)
+            slope = sum(jax.tree.leaves(jax.tree.map(lambda g, v: (g * v).sum(), gradient, way)))
+            step = 1e-6
+            ahead, behind = (
+                loss(jax.tree.map(lambda x, v, h=h: x + h * v, trained, way)) for h in (step, -step)
+            )
+            assert abs((ahead - behind) / (2 * step) - slope) < 1e-5 * abs(slope)
 
 
 def test_a_block_sees_no_other_block_and_no_cell_beyond_its_length():

@@ -60,6 +60,9 @@ class NextByte:
     def trainable(self, path):
         return self.frozen is None or path[: len(self.frozen)] != self.frozen
 
+    def model_params(self, params):
+        return params
+
 
 def batches(split, start, *, batch=BATCH, end=None, pace=0.0):
     """Windows of TEXT: example i begins at 37 i, wherever that falls. Never ends unless told so."""
