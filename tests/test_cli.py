@@ -80,7 +80,20 @@ def test_convert_round_trip(model, capsys, tmp_path):
 
 
 def test_methods(capsys):
-    assert "ar" in [row["name"] for row in _json(capsys, "methods")]
+    options = {row["name"]: row["options"] for row in _json(capsys, "methods")}
+    assert options["ar"] == ["window"]
+    assert options["lookup"] == ["draft_length", "shortest", "longest"]
+    assert options["draft-model"] == ["draft_model", "draft_length"]
+
+
+def test_generate_with_a_draft_model(model, capsys):
+    flags = ["generate", "--model", model, "--max-new-bytes", "8", "hello"]
+    plain = _json(capsys, *flags, "--window", "4")
+    more = ["--method", "draft-model", "--draft-model", model, "--draft-length", "3"]
+    out = _json(capsys, *flags, *more)
+    assert out["lossless"]
+    assert out["results"][0]["base64"] == plain["results"][0]["base64"]
+    assert out["stats"]["draft_model_passes"] == 3 * out["stats"]["rounds"] > 0
 
 
 @pytest.mark.parametrize(
@@ -94,6 +107,9 @@ def test_methods(capsys):
         (["--top-k", "-2", "x"], "top_k"),
         (["--window", "0", "x"], "window"),
         (["--method", "nope", "x"], "nope"),
+        (["--method", "draft-model", "x"], "draft_model"),
+        (["--method", "lookup", "--draft-length", "0", "x"], "draft_length"),
+        (["--draft-length", "3", "x"], "draft_length"),
         (["--stop", "", "--", "x"], "stop"),
         (["--seed", "-1", "x"], "seed"),
         (["--override", "nope=1", "x"], "nope"),
