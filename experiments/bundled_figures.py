@@ -1,0 +1,128 @@
+"""What the bundled models know: bits per byte on held-out text beside compressors, and samples.
+
+    python experiments/bundled_figures.py --data DIR
+
+A compressor knows nothing before the file and adapts to it; a model learned other text before and
+sees its own window only. The two are printed side by side as a scale, not as a race.
+"""
+
+import argparse
+import gzip
+import json
+import math
+import pathlib
+import subprocess
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax import generate, load, vocab
+from bytelax.models.blt import BLT
+
+CONTEXT, STRIDE = 1024, 512
+PROMPTS = [
+    "The cell membrane is a thin layer that",
+    "def read_lines(path):\n    ",
+    "de: Ich habe heute keine Zeit.\nen:",
+]
+
+
+def held_out(data, most):
+    """Genre to text, as the models were trained on it."""
+
+    def pairs(name, short):
+        lines = pathlib.Path(f"{data}/tatoeba_{name}_eng/valid.tsv").read_text().splitlines()
+        cells = (line.split("\t") for line in lines)
+        return "".join(f"{short}: {foreign}\nen: {own}\n" for foreign, own, *_ in cells).encode()
+
+    def corpus(name):
+        return gzip.decompress(pathlib.Path(f"{data}/{name}/valid.txt.gz").read_bytes())
+
+    texts = {
+        "prose, textbooks": corpus("openstax_ccby"),
+        "prose, novels": corpus("eltec_eng"),
+        "code": corpus("code_stdlib"),
+        "sentences, German and English": pairs("deu", "de"),
+        "sentences, French and English": pairs("fra", "fr"),
+    }
+    return {name: text[:most] for name, text in texts.items()}
+
+
+def bits_per_byte(model, text):
+    """Every byte is scored once, behind at least CONTEXT - STRIDE bytes where there are so many."""
+    ids = np.array(vocab.encode(text), np.int32)
+    starts = range(0, max(len(ids) - CONTEXT + STRIDE, 1), STRIDE)
+    nats, count = 0.0, 0
+    score = _scorer(model)
+    for start in starts:
+        window = ids[start : start + CONTEXT + 1]
+        padded = np.zeros(CONTEXT + 1, np.int32)
+        padded[: len(window)] = window
+        begin = 0 if start == 0 else CONTEXT - STRIDE
+        each = np.asarray(score(model.params, padded[None]))[0, begin : len(window) - 1]
+        nats, count = nats + each.sum(dtype=np.float64), count + len(each)
+    assert count == len(text)
+    return nats / count / math.log(2)
+
+
+def _scorer(model):
+    @jax.jit
+    def score(params, ids):
+        out = model.module.apply({"params": params}, ids[:, :-1])
+        logits = out.logits if isinstance(model.module, BLT) else out
+        log_probs = jax.nn.log_softmax(logits)
+        return -jnp.take_along_axis(log_probs, ids[:, 1:, None], axis=-1)[..., 0]
+
+    return score
+
+
+def compressed(text, command):
+    return 8 * len(subprocess.run(command, input=text, capture_output=True, check=True).stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--models", nargs="*", default=["tiny", "tiny-lm", "tiny-draft"])
+    parser.add_argument("--bytes", type=int, default=200_000, help="of each text, at most")
+    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
+    options = parser.parse_args()
+    texts = held_out(options.data, options.bytes)
+    report = {"bytes": {name: len(text) for name, text in texts.items()}, "bits_per_byte": {}}
+    figures = report["bits_per_byte"]
+    for name, command in (("xz -9", ["xz", "-9c"]), ("zstd -19", ["zstd", "-19", "-c"])):
+        figures[name] = {t: compressed(text, command) / len(text) for t, text in texts.items()}
+    for name in options.models:
+        model = load(name, dtype="float32")
+        figures[pathlib.Path(name).name] = {t: bits_per_byte(model, x) for t, x in texts.items()}
+        print(name, figures[pathlib.Path(name).name], flush=True)
+    model = load(options.models[0], dtype="float32")
+    samples = generate(model, PROMPTS, max_new_bytes=200, temperature=0.6, top_p=0.95)
+    report["samples"] = [
+        {"prompt": prompt, "continuation": text}
+        for prompt, text in zip(PROMPTS, samples.text, strict=True)
+    ]
+    options.results.mkdir(exist_ok=True)
+    (options.results / "bundled_figures.json").write_text(
+        json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    )
+    (options.results / "bundled_figures.md").write_text(markdown(report))
+
+
+def markdown(report):
+    texts = list(report["bytes"])
+    lines = ["# Held-out text, bits per byte", "", "| | " + " | ".join(texts) + " |"]
+    lines += ["|---" * (len(texts) + 1) + "|"]
+    for name, figures in report["bits_per_byte"].items():
+        lines.append(f"| {name} | " + " | ".join(f"{figures[t]:.2f}" for t in texts) + " |")
+    sizes = ", ".join(f"{name} {size:,}" for name, size in report["bytes"].items())
+    lines += ["", f"Bytes: {sizes}.", "", "# Samples of the first model", ""]
+    lines += ["Temperature 0.6, top_p 0.95, 200 bytes.", ""]
+    for sample in report["samples"]:
+        lines += ["```", sample["prompt"] + "⏵" + sample["continuation"], "```", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
