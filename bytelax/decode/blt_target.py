@@ -261,6 +261,7 @@ class BLTTarget:
                 first=jnp.where(there, at(frontier.open_patch.start), 1),
                 last=jnp.where(there, at(positions), 0),
                 newest=positions[:, -1],
+                longest=self.module.config.patching.max_patch_length,
             )
             patch = jnp.where(there, at(frontier.patches), -1)
             span = kv_cache.causal_span(
@@ -295,6 +296,7 @@ class BLTTarget:
             first=jnp.where(is_open, frontier.open_patch.start[:, -1], 1)[:, None],
             last=jnp.where(is_open, end - 1, 0)[:, None],
             newest=end - 1,
+            longest=self.module.config.patching.max_patch_length,
         )
         patch = jnp.where(is_open, frontier.patches[:, -1], -1)[:, None]
         span = kv_cache.causal_span(
@@ -317,13 +319,12 @@ class BLTTarget:
         # A row that stands still writes a window beyond its end.
         capacity = self.capacity + max(width, self.width + self.ahead)
 
-        def caches(config, dtype=dtype, *, ring=True):
-            window = config.window if ring else None
+        def caches(config, dtype=dtype):
             return kv_cache.zeros(
                 layers=config.layers,
                 batch=batch,
                 kv_heads=config.kv_heads,
-                slots=kv_cache.ring_slots(window=window, width=width, capacity=capacity),
+                slots=kv_cache.ring_slots(window=config.window, width=width, capacity=capacity),
                 head_dim=config.head_dim,
                 dtype=dtype,
             )
@@ -345,8 +346,8 @@ class BLTTarget:
             ),
             patcher=(caches(c.patcher.trunk, jnp.float32) if c.patching.mode == "entropy" else ()),
             encoder=caches(c.encoder),
-            cross=caches(dataclasses.replace(c.encoder, layers=1), ring=False)[0],
-            global_=caches(c.global_transformer, ring=False),
+            cross=caches(dataclasses.replace(c.encoder, layers=1, window=None))[0],
+            global_=caches(c.global_transformer),
             contexts=tuple(
                 Context(zeros(*context, dtype=dtype), zeros(*context, dtype=dtype))
                 for _ in range(c.decoder_cross_layers)
@@ -366,7 +367,7 @@ class BLTTarget:
         c = self.module.config
         newest = state.length - 1
 
-        def shrink(caches, config, width=self.width):
+        def shrink(caches, config, newest=newest, width=self.width):
             slots = kv_cache.ring_slots(
                 window=config.window, width=width, capacity=state.cross.keys.shape[2]
             )
@@ -376,7 +377,10 @@ class BLTTarget:
             state,
             patcher=shrink(state.patcher, c.patcher.trunk) if state.patcher else (),
             encoder=shrink(state.encoder, c.encoder),
-            decoder=shrink(state.decoder, c.decoder, self.width + self.ahead),
+            global_=shrink(
+                state.global_, c.global_transformer, state.frontier.patches - 1, self.width + 1
+            ),
+            decoder=shrink(state.decoder, c.decoder, width=self.width + self.ahead),
             ahead=self._nothing_ahead(state.length) if self.ahead else None,
             passes=jax.tree.map(jnp.zeros_like, state.passes),
         )

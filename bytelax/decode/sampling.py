@@ -115,6 +115,15 @@ def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[
     return jnp.where(reached.any(-1), reached.argmax(-1), log_probs.argmax(-1)).astype(jnp.int32)
 
 
+def draw(
+    log_probs: Float[Array, "*B V"], law: Sampling, uniform: Float[Array, "*B"]
+) -> Int[Array, "*B"]:
+    """`sample`, but without a look at the numbers where the law is greedy."""
+    if law.greedy:
+        return log_probs.argmax(-1).astype(jnp.int32)
+    return sample(log_probs, uniform)
+
+
 def happens(probability: Float[Array, "*B"], uniform: Float[Array, "*B"]) -> Bool[Array, "*B"]:
     """True with this probability; 1 or more is certain. Ids are drawn by `sample`."""
     return uniform < probability

@@ -208,8 +208,9 @@ class Global(nn.Module):
         caches: Caches | None = None,
         *,
         span: Span,
-        block: int | None = BLOCK,
     ) -> tuple[Float[Array, "B P G"], Caches | None]:
+        """Latents of patches. Under a window the caches are rings, which are read whole."""
+        block = BLOCK if caches is not None and span.window is None else None
         if patches.shape[-1] != self.config.global_transformer.dim:
             patches = self.project(patches)
         return self.trunk(patches, caches, span=span, block=block)
@@ -430,7 +431,7 @@ class BLT(nn.Module):
         span = kv_cache.causal_span(
             index, window=c.global_transformer.window, first=document_start(patches.has_eos)
         )
-        latents, _ = self.global_transformer(pooled, span=span, block=None)
+        latents, _ = self.global_transformer(pooled, span=span)
         patch = jnp.cumsum(closes, axis=1) - 1
         return Encoded(entropies, closes, states, latents, patch, local_span(c.decoder.window))
 

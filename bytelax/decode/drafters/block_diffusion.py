@@ -64,7 +64,7 @@ class BlockDiffusion:
             masked = ids == vocab.MASK
             chosen = self.unmasking(sampling.byte_law(logits, law), masked)
             here = sampling.process_logits(logits, law)
-            drawn = sampling.sample(here, uniforms)
+            drawn = sampling.draw(here, law, uniforms)
             left = masked & ~chosen
             given = sampling.one_hot(drawn, here.shape[-1])
             here = jnp.where(filled_early(left)[..., None], given, here)

@@ -53,7 +53,7 @@ class PastBoundary:
 
         def draw(logits, uniform):
             log_probs = sampling.process_logits(logits, law)
-            ids = sampling.sample(log_probs, uniform[:, None])
+            ids = sampling.draw(log_probs, law, uniform[:, None])
             return ids, log_probs, sampling.probability(logits, law, ids)
 
         drawn, made = [], no_passes(text.ids.shape[0])

@@ -119,7 +119,7 @@ def worst(drafter, parts=0):
         target = params["target"][TARGET][: drafter.width + 1]
         state = drafter.init(params, text, ())
         draft, _ = drafter.propose(params, state, text, (), keys)
-        ids, count = rejection(draft, laws_of(target, draft.ids), uniforms)
+        ids, count, _ = rejection(draft, laws_of(target, draft.ids), uniforms)
         following = sampling.sample(jnp.log(target[1])[ids[:, 0]], last)
         return ids[:, 0], jnp.where(count > 1, ids[:, 1], following), count
 
