@@ -1,0 +1,94 @@
+"""Puts trained models into the package: bfloat16 safetensors (the patcher float32) and a card.
+
+python experiments/bundle_models.py --runs runs tiny tiny-lm tiny-draft
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+
+import jax
+import jax.numpy as jnp
+
+from bytelax import checkpoints
+
+ASSETS = pathlib.Path(__file__).parents[1] / "bytelax" / "assets"
+WHAT = {
+    "tiny": "A Byte Latent Transformer trained for BLT-D: it drafts blocks of up to 16 bytes.",
+    "tiny-lm": "A plain byte transformer of 12 layers.",
+    "tiny-draft": "A small byte transformer that drafts for the others, distilled from `tiny`.",
+}
+CARD = """# {name}
+
+{what} {parameters:,} parameters. Small, briefly trained, and for demonstrations and tests: it knows
+English prose, Python, and short German, French and English sentences, and nothing reliably.
+
+| | |
+|---|---|
+| trained by | `python experiments/train_bundled.py {name}` |
+| bytes seen | {seen:,} |
+| stored as | bfloat16, the entropy model float32; `bytelax.load("{name}")` computes in float32 |
+| licence of the weights | Apache-2.0, as far as the attributions below allow |
+
+Held-out figures: [experiments/results/bundled_figures.md](../../../experiments/results/bundled_figures.md).
+
+## Training text and attribution
+
+- Textbooks by OpenStax, Rice University, licensed under
+  [CC BY 4.0](https://creativecommons.org/licenses/by/4.0/); markup, figures, tables, maths and
+  exercises were removed. Access for free at <https://openstax.org>. The books: Introduction to
+  Anthropology; Introduction to Business 2e; Principles of Economics 3e, of Macroeconomics 3e and of
+  Microeconomics 3e (and the latter two for AP Courses 2e); Introduction to Sociology 3e; Psychology
+  2e; U.S. History; World History, volumes 1 and 2; American Government 3e; Introduction to Political
+  Science; Introduction to Philosophy; Astronomy 2e; Anatomy and Physiology 2e.
+- English novels of 1840 to 1920 from the ELTeC collection, public domain.
+- Python source: the standard library of CPython (PSF-2.0, Python Software Foundation), NetworkX
+  (BSD-3-Clause, NetworkX developers), TheAlgorithms/Python (MIT, The Algorithms and contributors).
+- Sentence pairs by the contributors of the [Tatoeba Project](https://tatoeba.org), through
+  [manythings.org/anki](https://www.manythings.org/anki/), under
+  [CC BY 2.0 FR](https://creativecommons.org/licenses/by/2.0/fr/); changed in Unicode form and spaces.
+"""
+
+
+def bundle(name, runs):
+    run = runs / name
+    config, params = checkpoints.read(run / "model", dtype="float32")
+
+    def stored(path, leaf):
+        return leaf if path[0].key == "patcher" else leaf.astype(jnp.bfloat16)
+
+    params = jax.tree_util.tree_map_with_path(stored, params)
+    shutil.rmtree(ASSETS / name, ignore_errors=True)
+    checkpoints.write(ASSETS / name, config, params, layout="huggingface")
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    steps = max(json.loads(line)["step"] for line in lines)
+    card = CARD.format(
+        name=name,
+        what=WHAT[name],
+        parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
+        seen=steps * _bytes_a_step(run),
+    )
+    (ASSETS / name / "README.md").write_text(card)
+
+
+def _bytes_a_step(run):
+    settings = (run / "config.toml").read_text().splitlines()
+    values = dict(line.split(" = ", 1) for line in settings if " = " in line)
+    return int(values["window"]) * int(values["batch"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="+", choices=list(WHAT))
+    parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs"))
+    options = parser.parse_args()
+    ASSETS.mkdir(exist_ok=True)
+    for name in options.names:
+        bundle(name, options.runs)
+    size = sum(file.stat().st_size for file in ASSETS.rglob("*") if file.is_file())
+    print(f"{size / 1e6:.1f} MB in {ASSETS.name}")
+
+
+if __name__ == "__main__":
+    main()
