@@ -7,6 +7,7 @@ import argparse
 import json
 import pathlib
 import shutil
+import tomllib
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,8 @@ English prose, Python, and short German, French and English sentences, and nothi
 | stored as | bfloat16, the entropy model float32; `bytelax.load("{name}")` computes in float32 |
 | licence of the weights | Apache-2.0, as far as the attributions below allow |
 
-Held-out figures: [experiments/results/bundled_figures.md](../../../experiments/results/bundled_figures.md).
+Held-out figures:
+[experiments/results/bundled_figures.md](../../../experiments/results/bundled_figures.md).
 
 ## Training text and attribution
 
@@ -39,15 +41,16 @@ Held-out figures: [experiments/results/bundled_figures.md](../../../experiments/
   [CC BY 4.0](https://creativecommons.org/licenses/by/4.0/); markup, figures, tables, maths and
   exercises were removed. Access for free at <https://openstax.org>. The books: Introduction to
   Anthropology; Introduction to Business 2e; Principles of Economics 3e, of Macroeconomics 3e and of
-  Microeconomics 3e (and the latter two for AP Courses 2e); Introduction to Sociology 3e; Psychology
-  2e; U.S. History; World History, volumes 1 and 2; American Government 3e; Introduction to Political
-  Science; Introduction to Philosophy; Astronomy 2e; Anatomy and Physiology 2e.
+  Microeconomics 3e (and the latter two for AP Courses 2e); Introduction to Sociology 3e;
+  Psychology 2e; U.S. History; World History, volumes 1 and 2; American Government 3e; Introduction
+  to Political Science; Introduction to Philosophy; Astronomy 2e; Anatomy and Physiology 2e.
 - English novels of 1840 to 1920 from the ELTeC collection, public domain.
 - Python source: the standard library of CPython (PSF-2.0, Python Software Foundation), NetworkX
   (BSD-3-Clause, NetworkX developers), TheAlgorithms/Python (MIT, The Algorithms and contributors).
 - Sentence pairs by the contributors of the [Tatoeba Project](https://tatoeba.org), through
   [manythings.org/anki](https://www.manythings.org/anki/), under
-  [CC BY 2.0 FR](https://creativecommons.org/licenses/by/2.0/fr/); changed in Unicode form and spaces.
+  [CC BY 2.0 FR](https://creativecommons.org/licenses/by/2.0/fr/); changed in Unicode form and
+  spaces.
 """
 
 
@@ -73,9 +76,8 @@ def bundle(name, runs):
 
 
 def _bytes_a_step(run):
-    settings = (run / "config.toml").read_text().splitlines()
-    values = dict(line.split(" = ", 1) for line in settings if " = " in line)
-    return int(values["window"]) * int(values["batch"])
+    data = tomllib.loads((run / "config.toml").read_text())["data"]
+    return data["window"] * data["batch"]
 
 
 def main():
