@@ -83,8 +83,10 @@ def test_convert_round_trip(model, capsys, tmp_path):
 def test_methods(capsys):
     options = {row["name"]: row["options"] for row in _json(capsys, "methods")}
     assert options["ar"] == ["window"]
-    assert options["lookup"] == ["draft_length", "shortest", "longest"]
-    assert options["draft-model"] == ["draft_model", "draft_length"]
+    assert options["blt-s"][:3] == ["draft_length", "latent", "draft_layers"]
+    assert options["blt-d"] == ["block_size", "unmask", "alpha", "gamma", "open_patch"]
+    assert options["lookup"] == ["draft_length", "shortest", "longest", "verify"]
+    assert options["draft-model"][:2] == ["draft_model", "draft_length"]
 
 
 def test_generate_with_a_draft_model(capsys, tmp_path):
