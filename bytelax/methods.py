@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bytelax.decode import acceptance
 from bytelax.decode.acceptance import Acceptance
@@ -51,7 +51,6 @@ class Method:
 # How many bytes a round drafts: a number, or by the number of rows that are still running, as
 # `{rows: bytes}`; see `by_batch`.
 Length = int | Mapping[int, int]
-Verify = Literal["byte", "block"]
 
 
 def ar(model: Model, law: Sampling, *, capacity: int, window: int = 1) -> Method:
@@ -68,13 +67,14 @@ def blt_s(
     *,
     capacity: int,
     draft_length: Length = 8,
-    latent: Literal["reuse", "refresh"] = "reuse",
+    latent: str = "reuse",
     draft_layers: int | None = None,
     min_confidence: float | None = None,
-    verify: Verify = "byte",
+    verify: str = "byte",
 ) -> Method:
     """A BLT's local decoder drafts past its patch, a full pass verifies. Lossless."""
     _needs_blt(model, "blt-s")
+    _one_of("latent", latent, "reuse", "refresh")
     target = _target(model, capacity, _longest(draft_length, model))
     drafter = PastBoundary(target, target.width - 1, latent=latent, depth=draft_layers)
     drafter = _of_length(drafter, draft_length, min_confidence)
@@ -90,12 +90,11 @@ def blt_d(
     unmask: str = "confidence",
     alpha: float | None = None,
     gamma: float | None = None,
-    open_patch: Literal["latest", "truncated", "finish"] = "latest",
+    open_patch: str = "latest",
 ) -> Method:
     """Blocks of masked bytes, filled by the decoder and kept as they are. Not lossless."""
     _needs_blocks(model, "blt-d", block_size)
-    if open_patch not in ("latest", "truncated", "finish"):
-        raise ValueError(f"open_patch {open_patch!r} is not latest, truncated or finish")
+    _one_of("open_patch", open_patch, "latest", "truncated", "finish")
     target = dataclasses.replace(
         _target(model, capacity, block_size),
         ahead=block_size,
@@ -117,14 +116,13 @@ def blt_dv(
     unmask: str = "one-step",
     alpha: float | None = None,
     gamma: float | None = None,
-    latent: Literal["reuse", "refresh"] = "reuse",
+    latent: str = "reuse",
     min_confidence: float | None = None,
-    verify: Verify = "byte",
+    verify: str = "byte",
 ) -> Method:
     """Blocks of masked bytes, filled by the decoder and verified by the same model. Lossless."""
     _needs_blocks(model, "blt-dv", block_size)
-    if latent not in ("reuse", "refresh"):
-        raise ValueError(f"latent {latent!r} is not reuse or refresh")
+    _one_of("latent", latent, "reuse", "refresh")
     target = _target(model, capacity, block_size)
     unmasking = unmasking_rule(unmask, alpha=alpha, gamma=gamma)
     drafter = BlockDiffusion(target, block_size, unmasking, latent=latent)
@@ -139,7 +137,7 @@ def lookup(
     draft_length: Length = 8,
     shortest: int = 4,
     longest: int = 16,
-    verify: Verify = "byte",
+    verify: str = "byte",
 ) -> Method:
     """Copy what followed the last time the text ended like this. Lossless."""
     target = _target(model, capacity, _longest(draft_length, model))
@@ -155,7 +153,7 @@ def small_draft_model(
     draft_model: Model,
     draft_length: Length = 4,
     min_confidence: float | None = None,
-    verify: Verify = "byte",
+    verify: str = "byte",
 ) -> Method:
     """A smaller model drafts, byte by byte. Lossless."""
     target = _target(model, capacity, _longest(draft_length, model))
@@ -176,10 +174,7 @@ def unmasking_rule(name: str, *, alpha: float | None, gamma: float | None) -> Un
     Raises:
       ValueError: no such rule, or a bound that it does not have.
     """
-    if name not in ("confidence", "entropy", "entropy-minus-max", "one-step"):
-        raise ValueError(
-            f"unmask {name!r} is not confidence, entropy, entropy-minus-max or one-step"
-        )
+    _one_of("unmask", name, "confidence", "entropy", "entropy-minus-max", "one-step")
     if alpha is not None and name != "confidence":
         raise ValueError(f"alpha belongs to unmask='confidence', not to {name!r}")
     if gamma is not None and not name.startswith("entropy"):
@@ -192,10 +187,9 @@ def unmasking_rule(name: str, *, alpha: float | None, gamma: float | None) -> Un
     return EntropyBound(rule=rule) if gamma is None else EntropyBound(gamma, rule)
 
 
-def lossless_rule(law: Sampling, verify: Verify = "byte") -> Acceptance:
+def lossless_rule(law: Sampling, verify: str = "byte") -> Acceptance:
     """The rule that leaves the output law unchanged at this temperature."""
-    if verify not in ("byte", "block"):
-        raise ValueError(f"verify {verify!r} is not byte or block")
+    _one_of("verify", verify, "byte", "block")
     if law.greedy:
         return acceptance.greedy
     return acceptance.rejection if verify == "byte" else acceptance.block_verification
@@ -224,6 +218,11 @@ def _longest(length: Length, model: Model) -> int:
     if not numbers or min(numbers) < 0 or not 1 <= max(numbers) <= limit:
         raise ValueError(f"draft_length must lie in 1..{limit}, got {length}")
     return max(numbers)
+
+
+def _one_of(option: str, value: str, *known: str) -> None:
+    if value not in known:
+        raise ValueError(f"{option} {value!r} is not one of {', '.join(known)}")
 
 
 def _needs_blt(model: Model, method: str) -> None:
