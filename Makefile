@@ -9,7 +9,7 @@ PYTHON = $(VENV)/bin/python
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-demo: $(VENV)/.installed ## decode with a small random model
+demo: $(VENV)/.installed ## every method side by side, each byte coloured by its origin
 	$(PYTHON) -m bytelax.cli demo
 
 test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds
