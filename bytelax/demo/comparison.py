@@ -107,14 +107,14 @@ def compare(model: Model, prompts: Sequence[bytes], *, max_new_bytes: int) -> Co
     settings, left_out = settings_of(model)
     runs: list[Run] = []
     for setting in settings:
-
-        def outputs(setting=setting) -> list[Output]:
-            return _one_by_one(
-                model, prompts, max_new_bytes, method=setting.method, **setting.options
-            )
-
-        compiling = sum(output.stats.compile_seconds for output in outputs())
-        timed = outputs()
+        request = {
+            "method": setting.method,
+            "max_new_bytes": max_new_bytes,
+            "origins": True,
+            **setting.options,
+        }
+        compiling = sum(x.stats.compile_seconds for x in _one_by_one(model, prompts, **request))
+        timed = _one_by_one(model, prompts, **request)
         results = [output.results[0] for output in timed]
         seconds = sum(output.stats.seconds for output in timed)
         plain = runs[0].results if runs else results
@@ -123,7 +123,9 @@ def compare(model: Model, prompts: Sequence[bytes], *, max_new_bytes: int) -> Co
         padded_differs = [place is not None for place in differs]
         if lossless and any(padded_differs):
             width = 1 + setting.options.get("draft_length", setting.options.get("block_size"))
-            padded = _one_by_one(model, prompts, max_new_bytes, method="ar", window=width)
+            padded = _one_by_one(
+                model, prompts, method="ar", max_new_bytes=max_new_bytes, window=width
+            )
             padded_differs = [a.bytes != b.bytes[0] for a, b in zip(results, padded, strict=True)]
         total = Statistics.total([output.stats for output in timed]).timed(seconds, compiling)
         runs.append(Run(setting, lossless, results, total, differs, padded_differs))
@@ -165,12 +167,9 @@ def _run_to_json(comparison, run):
     }
 
 
-def _one_by_one(model, prompts, max_new_bytes, **keywords):
+def _one_by_one(model: Model, prompts: Sequence[bytes], **request) -> list[Output]:
     """Batches of one: what a person who waits for a single answer sees."""
-    return [
-        generate(model, [prompt], max_new_bytes=max_new_bytes, origins=True, **keywords)
-        for prompt in prompts
-    ]
+    return [generate(model, [prompt], **request) for prompt in prompts]
 
 
 def _first_difference(output: bytes, plain: bytes) -> int | None:
