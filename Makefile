@@ -10,7 +10,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 demo: $(VENV)/.installed ## every method side by side, each byte coloured by its origin
-	$(PYTHON) -m bytelax.cli demo
+	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/jax $(PYTHON) -m bytelax.cli demo
 
 test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds
 	$(PYTHON) -m pytest -m "not slow" $(TESTS)
