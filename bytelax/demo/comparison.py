@@ -92,13 +92,11 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
     if not trained:
         why = "blt-d, blt-dv: left out, the model was not trained to fill in masked bytes"
         return settings, [why]
-    short = min(8, trained)
-    settings.append(Setting("blt-dv", {"block_size": short, "unmask": "one-step"}))
+    settings.append(Setting("blt-dv", {"block_size": min(8, trained), "unmask": "one-step"}))
     settings += [
-        Setting("blt-d", {"block_size": size, "unmask": "confidence"})
-        for size in sorted({short, trained})
+        Setting("blt-d", {"block_size": trained, "unmask": unmask})
+        for unmask in ("confidence", "entropy")
     ]
-    settings.append(Setting("blt-d", {"block_size": trained, "unmask": "entropy"}))
     return settings, []
 
 
