@@ -9,8 +9,8 @@ PYTHON = $(VENV)/bin/python
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-demo: $(VENV)/.installed ## decode with a small random model
-	$(PYTHON) -m bytelax.cli demo
+demo: $(VENV)/.installed ## every method side by side, each byte coloured by its origin
+	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/jax $(PYTHON) -m bytelax.cli demo
 
 test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds
 	$(PYTHON) -m pytest -m "not slow" $(TESTS)

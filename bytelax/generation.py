@@ -13,6 +13,7 @@ import numpy as np
 from bytelax import methods, programs, vocab
 from bytelax.decode import loop, stopping
 from bytelax.decode.loop import Decoding
+from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
@@ -34,6 +35,7 @@ class Result:
       stats: what it took.
       log_probs: the model's log-probability of each byte of `bytes` before temperature and
         truncation, nats; None when not asked for.
+      origins: where each byte of `bytes` came from; None when not asked for.
     """
 
     index: int
@@ -41,6 +43,7 @@ class Result:
     stop: str
     stats: Statistics
     log_probs: np.ndarray | None = None
+    origins: Origins | None = None
 
     @property
     def text(self) -> str:
@@ -78,6 +81,7 @@ def generate(
     stop: Sequence[bytes | str] = (),
     allow_eos: bool = True,
     logprobs: bool = False,
+    origins: bool = False,
     **options,
 ) -> Output:
     """Continues a batch of prompts.
@@ -94,6 +98,7 @@ def generate(
       stop: strings that end a row; not part of the result.
       allow_eos: whether the model may end a row by itself.
       logprobs: return the model's log-probabilities of the emitted bytes.
+      origins: return where each emitted byte came from: drafted, the target's own, ...
       **options: of the method, by the names of its factory in `bytelax.methods`: `draft_length`,
         `block_size`, `unmask`, `alpha`, `gamma`, `latent`, `draft_model`, ... "ar" takes
         `window=W`, which pads every window to W bytes.
@@ -106,7 +111,8 @@ def generate(
         model,
         Sampling.of(len(prompts), temperature=temperature, top_k=top_k, top_p=top_p,
                  allow_eos=allow_eos),
-        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, options=options,
+        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, origins=origins,
+        options=options,
     )  # fmt: skip
     ids = [_encode(prompt) for prompt in prompts]
     if not ids:
@@ -146,7 +152,8 @@ def stream(
     request = _Request.of(
         model,
         Sampling.of(1, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos),
-        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=False, options=options,
+        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=False, origins=False,
+        options=options,
     )  # fmt: skip
     if every < 1:
         raise ValueError(f"every must be at least 1, got {every}")
@@ -185,6 +192,7 @@ def generate_many(
     stop: Sequence[bytes | str] = (),
     allow_eos: bool = True,
     logprobs: bool = False,
+    origins: bool = False,
     **options,
 ) -> Iterator[Result]:
     """Continues any number of prompts, `batch` at a time, and yields results as they finish.
@@ -201,7 +209,8 @@ def generate_many(
     request = _Request.of(
         model,
         Sampling.of(batch, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos),
-        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, options=options,
+        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, origins=origins,
+        options=options,
     )  # fmt: skip
     return _generate_many(request, _several("prompts", prompts), batch, int(seeds))
 
@@ -246,15 +255,20 @@ class _Request:
     stop: tuple[bytes, ...]
     stops: Stops
     logprobs: bool
+    origins: bool
 
     @classmethod
-    def of(cls, model, law, *, method, max_new_bytes, stop, logprobs, options) -> "_Request":
+    def of(
+        cls, model, law, *, method, max_new_bytes, stop, logprobs, origins, options
+    ) -> "_Request":
         if max_new_bytes < 1:
             raise ValueError(f"max_new_bytes must be at least 1, got {max_new_bytes}")
         options = methods.settle(method, options)
         methods.build(method, model, law, capacity=_SMALLEST_BUFFER, **options)  # or raise now
         stop = tuple(_bytes(string) for string in _several("stop", stop))
-        return cls(model, law, method, options, max_new_bytes, stop, Stops.of(stop), logprobs)
+        return cls(
+            model, law, method, options, max_new_bytes, stop, Stops.of(stop), logprobs, origins
+        )
 
     def for_longest(self, prompt: int) -> "_Run":
         """The request in buffers that hold prompts of up to `prompt` ids and their output."""
@@ -303,6 +317,7 @@ class _Run:
             drafter=self.method.drafter,
             draft_length=self.method.draft_length,
             log_probs=self.request.logprobs,
+            origins=self.request.origins,
         )
 
     def advance(
@@ -325,15 +340,16 @@ class _Run:
     def results(self, decoding: Decoding, indices: Iterable[int | None]) -> list[Result]:
         """What stands in each row, finished or not."""
         host = jax.device_get(
-            (decoding.text, decoding.prompt, decoding.ended, decoding.log_probs, decoding.counts,
-             self.method.target.passes(decoding.state))
+            (decoding.text, decoding.prompt, decoding.ended, decoding.log_probs,
+             decoding.origins, decoding.counts, self.method.target.passes(decoding.state))
         )  # fmt: skip
-        text, prompt, ended, log_probs, counts, passes = host
+        text, prompt, ended, log_probs, origins, counts, passes = host
         results = []
         for row, index in enumerate(indices):
             begin, end = prompt[row], text.length[row]
             emitted = text.ids[row, begin:end]
             keep = self._without_stop(emitted, int(ended[row]))
+            kept = row, slice(begin, begin + keep)
             results.append(
                 Result(
                     index=-1 if index is None else index,
@@ -342,7 +358,8 @@ class _Run:
                     stats=Statistics.of_row(
                         self.request.model, counts, passes, row, draft_params=self.method.params
                     ),
-                    log_probs=None if log_probs is None else log_probs[row, begin : begin + keep],
+                    log_probs=None if log_probs is None else log_probs[kept],
+                    origins=None if origins is None else origins[kept],
                 )
             )
         return results
@@ -357,8 +374,10 @@ class _Run:
         return len(emitted)
 
 
-@functools.partial(jax.jit, static_argnames=("target", "drafter", "draft_length", "log_probs"))
-def _start(params, text, budget, seeds, *, target, drafter, draft_length, log_probs):
+@functools.partial(
+    jax.jit, static_argnames=("target", "drafter", "draft_length", "log_probs", "origins")
+)
+def _start(params, text, budget, seeds, *, target, drafter, draft_length, log_probs, origins):
     return loop.start(
         params,
         text,
@@ -368,6 +387,7 @@ def _start(params, text, budget, seeds, *, target, drafter, draft_length, log_pr
         budget=budget,
         seeds=seeds,
         log_probs=log_probs,
+        origins=origins,
     )
 
 

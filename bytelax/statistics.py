@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from bytelax import calculator
+from bytelax.calculator import Passes, Sizes
 from bytelax.decode.drafters import DraftPasses
 from bytelax.decode.stats import Counts
 from bytelax.model import Model
 from bytelax.models.blt import BLT
-
-_BYTES_PER_WEIGHT = 2  # the published bandwidth figures count bfloat16 weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +73,14 @@ class Statistics:
         """
         made = {name: int(number[row]) for name, number in passes.items()}
         drafting = DraftPasses(*(int(number[row]) for number in counts.draft_passes))
-        decoder = made.get("decoder_passes", 0) + drafting.decoder
-        global_ = made.get("global_passes", 0) + drafting.global_
-        patcher = made.get("patcher_passes", 0) + drafting.patcher
-        size = weights_per_pass(model)
-        read = decoder * size["decoder"] + global_ * size["global"]
-        read += drafting.draft_model * _weights(draft_params)
-        gigabytes = _BYTES_PER_WEIGHT / 1e9
+        total = Passes(
+            decoder=made.get("decoder_passes", 0) + drafting.decoder,
+            encoder=made.get("encoder_passes", 0) + drafting.encoder,
+            global_=made.get("global_passes", 0) + drafting.global_,
+            patcher=made.get("patcher_passes", 0) + drafting.patcher,
+            draft_model=drafting.draft_model,
+        )
+        weights = weights_per_pass(model)._replace(draft_model=_weights(draft_params))
         return cls(
             bytes=int(counts.bytes[row]),
             rounds=int(counts.rounds[row]),
@@ -88,15 +89,15 @@ class Statistics:
             accepted_by_position=tuple(counts.accepted_by_position[row].tolist()),
             drafted_by_position=tuple(counts.drafted_by_position[row].tolist()),
             patches=made.get("patches", 0),
-            decoder_passes=decoder,
+            decoder_passes=total.decoder,
             encoder_passes=made.get("encoder_passes", 0),
-            global_passes=global_,
-            patcher_passes=patcher,
+            global_passes=total.global_,
+            patcher_passes=total.patcher,
             draft_encoder_passes=drafting.encoder,
             draft_model_passes=drafting.draft_model,
             global_chunks=made.get("global_chunks", 0),
-            bandwidth_gb=read * gigabytes,
-            bandwidth_gb_with_patcher=(read + patcher * size["patcher"]) * gigabytes,
+            bandwidth_gb=calculator.bandwidth_gb(total, weights),
+            bandwidth_gb_with_patcher=calculator.bandwidth_gb_with_patcher(total, weights),
         )
 
     @classmethod
@@ -132,16 +133,17 @@ class Statistics:
         }
 
 
-def weights_per_pass(model: Model) -> dict[str, int]:
+def weights_per_pass(model: Model) -> Sizes:
     """Weights that a pass of each network reads; embedding tables are looked up, not read."""
     if not isinstance(model.module, BLT):
-        return {"decoder": _weights(model.params), "global": 0, "patcher": 0}
+        return Sizes(decoder=_weights(model.params), encoder=0, global_=0)
     size = {name: _weights(part) for name, part in model.params.items()}
-    return {
-        "decoder": size["decoder"],
-        "global": size["encoder"] + size["global_transformer"],
-        "patcher": size.get("patcher", 0),
-    }
+    return Sizes(
+        decoder=size["decoder"],
+        encoder=size["encoder"],
+        global_=size["global_transformer"],
+        patcher=size.get("patcher", 0),
+    )
 
 
 def _weights(params: Any) -> int:

@@ -127,6 +127,32 @@ def _calibrated(config, patcher, ids):
     return dataclasses.replace(rule, threshold=float(compared[widest : widest + 2].mean()))
 
 
+def random_blt(seed: int = 0) -> Model:
+    """A BLT of about a million parameters whose patches average a few bytes."""
+
+    def part(dim, layers, window=None):
+        sizes = {"heads": 4, "kv_heads": 4, "head_dim": dim // 4, "ffn_dim": 3 * dim}
+        return stack(dim, layers, window=window, **sizes)
+
+    config = BLTConfig(
+        encoder=part(64, 1, 512),
+        global_transformer=part(128, 3),
+        decoder=part(64, 2, 512),
+        patcher=ByteLMConfig(trunk=part(64, 2, 512)),
+        patching=PatchingConfig(),
+        hashing=HashConfig(vocab=509),
+    )
+    ids = jnp.asarray(
+        [vocab.encode(b"A byte latent transformer reads bytes, and thinks in patches. ")]
+    )
+    params = BLT(config).init(jax.random.key(seed), ids)["params"]
+    params = jax.tree.map(lambda x: x * 4 if x.ndim > 1 else x, params)
+    entropies = Model(BLT(config), params).entropies(ids)
+    threshold = float(jnp.quantile(entropies, 0.75))
+    patching = dataclasses.replace(config.patching, threshold=threshold)
+    return Model(BLT(dataclasses.replace(config, patching=patching)), params)
+
+
 def chain(text, *, loop=True):
     """A byte transformer that writes `text` over and over, or once and then an EOS.
 

@@ -10,13 +10,12 @@ import models_for_tests as models
 import pytest
 
 from bytelax import checkpoints, cli
-from bytelax.commands.demo import random_blt
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     directory = tmp_path_factory.mktemp("cli") / "model"
-    small = random_blt()
+    small = models.random_blt()
     checkpoints.write(directory, small.config, small.params, layout="orbax")
     return str(directory)
 

@@ -144,9 +144,10 @@ def test_logprobs_are_those_of_the_model(temperature):
             np.testing.assert_allclose(result.log_probs, law[place], rtol=0, atol=1e-5)
 
 
-def test_no_logprobs_unless_asked_for():
+def test_no_logprobs_and_no_origins_unless_asked_for():
     out = bytelax.generate(chain(b"ab"), [b"b"], max_new_bytes=4)
     assert out.results[0].log_probs is None
+    assert out.results[0].origins is None
 
 
 # Ends

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
+import models_for_tests as models
 import pytest
 
 from bytelax import checkpoints
-from bytelax.commands.demo import random_blt
 
 _README = Path(__file__).parent.parent / "README.md"
 _BLOCKS = re.findall(r"```python\n(.*?)```", _README.read_text(), re.DOTALL)
@@ -15,7 +15,7 @@ _BLOCKS = re.findall(r"```python\n(.*?)```", _README.read_text(), re.DOTALL)
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     path = tmp_path_factory.mktemp("readme")
-    model = random_blt()
+    model = models.random_blt()
     checkpoints.write(path / "my-blt", model.config, model.params, layout="huggingface")
     return path
 

@@ -14,6 +14,7 @@ from bytelax.decode.blt_target import BLTTarget
 from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters import BlockDiffusion, Draft, Drafter, Empty, PastBoundary
 from bytelax.decode.loop import Decoding, decode, round, start
+from bytelax.decode.origins import Origin, Origins
 from bytelax.decode.sampling import Sampling, process_logits, sample
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Target, Text
@@ -27,6 +28,8 @@ __all__ = [
     "Draft",
     "Drafter",
     "Empty",
+    "Origin",
+    "Origins",
     "PastBoundary",
     "Sampling",
     "Stops",

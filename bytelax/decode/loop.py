@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
+from bytelax.decode import origins as origin_codes
 from bytelax.decode import sampling, stats, stopping
 from bytelax.decode.acceptance import Acceptance
 from bytelax.decode.drafters.base import Drafter, DraftState
+from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stats import Counts
 from bytelax.decode.stopping import Stops
@@ -31,6 +33,7 @@ class Decoding:
       ended: a code of `stopping`; RUNNING while the row goes on.
       log_probs: the target's log-probability of each id of the text under the untouched model
         (no temperature, no bans); 0 for the prompt. None when not asked for.
+      origins: where each id of the text came from. None when not asked for.
       counts: what happened.
     """
 
@@ -42,6 +45,7 @@ class Decoding:
     seeds: UInt32[Array, " B"]
     ended: Int[Array, " B"]
     log_probs: Float[Array, "B L"] | None
+    origins: Origins | None
     counts: Counts
 
 
@@ -58,6 +62,7 @@ def start(
     budget: Int[Array, " B"],
     seeds: UInt32[Array, " B"],
     log_probs: bool = False,
+    origins: bool = False,
 ) -> Decoding:
     """Takes in the prompts.
 
@@ -70,6 +75,7 @@ def start(
       budget: most ids to emit, one number a row; 0 ends the row at once.
       seeds: one a row.
       log_probs: keep the target's log-probability of every emitted id.
+      origins: keep where every emitted id came from.
     """
     state = target.prefill(params["target"], text)
     return Decoding(
@@ -81,6 +87,7 @@ def start(
         seeds=seeds,
         ended=jnp.where(budget > 0, stopping.RUNNING, stopping.BY_LENGTH),
         log_probs=jnp.zeros(text.ids.shape, jnp.float32) if log_probs else None,
+        origins=origin_codes.no_origins(*text.ids.shape) if origins else None,
         counts=stats.no_counts(text.ids.shape[0], draft_length),
     )
 
@@ -111,27 +118,35 @@ def round(
     uniforms = jnp.stack(
         [sampling.row_uniforms(keys, window.shape[1]) for keys in judge_keys], axis=1
     )
-    emitted, count, drafted = accept(draft, sampling.process_logits(logits, law), uniforms)
+    emitted = accept(draft, sampling.process_logits(logits, law), uniforms)
     kept, ended = stopping.trim(
         text,
-        emitted,
-        jnp.where(running, count, 0),
+        emitted.ids,
+        jnp.where(running, emitted.count, 0),
         prompt=decoding.prompt,
         limit=decoding.limit,
         stops=stops,
     )
     log_probs = decoding.log_probs
     if log_probs is not None:
-        scores = jnp.take_along_axis(jax.nn.log_softmax(logits), emitted[..., None], axis=-1)
+        scores = jnp.take_along_axis(jax.nn.log_softmax(logits), emitted.ids[..., None], axis=-1)
         log_probs = _append(log_probs, text.length, scores[..., 0], kept)
+    origins = decoding.origins
+    if origins is not None:
+        origins = jax.tree.map(
+            lambda known, new: _append(known, text.length, new, kept),
+            origins,
+            origin_codes.of_round(draft, emitted),
+        )
     return dataclasses.replace(
         decoding,
-        text=Text(_append(text.ids, text.length, emitted, kept), text.length + kept),
+        text=Text(_append(text.ids, text.length, emitted.ids, kept), text.length + kept),
         state=target.commit(trial, kept),
         draft_state=drafter.commit(params, draft_state, trial, kept),
         ended=jnp.where(running, ended, decoding.ended),
         log_probs=log_probs,
-        counts=stats.count_round(decoding.counts, draft, kept, drafted),
+        origins=origins,
+        counts=stats.count_round(decoding.counts, draft, kept, emitted.drafted),
     )
 
 

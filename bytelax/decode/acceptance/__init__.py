@@ -3,7 +3,7 @@
 No key inside, so a rule can be enumerated exactly.
 """
 
-from bytelax.decode.acceptance.base import Acceptance
+from bytelax.decode.acceptance.base import Acceptance, Emitted
 from bytelax.decode.acceptance.block import block_verification
 from bytelax.decode.acceptance.byte_by_byte import greedy, rejection
 from bytelax.decode.acceptance.lossy import Typical, take_all, typical
@@ -11,6 +11,7 @@ from bytelax.decode.acceptance.several import k_seq
 
 __all__ = [
     "Acceptance",
+    "Emitted",
     "Typical",
     "block_verification",
     "greedy",

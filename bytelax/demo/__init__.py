@@ -1,0 +1,1 @@
+"""Every method on the same prompts, and where each byte of it came from."""

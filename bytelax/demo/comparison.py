@@ -1,0 +1,186 @@
+"""The same prompts under every method that a model has."""
+
+import base64
+import concurrent.futures
+import dataclasses
+from collections.abc import Sequence
+
+from bytelax.generation import Output, Result, generate
+from bytelax.model import Model
+from bytelax.models.blt import BLT
+from bytelax.statistics import Statistics
+
+PROMPTS = (
+    b"The old house stood at the end of the road, and ",
+    b"def mean(values):\n    ",
+    "de: Das Wetter ist heute sehr schön.\nen: ".encode(),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A method and its options."""
+
+    method: str
+    options: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        options = self.options.copy()
+        parts = [self.method]
+        for name, words in (("draft_length", "{} bytes"), ("block_size", "blocks of {}")):
+            if name in options:
+                parts.append(words.format(options.pop(name)))
+        return ", ".join([*parts, *map(str, options.values())])
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """All prompts under one setting.
+
+    Attributes:
+      setting: which.
+      lossless: whether it is meant to give the output of plain decoding.
+      results: one a prompt, with origins.
+      stats: sums over the prompts, of a run in which nothing was compiled.
+      first_difference: for each prompt the first byte that is not plain decoding's, or None.
+      padded_differs: for each prompt whether the output is not that of plain decoding in windows of
+        this method's width either. Only looked at where a lossless method differs: plain decoding
+        in windows of another width may round a tie otherwise.
+    """
+
+    setting: Setting
+    lossless: bool
+    results: list[Result]
+    stats: Statistics
+    first_difference: list[int | None]
+    padded_differs: list[bool]
+
+    @property
+    def same(self) -> bool:
+        return all(place is None for place in self.first_difference)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What the demo shows.
+
+    Attributes:
+      prompts: what was continued.
+      runs: one a setting; the first is plain decoding.
+      left_out: why methods are missing, a line each.
+    """
+
+    prompts: Sequence[bytes]
+    runs: list[Run]
+    left_out: list[str]
+
+    def speed(self, run: Run) -> float | None:
+        """Times the bytes a second of plain decoding."""
+        ours, plain = (_bytes_per_second(x.stats) for x in (run, self.runs[0]))
+        return ours / plain if ours and plain else None
+
+
+def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
+    """Settings that show what a model can do, and why others are left out."""
+    settings = [Setting("ar")]
+    if not isinstance(model.module, BLT):
+        why = "blt-s, blt-d, blt-dv: left out, they need a Byte Latent Transformer"
+        return [*settings, Setting("lookup", {"draft_length": 8})], [why]
+    settings.append(Setting("blt-s", {"draft_length": 8}))
+    trained = model.config.block_size
+    if not trained:
+        why = "blt-d, blt-dv: left out, the model was not trained to fill in masked bytes"
+        return settings, [why]
+    settings.append(Setting("blt-dv", {"block_size": min(8, trained), "unmask": "one-step"}))
+    settings += [
+        Setting("blt-d", {"block_size": trained, "unmask": unmask})
+        for unmask in ("confidence", "entropy")
+    ]
+    return settings, []
+
+
+def compare(model: Model, prompts: Sequence[bytes], *, max_new_bytes: int) -> Comparison:
+    """Continues each prompt by itself under every setting, greedily.
+
+    Each setting runs twice, and the second time counts: by then it is compiled, and nothing else is
+    running. What takes the time is compiling, so that is done for two settings at once.
+    """
+    settings, left_out = settings_of(model)
+    requests = [
+        {"method": x.method, "max_new_bytes": max_new_bytes, "origins": True, **x.options}
+        for x in settings
+    ]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first = list(pool.map(lambda request: _one_by_one(model, prompts, **request), requests))
+    runs: list[Run] = []
+    for setting, request, compiled in zip(settings, requests, first, strict=True):
+        compiling = sum(output.stats.compile_seconds for output in compiled)
+        timed = _one_by_one(model, prompts, **request)
+        results = [output.results[0] for output in timed]
+        seconds = sum(output.stats.seconds for output in timed)
+        plain = runs[0].results if runs else results
+        differs = [_first_difference(a.bytes, b.bytes) for a, b in zip(results, plain, strict=True)]
+        lossless = timed[0].lossless
+        padded_differs = [place is not None for place in differs]
+        if lossless and any(padded_differs):
+            width = 1 + setting.options.get("draft_length", setting.options.get("block_size"))
+            padded = _one_by_one(
+                model, prompts, method="ar", max_new_bytes=max_new_bytes, window=width
+            )
+            padded_differs = [a.bytes != b.bytes[0] for a, b in zip(results, padded, strict=True)]
+        total = Statistics.total([output.stats for output in timed]).timed(seconds, compiling)
+        runs.append(Run(setting, lossless, results, total, differs, padded_differs))
+    return Comparison(prompts, runs, left_out)
+
+
+def to_json(comparison: Comparison) -> dict:
+    """What `--json` prints."""
+    return {
+        "prompts": [prompt.decode("utf-8", "replace") for prompt in comparison.prompts],
+        "methods": [_run_to_json(comparison, run) for run in comparison.runs],
+        "left_out": comparison.left_out,
+    }
+
+
+def _run_to_json(comparison, run):
+    return {
+        "method": run.setting.method,
+        "options": run.setting.options,
+        "lossless": run.lossless,
+        "speed": comparison.speed(run),
+        "same_as_plain": run.same,
+        "stats": run.stats.to_dict(),
+        "results": [
+            {
+                "text": result.text,
+                "base64": base64.b64encode(result.bytes).decode("ascii"),
+                "stop": result.stop,
+                "first_difference": place,
+                "same_as_padded_plain": not padded_differs,
+                "origins": result.origins.names,
+                "steps": result.origins.step.tolist(),
+                "stats": result.stats.to_dict(),
+            }
+            for result, place, padded_differs in zip(
+                run.results, run.first_difference, run.padded_differs, strict=True
+            )
+        ],
+    }
+
+
+def _one_by_one(model: Model, prompts: Sequence[bytes], **request) -> list[Output]:
+    """Batches of one: what a person who waits for a single answer sees."""
+    return [generate(model, [prompt], **request) for prompt in prompts]
+
+
+def _first_difference(output: bytes, plain: bytes) -> int | None:
+    if output == plain:
+        return None
+    pairs = zip(output, plain, strict=False)
+    shorter = min(len(output), len(plain))
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), shorter)
+
+
+def _bytes_per_second(stats: Statistics) -> float | None:
+    return stats.to_dict()["bytes_per_second"]

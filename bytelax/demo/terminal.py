@@ -1,0 +1,70 @@
+"""The comparison on a terminal, in colour where it has any."""
+
+from rich.console import Console
+from rich.text import Text
+
+from bytelax.decode.origins import Origin
+from bytelax.demo import figures
+from bytelax.demo.comparison import Comparison
+from bytelax.demo.pieces import Piece, pieces_of
+
+_STYLES = {
+    Origin.PLAIN: "default",
+    Origin.CORRECTED: "bold red",
+    Origin.FREE: "yellow",
+}
+# By the pass that drafted a byte; the last stands for all later ones.
+_DRAFTED = ("green", "cyan", "bright_blue", "magenta")
+
+
+def show(comparison: Comparison) -> None:
+    # rich leaves colour out where standard output is no terminal or NO_COLOR is set.
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if console.color_system and not console.no_color:
+        console.print(_legend())
+    for index, prompt in enumerate(comparison.prompts):
+        console.print()
+        console.print(Text(prompt.decode("utf-8", "replace").rstrip(), "bold"))
+        for run in comparison.runs:
+            console.print()
+            console.print(Text(f"  {run.setting.label}: {figures.summary(run, index)}", "dim"))
+            console.print(_output(pieces_of(run.results[index])))
+    console.print()
+    _table(console, comparison)
+    for line in comparison.left_out:
+        console.print(line)
+
+
+def _style(piece: Piece) -> str:
+    if piece.origin != Origin.DRAFTED:
+        return _STYLES[piece.origin]
+    return _DRAFTED[min(max(piece.step, 1), len(_DRAFTED)) - 1]
+
+
+def _output(pieces: list[Piece]) -> Text:
+    text = Text("  ")
+    for piece in pieces:
+        text.append(piece.text.replace("\n", "\n  "), _style(piece))
+    return text
+
+
+def _legend() -> Text:
+    text = Text("each byte: drafted and accepted, in pass ")
+    for step, style in enumerate(_DRAFTED, 1):
+        text.append(f"{step}{' or later' if step == len(_DRAFTED) else ''} ", style)
+    text.append("| ")
+    text.append("corrected", _STYLES[Origin.CORRECTED]).append(" | ")
+    text.append("free", _STYLES[Origin.FREE]).append(" (behind a whole draft) | plain")
+    return text
+
+
+def _table(console: Console, comparison: Comparison) -> None:
+    rows = [list(figures.COLUMNS), *(figures.row(comparison, run) for run in comparison.runs)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for index, row in enumerate(rows):
+        first, *numbers, last = (
+            cell.rjust(width) if 0 < place < len(row) - 1 else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        line = "  ".join([first, *numbers, last]).rstrip()
+        console.print(Text(line, "bold" if index == 0 else ""))

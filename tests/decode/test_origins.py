@@ -1,0 +1,81 @@
+"""Where each output byte came from."""
+
+import functools
+
+import jax.numpy as jnp
+import models_for_tests as models
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax.decode import Draft, Origin, origins
+from bytelax.decode.acceptance import Emitted
+from bytelax.decode.drafters import no_passes
+
+NEW = 24
+PROMPTS = [b"to be or not to be or ", b"\x00\x01\x02\x03\x00\x01", b"abcabcabcabc"]
+
+
+def test_codes_of_a_round():
+    """Nothing drafted; refused at once; refused later; accepted whole; a short draft whole."""
+    length, drafted = jnp.array([0, 3, 3, 3, 2]), jnp.array([0, 0, 2, 3, 2])
+    draft = Draft(
+        ids=jnp.full((5, 3), 9),
+        length=length,
+        log_probs=jnp.zeros((5, 3, 11)),
+        deterministic=jnp.ones(5, bool),
+        step=jnp.tile(jnp.array([2, 1, 3]), (5, 1)),
+        passes=no_passes(5),
+    )
+    found = origins.of_round(draft, Emitted(jnp.full((5, 4), 9), drafted + 1, drafted))
+    names = [
+        ["plain"],
+        ["corrected"],
+        ["drafted", "drafted", "corrected"],
+        ["drafted", "drafted", "drafted", "free"],
+        ["drafted", "drafted", "free"],
+    ]
+    steps = [[0], [0], [2, 1, 0], [2, 1, 3, 0], [2, 1, 0]]
+    for row, count in enumerate(drafted + 1):
+        assert found[row, :count].names == names[row]
+        assert found[row, :count].step.tolist() == steps[row]
+
+
+@functools.cache
+def generated(which, method="lookup"):
+    model = models.model(models.BYTE_LM) if which == "random" else models.chain(which)
+    return bytelax.generate(
+        model, PROMPTS, method=method, max_new_bytes=NEW, allow_eos=False, origins=True,
+        **({"draft_length": 3, "shortest": 2} if method == "lookup" else {}),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("which", ["random", b"abc"])
+def test_they_add_up(which):
+    seen = set()
+    for result in generated(which).results:
+        kinds = result.origins.kind
+        assert kinds.shape == result.origins.step.shape == (len(result.bytes),) == (NEW,)
+        assert (kinds == Origin.DRAFTED).sum() == result.stats.accepted
+        own = np.isin(kinds, [Origin.PLAIN, Origin.CORRECTED, Origin.FREE]).sum()
+        assert own == NEW - result.stats.accepted
+        # One a round; the budget may have cut off the last.
+        assert result.stats.rounds - own in (0, 1)
+        seen |= set(result.origins.names)
+    assert "prompt" not in seen
+    assert "corrected" in seen if which == "random" else {"drafted", "free"} <= seen
+
+
+def test_nothing_is_drafted_in_plain_decoding():
+    for result in generated(b"abc", "ar").results:
+        assert result.origins.names == ["plain"] * NEW
+        assert not result.origins.step.any()
+
+
+def test_they_end_where_the_bytes_end():
+    out = bytelax.generate(
+        models.chain(b"abc"), [b"c"], method="lookup", draft_length=3, shortest=2,
+        max_new_bytes=NEW, stop=[b"bca"], origins=True,
+    )  # fmt: skip
+    (result,) = out.results
+    assert result.bytes == b"a" and result.origins.names == ["plain"]

@@ -1,0 +1,109 @@
+"""The calculator beside the figures of Fast BLT (arXiv 2605.08044, Tables 3 to 10)."""
+
+import math
+
+import pytest
+
+from bytelax import calculator
+from bytelax.calculator import Passes, Sizes
+
+# Least squares on the published gigabytes; a pass of "global" there is one of the encoder too.
+ONE_B = Sizes(decoder=160e6, encoder=19e6, global_=1.288e9, patcher=1e8)
+THREE_B = Sizes(decoder=160e6, encoder=26e6, global_=2.825e9)
+# (Sizes, bytes of the text, drafted a round, acceptance, decoder passes, global passes, GB)
+BLT_S = [
+    (ONE_B, 512, 4, 0.9677, 526, 212, 719.45),  # Table 3
+    (ONE_B, 512, 8, 0.9114, 558, 125, 504.08),  # Table 3
+    (THREE_B, 512, 8, 0.8716, 580, 130, 928.73),  # Table 7
+    (THREE_B, 256, 16, 0.8441, 302, 37, 310.63),  # Table 10
+]
+ONE_STEP = [
+    (ONE_B, 512, 8, 0.8034, 139, 139, 408.23),  # Table 3
+    (THREE_B, 512, 16, 0.6033, 99, 99, 598.66),  # Table 7
+]
+
+
+def of_text(per_round, length, drafted, acceptance):
+    a_round = calculator.bytes_per_round([acceptance] * drafted)
+    assert a_round == pytest.approx(drafted * acceptance + 1)
+    return per_round.per_byte(a_round).times(length)
+
+
+def as_published(passes, weights, decoder, global_, gigabytes):
+    assert passes.decoder == pytest.approx(decoder, rel=0.055)
+    assert global_ - 3.5 <= passes.global_ <= 1.055 * global_
+    printed = Passes(decoder, global_, global_, 0)
+    assert calculator.bandwidth_gb(printed, weights) == pytest.approx(gigabytes, rel=0.015)
+
+
+@pytest.mark.parametrize(("weights", "length", "k", "rate", "decoder", "global_", "gb"), BLT_S)
+def test_blt_s_as_published(weights, length, k, rate, decoder, global_, gb):
+    passes = of_text(calculator.blt_s(k, latent="refresh"), length, k, rate)
+    as_published(passes, weights, decoder, global_, gb)
+    assert passes.decoder == pytest.approx(decoder, rel=0.02)
+    halved = of_text(calculator.blt_s(k), length, k, rate)
+    assert halved.global_ == passes.global_ / 2
+    assert halved.decoder == passes.decoder
+
+
+@pytest.mark.parametrize(("weights", "length", "k", "rate", "decoder", "global_", "gb"), ONE_STEP)
+def test_blt_dv_as_published(weights, length, k, rate, decoder, global_, gb):
+    passes = of_text(calculator.blt_dv(1, latent="refresh"), length, k, rate)
+    as_published(passes, weights, decoder, global_, gb)
+    assert passes.decoder == passes.global_
+
+
+def test_blt_d_as_published():
+    """Table 3, B = 8, alpha = 0.5: 147 decoder passes over 64 blocks of a text of 512 bytes."""
+    passes = calculator.blt_d(147 / 64).per_byte(8).times(512)
+    assert (passes.decoder, passes.global_) == (pytest.approx(147), 64)
+    assert calculator.bandwidth_gb(passes, ONE_B) == pytest.approx(213.50, rel=0.015)
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.3, 0.9, 1.0])
+def test_bytes_of_a_round(chance):
+    """Against the sum over how many bytes are accepted before the first refusal."""
+    k = 5
+    lengths = [(1 - chance) * chance**n for n in range(k)] + [chance**k]
+    expected = sum((n + 1) * p for n, p in enumerate(lengths))
+    assert calculator.bytes_per_round_at(chance, k) == pytest.approx(expected)
+    if chance < 1:
+        closed = (1 - chance ** (k + 1)) / (1 - chance)
+        assert calculator.bytes_per_round_at(chance, k) == pytest.approx(closed)
+
+
+def test_plain_decoding():
+    """Table 3: 512 decoder passes, 250 global ones, 814.95 GB."""
+    passes = calculator.plain(512 / 250).times(512)
+    assert calculator.bandwidth_gb(passes, ONE_B) == pytest.approx(814.95, rel=0.015)
+    more = calculator.bandwidth_gb_with_patcher(passes, ONE_B)
+    assert more - calculator.bandwidth_gb(passes, ONE_B) == pytest.approx(2 * 512 * 1e8 / 1e9)
+
+
+def test_everything_counted():
+    passes = Passes(decoder=5, encoder=4, global_=3, patcher=2, draft_model=1)
+    weights = Sizes(decoder=1e9, encoder=2e9, global_=3e9, patcher=4e9, draft_model=5e9)
+    nothing = Sizes(0, 0, 0)
+    assert calculator.bandwidth_gb_in_full(passes, weights, nothing) == 2 * (5 + 8 + 9 + 8 + 5)
+    caches = Sizes(decoder=calculator.cached_numbers(9, 4, 64, 500), encoder=0, global_=0)
+    more = calculator.bandwidth_gb_in_full(passes, weights, caches) - 2 * 35
+    assert more == pytest.approx(2 * 5 * (2 * 9 * 4 * 64 * 500) / 1e9)
+
+
+def test_break_even():
+    per_round, a_round = calculator.blt_s(4, latent="refresh"), 1 + 4 * 0.9493
+    patch = calculator.break_even_bytes_per_patch(per_round, a_round, THREE_B)
+    method = calculator.bandwidth_gb(per_round.per_byte(a_round), THREE_B)
+    assert method == pytest.approx(calculator.bandwidth_gb(calculator.plain(patch), THREE_B))
+    assert method < calculator.bandwidth_gb(calculator.plain(0.9 * patch), THREE_B)
+    assert 1.66 < patch < 4  # it saves on the paper's 1.66 bytes a patch, and costs at 4
+    blocks = calculator.blt_d(0.9 * 8)  # fewer decoder passes than bytes
+    assert calculator.break_even_bytes_per_patch(blocks, 8, THREE_B) < math.inf
+    free = Sizes(decoder=1, encoder=0, global_=0)
+    assert calculator.break_even_bytes_per_patch(blocks, 8, free) == math.inf
+
+
+@pytest.mark.parametrize("chance", [-0.1, 1.5])
+def test_bad_input(chance):
+    with pytest.raises(ValueError, match="chance"):
+        calculator.bytes_per_round_at(chance, 4)

@@ -1,0 +1,161 @@
+"""`bytelax demo`: what it prints, writes and refuses."""
+
+import base64
+import html.parser
+import json
+
+import models_for_tests as models
+import pytest
+
+from bytelax import checkpoints, cli
+from bytelax.demo.comparison import PROMPTS
+
+NEW = 20
+BLOCK = 4
+
+
+def saved(directory, config):
+    small = models.model(config)
+    checkpoints.write(directory, small.config, small.params, layout="orbax")
+    return str(directory)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A model that has every method, the page and the JSON of one run."""
+    directory = tmp_path_factory.mktemp("demo")
+    config = models.replace(models.BASE, decoder_input="embedding", block_size=BLOCK)
+    model = saved(directory / "model", config)
+    page = directory / "page.html"
+    flags = ["demo", "--model", model, "--max-new-bytes", str(NEW), "--html", str(page), "--json"]
+    with pytest.MonkeyPatch.context() as patch:
+        printed = []
+        patch.setattr("builtins.print", lambda text: printed.append(text))
+        assert cli.main(flags) == 0
+    (line,) = printed
+    return json.loads(line), page.read_text("utf-8")
+
+
+def test_every_method_on_every_prompt(made):
+    shown, _ = made
+    assert [run["method"] for run in shown["methods"]] == [
+        "ar",
+        "blt-s",
+        "blt-dv",
+        "blt-d",
+        "blt-d",
+    ]
+    assert shown["left_out"] == []
+    plain, *others = shown["methods"]
+    assert plain["speed"] == 1
+    for run in shown["methods"]:
+        assert len(run["results"]) == len(PROMPTS)
+        assert run["lossless"] == (run["method"] != "blt-d")
+        assert run["stats"]["seconds"] > 0
+        for result in run["results"]:
+            if run["lossless"]:
+                assert result["same_as_padded_plain"]
+            emitted = base64.b64decode(result["base64"])
+            assert len(result["origins"]) == len(result["steps"]) == len(emitted)
+            assert result["origins"].count("drafted") == result["stats"]["accepted"] or (
+                result["stop"] == "eos"
+            )
+    assert all(run["stats"]["drafted"] for run in others)
+
+
+def test_a_block_tells_which_pass_filled_each_byte(made):
+    for run in made[0]["methods"]:
+        for result in run["results"]:
+            steps = [s for s, o in zip(result["steps"], result["origins"], strict=True) if s]
+            assert len(steps) == result["origins"].count("drafted")
+            if run["method"] == "blt-dv":
+                assert set(steps) <= {1}
+            if run["method"] == "blt-d":
+                assert set(result["origins"]) == {"drafted"}
+                assert 1 < max(steps) <= BLOCK
+
+
+class _Outputs(html.parser.HTMLParser):
+    """Text of the <pre> of each article."""
+
+    def __init__(self):
+        super().__init__()
+        self.texts, self.origins, self.inside, self.article = [], [], False, False
+
+    def handle_starttag(self, tag, attrs):
+        self.article |= tag == "article"
+        if tag == "pre" and self.article:
+            self.inside = True
+            self.texts.append("")
+        if tag == "b" and self.inside:
+            self.origins.append(dict(attrs)["data-o"])
+        assert not {"src", "href"} & {name for name, _ in attrs}
+
+    def handle_endtag(self, tag):
+        self.article &= tag != "article"
+        self.inside &= tag != "pre"
+
+    def handle_data(self, data):
+        if self.inside:
+            self.texts[-1] += data
+
+
+def test_the_page_holds_every_byte(made):
+    shown, page = made
+    found = _Outputs()
+    found.feed(page)
+    wanted = [
+        as_shown(base64.b64decode(run["results"][index]["base64"]))
+        for index in range(len(PROMPTS))
+        for run in shown["methods"]
+    ]
+    assert [text.removeprefix("\n") for text in found.texts] == wanted
+    assert any(told.endswith("corrected: the model's own byte for a refused one")
+               for told in found.origins)  # fmt: skip
+    assert "<script" not in page and "http" not in page
+
+
+def as_shown(data):
+    """Character by character: itself if it can be printed, else its bytes in hexadecimal."""
+    shown = ""
+    while data:
+        size = next((n for n in range(1, 5) if is_utf8(data[:n])), 0)
+        text = data[:size].decode() if size else ""
+        if text and (text.isprintable() or text in "\n\t"):
+            shown += text
+        else:
+            size = size or 1
+            shown += "".join(f"\\x{byte:02x}" for byte in data[:size])
+        data = data[size:]
+    return shown
+
+
+def is_utf8(data):
+    try:
+        return len(data.decode()) == 1
+    except UnicodeDecodeError:
+        return False
+
+
+def test_a_byte_transformer_shows_what_it_has(tmp_path, capsys):
+    model = saved(tmp_path / "model", models.BYTE_LM)
+    assert cli.main(["demo", "--model", model, "--max-new-bytes", "8"]) == 0
+    out = capsys.readouterr().out
+    assert "lookup, 8 bytes" in out and "left out, they need a Byte Latent Transformer" in out
+    assert "\x1b" not in out  # no colour where there is no terminal
+
+
+def test_bad_input(tmp_path, capsys):
+    model = saved(tmp_path / "model", models.BYTE_LM)
+    for flags, says in (
+        (["--max-new-bytes", "0"], "max_new_bytes"),
+        (["--max-new-bytes", "5000"], "context"),
+        (["--html", str(tmp_path / "none" / "page.html")], "directory"),
+        (["--nope"], "nope"),
+    ):
+        assert cli.main(["demo", "--model", model, *flags]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == "" and len(captured.err.splitlines()) == 1
+        assert says in captured.err
+    assert cli.main(["demo", "--model", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err
