@@ -217,6 +217,7 @@ def poison(config, state):
         global_=caches(state.global_, patches, config.global_transformer.window),
         contexts=jax.tree.map(lambda x: spoil(x, patches, 2, 1), state.contexts),
         decoder=caches(state.decoder, state.length, config.decoder.window),
+        ahead=None,
         passes=state.passes,
     )
 
