@@ -240,7 +240,6 @@ class BLTTarget:
         """
         width = closes.shape[1]
         count = closes.sum(1)
-        row = jnp.arange(closes.shape[0])[:, None]
 
         def unfinished(carry):
             return carry[0] * self.chunk < count.max()
@@ -255,24 +254,15 @@ class BLTTarget:
             def at(slots):
                 return jnp.take_along_axis(slots, slot, axis=1)
 
-            pooled = model.encoder.patches(
+            caches, contexts = self._latents(
+                model,
+                dataclasses.replace(state, global_=caches, contexts=contexts),
                 blt.at_slot(frontier.pool, slot + 1),
-                state.cross,
                 first=jnp.where(there, at(frontier.open_patch.start), 1),
                 last=jnp.where(there, at(positions), 0),
                 newest=positions[:, -1],
-                longest=self.module.config.patching.max_patch_length,
-            )
-            patch = jnp.where(there, at(frontier.patches), -1)
-            span = kv_cache.causal_span(
-                patch,
-                window=self.module.config.global_transformer.window,
-                first=at(frontier.last_eos_patch) + 1,
-            )
-            latents, caches = model.global_transformer(pooled, caches, span=span)
-            contexts = tuple(
-                _write_context(ring, context, row, patch)
-                for ring, context in zip(contexts, model.decoder.context(latents), strict=True)
+                patch=jnp.where(there, at(frontier.patches), -1),
+                document=at(frontier.last_eos_patch) + 1,
             )
             return index + 1, caches, contexts
 
@@ -290,27 +280,51 @@ class BLTTarget:
         end: Int[Array, " B"],
     ) -> BLTState:
         """Puts a latent of the open patch where that of the whole patch will overwrite it."""
-        pooled = model.encoder.patches(
+        caches, contexts = self._latents(
+            model,
+            state,
             frontier.pool[:, -1:],
-            state.cross,
             first=jnp.where(is_open, frontier.open_patch.start[:, -1], 1)[:, None],
             last=jnp.where(is_open, end - 1, 0)[:, None],
             newest=end - 1,
-            longest=self.module.config.patching.max_patch_length,
+            patch=jnp.where(is_open, frontier.patches[:, -1], -1)[:, None],
+            document=frontier.last_eos_patch[:, -1:] + 1,
         )
-        patch = jnp.where(is_open, frontier.patches[:, -1], -1)[:, None]
-        span = kv_cache.causal_span(
-            patch,
-            window=self.module.config.global_transformer.window,
-            first=frontier.last_eos_patch[:, -1:] + 1,
+        return dataclasses.replace(state, global_=caches, contexts=contexts)
+
+    def _latents(
+        self,
+        model: BLT,
+        state: BLTState,
+        pool: Float[Array, "B P D"],
+        *,
+        first: Int[Array, "B P"],
+        last: Int[Array, "B P"],
+        newest: Int[Array, " B"],
+        patch: Int[Array, "B P"],
+        document: Int[Array, "B P"],
+    ) -> tuple[Caches, tuple[Context, ...]]:
+        """Pools the bytes `first..last` of each patch and runs the global transformer over them.
+
+        Returns its caches and the decoder's contexts with the patches in; patch -1 is not there.
+        """
+        c = self.module.config
+        pooled = model.encoder.patches(
+            pool,
+            state.cross,
+            first=first,
+            last=last,
+            newest=newest,
+            longest=c.patching.max_patch_length,
         )
+        span = kv_cache.causal_span(patch, window=c.global_transformer.window, first=document)
         latents, caches = model.global_transformer(pooled, state.global_, span=span)
         row = jnp.arange(patch.shape[0])[:, None]
         contexts = tuple(
             _write_context(ring, context, row, patch)
             for ring, context in zip(state.contexts, model.decoder.context(latents), strict=True)
         )
-        return dataclasses.replace(state, global_=caches, contexts=contexts)
+        return caches, contexts
 
     def _empty(self, params, batch: int, width: int) -> BLTState:
         """The state before the first byte, for windows of up to `width` bytes."""
