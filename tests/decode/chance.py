@@ -14,11 +14,7 @@ from bytelax.decode import sampling
 NARROW = 5e-7  # stretches of [0, 1) below this are rounding; their neighbours take them
 _PER_KEY = 8  # most numbers drawn from one key
 # Compiling is most of the time, and programs with callbacks are in no cache.
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class Chance:

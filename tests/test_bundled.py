@@ -1,0 +1,77 @@
+"""The models that ship with the package."""
+
+import functools
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax.cli import main
+
+ROOT = pathlib.Path(__file__).parents[1]
+ASSETS = ROOT / "bytelax" / "assets"
+NAMES = sorted(path.name for path in ASSETS.iterdir())
+
+
+@functools.cache
+def tiny(dtype=None):
+    return bytelax.load("tiny", dtype=dtype)
+
+
+def prompts(count, length=256):
+    """Text of this repository: prose and Python that no model has been trained on."""
+    files = [*ROOT.glob("docs/*.md"), ROOT / "README.md", *ROOT.glob("bytelax/**/*.py")]
+    text = b"".join(file.read_bytes() for file in sorted(files))
+    step = (len(text) - length) // count
+    return [text[i * step :][:length] for i in range(count)]
+
+
+def test_they_are_small_and_name_their_sources():
+    files = [file for file in ASSETS.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) <= 24e6
+    for name in NAMES:
+        card = (ASSETS / name / "README.md").read_text()
+        assert "OpenStax" in card and "CC BY 4.0" in card and "Tatoeba" in card
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_load_in_float32(name):
+    model = bytelax.load(name)
+    logits = np.asarray(model.logits(jnp.asarray([bytelax.vocab.encode(b"The cell")])))
+    assert logits.dtype == np.float32 and np.isfinite(logits).all()
+
+
+def test_tiny_has_learned_to_spell():
+    """Bits per byte of English it has never seen, far below the 8 of chance."""
+    ids = jnp.asarray([bytelax.vocab.encode(b"The people of the city were in the middle of it.")])
+    logits = np.asarray(tiny().logits(ids), np.float64)[0, :-1]
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    scored = np.take_along_axis(log_probs, np.asarray(ids)[0, 1:, None], axis=1)
+    assert -scored.mean() / np.log(2) < 3
+    assert tiny().config.block_size == 16
+
+
+def test_tiny_cannot_be_had_by_transformers_and_the_reason_is_given(tmp_path, capsys):
+    assert main(["convert", "tiny", str(tmp_path / "out"), "--to", "huggingface"]) == 2
+    assert "decoder_input" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_lossless_methods_write_the_bytes_of_plain_decoding(dtype):
+    """200 prompts, bit for bit, at the same batch and window."""
+    run = functools.partial(
+        bytelax.generate, tiny(dtype), prompts(200), max_new_bytes=48, logprobs=True
+    )
+    plain = run(window=9)
+    for method, options in (
+        ("blt-s", {"draft_length": 8}),
+        ("blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.3}),
+    ):
+        out = run(method=method, **options)
+        assert out.bytes == plain.bytes
+        for a, b in zip(out.results, plain.results, strict=True):
+            np.testing.assert_array_equal(a.log_probs, b.log_probs)
+        assert out.stats.accepted > 0
