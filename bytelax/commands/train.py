@@ -216,11 +216,11 @@ class _BLTRun(_Run):
         if mode != "entropy":
             if self.patcher is not None:
                 raise ValueError(f"patching mode {mode!r} asks no entropy model: drop --patcher")
-            return dataclasses.replace(self.model.config(None), **changes), None
+            return self.model.config(None), None
         if self.patcher is None:
             raise ValueError("patching by entropy needs --patcher, from `bytelax train entropy`")
         patcher, params = read_patcher(self.patcher)
-        config = dataclasses.replace(self.model.config(patcher), **changes)
+        config = self.model.config(patcher)
         return config, functools.partial(_started, config, {"patcher": params}, self.run.seed)
 
 
@@ -232,7 +232,7 @@ class PlainBLT(_BLTRun):
     objective: NextByteLoss = NextByteLoss()
 
     def prepare(self):
-        config, initial = self._blt(block_size=0)
+        config, initial = self._blt(block_size=0)  # what is not trained on is forgotten
         return NextByte(BLT(config), self.objective.max_patches), initial
 
 
@@ -244,8 +244,9 @@ class BlockDiffusionBLT(_BLTRun):
     objective: JointLoss = JointLoss()
 
     def prepare(self):
+        config, initial = self._blt(decoder_input="embedding")
         longest = max(self.objective.corruption.block_sizes)
-        config, initial = self._blt(decoder_input="embedding", block_size=longest)
+        config = dataclasses.replace(config, block_size=longest)
         fields = {x.name: getattr(self.objective, x.name) for x in dataclasses.fields(JointLoss)}
         return BLTD(BLT(config), **fields), initial
 
