@@ -257,7 +257,7 @@ def test_several_drafts_read_nothing_beyond_their_length():
     beyond = np.arange(places) >= length[..., None]
     (out, count, _), followed = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
     ids, q = np.where(beyond, (ids + 1) % VOCAB, ids), np.where(beyond[..., None], np.nan, q)
-    other, same, also = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
+    (other, same, _), also = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
     np.testing.assert_array_equal(count, same)
     np.testing.assert_array_equal(followed, also)
     assert len(set(np.asarray(count).tolist())) == places + 1
@@ -336,7 +336,7 @@ def test_nothing_beyond_the_draft_is_read(rule):
     other_q = np.where(beyond[..., None], np.nan, q)
     other_ids = np.where(beyond, (ids + 1) % VOCAB, ids)
     out, count, _ = judge[rule](draft_of(ids, log(q), length), log(p), uniforms)
-    other, same = judge[rule](draft_of(other_ids, log(other_q), length), log(p), uniforms)
+    other, same, _ = judge[rule](draft_of(other_ids, log(other_q), length), log(p), uniforms)
     np.testing.assert_array_equal(count, same)
     assert (np.asarray(count) <= length + 1).all() and (np.asarray(count) >= 1).all()
     for row in range(rows):
