@@ -21,6 +21,7 @@ from bytelax import generate, load, vocab
 from bytelax.models.blt import BLT
 
 CONTEXT, STRIDE = 1024, 512
+PATCHES = 400  # room for those of a context
 PROMPTS = [
     "The cell membrane is a thin layer that",
     "def read_lines(path):\n    ",
@@ -60,7 +61,9 @@ def bits_per_byte(model, text):
         padded = np.zeros(CONTEXT + 1, np.int32)
         padded[: len(window)] = window
         begin = 0 if start == 0 else CONTEXT - STRIDE
-        each = np.asarray(score(model.params, padded[None]))[0, begin : len(window) - 1]
+        scored, patches = score(model.params, padded[None])
+        assert int(patches[0, : len(window)].sum()) <= PATCHES
+        each = np.asarray(scored)[0, begin : len(window) - 1]
         nats, count = nats + each.sum(dtype=np.float64), count + len(each)
     assert count == len(text)
     return nats / count / math.log(2)
@@ -69,10 +72,14 @@ def bits_per_byte(model, text):
 def _scorer(model):
     @jax.jit
     def score(params, ids):
-        out = model.module.apply({"params": params}, ids[:, :-1])
-        logits = out.logits if isinstance(model.module, BLT) else out
+        if isinstance(model.module, BLT):
+            out = model.module.apply({"params": params}, ids[:, :-1], max_patches=PATCHES)
+            logits, closes = out.logits, out.closes
+        else:
+            logits = model.module.apply({"params": params}, ids[:, :-1])
+            closes = jnp.zeros((1, CONTEXT), bool)
         log_probs = jax.nn.log_softmax(logits)
-        return -jnp.take_along_axis(log_probs, ids[:, 1:, None], axis=-1)[..., 0]
+        return -jnp.take_along_axis(log_probs, ids[:, 1:, None], axis=-1)[..., 0], closes
 
     return score
 
@@ -85,7 +92,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True)
     parser.add_argument("--models", nargs="*", default=["tiny", "tiny-lm", "tiny-draft"])
-    parser.add_argument("--bytes", type=int, default=200_000, help="of each text, at most")
+    parser.add_argument("--bytes", type=int, default=100_000, help="of each text, at most")
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
     options = parser.parse_args()
     texts = held_out(options.data, options.bytes)

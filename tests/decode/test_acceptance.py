@@ -353,7 +353,7 @@ def test_rejection_does_not_depend_on_the_uniforms_of_later_places():
         changed = one.copy()
         n = int(count[0])
         changed[:, n:] = rng.random((2, 4 - n))
-        again, same = judge["rejection"](draft, log(p), jnp.asarray(changed[None]))
+        again, same, _ = judge["rejection"](draft, log(p), jnp.asarray(changed[None]))
         assert same[0] == n
         np.testing.assert_array_equal(out[0, :n], again[0, :n])
 
