@@ -21,7 +21,7 @@ from bytelax import generate, load, vocab
 from bytelax.models.blt import BLT
 
 CONTEXT, STRIDE = 1024, 512
-PATCHES = 400  # room for those of a context
+PATCHES = 640  # room for those of a context
 PROMPTS = [
     "The cell membrane is a thin layer that",
     "def read_lines(path):\n    ",

@@ -15,9 +15,20 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):  # newer ones do no
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}".strip()
 
 import jax  # noqa: E402 (after the environment that it reads)
+import pytest  # noqa: E402
 
 CACHE = pathlib.Path(__file__).parents[1] / ".cache" / "jax"
 
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs_of_one_module():
+    """Those of the whole suite would need more memory maps than a process may have."""
+    yield
+    from bytelax import programs  # not before the run-time type checks are in place
+
+    programs.forget()
+    jax.clear_caches()
