@@ -1,4 +1,4 @@
-"""The Acceptance contract, and the two steps that all rules share."""
+"""The Acceptance contract, and the steps that rules share."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -44,6 +44,11 @@ class Acceptance(Protocol):
 def is_drafted(draft: Draft) -> Bool[Array, "B K"]:
     """Which places hold a drafted id."""
     return jnp.arange(draft.ids.shape[1]) < draft.length[:, None]
+
+
+def prefix(draft: Draft, accepted: Bool[Array, "B K"]) -> Int[Array, " B"]:
+    """How many drafted ids come before the first refusal."""
+    return jnp.cumprod(accepted & is_drafted(draft), axis=1).sum(1)
 
 
 def drafted_probs(draft: Draft) -> Float[Array, "B W V"]:

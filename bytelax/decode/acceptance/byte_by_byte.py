@@ -14,7 +14,7 @@ def greedy(
 ) -> Emitted:
     """The longest prefix that the target would have chosen, then its choice. Lossless, greedy."""
     choice = log_probs.argmax(-1).astype(jnp.int32)
-    drafted = _prefix(draft, draft.ids == choice[:, :-1])
+    drafted = base.prefix(draft, draft.ids == choice[:, :-1])
     return Emitted(choice, drafted + 1, drafted)
 
 
@@ -29,9 +29,4 @@ def rejection(
     p, q = base.at_draft(log_probs[:, :-1], draft), base.at_draft(draft.log_probs, draft)
     accepted = sampling.happens(jnp.exp(p - q), uniforms[:, 0, :-1])
     following = base.residual(jnp.exp(log_probs), base.drafted_probs(draft))
-    return base.follow(draft, _prefix(draft, accepted), following, uniforms[:, 1])
-
-
-def _prefix(draft, accepted):
-    """How many drafted ids come before the first refusal."""
-    return jnp.cumprod(accepted & base.is_drafted(draft), axis=1).sum(1)
+    return base.follow(draft, base.prefix(draft, accepted), following, uniforms[:, 1])

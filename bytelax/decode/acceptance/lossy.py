@@ -33,8 +33,7 @@ class Typical:
         entropy = -jnp.where(p > 0, p * log_probs, 0).sum(-1)
         enough = jnp.minimum(self.epsilon, self.delta * jnp.exp(-entropy))
         accepted = base.at_draft(p[:, :-1], draft) > enough[:, :-1]
-        count = jnp.cumprod(accepted & base.is_drafted(draft), axis=1).sum(1)
-        return base.follow(draft, count, log_probs, uniforms[:, 1])
+        return base.follow(draft, base.prefix(draft, accepted), log_probs, uniforms[:, 1])
 
 
 typical = Typical()
