@@ -2,6 +2,7 @@
 
     python experiments/train_bundled.py entropy --data DIR --runs runs
     python experiments/train_bundled.py tiny --data DIR --runs runs
+    python experiments/train_bundled.py tiny-drafting --data DIR --runs runs
     python experiments/train_bundled.py tiny-lm --data DIR --runs runs
     python experiments/train_bundled.py tiny-draft --data DIR --runs runs
 
@@ -26,6 +27,13 @@ def stack(name, dim, layers, *, heads=2, ffn_dim, window=128):
     return [word for key, value in sizes.items() for word in (f"--model.{name}.{key}", str(value))]
 
 
+BLOCKS = [
+    "--objective.corruption.block-sizes", "4", "8", "16",
+    "--objective.corruption.mid-patch", "0.5", "--objective.corruption.t-for-each", "block",
+    "--objective.mask-loss", "mean", "--objective.max-patches", "144",
+]  # fmt: skip
+
+
 def recipe(stage, runs):
     """Arguments of `bytelax train`, but for the data."""
     if stage == "entropy":
@@ -42,13 +50,20 @@ def recipe(stage, runs):
             *stack("decoder", 128, 3, ffn_dim=384),
             "--model.hashing.vocab", "2039",
             "--model.patching.threshold", str(THRESHOLD), "--model.patching.max-patch-length", "8",
-            "--objective.corruption.block-sizes", "4", "8", "16",
-            "--objective.corruption.mid-patch", "0.5",
-            "--objective.corruption.t-for-each", "block",
-            "--objective.corruption.most-blocks", "32",
-            "--objective.mask-loss", "mean", "--objective.max-patches", "144",
+            *BLOCKS, "--objective.corruption.most-blocks", "32",
             "--data.window", "512", "--data.batch", "8",
             "--optimizer.steps", "3300", "--optimizer.peak", "2e-3", "--optimizer.warmup", "150",
+        ]  # fmt: skip
+    if stage == "tiny-drafting":
+        # Goes on from `tiny` towards what the drafters meet: blocks with most bytes masked, more of
+        # them, and the exit behind the first decoder layer.
+        return [
+            "blt-d", "--init", f"{runs}/tiny",
+            *BLOCKS, "--objective.corruption.most-blocks", "64",
+            "--objective.corruption.smallest-t", "0.4",
+            "--objective.exit-layer", "1",
+            "--data.window", "512", "--data.batch", "8", "--data.seed", "1",
+            "--optimizer.steps", "1800", "--optimizer.peak", "1.5e-3", "--optimizer.warmup", "60",
         ]  # fmt: skip
     if stage == "tiny-lm":
         return [
@@ -57,7 +72,7 @@ def recipe(stage, runs):
             "--optimizer.steps", "1800", "--optimizer.peak", "2e-3", "--optimizer.warmup", "150",
         ]  # fmt: skip
     return [
-        "byte-lm", *stack("trunk", 64, 2, ffn_dim=192), "--teacher", f"{runs}/tiny",
+        "byte-lm", *stack("trunk", 64, 2, ffn_dim=192), "--teacher", f"{runs}/tiny-drafting",
         "--teacher-max-patches", "80",
         "--data.window", "256", "--data.batch", "32",
         "--optimizer.steps", "1000", "--optimizer.peak", "4e-3", "--optimizer.warmup", "80",
@@ -66,7 +81,9 @@ def recipe(stage, runs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stage", choices=["entropy", "tiny", "tiny-lm", "tiny-draft"])
+    parser.add_argument(
+        "stage", choices=["entropy", "tiny", "tiny-drafting", "tiny-lm", "tiny-draft"]
+    )
     parser.add_argument("--data", required=True)
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--steps", type=int)

@@ -79,6 +79,10 @@ class JointLoss:
     """"sum" is the paper's; "mean" divides by the cells, whatever the block size."""
     mask_weight: float = 1.0
     """Multiplies the loss of the masked bytes."""
+    exit_layer: int | None = None
+    """Decoder layer that the head learns to read too, for `blt-s` to draft with so many layers."""
+    exit_weight: float = 0.2
+    """Multiplies the loss at that layer."""
     max_patches: int | None = None
     """Patches of a window that there is room for; None has room for one a byte, at a price."""
 

@@ -223,6 +223,14 @@ class Context(NamedTuple):
     values: Float[Array, "B P k K d"]
 
 
+class Joint(NamedTuple):
+    """Logits of texts and of blocks of their bytes."""
+
+    clean: Float[Array, "B S V"]  # of the byte after each clean byte
+    cells: Float[Array, "B M C V"]  # of the cells' own bytes
+    exits: Float[Array, "B S V"] | None  # as `clean`, from an earlier layer
+
+
 class Decoder(nn.Module):
     """The local decoder. Before a layer's block, each byte reads the latent of one patch."""
 
@@ -282,35 +290,41 @@ class Decoder(nn.Module):
         *,
         patch: Int[Array, "B S"],
         span: Span,
-    ) -> tuple[Float[Array, "B S V"], Float[Array, "B M C V"]]:
+        exit_layer: int | None = None,
+    ) -> Joint:
         """Whole texts and blocks of their bytes, masked, in one pass (Fast BLT, section 2.1.2).
 
         The clean half is causal and never sees a block. A cell sees the clean bytes strictly before
         its block, all cells of its own block, and the latent of the latest patch that closed before
-        the block.
-
-        Returns:
-          Next-byte logits of the clean bytes, and logits of the cells' own bytes.
+        the block. With `exit_layer` the head also reads the clean bytes behind that layer.
         """
         batch, length = ids.shape
         cells = blocks.positions()
         before = jnp.take_along_axis(patch, jnp.maximum(blocks.start - 1, 0), axis=1)
         before = jnp.broadcast_to(before[..., None], cells.shape).reshape(batch, -1)
-        x, _ = self.layers(
-            self.embed(jnp.concatenate([ids, blocks.ids.reshape(batch, -1)], axis=1)),
-            contexts,
-            None,
+        run = functools.partial(
+            self.layers,
+            contexts=contexts,
+            caches=None,
             patch=jnp.concatenate([patch, before], axis=1),
             positions=jnp.concatenate([span.positions, cells.reshape(batch, -1)], axis=1),
             attend=functools.partial(block_attention.attend, span=span, blocks=blocks),
         )
+        x = self.embed(jnp.concatenate([ids, blocks.ids.reshape(batch, -1)], axis=1))
+        exits = None
+        if exit_layer is not None:
+            x, _ = run(x, depth=exit_layer)
+            exits = self.logits(x[:, :length])
+        x, _ = run(x, first=exit_layer or 0)
         logits = self.logits(x)
-        return logits[:, :length], logits[:, length:].reshape(*cells.shape, -1)
+        return Joint(logits[:, :length], logits[:, length:].reshape(*cells.shape, -1), exits)
 
-    def layers(self, x, contexts, caches, *, patch, positions, attend, depth=None):
+    def layers(self, x, contexts, caches, *, patch, positions, attend, first=0, depth=None):
         """The blocks, each behind its cross-attention. Caches of layers not run are left out."""
         written = []
         for index, layer in enumerate(self.trunk.layers[:depth]):
+            if index < first:
+                continue
             if index < len(self.cross):
                 x = self.read_latent(index, x, contexts[index], patch)
             x, cache = layer(x, caches and caches[index], positions=positions, attend=attend)

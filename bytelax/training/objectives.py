@@ -147,6 +147,9 @@ class BLTD:
         blocks and divided by the bytes of the text, so that its weight grows with the block size.
         "mean" divides by the number of cells instead.
       mask_weight: multiplies the masked-byte loss.
+      exit_layer: decoder layer that the head learns to read too, for BLT-S to draft with the first
+        so many layers (LayerSkip, arXiv 2404.16710, section 4.1, at one layer). Beyond the paper.
+      exit_weight: multiplies that next-byte loss.
       max_patches: room for closed patches; None for one a byte.
     """
 
@@ -154,9 +157,14 @@ class BLTD:
     corruption: CorruptionConfig = CorruptionConfig()
     mask_loss: Literal["sum", "mean"] = "sum"
     mask_weight: float = 1.0
+    exit_layer: int | None = None
+    exit_weight: float = 0.2
     max_patches: int | None = None
 
     def __post_init__(self):
+        layers = self.module.config.decoder.layers
+        if self.exit_layer is not None and not 1 <= self.exit_layer < layers:
+            raise ValueError(f"exit_layer lies below the last of the {layers} decoder layers")
         if self.module.config.decoder_input != "embedding":
             raise ValueError("BLT-D needs decoder_input='embedding': a MASK has no encoder state")
 
@@ -171,12 +179,21 @@ class BLTD:
             drawn = corruption.corrupt(key, ids, text.closes, config=self.corruption)
             contexts = model.decoder.context(text.latents)
             logits = model.decoder.joint(
-                ids[:, :-1], contexts, drawn.blocks, patch=text.patch, span=text.span
+                ids[:, :-1],
+                contexts,
+                drawn.blocks,
+                patch=text.patch,
+                span=text.span,
+                exit_layer=self.exit_layer,
             )
             return *logits, drawn, text.closes
 
-        clean, cells, drawn, closes = self.module.apply({"params": params}, method=joint)
+        clean, cells, exits, drawn, closes = self.module.apply({"params": params}, method=joint)
         loss, metrics = _next_byte(clean, ids[:, 1:])
+        if exits is not None:
+            exit_loss, exit_metrics = _next_byte(exits, ids[:, 1:])
+            loss += self.exit_weight * exit_loss
+            metrics["exit_bits_per_byte"] = exit_metrics["bits_per_byte"]
         masked_nats = optax.softmax_cross_entropy_with_integer_labels(cells, drawn.targets)
         loss += self.mask_weight * self._masked_loss(masked_nats, drawn, ids)
         metrics |= _patch_metrics(closes, self.max_patches)
