@@ -18,7 +18,7 @@ import numpy as np
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
-from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.layers import TransformerConfig
 
 Config = BLTConfig | ByteLMConfig
@@ -201,6 +201,19 @@ def _byte_lm(config: ByteLMConfig, path: str, name: str):
         **_trunk(config.trunk, f"{path}trunk/", name),
         f"{path}norm/scale": _same(f"{name}norm", config.trunk.dim),
         f"{path}head/kernel": _linear(f"{name}lm_head", (config.trunk.dim,), (config.vocab_size,)),
+        **_heads(config, f"{path}heads/", f"{name}heads."),
+    }
+
+
+def _heads(config: ByteLMConfig, path: str, name: str):
+    """Nobody else's layout has them: they lie there under our names, as they are."""
+    if config.heads is None:
+        return {}
+    ids = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    shapes = jax.eval_shape(ByteLM(config).init, jax.random.key(0), ids)["params"]["heads"]
+    return {
+        path + own: _same(name + own.replace("/", "."), *leaf.shape)
+        for own, leaf in flatten(shapes).items()
     }
 
 

@@ -2,6 +2,8 @@
 
 from bytelax.decode.acceptance import (
     Acceptance,
+    SpecTr,
+    Tree,
     Typical,
     block_verification,
     greedy,
@@ -12,7 +14,22 @@ from bytelax.decode.acceptance import (
 )
 from bytelax.decode.blt_target import BLTTarget
 from bytelax.decode.byte_lm_target import ByteLMTarget
-from bytelax.decode.drafters import BlockDiffusion, Draft, Drafter, Empty, PastBoundary
+from bytelax.decode.drafters import (
+    BlockDiffusion,
+    Draft,
+    Drafter,
+    DraftLayer,
+    DraftModel,
+    EarlyExit,
+    Empty,
+    LayerSkip,
+    Lookup,
+    MultiByte,
+    MultiByteTree,
+    PastBoundary,
+    Several,
+    TwoByte,
+)
 from bytelax.decode.loop import Decoding, decode, round, start
 from bytelax.decode.origins import Origin, Origins
 from bytelax.decode.sampling import Sampling, process_logits, sample
@@ -26,15 +43,26 @@ __all__ = [
     "ByteLMTarget",
     "Decoding",
     "Draft",
+    "DraftLayer",
+    "DraftModel",
     "Drafter",
+    "EarlyExit",
     "Empty",
+    "LayerSkip",
+    "Lookup",
+    "MultiByte",
+    "MultiByteTree",
     "Origin",
     "Origins",
     "PastBoundary",
     "Sampling",
+    "Several",
+    "SpecTr",
     "Stops",
     "Target",
     "Text",
+    "Tree",
+    "TwoByte",
     "Typical",
     "block_verification",
     "decode",

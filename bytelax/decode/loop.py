@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
 from bytelax.decode import origins as origin_codes
-from bytelax.decode import sampling, stats, stopping
+from bytelax.decode import sampling, stats, stopping, trees
 from bytelax.decode.acceptance import Acceptance
 from bytelax.decode.drafters.base import Drafter, DraftState
 from bytelax.decode.origins import Origins
@@ -111,14 +111,18 @@ def round(
     draft, draft_state = drafter.propose(
         params | {"law": law}, decoding.draft_state, text, decoding.state, draft_keys
     )
-    pending = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
-    window = jnp.concatenate([pending, draft.ids], axis=1)
+    window = jnp.concatenate([text.pending, draft.ids], axis=1)
     running = decoding.ended == stopping.RUNNING
-    logits, trial = target.extend(params["target"], decoding.state, window, running=running)
+    logits, trial = target.extend(
+        params["target"], decoding.state, window, running=running, **_of_window(draft)
+    )
     uniforms = jnp.stack(
         [sampling.row_uniforms(keys, window.shape[1]) for keys in judge_keys], axis=1
     )
     emitted = accept(draft, sampling.process_logits(logits, law), uniforms)
+    if emitted.path is not None:
+        trial, draft = target.along(trial, emitted.path), trees.along(draft, emitted.path)
+        logits = jnp.take_along_axis(logits, emitted.path[..., None], axis=1)
     kept, ended = stopping.trim(
         text,
         emitted.ids,
@@ -179,6 +183,12 @@ def decode(
         )
 
     return jax.lax.while_loop(unfinished, body, decoding)
+
+
+def _of_window(draft):
+    """What `extend` is told of a window beyond its ids; most targets know nothing of it."""
+    options = {"parents": draft.parents, "computed": draft.computed}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _append(buffer, length, values, count):

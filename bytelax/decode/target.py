@@ -22,6 +22,10 @@ class Text:
     ids: Int[Array, "B L"]
     length: Int[Array, " B"]  # at least 1
 
+    @property
+    def pending(self) -> Int[Array, "B 1"]:
+        return jnp.take_along_axis(self.ids, self.length[:, None] - 1, axis=1)
+
 
 @runtime_checkable
 class Target(Protocol):
@@ -70,6 +74,20 @@ class Rewindable(Target, Protocol):
         Args:
           ahead: what came of `back` by keeping fewer bytes than the target's width.
           back: the state to return to.
+        """
+        ...
+
+
+@runtime_checkable
+class Branching(Target, Protocol):
+    """A target that takes trees: `extend` has a keyword `parents`, as in `Draft.parents`."""
+
+    def along(self, trial: Trial, path: Int[Array, "B W"]) -> Trial:
+        """The trial of the window that is one branch of the tree.
+
+        Args:
+          trial: of a tree.
+          path: window places, the root's first; what stands beyond the branch is never kept.
         """
         ...
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.models import kv_cache
-from bytelax.models.kv_cache import Caches, Span
+from bytelax.models.heads import Heads, HeadsConfig
 from bytelax.models.layers import RMSNorm, Transformer, TransformerConfig, embedding, head
 
 
@@ -22,16 +22,20 @@ class ByteLMConfig:
       max_bytes: longest text it is meant for, BOS included.
       mask_documents: bytes do not see past the latest EOS before them.
       vocab_size: ids; the released layout has 260.
+      heads: what it can draft with beside its own output; None: nothing.
     """
 
     trunk: TransformerConfig
     max_bytes: int = 8192
     mask_documents: bool = False
     vocab_size: int = vocab.SIZE
+    heads: HeadsConfig | None = None
 
     def __post_init__(self):
         if self.max_bytes < 2:
             raise ValueError(f"max_bytes must be at least 2, got {self.max_bytes}")
+        if self.heads is not None:
+            self.heads.check(self.trunk.layers)
 
 
 class ByteLM(nn.Module):
@@ -50,6 +54,8 @@ class ByteLM(nn.Module):
         self.trunk = Transformer(c.trunk, self.precision)
         self.norm = RMSNorm(c.trunk.norm_eps)
         self.head = head(c.vocab_size, self.precision)
+        if c.heads is not None:
+            self.heads = Heads(c.heads, c.trunk, c.vocab_size)
 
     def __call__(self, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
         """Next-byte logits after every position of whole texts, float32."""
@@ -58,14 +64,10 @@ class ByteLM(nn.Module):
         span = kv_cache.causal_span(
             positions, window=self.config.trunk.window, first=last_eos[:, :-1] + 1
         )
-        return self.window(ids, None, span=span)[0]
-
-    def window(
-        self, ids: Int[Array, "B W"], caches: Caches | None, *, span: Span
-    ) -> tuple[Float[Array, "B W V"], Caches | None]:
-        """The same for a window of text behind the caches; returns them with the window in."""
-        hidden, caches = self.trunk(self.embed(ids), caches, span=span)
-        return self.logits(hidden), caches
+        hidden, _ = self.trunk(self.embed(ids), span=span)
+        if self.is_initializing() and self.config.heads is not None:
+            self.heads(hidden, ids, span)
+        return self.logits(hidden)
 
     def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
         """The head on the output of any layer: an early exit."""

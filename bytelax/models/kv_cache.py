@@ -5,11 +5,12 @@ window overwrites or masks, so rollback is a matter of lengths (no copy, no undo
 attention window, S >= attention window + decode window slots suffice: a ring.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from bytelax_kernels.verify_attention import verify_attention
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.pytree import pytree, static
 
@@ -21,7 +22,7 @@ class KVCache(NamedTuple):
     values: Float[Array, "B K S D"]
 
 
-Caches = tuple[KVCache, ...]  # one a layer
+Caches = tuple[KVCache | None, ...]  # one a layer; None for one whose attention does not run
 
 
 @pytree
@@ -34,6 +35,10 @@ class Span:
       last: last visible position, inclusive; its own position when causal.
       newest: latest position written once the window is in the cache.
       window: static; no query sees more positions than that, its own included. None: no limit.
+      ancestors: for a tree of queries, which of the window's own positions each sees beside
+        `first..last`. None: a chain.
+      turns: positions that the rotary phases count, where they are not `positions`: the nodes of a
+        tree lie one behind another, whatever their depth.
     """
 
     positions: Int[Array, "B W"]
@@ -41,6 +46,8 @@ class Span:
     last: Int[Array, "B W"]
     newest: Int[Array, " B"]
     window: int | None = static()
+    ancestors: Bool[Array, "B W W"] | None = None
+    turns: Int[Array, "B W"] | None = None
 
 
 def causal_span(
@@ -58,6 +65,47 @@ def causal_span(
         newest=positions.max(1),
         window=window,
     )
+
+
+def tree_span(
+    start: Int[Array, " B"],
+    ancestors: Bool[Array, "B W W"],
+    *,
+    window: int | None,
+    first: Int[Array, "B W"] | int = 0,
+) -> Span:
+    """Each node of a tree sees the text before `start`, itself and the nodes above it.
+
+    Args:
+      start: position of the root.
+      ancestors: [b, i, j]: node j is node i or above it.
+      window: as in `causal_span`, counted along the branches.
+      first: as in `causal_span`.
+    """
+    width = ancestors.shape[1]
+    turns = start[:, None] + ancestors.sum(-1) - 1
+    span = causal_span(turns, window=window, first=first)
+    positions = start[:, None] + jnp.arange(width)
+    return dataclasses.replace(
+        span,
+        positions=positions,
+        last=jnp.broadcast_to(start[:, None] - 1, positions.shape),
+        newest=positions[:, -1],
+        ancestors=ancestors,
+        turns=turns,
+    )
+
+
+def move(
+    cache: KVCache, source: Int[Array, "B W"], target: Int[Array, "B W"]
+) -> KVCache:
+    """Puts what lies at positions `source` at positions `target`; where that is -1, nowhere."""
+    slots = cache.keys.shape[2]
+
+    def picked(buffer):
+        return jnp.take_along_axis(buffer, source[:, None, :, None] % slots, axis=2).swapaxes(1, 2)
+
+    return write(cache, picked(cache.keys), picked(cache.values), target)
 
 
 def zeros(*, layers: int, batch: int, kv_heads: int, slots: int, head_dim: int, dtype) -> Caches:
@@ -117,7 +165,13 @@ def attend(
         return attend_whole(queries, keys, values, span=span), None
     cache = write(cache, keys, values, span.positions)
     attended = verify_attention(
-        queries, *cache, first=span.first, last=span.last, newest=span.newest, block=block
+        queries,
+        *cache,
+        first=span.first,
+        last=span.last,
+        newest=span.newest,
+        ancestors=span.ancestors,
+        block=block,
     )
     return attended, cache
 

@@ -60,6 +60,26 @@ class TransformerConfig:
             raise ValueError(f"an attention window must be at least 1, got {self.window}")
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Which blocks of a stack run.
+
+    Attributes:
+      first: the first of them; the input is then what the blocks before it gave.
+      last: the first that does not run; None runs to the end.
+      no_attention: blocks whose attention is skipped.
+      no_mlp: blocks whose SwiGLU is skipped.
+    """
+
+    first: int = 0
+    last: int | None = None
+    no_attention: tuple[int, ...] = ()
+    no_mlp: tuple[int, ...] = ()
+
+
+ALL = Part()
+
+
 class RMSNorm(nn.Module):
     """Root-mean-square norm with float32 statistics."""
 
@@ -144,15 +164,21 @@ class Block(nn.Module):
         *,
         positions: Int[Array, "B W"],
         attend: Attend,
+        attends: bool = True,
+        transforms: bool = True,
     ) -> tuple[Float[Array, "B W D"], KVCache | None]:
+        """Either half may be left out: then x passes, and without attention the cache as well."""
         eps = self.config.norm_eps
-        attention = SelfAttention(self.config, self.precision, name="attention")
-        attended, cache = attention(
-            RMSNorm(eps, name="attention_norm")(x), cache, positions=positions, attend=attend
-        )
-        x = x + attended
-        mlp = SwiGLU(self.config, self.precision, name="mlp")
-        return x + mlp(RMSNorm(eps, name="mlp_norm")(x)), cache
+        if attends:
+            attention = SelfAttention(self.config, self.precision, name="attention")
+            attended, cache = attention(
+                RMSNorm(eps, name="attention_norm")(x), cache, positions=positions, attend=attend
+            )
+            x = x + attended
+        if transforms:
+            mlp = SwiGLU(self.config, self.precision, name="mlp")
+            x = x + mlp(RMSNorm(eps, name="mlp_norm")(x))
+        return x, cache
 
 
 class Transformer(nn.Module):
@@ -172,14 +198,40 @@ class Transformer(nn.Module):
         *,
         span: Span,
         block: int | None = None,
+        part: Part = ALL,
     ) -> tuple[Float[Array, "B W D"], Caches | None]:
-        """Runs the stack; returns the hidden states and the caches with the window in them."""
+        """The hidden states behind the stack, and the caches with the window in them.
+
+        Caches of blocks that do not run, or not their attention, come back as they are.
+        """
+        hidden, caches = self.states(x, caches, span=span, block=block, part=part)
+        return hidden[-1], caches
+
+    def states(
+        self,
+        x: Float[Array, "B W D"],
+        caches: Caches | None = None,
+        *,
+        span: Span,
+        block: int | None = None,
+        part: Part = ALL,
+    ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
+        """As `__call__`, but with the hidden states before the first block and behind each."""
         attend = functools.partial(kv_cache.attend, span=span, block=block)
-        written = []
-        for index, layer in enumerate(self.layers):
-            x, cache = layer(x, caches and caches[index], positions=span.positions, attend=attend)
-            written.append(cache)
-        return x, caches and tuple(written)
+        positions = span.positions if span.turns is None else span.turns
+        last = len(self.layers) if part.last is None else part.last
+        hidden, written = [x], list(caches or [None] * len(self.layers))
+        for index in range(part.first, last):
+            x, written[index] = self.layers[index](
+                x,
+                written[index],
+                positions=positions,
+                attend=attend,
+                attends=index not in part.no_attention,
+                transforms=index not in part.no_mlp,
+            )
+            hidden.append(x)
+        return tuple(hidden), caches and tuple(written)
 
 
 class CrossAttention(nn.Module):
@@ -218,14 +270,16 @@ def embedding(rows: int, dim: int, name: str | None = None) -> nn.Embed:
     return nn.Embed(rows, dim, embedding_init=_INIT, name=name)
 
 
-def head(vocab: int, precision: jax.lax.Precision | None = None) -> nn.DenseGeneral:
+def head(
+    vocab: int, precision: jax.lax.Precision | None = None, name: str | None = None
+) -> nn.DenseGeneral:
     """Hidden states to logits, untied."""
-    return _dense(vocab, precision=precision)
+    return _dense(vocab, name, precision=precision)
 
 
-def project(dim: int) -> nn.DenseGeneral:
+def project(dim: int, name: str | None = None) -> nn.DenseGeneral:
     """A plain linear map."""
-    return _dense(dim)
+    return _dense(dim, name)
 
 
 def _dense(features, name=None, *, axis=-1, precision=None):

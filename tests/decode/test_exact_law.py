@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import self_drafting
 from chance import QUICK, Chance
 from exact_law import NO_STOPS, Setup, batch_of, distance, exact_law, target_law
 from models_for_tests import BYTE_LM, VARIANTS, model, replace
@@ -80,6 +81,13 @@ def in_one_step(target, width):
     return BlockDiffusion(target, width, OneStep(), latent="refresh")
 
 
+def for_itself(law, *, make):
+    """A byte transformer of three byte values that drafts for itself."""
+    drafter, own = make(target=self_drafting.target_of)
+    params = {"target": self_drafting.trunk().params, "drafter": own}
+    return Setup(self_drafting.target_of(drafter.width), drafter, params, drafter.width)
+
+
 SETUPS = {
     "three bytes": drafts(3),
     "ragged, cooler": drafts(3, temperature=0.6, top_p=0.9, ragged=True),
@@ -91,6 +99,9 @@ SETUPS = {
     "past the boundary": functools.partial(blt, drafter=PastBoundary),
     "one by one": functools.partial(blt, drafter=one_by_one),
     "in one step": functools.partial(blt, drafter=in_one_step),
+    **{
+        make.__name__: functools.partial(for_itself, make=make) for make in self_drafting.CHAINS
+    },
 }
 
 
@@ -113,6 +124,12 @@ def error(build, accept, law, new_bytes=3, **loop_law):
 )
 def test_the_law_of_the_target(setup, accept, law):
     assert error(SETUPS[setup], accept, law) < EXACT
+
+
+@pytest.mark.parametrize("make", self_drafting.TREES, ids=lambda make: make.__name__)
+def test_the_law_of_the_target_from_trees(make):
+    build = functools.partial(for_itself, make=make)
+    assert error(build, self_drafting.TREES[make], CUT) < EXACT
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,14 @@ from bytelax.decode.acceptance.base import Acceptance, Emitted
 from bytelax.decode.acceptance.block import block_verification
 from bytelax.decode.acceptance.byte_by_byte import greedy, rejection
 from bytelax.decode.acceptance.lossy import Typical, take_all, typical
-from bytelax.decode.acceptance.several import k_seq
+from bytelax.decode.acceptance.several import SpecTr, k_seq
+from bytelax.decode.acceptance.tree import Tree
 
 __all__ = [
     "Acceptance",
     "Emitted",
+    "SpecTr",
+    "Tree",
     "Typical",
     "block_verification",
     "greedy",

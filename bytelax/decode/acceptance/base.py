@@ -15,6 +15,7 @@ class Emitted(NamedTuple):
     ids: Int[Array, "B W"]  # W = K + 1; what stands at or beyond `count` is never read
     count: Int[Array, " B"]  # at least 1
     drafted: Int[Array, " B"]  # how many of them, the first ones, are the draft's
+    path: Int[Array, "B W"] | None = None  # of a tree, the window places whose ids were accepted
 
 
 @runtime_checkable

@@ -1,5 +1,7 @@
 """One choice among several drafts a row."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -75,6 +77,49 @@ def k_seq(
     draft = jax.tree.map(lambda x: x[followed, jnp.arange(batch)], drafts)
     laws = jnp.broadcast_to(following[:, None], log_probs.shape[1:])
     return base.follow(draft, count, laws, uniforms[:, many]), followed
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecTr:
+    """`k_seq` on drafts that stand side by side in one window, as `drafters.Several` puts them.
+
+    Attributes:
+      many: drafts a row, all of one length.
+    """
+
+    many: int
+
+    def __call__(
+        self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
+    ) -> Emitted:
+        batch, drafted = draft.ids.shape
+        one = drafted // self.many
+
+        def apart(x):
+            return jnp.moveaxis(x.reshape(batch, self.many, one, *x.shape[2:]), 1, 0)
+
+        drafts = dataclasses.replace(
+            draft,
+            ids=apart(draft.ids),
+            length=jnp.broadcast_to(draft.length // self.many, (self.many, batch)),
+            log_probs=apart(draft.log_probs),
+            deterministic=jnp.broadcast_to(draft.deterministic, (self.many, batch)),
+            step=apart(draft.step),
+            passes=jax.tree.map(lambda x: jnp.broadcast_to(x, (self.many, batch)), draft.passes),
+            confidence=None,
+            parents=None,
+        )
+        roots = jnp.broadcast_to(log_probs[:, :1], (self.many, batch, 1, log_probs.shape[-1]))
+        laws = jnp.concatenate([roots, apart(log_probs[:, 1:])], axis=2)
+        # One stream a draft, whose last place judges nothing, and one for the byte that follows.
+        judging = uniforms[:, 0, :drafted].reshape(batch, self.many, one)
+        judging = jnp.pad(judging, ((0, 0), (0, 0), (0, 1)))
+        streams = jnp.concatenate([judging, uniforms[:, 1:, : one + 1]], axis=1)
+        emitted, followed = k_seq(drafts, laws, streams)
+        path = followed[:, None] * one + jnp.arange(one + 1)
+        path = jnp.where(jnp.arange(one + 1) == 0, 0, path)
+        rest = ((0, 0), (0, drafted - one))
+        return emitted._replace(ids=jnp.pad(emitted.ids, rest), path=jnp.pad(path, rest))
 
 
 def _of(laws, which):

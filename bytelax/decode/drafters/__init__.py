@@ -3,21 +3,34 @@
 from bytelax.decode.drafters.base import Draft, Drafter, DraftPasses, no_passes
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion
 from bytelax.decode.drafters.compose import chain, extend_with
+from bytelax.decode.drafters.draft_layer import DraftLayer
 from bytelax.decode.drafters.draft_length import by_batch, stop_below
 from bytelax.decode.drafters.draft_model import DraftModel
+from bytelax.decode.drafters.early_exit import EarlyExit
 from bytelax.decode.drafters.empty import Empty
+from bytelax.decode.drafters.layer_skip import LayerSkip
 from bytelax.decode.drafters.lookup import Lookup
+from bytelax.decode.drafters.multi_byte import MultiByte, MultiByteTree
 from bytelax.decode.drafters.past_boundary import PastBoundary
+from bytelax.decode.drafters.several import Several
+from bytelax.decode.drafters.two_byte import TwoByte
 
 __all__ = [
     "BlockDiffusion",
     "Draft",
+    "DraftLayer",
     "DraftModel",
     "DraftPasses",
     "Drafter",
+    "EarlyExit",
     "Empty",
+    "LayerSkip",
     "Lookup",
+    "MultiByte",
+    "MultiByteTree",
     "PastBoundary",
+    "Several",
+    "TwoByte",
     "by_batch",
     "chain",
     "extend_with",

@@ -41,6 +41,10 @@ class Draft:
       passes: what proposing took.
       confidence: the drafter's own probability of each id, before temperature and truncation; None
         where that is the law's.
+      parents: of a tree, the window place of each id's parent, in 0..j for the id at place j; the
+        pending byte has place 0. None: each id follows the one before it.
+      computed: what the drafter has computed of the window that the target need not compute again;
+        it goes to `extend` as it is. None: nothing.
     """
 
     ids: Int[Array, "B K"]
@@ -50,6 +54,8 @@ class Draft:
     step: Int[Array, "B K"]
     passes: DraftPasses
     confidence: Float[Array, "B K"] | None = None
+    parents: Int[Array, "B K"] | None = None
+    computed: Any = None
 
 
 def confidence(draft: Draft) -> Float[Array, "B K"]:

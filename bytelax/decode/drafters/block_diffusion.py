@@ -116,7 +116,7 @@ class BlockDiffusion:
 
     def _first_pass(self, params, model, text, state):
         """Contexts, the decoder's caches with the pending byte in, the first logits, the passes."""
-        pending = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
+        pending = text.pending
 
         def refreshed():
             target = dataclasses.replace(self.target, ahead=self.width)

@@ -49,13 +49,13 @@ class PastBoundary:
         law = params["law"]
         model = self.target.module.bind({"params": params["target"]})
         uniforms = sampling.row_uniforms(key, self.width)
-        pending = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
 
         def draw(logits, uniform):
             log_probs = sampling.process_logits(logits, law)
             ids = sampling.draw(log_probs, law, uniform[:, None])
             return ids, log_probs, sampling.probability(logits, law, ids)
 
+        pending = text.pending
         drawn, made = [], no_passes(text.ids.shape[0])
         if self.latent == "refresh":
             logits, trial = self.target.extend(params["target"], state, pending)

@@ -1,5 +1,6 @@
 """Runs the loop with a drafter, and compares with the empty draft at the same shapes."""
 
+import dataclasses
 import functools
 
 import jax
@@ -31,6 +32,9 @@ def run(model, drafter, own=(), *, ids=None, order=slice(None), **more):
     rows = np.arange(len(LENGTHS))[order]
     ids = (prompts() if ids is None else ids)[order]
     law = Sampling.of(len(rows), temperature=more.pop("temperature", 0.0), allow_eos=False)
+    target = target_for(model.module, capacity=BUFFER, width=drafter.width + 1)
+    if keep := more.pop("keep", ()):
+        target = dataclasses.replace(target, keep=keep)
     return decode(
         {"target": model.params, "drafter": own},
         Text(jnp.asarray(ids), jnp.asarray(LENGTHS[order])),
@@ -38,9 +42,9 @@ def run(model, drafter, own=(), *, ids=None, order=slice(None), **more):
         jnp.asarray(rows, jnp.uint32),
         law,
         Stops.of(more.pop("stop", [])),
-        target=target_for(model.module, capacity=BUFFER, width=drafter.width + 1),
+        target=target,
         drafter=drafter,
-        accept=lossless_rule(law),
+        accept=more.pop("accept", None) or lossless_rule(law),
     )
 
 

@@ -1,0 +1,49 @@
+"""A tree of drafts, judged by walking down it."""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bytelax.decode import sampling
+from bytelax.decode.acceptance.base import Emitted
+from bytelax.decode.drafters.base import Draft
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """Draws the target's own byte at each node, and goes down where a child has drafted it.
+
+    For children that were chosen without chance this is the rule of SpecInfer (Miao et al., arXiv
+    2305.09781) and EAGLE, which tries them one after the other: child x is accepted with p(x) in
+    all. Lossless, since every emitted byte is a draw from the target's law; greedy laws have one.
+
+    Attributes:
+      depth: levels of the tree below its root.
+    """
+
+    depth: int
+
+    def __call__(
+        self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
+    ) -> Emitted:
+        """As in `Acceptance`; row i of `log_probs` is the law behind window place i."""
+        batch, drafted = draft.ids.shape
+        there = jnp.arange(drafted) < draft.length[:, None]
+        node = jnp.zeros(batch, jnp.int32)
+        going = jnp.ones(batch, bool)
+        accepted = jnp.zeros(batch, jnp.int32)
+        path, emitted = [node], []
+        for level in range(self.depth + 1):
+            law = jnp.take_along_axis(log_probs, node[:, None, None], axis=1)[:, 0]
+            own = sampling.sample(law, uniforms[:, 1, level])
+            emitted.append(own)
+            child = there & (draft.parents == node[:, None]) & (draft.ids == own[:, None])
+            going &= child.any(1) & (level < self.depth)
+            node = jnp.where(going, child.argmax(1).astype(jnp.int32) + 1, node)
+            accepted += going
+            path.append(node)
+        rest = drafted + 1 - len(emitted)
+        ids = jnp.pad(jnp.stack(emitted, axis=1), ((0, 0), (0, rest)))
+        path = jnp.pad(jnp.stack(path[:-1], axis=1), ((0, 0), (0, rest)))
+        return Emitted(ids, accepted + 1, accepted, path)

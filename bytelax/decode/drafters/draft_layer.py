@@ -1,0 +1,185 @@
+"""EAGLE: one trained block drafts from the features of the whole model."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bytelax.decode import sampling, trees
+from bytelax.decode.byte_lm_target import ByteLMTarget
+from bytelax.decode.drafters.base import Draft, no_passes
+from bytelax.decode.drafters.own_layers import draw
+from bytelax.models import kv_cache
+from bytelax.models.kv_cache import Caches
+from bytelax.pytree import pytree
+
+
+@pytree
+class DraftLayerState:
+    """The block's cache up to position `start`, and what the target made of the bytes from there.
+
+    Byte t enters the block as the pair of its feature and the embedding of byte t + 1. So the last
+    window is taken in when the bytes behind it are known: at the next draft.
+    """
+
+    caches: Caches
+    features: Float[Array, "B W D"]
+    start: Int[Array, " B"]
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftLayer:
+    """Drafts byte by byte, each from the block's own output for the one before.
+
+    EAGLE-3 (Li et al., arXiv 2503.01840). A round that another drafter drafted leaves the cache
+    without that round's bytes: worse drafts, the same output.
+
+    Attributes:
+      target: the target that the loop extends; it keeps the states that the layer fuses.
+      width: K, bytes drafted.
+      branches: children of a node; 1 drafts a chain. With more it is a tree: at every level the
+        likeliest `branches` nodes by the product of their branch go on (EAGLE-2, arXiv
+        2406.16858), and of all nodes the likeliest K are verified.
+      depth: levels of a tree.
+    """
+
+    target: ByteLMTarget
+    width: int
+    branches: int = 1
+    depth: int | None = None
+
+    def __post_init__(self):
+        fused = self._fused
+        if fused is None:
+            raise ValueError("the model has no draft layer; `bytelax train heads` trains one")
+        if not set(fused) <= set(self.target.keep):
+            raise ValueError(f"a draft layer needs a target that keeps its states at {fused}")
+        if self.branches > 1 and not self.depth:
+            raise ValueError("a tree needs a depth")
+
+    def init(self, params, text, state):
+        model = self.target.module.bind({"params": params["target"]})
+        ids = text.ids
+        batch, length = ids.shape
+        positions = jnp.broadcast_to(jnp.arange(length), ids.shape)
+        span = kv_cache.causal_span(positions, window=model.config.trunk.window)
+        hidden, _ = model.trunk.states(model.embed(ids), span=span)
+        features = model.heads.draft_layer.fuse(*(hidden[d] for d in self._fused))
+        following = model.embed(jnp.roll(ids, -1, axis=1))
+        empty = self._empty(batch, length, features.dtype)
+        _, _, caches = model.heads.draft_layer(features, following, empty, span=span)
+        window = self.target.width
+        slots = self._slots(length)
+        newest = text.length - 2
+        # The slots that a ring would lose are those of the padding.
+        caches = tuple(kv_cache.resize(cache, newest, slots) for cache in caches)
+        latest = jnp.maximum(newest, 0)[:, None] + jnp.arange(window)
+        latest = jnp.take_along_axis(features, latest[..., None], axis=1, mode="clip")
+        return DraftLayerState(caches, latest, jnp.maximum(newest, 0))
+
+    def propose(self, params, draft_state, text, state, key):
+        model = self.target.module.bind({"params": params["target"]})
+        law = params["law"]
+        logits, feature, caches = self._catch_up(model, draft_state, text)
+        if self.branches > 1:
+            draft, caches = self._tree(model, text, law, logits, feature, caches)
+            return draft, dataclasses.replace(draft_state, caches=caches)
+
+        def step(carry, uniform):
+            logits, feature, position, caches = carry
+            drawn = draw(logits, law, uniform[:, None])
+            span = kv_cache.causal_span(position[:, None], window=model.config.trunk.window)
+            logits, feature, caches = model.heads.draft_layer(
+                feature, model.embed(drawn.ids), caches, span=span
+            )
+            return (logits, feature, position + 1, caches), drawn
+
+        uniforms = sampling.row_uniforms(key, self.width)
+        carry = logits, feature, text.length - 1, caches
+        (logits, *_, caches), most = jax.lax.scan(step, carry, uniforms[:, :-1].T)
+        last = draw(logits, law, uniforms[:, -1:])
+        ids, log_probs, confidence = (
+            jnp.concatenate([jnp.moveaxis(most[:, :, 0], 0, 1), last], axis=1)
+            for most, last in zip(most, last, strict=True)
+        )
+        draft = Draft(
+            ids=ids,
+            length=jnp.full_like(text.length, self.width),
+            log_probs=log_probs,
+            deterministic=jnp.full(text.length.shape, law.greedy),
+            step=jnp.broadcast_to(1 + jnp.arange(self.width), ids.shape),
+            passes=self._passes(text, self.width),
+            confidence=confidence,
+        )
+        return draft, dataclasses.replace(draft_state, caches=caches)
+
+    def commit(self, params, draft_state, trial, count):
+        model = self.target.module.bind({"params": params["target"]})
+        hidden = (trial.hidden[self.target.keep.index(d)] for d in self._fused)
+        kept = (count > 0)[:, None, None]
+        features = jnp.where(kept, model.heads.draft_layer.fuse(*hidden), draft_state.features)
+        return dataclasses.replace(
+            draft_state,
+            features=features,
+            start=jnp.where(count > 0, trial.state.length, draft_state.start),
+        )
+
+    @property
+    def _fused(self):
+        heads = self.target.module.config.heads
+        return heads and heads.draft_layer
+
+    def _catch_up(self, model, draft_state, text):
+        """Takes in the last window; the logits behind the pending byte, its feature, the cache."""
+        place = draft_state.start[:, None] + jnp.arange(draft_state.features.shape[1])
+        following = jnp.take_along_axis(text.ids, place + 1, axis=1, mode="clip")
+        span = kv_cache.causal_span(place, window=model.config.trunk.window)
+        logits, features, caches = model.heads.draft_layer(
+            draft_state.features, model.embed(following), draft_state.caches, span=span
+        )
+        newest = (text.length - 2 - draft_state.start)[:, None, None]
+        newest = jnp.clip(newest, 0, place.shape[1] - 1)
+        logits = jnp.take_along_axis(logits, newest, axis=1)
+        return logits, jnp.take_along_axis(features, newest, axis=1), caches
+
+    def _tree(self, model, text, law, logits, feature, caches) -> tuple[Draft, Caches]:
+        """Level by level. Each pass runs all nodes there are: one block is quick, and simple."""
+        tree, level = trees.root(text.pending), slice(0, 1)
+        laws, made = sampling.byte_law(logits, law), feature
+        for depth in range(self.depth):
+            tree, level = trees.grow(
+                tree, laws, level, children=self.branches, most=self.branches if depth else None
+            )
+            if depth == self.depth - 1:
+                break
+            # Node i enters with the feature that its parent's pass gave, and its own byte.
+            inputs = jnp.take_along_axis(made, tree.parents[:, 1:, None], axis=1)
+            above = trees.ancestors(tree.parents[:, 1:])[:, 1:, 1:]
+            span = kv_cache.tree_span(
+                text.length - 1, above, window=model.config.trunk.window
+            )
+            below, features, caches = model.heads.draft_layer(
+                inputs, model.embed(tree.ids[:, 1:]), caches, span=span
+            )
+            made = jnp.concatenate([feature, features], axis=1)
+            laws = sampling.byte_law(below[:, level.start - 1 :], law)
+        tree = trees.prune(tree, self.width)
+        draft = trees.draft(tree, logits.shape[-1], passes=self._passes(text, self.depth))
+        return draft, caches
+
+    def _passes(self, text, count):
+        none = no_passes(text.ids.shape[0])
+        return none._replace(draft_model=none.draft_model + count)
+
+    def _empty(self, batch, slots, dtype):
+        c = self.target.module.config.trunk
+        return kv_cache.zeros(
+            layers=1, batch=batch, kv_heads=c.kv_heads, slots=slots, head_dim=c.head_dim, dtype=dtype
+        )
+
+    def _slots(self, length):
+        """Room for the window that is taken in and what is drafted behind it."""
+        ahead = self.target.width + max(self.width, self.branches * (self.depth or 0)) + 1
+        window = self.target.module.config.trunk.window
+        return kv_cache.ring_slots(window=window, width=ahead, capacity=length + ahead)

@@ -1,0 +1,91 @@
+"""The first layers draft, all of them verify."""
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from bytelax.decode import sampling
+from bytelax.decode.byte_lm_target import ByteLMTarget
+from bytelax.decode.drafters import own_layers
+from bytelax.models.heads import HeadsConfig, only_bytes
+from bytelax.models.layers import Part
+
+_HINT = "; `bytelax train heads` trains one"
+
+
+@dataclasses.dataclass(frozen=True)
+class EarlyExit:
+    """Drafts byte by byte with the first `layer` blocks.
+
+    LayerSkip (Elhoushi et al., arXiv 2404.16710, section 4.3), and with `two_byte` the composed
+    recipe: behind each byte of the exit, one from a two-byte-ahead head on the same state. Then a
+    pass drafts two bytes.
+
+    Attributes:
+      target: the target that the loop extends.
+      width: K, bytes drafted; even with `two_byte`.
+      layer: how many blocks draft.
+      head: read the state by the exit head of that depth, not by the model's own output.
+      two_byte: draft a second byte from each state, by the two-byte-ahead head of that depth.
+      hand_over: verification starts behind block `layer`, with the states that drafting computed.
+        Those may differ in their last bits from what a pass of K + 1 bytes would make of them.
+    """
+
+    target: ByteLMTarget
+    width: int
+    layer: int
+    head: bool = False
+    two_byte: bool = False
+    hand_over: bool = True
+
+    def __post_init__(self):
+        layers = self.target.module.config.trunk.layers
+        if not 1 <= self.layer < layers:
+            raise ValueError(
+                f"the model has {layers} layers: an early exit lies behind one of the first "
+                f"{layers - 1}, got {self.layer}"
+            )
+        heads = self.target.module.config.heads or HeadsConfig()
+        if self.head and self.layer not in heads.exits:
+            raise ValueError(f"the model has no exit head behind layer {self.layer}{_HINT}")
+        if self.two_byte and self.layer not in heads.two_byte:
+            raise ValueError(f"the model has no two-byte head behind layer {self.layer}{_HINT}")
+        if self.two_byte and self.width % 2:
+            raise ValueError(f"a two-byte head drafts pairs: an even length, got {self.width}")
+
+    def init(self, params, text, state):
+        return ()
+
+    def propose(self, params, draft_state, text, state, key):
+        model = self.target.module.bind({"params": params["target"]})
+        law = params["law"]
+
+        def draw(hidden, uniforms):
+            logits = (
+                model.heads.exit(self.layer, hidden) if self.head else model.logits(hidden)
+            )
+            first = own_layers.draw(logits, law, uniforms[:, :1])
+            if not self.two_byte:
+                return first
+            after = model.heads.two_byte(self.layer, hidden, model.embed(first.ids))
+            second = own_layers.draw(only_bytes(model.logits(after)), law, uniforms[:, 1:])
+            return own_layers.Drawn(
+                *(jnp.concatenate(pair, axis=1) for pair in zip(first, second, strict=True))
+            )
+
+        draft = own_layers.propose(
+            model,
+            self.target,
+            state,
+            text.pending,
+            draw,
+            law,
+            part=Part(last=self.layer),
+            uniforms=sampling.row_uniforms(key, self.width),
+            stride=1 + self.two_byte,
+            hand_over=self.hand_over,
+        )
+        return draft, draft_state
+
+    def commit(self, params, draft_state, trial, count):
+        return draft_state
