@@ -60,6 +60,9 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"split/kernel", ("embed", None)),
     (r"project/kernel", ("embed", None)),
     (r"head/kernel", ("embed", "byte")),
+    (r"((exit|ahead)_heads_\w+|draft_layer)/out/kernel", ("embed", "byte")),
+    (r"(step|fusion|inward)/kernel", ("embed", None)),
+    (r"correction", (None, "byte", "byte")),
     (r"scale", ("norm",)),
 )
 

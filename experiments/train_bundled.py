@@ -4,6 +4,7 @@
     python experiments/train_bundled.py tiny --data DIR --runs runs
     python experiments/train_bundled.py tiny-drafting --data DIR --runs runs
     python experiments/train_bundled.py tiny-lm --data DIR --runs runs
+    python experiments/train_bundled.py tiny-lm-heads --data DIR --runs runs
     python experiments/train_bundled.py tiny-draft --data DIR --runs runs
 
 `--data` holds the corpora that docs/data.md names. The sizes are those that two cores train in an
@@ -71,6 +72,14 @@ def recipe(stage, runs):
             "--data.window", "512", "--data.batch", "8",
             "--optimizer.steps", "1800", "--optimizer.peak", "2e-3", "--optimizer.warmup", "150",
         ]  # fmt: skip
+    if stage == "tiny-lm-heads":
+        return [
+            "heads", "--init", f"{runs}/tiny-lm",
+            "--heads.exits", "3", "6", "--heads.bytes-ahead", "3", "--heads.correction",
+            "--heads.two-byte", "6", "12", "--heads.draft-layer", "3", "6", "12",
+            "--data.window", "256", "--data.batch", "16", "--data.seed", "2",
+            "--optimizer.steps", "1000", "--optimizer.peak", "3e-3", "--optimizer.warmup", "50",
+        ]  # fmt: skip
     return [
         "byte-lm", *stack("trunk", 64, 2, ffn_dim=192), "--teacher", f"{runs}/tiny-drafting",
         "--teacher-max-patches", "80",
@@ -82,7 +91,8 @@ def recipe(stage, runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "stage", choices=["entropy", "tiny", "tiny-drafting", "tiny-lm", "tiny-draft"]
+        "stage",
+        choices=["entropy", "tiny", "tiny-drafting", "tiny-lm", "tiny-lm-heads", "tiny-draft"],
     )
     parser.add_argument("--data", required=True)
     parser.add_argument("--runs", default="runs")

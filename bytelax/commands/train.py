@@ -1,4 +1,4 @@
-"""`bytelax train entropy | byte-lm | blt | blt-d`: train a model, or go on training it."""
+"""`bytelax train entropy | byte-lm | heads | blt | blt-d`: train a model, or go on training it."""
 
 import dataclasses
 import functools
@@ -17,6 +17,7 @@ from bytelax import checkpoints
 from bytelax.checkpoints import config_fields
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.heads import HeadsConfig
 from bytelax.models.hashing import HashConfig
 from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
@@ -25,6 +26,7 @@ from bytelax.training import data, train_loop
 from bytelax.training.corruption import CorruptionConfig
 from bytelax.training.data import DataConfig
 from bytelax.training.documents import Source
+from bytelax.training.head_objective import HeadLoss
 from bytelax.training.metrics import BITS_PER_BYTE
 from bytelax.training.objectives import BLTD, Distillation, NextByte, Objective
 from bytelax.training.optimizer import OptimizerConfig
@@ -195,6 +197,36 @@ class ByteTransformer(_ByteLMRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadsOf(_ByteLMRun):
+    """Train the heads with which a byte transformer drafts for itself; the result holds both."""
+
+    model: ByteLMConfig = ByteLMConfig(trunk=_stack(384, 6))
+    heads: HeadsConfig = HeadsConfig()
+    loss_of: Literal["kl", "total-variation", "cross-entropy"] = "kl"
+    """What the heads minimise: a distance to the trunk's laws, or the text's own bytes."""
+    joint: bool = False
+    """The trunk learns too; without --init, from scratch."""
+    head_weight: float = 1.0
+    """Multiplies the heads' loss beside the trunk's own, with --joint."""
+    own_outputs: int = 4
+    """Steps of the draft layer in training, all but the first on its own outputs."""
+
+    def prepare(self):
+        if self.init is None and not self.joint:
+            raise ValueError("heads need --init, the trained model they are for (or --joint)")
+        objective, initial = super().prepare()
+        config = dataclasses.replace(objective.module.config, heads=self.heads)
+        objective = HeadLoss(
+            ByteLM(config), self.loss_of, self.joint, self.head_weight, self.own_outputs
+        )
+        if initial is None:
+            return objective, None
+        return objective, lambda: objective.init(jax.random.key(self.run.seed)) | {
+            name: part for name, part in initial().items() if name != "heads"
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Entropy(_ByteLMRun):
     """Train an entropy model: a small byte transformer that cuts text into patches for a BLT."""
 
@@ -258,11 +290,13 @@ class BlockDiffusionBLT(_BLTRun):
 Kind = (
     Annotated[Entropy, tyro.conf.subcommand("entropy")]
     | Annotated[ByteTransformer, tyro.conf.subcommand("byte-lm")]
+    | Annotated[HeadsOf, tyro.conf.subcommand("heads")]
     | Annotated[PlainBLT, tyro.conf.subcommand("blt")]
     | Annotated[BlockDiffusionBLT, tyro.conf.subcommand("blt-d")]
 )
 KINDS = {
-    "entropy": Entropy, "byte-lm": ByteTransformer, "blt": PlainBLT, "blt-d": BlockDiffusionBLT,
+    "entropy": Entropy, "byte-lm": ByteTransformer, "heads": HeadsOf, "blt": PlainBLT,
+    "blt-d": BlockDiffusionBLT,
 }  # fmt: skip
 
 

@@ -5,8 +5,10 @@ of byte values, never of specials.
 """
 
 import dataclasses
+import functools
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -196,10 +198,69 @@ class DraftLayer(nn.Module):
           caches: of this layer.
           span: positions of the first of the two.
         """
+        x, caches = self.block(self._joined(feature, embedded), caches, span=span)
+        return self._logits(x), x, caches
+
+    def unroll(
+        self, features: Float[Array, "B S D"], embedded: Float[Array, "B S D"], steps: int
+    ) -> list[Float[Array, "B S V"]]:
+        """As drafting runs on whole texts: logits of each step, the later ones on own outputs.
+
+        Step j at byte t reads what step j - 1 gave for byte t - 1. It sees fused features up to
+        byte t - j, and behind them one byte of each earlier step: what the cache holds when j bytes
+        have been drafted.
+
+        Args:
+          features: from `fuse`.
+          embedded: the trunk's embedding of the byte that followed each.
+          steps: how many.
+        """
+        positions = jnp.broadcast_to(jnp.arange(features.shape[1]), features.shape[:2])
+        attend = functools.partial(_attend_to_own_outputs, window=self.trunk.window)
+        before, outputs = (), []
+        for _ in range(steps):
+            x, before = self.block.layers[0](
+                self._joined(features, embedded), before, positions=positions, attend=attend
+            )
+            outputs.append(self._logits(x))
+            features = jnp.roll(x, 1, axis=1)
+        return outputs
+
+    def _joined(self, feature, embedded):
         pair = [self.feature_norm(feature), self.embedding_norm(embedded)]
-        x = self.inward(jnp.concatenate(pair, axis=-1))
-        x, caches = self.block(x, caches, span=span)
-        return with_specials(self.out(self.norm(x)).astype(jnp.float32)), x, caches
+        return self.inward(jnp.concatenate(pair, axis=-1))
+
+    def _logits(self, x):
+        return with_specials(self.out(self.norm(x)).astype(jnp.float32))
+
+
+def _attend_to_own_outputs(queries, keys, values, before, *, window):
+    """An `Attend` whose cache is the keys and values of the steps before, oldest first."""
+    steps = (*before, (keys, values))
+    age = len(steps) - 1
+    batch, length, heads, dim = queries.shape
+    group = heads // keys.shape[2]
+
+    def of_heads(x):
+        return jnp.repeat(x, group, axis=2)
+
+    place = jnp.arange(length)
+    back = place[:, None] - place  # how far each key lies behind each query
+    seen = (back >= age) & (back < (window or length))
+    scores = jnp.einsum("bqhd,bkhd->bhqk", queries, of_heads(steps[0][0]))
+    scores = jnp.where(seen, scores.astype(jnp.float32), -jnp.inf)
+    own = [
+        [of_heads(jnp.roll(x, age - index, axis=1)) for x in step]
+        for index, step in enumerate(steps[1:], 1)
+    ]
+    diagonal = [jnp.einsum("bqhd,bqhd->bhq", queries, k).astype(jnp.float32) for k, _ in own]
+    scores = jnp.concatenate([scores, *(x[..., None] for x in diagonal)], axis=-1)
+    # A row that sees nothing stands before the text; its loss is not counted.
+    weights = jax.nn.softmax(jnp.maximum(scores * dim**-0.5, -1e30)).astype(queries.dtype)
+    attended = jnp.einsum("bhqk,bkhd->bqhd", weights[..., :length], of_heads(steps[0][1]))
+    for index, (_, v) in enumerate(own):
+        attended += weights[..., length + index].swapaxes(1, 2)[..., None] * v
+    return attended, steps
 
 
 def with_specials(logits: Float[Array, "*B N"]) -> Float[Array, "*B V"]:

@@ -22,7 +22,7 @@ class Chance:
 
     The program is a batched function whose chance comes from `sampling.row_uniforms` and is used in
     `sampling.sample` and `sampling.happens` alone, each called on the module and on whole batches
-    (leading axis: rows), under jit, scan or while. Those two cut [0, 1) at edges that depend on
+    (leading axis: rows, or each row several times), under jit, scan or while. Those two cut [0, 1) at edges that depend on
     nothing but what was drawn before, so a run shows the edges of each number it used: the row is
     split there, and the parts run again, until none of the numbers of a part meets an edge inside
     it. The functions run are the real ones; only where the numbers come from is replaced. A number
@@ -135,6 +135,10 @@ class _Probe:
         self._given = np.zeros((rows, 0), bool)
 
     def give(self, key, count):
+        copies = len(key) // len(self._numbers)
+        if copies > 1:  # a batch in which each row stands several times, one beside the other
+            parts = [self.give(key[copy::copies], count) for copy in range(copies)]
+            return np.stack(parts, axis=1).reshape(len(key), count)
         assert count <= _PER_KEY, f"at most {_PER_KEY} numbers a key, not {count}"
         self._keys.append(key)
         call = len(self._keys) - 1
@@ -157,7 +161,7 @@ class _Probe:
         return (np.diff(numbers, axis=1) != 0).all()
 
     def _see(self, edges, uniform):
-        rows = len(uniform)
+        rows = len(self._numbers)
         uniform, edges = uniform.reshape(rows, -1), edges.reshape(rows, -1, edges.shape[-1])
         same = (uniform[..., None] == self._numbers[:, None]) & self._given[:, None]
         self.strangers |= not same.any(-1).all()

@@ -113,7 +113,7 @@ class SpecTr:
         laws = jnp.concatenate([roots, apart(log_probs[:, 1:])], axis=2)
         # One stream a draft, whose last place judges nothing, and one for the byte that follows.
         judging = uniforms[:, 0, :drafted].reshape(batch, self.many, one)
-        judging = jnp.pad(judging, ((0, 0), (0, 0), (0, 1)))
+        judging = jnp.pad(judging, ((0, 0), (0, 0), (0, 1)), mode="edge")
         streams = jnp.concatenate([judging, uniforms[:, 1:, : one + 1]], axis=1)
         emitted, followed = k_seq(drafts, laws, streams)
         path = followed[:, None] * one + jnp.arange(one + 1)

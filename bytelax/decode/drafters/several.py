@@ -34,14 +34,21 @@ class Several:
         return self.drafter.init(params, text, state)
 
     def propose(self, params, draft_state, text, state, key):
-        keys = jax.vmap(lambda key: jax.random.split(key, self.many), out_axes=1)(key)
-        drafts, states = jax.vmap(
-            lambda keys: self.drafter.propose(params, draft_state, text, state, keys)
-        )(keys)
+        def repeated(tree):
+            return jax.tree.map(lambda x: jnp.repeat(x, self.many, axis=0), tree)
+
+        keys = jax.vmap(lambda key: jax.random.split(key, self.many))(key)
+        drafts, states = self.drafter.propose(
+            params | {"law": repeated(params["law"])},
+            repeated(draft_state),
+            repeated(text),
+            repeated(state),
+            keys.reshape(-1),
+        )
+        batch = text.length.shape[0]
 
         def flat(x):
-            x = jnp.moveaxis(x, 0, 1)
-            return x.reshape(x.shape[0], -1, *x.shape[3:])
+            return x.reshape(batch, -1, *x.shape[2:])
 
         one = self.drafter.width
         place = jnp.arange(self.width)
@@ -49,16 +56,16 @@ class Several:
         draft = dataclasses.replace(
             drafts,
             ids=flat(drafts.ids),
-            length=drafts.length.sum(0),
+            length=drafts.length.reshape(batch, -1).sum(1),
             log_probs=flat(drafts.log_probs),
-            deterministic=drafts.deterministic[0],
+            deterministic=drafts.deterministic[:: self.many],
             step=flat(drafts.step),
-            passes=jax.tree.map(lambda made: made.sum(0), drafts.passes),
+            passes=jax.tree.map(lambda made: made.reshape(batch, -1).sum(1), drafts.passes),
             confidence=None if drafts.confidence is None else flat(drafts.confidence),
-            parents=jnp.broadcast_to(parents, (text.ids.shape[0], self.width)),
+            parents=jnp.broadcast_to(parents, (batch, self.width)),
         )
         # They differ in what lies beyond the text alone, which nobody reads.
-        return draft, jax.tree.map(lambda x: x[0], states)
+        return draft, jax.tree.map(lambda x: x[:: self.many], states)
 
     def commit(self, params, draft_state, trial, count):
         return self.drafter.commit(params, draft_state, trial, count)
