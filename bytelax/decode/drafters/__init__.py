@@ -7,6 +7,7 @@ from bytelax.decode.drafters.draft_length import by_batch, stop_below
 from bytelax.decode.drafters.draft_model import DraftModel
 from bytelax.decode.drafters.empty import Empty
 from bytelax.decode.drafters.lookup import Lookup
+from bytelax.decode.drafters.padding import padded
 from bytelax.decode.drafters.past_boundary import PastBoundary
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "chain",
     "extend_with",
     "no_passes",
+    "padded",
     "stop_below",
 ]
