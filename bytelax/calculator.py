@@ -43,7 +43,7 @@ class Sizes(NamedTuple):
 # Bytes of a round
 
 
-def accepted_by_position(chance: float, draft_length: int) -> tuple[float, ...]:
+def acceptance_by_position(chance: float, draft_length: int) -> tuple[float, ...]:
     """Chance that a drafted byte is accepted, by place, if each that is reached has one `chance`.
 
     A byte is reached only if all before it were accepted: a, a^2, ..., a^k.
@@ -53,20 +53,20 @@ def accepted_by_position(chance: float, draft_length: int) -> tuple[float, ...]:
     return tuple(chance**place for place in range(1, draft_length + 1))
 
 
-def bytes_per_round(accepted_by_position: Sequence[float]) -> float:
+def bytes_per_round(acceptance_by_position: Sequence[float]) -> float:
     """Expected bytes of a verified round: the accepted ones, and one of the target's own.
 
     Args:
-      accepted_by_position: accepted bytes out of those drafted, by place in the draft, as in
+      acceptance_by_position: accepted bytes out of those drafted, by place in the draft, as in
         `Statistics.to_dict()`. If they are all one number, that is the acceptance rate of the
         paper, and the sum is its k acc + 1.
     """
-    return 1 + math.fsum(accepted_by_position)
+    return 1 + math.fsum(acceptance_by_position)
 
 
 def bytes_per_round_at(chance: float, draft_length: int) -> float:
     """The same from one chance a byte: (1 - a^(k+1)) / (1 - a) (arXiv 2211.17192, eq. 1)."""
-    return bytes_per_round(accepted_by_position(chance, draft_length))
+    return bytes_per_round(acceptance_by_position(chance, draft_length))
 
 
 # Passes of a round

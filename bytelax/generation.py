@@ -100,7 +100,7 @@ def generate(
       logprobs: return the model's log-probabilities of the emitted bytes.
       origins: return where each emitted byte came from: drafted, the target's own, ...
       **options: of the method, by the names of its factory in `bytelax.methods`: `draft_length`,
-        `block_size`, `unmask`, `alpha`, `gamma`, `latent`, `draft_model`, ... "ar" takes
+        `block_size`, `unmask`, `alpha`, `gamma`, `latent`, `draft_model`, ... All that verify take
         `window=W`, which pads every window to W bytes.
 
     Raises:
@@ -132,6 +132,7 @@ def stream(
     prompt: bytes | str,
     *,
     every: int = 8,
+    errors: str = "replace",
     method: str = "ar",
     max_new_bytes: int = 128,
     temperature: float = 0.0,
@@ -146,6 +147,7 @@ def stream(
 
     Args:
       every: rounds between two looks at the output.
+      errors: what becomes of bytes that are not UTF-8, as in `bytes.decode`.
 
     The other arguments are those of `generate`, and so is the text that the pieces add up to.
     """
@@ -158,13 +160,19 @@ def stream(
     if every < 1:
         raise ValueError(f"every must be at least 1, got {every}")
     ids = _encode(prompt)
-    return _stream(request.for_longest(len(ids)), ids, _row_seeds(seed, 1), every)
+    characters = codecs.getincrementaldecoder("utf-8")(errors)
+    return _stream(request.for_longest(len(ids)), ids, _row_seeds(seed, 1), every, characters)
 
 
-def _stream(run: "_Run", ids: list[int], seeds: np.ndarray, every: int) -> Iterator[str]:
+def _stream(
+    run: "_Run",
+    ids: list[int],
+    seeds: np.ndarray,
+    every: int,
+    characters: codecs.IncrementalDecoder,
+) -> Iterator[str]:
     stop = run.request.stop
     held_back = max(map(len, stop), default=1) - 1  # may yet become a stop string
-    characters = codecs.getincrementaldecoder("utf-8")("replace")
     decoding, _ = run.start([ids], seeds)
     sent, finished = 0, False
     while not finished:

@@ -16,6 +16,7 @@ from bytelax.decode.drafters import (
     Lookup,
     PastBoundary,
     by_batch,
+    padded,
     stop_below,
 )
 from bytelax.decode.sampling import Sampling
@@ -53,12 +54,14 @@ class Method:
 Length = int | Mapping[int, int]
 
 
-def ar(model: Model, law: Sampling, *, capacity: int, window: int = 1) -> Method:
+# All that verify take `window`, the bytes of every window: at one batch and window they write the
+# same, bit for bit. None is as wide as their drafts need.
+
+
+def ar(model: Model, law: Sampling, *, capacity: int, window: int | None = None) -> Method:
     """Plain autoregressive decoding, one byte a round."""
-    longest = model.config.max_bytes
-    if not 1 <= window <= longest:
-        raise ValueError(f"window must lie in 1..{longest}, got {window}")
-    return _verified(_target(model, capacity, window - 1), Empty(window - 1), law)
+    target = _target(model, capacity, 0, window)
+    return _verified(target, Empty(target.width - 1, model.config.vocab_size), law)
 
 
 def blt_s(
@@ -71,12 +74,14 @@ def blt_s(
     draft_layers: int | None = None,
     min_confidence: float | None = None,
     verify: str = "byte",
+    window: int | None = None,
 ) -> Method:
     """A BLT's local decoder drafts past its patch, a full pass verifies. Lossless."""
     _needs_blt(model, "blt-s")
     _one_of("latent", latent, "reuse", "refresh")
-    target = _target(model, capacity, _longest(draft_length, model))
-    drafter = PastBoundary(target, target.width - 1, latent=latent, depth=draft_layers)
+    width = _draft(model, draft_length)
+    target = _target(model, capacity, width, window)
+    drafter = PastBoundary(target, width, latent=latent, depth=draft_layers)
     drafter = _of_length(drafter, draft_length, min_confidence)
     return _verified(target, drafter, law, verify)
 
@@ -93,7 +98,7 @@ def blt_d(
     open_patch: str = "latest",
 ) -> Method:
     """Blocks of masked bytes, filled by the decoder and kept as they are. Not lossless."""
-    _needs_blocks(model, "blt-d", block_size)
+    _block(model, "blt-d", block_size)
     _one_of("open_patch", open_patch, "latest", "truncated", "finish")
     target = dataclasses.replace(
         _target(model, capacity, block_size),
@@ -112,20 +117,24 @@ def blt_dv(
     law: Sampling,
     *,
     capacity: int,
-    block_size: int = 8,
+    block_size: Length = 8,
     unmask: str = "one-step",
     alpha: float | None = None,
     gamma: float | None = None,
     latent: str = "reuse",
     min_confidence: float | None = None,
     verify: str = "byte",
+    window: int | None = None,
 ) -> Method:
-    """Blocks of masked bytes, filled by the decoder and verified by the same model. Lossless."""
-    _needs_blocks(model, "blt-dv", block_size)
+    """Blocks of masked bytes, filled by the decoder and verified by the same model. Lossless.
+
+    Of a table of block sizes the longest is drafted, and its beginning verified.
+    """
+    width = _block(model, "blt-dv", block_size)
     _one_of("latent", latent, "reuse", "refresh")
-    target = _target(model, capacity, block_size)
+    target = _target(model, capacity, width, window)
     unmasking = unmasking_rule(unmask, alpha=alpha, gamma=gamma)
-    drafter = BlockDiffusion(target, block_size, unmasking, latent=latent)
+    drafter = BlockDiffusion(target, width, unmasking, latent=latent)
     return _verified(target, _of_length(drafter, block_size, min_confidence), law, verify)
 
 
@@ -138,10 +147,12 @@ def lookup(
     shortest: int = 4,
     longest: int = 16,
     verify: str = "byte",
+    window: int | None = None,
 ) -> Method:
     """Copy what followed the last time the text ended like this. Lossless."""
-    target = _target(model, capacity, _longest(draft_length, model))
-    drafter = Lookup(target.width - 1, shortest, longest, model.config.vocab_size)
+    width = _draft(model, draft_length)
+    target = _target(model, capacity, width, window)
+    drafter = Lookup(width, shortest, longest, model.config.vocab_size)
     return _verified(target, _of_length(drafter, draft_length), law, verify)
 
 
@@ -154,16 +165,18 @@ def small_draft_model(
     draft_length: Length = 4,
     min_confidence: float | None = None,
     verify: str = "byte",
+    window: int | None = None,
 ) -> Method:
     """A smaller model drafts, byte by byte. Lossless."""
-    target = _target(model, capacity, _longest(draft_length, model))
+    width = _draft(model, draft_length)
+    target = _target(model, capacity, width, window)
     if draft_model.config.vocab_size != model.config.vocab_size:
         raise ValueError(
             f"the draft model has {draft_model.config.vocab_size} ids, the model "
             f"{model.config.vocab_size}; they must be of one vocabulary"
         )
-    small = target_for(draft_model.module, capacity=capacity, width=target.width)
-    drafter = DraftModel(small, target.width - 1)
+    small = target_for(draft_model.module, capacity=capacity, width=width + 1)
+    drafter = DraftModel(small, width)
     drafter = _of_length(drafter, draft_length, min_confidence)
     return _verified(target, drafter, law, verify, draft_model.params)
 
@@ -197,12 +210,18 @@ def lossless_rule(law: Sampling, verify: str = "byte") -> Acceptance:
 
 def _verified(target, drafter, law, verify="byte", params=()) -> Method:
     """A method that leaves the output law as it is."""
-    accept = lossless_rule(law, verify)
-    return Method(target, drafter, accept, target.width - 1, lossless=True, params=params)
+    accept, width = lossless_rule(law, verify), target.width - 1
+    return Method(target, padded(drafter, width), accept, width, lossless=True, params=params)
 
 
-def _target(model: Model, capacity: int, draft_length: int) -> Target:
-    return target_for(model.module, capacity=capacity, width=draft_length + 1)
+def _target(model: Model, capacity: int, drafted: int, window: int | None = None) -> Target:
+    """The model in windows for so many drafted bytes and the pending one, or in wider ones."""
+    longest = model.config.max_bytes
+    if window is not None and not drafted < window <= longest:
+        drafts = f": a round drafts {drafted} bytes" if drafted else ""
+        raise ValueError(f"window must lie in {drafted + 1}..{longest}, got {window}{drafts}")
+    width = drafted + 1 if window is None else window
+    return target_for(model.module, capacity=capacity, width=width)
 
 
 def _of_length(drafter: Drafter, length: Length, min_confidence: float | None = None) -> Drafter:
@@ -211,13 +230,30 @@ def _of_length(drafter: Drafter, length: Length, min_confidence: float | None = 
     return by_batch(drafter, length) if isinstance(length, Mapping) else drafter
 
 
-def _longest(length: Length, model: Model) -> int:
+def _draft(model: Model, length: Length) -> int:
     """The longest draft: at least a byte, and no more than the model can hold."""
-    numbers = list(length.values()) if isinstance(length, Mapping) else [length]
     limit = model.config.max_bytes - 1
-    if not numbers or min(numbers) < 0 or not 1 <= max(numbers) <= limit:
+    if not 1 <= _longest(length) <= limit:
         raise ValueError(f"draft_length must lie in 1..{limit}, got {length}")
-    return max(numbers)
+    return _longest(length)
+
+
+def _block(model: Model, method: str, size: Length) -> int:
+    """The longest block, of those that the model was trained on."""
+    _needs_blt(model, method)
+    trained = model.config.block_size
+    if not trained:
+        raise ValueError(
+            f"method {method!r} needs a model trained to fill in masked bytes (`bytelax train "
+            "blt-d`); this one was not"
+        )
+    if not 1 <= _longest(size) <= trained:
+        raise ValueError(f"the model was trained on blocks of up to {trained}, got {size}")
+    return _longest(size)
+
+
+def _longest(length: Length) -> int:
+    return max(length.values(), default=0) if isinstance(length, Mapping) else length
 
 
 def _one_of(option: str, value: str, *known: str) -> None:
@@ -228,18 +264,6 @@ def _one_of(option: str, value: str, *known: str) -> None:
 def _needs_blt(model: Model, method: str) -> None:
     if not isinstance(model.module, BLT):
         raise ValueError(f"method {method!r} needs a Byte Latent Transformer, not a byte model")
-
-
-def _needs_blocks(model: Model, method: str, block_size: int) -> None:
-    _needs_blt(model, method)
-    trained = model.config.block_size
-    if not trained:
-        raise ValueError(
-            f"method {method!r} needs a model trained to fill in masked bytes (`bytelax train "
-            "blt-d`); this one was not"
-        )
-    if not 1 <= block_size <= trained:
-        raise ValueError(f"the model was trained on blocks of up to {trained}, got {block_size}")
 
 
 # Called with the model, the law, and `capacity`, the longest text that its buffers must hold; what

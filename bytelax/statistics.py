@@ -23,7 +23,8 @@ class Statistics:
       bytes: ids emitted, an EOS and stop strings included.
       rounds: draft-verify-commit rounds.
       drafted, accepted: bytes proposed, and those of them that were emitted.
-      accepted_by_position, drafted_by_position: the same by place in the draft.
+      accepted_by_position, drafted_by_position: the same by place in the draft; `to_dict` adds
+        their ratio, `acceptance_by_position`.
       patches: patches that closed.
       decoder_passes, encoder_passes, global_passes, patcher_passes: forward passes of each network
         since the prompt was taken in, those made to draft included, but for the encoder. A row
@@ -122,10 +123,11 @@ class Statistics:
         """All figures and their ratios, ready for JSON."""
         return dataclasses.asdict(self) | {
             "acceptance": _ratio(self.accepted, self.drafted),
-            "accepted_by_position": [
+            "acceptance_by_position": [
                 _ratio(a, d)
                 for a, d in zip(self.accepted_by_position, self.drafted_by_position, strict=True)
             ],
+            "accepted_by_position": list(self.accepted_by_position),
             "drafted_by_position": list(self.drafted_by_position),
             "bytes_per_round": _ratio(self.bytes, self.rounds),
             "bytes_per_patch": _ratio(self.bytes, self.patches),

@@ -105,7 +105,7 @@ def measure(model, texts, options, method, settings):
         "method": method,
         **settings,
         "acceptance": total["accepted"] / total["drafted"] if total["drafted"] else None,
-        "accepted_by_position": [a / d if d else None for a, d in zip(*by_place, strict=True)],
+        "acceptance_by_position": [a / d if d else None for a, d in zip(*by_place, strict=True)],
         "bytes_per_round": total["bytes"] / total["rounds"],
         **{
             name: total[name] / len(texts)

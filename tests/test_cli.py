@@ -61,11 +61,33 @@ def test_prompts_from_files_and_standard_input(model, capsys, tmp_path, monkeypa
     assert from_argument["results"][0]["stats"]["bytes"] == 8
 
 
-def test_stream_prints_what_generate_prints(model, capsys):
-    flags = ["generate", "--model", model, "--max-new-bytes", "24", "hello"]
-    whole = _json(capsys, *flags)["results"][0]["text"]
+def _chain(directory, text):
+    """The directory of a model that writes `text` over and over."""
+    small = models.chain(text)
+    checkpoints.write(directory, small.config, small.params, layout="orbax")
+    return str(directory)
+
+
+def test_stream_prints_what_generate_prints(capfdbinary, tmp_path):
+    small = _chain(tmp_path / "small", b"a\xffb\xc3c\xe6\x97\xa5")  # UTF-8 here and there
+    flags = ["generate", "--model", small, "--max-new-bytes", "22", "c"]
+    assert cli.main(flags) == 0
+    whole = capfdbinary.readouterr().out
+    assert whole == b"\xe6\x97\xa5a\xffb\xc3c" * 2 + b"\xe6\x97\xa5a\xffb\n"
     assert cli.main([*flags, "--stream"]) == 0
-    assert capsys.readouterr().out == whole + "\n"
+    assert capfdbinary.readouterr().out == whole
+
+
+def test_what_is_no_number_is_null(capsys, tmp_path):
+    """JSON knows neither NaN nor infinities."""
+    broken = models.chain(b"abcdefgh")
+    head = broken.params["head"] | {"kernel": broken.params["head"]["kernel"].at[0, 0].set("nan")}
+    params = broken.params | {"head": head}
+    checkpoints.write(tmp_path / "broken", broken.config, params, layout="orbax")
+    flags = ["generate", "--model", str(tmp_path / "broken"), "--max-new-bytes", "3", "--logprobs"]
+    assert cli.main([*flags, "--json", "a"]) == 0
+    printed = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert printed["results"][0]["log_probs"] == [None] * 3
 
 
 def test_convert_round_trip(model, capsys, tmp_path):
@@ -82,20 +104,35 @@ def test_convert_round_trip(model, capsys, tmp_path):
 def test_methods(capsys):
     options = {row["name"]: row["options"] for row in _json(capsys, "methods")}
     assert options["ar"] == ["window"]
+    assert [name for name in options if "window" not in options[name]] == ["blt-d"]
     assert options["blt-s"][:3] == ["draft_length", "latent", "draft_layers"]
     assert options["blt-d"] == ["block_size", "unmask", "alpha", "gamma", "open_patch"]
-    assert options["lookup"] == ["draft_length", "shortest", "longest", "verify"]
+    assert options["lookup"] == ["draft_length", "shortest", "longest", "verify", "window"]
     assert options["draft-model"][:2] == ["draft_model", "draft_length"]
 
 
 def test_generate_with_a_draft_model(capsys, tmp_path):
-    alphabet = models.chain(b"abcdefgh")
-    small = str(tmp_path / "small")
-    checkpoints.write(small, alphabet.config, alphabet.params, layout="orbax")
+    small = _chain(tmp_path / "small", b"abcdefgh")
     flags = ["--method", "draft-model", "--draft-model", small, "--draft-length", "3"]
     out = _json(capsys, "generate", "--model", small, "--max-new-bytes", "8", "a", *flags)
     assert out["lossless"] and out["results"][0]["text"] == "bcdefgha"
     assert out["stats"]["rounds"] == 2 and out["stats"]["draft_model_passes"] == 6
+
+
+def test_lengths_of_drafts(capsys, tmp_path):
+    """By the number of rows, and by confidence: both reach the drafter, neither the output."""
+    small = _chain(tmp_path / "small", b"abcdefgh")
+    flags = ["--method", "draft-model", "--draft-model", small, "--max-new-bytes", "8", "a"]
+    flags = ["generate", "--model", small, *flags, "--window", "5"]
+    out = _json(capsys, *flags, "--draft-length", "1:4,2:1")
+    assert out["results"][0]["text"] == "bcdefgha"
+    assert out["stats"]["accepted_by_position"] == [2, 2, 2, 1]
+    out = _json(capsys, *flags, "b", "--draft-length", "1:4,2:1")
+    assert [result["text"] for result in out["results"]] == ["bcdefgha", "cdefghab"]
+    assert out["stats"]["drafted_by_position"] == [8, 0, 0, 0]
+    out = _json(capsys, *flags, "--draft-length", "4", "--min-confidence", "1")
+    assert out["results"][0]["text"] == "bcdefgha"
+    assert out["stats"]["accepted_by_position"] == [4, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +148,13 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
         (["--method", "nope", "x"], "nope"),
         (["--method", "draft-model", "x"], "draft_model"),
         (["--method", "lookup", "--draft-length", "0", "x"], "draft_length"),
+        (["--method", "lookup", "--draft-length", "8,4", "x"], "--draft-length takes a number, or"),
+        (["--method", "lookup", "--draft-length", "1:8,4", "x"], "--draft-length takes a number"),
+        (["--method", "lookup", "--draft-length", "1:-8", "x"], "draft_length"),
+        (["--method", "lookup", "--min-confidence", "0.5", "x"], "min_confidence"),
+        (["--method", "blt-s", "--min-confidence", "2", "x"], "0..1"),
+        (["--method", "blt-s", "--window", "8", "x"], "9..4096, got 8: a round drafts 8 bytes"),
+        (["--logprobs", "x"], "add --json"),
         (["--draft-length", "3", "x"], "draft_length"),
         (["--stop", "", "--", "x"], "stop"),
         (["--seed", "-1", "x"], "seed"),
@@ -133,6 +177,10 @@ def test_bad_generate(model, capsys, flags, says):
 
 def test_bad_commands(model, capsys, tmp_path):
     assert "nowhere" in _fails(capsys, "generate", "--model", str(tmp_path / "nowhere"), "x")
+    assert "model is empty" in _fails(capsys, "generate", "--model", "", "x")
+    assert "model is empty" in _fails(capsys, "convert", "", str(tmp_path / "out"))
+    small = ["--method", "draft-model", "--draft-model", ""]
+    assert "model is empty" in _fails(capsys, "generate", "--model", model, *small, "x")
     assert "explode" in _fails(capsys, "explode")
     assert "command" in _fails(capsys)
     assert "empty" in _fails(capsys, "convert", model, model)

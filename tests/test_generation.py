@@ -330,6 +330,7 @@ KEYS = {
     "accepted",
     "acceptance",
     "accepted_by_position",
+    "acceptance_by_position",
     "bytes_per_round",
     "bytes_per_patch",
     "decoder_passes",
@@ -380,7 +381,9 @@ def test_statistics_of_padded_windows():
     assert out.stats.bytes == out.stats.rounds == out.stats.decoder_passes == 3 * NEW
     assert out.stats.drafted == 0 and len(out.stats.accepted_by_position) == 7
     assert out.stats.patches == plain.patches
-    assert out.stats.to_dict()["accepted_by_position"] == [None] * 7
+    figures = out.stats.to_dict()
+    assert figures["accepted_by_position"] == [0] * 7
+    assert figures["acceptance_by_position"] == [None] * 7
 
 
 def test_statistics_without_patches():

@@ -18,29 +18,62 @@ def model():
 
 
 @functools.cache
-def plain(window, temperature):
-    return generate("ar", window=window, temperature=temperature)
+def byte_lm():
+    return models.model(models.BYTE_LMS["window"])
 
 
-def generate(method, **options):
+@functools.cache
+def plain(which, window):
+    return generate("ar", which=which, window=window)
+
+
+def generate(method, *, which=model, **options):
     return bytelax.generate(
-        model(), PROMPTS, method=method, max_new_bytes=16, allow_eos=False, **options
+        which(), PROMPTS, method=method, max_new_bytes=16, allow_eos=False, logprobs=True, **options
     )
+
+
+def assert_same(out, other):
+    """Bitwise, what the model thinks of the bytes included."""
+    assert out.lossless and out.bytes == other.bytes
+    for one, two in zip(out.results, other.results, strict=True):
+        np.testing.assert_array_equal(one.log_probs, two.log_probs)
 
 
 @pytest.mark.parametrize(
     ("method", "options"),
     [
         ("blt-s", {"draft_length": 4, "min_confidence": 0.2}),
-        ("blt-dv", {"block_size": 4, "unmask": "entropy", "gamma": 2.0}),
-        ("blt-s", {"draft_length": {1: 4, 3: 2}}),
+        ("blt-dv", {"block_size": 4, "unmask": "entropy", "gamma": 2.0, "window": 9}),
+        ("blt-dv", {"block_size": {1: 4, 3: 2}, "min_confidence": 0.1}),
+        ("blt-s", {"draft_length": {1: 4, 3: 2}, "window": 9}),
     ],
 )
 def test_lossless_methods_write_what_plain_decoding_does(method, options):
     out = generate(method, **options)
-    assert out.lossless
-    assert out.bytes == plain(5, 0.0).bytes
+    assert_same(out, plain(model, options.get("window", 5)))
     assert out.stats.decoder_passes > out.stats.rounds
+    places = out.stats.drafted_by_position
+    assert places[1] > 0 and not any(places[4:])
+    if not isinstance(options.get("draft_length", options.get("block_size")), int):
+        assert places[2] < places[1]  # while all three rows ran
+
+
+@pytest.mark.parametrize("window", [6, 9])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("lookup", {"draft_length": {1: 5, 3: 2}, "shortest": 1}),
+        ("draft-model", {"draft_length": 5, "min_confidence": 0.01}),
+    ],
+)
+def test_windows_of_byte_models_are_as_wide_as_is_asked_for(method, options, window):
+    if method == "draft-model":
+        options = options | {"draft_model": byte_lm()}
+    out = generate(method, which=byte_lm, window=window, **options)
+    assert_same(out, plain(byte_lm, window))
+    assert out.stats.accepted > 0
+    assert len(out.stats.drafted_by_position) == window - 1
 
 
 @pytest.mark.parametrize("verify", ["byte", "block"])
@@ -75,6 +108,19 @@ def test_blocks_are_kept_whole_and_said_to_be_so():
         ("own", "blt-dv", {"latent": "ahead", "block_size": 4}, "not one of reuse, refresh"),
         ("own", "blt-s", {"draft_length": 0}, "draft_length must lie in"),
         ("own", "blt-s", {"draft_layers": 9}, "layers 1 to 2"),
+        ("own", "blt-s", {"draft_length": {}}, "draft_length must lie in"),
+        ("own", "blt-s", {"draft_length": {0: 4, 2: -1}}, "a table of draft lengths"),
+        (
+            "own",
+            "blt-s",
+            {"draft_length": 4, "window": 4},
+            "5..1024, got 4: a round drafts",
+        ),
+        ("own", "blt-dv", {"block_size": 4, "window": 0}, "window must lie in 5..1024"),
+        ("own", "blt-dv", {"block_size": {1: 4, 2: 9}}, "trained on blocks of up to 6"),
+        ("own", "blt-d", {"block_size": 4, "window": 9}, "takes no 'window'"),
+        ("lm", "lookup", {"draft_length": 4, "window": 1025}, "window must lie in 5..1024"),
+        ("lm", "draft-model", {"draft_model": "tiny", "window": 4}, "window must lie in 5..1024"),
         ("own", "blt-s", {"verify": "tree"}, "not one of byte, block"),
         ("own", "blt-s", {"block_size": 4}, "takes no 'block_size'"),
         ("own", "draft-model", {}, "needs draft_model"),

@@ -114,6 +114,8 @@ def detect(directory: pathlib.Path) -> Layout:
 
 
 def _directory(location):
+    if not str(location):  # pathlib takes it for the current directory
+        raise CheckpointError("the name of the model is empty; give a directory or a hub id")
     directory = pathlib.Path(location)
     if directory.is_dir():
         return directory

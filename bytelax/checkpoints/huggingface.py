@@ -86,7 +86,12 @@ def read_config(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> 
     if MODEL_TYPES[model_type] is ByteLMConfig:
         return config_fields.from_fields(ByteLMConfig, own, source)
     parsed = config_fields.merge(_parse(fields, tensors, source), own)
-    return config_fields.from_fields(BLTConfig, parsed, source)
+    config = config_fields.from_fields(BLTConfig, parsed, source)
+    mode = fields.get("patching_mode", "entropy")
+    # A mode that transformers does not know is ours where "bytelax" says it again.
+    if mode not in ("entropy", "byte", config.patching.mode):
+        raise CheckpointError(f"{source}: patching_mode {mode!r} is not one of entropy, byte")
+    return config
 
 
 def to_config_json(config: Config) -> dict:

@@ -57,13 +57,13 @@ def read_file(path: pathlib.Path) -> dict[str, Tensor]:
     """The tensors of one file. Only the header is read now.
 
     Raises:
-      CheckpointError: no such file, truncated, not safetensors, or a dtype that is not a float of
-        16, 32 or 64 bits.
+      CheckpointError: no such file, truncated or too long, not safetensors, or a dtype that is not
+        a float of 16, 32 or 64 bits.
     """
     if not path.is_file():
         raise CheckpointError(f"{path.parent} has no {path.name}")
     header, start = _header(path)
-    size = path.stat().st_size
+    size, used = path.stat().st_size, start
     tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":
@@ -86,6 +86,12 @@ def read_file(path: pathlib.Path) -> dict[str, Tensor]:
                 "download it again"
             )
         tensors[name] = _tensor(path, start + begin, shape, _DTYPES[kind])
+        used = max(used, start + end)
+    if used < size:
+        raise CheckpointError(
+            f"{path} is not a safetensors file: {size - used} bytes follow its last tensor; "
+            "download it again"
+        )
     return tensors
 
 

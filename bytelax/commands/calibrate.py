@@ -15,6 +15,7 @@ import tyro
 from jaxtyping import Float, Int
 
 from bytelax import checkpoints
+from bytelax.commands.json_line import json_line
 from bytelax.commands.train import model_directory
 from bytelax.model import Model
 from bytelax.models import patching
@@ -72,7 +73,7 @@ class Calibrate:
             "bytes": int(lengths.sum()),
         }  # fmt: skip
         if self.json:
-            print(json.dumps(result))
+            print(json_line(result))
             return
         print(f"threshold {found!r}: {mean:.3f} bytes a patch over {result['bytes']:,} bytes")
 

@@ -1,7 +1,6 @@
 """`bytelax convert`: a model from one layout to another."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import tyro
 
 from bytelax import checkpoints
 from bytelax.checkpoints import Layout
+from bytelax.commands.json_line import json_line
 from bytelax.commands.loading import LoadFlags
 
 
@@ -34,6 +34,6 @@ class Convert:
         checkpoints.write(self.target, model.config, model.params, layout=self.to)
         count = sum(leaf.size for leaf in jax.tree.leaves(model.params))
         if self.json:
-            print(json.dumps({"target": str(self.target), "layout": self.to, "parameters": count}))
+            print(json_line({"target": str(self.target), "layout": self.to, "parameters": count}))
         else:
             print(f"{self.target}: {count:,} parameters in the {self.to} layout")

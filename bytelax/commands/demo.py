@@ -1,12 +1,12 @@
 """`bytelax demo`: every method side by side, within a minute."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from bytelax.commands.json_line import json_line
 from bytelax.commands.loading import LoadFlags
 from bytelax.demo import page, terminal
 from bytelax.demo.comparison import PROMPTS, compare, to_json
@@ -36,7 +36,7 @@ class Demo:
         if self.html is not None:
             self.html.write_text(page.render(comparison), "utf-8")
         if self.json:
-            print(json.dumps(to_json(comparison)))
+            print(json_line(to_json(comparison)))
         else:
             terminal.show(comparison)
             if self.html is not None:

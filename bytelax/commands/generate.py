@@ -2,21 +2,23 @@
 
 import base64
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
+from bytelax.commands.json_line import json_line
 from bytelax.commands.loading import LoadFlags
 from bytelax.generation import Output, Result, generate, stream
 from bytelax.loading import load
 
 _METHOD_OPTIONS = (
-    "draft_length", "draft_layers", "latent", "block_size", "unmask", "alpha", "gamma",
-    "open_patch", "min_confidence", "verify",
+    "draft_layers", "latent", "unmask", "alpha", "gamma", "open_patch", "min_confidence", "verify",
+    "window",
 )  # fmt: skip
+_LENGTH = tyro.conf.arg(metavar="INT|ROWS:INT,...")
+_ESCAPE = "surrogateescape"  # bytes that are not UTF-8 come through text unharmed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,16 +34,17 @@ class Generate:
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     method: str = "ar"
     """How to decode; see `bytelax methods`."""
-    draft_length: int | None = None
-    """Bytes proposed in each round; a method that drafts has its own default."""
+    draft_length: Annotated[str | None, _LENGTH] = None
+    """Bytes proposed in each round, by the number of rows that are running if so given. A method
+    that drafts has its own default."""
     draft_model: str | None = None
     """The small model of `draft-model`: as `--model`."""
     draft_layers: int | None = None
     """Decoder layers that `blt-s` drafts with; all by default."""
     latent: Literal["reuse", "refresh"] | None = None
     """What `blt-s` and `blt-dv` draft on: the latent at hand, or one renewed by a second pass."""
-    block_size: int | None = None
-    """Bytes in a block of `blt-d` and `blt-dv`."""
+    block_size: Annotated[str | None, _LENGTH] = None
+    """Bytes in a block of `blt-d` and `blt-dv`; `blt-dv` takes a table as `--draft-length`."""
     unmask: Literal["confidence", "entropy", "entropy-minus-max", "one-step"] | None = None
     """Which masked bytes of a block each pass fills."""
     alpha: float | None = None
@@ -57,7 +60,7 @@ class Generate:
     max_new_bytes: int = 128
     """Most bytes to emit for each prompt."""
     window: int | None = None
-    """Pad every window to that many bytes."""
+    """Pad every window that is verified to that many bytes."""
     temperature: float = 0.0
     """0 takes the likeliest byte."""
     top_k: int = 0
@@ -82,7 +85,8 @@ class Generate:
         keywords = {
             "method": self.method,
             "max_new_bytes": self.max_new_bytes,
-            "window": self.window,
+            "draft_length": _length("--draft-length", self.draft_length),
+            "block_size": _length("--block-size", self.block_size),
             **{name: getattr(self, name) for name in _METHOD_OPTIONS},
             "temperature": self.temperature,
             "top_k": self.top_k,
@@ -92,25 +96,28 @@ class Generate:
         }
         if self.stream and (self.json or self.logprobs or len(prompts) > 1):
             raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
+        if self.logprobs and not self.json:
+            raise ValueError("--logprobs is printed as JSON only: add --json")
         model = self.loading.load(self.model)
         if self.draft_model is not None:
             # Overrides are the large model's.
             keywords["draft_model"] = load(self.draft_model, dtype=self.loading.dtype)
         if self.stream:
-            for piece in stream(model, prompts[0], seed=self.seed, **keywords):
-                print(piece, end="", flush=True)
-            print()
+            for piece in stream(model, prompts[0], seed=self.seed, errors=_ESCAPE, **keywords):
+                sys.stdout.buffer.write(piece.encode("utf-8", _ESCAPE))
+                sys.stdout.buffer.flush()
+            sys.stdout.buffer.write(b"\n")
             return
         output = generate(model, prompts, seeds=self.seed, logprobs=self.logprobs, **keywords)
         if self.json:
-            print(json.dumps(to_json(output)))
+            print(json_line(to_json(output)))
         else:
             for result in output.results:
                 sys.stdout.buffer.write(result.bytes + b"\n")
 
     def _prompts(self) -> list[bytes]:
         # Arguments that are not UTF-8 arrive with their bytes escaped.
-        prompts = [prompt.encode("utf-8", "surrogateescape") for prompt in self.prompts]
+        prompts = [prompt.encode("utf-8", _ESCAPE) for prompt in self.prompts]
         files = self.file
         if not prompts and not files:
             files = (Path("-"),)
@@ -118,6 +125,16 @@ class Generate:
             stdin = str(path) == "-"
             prompts.append(sys.stdin.buffer.read() if stdin else path.read_bytes())
         return prompts
+
+
+def _length(flag: str, text: str | None) -> int | dict[int, int] | None:
+    """A length of drafts, or one by the number of rows."""
+    try:
+        if text is None or ":" not in text:
+            return text and int(text)
+        return {int(rows): int(n) for rows, n in (part.split(":") for part in text.split(","))}
+    except ValueError:
+        raise ValueError(f"{flag} takes a number, or ROWS:NUMBER,..., got {text!r}") from None
 
 
 def to_json(output: Output) -> dict:

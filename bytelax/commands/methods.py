@@ -2,8 +2,8 @@
 
 import dataclasses
 import inspect
-import json
 
+from bytelax.commands.json_line import json_line
 from bytelax.methods import METHODS, options_of
 
 
@@ -24,7 +24,7 @@ class Methods:
             for name, factory in METHODS.items()
         ]
         if self.json:
-            print(json.dumps(rows))
+            print(json_line(rows))
             return
         for row in rows:
             options = ", ".join(row["options"])

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import pathlib
 import tomllib
 import types
@@ -15,6 +14,8 @@ import tyro
 
 from bytelax import checkpoints
 from bytelax.checkpoints import config_fields
+from bytelax.commands.json_line import json_line
+from bytelax.commands.mesh import MeshFlag
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.heads import HeadsConfig
@@ -103,7 +104,8 @@ class _Run:
     """Start from this model, which also decides the config of the new one."""
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
-    mesh: MeshConfig = MeshConfig()
+    mesh: MeshFlag = MeshConfig()
+    """Devices that the work is spread over: data, fsdp and tensor; an axis left out has one."""
     run: RunConfig = RunConfig()
 
     def start(self) -> None:
@@ -116,7 +118,7 @@ class _Run:
         if not result.finished:
             raise KeyboardInterrupt
         if self.json:
-            print(json.dumps({
+            print(json_line({
                 "out": str(self.out), "model": str(result.model), "step": result.step,
                 "valid": result.valid,
             }))  # fmt: skip

@@ -46,6 +46,7 @@ def test_no_directory(tmp_path):
     assert "no directory" in message(tmp_path / "none")
     (tmp_path / "file").touch()
     assert "is a file" in message(tmp_path / "file")
+    assert "is empty" in message("")  # and not the current directory
 
 
 def test_the_hub_needs_its_package(monkeypatch):
@@ -96,6 +97,12 @@ def test_truncated_by_one_byte(model):
     content = (model / WEIGHTS).read_bytes()
     (model / WEIGHTS).write_bytes(content[:-1])
     assert "truncated" in message(model)
+
+
+def test_bytes_behind_the_last_tensor(model):
+    with (model / WEIGHTS).open("ab") as file:
+        file.write(b"more")
+    assert "4 bytes follow its last tensor" in message(model)
 
 
 @pytest.mark.parametrize(

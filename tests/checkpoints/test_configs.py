@@ -96,8 +96,8 @@ def test_a_window_of_null_is_no_window():
     assert config.encoder.window is config.decoder.window is config.patcher.trunk.window is None
 
 
-@pytest.mark.parametrize("change", [{"patch_in_forward": False}, {"patching_mode": "space"}])
-def test_anything_but_entropy_is_bytes(change):
+@pytest.mark.parametrize("change", [{"patch_in_forward": False}, {"patching_mode": "byte"}])
+def test_without_entropies_a_patch_is_a_byte(change):
     assert read(OLD | change).patching.mode == "byte"
 
 
@@ -120,6 +120,8 @@ def test_an_unsaid_width_is_read_off_the_tensor():
     [
         ({"model_type": "llama"}, "model_type 'llama'"),
         ({"model_type": None}, "model_type None"),
+        ({"patching_mode": "space"}, "patching_mode 'space' is not one of entropy, byte"),
+        ({"patching_mode": None}, "patching_mode None is not"),
         ({"encoder_config": None}, "lacks the object encoder_config"),
         ({"cross_attn_k": "2"}, "'2' where"),
         ({"patching_threshold": None}, "None where"),

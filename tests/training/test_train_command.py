@@ -200,7 +200,10 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
         "leave the --model flags out": ["byte-lm", "--init", patcher, *source, *RUN, *BYTE_LM],
         "needs decoder_input='embedding'": [
             "blt-d", "--patcher", patcher, "--model.decoder-input", "encoder", *source, *RUN, *BLT],
-        "needs 16 devices": ["byte-lm", "--mesh.data", 16, *source, *RUN, *BYTE_LM],
+        "needs 16 devices": ["byte-lm", "--mesh", "data=8,tensor=2", *source, *RUN, *BYTE_LM],
+        "the axes are data, fsdp, tensor": ["byte-lm", "--mesh", "model=2", *RUN, *BYTE_LM],
+        "'data=x' is not AXIS=NUMBER": ["byte-lm", "--mesh", "data=x", *RUN, *BYTE_LM],
+        "data needs at least 1 device": ["byte-lm", "--mesh", "data=0", *RUN, *BYTE_LM],
     }.items():  # fmt: skip
         assert line in told(capsys, "train", *arguments, *out)
 

@@ -11,6 +11,7 @@ from bytelax.decode.drafters.empty import Empty
 from bytelax.decode.drafters.layer_skip import LayerSkip
 from bytelax.decode.drafters.lookup import Lookup
 from bytelax.decode.drafters.multi_byte import MultiByte, MultiByteTree
+from bytelax.decode.drafters.padding import padded
 from bytelax.decode.drafters.past_boundary import PastBoundary
 from bytelax.decode.drafters.several import Several
 from bytelax.decode.drafters.two_byte import TwoByte
@@ -35,5 +36,6 @@ __all__ = [
     "chain",
     "extend_with",
     "no_passes",
+    "padded",
     "stop_below",
 ]

@@ -36,12 +36,12 @@ class BlockDiffusion:
     finish: bool = False
 
     def init(self, params, text, state):
-        return ()
+        return jnp.ones(text.ids.shape[0], bool)
 
     def propose(self, params, draft_state, text, state, key):
         law = params["law"]
         model = self.target.module.bind({"params": params["target"]})
-        contexts, decoder, ahead, made = self._first_pass(params, model, text, state)
+        contexts, decoder, ahead, made = self._first_pass(params, model, draft_state, text, state)
         # One number a cell: each is filled once, whenever that is.
         uniforms = sampling.row_uniforms(key, self.width)
         first = jnp.repeat(state.frontier.last_eos[:, None] + 1, self.width, axis=1)
@@ -112,10 +112,13 @@ class BlockDiffusion:
         return draft, draft_state
 
     def commit(self, params, draft_state, trial, count):
-        return draft_state
+        return count > 0
 
-    def _first_pass(self, params, model, text, state):
-        """Contexts, the decoder's caches with the pending byte in, the first logits, the passes."""
+    def _first_pass(self, params, model, running, text, state):
+        """Contexts, the decoder's caches with the pending byte in, the first logits, the passes.
+
+        `running` are the rows that moved in the last round: what has ended asks for nothing.
+        """
         pending = text.pending
 
         def refreshed():
@@ -130,10 +133,13 @@ class BlockDiffusion:
             return refreshed()
         made = no_passes(text.ids.shape[0])
         if self.latent == "ahead":
+            known = state.contexts, state.decoder, state.ahead, made
+            stale = running & (state.ahead.start != text.length)
+            # Row by row: another row's end or beginning is no reason to start anew.
             return jax.lax.cond(
-                (state.ahead.start == text.length).all(),
-                lambda: (state.contexts, state.decoder, state.ahead, made),
-                refreshed,
+                stale.any(),
+                lambda: jax.tree.map(lambda new, old: _where(stale, new, old), refreshed(), known),
+                lambda: known,
             )
         patch = state.frontier.patches - 1
         rows = self.width + 1
@@ -150,6 +156,10 @@ class BlockDiffusion:
         unknown = jnp.zeros(patch.shape, bool)
         ahead = Ahead(text.length, patch, unknown, logits[:, 1:])
         return state.contexts, decoder, ahead, made._replace(decoder=made.decoder + 1)
+
+
+def _where(rows, new, old):
+    return jnp.where(rows.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
 def filled_early(left: Bool[Array, "B C"]) -> Bool[Array, "B C"]:

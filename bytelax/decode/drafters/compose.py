@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from bytelax.decode.drafters.base import Draft, Drafter, confidence
+from bytelax.decode.drafters.padding import widened
 from bytelax.decode.drafters.skipping import propose_if
 from bytelax.decode.target import Text
 
@@ -60,10 +61,10 @@ class Chain:
             arguments = of_part(params, index), own, text, state, keys_of_part(key, index)
             if draft is None:
                 draft, own = part.propose(*arguments)
-                draft = _widened(draft, self.width)
+                draft = widened(draft, self.width)
             else:
                 following, own = propose_if((draft.length == 0).any(), part, *arguments)
-                draft = _first_with_a_draft(draft, _widened(following, self.width))
+                draft = _first_with_a_draft(draft, widened(following, self.width))
             states.append(own)
         return draft, tuple(states)
 
@@ -135,21 +136,6 @@ def _commit(parts, params, draft_state, trial, count):
     return tuple(
         part.commit(of_part(params, i), own, trial, count)
         for i, (part, own) in enumerate(zip(parts, draft_state, strict=True))
-    )
-
-
-def _widened(draft: Draft, width: int) -> Draft:
-    """The draft in `width` places."""
-
-    def pad(x):
-        return jnp.pad(x, ((0, 0), (0, width - x.shape[1]), *((0, 0),) * (x.ndim - 2)))
-
-    return dataclasses.replace(
-        draft,
-        ids=pad(draft.ids),
-        log_probs=pad(draft.log_probs),
-        step=pad(draft.step),
-        confidence=pad(confidence(draft)),
     )
 
 

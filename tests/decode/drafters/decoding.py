@@ -57,7 +57,7 @@ def reference(config, dtype, width):
 def decode(params, text, budget, seeds, law, stops, *, target, drafter, accept):
     decoding = loop.start(
         params, text, target=target, drafter=drafter, draft_length=drafter.width,
-        budget=budget, seeds=seeds, log_probs=True,
+        budget=budget, seeds=seeds, log_probs=True, origins=True,
     )  # fmt: skip
     return loop.decode(
         params, decoding, target=target, drafter=drafter, accept=accept, law=law, stops=stops

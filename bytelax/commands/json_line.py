@@ -1,0 +1,20 @@
+"""What `--json` prints."""
+
+import json
+import math
+from typing import Any
+
+
+def json_line(value: Any) -> str:
+    """The value as one line of JSON, which has no NaN and no infinities: they become null."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
