@@ -85,7 +85,7 @@ def multi_byte_tree(*, target):
 
 
 def draft_layer_tree(*, target):
-    return DraftLayer(target(5), 5, branches=2, depth=3), ()
+    return DraftLayer(target(5), 5, beam=2, depth=3), ()
 
 
 def several(*, target):

@@ -15,7 +15,8 @@ from bytelax.loading import load
 
 _METHOD_OPTIONS = (
     "draft_layers", "latent", "unmask", "alpha", "gamma", "open_patch", "min_confidence", "verify",
-    "window",
+    "window", "exit_layer", "exit_head", "verify_from", "skip_attention", "skip_mlp", "branches",
+    "nodes", "beam", "state_layer", "drafts",
 )  # fmt: skip
 _LENGTH = tyro.conf.arg(metavar="INT|ROWS:INT,...")
 _ESCAPE = "surrogateescape"  # bytes that are not UTF-8 come through text unharmed
@@ -57,6 +58,26 @@ class Generate:
     """End a draft behind the first byte that its drafter thought less probable than this."""
     verify: Literal["byte", "block"] | None = None
     """Judge sampled drafts byte by byte, or as a block."""
+    exit_layer: int | None = None
+    """Layers that `early-exit` and `composed` draft with; half of them by default."""
+    exit_head: bool | None = None
+    """Read the exit by its own head; by default where there is one."""
+    verify_from: Literal["exit", "embedding"] | None = None
+    """Verify from the states that an exit computed, or anew."""
+    skip_attention: tuple[int, ...] | None = None
+    """Blocks whose attention `layer-skip` skips, from 0."""
+    skip_mlp: tuple[int, ...] | None = None
+    """Blocks whose SwiGLU `layer-skip` skips."""
+    branches: tuple[int, ...] | None = None
+    """Children of a node on each level: `medusa` drafts a tree."""
+    nodes: int | None = None
+    """Nodes of a tree that are verified."""
+    beam: int | None = None
+    """Nodes of each level that go on: `eagle` drafts a tree."""
+    state_layer: int | None = None
+    """Depth of the state that `two-byte` reads; the last one by default."""
+    drafts: int | None = None
+    """Drafts among which `spectr` chooses."""
     max_new_bytes: int = 128
     """Most bytes to emit for each prompt."""
     window: int | None = None

@@ -18,8 +18,8 @@ from bytelax.commands.json_line import json_line
 from bytelax.commands.mesh import MeshFlag
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.heads import HeadsConfig
 from bytelax.models.hashing import HashConfig
+from bytelax.models.heads import HeadsConfig
 from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.sharding import MeshConfig
@@ -223,9 +223,13 @@ class HeadsOf(_ByteLMRun):
         )
         if initial is None:
             return objective, None
-        return objective, lambda: objective.init(jax.random.key(self.run.seed)) | {
-            name: part for name, part in initial().items() if name != "heads"
-        }
+        return (
+            objective,
+            lambda: (
+                objective.init(jax.random.key(self.run.seed))
+                | {name: part for name, part in initial().items() if name != "heads"}
+            ),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,7 @@ from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
 
 def ancestors(parents: Int[Array, "B K"]) -> Bool[Array, "B W W"]:
     """[b, i, j]: node j is node i or above it. W = K + 1."""
-    batch, drafted = parents.shape
-    width = drafted + 1
+    width = parents.shape[1] + 1
     above = jnp.pad(parents[..., None] == jnp.arange(width), ((0, 0), (1, 0), (0, 0)))
     reach = (above | jnp.eye(width, dtype=bool)).astype(jnp.int32)
     # Steps of twice the length each time.

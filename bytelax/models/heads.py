@@ -105,9 +105,7 @@ class Heads(nn.Module):
         """
         return self.two_byte_heads[str(depth)](hidden, embedded)
 
-    def __call__(
-        self, hidden: Float[Array, "B S D"], ids: Int[Array, "B S"], span: Span
-    ) -> None:
+    def __call__(self, hidden: Float[Array, "B S D"], ids: Int[Array, "B S"], span: Span) -> None:
         """Runs every head once, so that `init` makes all parameters."""
         for depth in self.config.exits:
             self.exit(depth, hidden)
@@ -238,7 +236,7 @@ def _attend_to_own_outputs(queries, keys, values, before, *, window):
     """An `Attend` whose cache is the keys and values of the steps before, oldest first."""
     steps = (*before, (keys, values))
     age = len(steps) - 1
-    batch, length, heads, dim = queries.shape
+    length, heads, dim = queries.shape[1:]
     group = heads // keys.shape[2]
 
     def of_heads(x):

@@ -96,9 +96,7 @@ def tree_span(
     )
 
 
-def move(
-    cache: KVCache, source: Int[Array, "B W"], target: Int[Array, "B W"]
-) -> KVCache:
+def move(cache: KVCache, source: Int[Array, "B W"], target: Int[Array, "B W"]) -> KVCache:
     """Puts what lies at positions `source` at positions `target`; where that is -1, nowhere."""
     slots = cache.keys.shape[2]
 

@@ -109,7 +109,9 @@ def _drafted(model: ByteLM, ids: Int[Array, "B L"], own_outputs: int):
     for index in range(config.bytes_ahead):
         end = read.shape[1] - 1 - index
         before = ids[:, 1 + index : 1 + index + end]
-        drafted.append((f"ahead_{index + 2}", 1 + index, heads.ahead(index, final[:, :end], before)))
+        drafted.append(
+            (f"ahead_{index + 2}", 1 + index, heads.ahead(index, final[:, :end], before))
+        )
     for n in config.two_byte:
         after = heads.two_byte(n, hidden[n][:, :-1], embedded[:, :-1])
         drafted.append((f"two_byte_{n}", 1, model.logits(after)))

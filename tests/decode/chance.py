@@ -22,11 +22,12 @@ class Chance:
 
     The program is a batched function whose chance comes from `sampling.row_uniforms` and is used in
     `sampling.sample` and `sampling.happens` alone, each called on the module and on whole batches
-    (leading axis: rows, or each row several times), under jit, scan or while. Those two cut [0, 1) at edges that depend on
-    nothing but what was drawn before, so a run shows the edges of each number it used: the row is
-    split there, and the parts run again, until none of the numbers of a part meets an edge inside
-    it. The functions run are the real ones; only where the numbers come from is replaced. A number
-    is known by its key, so a key that is used twice gives the same numbers twice.
+    (leading axis: rows, or each row several times), under jit, scan or while. Those two cut [0, 1)
+    at edges that depend on nothing but what was drawn before, so a run shows the edges of each
+    number it used: the row is split there, and the parts run again, until none of the numbers of a
+    part meets an edge inside it. The functions run are the real ones; only where the numbers come
+    from is replaced. A number is known by its key, so a key that is used twice gives the same
+    numbers twice.
 
     Every run takes other points of the same stretches, and each outcome is confirmed by a second
     run: a number that is used in another way is noticed.

@@ -61,10 +61,11 @@ class Chain:
             arguments = of_part(params, index), own, text, state, keys_of_part(key, index)
             if draft is None:
                 draft, own = part.propose(*arguments)
-                draft = widened(draft, self.width)
+                draft = widened(_chain_of(draft), self.width)
             else:
                 following, own = propose_if((draft.length == 0).any(), part, *arguments)
-                draft = _first_with_a_draft(draft, widened(following, self.width))
+                following = widened(_chain_of(following), self.width)
+                draft = _first_with_a_draft(draft, following)
             states.append(own)
         return draft, tuple(states)
 
@@ -108,7 +109,7 @@ class ExtendWith:
         tail, second = self.second.propose(
             of_part(params, 1), draft_state[1], _appended(text, head), state, keys_of_part(key, 1)
         )
-        return _joined(head, tail), (first, second)
+        return _joined(_chain_of(head), _chain_of(tail)), (first, second)
 
     def commit(self, params, draft_state, trial, count):
         return _commit((self.first, self.second), params, draft_state, trial, count)
@@ -147,6 +148,17 @@ def _first_with_a_draft(first: Draft, second: Draft) -> Draft:
 
     passes = jax.tree.map(jnp.add, first.passes, second.passes)
     return dataclasses.replace(jax.tree.map(choose, first, second), passes=passes)
+
+
+def _chain_of(draft: Draft) -> Draft:
+    """The draft less what was computed for its own window alone.
+
+    Raises:
+      ValueError: it is a tree.
+    """
+    if draft.parents is not None:
+        raise ValueError("drafters of trees cannot be composed; draft a chain")
+    return dataclasses.replace(draft, computed=None)
 
 
 def _appended(text: Text, draft: Draft) -> Text:

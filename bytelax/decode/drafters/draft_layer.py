@@ -38,15 +38,15 @@ class DraftLayer:
     Attributes:
       target: the target that the loop extends; it keeps the states that the layer fuses.
       width: K, bytes drafted.
-      branches: children of a node; 1 drafts a chain. With more it is a tree: at every level the
-        likeliest `branches` nodes by the product of their branch go on (EAGLE-2, arXiv
+      beam: 1 drafts a chain. With more it is a tree: a node has that many children, at every level
+        the so many likeliest nodes by the product of their branch go on (EAGLE-2, arXiv
         2406.16858), and of all nodes the likeliest K are verified.
       depth: levels of a tree.
     """
 
     target: ByteLMTarget
     width: int
-    branches: int = 1
+    beam: int = 1
     depth: int | None = None
 
     def __post_init__(self):
@@ -55,7 +55,7 @@ class DraftLayer:
             raise ValueError("the model has no draft layer; `bytelax train heads` trains one")
         if not set(fused) <= set(self.target.keep):
             raise ValueError(f"a draft layer needs a target that keeps its states at {fused}")
-        if self.branches > 1 and not self.depth:
+        if self.beam > 1 and not self.depth:
             raise ValueError("a tree needs a depth")
 
     def init(self, params, text, state):
@@ -82,7 +82,7 @@ class DraftLayer:
         model = self.target.module.bind({"params": params["target"]})
         law = params["law"]
         logits, feature, caches = self._catch_up(model, draft_state, text)
-        if self.branches > 1:
+        if self.beam > 1:
             draft, caches = self._tree(model, text, law, logits, feature, caches)
             return draft, dataclasses.replace(draft_state, caches=caches)
 
@@ -149,16 +149,14 @@ class DraftLayer:
         laws, made = sampling.byte_law(logits, law), feature
         for depth in range(self.depth):
             tree, level = trees.grow(
-                tree, laws, level, children=self.branches, most=self.branches if depth else None
+                tree, laws, level, children=self.beam, most=self.beam if depth else None
             )
             if depth == self.depth - 1:
                 break
             # Node i enters with the feature that its parent's pass gave, and its own byte.
             inputs = jnp.take_along_axis(made, tree.parents[:, 1:, None], axis=1)
             above = trees.ancestors(tree.parents[:, 1:])[:, 1:, 1:]
-            span = kv_cache.tree_span(
-                text.length - 1, above, window=model.config.trunk.window
-            )
+            span = kv_cache.tree_span(text.length - 1, above, window=model.config.trunk.window)
             below, features, caches = model.heads.draft_layer(
                 inputs, model.embed(tree.ids[:, 1:]), caches, span=span
             )
@@ -175,11 +173,16 @@ class DraftLayer:
     def _empty(self, batch, slots, dtype):
         c = self.target.module.config.trunk
         return kv_cache.zeros(
-            layers=1, batch=batch, kv_heads=c.kv_heads, slots=slots, head_dim=c.head_dim, dtype=dtype
+            layers=1,
+            batch=batch,
+            kv_heads=c.kv_heads,
+            slots=slots,
+            head_dim=c.head_dim,
+            dtype=dtype,
         )
 
     def _slots(self, length):
         """Room for the window that is taken in and what is drafted behind it."""
-        ahead = self.target.width + max(self.width, self.branches * (self.depth or 0)) + 1
+        ahead = self.target.width + max(self.width, self.beam * (self.depth or 0)) + 1
         window = self.target.module.config.trunk.window
         return kv_cache.ring_slots(window=window, width=ahead, capacity=length + ahead)

@@ -61,9 +61,7 @@ class EarlyExit:
         law = params["law"]
 
         def draw(hidden, uniforms):
-            logits = (
-                model.heads.exit(self.layer, hidden) if self.head else model.logits(hidden)
-            )
+            logits = model.heads.exit(self.layer, hidden) if self.head else model.logits(hidden)
             first = own_layers.draw(logits, law, uniforms[:, :1])
             if not self.two_byte:
                 return first

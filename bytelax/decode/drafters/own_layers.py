@@ -27,9 +27,7 @@ class Drawn(NamedTuple):
 Draw = Callable[[Float[Array, "B 1 D"], Float[Array, "B N"]], Drawn]
 
 
-def draw(
-    logits: Float[Array, "B N V"], law: Sampling, uniforms: Float[Array, "B N"]
-) -> Drawn:
+def draw(logits: Float[Array, "B N V"], law: Sampling, uniforms: Float[Array, "B N"]) -> Drawn:
     log_probs = sampling.process_logits(logits, law)
     ids = sampling.draw(log_probs, law, uniforms)
     return Drawn(ids, log_probs, sampling.probability(logits, law, ids))

@@ -48,4 +48,6 @@ def widened(draft: Draft, width: int) -> Draft:
         log_probs=pad(draft.log_probs),
         step=pad(draft.step),
         confidence=pad(confidence(draft)),
+        parents=None if draft.parents is None else pad(draft.parents),
+        computed=draft.computed if width == draft.ids.shape[1] else None,
     )

@@ -7,7 +7,6 @@ another width: those are compared on bytes, and on log-probabilities to rounding
 import functools
 
 import decoding as loops
-import models_for_tests as models
 import numpy as np
 import pytest
 import self_drafting
@@ -41,9 +40,7 @@ def run(make, dtype="float32", **options):
 def reference(dtype, width):
     from bytelax.decode.drafters import Empty
 
-    return loops.run(
-        self_drafting.trunk(dtype), Empty(width), ids=prompts(), keep=(1, 2, 3)
-    )
+    return loops.run(self_drafting.trunk(dtype), Empty(width), ids=prompts(), keep=(1, 2, 3))
 
 
 def sensible(decoding):

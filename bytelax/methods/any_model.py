@@ -1,0 +1,59 @@
+"""Methods for any model: plain decoding, prompt lookup, a draft model."""
+
+from bytelax.decode.drafters import DraftModel, Empty, Lookup
+from bytelax.decode.sampling import Sampling
+from bytelax.methods.method import Length, Method, longest_draft, of_length, target_of, verified
+from bytelax.model import Model
+from bytelax.targets import target_for
+
+# All that verify take `window`, the bytes of every window: at one batch and window they write the
+# same, bit for bit. None is as wide as their drafts need.
+
+
+def ar(model: Model, law: Sampling, *, capacity: int, window: int | None = None) -> Method:
+    """Plain autoregressive decoding, one byte a round."""
+    target = target_of(model, capacity, 0, window)
+    return verified(target, Empty(target.width - 1, model.config.vocab_size), law)
+
+
+def lookup(
+    model: Model,
+    law: Sampling,
+    *,
+    capacity: int,
+    draft_length: Length = 8,
+    shortest: int = 4,
+    longest: int = 16,
+    verify: str = "byte",
+    window: int | None = None,
+) -> Method:
+    """Copy what followed the last time the text ended like this. Lossless."""
+    width = longest_draft(model, draft_length)
+    target = target_of(model, capacity, width, window)
+    drafter = Lookup(width, shortest, longest, model.config.vocab_size)
+    return verified(target, of_length(drafter, draft_length), law, verify)
+
+
+def small_draft_model(
+    model: Model,
+    law: Sampling,
+    *,
+    capacity: int,
+    draft_model: Model,
+    draft_length: Length = 4,
+    min_confidence: float | None = None,
+    verify: str = "byte",
+    window: int | None = None,
+) -> Method:
+    """A smaller model drafts, byte by byte. Lossless."""
+    width = longest_draft(model, draft_length)
+    target = target_of(model, capacity, width, window)
+    if draft_model.config.vocab_size != model.config.vocab_size:
+        raise ValueError(
+            f"the draft model has {draft_model.config.vocab_size} ids, the model "
+            f"{model.config.vocab_size}; they must be of one vocabulary"
+        )
+    small = target_for(draft_model.module, capacity=capacity, width=width + 1)
+    drafter = DraftModel(small, width)
+    drafter = of_length(drafter, draft_length, min_confidence)
+    return verified(target, drafter, law, verify, draft_model.params)

@@ -1,0 +1,110 @@
+"""The methods with which a byte transformer drafts for itself, by their names."""
+
+import functools
+
+import models_for_tests as models
+import pytest
+import self_drafting
+import test_methods
+
+import bytelax
+
+PROMPTS = [bytes([0, 1, 2, 1, 0] * 3), bytes([1, 1, 0]), bytes([2, 0, 1, 1, 2, 2, 0])]
+
+
+def generate(method, *, which=self_drafting.trunk, **options):
+    return bytelax.generate(
+        which(), PROMPTS, method=method, max_new_bytes=16, allow_eos=False, logprobs=True, **options
+    )
+
+
+@functools.cache
+def plain(window):
+    return generate("ar", window=window)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("early-exit", {"verify_from": "embedding"}),
+        ("early-exit", {"exit_layer": 1, "window": 6, "min_confidence": 0.3}),
+        ("composed", {"verify_from": "embedding"}),
+        ("layer-skip", {"draft_length": {1: 4, 3: 2}}),
+        ("layer-skip", {"skip_mlp": (0,), "draft_length": 3, "window": 5}),
+        ("medusa", {"window": 5}),
+        ("two-byte", {"window": 5}),
+        ("two-byte", {"state_layer": 2, "window": 5}),
+        ("eagle", {"draft_length": 4}),
+    ],
+)
+def test_chains_write_what_plain_decoding_does(method, options):
+    out = generate(method, **options)
+    test_methods.assert_same(out, plain(options.get("window", 5)))
+    assert out.stats.drafted > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("early-exit", {}),
+        ("composed", {}),
+        ("medusa", {"branches": (2, 2), "nodes": 5}),
+        ("medusa", {"branches": (2, 1), "window": 9}),
+        ("eagle", {"draft_length": 3, "beam": 2, "nodes": 5}),
+        ("spectr", {"draft_length": 2}),
+    ],
+)
+def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
+    if method == "spectr":
+        options = options | {"draft_model": self_drafting.trunk()}
+    out = generate(method, **options)
+    assert out.lossless and out.bytes == plain(5).bytes
+    assert 0 < out.stats.accepted <= out.stats.drafted
+    assert out.stats.bytes == sum(map(len, out.bytes))
+
+
+@pytest.mark.parametrize("method", ["early-exit", "medusa", "eagle", "spectr"])
+def test_sampling_depends_on_the_seed_alone(method):
+    options = {"temperature": 1.0}
+    if method == "spectr":
+        options |= {"draft_model": self_drafting.trunk(), "draft_length": 2}
+    first = generate(method, seeds=[3, 4, 5], **options)
+    again = generate(method, seeds=[3, 9, 5], **options)
+    assert first.bytes[0] == again.bytes[0] and first.bytes[2] == again.bytes[2]
+
+
+@pytest.mark.parametrize(
+    ("which", "method", "options", "message"),
+    [
+        (self_drafting.trunk, "early-exit", {"exit_layer": 3}, "one of the first 2, got 3"),
+        (self_drafting.trunk, "early-exit", {"exit_layer": 1, "exit_head": True}, "no exit head"),
+        (self_drafting.trunk, "composed", {"draft_length": 3}, "an even length, got 3"),
+        (self_drafting.trunk, "composed", {"exit_layer": 1}, "no two-byte head"),
+        (self_drafting.trunk, "layer-skip", {"skip_mlp": (3,)}, "cannot skip"),
+        (self_drafting.trunk, "medusa", {"draft_length": 4}, "3 multi-byte heads"),
+        (self_drafting.trunk, "two-byte", {"state_layer": 1}, "no two-byte head behind layer 1"),
+        (test_methods.byte_lm, "medusa", {}, "0 multi-byte heads"),
+        (test_methods.byte_lm, "two-byte", {}, "no two-byte head"),
+        (test_methods.byte_lm, "eagle", {}, "no draft layer"),
+        (test_methods.byte_lm, "spectr", {}, "needs draft_model"),
+        (test_methods.model, "early-exit", {}, "needs a byte transformer"),
+        (test_methods.model, "eagle", {}, "needs a byte transformer"),
+    ],
+)
+def test_refusals_say_what_is_wrong(which, method, options, message):
+    with pytest.raises(ValueError, match=message):
+        generate(method, which=which, **options)
+
+
+def test_every_method_of_the_design_is_there():
+    assert set(bytelax.methods.METHODS) == {
+        "ar", "blt-s", "blt-d", "blt-dv", "draft-model", "early-exit", "layer-skip", "medusa",
+        "two-byte", "eagle", "lookup", "composed", "spectr",
+    }  # fmt: skip
+
+
+def test_models_without_heads_still_skip_and_exit():
+    out = generate("early-exit", which=test_methods.byte_lm)
+    expected = generate("ar", which=test_methods.byte_lm, window=5)
+    assert out.bytes == expected.bytes
+    assert models.BYTE_LMS["window"].heads is None
