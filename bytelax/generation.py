@@ -120,10 +120,13 @@ def generate(
     run = request.for_longest(max(map(len, ids)))
     begin = time.perf_counter()
     decoding, compiling = run.start(ids, _row_seeds(seeds, len(ids)))
+    jax.block_until_ready(decoding)
+    prefill = time.perf_counter() - begin - compiling
     decoding, more = run.advance(decoding)
-    seconds = time.perf_counter() - begin - compiling - more
     results = run.results(decoding, range(len(ids)))
-    total = Statistics.total([r.stats for r in results]).timed(seconds, compiling + more)
+    seconds = time.perf_counter() - begin - compiling - more
+    total = Statistics.total([r.stats for r in results])
+    total = total.timed(seconds, compiling + more, prefill=prefill)
     return Output(results, total, run.method.lossless)
 
 

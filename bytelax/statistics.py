@@ -37,6 +37,7 @@ class Statistics:
         drafter's own network, whole at every pass. Embedding tables are not counted.
       bandwidth_gb_with_patcher: the same with the entropy model counted.
       seconds: wall clock of the batch, compiling excluded; None for a single row.
+      prefill_seconds: the part of it that took in the prompts.
       compile_seconds: spent compiling.
     """
 
@@ -57,6 +58,7 @@ class Statistics:
     bandwidth_gb: float
     bandwidth_gb_with_patcher: float
     seconds: float | None = None
+    prefill_seconds: float | None = None
     compile_seconds: float | None = None
 
     @classmethod
@@ -107,7 +109,7 @@ class Statistics:
         summed = {}
         for field in dataclasses.fields(cls):
             values = [getattr(row, field.name) for row in rows]
-            if field.name in ("seconds", "compile_seconds"):
+            if field.name.endswith("seconds"):
                 summed[field.name] = None
             elif field.name.endswith("_by_position"):
                 summed[field.name] = tuple(np.sum(values, axis=0, dtype=int).tolist())
@@ -116,8 +118,12 @@ class Statistics:
         summed["global_chunks"] = max(row.global_chunks for row in rows)
         return cls(**summed)
 
-    def timed(self, seconds: float, compile_seconds: float) -> "Statistics":
-        return dataclasses.replace(self, seconds=seconds, compile_seconds=compile_seconds)
+    def timed(
+        self, seconds: float, compile_seconds: float, *, prefill: float | None = None
+    ) -> "Statistics":
+        return dataclasses.replace(
+            self, seconds=seconds, prefill_seconds=prefill, compile_seconds=compile_seconds
+        )
 
     def to_dict(self) -> dict:
         """All figures and their ratios, ready for JSON."""
@@ -138,7 +144,8 @@ class Statistics:
 def weights_per_pass(model: Model) -> Sizes:
     """Weights that a pass of each network reads; embedding tables are looked up, not read."""
     if not isinstance(model.module, BLT):
-        return Sizes(decoder=_weights(model.params), encoder=0, global_=0)
+        trunk = {name: part for name, part in model.params.items() if name != "heads"}
+        return Sizes(decoder=_weights(trunk), encoder=0, global_=0)
     size = {name: _weights(part) for name, part in model.params.items()}
     return Sizes(
         decoder=size["decoder"],

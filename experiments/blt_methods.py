@@ -8,16 +8,15 @@ in one process; speeds are medians of the ratios of neighbours.
 """
 
 import argparse
-import gzip
 import json
 import os
 import pathlib
 import platform
-import statistics
 
 import jax
+import side_by_side
 
-from bytelax import generate, load
+from bytelax import load
 
 SETTINGS = [
     *(
@@ -25,6 +24,7 @@ SETTINGS = [
         for latent in ("reuse", "refresh")
         for k in (4, 8, 16)
     ),
+    *(("blt-s", {"draft_length": k, "draft_layers": 1}) for k in (4, 8, 16)),
     *(
         (method, {"block_size": size, **rule})
         for size in (4, 8, 16)
@@ -60,67 +60,6 @@ SETTINGS = [
 ]
 
 
-def prompts(data, count, length=256):
-    """Stretches of held-out prose and code, as many bytes each."""
-    texts = [
-        gzip.decompress(pathlib.Path(f"{data}/{name}/valid.txt.gz").read_bytes())
-        for name in ("openstax_ccby", "code_stdlib")
-    ]
-    stride = min(map(len, texts)) // (count // 2 + 1)
-    return [texts[i % 2][(i // 2) * stride :][:length] for i in range(count)]
-
-
-def run(model, texts, options, method, settings):
-    out = [
-        generate(
-            model, [text], method=method, max_new_bytes=options.new, allow_eos=False,
-            temperature=options.temperature, seeds=seed, **settings,
-        )
-        for seed, text in enumerate(texts)
-    ]  # fmt: skip
-    return out, sum(o.stats.seconds for o in out)
-
-
-def measure(model, texts, options, method, settings):
-    """Figures summed over the prompts, each run alone: batch 1."""
-    run(model, texts[:1], options, method, settings)  # compiles
-    ratios, times = [], []
-    for _ in range(options.repeats):
-        plain, before = run(model, texts, options, "ar", {})
-        out, seconds = run(model, texts, options, method, settings)
-        ratios.append(before / seconds)
-        times.append(seconds)
-    total = {}
-    for o in out:
-        for name, value in o.stats.to_dict().items():
-            if isinstance(value, int | float):
-                total[name] = total.get(name, 0) + value
-    places = [o.stats for o in out]
-    by_place = [
-        [sum(column) for column in zip(*(getattr(s, name) for s in places), strict=True)]
-        for name in ("accepted_by_position", "drafted_by_position")
-    ]
-    same = sum(a.bytes == b.bytes for a, b in zip(plain, out, strict=True))
-    return {
-        "method": method,
-        **settings,
-        "acceptance": total["accepted"] / total["drafted"] if total["drafted"] else None,
-        "acceptance_by_position": [a / d if d else None for a, d in zip(*by_place, strict=True)],
-        "bytes_per_round": total["bytes"] / total["rounds"],
-        **{
-            name: total[name] / len(texts)
-            for name in (
-                "rounds", "decoder_passes", "encoder_passes", "global_passes", "patcher_passes",
-                "bandwidth_gb", "bandwidth_gb_with_patcher", "patches",
-            )
-        },
-        "bytes_per_second": total["bytes"] / statistics.median(times),
-        "speed": statistics.median(ratios),
-        "same_outputs": same,
-        "lossless": out[0].lossless,
-    }  # fmt: skip
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True)
@@ -134,12 +73,16 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
     options = parser.parse_args()
     model = load(options.model, dtype="float32")
-    texts = prompts(options.data, options.prompts)
-    rows = [measure(model, texts, options, "ar", {})]
-    print(rows[0], flush=True)
-    for method, settings in SETTINGS:
-        if not options.only or method in options.only:
-            rows.append(measure(model, texts, options, method, settings))
+    texts = side_by_side.prompts(options.data, options.prompts)
+    rows = []
+    for method, settings in [("ar", {}), *SETTINGS]:
+        if method == "ar" or not options.only or method in options.only:
+            rows.append(
+                side_by_side.measure(
+                    model, texts, method, settings,
+                    new=options.new, repeats=options.repeats, temperature=options.temperature,
+                )
+            )  # fmt: skip
             print(rows[-1], flush=True)
     report = {
         "prompts": len(texts), "prompt_bytes": 256, "new_bytes": options.new,
@@ -160,14 +103,24 @@ def markdown(report):
         f"{report['prompts']} held-out prompts of {report['prompt_bytes']} bytes, "
         f"{report['new_bytes']} new bytes, batch 1, temperature {report['temperature']}, float32, "
         f"{report['machine']}, jax {report['jax']}, load average {report['load_average']:.1f}. "
-        f"Speed: median of {report['repeats']} ratios to plain decoding beside it.",
+        f"Speed: median of {report['repeats']} ratios to plain decoding beside it, taking in the "
+        "prompt left out, and with it.",
         "",
         "| method | setting | accepted % | bytes/round | decoder | encoder | global | GB | "
-        "decrease % | bytes/s | speed | same output |",
-        "|---" * 12 + "|",
+        "decrease % | bytes/s | speed | with prompt | same output |",
+        "|---" * 13 + "|",
     ]
     for row in report["rows"]:
-        known = ("block_size", "draft_length", "latent", "unmask", "alpha", "gamma", "open_patch")
+        known = (
+            "block_size",
+            "draft_length",
+            "draft_layers",
+            "latent",
+            "unmask",
+            "alpha",
+            "gamma",
+            "open_patch",
+        )
         setting = ", ".join(f"{k} {row[k]}" for k in known if k in row)
         accepted = "" if row["acceptance"] is None else f"{100 * row['acceptance']:.1f}"
         less = 100 * (1 - row["bandwidth_gb"] / plain["bandwidth_gb"])
@@ -175,7 +128,8 @@ def markdown(report):
             f"| {row['method']} | {setting} | {accepted} | {row['bytes_per_round']:.2f} | "
             f"{row['decoder_passes']:.0f} | {row['encoder_passes']:.0f} | "
             f"{row['global_passes']:.0f} | {row['bandwidth_gb']:.3f} | {less:.1f} | "
-            f"{row['bytes_per_second']:.0f} | {row['speed']:.2f} | "
+            f"{row['decode_bytes_per_second']:.0f} | {row['decode_speed']:.2f} | "
+            f"{row['speed']:.2f} | "
             f"{row['same_outputs']}/{report['prompts']} |"
         )
     patch = plain["bytes_per_round"] * plain["rounds"] / plain["patches"]

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import kv_cache
-from bytelax.models.kv_cache import Caches, KVCache, Span
+from bytelax.models.kv_cache import Caches, Span
 
-# (queries, keys, values, cache) -> (attended, cache): what a window of positions sees.
-Attend = Callable[..., tuple[Float[Array, "B W H D"], KVCache | None]]
+# (queries, keys, values, cache) -> (attended, cache): what a window of positions sees. A cache is
+# what the function makes of it: a `KVCache` for those of `kv_cache`.
+Cache = tuple | None
+Attend = Callable[..., tuple[Float[Array, "B W H D"], Cache]]
 
 _INIT = nn.initializers.normal(0.02)
 
@@ -121,11 +123,11 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         x: Float[Array, "B W D"],
-        cache: KVCache | None,
+        cache: Cache,
         *,
         positions: Int[Array, "B W"],
         attend: Attend,
-    ) -> tuple[Float[Array, "B W D"], KVCache | None]:
+    ) -> tuple[Float[Array, "B W D"], Cache]:
         c = self.config
         group = c.heads // c.kv_heads
         # One matrix for queries, keys and values, grouped by key head so that it splits by head.
@@ -160,13 +162,13 @@ class Block(nn.Module):
     def __call__(
         self,
         x: Float[Array, "B W D"],
-        cache: KVCache | None,
+        cache: Cache,
         *,
         positions: Int[Array, "B W"],
         attend: Attend,
         attends: bool = True,
         transforms: bool = True,
-    ) -> tuple[Float[Array, "B W D"], KVCache | None]:
+    ) -> tuple[Float[Array, "B W D"], Cache]:
         """Either half may be left out: then x passes, and without attention the cache as well."""
         eps = self.config.norm_eps
         if attends:

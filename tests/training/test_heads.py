@@ -1,0 +1,162 @@
+"""Heads learn the laws of the trunk that they sit on."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import models_for_tests as models
+import numpy as np
+import pytest
+import self_drafting
+import tiny_runs
+
+from bytelax import load, vocab
+from bytelax.models import kv_cache
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.heads import HeadsConfig
+from bytelax.models.layers import TransformerConfig
+from bytelax.training import train_loop
+from bytelax.training.head_objective import HeadLoss
+from bytelax.training.objectives import NextByte
+
+HEADS = HeadsConfig(
+    exits=(1,), bytes_ahead=2, correction=True, two_byte=(2,), draft_layer=(1, 2, 2)
+)
+MODULE = ByteLM(models.replace(tiny_runs.CONFIG, trunk={"layers": 2}, heads=HEADS))
+KEY = jax.random.key(0)  # of a loss that draws nothing
+
+
+def ids(length=24):
+    return jnp.asarray(models.random_text(2, length, eos=False) % 3 + vocab.OFFSET)
+
+
+@pytest.mark.parametrize("loss_of", ["kl", "total-variation", "cross-entropy"])
+def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
+    trunk = NextByte(MODULE).init(jax.random.key(0))
+    result = train_loop.train(
+        tiny_runs.config(steps=3),
+        HeadLoss(MODULE, loss_of),
+        tiny_runs.batches,
+        tmp_path,
+        initial=lambda: trunk,
+    )
+    for path, before in jax.tree_util.tree_leaves_with_path(trunk):
+        after = functools.reduce(lambda tree, key: tree[key.key], path, result.params)
+        assert np.array_equal(before, after) == (path[0].key != "heads"), path
+    np.testing.assert_array_equal(
+        load(result.model).params["heads"]["correction"], result.params["heads"]["correction"]
+    )
+
+
+def test_with_a_joint_loss_the_trunk_learns():
+    params = NextByte(MODULE).init(jax.random.key(0))
+    gradient = jax.grad(lambda p: HeadLoss(MODULE, joint=True).loss(p, ids(), KEY)[0])(params)
+    assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(gradient["trunk"]))
+    assert HeadLoss(MODULE, joint=True).trainable(("trunk",))
+
+
+def test_what_each_head_is_asked_for():
+    """A head whose law is the trunk's at the right byte has no divergence; at another it has."""
+    model = self_drafting.trunk()
+    text = ids()
+    objective = HeadLoss(model.module)
+    laws = jax.nn.log_softmax(model.logits(text[:, :-1])[..., vocab.OFFSET :])
+
+    def divergence(name, ahead):
+        """Of head `name` when its logits are what the trunk says `ahead` bytes later."""
+        from bytelax.training import head_objective
+
+        def perfect(bound, ids, own_outputs):
+            logits, drafted = original(bound, ids, own_outputs)
+            (length,) = (x.shape[1] for n, _, x in drafted if n == name)
+            later = jnp.roll(logits, -ahead, axis=1)[:, :length]
+            return logits, [(n, a, later) for n, a, x in drafted if n == name]
+
+        original = head_objective._drafted
+        head_objective._drafted = perfect
+        try:
+            loss, metrics = objective.loss(model.params, text, KEY)
+        finally:
+            head_objective._drafted = original
+        return float(loss), metrics
+
+    for name, ahead in (("exit_2", 0), ("ahead_2", 1), ("ahead_3", 2), ("two_byte_3", 1)):
+        right, metrics = divergence(name, ahead)
+        wrong, _ = divergence(name, ahead + 1)
+        assert right < 1e-6 < 1e-3 < wrong, name
+        assert metrics[f"overlap_{name}"][0] == pytest.approx(metrics[f"overlap_{name}"][1])
+    assert laws.shape[-1] == 3
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_draft_layer_sees_in_training_what_it_sees_when_drafting(step):
+    """Logits of `unroll` at a byte are those of a cache with `step` own outputs behind the text."""
+    model = self_drafting.trunk()
+    bound = model.module.bind({"params": model.params})
+    layer, text, end = bound.heads.draft_layer, ids(), 14
+    window = model.config.trunk.window
+    positions = jnp.broadcast_to(jnp.arange(text.shape[1]), text.shape)
+    span = kv_cache.causal_span(positions, window=window)
+    hidden, _ = bound.trunk.states(bound.embed(text), span=span)
+    features = layer.fuse(*(hidden[n] for n in model.config.heads.draft_layer))
+    following = bound.embed(jnp.roll(text, -1, axis=1))
+    unrolled = layer.unroll(features, following, step + 1)[step]
+
+    c = model.config.trunk
+    caches = kv_cache.zeros(
+        layers=1, batch=2, kv_heads=c.kv_heads, slots=32, head_dim=c.head_dim, dtype=jnp.float32
+    )
+    known = jax.tree.map(lambda x: x[:, : end + 1], (features, following, positions))
+    logits, own, caches = layer(
+        *known[:2], caches, span=kv_cache.causal_span(known[2], window=window)
+    )
+    logits, own = logits[:, -1:], own[:, -1:]
+    for ahead in range(1, step + 1):
+        at = positions[:, end + ahead, None]
+        logits, own, caches = layer(
+            own, following[:, end + ahead, None], caches,
+            span=kv_cache.causal_span(at, window=window),
+        )  # fmt: skip
+    np.testing.assert_allclose(unrolled[:, end + step, None], logits, atol=1e-5)
+
+
+def test_sizes_are_those_published():
+    """Twelve layers of width 768 with 256 byte values: systems of the second family."""
+    trunk = TransformerConfig(
+        dim=768, layers=12, heads=12, kv_heads=12, head_dim=64, ffn_dim=3072, window=None
+    )
+    heads = HeadsConfig(exits=(6,), bytes_ahead=3, two_byte=(12,))
+    module = ByteLM(ByteLMConfig(trunk=trunk, heads=heads))
+    shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+
+    def size(tree):
+        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+    sizes = {name: size(part) for name, part in shapes["heads"].items()}
+    assert sizes["exit_heads_6"] == 768 + 768 * 256  # 197k
+    assert sizes["two_byte_heads_12"] == 1536 * 768  # 1.18M
+    ahead = sum(sizes[f"ahead_heads_{index}"] for index in range(3))
+    assert ahead == 3 * (768 * 768 + 768 * 256)
+    assert ahead / 85.4e6 == pytest.approx(0.0276, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"exits": (3,)}, "exits must lie in 1..2, got 3"),
+        ({"two_byte": (4,)}, "two_byte must lie in 1..3"),
+        ({"draft_layer": (1, 2, 9)}, "draft_layer must lie in"),
+        ({"bytes_ahead": -1}, "bytes_ahead"),
+        ({"correction": True}, "belongs to multi-byte heads"),
+    ],
+)
+def test_heads_that_cannot_be(fields, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(self_drafting.CONFIG, heads=HeadsConfig(**fields))
+
+
+def test_a_model_without_heads_has_none_to_train():
+    with pytest.raises(ValueError, match="no heads to train"):
+        HeadLoss(ByteLM(tiny_runs.CONFIG))
