@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from bytelax import vocab
 from bytelax.models import kv_cache
 from bytelax.models.heads import Heads, HeadsConfig
+from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import RMSNorm, Transformer, TransformerConfig, embedding, head
 
 
@@ -68,6 +69,13 @@ class ByteLM(nn.Module):
         if self.is_initializing() and self.config.heads is not None:
             self.heads(hidden, ids, span)
         return self.logits(hidden)
+
+    def window(
+        self, ids: Int[Array, "B W"], caches: Caches | None, *, span: Span
+    ) -> tuple[Float[Array, "B W V"], Caches | None]:
+        """The same for a window of text behind the caches; returns them with the window in."""
+        hidden, caches = self.trunk(self.embed(ids), caches, span=span)
+        return self.logits(hidden), caches
 
     def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
         """The head on the output of any layer: an early exit."""
