@@ -12,6 +12,7 @@ import numpy as np
 
 from bytelax import methods, programs, vocab
 from bytelax.decode import loop, stopping
+from bytelax.decode.drafters import Drafter
 from bytelax.decode.loop import Decoding
 from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
@@ -72,7 +73,7 @@ def generate(
     model: Model,
     prompts: Sequence[bytes | str],
     *,
-    method: str = "ar",
+    method: str | Drafter = "ar",
     max_new_bytes: int = 128,
     temperature: float = 0.0,
     top_k: int = 0,
@@ -89,7 +90,7 @@ def generate(
     Args:
       model: from `load`.
       prompts: bytes of any kind, or text that is encoded as UTF-8.
-      method: a name from `bytelax.methods.METHODS`.
+      method: a name from `bytelax.methods.METHODS`, or a drafter of your own.
       max_new_bytes: budget of each row.
       temperature: 0 is greedy.
       top_k: sample among the k likeliest bytes; 0 among all.
@@ -136,7 +137,7 @@ def stream(
     *,
     every: int = 8,
     errors: str = "replace",
-    method: str = "ar",
+    method: str | Drafter = "ar",
     max_new_bytes: int = 128,
     temperature: float = 0.0,
     top_k: int = 0,
@@ -194,7 +195,7 @@ def generate_many(
     prompts: Iterable[bytes | str],
     *,
     batch: int = 64,
-    method: str = "ar",
+    method: str | Drafter = "ar",
     max_new_bytes: int = 128,
     temperature: float = 0.0,
     top_k: int = 0,
@@ -260,7 +261,7 @@ class _Request:
 
     model: Model
     law: Sampling
-    method: str
+    method: str | Drafter
     options: dict
     budget: int
     stop: tuple[bytes, ...]

@@ -29,6 +29,7 @@ from bytelax.decode.drafters import (
     PastBoundary,
     Several,
     TwoByte,
+    certain,
 )
 from bytelax.decode.loop import Decoding, decode, round, start
 from bytelax.decode.origins import Origin, Origins
@@ -65,6 +66,7 @@ __all__ = [
     "TwoByte",
     "Typical",
     "block_verification",
+    "certain",
     "decode",
     "greedy",
     "k_seq",

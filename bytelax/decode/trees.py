@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.decode import sampling
-from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
+from bytelax.decode.drafters.base import Draft, DraftPasses, certain
 
 
 def ancestors(parents: Int[Array, "B K"]) -> Bool[Array, "B W W"]:
@@ -117,14 +116,10 @@ def prune(tree: Grown, nodes: int) -> Grown:
 
 def draft(tree: Grown, vocab: int, *, passes: DraftPasses | None = None) -> Draft:
     """The nodes below the root as what is to be verified. Nothing in it was left to chance."""
-    batch, drafted = tree.ids.shape[0], tree.ids.shape[1] - 1
-    ids = tree.ids[:, 1:]
-    return Draft(
-        ids=ids,
-        length=jnp.full(batch, drafted),
-        log_probs=sampling.one_hot(ids, vocab),
-        deterministic=jnp.ones(batch, bool),
+    found = certain(tree.ids[:, 1:], vocab_size=vocab)
+    return dataclasses.replace(
+        found,
         step=tree.depth[:, 1:],
-        passes=passes or no_passes(batch),
+        passes=found.passes if passes is None else passes,
         parents=tree.parents[:, 1:],
     )

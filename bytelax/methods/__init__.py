@@ -1,9 +1,11 @@
 """The decoding methods: each one drafter and one acceptance rule."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
 
+from bytelax.decode.drafters import Drafter
 from bytelax.decode.sampling import Sampling
 from bytelax.loading import load
 from bytelax.methods import any_model, blt, byte_lm
@@ -31,9 +33,22 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 
 
-def options_of(name: str) -> dict[str, inspect.Parameter]:
+def factory_of(method: str | Drafter) -> Callable[..., Method]:
+    """The factory of the method called so, or of a drafter of one's own.
+
+    Raises:
+      ValueError: no such method.
+    """
+    if not isinstance(method, str):
+        return functools.partial(any_model.own_drafter, method)
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; there are: {', '.join(METHODS)}")
+    return METHODS[method]
+
+
+def options_of(method: str | Drafter) -> dict[str, inspect.Parameter]:
     """The options that a method takes."""
-    parameters = inspect.signature(METHODS[name]).parameters
+    parameters = inspect.signature(factory_of(method)).parameters
     return {
         option: parameter
         for option, parameter in parameters.items()
@@ -41,16 +56,15 @@ def options_of(name: str) -> dict[str, inspect.Parameter]:
     }
 
 
-def settle(name: str, options: dict) -> dict:
+def settle(method: str | Drafter, options: dict) -> dict:
     """The options as `build` takes them: None left out, a draft model loaded from where it lies.
 
     Raises:
       ValueError: no such method, an option that it does not take, or one that it needs.
     """
-    if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; there are: {', '.join(METHODS)}")
     given = {option: value for option, value in options.items() if value is not None}
-    known = options_of(name)
+    known = options_of(method)
+    name = method if isinstance(method, str) else type(method).__name__
     for option in given:
         if option not in known:
             raise ValueError(
@@ -64,10 +78,12 @@ def settle(name: str, options: dict) -> dict:
     return given
 
 
-def build(name: str, model: Model, law: Sampling, *, capacity: int, **options) -> Method:
-    """The method called `name`, for texts of up to `capacity` bytes, with options from `settle`.
+def build(
+    method: str | Drafter, model: Model, law: Sampling, *, capacity: int, **options
+) -> Method:
+    """A method for texts of up to `capacity` bytes, with options from `settle`.
 
     Raises:
       ValueError: an option out of range.
     """
-    return METHODS[name](model, law, capacity=capacity, **options)
+    return factory_of(method)(model, law, capacity=capacity, **options)

@@ -1,6 +1,6 @@
 """Methods for any model: plain decoding, prompt lookup, a draft model."""
 
-from bytelax.decode.drafters import DraftModel, Empty, Lookup
+from bytelax.decode.drafters import Drafter, DraftModel, Empty, Lookup
 from bytelax.decode.sampling import Sampling
 from bytelax.methods.method import Length, Method, longest_draft, of_length, target_of, verified
 from bytelax.model import Model
@@ -57,3 +57,16 @@ def small_draft_model(
     drafter = DraftModel(small, width)
     drafter = of_length(drafter, draft_length, min_confidence)
     return verified(target, drafter, law, verify, draft_model.params)
+
+
+def own_drafter(
+    drafter: Drafter,
+    model: Model,
+    law: Sampling,
+    *,
+    capacity: int,
+    verify: str = "byte",
+    window: int | None = None,
+) -> Method:
+    """A drafter of one's own, of chains, without parameters; `drafter.width` is K. Lossless."""
+    return verified(target_of(model, capacity, drafter.width, window), drafter, law, verify)

@@ -1,6 +1,6 @@
 """Drafters: what proposes the bytes that the target verifies. One small file each."""
 
-from bytelax.decode.drafters.base import Draft, Drafter, DraftPasses, no_passes
+from bytelax.decode.drafters.base import Draft, Drafter, DraftPasses, certain, no_passes
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion
 from bytelax.decode.drafters.compose import chain, extend_with
 from bytelax.decode.drafters.draft_layer import DraftLayer
@@ -33,6 +33,7 @@ __all__ = [
     "Several",
     "TwoByte",
     "by_batch",
+    "certain",
     "chain",
     "extend_with",
     "no_passes",

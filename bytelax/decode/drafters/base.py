@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from bytelax import vocab
+from bytelax.decode import sampling
 from bytelax.decode.target import State, Text, Trial
 from bytelax.pytree import pytree
 
@@ -56,6 +58,27 @@ class Draft:
     confidence: Float[Array, "B K"] | None = None
     parents: Int[Array, "B K"] | None = None
     computed: Any = None
+
+
+def certain(
+    ids: Int[Array, "B K"], *, length: Int[Array, " B"] | None = None, vocab_size: int = vocab.SIZE
+) -> Draft:
+    """A draft that was chosen without chance and without a pass.
+
+    Args:
+      ids: what is proposed.
+      length: how much of it in each row; None is all.
+      vocab_size: ids of the target.
+    """
+    batch, width = ids.shape
+    return Draft(
+        ids=ids,
+        length=jnp.full(batch, width) if length is None else length,
+        log_probs=sampling.one_hot(ids, vocab_size),
+        deterministic=jnp.ones(batch, bool),
+        step=jnp.zeros((batch, width), jnp.int32),
+        passes=no_passes(batch),
+    )
 
 
 def confidence(draft: Draft) -> Float[Array, "B K"]:

@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from bytelax import vocab
-from bytelax.decode.drafters.base import Draft, no_passes
+from bytelax.decode.drafters.base import certain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,16 +23,9 @@ class Empty:
         return ()
 
     def propose(self, params, draft_state, text, state, key):
-        batch = text.ids.shape[0]
-        draft = Draft(
-            ids=jnp.zeros((batch, self.width), jnp.int32),
-            length=jnp.zeros(batch, jnp.int32),
-            log_probs=jnp.zeros((batch, self.width, self.vocab_size), jnp.float32),
-            deterministic=jnp.ones(batch, bool),
-            step=jnp.zeros((batch, self.width), jnp.int32),
-            passes=no_passes(batch),
-        )
-        return draft, draft_state
+        nothing = jnp.zeros_like(text.length)
+        ids = jnp.zeros((len(nothing), self.width), jnp.int32)
+        return certain(ids, length=nothing, vocab_size=self.vocab_size), draft_state
 
     def commit(self, params, draft_state, trial, count):
         return draft_state

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from bytelax import vocab
-from bytelax.decode import sampling
-from bytelax.decode.drafters.base import Draft, no_passes
+from bytelax.decode.drafters.base import certain
 from bytelax.decode.target import Text
 
 
@@ -44,7 +43,7 @@ class Lookup:
         return ()
 
     def propose(self, params, draft_state, text, state, key):
-        batch, size = text.ids.shape
+        size = text.ids.shape[1]
         matched = matches(text, self.longest)
         # The latest of the longest matches.
         place = jnp.arange(size)
@@ -55,15 +54,8 @@ class Lookup:
         period = jnp.maximum(text.length - place, 1)
         source = place[:, None] + jnp.arange(self.width) % period[:, None]
         ids = jnp.take_along_axis(text.ids, source, axis=1, mode="clip")
-        draft = Draft(
-            ids=ids,
-            length=jnp.where(found, self.width, 0),
-            log_probs=sampling.one_hot(ids, self.vocab_size),
-            deterministic=jnp.ones(batch, bool),
-            step=jnp.zeros((batch, self.width), jnp.int32),
-            passes=no_passes(batch),
-        )
-        return draft, draft_state
+        length = jnp.where(found, self.width, 0)
+        return certain(ids, length=length, vocab_size=self.vocab_size), draft_state
 
     def commit(self, params, draft_state, trial, count):
         return draft_state

@@ -1,0 +1,267 @@
+"""A byte transformer that drafts for itself: acceptance, projected and measured speed.
+
+    python experiments/self_drafting.py --data DIR
+
+Every method on the bundled `tiny-lm`, beside the published figures (which are projections), at
+temperature 0 and 1; and, for the bundled model and for the published shape with random weights,
+what a window of W bytes costs beside W windows of one, what verifying from the exit's states saves,
+and what the caches save.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import side_by_side
+
+from bytelax import calculator, load, vocab
+from bytelax.decode import ByteLMTarget, Text
+from bytelax.decode.byte_lm_target import FirstLayers
+from bytelax.model import Model
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.layers import Part, TransformerConfig
+
+# method, settings, what the first row of systems that draft for themselves published for it.
+SETTINGS = [
+    ("early-exit", {"exit_layer": 6, "exit_head": False, "draft_length": 4}, "42 %, 1.27x"),
+    ("early-exit", {"exit_layer": 6, "draft_length": 4}, "48 to 85 %, 1.74x"),
+    ("early-exit", {"exit_layer": 3, "draft_length": 4}, ""),
+    (
+        "early-exit",
+        {"exit_layer": 6, "draft_length": 4, "verify_from": "embedding"},
+        "",
+    ),
+    ("two-byte", {"state_layer": 12}, "75 %"),
+    ("two-byte", {"state_layer": 6}, "58 %"),
+    ("medusa", {}, ""),
+    ("medusa", {"branches": (3, 2, 1), "nodes": 8}, ""),
+    ("composed", {"exit_layer": 6, "draft_length": 4}, "2.25x"),
+    ("layer-skip", {"draft_length": 4}, "up to 1.99x (LLaMA-2)"),
+    ("eagle", {"draft_length": 4}, "open"),
+    ("eagle", {"draft_length": 8}, "open"),
+    ("eagle", {"draft_length": 4, "beam": 2, "nodes": 8}, "open"),
+    ("lookup", {"draft_length": 8}, ""),
+    ("draft-model", {"draft_model": "tiny-draft", "draft_length": 4}, ""),
+    ("spectr", {"draft_model": "tiny-draft", "drafts": 2, "draft_length": 4}, "2.13x"),
+]
+PUBLISHED = TransformerConfig(
+    dim=768, layers=12, heads=12, kv_heads=12, head_dim=64, ffn_dim=2048, window=None
+)
+
+
+def methods(model, texts, options, temperature):
+    rows = []
+    for method, settings, published in SETTINGS:
+        if method == "spectr" and not temperature:
+            continue
+        row = side_by_side.measure(
+            model, texts, method, settings,
+            new=options.new, repeats=options.repeats, temperature=temperature,
+        )  # fmt: skip
+        place = [a for a in row["acceptance_by_position"] if a is not None]
+        # The chance of a byte given that those before it were accepted, as the papers count it.
+        reached = sum([1.0, *place[:-1]])
+        row["acceptance_of_reached"] = sum(place) / reached if place else None
+        row["published"] = published
+        rows.append(row | {"temperature": temperature} | formula(model, row, settings, method))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def formula(model, row, settings, method):
+    """Bytes a round from one chance a byte, and the speed that papers project from it."""
+    chance = row["acceptance_of_reached"]
+    length = len(row["acceptance_by_position"])
+    if chance is None or "nodes" in settings or method == "spectr":
+        return {}
+    layers = model.config.trunk.layers
+    cost = {  # of a drafted byte, in passes of the model
+        "early-exit": settings.get("exit_layer", layers // 2) / layers,
+        "composed": settings.get("exit_layer", layers // 2) / layers / 2,
+        "layer-skip": (layers - len(range(1, layers - 1, 2))) / layers,
+        "eagle": 1 / layers,
+    }.get(method, 0.0)
+    expected = calculator.bytes_per_round_at(chance, length)
+    verified = 1.0
+    if method in ("early-exit", "composed") and "verify_from" not in settings:
+        verified -= settings.get("exit_layer", layers // 2) / layers
+    return {
+        "expected_bytes_per_round": expected,
+        "projected_speed": expected / (length * cost + verified),
+    }
+
+
+def windows(model, options, context=512):
+    """Seconds of a pass over W bytes behind `context` bytes, for several W, median."""
+    ids = np.full((1, context), vocab.OFFSET + 97, np.int32)
+    ids[:, 0] = vocab.BOS
+    text = Text(jnp.asarray(ids), jnp.asarray([context]))
+    layers = model.config.trunk.layers
+    target = ByteLMTarget(model.module, capacity=context + 64, width=32)
+    state = jax.jit(target.prefill)(model.params, text)
+    seconds = {}
+    for width in (1, 2, 4, 8, 16, 32):
+        window = jnp.asarray(np.full((1, width), vocab.OFFSET + 97, np.int32))
+
+        def one(state, window):
+            logits, trial = target.extend(model.params, state, window)
+            return logits, target.commit(trial, jnp.zeros(1, jnp.int32))
+
+        seconds[width] = timed(one, state, window, options=options)
+        if width in (8, 16):
+
+            def from_exit(state, window):
+                exit_at = layers // 2
+                bound = model.module.bind({"params": model.params})
+                hidden = bound.embed(window)
+                computed = FirstLayers(hidden, state.caches[:exit_at], exit_at)
+                logits, trial = target.extend(model.params, state, window, computed=computed)
+                return logits, target.commit(trial, jnp.zeros(1, jnp.int32))
+
+            seconds[f"{width} from the exit"] = timed(from_exit, state, window, options=options)
+
+            def drafting(state, window):
+                bound = model.module.bind({"params": model.params})
+                span, _ = target.span(state, window[:, :1])
+                part = Part(last=layers // 2)
+                x, caches = bound.trunk(
+                    bound.embed(window[:, :1]), state.caches[: layers // 2], span=span, part=part
+                )
+                whole = caches + state.caches[layers // 2 :]
+                return bound.logits(x), type(state)(
+                    state.length, state.last_eos, whole, state.windows, state.hidden
+                )
+
+            seconds["1, to the exit"] = timed(drafting, state, window, options=options)
+    whole = jax.jit(lambda ids: model.module.apply({"params": model.params}, ids)[:, -1])
+    whole(jnp.asarray(ids)).block_until_ready()
+    begin = time.perf_counter()
+    for _ in range(3):
+        whole(jnp.asarray(ids)).block_until_ready()
+    seconds[f"1, no cache, {context} bytes"] = (time.perf_counter() - begin) / 3
+    return {"context": context, "seconds": {str(w): s for w, s in seconds.items()}}
+
+
+def timed(step, state, window, *, options, loops=20):
+    """Median seconds of a pass, many of them inside one program so that calls cost nothing."""
+
+    @jax.jit
+    def many(state, window):
+        def body(_, carry):
+            state, window = carry
+            logits, state = step(state, window)
+            # The next pass hangs on this one's result.
+            shift = (logits[0, 0, 0] > 1e30).astype(jnp.int32)
+            return state, window + shift
+
+        return jax.lax.fori_loop(0, loops, body, (state, window))
+
+    jax.block_until_ready(many(state, window))
+    times = []
+    for _ in range(max(options.repeats, 3)):
+        begin = time.perf_counter()
+        jax.block_until_ready(many(state, window))
+        times.append((time.perf_counter() - begin) / loops)
+    return statistics.median(times)
+
+
+def published_shape():
+    """Twelve layers of width 768, random weights."""
+    module = ByteLM(ByteLMConfig(trunk=PUBLISHED, max_bytes=2048))
+    init = jax.jit(module.init)
+    return Model(module, init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--model", default="tiny-lm")
+    parser.add_argument("--draft-model", default="tiny-draft")
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--new", type=int, default=256, help="bytes generated a prompt")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
+    options = parser.parse_args()
+    model = load(options.model, dtype="float32")
+    small = load(options.draft_model, dtype="float32")
+    for _, settings, _ in SETTINGS:
+        if "draft_model" in settings:
+            settings["draft_model"] = small
+    report = {
+        "prompts": options.prompts, "prompt_bytes": 256, "new_bytes": options.new,
+        "repeats": options.repeats, "machine": f"{platform.machine()}, {os.cpu_count()} threads",
+        "jax": jax.__version__,
+        "passes": {
+            name: windows(sized, options)
+            for name, sized in ((options.model, model), ("85M", published_shape()))
+        },
+    }  # fmt: skip
+    print(report, flush=True)
+    texts = side_by_side.prompts(options.data, options.prompts)
+    report["rows"] = [
+        row for temperature in (0.0, 1.0) for row in methods(model, texts, options, temperature)
+    ]
+    report["load_average"] = os.getloadavg()[0]
+    options.results.mkdir(exist_ok=True)
+    (options.results / "self_drafting.json").write_text(json.dumps(report, indent=1) + "\n")
+    (options.results / "self_drafting.md").write_text(markdown(report))
+
+
+def markdown(report):
+    lines = [
+        "# A byte transformer that drafts for itself, measured",
+        "",
+        f"`tiny-lm`, {report['prompts']} held-out prompts of {report['prompt_bytes']} bytes, "
+        f"{report['new_bytes']} new bytes, batch 1, float32, {report['machine']}, "
+        f"jax {report['jax']}, load average {report['load_average']:.1f}. Speed: median of "
+        f"{report['repeats']} ratios to plain decoding (W = 1, with caches) beside it, taking in "
+        "the prompt left out. Accepted: of the drafted bytes that were reached. Projected: from "
+        "that chance and the layers that run.",
+        "",
+        "| method | setting | T | accepted % | bytes/round | by formula | projected | speed | "
+        "range | same output | published |",
+        "|---" * 11 + "|",
+    ]
+    for row in report["rows"]:
+        known = (
+            "exit_layer", "exit_head", "verify_from", "state_layer", "draft_length", "branches",
+            "beam", "nodes", "drafts",
+        )  # fmt: skip
+        setting = ", ".join(f"{k} {row[k]}" for k in known if k in row)
+        accepted = row["acceptance_of_reached"]
+        low, high = row["decode_speed_range"]
+        same = f"{row['same_outputs']}/{report['prompts']}" if row["temperature"] == 0 else ""
+        lines.append(
+            f"| {row['method']} | {setting} | {row['temperature']:.0f} | "
+            f"{'' if accepted is None else f'{100 * accepted:.1f}'} | "
+            f"{row['bytes_per_round']:.2f} | {_number(row, 'expected_bytes_per_round')} | "
+            f"{_number(row, 'projected_speed')} | {row['decode_speed']:.2f} | "
+            f"{low:.2f} to {high:.2f} | {same} | {row['published']} |"
+        )
+    lines += ["", "## A window of W bytes", ""]
+    for name, passes in report["passes"].items():
+        one = passes["seconds"]["1"]
+        lines += [f"`{name}`, {passes['context']} bytes of context:", ""]
+        lines += ["| pass over | ms | beside one byte |", "|---|---|---|"]
+        lines += [
+            f"| {width} | {1000 * s:.2f} | {s / one:.2f} |"
+            for width, s in passes["seconds"].items()
+        ]
+        sixteen = 16 * one / passes["seconds"]["16"]
+        lines += ["", f"Sixteen bytes in one pass: {sixteen:.2f}x cheaper (published: 4.69x).", ""]
+    return "\n".join(lines)
+
+
+def _number(row, name):
+    return f"{row[name]:.2f}" if name in row else ""
+
+
+if __name__ == "__main__":
+    main()
