@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 from bytelax.decode import sampling, trees
 from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters.base import Draft, no_passes
-from bytelax.decode.drafters.own_layers import draw
+from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row, scanned
 from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Caches
 from bytelax.pytree import pytree
@@ -99,18 +99,11 @@ class DraftLayer:
         carry = logits, feature, text.length - 1, caches
         (logits, *_, caches), most = jax.lax.scan(step, carry, uniforms[:, :-1].T)
         last = draw(logits, law, uniforms[:, -1:])
-        ids, log_probs, confidence = (
-            jnp.concatenate([jnp.moveaxis(most[:, :, 0], 0, 1), last], axis=1)
-            for most, last in zip(most, last, strict=True)
-        )
-        draft = Draft(
-            ids=ids,
-            length=jnp.full_like(text.length, self.width),
-            log_probs=log_probs,
-            deterministic=jnp.full(text.length.shape, law.greedy),
-            step=jnp.broadcast_to(1 + jnp.arange(self.width), ids.shape),
+        draft = draft_of(
+            in_a_row(scanned(most), last),
+            law,
+            step=1 + jnp.arange(self.width),
             passes=self._passes(text, self.width),
-            confidence=confidence,
         )
         return draft, dataclasses.replace(draft_state, caches=caches)
 

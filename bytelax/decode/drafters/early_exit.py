@@ -2,11 +2,10 @@
 
 import dataclasses
 
-import jax.numpy as jnp
-
 from bytelax.decode import sampling
 from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters import own_layers
+from bytelax.decode.drafters.drawn import draw, in_a_row
 from bytelax.models.heads import HeadsConfig, only_bytes
 from bytelax.models.layers import Part
 
@@ -60,23 +59,21 @@ class EarlyExit:
         model = self.target.module.bind({"params": params["target"]})
         law = params["law"]
 
-        def draw(hidden, uniforms):
+        def drawn(hidden, uniforms):
             logits = model.heads.exit(self.layer, hidden) if self.head else model.logits(hidden)
-            first = own_layers.draw(logits, law, uniforms[:, :1])
+            first = draw(logits, law, uniforms[:, :1])
             if not self.two_byte:
                 return first
             after = model.heads.two_byte(self.layer, hidden, model.embed(first.ids))
-            second = own_layers.draw(only_bytes(model.logits(after)), law, uniforms[:, 1:])
-            return own_layers.Drawn(
-                *(jnp.concatenate(pair, axis=1) for pair in zip(first, second, strict=True))
-            )
+            second = draw(only_bytes(model.logits(after)), law, uniforms[:, 1:])
+            return in_a_row(first, second)
 
         draft = own_layers.propose(
             model,
             self.target,
             state,
             text.pending,
-            draw,
+            drawn,
             law,
             part=Part(last=self.layer),
             uniforms=sampling.row_uniforms(key, self.width),

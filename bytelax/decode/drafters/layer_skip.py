@@ -5,6 +5,7 @@ import dataclasses
 from bytelax.decode import sampling
 from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters import own_layers
+from bytelax.decode.drafters.drawn import draw
 from bytelax.models.layers import Part
 
 
@@ -43,7 +44,7 @@ class LayerSkip:
             self.target,
             state,
             text.pending,
-            lambda hidden, uniforms: own_layers.draw(model.logits(hidden), law, uniforms),
+            lambda hidden, uniforms: draw(model.logits(hidden), law, uniforms),
             law,
             part=Part(no_attention=self.no_attention, no_mlp=self.no_mlp),
             uniforms=sampling.row_uniforms(key, self.width),

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 
 from bytelax.decode import sampling, trees
 from bytelax.decode.byte_lm_target import ByteLMTarget
-from bytelax.decode.drafters.base import Draft, no_passes
-from bytelax.decode.drafters.own_layers import draw
+from bytelax.decode.drafters.base import no_passes
+from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,19 +43,8 @@ class MultiByte:
         for index in range(self.depth):
             drawn.append(draw(logits_of(index, ids), law, uniforms[:, index : index + 1]))
             ids = drawn[-1].ids
-        ids, log_probs, confidence = (
-            jnp.concatenate(parts, axis=1) for parts in zip(*drawn, strict=True)
-        )
-        draft = Draft(
-            ids=ids,
-            length=jnp.full_like(text.length, self.depth),
-            log_probs=log_probs,
-            deterministic=jnp.full(text.length.shape, law.greedy),
-            step=jnp.ones_like(ids),
-            passes=no_passes(ids.shape[0]),
-            confidence=confidence,
-        )
-        return draft, draft_state
+        step, passes = jnp.ones(self.depth, jnp.int32), no_passes(len(text.length))
+        return draft_of(in_a_row(*drawn), law, step=step, passes=passes), draft_state
 
     def commit(self, params, draft_state, trial, count):
         return draft_state

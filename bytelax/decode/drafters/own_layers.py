@@ -2,35 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax.decode import sampling
 from bytelax.decode.byte_lm_target import ByteLMState, ByteLMTarget, FirstLayers
 from bytelax.decode.drafters.base import Draft, no_passes
+from bytelax.decode.drafters.drawn import Drawn, draft_of, in_a_row, scanned
 from bytelax.decode.sampling import Sampling
 from bytelax.models.layers import Part
 
-
-class Drawn(NamedTuple):
-    """Drafted ids, the laws they were drawn from, and how likely the drafter thought them."""
-
-    ids: Int[Array, "B N"]
-    log_probs: Float[Array, "B N V"]
-    confidence: Float[Array, "B N"]
-
-
 # From the hidden state of the newest byte, [B, 1, D], and N uniforms a row to N drawn ids.
 Draw = Callable[[Float[Array, "B 1 D"], Float[Array, "B N"]], Drawn]
-
-
-def draw(logits: Float[Array, "B N V"], law: Sampling, uniforms: Float[Array, "B N"]) -> Drawn:
-    log_probs = sampling.process_logits(logits, law)
-    ids = sampling.draw(log_probs, law, uniforms)
-    return Drawn(ids, log_probs, sampling.probability(logits, law, ids))
 
 
 def propose(
@@ -84,23 +68,17 @@ def propose(
         ahead, (first.ids, state.length + 1, caches), rest
     )
 
-    def joined(first, rest):
-        rest = jnp.moveaxis(rest, 0, 1)
-        rest = rest.reshape(batch, rest.shape[1] * rest.shape[2], *rest.shape[3:])
-        return jnp.concatenate([first, rest], axis=1)
-
-    drawn = jax.tree.map(lambda first, most: joined(first, most)[:, :width], first, most)
+    drawn = Drawn(*(x[:, :width] for x in in_a_row(first, scanned(most))))
     computed = None
     if hand_over:
-        computed = FirstLayers(joined(root, hidden), caches, part.last)
-    return Draft(
-        ids=drawn.ids,
-        length=jnp.full(batch, width),
-        log_probs=drawn.log_probs,
-        deterministic=jnp.full(batch, law.greedy),
-        step=jnp.broadcast_to(1 + jnp.arange(width) // stride, (batch, width)),
+        ahead_of_root = jnp.moveaxis(hidden, 0, 1).reshape(batch, width, -1)
+        window = jnp.concatenate([root, ahead_of_root], axis=1)
+        computed = FirstLayers(window, caches, part.last)
+    return draft_of(
+        drawn,
+        law,
+        step=1 + jnp.arange(width) // stride,
         passes=no_passes(batch)._replace(decoder=jnp.full(batch, 1 + rest.shape[0])),
-        confidence=drawn.confidence,
         computed=computed,
     )
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 from bytelax.decode import local_decoder, sampling
 from bytelax.decode.blt_target import BLTTarget
-from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
+from bytelax.decode.drafters.base import DraftPasses, no_passes
+from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row, scanned
 from bytelax.models import kv_cache
 
 
@@ -50,18 +51,13 @@ class PastBoundary:
         model = self.target.module.bind({"params": params["target"]})
         uniforms = sampling.row_uniforms(key, self.width)
 
-        def draw(logits, uniform):
-            log_probs = sampling.process_logits(logits, law)
-            ids = sampling.draw(log_probs, law, uniform[:, None])
-            return ids, log_probs, sampling.probability(logits, law, ids)
-
         pending = text.pending
         drawn, made = [], no_passes(text.ids.shape[0])
         if self.latent == "refresh":
             logits, trial = self.target.extend(params["target"], state, pending)
             state = self.target.commit(trial, jnp.ones_like(state.length))
-            drawn.append(draw(logits, uniforms[:, 0]))
-            pending, uniforms = drawn[0][0], uniforms[:, 1:]
+            drawn.append(draw(logits, law, uniforms[:, :1]))
+            pending, uniforms = drawn[0].ids, uniforms[:, 1:]
             one = jnp.ones_like(made.decoder)
             patcher = one * (self.target.module.config.patching.mode == "entropy")
             made = DraftPasses(one, one, trial.ran_global.astype(jnp.int32), patcher, made[-1])
@@ -92,8 +88,8 @@ class PastBoundary:
                 encoded=encoded,
                 depth=self.depth,
             )
-            out = draw(logits, uniform)
-            return (out[0], position + 1, history, encoder, decoder), out
+            out = draw(logits, law, uniform[:, None])
+            return (out.ids, position + 1, history, encoder, decoder), out
 
         carry = (
             pending,
@@ -103,21 +99,15 @@ class PastBoundary:
             state.decoder[: self.depth],
         )
         _, out = jax.lax.scan(step, carry, uniforms.T)
-        drawn.append([jnp.moveaxis(x[:, :, 0], 0, 1) for x in out])
-        ids, log_probs, confidence = (
-            jnp.concatenate(parts, axis=1) for parts in zip(*drawn, strict=True)
-        )
+        drawn.append(scanned(out))
         steps = uniforms.shape[1]
-        draft = Draft(
-            ids=ids,
-            length=jnp.full_like(text.length, self.width),
-            log_probs=log_probs,
-            deterministic=jnp.full(text.length.shape, law.greedy),
-            step=jnp.broadcast_to(1 + jnp.arange(self.width), ids.shape),
+        draft = draft_of(
+            in_a_row(*drawn),
+            law,
+            step=1 + jnp.arange(self.width),
             passes=made._replace(
                 decoder=made.decoder + steps, encoder=made.encoder + steps * reads_encoder
             ),
-            confidence=confidence,
         )
         return draft, draft_state
 

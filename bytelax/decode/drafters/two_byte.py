@@ -6,8 +6,8 @@ import jax.numpy as jnp
 
 from bytelax.decode import sampling
 from bytelax.decode.byte_lm_target import ByteLMTarget
-from bytelax.decode.drafters.base import Draft, no_passes
-from bytelax.decode.drafters.own_layers import draw
+from bytelax.decode.drafters.base import no_passes
+from bytelax.decode.drafters.drawn import draft_of, draw
 from bytelax.models.heads import only_bytes
 
 
@@ -42,16 +42,8 @@ class TwoByte:
         hidden = state.hidden[self.target.keep.index(self.depth)][:, None]
         after = model.heads.two_byte(self.depth, hidden, model.embed(text.pending))
         drawn = draw(only_bytes(model.logits(after)), law, sampling.row_uniforms(key, 1))
-        draft = Draft(
-            ids=drawn.ids,
-            length=jnp.ones_like(text.length),
-            log_probs=drawn.log_probs,
-            deterministic=jnp.full(text.length.shape, law.greedy),
-            step=jnp.ones_like(drawn.ids),
-            passes=no_passes(text.ids.shape[0]),
-            confidence=drawn.confidence,
-        )
-        return draft, draft_state
+        step, passes = jnp.ones(1, jnp.int32), no_passes(len(text.length))
+        return draft_of(drawn, law, step=step, passes=passes), draft_state
 
     def commit(self, params, draft_state, trial, count):
         return draft_state
