@@ -119,6 +119,7 @@ def test_blocks_are_kept_whole_and_said_to_be_so():
         ("own", "blt-dv", {"block_size": 4, "window": 0}, "window must lie in 5..1024"),
         ("own", "blt-dv", {"block_size": {1: 4, 2: 9}}, "trained on blocks of up to 6"),
         ("own", "blt-d", {"block_size": 4, "window": 9}, "takes no 'window'"),
+        ("own", "blt-d", {"block_size": {1: 4}}, "block_size is a number"),
         ("lm", "lookup", {"draft_length": 4, "window": 1025}, "window must lie in 5..1024"),
         ("lm", "draft-model", {"draft_model": "tiny", "window": 4}, "window must lie in 5..1024"),
         ("own", "blt-s", {"verify": "tree"}, "not one of byte, block"),
