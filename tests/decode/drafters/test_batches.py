@@ -121,7 +121,7 @@ def assert_same_row(decoding, row, other, there):
 def test_a_row_is_the_same_in_any_company(which, batch):
     rows = Rows.at_random(batch, seed=0)
     first = run(which, rows)
-    order = np.random.default_rng(1).permutation(batch)
+    order = np.roll(np.arange(batch), 1)
     moved = run(which, rows[order])
     for there, row in enumerate(order):
         assert_same_row(first, row, moved, there)
