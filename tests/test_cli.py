@@ -81,8 +81,8 @@ def test_stream_prints_what_generate_prints(capfdbinary, tmp_path):
 def test_what_is_no_number_is_null(capsys, tmp_path):
     """JSON knows neither NaN nor infinities."""
     broken = models.chain(b"abcdefgh")
-    head = broken.params["head"] | {"kernel": broken.params["head"]["kernel"].at[0, 0].set("nan")}
-    params = broken.params | {"head": head}
+    kernel = broken.params["head"]["kernel"].at[0, 0].set(float("nan"))
+    params = broken.params | {"head": {"kernel": kernel}}
     checkpoints.write(tmp_path / "broken", broken.config, params, layout="orbax")
     flags = ["generate", "--model", str(tmp_path / "broken"), "--max-new-bytes", "3", "--logprobs"]
     assert cli.main([*flags, "--json", "a"]) == 0
@@ -122,17 +122,20 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
 def test_lengths_of_drafts(capsys, tmp_path):
     """By the number of rows, and by confidence: both reach the drafter, neither the output."""
     small = _chain(tmp_path / "small", b"abcdefgh")
-    flags = ["--method", "draft-model", "--draft-model", small, "--max-new-bytes", "8", "a"]
-    flags = ["generate", "--model", small, *flags, "--window", "5"]
-    out = _json(capsys, *flags, "--draft-length", "1:4,2:1")
+    flags = ["generate", "--model", small, "--max-new-bytes", "8", "--window", "5"]
+    flags += ["--method", "draft-model", "--draft-model"]
+    out = _json(capsys, *flags, small, "--draft-length", "1:4,2:1", "a")
     assert out["results"][0]["text"] == "bcdefgha"
     assert out["stats"]["accepted_by_position"] == [2, 2, 2, 1]
-    out = _json(capsys, *flags, "b", "--draft-length", "1:4,2:1")
+    out = _json(capsys, *flags, small, "--draft-length", "1:4,2:1", "a", "b")
     assert [result["text"] for result in out["results"]] == ["bcdefgha", "cdefghab"]
     assert out["stats"]["drafted_by_position"] == [8, 0, 0, 0]
-    out = _json(capsys, *flags, "--draft-length", "4", "--min-confidence", "1")
+    unsure, random = str(tmp_path / "unsure"), models.model(models.BYTE_LM)
+    checkpoints.write(unsure, random.config, random.params, layout="orbax")
+    out = _json(capsys, *flags, unsure, "--draft-length", "4", "--min-confidence", "1", "a")
     assert out["results"][0]["text"] == "bcdefgha"
-    assert out["stats"]["accepted_by_position"] == [4, 0, 0, 0]
+    places = out["stats"]["drafted_by_position"]
+    assert places[0] > 4 and places[1:] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +153,7 @@ def test_lengths_of_drafts(capsys, tmp_path):
         (["--method", "lookup", "--draft-length", "0", "x"], "draft_length"),
         (["--method", "lookup", "--draft-length", "8,4", "x"], "--draft-length takes a number, or"),
         (["--method", "lookup", "--draft-length", "1:8,4", "x"], "--draft-length takes a number"),
+        (["--method", "lookup", "--draft-length", "", "x"], "--draft-length takes a number"),
         (["--method", "lookup", "--draft-length", "1:-8", "x"], "draft_length"),
         (["--method", "lookup", "--min-confidence", "0.5", "x"], "min_confidence"),
         (["--method", "blt-s", "--min-confidence", "2", "x"], "0..1"),

@@ -45,7 +45,7 @@ def assert_same(out, other):
     [
         ("blt-s", {"draft_length": 4, "min_confidence": 0.2}),
         ("blt-dv", {"block_size": 4, "unmask": "entropy", "gamma": 2.0, "window": 9}),
-        ("blt-dv", {"block_size": {1: 4, 3: 2}, "min_confidence": 0.1}),
+        ("blt-dv", {"block_size": {1: 4, 3: 2}}),
         ("blt-s", {"draft_length": {1: 4, 3: 2}, "window": 9}),
     ],
 )
@@ -54,7 +54,9 @@ def test_lossless_methods_write_what_plain_decoding_does(method, options):
     assert_same(out, plain(model, options.get("window", 5)))
     assert out.stats.decoder_passes > out.stats.rounds
     places = out.stats.drafted_by_position
-    assert places[1] > 0 and not any(places[4:])
+    assert places[0] > 0 and not any(places[4:])
+    if "min_confidence" in options:
+        assert places[3] < places[0]
     if not isinstance(options.get("draft_length", options.get("block_size")), int):
         assert places[2] < places[1]  # while all three rows ran
 
@@ -119,6 +121,7 @@ def test_blocks_are_kept_whole_and_said_to_be_so():
         ("own", "blt-dv", {"block_size": 4, "window": 0}, "window must lie in 5..1024"),
         ("own", "blt-dv", {"block_size": {1: 4, 2: 9}}, "trained on blocks of up to 6"),
         ("own", "blt-d", {"block_size": 4, "window": 9}, "takes no 'window'"),
+        ("own", "blt-d", {"block_size": {1: 4}}, "block_size is a number"),
         ("lm", "lookup", {"draft_length": 4, "window": 1025}, "window must lie in 5..1024"),
         ("lm", "draft-model", {"draft_model": "tiny", "window": 4}, "window must lie in 5..1024"),
         ("own", "blt-s", {"verify": "tree"}, "not one of byte, block"),

@@ -150,9 +150,11 @@ class Generate:
 
 def _length(flag: str, text: str | None) -> int | dict[int, int] | None:
     """A length of drafts, or one by the number of rows."""
+    if text is None:
+        return None
     try:
-        if text is None or ":" not in text:
-            return text and int(text)
+        if ":" not in text:
+            return int(text)
         return {int(rows): int(n) for rows, n in (part.split(":") for part in text.split(","))}
     except ValueError:
         raise ValueError(f"{flag} takes a number, or ROWS:NUMBER,..., got {text!r}") from None

@@ -1,6 +1,7 @@
 """Methods of the Byte Latent Transformer: BLT-S, BLT-D, BLT-DV."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from bytelax.decode import acceptance
 from bytelax.decode.drafters import BlockDiffusion, PastBoundary
@@ -54,6 +55,8 @@ def blt_d(
     open_patch: str = "latest",
 ) -> Method:
     """Blocks of masked bytes, filled by the decoder and kept as they are. Not lossless."""
+    if isinstance(block_size, Mapping):
+        raise ValueError(f"blt-d keeps its blocks whole: block_size is a number, got {block_size}")
     _block(model, "blt-d", block_size)
     one_of("open_patch", open_patch, "latest", "truncated", "finish")
     target = dataclasses.replace(
