@@ -17,8 +17,14 @@ from bytelax import checkpoints
 ASSETS = pathlib.Path(__file__).parents[1] / "bytelax" / "assets"
 WHAT = {
     "tiny": "A Byte Latent Transformer trained for BLT-D: it drafts blocks of up to 16 bytes.",
-    "tiny-lm": "A plain byte transformer of 12 layers.",
+    "tiny-lm": "A plain byte transformer of 12 layers, with heads to draft for itself.",
     "tiny-draft": "A small byte transformer that drafts for the others, distilled from `tiny`.",
+}
+# The stages of each recipe, in order; the last one's model is bundled.
+STAGES = {
+    "tiny": ("tiny", "tiny-drafting"),
+    "tiny-lm": ("tiny-lm", "tiny-lm-heads"),
+    "tiny-draft": ("tiny-draft",),
 }
 CARD = """# {name}
 
@@ -27,7 +33,7 @@ English prose, Python, and short German, French and English sentences, and nothi
 
 | | |
 |---|---|
-| trained by | `python experiments/train_bundled.py {name}` |
+| trained by | {recipe} |
 | bytes seen | {seen:,} |
 | stored as | bfloat16, the entropy model float32; `bytelax.load("{name}")` computes in float32 |
 | licence of the weights | Apache-2.0, as far as the attributions below allow |
@@ -55,8 +61,8 @@ Held-out figures:
 
 
 def bundle(name, runs):
-    run = runs / name
-    config, params = checkpoints.read(run / "model", dtype="float32")
+    stages = [runs / stage for stage in STAGES[name]]
+    config, params = checkpoints.read(stages[-1] / "model", dtype="float32")
 
     def stored(path, leaf):
         return leaf if path[0].key == "patcher" else leaf.astype(jnp.bfloat16)
@@ -64,20 +70,22 @@ def bundle(name, runs):
     params = jax.tree_util.tree_map_with_path(stored, params)
     shutil.rmtree(ASSETS / name, ignore_errors=True)
     checkpoints.write(ASSETS / name, config, params, layout="huggingface")
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    steps = max(json.loads(line)["step"] for line in lines)
+    commands = (f"`python experiments/train_bundled.py {stage}`" for stage in STAGES[name])
     card = CARD.format(
         name=name,
         what=WHAT[name],
         parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
-        seen=steps * _bytes_a_step(run),
+        recipe=", then ".join(commands),
+        seen=sum(map(_bytes_seen, stages)),
     )
     (ASSETS / name / "README.md").write_text(card)
 
 
-def _bytes_a_step(run):
+def _bytes_seen(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    steps = max(json.loads(line)["step"] for line in lines)
     data = tomllib.loads((run / "config.toml").read_text())["data"]
-    return data["window"] * data["batch"]
+    return steps * data["window"] * data["batch"]
 
 
 def main():

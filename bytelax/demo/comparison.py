@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from bytelax.generation import Output, Result, generate
 from bytelax.model import Model
 from bytelax.models.blt import BLT
+from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.heads import HeadsConfig
 from bytelax.statistics import Statistics
 
 PROMPTS = (
@@ -85,8 +87,7 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
     """Settings that show what a model can do, and why others are left out."""
     settings = [Setting("ar")]
     if not isinstance(model.module, BLT):
-        why = "blt-s, blt-d, blt-dv: left out, they need a Byte Latent Transformer"
-        return [*settings, Setting("lookup", {"draft_length": 8})], [why]
+        return _settings_of_byte_lm(model.config)
     settings.append(Setting("blt-s", {"draft_length": 8}))
     trained = model.config.block_size
     if not trained:
@@ -98,6 +99,24 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
         for unmask in ("confidence", "entropy")
     ]
     return settings, []
+
+
+def _settings_of_byte_lm(config: ByteLMConfig) -> tuple[list[Setting], list[str]]:
+    heads = config.heads or HeadsConfig()
+    left_out = ["blt-s, blt-d, blt-dv: left out, they need a Byte Latent Transformer"]
+    settings = [Setting("ar"), Setting("lookup", {"draft_length": 8})]
+    if config.trunk.layers > 1:
+        settings.append(Setting("early-exit", {"draft_length": 4}))
+    by_head = {
+        "medusa": heads.bytes_ahead > 0,
+        "composed": bool(set(heads.exits) & set(heads.two_byte)),
+        "eagle": heads.draft_layer is not None,
+    }
+    settings += [Setting(method) for method, trained in by_head.items() if trained]
+    missing = [method for method, trained in by_head.items() if not trained]
+    if missing:
+        left_out.append(f"{', '.join(missing)}: left out, the model has no heads for them")
+    return settings, left_out
 
 
 def compare(model: Model, prompts: Sequence[bytes], *, max_new_bytes: int) -> Comparison:
@@ -124,7 +143,7 @@ def compare(model: Model, prompts: Sequence[bytes], *, max_new_bytes: int) -> Co
         lossless = timed[0].lossless
         padded_differs = [place is not None for place in differs]
         if lossless and any(padded_differs):
-            width = 1 + setting.options.get("draft_length", setting.options.get("block_size"))
+            width = 1 + len(results[0].stats.drafted_by_position)
             padded = _one_by_one(
                 model, prompts, method="ar", max_new_bytes=max_new_bytes, window=width
             )
