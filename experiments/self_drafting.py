@@ -26,7 +26,7 @@ from bytelax.decode import ByteLMTarget, Text
 from bytelax.decode.byte_lm_target import FirstLayers
 from bytelax.model import Model
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.layers import Part, TransformerConfig
+from bytelax.models.layers import TransformerConfig
 
 # method, settings, what the first row of systems that draft for themselves published for it.
 SETTINGS = [
@@ -56,8 +56,8 @@ PUBLISHED = TransformerConfig(
 )
 
 
-def methods(model, texts, options, temperature):
-    rows = []
+def methods(model, texts, options, temperature, passes):
+    rows, layers = [], model.config.trunk.layers
     for method, settings, published in SETTINGS:
         if method == "spectr" and not temperature:
             continue
@@ -70,7 +70,9 @@ def methods(model, texts, options, temperature):
         reached = sum([1.0, *place[:-1]])
         row["acceptance_of_reached"] = sum(place) / reached if place else None
         row["published"] = published
-        rows.append(row | {"temperature": temperature} | formula(model, row, settings, method))
+        row |= {"temperature": temperature} | formula(model, row, settings, method)
+        row |= priced(row, settings, method, passes["85M"]["seconds"], layers)
+        rows.append(row)
         print(rows[-1], flush=True)
     return rows
 
@@ -81,85 +83,93 @@ def formula(model, row, settings, method):
     length = len(row["acceptance_by_position"])
     if chance is None or "nodes" in settings or method == "spectr":
         return {}
-    layers = model.config.trunk.layers
-    cost = {  # of a drafted byte, in passes of the model
-        "early-exit": settings.get("exit_layer", layers // 2) / layers,
-        "composed": settings.get("exit_layer", layers // 2) / layers / 2,
-        "layer-skip": (layers - len(range(1, layers - 1, 2))) / layers,
-        "eagle": 1 / layers,
-    }.get(method, 0.0)
     expected = calculator.bytes_per_round_at(chance, length)
-    verified = 1.0
-    if method in ("early-exit", "composed") and "verify_from" not in settings:
-        verified -= settings.get("exit_layer", layers // 2) / layers
+    drafting, verified = shares(model.config.trunk.layers, settings, method, length)
     return {
         "expected_bytes_per_round": expected,
-        "projected_speed": expected / (length * cost + verified),
+        "projected_speed": expected / (drafting + verified),
     }
 
 
+def shares(layers, settings, method, length):
+    """Of the model's layers: those run to draft, counted once a pass, and to verify."""
+    exit_layer = settings.get("exit_layer", layers // 2)
+    handed_over = settings.get("verify_from") != "embedding"
+    passes = {
+        "early-exit": length + handed_over,
+        "composed": length // 2 + handed_over,
+        "layer-skip": length,
+        "eagle": length,
+    }.get(method, 0)
+    part = {
+        "layer-skip": layers - len(range(1, layers - 1, 2)),
+        "eagle": 1,
+    }.get(method, exit_layer)
+    verified = layers - exit_layer * (method in ("early-exit", "composed") and handed_over)
+    return passes * part / layers, verified / layers
+
+
+def priced(row, settings, method, passes, layers):
+    """The speed that the measured bytes a round would give where passes take what `passes` took."""
+    nodes = settings.get("nodes")
+    length = len(row["acceptance_by_position"])
+    if method in ("draft-model", "spectr") or (nodes and method == "eagle"):
+        return {}
+    one = passes["whole"]["1"]
+    drafting, verified = shares(layers, settings, method, length)
+    kind = "whole" if verified == 1 else "from the exit"
+    widths = sorted(map(int, passes[kind]))
+    window = np.interp(length + 1, widths, [passes[kind][str(w)] for w in widths])
+    if method == "eagle":  # its layer first takes in the window that was verified
+        window *= 1 + 1 / layers
+    return {"priced_speed": row["bytes_per_round"] * one / (drafting * one + window)}
+
+
 def windows(model, options, context=512):
-    """Seconds of a pass over W bytes behind `context` bytes, for several W, median."""
+    """Median seconds of a pass over W bytes behind `context` bytes, for several W."""
     ids = np.full((1, context), vocab.OFFSET + 97, np.int32)
     ids[:, 0] = vocab.BOS
     text = Text(jnp.asarray(ids), jnp.asarray([context]))
-    layers = model.config.trunk.layers
+    exit_layer = model.config.trunk.layers // 2
     target = ByteLMTarget(model.module, capacity=context + 64, width=32)
     state = jax.jit(target.prefill)(model.params, text)
-    seconds = {}
-    for width in (1, 2, 4, 8, 16, 32):
-        window = jnp.asarray(np.full((1, width), vocab.OFFSET + 97, np.int32))
 
-        def one(state, window):
-            logits, trial = target.extend(model.params, state, window)
-            return logits, target.commit(trial, jnp.zeros(1, jnp.int32))
+    def whole(state, window):
+        return target.extend(model.params, state, window)
 
-        seconds[width] = timed(one, state, window, options=options)
-        if width in (8, 16):
+    def from_the_exit(state, window):
+        bound = model.module.bind({"params": model.params})
+        computed = FirstLayers(bound.embed(window), state.caches[:exit_layer], exit_layer)
+        return target.extend(model.params, state, window, computed=computed)
 
-            def from_exit(state, window):
-                exit_at = layers // 2
-                bound = model.module.bind({"params": model.params})
-                hidden = bound.embed(window)
-                computed = FirstLayers(hidden, state.caches[:exit_at], exit_at)
-                logits, trial = target.extend(model.params, state, window, computed=computed)
-                return logits, target.commit(trial, jnp.zeros(1, jnp.int32))
-
-            seconds[f"{width} from the exit"] = timed(from_exit, state, window, options=options)
-
-            def drafting(state, window):
-                bound = model.module.bind({"params": model.params})
-                span, _ = target.span(state, window[:, :1])
-                part = Part(last=layers // 2)
-                x, caches = bound.trunk(
-                    bound.embed(window[:, :1]), state.caches[: layers // 2], span=span, part=part
-                )
-                whole = caches + state.caches[layers // 2 :]
-                return bound.logits(x), type(state)(
-                    state.length, state.last_eos, whole, state.windows, state.hidden
-                )
-
-            seconds["1, to the exit"] = timed(drafting, state, window, options=options)
-    whole = jax.jit(lambda ids: model.module.apply({"params": model.params}, ids)[:, -1])
-    whole(jnp.asarray(ids)).block_until_ready()
+    seconds = {
+        name: {
+            str(width): timed(target, step, state, width, options=options)
+            for width in (1, 2, 4, 8, 16, 32)
+        }
+        for name, step in (("whole", whole), ("from the exit", from_the_exit))
+    }
+    parallel = jax.jit(lambda ids: model.module.apply({"params": model.params}, ids)[:, -1])
+    parallel(jnp.asarray(ids)).block_until_ready()
     begin = time.perf_counter()
     for _ in range(3):
-        whole(jnp.asarray(ids)).block_until_ready()
-    seconds[f"1, no cache, {context} bytes"] = (time.perf_counter() - begin) / 3
-    return {"context": context, "seconds": {str(w): s for w, s in seconds.items()}}
+        parallel(jnp.asarray(ids)).block_until_ready()
+    seconds["no cache"] = (time.perf_counter() - begin) / 3
+    return {"context": context, "seconds": seconds}
 
 
-def timed(step, state, window, *, options, loops=20):
+def timed(target, step, state, width, *, options, loops=20):
     """Median seconds of a pass, many of them inside one program so that calls cost nothing."""
+    window = jnp.full((1, width), vocab.OFFSET + 97, jnp.int32)
 
     @jax.jit
     def many(state, window):
         def body(_, carry):
             state, window = carry
-            logits, state = step(state, window)
+            logits, trial = step(state, window)
             # The next pass hangs on this one's result.
             shift = (logits[0, 0, 0] > 1e30).astype(jnp.int32)
-            return state, window + shift
+            return target.commit(trial, jnp.zeros(1, jnp.int32)), window + shift
 
         return jax.lax.fori_loop(0, loops, body, (state, window))
 
@@ -206,7 +216,9 @@ def main():
     print(report, flush=True)
     texts = side_by_side.prompts(options.data, options.prompts)
     report["rows"] = [
-        row for temperature in (0.0, 1.0) for row in methods(model, texts, options, temperature)
+        row
+        for temperature in (0.0, 1.0)
+        for row in methods(model, texts, options, temperature, report["passes"])
     ]
     report["load_average"] = os.getloadavg()[0]
     options.results.mkdir(exist_ok=True)
@@ -223,11 +235,12 @@ def markdown(report):
         f"jax {report['jax']}, load average {report['load_average']:.1f}. Speed: median of "
         f"{report['repeats']} ratios to plain decoding (W = 1, with caches) beside it, taking in "
         "the prompt left out. Accepted: of the drafted bytes that were reached. Projected: from "
-        "that chance and the layers that run.",
+        "that chance and the layers that run. Priced: the measured bytes a round at what passes of "
+        "the published shape (85M, below) take on this machine.",
         "",
         "| method | setting | T | accepted % | bytes/round | by formula | projected | speed | "
-        "range | same output | published |",
-        "|---" * 11 + "|",
+        "range | priced at 85M | same output | published |",
+        "|---" * 12 + "|",
     ]
     for row in report["rows"]:
         known = (
@@ -243,19 +256,30 @@ def markdown(report):
             f"{'' if accepted is None else f'{100 * accepted:.1f}'} | "
             f"{row['bytes_per_round']:.2f} | {_number(row, 'expected_bytes_per_round')} | "
             f"{_number(row, 'projected_speed')} | {row['decode_speed']:.2f} | "
-            f"{low:.2f} to {high:.2f} | {same} | {row['published']} |"
+            f"{low:.2f} to {high:.2f} | {_number(row, 'priced_speed')} | {same} | "
+            f"{row['published']} |"
         )
     lines += ["", "## A window of W bytes", ""]
     for name, passes in report["passes"].items():
-        one = passes["seconds"]["1"]
-        lines += [f"`{name}`, {passes['context']} bytes of context:", ""]
-        lines += ["| pass over | ms | beside one byte |", "|---|---|---|"]
+        whole, rest = passes["seconds"]["whole"], passes["seconds"]["from the exit"]
+        one, uncached = whole["1"], passes["seconds"]["no cache"]
         lines += [
-            f"| {width} | {1000 * s:.2f} | {s / one:.2f} |"
-            for width, s in passes["seconds"].items()
+            f"`{name}`, {passes['context']} bytes of context:",
+            "",
+            "| W | ms | beside W = 1 | beside W passes of one | from the exit, ms |",
+            "|---|---|---|---|---|",
         ]
-        sixteen = 16 * one / passes["seconds"]["16"]
-        lines += ["", f"Sixteen bytes in one pass: {sixteen:.2f}x cheaper (published: 4.69x).", ""]
+        lines += [
+            f"| {w} | {1000 * s:.2f} | {s / one:.2f} | {int(w) * one / s:.2f}x cheaper | "
+            f"{1000 * rest[w]:.2f} |"
+            for w, s in whole.items()
+        ]
+        lines += [
+            "",
+            f"Without caches a byte takes {1000 * uncached:.2f} ms: the caches make it "
+            f"{uncached / one:.0f} times faster (published: 19).",
+            "",
+        ]
     return "\n".join(lines)
 
 
