@@ -1,4 +1,4 @@
-"""The command line: `bytelax generate | train | calibrate | convert | demo | methods`."""
+"""The command line: `bytelax generate | train | calibrate | convert | bench | demo | methods`."""
 
 import contextlib
 import io
@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from bytelax.commands import train
+from bytelax.commands.bench import Bench
 from bytelax.commands.calibrate import Calibrate
 from bytelax.commands.convert import Convert
 from bytelax.commands.demo import Demo
@@ -22,6 +23,7 @@ Command = (
     | Annotated[train.Train, tyro.conf.subcommand("train")]
     | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
     | Annotated[Convert, tyro.conf.subcommand("convert")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
 )
