@@ -1,4 +1,4 @@
-"""What the studies of speed share: their prompts, and the figures of a method beside plain decoding."""
+"""What the studies of speed share: prompts, and a method's figures beside plain decoding."""
 
 import gzip
 import pathlib
