@@ -1,8 +1,16 @@
 """`verify_attention`: the attention of the parallel verification pass."""
 
-from jaxtyping import Array, Float, Int
+import functools
+from typing import Literal
 
-from bytelax_kernels.verify_attention import reference
+import jax
+from jaxtyping import Array, Bool, Float, Int
+
+from bytelax_kernels.dispatch import by_platform, inference_only
+from bytelax_kernels.verify_attention import reference, tpu
+from bytelax_kernels.verify_attention.sight import Sight
+
+Implementation = Literal["reference", "tpu"]
 
 
 def verify_attention(
@@ -13,30 +21,63 @@ def verify_attention(
     first: Int[Array, "B W"],
     last: Int[Array, "B W"],
     newest: Int[Array, " B"],
+    ancestors: Bool[Array, "B W W"] | None = None,
     block: int | None = None,
+    implementation: Implementation | None = None,
 ) -> Float[Array, "B W H D"]:
     """Softmax attention of each query over the cached positions `first..last`.
 
     A cache of S slots holds position p in slot `p % S`; `newest` is the latest position written in
     each row, so a slot that was overwritten counts as the later position. A full cache is a ring
-    that never wrapped. Causal, windowed, per-document and per-patch attention are all intervals.
+    that never wrapped. Causal, windowed, per-document, per-patch and block-bidirectional attention
+    are all intervals.
+
+    A tree is a window whose W cells lie, in any order, at the W newest positions: cell c at
+    position `newest - W + 1 + c`, whatever its depth. Each query then sees the interval, which ends
+    before the window, and besides it the cells that are flagged in its row: its ancestors and
+    itself.
 
     Args:
       queries: one window of W queries a row, H heads, unscaled.
       keys: K key heads; head h reads key head `h // (H // K)`.
       values: as `keys`.
       first: first visible position of each query, at least 0.
-      last: last visible position, inclusive. `first > last` sees nothing and yields zeros.
+      last: last visible position, inclusive. `first > last` is an empty interval.
       newest: latest position written in the row's cache.
-      block: read the cache in blocks of that many slots and only those that some query sees. The
-        cache must never have wrapped. None reads every slot.
+      ancestors: `[b, i, c]`, whether query i of row b also sees cell c of its window.
+      block: the reference reads the cache in blocks of that many slots and only those that some
+        query sees; the cache must never have wrapped. None reads every slot. The kernels choose
+        their blocks themselves and never read what no query of the row sees.
+      implementation: None takes the kernel of the platform that the program is compiled for, if it
+        takes these shapes, and the reference anywhere else.
 
     Returns:
-      The attended values in the dtype of `queries`; scores and sums are float32.
+      The attended values in the dtype of `queries`; scores and sums are float32. Zeros where a
+      query sees nothing.
 
     Laid out by slot, hence the law of exactness: the result of a query is bitwise independent of
-    its row in the window, of the other rows and of what invisible slots hold (if finite).
+    its row in the window, of the other rows and of what invisible slots hold (if finite). The cell
+    of a tree lies in another slot than the same byte of a linear window, so those two agree only to
+    rounding.
+
+    The kernels are for inference. Without `implementation` the derivative is the reference's, on
+    every platform.
     """
+    sight = Sight(first, last, newest, ancestors)
+    oracle = _reference(block)
+    if implementation == "reference":
+        return oracle(queries, keys, values, sight)
+    if implementation == "tpu":
+        return _on_tpu(queries, keys, values, sight)
+    kernels = {"tpu": _on_tpu} if tpu.takes(queries, keys, sight) else {}
+    return by_platform(oracle, kernels)(queries, keys, values, sight)
+
+
+_on_tpu = inference_only(jax.jit(tpu.attention))
+
+
+@functools.cache
+def _reference(block):
     if block is None:
-        return reference.dense(queries, keys, values, first, last, newest)
-    return reference.blocked(queries, keys, values, first, last, block)
+        return reference.dense
+    return functools.partial(reference.blocked, block=block)

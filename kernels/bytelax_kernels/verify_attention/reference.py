@@ -2,7 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
+
+from bytelax_kernels.verify_attention.sight import Sight, positions, reach, visible
 
 # The running maximum starts here rather than at -inf, so that a block in which a query sees
 # nothing rescales by exp(0) and adds zeros: skipping it or computing it gives the same bits.
@@ -13,15 +15,10 @@ def dense(
     queries: Float[Array, "B W H D"],
     keys: Float[Array, "B K S D"],
     values: Float[Array, "B K S D"],
-    first: Int[Array, "B W"],
-    last: Int[Array, "B W"],
-    newest: Int[Array, " B"],
+    sight: Sight,
 ) -> Float[Array, "B W H D"]:
-    """Scores every slot and masks those outside `first..last`."""
-    slots = keys.shape[2]
-    slot = jnp.arange(slots)
-    position = newest[:, None] - (newest[:, None] - slot) % slots  # negative: never written
-    scores = _scores(queries, keys, position[:, None, :], first, last)
+    """Scores every slot and masks those that are out of sight."""
+    scores = _scores(queries, keys, positions(sight.newest, keys.shape[2]), sight)
     top = jnp.maximum(scores.max(-1, keepdims=True), _FLOOR)
     weights = jnp.exp(scores - top)
     total = weights.sum(-1, keepdims=True)
@@ -33,25 +30,23 @@ def blocked(
     queries: Float[Array, "B W H D"],
     keys: Float[Array, "B K S D"],
     values: Float[Array, "B K S D"],
-    first: Int[Array, "B W"],
-    last: Int[Array, "B W"],
+    sight: Sight,
     block: int,
 ) -> Float[Array, "B W H D"]:
     """Online softmax over the blocks of slots that some query of the batch sees."""
     batch, window, heads, dim = queries.shape
     kv_heads, slots = keys.shape[1:3]
     block = min(block, slots)
-    seen = first <= last
-    begin = jnp.min(jnp.where(seen, first, slots)) // block
-    end = jnp.max(jnp.where(seen, last, -1)) // block
+    lowest, highest = reach(sight)
+    begin, end = lowest.min() // block, highest.max() // block
 
     def attend(carry):
         index, top, total, heads_sum = carry
         # The last block may overlap its predecessor: `position` masks what was already seen.
         start = jnp.minimum(index * block, slots - block)
         position = start + jnp.arange(block)
-        position = jnp.where(position >= index * block, position, -1)[None, None, :]
-        scores = _scores(queries, _block(keys, start, block), position, first, last)
+        position = jnp.where(position >= index * block, position, -1)[None]
+        scores = _scores(queries, _block(keys, start, block), position, sight)
         new_top = jnp.maximum(top, scores.max(-1, keepdims=True))
         weights = jnp.exp(scores - new_top)
         scale = jnp.exp(top - new_top)
@@ -70,8 +65,8 @@ def blocked(
     return _heads(heads_sum / jnp.where(total > 0, total, 1), queries)
 
 
-def _scores(queries, keys, position, first, last):
-    """f32[B, K, H/K * W, S], -inf where the slot's position is not in `first..last`."""
+def _scores(queries, keys, position, sight):
+    """f32[B, K, H/K * W, S], -inf where the slot's position is out of sight."""
     batch, window, heads, dim = queries.shape
     kv_heads, slots = keys.shape[1:3]
     group = heads // kv_heads
@@ -83,9 +78,8 @@ def _scores(queries, keys, position, first, last):
         keys.reshape(batch * kv_heads, slots, dim),
         preferred_element_type=jnp.float32,
     ).reshape(batch, kv_heads, group * window, slots)
-    visible = (position >= first[..., None]) & (position <= last[..., None])  # [B, W, S]
-    visible = jnp.tile(visible, (1, group, 1))[:, None]
-    return jnp.where(visible, scores * dim**-0.5, -jnp.inf)
+    seen = jnp.tile(visible(sight, position), (1, group, 1))[:, None]
+    return jnp.where(seen, scores * dim**-0.5, -jnp.inf)
 
 
 def _weighted(weights, values):

@@ -1,0 +1,52 @@
+"""Which cached positions each query of a window sees, and where they lie."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+
+class Sight(NamedTuple):
+    """Query w sees the positions `first..last`, and the cells of the window flagged in its row.
+
+    Cell c of the window is the position `newest - W + 1 + c`. Where both say so, it counts once.
+    """
+
+    first: Int[Array, "B W"]
+    last: Int[Array, "B W"]
+    newest: Int[Array, " B"]
+    ancestors: Bool[Array, "B W W"] | None = None
+
+    @property
+    def start(self) -> Int[Array, " B"]:
+        """Position of cell 0 of the window."""
+        return self.newest - self.first.shape[1] + 1
+
+
+def positions(newest: Int[Array, " B"], slots: int) -> Int[Array, "B {slots}"]:
+    """The position that each slot holds; negative where none was written yet."""
+    return newest[:, None] - (newest[:, None] - jnp.arange(slots)) % slots
+
+
+def visible(sight: Sight, position: Int[Array, "#B S"]) -> Bool[Array, "B W S"]:
+    """Whether each query sees each of these positions; nobody sees a negative one."""
+    position = position[:, None]
+    seen = (position >= sight.first[..., None]) & (position <= sight.last[..., None])
+    if sight.ancestors is None:
+        return seen
+    window = sight.first.shape[1]
+    cell = position - sight.start[:, None, None]
+    flagged = jnp.take_along_axis(sight.ancestors, jnp.clip(cell, 0, window - 1), axis=2)
+    return seen | (flagged & (cell >= 0) & (cell < window) & (position >= 0))
+
+
+def reach(sight: Sight) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
+    """The lowest and the highest position that some query of the row sees, or (beyond it, -1)."""
+    lowest = jnp.where(sight.first <= sight.last, sight.first, jnp.iinfo(jnp.int32).max).min(1)
+    highest = jnp.where(sight.first <= sight.last, sight.last, -1).max(1)
+    if sight.ancestors is None:
+        return lowest, highest
+    cells = sight.ancestors.any(1)
+    cell = jnp.where(cells, sight.start[:, None] + jnp.arange(cells.shape[1]), -1)
+    lowest = jnp.minimum(lowest, jnp.where(cells, cell, jnp.iinfo(jnp.int32).max).min(1))
+    return lowest, jnp.maximum(highest, cell.max(1))
