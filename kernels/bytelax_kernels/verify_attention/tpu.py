@@ -16,7 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
-from bytelax_kernels.verify_attention.sight import Sight, positions, reach
+from bytelax_kernels.verify_attention.sight import Sight, flags, positions, reach
 
 _FLOOR = -1e30  # as in the reference
 _LANES = 128
@@ -116,7 +116,7 @@ def attention(
         queries.reshape(batch, window, kv_heads, group, dim)
         .transpose(0, 2, 3, 1, 4)
         .reshape(batch, kv_heads, rows, dim),
-        *(jnp.tile(x, (1, group))[..., None] for x in (sight.first, sight.last, _flags(sight))),
+        *(jnp.tile(x, (1, group))[..., None] for x in (sight.first, sight.last, flags(sight))),
         keys,
         values,
     )
@@ -205,15 +205,6 @@ def _blocks(sight: Sight, slots: int, block: int) -> tuple[Int[Array, "B N"], In
     needed = seen.reshape(seen.shape[0], -1, block).any(2)
     index = jnp.where(needed, jnp.arange(needed.shape[1]), needed.argmax(1)[:, None])
     return needed.astype(jnp.int32), jax.lax.cummax(index, axis=1).astype(jnp.int32)
-
-
-def _flags(sight: Sight) -> Int[Array, "B W"]:
-    """The cells that each query sees, as bits."""
-    if sight.ancestors is None:
-        return jnp.zeros_like(sight.first)
-    bit = jnp.left_shift(jnp.uint32(1), jnp.arange(sight.ancestors.shape[2], dtype=jnp.uint32))
-    bits = jnp.where(sight.ancestors, bit, 0).sum(2, dtype=jnp.uint32)
-    return jax.lax.bitcast_convert_type(bits, jnp.int32)
 
 
 def _round_up(number, multiple):
