@@ -5,6 +5,8 @@ from typing import Any
 
 import jax
 
+_PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
+
 
 def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callable:
     """The kernel of the platform that a program is lowered for; the reference where there is none.
@@ -13,14 +15,16 @@ def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callabl
 
     Args:
       reference: a differentiable function of arrays.
-      kernels: functions of the same arrays, by the platform's name in `jax.lax.platform_dependent`.
+      kernels: functions of the same arrays, for "tpu" and "gpu".
     """
     if not kernels:
         return reference
 
+    by_name = {_PLATFORMS[name]: kernel for name, kernel in kernels.items()}
+
     @jax.custom_jvp
     def dispatched(*args):
-        return jax.lax.platform_dependent(*args, default=reference, **kernels)
+        return jax.lax.platform_dependent(*args, default=reference, **by_name)
 
     @dispatched.defjvp
     def _(args, tangents):

@@ -7,10 +7,10 @@ import jax
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax_kernels.dispatch import by_platform, inference_only
-from bytelax_kernels.verify_attention import reference, tpu
+from bytelax_kernels.verify_attention import gpu, reference, tpu
 from bytelax_kernels.verify_attention.sight import Sight
 
-Implementation = Literal["reference", "tpu"]
+Implementation = Literal["reference", "tpu", "gpu"]
 
 
 def verify_attention(
@@ -67,13 +67,22 @@ def verify_attention(
     oracle = _reference(block)
     if implementation == "reference":
         return oracle(queries, keys, values, sight)
-    if implementation == "tpu":
-        return _on_tpu(queries, keys, values, sight)
-    kernels = {"tpu": _on_tpu} if tpu.takes(queries, keys, sight) else {}
-    return by_platform(oracle, kernels)(queries, keys, values, sight)
+    taken = {name: run for name, (takes, run) in _KERNELS.items() if takes(queries, keys, sight)}
+    if implementation is None:
+        return by_platform(oracle, taken)(queries, keys, values, sight)
+    if implementation not in taken:
+        raise ValueError(
+            f"the {implementation} kernel does not take queries {jax.typeof(queries)} with caches "
+            f"{jax.typeof(keys)}"
+        )
+    return taken[implementation](queries, keys, values, sight)
 
 
-_on_tpu = inference_only(jax.jit(tpu.attention))
+# Jitted, so that the layers of a model share one trace of them.
+_KERNELS = {
+    "tpu": (tpu.takes, inference_only(jax.jit(tpu.attention))),
+    "gpu": (gpu.takes, inference_only(jax.jit(gpu.attention))),
+}
 
 
 @functools.cache

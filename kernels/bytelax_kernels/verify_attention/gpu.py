@@ -33,6 +33,7 @@ def takes(queries, keys, sight: Sight) -> bool:
         and queries.dtype in (jnp.bfloat16, jnp.float16)
         and heads // kv_heads * window <= _ROWS
         and slots >= _BLOCK
+        and slots % 8 == 0  # lines of a tile
         and dim % 64 == 0
         and (sight.ancestors is None or window <= 32)
         and shared_bytes(dim) <= _SHARED
@@ -41,7 +42,7 @@ def takes(queries, keys, sight: Sight) -> bool:
 
 def shared_bytes(dim: int) -> int:
     """Shared memory of the fetched blocks, the queries, the sums and the softmax's numbers."""
-    return 2 * dim * (2 * _STAGES * _BLOCK + _ROWS) + 4 * _ROWS * (dim + 2) + 1024
+    return 2 * dim * (2 * _STAGES * _BLOCK + _ROWS) + 4 * _ROWS * (dim + 2) + 4096
 
 
 def attention(
@@ -170,13 +171,13 @@ def _attend(
         seen = seen & (slot >= blocks_ref[row, part, step] * _BLOCK)
 
         plgpu.barrier_wait(block_there.at[stage])
-        scores = _product(queries_buffer, plgpu.transpose_ref(keys_buffer.at[stage], (1, 0)))
+        scores = _product(queries_buffer, keys_buffer.at[stage], transposed=True)
         scores = jnp.where(seen, scores * dim**-0.5, -jnp.inf)
         higher = jnp.maximum(top, scores.max(axis=1))
         weights = jnp.exp(scores - _wide(higher, _BLOCK))
         scale = jnp.exp(top - higher)
         total = total * scale + weights.sum(axis=1)
-        added = _product(weights.astype(values_buffer.dtype), values_buffer.at[stage])
+        added = _product(weights.astype(values_buffer.dtype), values_buffer.at[stage], transposed=False)
         sums = sums * _wide(scale, dim) + added
 
         # Every warp has read the block before the next one overwrites it.
@@ -205,15 +206,16 @@ def _wide(numbers, columns):
     return jax.lax.broadcast_in_dim(numbers, (_ROWS, columns), [0])
 
 
-def _product(left, right):
-    """f32[rows, N] of [rows, C] and [C, N] in shared memory; `left` may lie in registers."""
+def _product(left, right, *, transposed):
+    """f32[rows, N] of [rows, C], in registers or not, and [C, N] or its transpose in memory."""
+    if transposed:
+        right = plgpu.transpose_ref(right, (1, 0))
 
     def multiply(out):
         plgpu.wgmma(out, left, right)
         return out[...]
 
-    columns = right.shape[1]
-    return pl.run_scoped(multiply, plgpu.ACC((_ROWS, columns), jnp.float32))
+    return pl.run_scoped(multiply, plgpu.ACC((_ROWS, right.shape[1]), jnp.float32))
 
 
 def _parts(
