@@ -32,9 +32,10 @@ def _tpu():
 
 @contextlib.contextmanager
 def _gpu():
-    """The simulation knows neither layouts of registers, which change no value, nor all of wgmma."""
-    with pytest.MonkeyPatch.context() as patch, gpu_params.force_gpu_interpret_mode(
-        gpu_params.InterpretGPUParams(detect_races=True)
+    """The simulation knows no layouts of registers, which change no value, and not all of wgmma."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        gpu_params.force_gpu_interpret_mode(gpu_params.InterpretGPUParams(detect_races=True)),
     ):
         patch.setattr(plgpu, "layout_cast", lambda x, layout: x)
         patch.setattr(plgpu, "load", lambda ref, index, **_: ref[index])

@@ -17,27 +17,33 @@ def unmask(
     logits: Float[Array, "B C V"],
     ids: Int[Array, "B C"],
     masked: Bool[Array, "B C"],
-    uniforms: Float[Array, "B C"],
     *,
     rule: Rule,
-    temperature: Float[Array, " B"] | None = None,
+    law: Float[Array, "B C V"] | None = None,
+    uniforms: Float[Array, "B C"] | None = None,
     implementation: Implementation | None = None,
 ) -> Unmasked:
     """Draws an id for every cell and fills those masked cells that are sure enough.
 
     Rules of Fast BLT (arXiv 2605.08044, section 2.2) and of EB-Sampler (arXiv 2505.24857). They
-    judge the model's own law, at temperature 1; equals are taken from left to right.
+    judge the model's own law, before temperature and truncation; equals are taken from left to
+    right.
 
     Args:
-      logits: of each cell; -inf for ids that are never emitted, but not for all.
+      logits: the model's, of each cell; -inf for ids that are never emitted, but not for all.
       ids: the block.
       masked: its cells still to be filled.
-      uniforms: in [0, 1), one a cell, which decides what is drawn.
       rule: static; which cells are filled.
-      temperature: divides the logits before an id is drawn, above 0; None takes the likeliest.
+      law: log-probabilities that the ids are drawn from; None takes the likeliest by `logits`.
+      uniforms: in [0, 1), one a cell, which decides what is drawn from `law`.
       implementation: as in `verify_attention`.
+
+    Raises:
+      ValueError: `law` without `uniforms`; or the implementation does not take these shapes.
     """
-    args = (logits, ids, masked, uniforms, temperature)
+    if (law is None) != (uniforms is None):
+        raise ValueError("a law and the uniform numbers that draw from it come together")
+    args = (logits, ids, masked, law, uniforms)
     oracle, kernels = _implementations(rule)
     if implementation == "reference":
         return oracle(*args)

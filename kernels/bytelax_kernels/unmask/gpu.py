@@ -24,50 +24,43 @@ def unmask(
     logits: Float[Array, "B C V"],
     ids: Int[Array, "B C"],
     masked: Bool[Array, "B C"],
-    uniforms: Float[Array, "B C"],
-    temperature: Float[Array, " B"] | None,
+    law: Float[Array, "B C V"] | None,
+    uniforms: Float[Array, "B C"] | None,
     rule: Rule,
 ) -> Unmasked:
     """As the reference, for what it `takes`."""
     batch, cells, size = logits.shape
-    greedy = temperature is None
-    lines = ((0, 0), (0, 0), (0, -size % _LINE))
-    logits = jnp.pad(logits.astype(jnp.float32), lines, constant_values=-jnp.inf)
-    spare = _CELLS - cells
-    logits = jnp.pad(logits, ((0, 0), (0, spare), (0, 0)))  # finite: laws of nobody's cells
-    numbers = jax.ShapeDtypeStruct((batch, _CELLS), jnp.float32)
-    laws = jax.ShapeDtypeStruct(logits.shape, jnp.float32)
-    made = plgpu.kernel(
-        functools.partial(_unmask, rule=rule, greedy=greedy),
-        out_type=(numbers, numbers, numbers, *[laws] * (not greedy)),
+
+    def padded(x):  # further ids are impossible; further cells have finite laws and are nobody's
+        if x.ndim == 3:
+            x = jnp.pad(x, ((0, 0), (0, 0), (0, -size % _LINE)), constant_values=-jnp.inf)
+        return jnp.pad(x, ((0, 0), (0, _CELLS - cells), *((0, 0),) * (x.ndim - 2)))
+
+    drawing = () if law is None else (padded(law), padded(uniforms))
+    chosen, drawn, confidence = plgpu.kernel(
+        functools.partial(_unmask, rule=rule),
+        out_type=[jax.ShapeDtypeStruct((batch, _CELLS), jnp.float32)] * 3,
         grid=(batch,),
         grid_names=("row",),
         kernel_name="unmask",
-        scratch_types={"buffer": plgpu.SMEM((_CELLS,), jnp.float32)},
-    )(
-        jnp.ones(batch, jnp.float32) if greedy else temperature,
-        logits,
-        jnp.pad(masked.astype(jnp.float32), ((0, 0), (0, spare))),
-        jnp.pad(uniforms, ((0, 0), (0, spare))),
-    )
-    chosen, drawn, confidence = (x[:, :cells] for x in made[:3])
-    chosen, drawn = chosen > 0, drawn.astype(jnp.int32)
-    law = None if greedy else made[3][:, :cells, :size]
-    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence, law)
+        scratch_types=[plgpu.SMEM((_CELLS,), jnp.float32)],
+    )(padded(logits), padded(masked.astype(jnp.float32)), *drawing)
+    chosen, drawn = chosen[:, :cells] > 0, drawn[:, :cells].astype(jnp.int32)
+    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence[:, :cells])
 
 
-def _unmask(temperature_ref, logits_ref, masked_ref, uniforms_ref, *outs, buffer, rule, greedy):
+def _unmask(logits_ref, masked_ref, *refs, rule):
+    *drawing, chosen_ref, drawn_ref, confidence_ref, buffer = refs
     row = jax.lax.axis_index("row")
-    masked, uniform = (
-        plgpu.load(ref, (row,), layout=_BY_CELL, optimized=False)
-        for ref in (masked_ref, uniforms_ref)
-    )
-    logits = plgpu.load(logits_ref, (row,), layout=plgpu.Layout.WGMMA, optimized=False)
-    temperature = None if greedy else temperature_ref[row]
+
+    def load(ref):
+        layout = _BY_CELL if ref.ndim == 2 else plgpu.Layout.WGMMA
+        return plgpu.load(ref, (row,), layout=layout, optimized=False)
+
+    law, uniform = map(load, drawing) if drawing else (None, None)
     form = _FORM._replace(across=functools.partial(_across, buffer))
-    made = fill(form, logits, masked, uniform, temperature, rule)
-    for out, value in zip(outs, made, strict=False):  # a greedy law is None and has no place
-        out[row] = value
+    made = fill(form, load(logits_ref), load(masked_ref), law, uniform, rule)
+    chosen_ref[row], drawn_ref[row], confidence_ref[row] = made
 
 
 _BY_CELL = plgpu.Layout.WGMMA.reduce(1)

@@ -30,29 +30,27 @@ class Form(NamedTuple):
     total: Callable[[Any], Any]
 
 
-def fill(form: Form, logits, masked, uniform, temperature, rule: Rule):
-    """Chosen, drawn, confidence: float32 numbers of each cell; log_probs [cells, V] or None.
+def fill(form: Form, logits, masked, law, uniform, rule: Rule):
+    """Chosen, drawn and confidence: float32 numbers, one a cell.
 
     Args:
       form: of the arrays.
       logits: f32[cells, V].
       masked: numbers; above 0 where a cell is masked.
-      uniform: numbers.
-      temperature: one number, or None.
+      law: f32[cells, V], or None.
+      uniform: numbers, or None.
       rule: which cells are filled.
     """
     index = form.iota(logits.shape, 1)
     own = _log_softmax(form, logits)
     probs = jnp.exp(own)
-    if temperature is None:
-        law, drawn = None, _likeliest(form, logits, index)
+    if law is None:
+        drawn = _likeliest(form, logits, index)
     else:
-        law = _log_softmax(form, logits / temperature)
         drawn = _draw(form, law, index, uniform)
     drawn_here = index == form.wide(drawn, index.shape[1])
     confidence = form.total(jnp.where(drawn_here, probs, 0.0))
-    chosen = _chosen(form, own, probs, masked, rule)
-    return chosen, drawn, confidence, law
+    return _chosen(form, own, probs, masked, rule), drawn, confidence
 
 
 def _log_softmax(form, logits):
@@ -77,7 +75,7 @@ def _draw(form, law, index, uniform):
     columns = law.shape[1]
     probs = jnp.exp(law)
     share = uniform * form.total(probs)
-    below = jnp.zeros_like(uniform)  # indices whose sum does not pass it
+    below = 0.0 * uniform  # indices whose sum does not pass it, laid out as numbers are
     step = 1 << (columns - 1).bit_length()
     while step:
         upto = index < form.wide(below + step, columns)

@@ -26,12 +26,10 @@ class Unmasked(NamedTuple):
       ids: the block, with the chosen cells filled.
       chosen: the cells filled.
       drawn: what every cell would be filled with.
-      confidence: its probability under the model's own law, at temperature 1.
-      log_probs: of the law it was drawn from; None where greedy, which draws from none.
+      confidence: its probability under the model's own law.
     """
 
     ids: Int[Array, "B C"]
     chosen: Bool[Array, "B C"]
     drawn: Int[Array, "B C"]
     confidence: Float[Array, "B C"]
-    log_probs: Float[Array, "B C V"] | None

@@ -20,73 +20,48 @@ def takes(logits) -> bool:
 
 
 def vmem_bytes(logits) -> int:
-    """VMEM of one row's cells: the logits and the law, each twice, and what is made of them."""
-    cells, ids = (-(-size // tile) * tile for size, tile in zip(logits.shape[1:], (8, 128)))
-    return (2 * 2 + 6) * cells * ids * 4 + 12 * cells * 128 * 4 + 4 * cells * max(cells, 128) * 4
+    """VMEM of one row's cells: logits and law, each twice, and what is made of them."""
+    _, cells, ids = logits.shape
+    cells, ids = -(-cells // 8) * 8, -(-ids // 128) * 128
+    return 4 * cells * ((2 * 2 + 6) * ids + 12 * 128 + 4 * max(cells, 128))
 
 
 def unmask(
     logits: Float[Array, "B C V"],
     ids: Int[Array, "B C"],
     masked: Bool[Array, "B C"],
-    uniforms: Float[Array, "B C"],
-    temperature: Float[Array, " B"] | None,
+    law: Float[Array, "B C V"] | None,
+    uniforms: Float[Array, "B C"] | None,
     rule: Rule,
 ) -> Unmasked:
     """As the reference, for what it `takes`."""
     batch, cells, size = logits.shape
-    law = pl.BlockSpec((1, cells, size), lambda b, *_: (b, 0, 0))
-    number = pl.BlockSpec((1, cells, 1), lambda b, *_: (b, 0, 0))
-    numbers = jax.ShapeDtypeStruct((batch, cells, 1), jnp.float32)
-    greedy = temperature is None
-    made = pl.pallas_call(
-        functools.partial(_unmask, rule=rule, greedy=greedy),
-        out_shape=(numbers, numbers, numbers, *[_float(logits)] * (not greedy)),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
-            grid=(batch,),
-            in_specs=[law, number, number],
-            out_specs=(number, number, number, *[law] * (not greedy)),
-        ),
+    whole = pl.BlockSpec((1, cells, size), lambda b: (b, 0, 0))
+    number = pl.BlockSpec((1, cells, 1), lambda b: (b, 0, 0))
+    drawing = () if law is None else (law, uniforms[..., None])
+    chosen, drawn, confidence = pl.pallas_call(
+        functools.partial(_unmask, rule=rule),
+        out_shape=[jax.ShapeDtypeStruct((batch, cells, 1), jnp.float32)] * 3,
+        grid=(batch,),
+        in_specs=[whole, number, *[whole, number][: len(drawing)]],
+        out_specs=[number] * 3,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         cost_estimate=pl.CostEstimate(
-            flops=logits.size * (10 if greedy else 10 + 3 * size.bit_length()),
-            transcendentals=logits.size * (2 if greedy else 4),
-            bytes_accessed=logits.size * 4 * (1 if greedy else 2) + 5 * batch * cells * 4,
+            flops=logits.size * (10 + 3 * size.bit_length() * bool(drawing)),
+            transcendentals=logits.size * (3 if drawing else 2),
+            bytes_accessed=4 * (logits.size * (2 if drawing else 1) + 5 * batch * cells),
         ),
         name="unmask",
-    )(
-        jnp.ones(batch, jnp.float32) if greedy else temperature,
-        logits.astype(jnp.float32),
-        masked.astype(jnp.float32)[..., None],
-        uniforms[..., None],
-    )
-    chosen, drawn, confidence = (x[..., 0] for x in made[:3])
-    chosen, drawn = chosen > 0, drawn.astype(jnp.int32)
-    return Unmasked(
-        jnp.where(chosen, drawn, ids), chosen, drawn, confidence, None if greedy else made[3]
-    )
+    )(logits, masked.astype(jnp.float32)[..., None], *drawing)
+    chosen, drawn = chosen[..., 0] > 0, drawn[..., 0].astype(jnp.int32)
+    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence[..., 0])
 
 
-def _unmask(
-    temperature_ref,
-    logits_ref,
-    masked_ref,
-    uniforms_ref,
-    chosen_ref,
-    drawn_ref,
-    confidence_ref,
-    law_ref=None,
-    *,
-    rule,
-    greedy,
-):
-    temperature = None if greedy else temperature_ref[pl.program_id(0)]
-    chosen_ref[0], drawn_ref[0], confidence_ref[0], law = fill(
-        _COLUMNS, logits_ref[0], masked_ref[0], uniforms_ref[0], temperature, rule
-    )
-    if not greedy:
-        law_ref[0] = law
+def _unmask(logits_ref, masked_ref, *refs, rule):
+    *drawing, chosen_ref, drawn_ref, confidence_ref = refs
+    law, uniform = (ref[0] for ref in drawing) if drawing else (None, None)
+    made = fill(_COLUMNS, logits_ref[0], masked_ref[0], law, uniform, rule)
+    chosen_ref[0], drawn_ref[0], confidence_ref[0] = made
 
 
 def _across(numbers):
@@ -99,10 +74,6 @@ def _across(numbers):
 
 def _iota(shape, axis):
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis).astype(jnp.float32)
-
-
-def _float(x):
-    return jax.ShapeDtypeStruct(x.shape, jnp.float32)
 
 
 _COLUMNS = Form(

@@ -177,7 +177,9 @@ def _attend(
         weights = jnp.exp(scores - _wide(higher, _BLOCK))
         scale = jnp.exp(top - higher)
         total = total * scale + weights.sum(axis=1)
-        added = _product(weights.astype(values_buffer.dtype), values_buffer.at[stage], transposed=False)
+        added = _product(
+            weights.astype(values_buffer.dtype), values_buffer.at[stage], transposed=False
+        )
         sums = sums * _wide(scale, dim) + added
 
         # Every warp has read the block before the next one overwrites it.
@@ -218,9 +220,7 @@ def _product(left, right, *, transposed):
     return pl.run_scoped(multiply, plgpu.ACC((_ROWS, right.shape[1]), jnp.float32))
 
 
-def _parts(
-    sight: Sight, slots: int, most: int
-) -> tuple[Int[Array, "B N M"], Int[Array, "B N"]]:
+def _parts(sight: Sight, slots: int, most: int) -> tuple[Int[Array, "B N M"], Int[Array, "B N"]]:
     """The blocks of each part that some query of the row sees, in order, and how many they are."""
     blocks = math.ceil(slots / _BLOCK)
     parts = min(most, max(1, blocks // _STAGES))

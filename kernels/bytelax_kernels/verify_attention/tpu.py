@@ -175,7 +175,9 @@ def _attend(
         scale = jnp.exp(top_ref[...] - top)
         top_ref[...] = top
         total_ref[...] = total_ref[...] * scale + weights.sum(-1, keepdims=True)
-        sum_ref[...] = sum_ref[...] * scale + _batched(weights.astype(values.dtype), values, slot_axis)
+        sum_ref[...] = sum_ref[...] * scale + _batched(
+            weights.astype(values.dtype), values, slot_axis
+        )
 
     @pl.when(step == pl.num_programs(1) - 1)
     def _():
