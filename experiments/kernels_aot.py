@@ -82,9 +82,7 @@ class Attention:
 
     def program(self):
         row = jax.ShapeDtypeStruct((self.batch, self.window), jnp.int32)
-        cache = jax.ShapeDtypeStruct(
-            (self.batch, self.kv_heads, self.slots, self.dim), self.dtype
-        )
+        cache = jax.ShapeDtypeStruct((self.batch, self.kv_heads, self.slots, self.dim), self.dtype)
         queries = jax.ShapeDtypeStruct((*row.shape, self.heads, self.dim), self.dtype)
         seen = {"first": row, "last": row, "newest": jax.ShapeDtypeStruct(row.shape[:1], row.dtype)}
         if self.tree:
@@ -137,9 +135,7 @@ class Loop:
         )
 
         def run(params, decoding, law, stops):
-            return decode(
-                params, decoding, law=law, stops=stops, accept=method.accept, **parts
-            )
+            return decode(params, decoding, law=law, stops=stops, accept=method.accept, **parts)
 
         return run, (both, decoding, law, Stops.of(())), {}
 

@@ -16,6 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
+from bytelax_kernels.verify_attention.reference import precision
 from bytelax_kernels.verify_attention.sight import Sight, flags, positions, reach
 
 _FLOOR = -1e30  # as in the reference
@@ -188,12 +189,11 @@ def _attend(
 
 def _batched(left, right, contracted):
     """f32[K, R, N] from [K, R, C] and `right`, whose axis `contracted` is C."""
-    exact = left.dtype == jnp.float32  # else the MXU would round to bfloat16
     return jax.lax.dot_general(
         left,
         right,
         (((2,), (contracted,)), ((0,), (0,))),
-        precision=jax.lax.Precision.HIGHEST if exact else None,
+        precision=precision(left.dtype),
         preferred_element_type=jnp.float32,
     )
 
