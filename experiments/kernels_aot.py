@@ -20,7 +20,8 @@ import sys
 import time
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Keeps libtpu from asking a cloud about the machine.
+# Keeps libtpu from asking a cloud about the machine, and lets several processes load it.
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
@@ -31,7 +32,8 @@ import numpy as np
 from bytelax_kernels.unmask import Rule, unmask
 from bytelax_kernels.verify_attention import verify_attention
 from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from bytelax import Model, methods
 from bytelax.decode import Sampling, Stops, Text, decode, start
@@ -63,7 +65,7 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 12 patch: 0 }
 device_description_str: "NVIDIA H200"
 """
-CHIPS = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "h200": "1x1x1"}
+CHIPS = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "h200": "1x1x4"}
 CALLS = {"tpu": "tpu_custom_call", "cuda": "mosaic_gpu"}
 
 
@@ -79,15 +81,26 @@ class Attention:
     slots: int = 528
     dtype: str = "bfloat16"
     tree: bool = False
+    sharded: bool = False  # under `jax.shard_map`: rows over two devices, heads over two
 
-    def program(self):
+    def program(self, mesh):
         row = jax.ShapeDtypeStruct((self.batch, self.window), jnp.int32)
         cache = jax.ShapeDtypeStruct((self.batch, self.kv_heads, self.slots, self.dim), self.dtype)
         queries = jax.ShapeDtypeStruct((*row.shape, self.heads, self.dim), self.dtype)
         seen = {"first": row, "last": row, "newest": jax.ShapeDtypeStruct(row.shape[:1], row.dtype)}
         if self.tree:
             seen["ancestors"] = jax.ShapeDtypeStruct((*row.shape, self.window), jnp.bool_)
-        return verify_attention, (queries, cache, cache), seen
+
+        def attend(queries, keys, values, seen):
+            return verify_attention(queries, keys, values, **seen)
+
+        args = (queries, cache, cache, seen)
+        if not self.sharded:
+            return attend, args, (P(),) * 4
+        by_head = P("data", None, "tensor")
+        specs = (by_head, P("data", "tensor"), P("data", "tensor"), P("data"))
+        split = {"mesh": mesh, "in_specs": specs, "out_specs": by_head, "check_vma": False}
+        return jax.shard_map(attend, **split), args, specs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,14 +111,18 @@ class Block:
     batch: int = 8
     cells: int = 16
     drawn: bool = False
+    sharded = False
 
-    def program(self):
+    def program(self, mesh):
         cell = (self.batch, self.cells)
         law = jax.ShapeDtypeStruct((*cell, 260), jnp.float32)
         cells = [jax.ShapeDtypeStruct(cell, dtype) for dtype in (jnp.int32, jnp.bool_)]
         how = {"law": law, "uniforms": jax.ShapeDtypeStruct(cell, jnp.float32)}
-        call = functools.partial(unmask, rule=Rule(self.rule, 0.7))
-        return call, (law, *cells), how if self.drawn else {}
+
+        def fill(logits, ids, masked, how):
+            return unmask(logits, ids, masked, rule=Rule(self.rule, 0.7), **how)
+
+        return fill, (law, *cells, how if self.drawn else {}), (P(),) * 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +131,9 @@ class Loop:
 
     method: str
     layers: int | None = 2  # of each stack at most
+    sharded = False
 
-    def program(self):
+    def program(self, mesh):
         config = one_b(self.layers, block_size=8 if self.method == "blt-dv" else 0)
         module, batch, capacity = BLT(config), 8, 2048
         ids = jax.ShapeDtypeStruct((batch, capacity), jnp.int32)
@@ -137,7 +155,7 @@ class Loop:
         def run(params, decoding, law, stops):
             return decode(params, decoding, law=law, stops=stops, accept=method.accept, **parts)
 
-        return run, (both, decoding, law, Stops.of(())), {}
+        return run, (both, decoding, law, Stops.of(())), (P(),) * 4
 
 
 def one_b(layers: int | None, *, block_size: int) -> BLTConfig:
@@ -171,6 +189,7 @@ KERNELS = {
     "attention, local": Attention(),
     "attention, global": Attention(dim=128, slots=4128),
     "attention, tree": Attention(window=32, slots=4128, tree=True),
+    "attention, sharded": Attention(slots=4128, sharded=True),
     "unmask, confidence": Block("confidence"),
     "unmask, entropy, drawn": Block("entropy", drawn=True),
 }
@@ -194,19 +213,21 @@ def compile_for(chip: str, case) -> dict:
     if platform == "tpu":
         which = {"topology_name": CHIPS[chip]}
     devices = topologies.get_topology_desc(platform=platform, **which).devices
-    alone = NamedSharding(Mesh(np.array(devices[:1]), ("device",)), PartitionSpec())
-    function, args, options = case.program()
-    begin = time.perf_counter()
-    placed = jax.jit(function, in_shardings=alone, out_shardings=alone)
-    if options:  # shardings are by place, not by name
-        names = list(options)
-        placed = jax.jit(
-            lambda args, values: function(*args, **dict(zip(names, values, strict=True))),
-            in_shardings=alone,
-            out_shardings=alone,
+    shape = (2, 2) if case.sharded else (1, 1)
+    devices = np.array(devices[: shape[0] * shape[1]]).reshape(shape)
+    mesh = Mesh(devices, ("data", "tensor"))
+    function, args, specs = case.program(mesh)
+    args = tuple(
+        jax.tree.map(
+            lambda x, spec=spec: jax.ShapeDtypeStruct(
+                x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
+            ),
+            part,
         )
-        args = (args, tuple(options.values()))
-    lowered = placed.trace(*args).lower(lowering_platforms=(platform,))
+        for part, spec in zip(args, specs, strict=True)
+    )
+    begin = time.perf_counter()
+    lowered = jax.jit(function).trace(*args).lower(lowering_platforms=(platform,))
     compiled = lowered.compile()
     text = compiled.as_text()
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+from jax.experimental.custom_partitioning import custom_partitioning
 
 _PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
 
@@ -31,6 +32,32 @@ def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callabl
         return jax.jvp(reference, args, tangents)
 
     return dispatched
+
+
+def partitioned(kernel: Callable, rule: str, *, whole: str, **sizes: int) -> Callable:
+    """`kernel` for arrays that XLA's partitioner splits over a mesh: each device calls its part.
+
+    On one device and under `jax.shard_map` it is the kernel itself.
+
+    Args:
+      kernel: a function of arrays.
+      rule: of the flat arguments and results, as `custom_partitioning` takes it.
+      whole: factors of the rule along which nothing may be split, with spaces between.
+      **sizes: of the factors that are part of one axis only.
+    """
+
+    def partition(mesh, arguments, results):
+        held = [jax.tree.map(lambda x: x.sharding, part) for part in (results, arguments)]
+        return mesh, kernel, *held
+
+    split = custom_partitioning(kernel)
+    split.def_partition(
+        partition=partition,
+        sharding_rule=rule,
+        need_replication_factors=tuple(whole.split()),
+        **sizes,
+    )
+    return split
 
 
 def inference_only(kernel: Callable) -> Callable:

@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels.dispatch import by_platform, inference_only
+from bytelax_kernels.dispatch import by_platform, inference_only, partitioned
 from bytelax_kernels.unmask import gpu, reference, tpu
 from bytelax_kernels.unmask.rule import Rule, Unmasked
 
@@ -49,6 +49,9 @@ def unmask(
         return oracle(*args)
     taken = {name: run for name, (takes, run) in kernels.items() if takes(logits)}
     if implementation is None:
+        axes = "b c v, b c, b c" + ("" if law is None else ", b c v, b c")
+        axes += " -> b c, b c, b c, b c"
+        taken = {name: partitioned(run, axes, whole="c v") for name, run in taken.items()}
         return by_platform(oracle, taken)(*args)
     if implementation not in taken:
         raise ValueError(f"the {implementation} kernel does not take {jax.typeof(logits)}")
