@@ -58,6 +58,15 @@ def test_kernels_more(platform, rule, warm, seed):
     compare(platform, rule, warm, seed)
 
 
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_cpu_runs_the_reference(warm):
+    logits, ids, masked = inputs(5)
+    how = drawing(5, logits) if warm else {}
+    by_default = run(logits, ids, masked, rule=RULES[1], **how)
+    wanted = run(logits, ids, masked, rule=RULES[1], implementation="reference", **how)
+    jax.tree.map(np.testing.assert_array_equal, by_default, wanted)
+
+
 def compare(platform, rule, warm, seed):
     logits, ids, masked = inputs(seed)
     how = drawing(seed, logits) if warm else {}
