@@ -26,6 +26,14 @@ lint: $(VENV)/.installed-lint ## check style and format
 parity: ## compare with transformers, in an environment of its own
 	$(MAKE) test VENV=.venv-parity EXTRAS=test,parity TESTS=tests/test_live_parity.py
 
+aot: ## compile the kernels and the decode loops for TPU and H200 without the hardware
+	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
+	.venv-aot/bin/python experiments/kernels_aot.py
+
+aot-full: ## the same at more shapes and full depth; writes experiments/results
+	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
+	.venv-aot/bin/python experiments/kernels_aot.py --full
+
 clean: ## remove the environments and the caches
 	rm -rf .venv .venv-* .cache .pytest_cache .ruff_cache .hypothesis
 
@@ -54,4 +62,4 @@ $(VENV)/.made:
 	echo "bytelax needs Python 3.11 or later: make PYTHON3=/path/to/python3.11" >&2; \
 	exit 1
 
-.PHONY: help demo test test-slow lint parity clean
+.PHONY: help demo test test-slow lint parity aot aot-full clean

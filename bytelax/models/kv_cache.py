@@ -113,8 +113,12 @@ def zeros(*, layers: int, batch: int, kv_heads: int, slots: int, head_dim: int, 
 
 
 def ring_slots(*, window: int | None, width: int, capacity: int) -> int:
-    """Slots for `capacity` positions when at most `width` are written beyond the visible ones."""
-    return capacity if window is None else min(window + width, capacity)
+    """Slots for `capacity` positions when at most `width` are written beyond the visible ones.
+
+    A multiple of 8: kernels move caches in tiles of 8 lines.
+    """
+    needed = capacity if window is None else min(window + width, capacity)
+    return -(-needed // 8) * 8
 
 
 def write(

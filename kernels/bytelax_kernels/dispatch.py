@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+from jax.experimental.custom_partitioning import custom_partitioning
+
+_PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
 
 
 def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callable:
@@ -13,20 +16,48 @@ def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callabl
 
     Args:
       reference: a differentiable function of arrays.
-      kernels: functions of the same arrays, by the platform's name in `jax.lax.platform_dependent`.
+      kernels: functions of the same arrays, for "tpu" and "gpu".
     """
     if not kernels:
         return reference
 
+    by_name = {_PLATFORMS[name]: kernel for name, kernel in kernels.items()}
+
     @jax.custom_jvp
     def dispatched(*args):
-        return jax.lax.platform_dependent(*args, default=reference, **kernels)
+        return jax.lax.platform_dependent(*args, default=reference, **by_name)
 
     @dispatched.defjvp
     def _(args, tangents):
         return jax.jvp(reference, args, tangents)
 
     return dispatched
+
+
+def partitioned(kernel: Callable, rule: str, *, whole: str, **sizes: int) -> Callable:
+    """`kernel` for arrays that XLA's partitioner splits over a mesh: each device calls its part.
+
+    On one device and under `jax.shard_map` it is the kernel itself.
+
+    Args:
+      kernel: a function of arrays.
+      rule: of the flat arguments and results, as `custom_partitioning` takes it.
+      whole: factors of the rule along which nothing may be split, with spaces between.
+      **sizes: of the factors that are part of one axis only.
+    """
+
+    def partition(mesh, arguments, results):
+        held = [jax.tree.map(lambda x: x.sharding, part) for part in (results, arguments)]
+        return mesh, kernel, *held
+
+    split = custom_partitioning(kernel)
+    split.def_partition(
+        partition=partition,
+        sharding_rule=rule,
+        need_replication_factors=tuple(whole.split()),
+        **sizes,
+    )
+    return split
 
 
 def inference_only(kernel: Callable) -> Callable:

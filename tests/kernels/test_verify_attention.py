@@ -146,3 +146,66 @@ def test_blocks_that_only_others_see(reach):
     rest = np.ones((BATCH, WINDOW), bool)
     rest[2, 4] = False
     np.testing.assert_array_equal(together[rest], alone[rest])
+
+
+class TestTrees:
+    """Windows whose cells see the text before the window and their own ancestors."""
+
+    def inputs(self, seed):
+        queries, keys, values = arrays(seed)
+        start = np.array([30, 3, 35], np.int32)  # of the window
+        seen = {"first": np.zeros((BATCH, WINDOW), np.int32), "newest": start + WINDOW - 1}
+        seen["last"] = np.repeat(start[:, None] - 1, WINDOW, axis=1)
+        return queries, keys, values, seen, start
+
+    @pytest.mark.parametrize("block", BLOCKS)
+    def test_a_path_is_a_text(self, block):
+        """Cells 0, 2 and 4 are a chain beside 1 and 3: as if the others were not there."""
+        queries, keys, values, seen, start = self.inputs(11)
+        path = [0, 2, 4]
+        ancestors = np.broadcast_to(np.eye(WINDOW, dtype=bool), (BATCH, WINDOW, WINDOW)).copy()
+        ancestors[:, 2, 0] = ancestors[:, 4, 0] = ancestors[:, 4, 2] = True
+        out = attention(queries, keys, values, **seen, ancestors=ancestors, block=block)
+
+        def along_the_path(cache):
+            cache = np.array(cache)
+            for b, at in enumerate(start):
+                cache[b, :, at : at + 3] = cache[b, :, at + np.array(path)].swapaxes(0, 1)
+            return cache
+
+        keys, values = map(along_the_path, (keys, values))
+        last = start[:, None] + np.arange(3)
+        text = reference(np.asarray(queries)[:, path], keys, values, seen["first"][:, :3], last)
+        np.testing.assert_allclose(np.asarray(out)[:, path], text, atol=2e-6)
+
+    @pytest.mark.parametrize("block", BLOCKS)
+    def test_a_chain_is_causal(self, block):
+        queries, keys, values, seen, start = self.inputs(12)
+        chain = np.broadcast_to(np.tri(WINDOW, dtype=bool), (BATCH, WINDOW, WINDOW))
+        out = attention(queries, keys, values, **seen, ancestors=chain, block=block)
+        seen["last"] = start[:, None] + np.arange(WINDOW, dtype=np.int32)
+        causal = attention(queries, keys, values, **seen, block=block)
+        np.testing.assert_array_equal(out, causal)
+
+    def test_cells_without_a_text_before_them(self):
+        """The prefix may be empty, the window may stand across the end of a ring."""
+        queries, keys, values = arrays(13)
+        newest = np.full(BATCH, SLOTS + 2, np.int32)
+        nothing = np.zeros((BATCH, WINDOW), np.int32)
+        seen = {"first": nothing + 1, "last": nothing, "newest": newest}
+        itself = np.broadcast_to(np.eye(WINDOW, dtype=bool), (BATCH, WINDOW, WINDOW))
+        out = attention(queries, keys, values, **seen, ancestors=itself)
+        slot = (newest[0] - WINDOW + 1 + np.arange(WINDOW)) % SLOTS
+        own = np.asarray(values)[:, :, slot].transpose(0, 2, 1, 3)  # [B, W, K, D]
+        np.testing.assert_array_equal(out, np.repeat(own, HEADS // KV_HEADS, axis=2))
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_that_sees_all_of_itself(block):
+    """The drafter's cells see the text before the block and each other: one interval for all."""
+    queries, keys, values = map(np.asarray, arrays(14))
+    start = np.array([0, 17, 35], np.int32)
+    first = np.zeros((BATCH, WINDOW), np.int32)
+    last = np.repeat(start[:, None] + WINDOW - 1, WINDOW, axis=1)
+    out = attention(queries, keys, values, first=first, last=last, newest=last[:, 0], block=block)
+    np.testing.assert_allclose(out, reference(queries, keys, values, first, last), atol=2e-6)

@@ -6,11 +6,11 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels.dispatch import by_platform, inference_only
-from bytelax_kernels.verify_attention import reference, tpu
+from bytelax_kernels.dispatch import by_platform, inference_only, partitioned
+from bytelax_kernels.verify_attention import gpu, reference, tpu
 from bytelax_kernels.verify_attention.sight import Sight
 
-Implementation = Literal["reference", "tpu"]
+Implementation = Literal["reference", "tpu", "gpu"]
 
 
 def verify_attention(
@@ -67,13 +67,36 @@ def verify_attention(
     oracle = _reference(block)
     if implementation == "reference":
         return oracle(queries, keys, values, sight)
-    if implementation == "tpu":
-        return _on_tpu(queries, keys, values, sight)
-    kernels = {"tpu": _on_tpu} if tpu.takes(queries, keys, sight) else {}
-    return by_platform(oracle, kernels)(queries, keys, values, sight)
+    taken = {name: run for name, (takes, run) in _KERNELS.items() if takes(queries, keys, sight)}
+    if implementation is None:
+        taken = {name: _partitioned(run, queries, keys, sight) for name, run in taken.items()}
+        return by_platform(oracle, taken)(queries, keys, values, sight)
+    if implementation not in taken:
+        raise ValueError(
+            f"the {implementation} kernel does not take queries {jax.typeof(queries)} with caches "
+            f"{jax.typeof(keys)}"
+        )
+    return taken[implementation](queries, keys, values, sight)
 
 
-_on_tpu = inference_only(jax.jit(tpu.attention))
+# Jitted, so that the layers of a model share one trace of them.
+_KERNELS = {
+    "tpu": (tpu.takes, inference_only(jax.jit(tpu.attention))),
+    "gpu": (gpu.takes, inference_only(jax.jit(gpu.attention))),
+}
+
+
+def _partitioned(kernel, queries, keys, sight):
+    """Rows may be split, and key heads with the query heads that read them."""
+    kv_heads, group = keys.shape[1], queries.shape[2] // keys.shape[1]
+    cells = "" if sight.ancestors is None else ", b w c"
+    if kv_heads > 1 and group > 1:
+        heads, sizes = "(k g)", {"g": group}
+    else:  # an axis is made of several factors only where none of them is 1
+        heads, sizes = ("k" if group == 1 else "g"), {}
+    rule = f"b w {heads} d, b k s d, b k s d, b w, b w, b{cells} -> b w {heads} d"
+    whole = [factor for factor in "wgdsc" if factor in rule]  # in order of appearance
+    return partitioned(kernel, rule, whole=" ".join(whole), **sizes)
 
 
 @functools.cache

@@ -76,6 +76,7 @@ def _scores(queries, keys, position, sight):
         "xqd,xsd->xqs",
         queries.reshape(batch * kv_heads, group * window, dim),
         keys.reshape(batch * kv_heads, slots, dim),
+        precision=precision(keys.dtype),
         preferred_element_type=jnp.float32,
     ).reshape(batch, kv_heads, group * window, slots)
     seen = jnp.tile(visible(sight, position), (1, group, 1))[:, None]
@@ -89,6 +90,7 @@ def _weighted(weights, values):
         "xqs,xsd->xqd",
         weights.astype(values.dtype).reshape(batch * kv_heads, -1, slots),
         values.reshape(batch * kv_heads, slots, dim),
+        precision=precision(values.dtype),
         preferred_element_type=jnp.float32,
     ).reshape(batch, kv_heads, -1, dim)
 
@@ -98,6 +100,11 @@ def _heads(attended, queries):
     batch, window, heads, dim = queries.shape
     attended = attended.reshape(batch, heads, window, dim)
     return attended.swapaxes(1, 2).astype(queries.dtype)
+
+
+def precision(dtype) -> jax.lax.Precision | None:
+    """Of a product: accelerators would round float32 to bfloat16 or to 19 bits."""
+    return jax.lax.Precision.HIGHEST if dtype == jnp.float32 else None
 
 
 def _block(cache, start, block):

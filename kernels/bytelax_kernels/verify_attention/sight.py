@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
@@ -50,3 +51,12 @@ def reach(sight: Sight) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
     cell = jnp.where(cells, sight.start[:, None] + jnp.arange(cells.shape[1]), -1)
     lowest = jnp.minimum(lowest, jnp.where(cells, cell, jnp.iinfo(jnp.int32).max).min(1))
     return lowest, jnp.maximum(highest, cell.max(1))
+
+
+def flags(sight: Sight) -> Int[Array, "B W"]:
+    """The cells that each query sees, as bits."""
+    if sight.ancestors is None:
+        return jnp.zeros_like(sight.first)
+    bit = jnp.left_shift(jnp.uint32(1), jnp.arange(sight.ancestors.shape[2], dtype=jnp.uint32))
+    bits = jnp.where(sight.ancestors, bit, 0).sum(2, dtype=jnp.uint32)
+    return jax.lax.bitcast_convert_type(bits, jnp.int32)

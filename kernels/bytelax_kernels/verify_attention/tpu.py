@@ -3,6 +3,9 @@
 Blocks that no query of the row sees are neither fetched nor computed: the grid steps over them
 with the block before still in place. What is skipped would have added exact zeros, so a query's
 bits do not hang on what the rest of the window sees.
+
+Heads of fewer than 128 dimensions are read with the slots along the lanes: the other way round
+every line of the cache would be padded to 128, in memory too.
 """
 
 import functools
@@ -13,7 +16,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
-from bytelax_kernels.verify_attention.sight import Sight, positions, reach
+from bytelax_kernels.verify_attention.reference import precision
+from bytelax_kernels.verify_attention.sight import Sight, flags, positions, reach
 
 _FLOOR = -1e30  # as in the reference
 _LANES = 128
@@ -48,9 +52,13 @@ def block_size(queries, keys) -> int:
 def vmem_bytes(queries, keys, block: int) -> int:
     """VMEM of the buffers, each twice, the sums and the scores of one block."""
     _, kv_heads, _, dim = keys.shape
-    dim = _round_up(dim, _LANES)
     rows = kv_heads * _round_up(queries.shape[1] * queries.shape[2] // kv_heads, 16)
-    caches = 2 * 2 * kv_heads * _round_up(block, 16) * dim * keys.dtype.itemsize
+    if dim < _LANES:
+        line = _round_up(block, _LANES) * _round_up(dim, 16)
+    else:
+        line = _round_up(block, 16) * _round_up(dim, _LANES)
+    caches = 2 * 2 * kv_heads * line * keys.dtype.itemsize
+    dim = _round_up(dim, _LANES)
     windows = 2 * 2 * rows * dim * queries.dtype.itemsize + 2 * 3 * rows * _LANES * 4
     sums = rows * (dim + 2 * _LANES) * 4
     scores = 3 * rows * _round_up(block, _LANES) * 4
@@ -74,13 +82,15 @@ def attention(
     def by_row(*shape):
         return pl.BlockSpec((1, *shape), lambda b, j, *_: (b, *(0,) * len(shape)))
 
-    def by_block(b, j, newest, needed, fetched):
-        return b, 0, fetched[b, j], 0
-
-    cache = pl.BlockSpec((1, kv_heads, block, dim), by_block)
+    slots_last = dim < _LANES
+    if slots_last:
+        keys, values = keys.swapaxes(2, 3), values.swapaxes(2, 3)
+        cache = pl.BlockSpec((1, kv_heads, dim, block), lambda b, j, n, _, at: (b, 0, 0, at[b, j]))
+    else:
+        cache = pl.BlockSpec((1, kv_heads, block, dim), lambda b, j, n, _, at: (b, 0, at[b, j], 0))
     scored = batch * heads * window * slots
     out = pl.pallas_call(
-        functools.partial(_attend, slots=slots, window=window),
+        functools.partial(_attend, slots=slots, window=window, slots_last=slots_last),
         out_shape=jax.ShapeDtypeStruct((batch, kv_heads, rows, dim), queries.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
@@ -107,7 +117,7 @@ def attention(
         queries.reshape(batch, window, kv_heads, group, dim)
         .transpose(0, 2, 3, 1, 4)
         .reshape(batch, kv_heads, rows, dim),
-        *(jnp.tile(x, (1, group))[..., None] for x in (sight.first, sight.last, _flags(sight))),
+        *(jnp.tile(x, (1, group))[..., None] for x in (sight.first, sight.last, flags(sight))),
         keys,
         values,
     )
@@ -131,6 +141,7 @@ def _attend(
     *,
     slots,
     window,
+    slots_last,
 ):
     row, step = pl.program_id(0), pl.program_id(1)
 
@@ -142,8 +153,9 @@ def _attend(
 
     @pl.when(needed_ref[row, step] == 1)
     def _():
-        keys, values = keys_ref[0], values_ref[0]
-        _, block, dim = keys.shape
+        queries, keys, values = queries_ref[0], keys_ref[0], values_ref[0]
+        dim_axis, slot_axis = (1, 2) if slots_last else (2, 1)
+        block = keys.shape[slot_axis]
         slot = step * block + jax.lax.broadcasted_iota(jnp.int32, (1, block), 1)
         newest = newest_ref[row]
         lap = newest - newest % slots  # the position in slot 0, of those written last
@@ -154,17 +166,19 @@ def _attend(
         seen = seen | ((flag == 1) & (cell >= 0) & (cell < window) & (position >= 0))
         if slots % block:  # the last block ends in what lies behind the cache
             seen = seen & (slot < slots)
-            beyond = step * block + jax.lax.broadcasted_iota(jnp.int32, (1, block, 1), 1) >= slots
-            values = jnp.where(beyond, jnp.zeros_like(values), values)
+            line = jax.lax.broadcasted_iota(jnp.int32, values.shape, slot_axis)
+            values = jnp.where(step * block + line < slots, values, jnp.zeros_like(values))
 
-        scores = _batched(queries_ref[0], keys, 2)
-        scores = jnp.where(seen[None], scores * dim**-0.5, -jnp.inf)
+        scores = _batched(queries, keys, dim_axis) * queries.shape[-1] ** -0.5
+        scores = jnp.where(seen[None], scores, -jnp.inf)
         top = jnp.maximum(top_ref[...], scores.max(-1, keepdims=True))
         weights = jnp.exp(scores - top)
         scale = jnp.exp(top_ref[...] - top)
         top_ref[...] = top
         total_ref[...] = total_ref[...] * scale + weights.sum(-1, keepdims=True)
-        sum_ref[...] = sum_ref[...] * scale + _batched(weights.astype(values.dtype), values, 1)
+        sum_ref[...] = sum_ref[...] * scale + _batched(
+            weights.astype(values.dtype), values, slot_axis
+        )
 
     @pl.when(step == pl.num_programs(1) - 1)
     def _():
@@ -175,12 +189,11 @@ def _attend(
 
 def _batched(left, right, contracted):
     """f32[K, R, N] from [K, R, C] and `right`, whose axis `contracted` is C."""
-    exact = left.dtype == jnp.float32  # else the MXU would round to bfloat16
     return jax.lax.dot_general(
         left,
         right,
         (((2,), (contracted,)), ((0,), (0,))),
-        precision=jax.lax.Precision.HIGHEST if exact else None,
+        precision=precision(left.dtype),
         preferred_element_type=jnp.float32,
     )
 
@@ -194,15 +207,6 @@ def _blocks(sight: Sight, slots: int, block: int) -> tuple[Int[Array, "B N"], In
     needed = seen.reshape(seen.shape[0], -1, block).any(2)
     index = jnp.where(needed, jnp.arange(needed.shape[1]), needed.argmax(1)[:, None])
     return needed.astype(jnp.int32), jax.lax.cummax(index, axis=1).astype(jnp.int32)
-
-
-def _flags(sight: Sight) -> Int[Array, "B W"]:
-    """The cells that each query sees, as bits."""
-    if sight.ancestors is None:
-        return jnp.zeros_like(sight.first)
-    bit = jnp.left_shift(jnp.uint32(1), jnp.arange(sight.ancestors.shape[2], dtype=jnp.uint32))
-    bits = jnp.where(sight.ancestors, bit, 0).sum(2, dtype=jnp.uint32)
-    return jax.lax.bitcast_convert_type(bits, jnp.int32)
 
 
 def _round_up(number, multiple):

@@ -1,0 +1,93 @@
+"""`unmask` for NVIDIA Hopper (Mosaic GPU): one warpgroup a row of the batch, in registers."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Bool, Float, Int
+
+from bytelax_kernels.unmask.row import Form, fill
+from bytelax_kernels.unmask.rule import Rule, Unmasked
+
+_CELLS = 64  # of the register layout; a block's are padded to them
+_LINE = 8  # ids, likewise
+_IDS = 320  # more do not fit into the registers
+
+
+def takes(logits) -> bool:
+    """Whether the kernel has room for blocks of this shape."""
+    return logits.shape[1] <= _CELLS and logits.shape[2] <= _IDS
+
+
+def unmask(
+    logits: Float[Array, "B C V"],
+    ids: Int[Array, "B C"],
+    masked: Bool[Array, "B C"],
+    law: Float[Array, "B C V"] | None,
+    uniforms: Float[Array, "B C"] | None,
+    rule: Rule,
+) -> Unmasked:
+    """As the reference, for what it `takes`."""
+    batch, cells, size = logits.shape
+
+    def padded(x):  # further ids are impossible; further cells have finite laws and are nobody's
+        if x.ndim == 3:
+            x = jnp.pad(x, ((0, 0), (0, 0), (0, -size % _LINE)), constant_values=-jnp.inf)
+        return jnp.pad(x, ((0, 0), (0, _CELLS - cells), *((0, 0),) * (x.ndim - 2)))
+
+    drawing = () if law is None else (padded(law), padded(uniforms))
+    chosen, drawn, confidence = plgpu.kernel(
+        functools.partial(_unmask, rule=rule),
+        out_type=[jax.ShapeDtypeStruct((batch, _CELLS), jnp.float32)] * 3,
+        grid=(batch,),
+        grid_names=("row",),
+        kernel_name="unmask",
+        scratch_types=[plgpu.SMEM((_CELLS,), jnp.float32)],
+    )(padded(logits), padded(masked.astype(jnp.float32)), *drawing)
+    chosen, drawn = chosen[:, :cells] > 0, drawn[:, :cells].astype(jnp.int32)
+    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence[:, :cells])
+
+
+def _unmask(logits_ref, masked_ref, *refs, rule):
+    *drawing, chosen_ref, drawn_ref, confidence_ref, buffer = refs
+    row = jax.lax.axis_index("row")
+
+    def load(ref):
+        layout = _BY_CELL if ref.ndim == 2 else plgpu.Layout.WGMMA
+        return plgpu.load(ref, (row,), layout=layout, optimized=False)
+
+    law, uniform = map(load, drawing) if drawing else (None, None)
+    form = _FORM._replace(across=functools.partial(_across, buffer))
+    made = fill(form, load(logits_ref), load(masked_ref), law, uniform, rule)
+    chosen_ref[row], drawn_ref[row], confidence_ref[row] = made
+
+
+_BY_CELL = plgpu.Layout.WGMMA.reduce(1)
+_BY_COLUMN = plgpu.Layout.WGMMA.reduce(0)
+
+
+def _iota(shape, axis):
+    index = plgpu.broadcasted_iota(jnp.int32, shape, axis, layout=plgpu.Layout.WGMMA)
+    return index.astype(jnp.float32)
+
+
+def _wide(numbers, columns):
+    return jax.lax.broadcast_in_dim(numbers, (_CELLS, columns), [0])
+
+
+def _across(buffer, numbers):
+    """Through shared memory, where every thread finds the others' numbers."""
+    buffer[...] = numbers
+    plgpu.commit_smem()
+    row = plgpu.load(buffer, (), layout=_BY_COLUMN, optimized=False)
+    return jax.lax.broadcast_in_dim(row, (_CELLS, _CELLS), [1])
+
+
+_FORM = Form(
+    iota=_iota,
+    wide=_wide,
+    across=None,  # needs the kernel's memory
+    largest=lambda x: x.max(axis=1),
+    total=lambda x: x.sum(axis=1),
+)

@@ -1,0 +1,56 @@
+"""jnp implementation of `unmask`: the oracle of the kernels and the CPU path."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from bytelax_kernels.unmask.rule import Rule, Unmasked
+
+
+def unmask(
+    logits: Float[Array, "B C V"],
+    ids: Int[Array, "B C"],
+    masked: Bool[Array, "B C"],
+    law: Float[Array, "B C V"] | None,
+    uniforms: Float[Array, "B C"] | None,
+    rule: Rule,
+) -> Unmasked:
+    """By sorting the cells, and summing up probabilities until the uniform number is reached."""
+    own = jax.nn.log_softmax(logits)
+    drawn = logits.argmax(-1).astype(jnp.int32) if law is None else sample(law, uniforms)
+    chosen = choose(own, masked, rule)
+    confidence = jnp.exp(jnp.take_along_axis(own, drawn[..., None], axis=-1)[..., 0])
+    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence)
+
+
+def sample(law: Float[Array, "*B V"], uniforms: Float[Array, "*B"]) -> Int[Array, "*B"]:
+    """The id whose share of [0, 1) holds the uniform number; never one of probability 0."""
+    probs = jnp.exp(law)
+    mass = jnp.cumsum(probs, axis=-1)
+    # A parallel sum may rise by rounding where the probability is 0.
+    reached = (mass > uniforms[..., None] * mass[..., -1:]) & (probs > 0)
+    # Rounding can leave the top of [0, 1) beyond the last step.
+    return jnp.where(reached.any(-1), reached.argmax(-1), law.argmax(-1)).astype(jnp.int32)
+
+
+def choose(
+    log_probs: Float[Array, "B C V"], masked: Bool[Array, "B C"], rule: Rule
+) -> Bool[Array, "B C"]:
+    """The cells that the rule fills, from the model's own law."""
+    if rule.kind == "all":
+        return masked
+    if rule.kind == "confidence":
+        surest = jnp.where(masked, jnp.exp(log_probs.max(-1)), -1.0)
+        first = jnp.arange(masked.shape[1]) == surest.argmax(1)[:, None]
+        return masked & ((surest > rule.bound) | first)
+    finite = jnp.isfinite(log_probs)  # what is banned has no share: 0 log 0 = 0
+    entropy = -jnp.sum(jnp.where(finite, jnp.exp(log_probs) * log_probs, 0), axis=-1)
+    entropy = jnp.where(masked, jnp.maximum(entropy, 0), jnp.inf)
+    order = jnp.argsort(entropy, axis=1)  # stable: equals from left to right
+    ascending = jnp.take_along_axis(entropy, order, axis=1)
+    certain = jnp.where(jnp.isfinite(ascending), ascending, 0)
+    total = jnp.cumsum(certain, axis=1)
+    if rule.kind == "entropy-but-one":
+        total = total - certain
+    within = (total <= rule.bound).at[:, 0].set(True)
+    return masked & jnp.take_along_axis(within, jnp.argsort(order, axis=1), axis=1)

@@ -1,0 +1,109 @@
+"""The arithmetic of `unmask` on one row of cells, as both kernels do it.
+
+Nothing is sorted: a cell's rank is the number of cells that come before it, and an id is drawn by
+bisection on the sum of the probabilities up to it.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from bytelax_kernels.unmask.rule import Rule
+
+
+class Form(NamedTuple):
+    """How a kernel holds one number a cell, and moves between numbers and [cells, N].
+
+    Attributes:
+      iota: `(shape, axis)`, the float32 index along an axis.
+      wide: `(numbers, N)`, the same in every column.
+      across: `(numbers)`, as [cells, cells]: that of cell j in column j.
+      largest: over the columns.
+      total: over the columns.
+    """
+
+    iota: Callable[[tuple[int, int], int], Any]
+    wide: Callable[[Any, int], Any]
+    across: Callable[[Any], Any]
+    largest: Callable[[Any], Any]
+    total: Callable[[Any], Any]
+
+
+def fill(form: Form, logits, masked, law, uniform, rule: Rule):
+    """Chosen, drawn and confidence: float32 numbers, one a cell.
+
+    Args:
+      form: of the arrays.
+      logits: f32[cells, V].
+      masked: numbers; above 0 where a cell is masked.
+      law: f32[cells, V], or None.
+      uniform: numbers, or None.
+      rule: which cells are filled.
+    """
+    index = form.iota(logits.shape, 1)
+    own = _log_softmax(form, logits)
+    probs = jnp.exp(own)
+    if law is None:
+        drawn = _likeliest(form, logits, index)
+    else:
+        drawn = _draw(form, law, index, uniform)
+    drawn_here = index == form.wide(drawn, index.shape[1])
+    confidence = form.total(jnp.where(drawn_here, probs, 0.0))
+    return _chosen(form, own, probs, masked, rule), drawn, confidence
+
+
+def _log_softmax(form, logits):
+    columns = logits.shape[1]
+    shifted = logits - form.wide(form.largest(logits), columns)
+    return shifted - form.wide(jnp.log(form.total(jnp.exp(shifted))), columns)
+
+
+def _likeliest(form, numbers, index):
+    """The lowest index among the largest."""
+    columns = numbers.shape[1]
+    top = numbers == form.wide(form.largest(numbers), columns)
+    return -form.largest(jnp.where(top, -index, -float(columns)))
+
+
+def _draw(form, law, index, uniform):
+    """The first index at which the sum of the probabilities passes the uniform's share of all.
+
+    The sum up to an index is a sum over all columns with the rest at zero. Added in one order, it
+    cannot fall as the index rises, nor rise where a probability is zero.
+    """
+    columns = law.shape[1]
+    probs = jnp.exp(law)
+    share = uniform * form.total(probs)
+    below = 0.0 * uniform  # indices whose sum does not pass it, laid out as numbers are
+    step = 1 << (columns - 1).bit_length()
+    while step:
+        upto = index < form.wide(below + step, columns)
+        passes = form.total(jnp.where(upto, probs, 0.0)) > share
+        below = jnp.where(passes, below, below + step)
+        step //= 2
+    # Rounding can leave the top of [0, 1) beyond the last step.
+    return jnp.where(below < columns, below, _likeliest(form, law, index))
+
+
+def _chosen(form, own, probs, masked, rule):
+    if rule.kind == "all":
+        return masked
+    if rule.kind == "confidence":
+        doubt = -form.largest(probs)
+    else:
+        doubt = form.total(jnp.where(own > -jnp.inf, -probs * own, 0.0))
+        doubt = jnp.maximum(doubt, 0.0)
+    doubt = jnp.where(masked > 0, doubt, jnp.inf)
+    other = form.across(doubt)
+    cells = other.shape[1]
+    this, that = form.iota((cells, cells), 0), form.iota((cells, cells), 1)
+    mine = form.wide(doubt, cells)
+    before = (other < mine) | ((other == mine) & (that < this))
+    first = form.largest(jnp.where(before, 1.0, 0.0)) == 0
+    if rule.kind == "confidence":
+        within = -doubt > rule.bound
+    else:
+        counted = before if rule.kind == "entropy-but-one" else before | (that == this)
+        within = form.total(jnp.where(counted, other, 0.0)) <= rule.bound
+    return jnp.where((masked > 0) & (first | within), 1.0, 0.0)

@@ -1,0 +1,85 @@
+"""`unmask` for TPU: one row of the batch a step, all its cells in VMEM."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Bool, Float, Int
+
+from bytelax_kernels.unmask.row import Form, fill
+from bytelax_kernels.unmask.rule import Rule, Unmasked
+
+_VMEM = 12 * 2**20  # bytes; every TPU lets a kernel have 16 MiB
+
+
+def takes(logits) -> bool:
+    """Whether the kernel has room for blocks of this shape."""
+    return vmem_bytes(logits) <= _VMEM
+
+
+def vmem_bytes(logits) -> int:
+    """VMEM of one row's cells: logits and law, each twice, and what is made of them."""
+    _, cells, ids = logits.shape
+    cells, ids = -(-cells // 8) * 8, -(-ids // 128) * 128
+    return 4 * cells * ((2 * 2 + 6) * ids + 12 * 128 + 4 * max(cells, 128))
+
+
+def unmask(
+    logits: Float[Array, "B C V"],
+    ids: Int[Array, "B C"],
+    masked: Bool[Array, "B C"],
+    law: Float[Array, "B C V"] | None,
+    uniforms: Float[Array, "B C"] | None,
+    rule: Rule,
+) -> Unmasked:
+    """As the reference, for what it `takes`."""
+    batch, cells, size = logits.shape
+    whole = pl.BlockSpec((1, cells, size), lambda b: (b, 0, 0))
+    number = pl.BlockSpec((1, cells, 1), lambda b: (b, 0, 0))
+    drawing = () if law is None else (law, uniforms[..., None])
+    chosen, drawn, confidence = pl.pallas_call(
+        functools.partial(_unmask, rule=rule),
+        out_shape=[jax.ShapeDtypeStruct((batch, cells, 1), jnp.float32)] * 3,
+        grid=(batch,),
+        in_specs=[whole, number, *[whole, number][: len(drawing)]],
+        out_specs=[number] * 3,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        cost_estimate=pl.CostEstimate(
+            flops=logits.size * (10 + 3 * size.bit_length() * bool(drawing)),
+            transcendentals=logits.size * (3 if drawing else 2),
+            bytes_accessed=4 * (logits.size * (2 if drawing else 1) + 5 * batch * cells),
+        ),
+        name="unmask",
+    )(logits, masked.astype(jnp.float32)[..., None], *drawing)
+    chosen, drawn = chosen[..., 0] > 0, drawn[..., 0].astype(jnp.int32)
+    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence[..., 0])
+
+
+def _unmask(logits_ref, masked_ref, *refs, rule):
+    *drawing, chosen_ref, drawn_ref, confidence_ref = refs
+    law, uniform = (ref[0] for ref in drawing) if drawing else (None, None)
+    made = fill(_COLUMNS, logits_ref[0], masked_ref[0], law, uniform, rule)
+    chosen_ref[0], drawn_ref[0], confidence_ref[0] = made
+
+
+def _across(numbers):
+    """A column as a row, by the sum over a diagonal."""
+    cells = numbers.shape[0]
+    diagonal = _iota((cells, cells), 0) == _iota((cells, cells), 1)
+    row = jnp.where(diagonal, numbers, 0.0).sum(0, keepdims=True)
+    return jnp.broadcast_to(row, (cells, cells))
+
+
+def _iota(shape, axis):
+    return jax.lax.broadcasted_iota(jnp.int32, shape, axis).astype(jnp.float32)
+
+
+_COLUMNS = Form(
+    iota=_iota,
+    wide=lambda numbers, columns: jnp.broadcast_to(numbers, (numbers.shape[0], columns)),
+    across=_across,
+    largest=lambda x: x.max(1, keepdims=True),
+    total=lambda x: x.sum(1, keepdims=True),
+)

@@ -1,0 +1,235 @@
+"""`verify_attention` for NVIDIA Hopper (Mosaic GPU): one block of threads a key head and part.
+
+A part is every n-th block of slots, so that a long cache keeps all multiprocessors busy at batch 1
+and a short row still uses all parts. Which blocks make a part hangs on the shapes alone, and blocks
+that no query of the row sees are neither fetched nor computed: they would add exact zeros.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float, Int
+
+from bytelax_kernels.verify_attention.sight import Sight, flags, positions, reach
+
+_FLOOR = -1e30  # as in the reference
+_ROWS = 64  # of a wgmma; G W queries are padded to them
+_BLOCK = 64  # slots
+_STAGES = 3  # blocks on their way at once
+_MULTIPROCESSORS = 132
+_SHARED = 227 * 2**10  # bytes a block of threads may use
+
+
+def takes(queries, keys, sight: Sight) -> bool:
+    """Whether the kernel is made for these shapes and dtypes; float32 has no wgmma."""
+    window, heads, dim = queries.shape[1:]
+    kv_heads, slots = keys.shape[1:3]
+    return (
+        queries.dtype == keys.dtype
+        and queries.dtype in (jnp.bfloat16, jnp.float16)
+        and heads // kv_heads * window <= _ROWS
+        and slots >= _BLOCK
+        and slots % 8 == 0  # lines of a tile
+        and dim % 64 == 0
+        and (sight.ancestors is None or window <= 32)
+        and shared_bytes(dim) <= _SHARED
+    )
+
+
+def shared_bytes(dim: int) -> int:
+    """Shared memory of the fetched blocks, the queries, the sums and the softmax's numbers."""
+    return 2 * dim * (2 * _STAGES * _BLOCK + _ROWS) + 4 * _ROWS * (dim + 2) + 4096
+
+
+def attention(
+    queries: Float[Array, "B W H D"],
+    keys: Float[Array, "B K S D"],
+    values: Float[Array, "B K S D"],
+    sight: Sight,
+) -> Float[Array, "B W H D"]:
+    """As `verify_attention`, for what it `takes`."""
+    batch, window, heads, dim = queries.shape
+    kv_heads, slots = keys.shape[1:3]
+    group = heads // kv_heads
+    rows = group * window
+    blocks, counts = _parts(sight, slots, max(1, _MULTIPROCESSORS // (batch * kv_heads)))
+    parts = counts.shape[1]
+
+    def by_row(x):
+        return jnp.pad(jnp.tile(x, (1, group)), ((0, 0), (0, _ROWS - rows)))
+
+    def tiled(rows, dtype, *stages):
+        line = 128 // jnp.dtype(dtype).itemsize
+        transforms = (plgpu.TilingTransform((8, line)), plgpu.SwizzleTransform(128))
+        return plgpu.SMEM((*stages, rows, dim), dtype, transforms=transforms)
+
+    padded = queries.reshape(batch, window, kv_heads, group, dim).transpose(0, 2, 3, 1, 4)
+    padded = padded.reshape(batch, kv_heads, rows, dim)
+    padded = jnp.pad(padded, ((0, 0), (0, 0), (0, _ROWS - rows), (0, 0)))
+    shape = (batch, kv_heads, parts, _ROWS)
+    sums, tops, totals = plgpu.kernel(
+        functools.partial(_attend, slots=slots, window=window),
+        out_type=(
+            jax.ShapeDtypeStruct((*shape, dim), jnp.float32),
+            jax.ShapeDtypeStruct(shape, jnp.float32),
+            jax.ShapeDtypeStruct(shape, jnp.float32),
+        ),
+        grid=(batch, kv_heads, parts),
+        grid_names=("row", "head", "part"),
+        kernel_name="verify_attention",
+        scratch_types=[
+            tiled(_ROWS, queries.dtype),
+            tiled(_BLOCK, keys.dtype, _STAGES),
+            tiled(_BLOCK, keys.dtype, _STAGES),
+            tiled(_ROWS, jnp.float32),
+            plgpu.SMEM((_ROWS,), jnp.float32),
+            plgpu.SMEM((_ROWS,), jnp.float32),
+            plgpu.Barrier(),
+            plgpu.Barrier(num_arrivals=2, num_barriers=_STAGES),
+            plgpu.Barrier(),
+        ],
+    )(
+        sight.newest,
+        blocks,
+        counts,
+        padded,
+        *(by_row(x) for x in (sight.first, sight.last, flags(sight))),
+        keys,
+        values,
+    )
+    share = jnp.exp(tops - tops.max(2, keepdims=True))
+    total = (totals * share).sum(2)[..., None]
+    out = (sums * share[..., None]).sum(2) / jnp.where(total > 0, total, 1)
+    out = out[:, :, :rows].reshape(batch, heads, window, dim)
+    return out.swapaxes(1, 2).astype(queries.dtype)
+
+
+def _attend(
+    newest_ref,
+    blocks_ref,
+    counts_ref,
+    queries_ref,
+    first_ref,
+    last_ref,
+    flags_ref,
+    keys_ref,
+    values_ref,
+    sums_ref,
+    tops_ref,
+    totals_ref,
+    queries_buffer,
+    keys_buffer,
+    values_buffer,
+    sum_buffer,
+    top_buffer,
+    total_buffer,
+    queries_there,
+    block_there,
+    all_done,
+    *,
+    slots,
+    window,
+):
+    row, head, part = (jax.lax.axis_index(name) for name in ("row", "head", "part"))
+    dim = queries_ref.shape[-1]
+    count = counts_ref[row, part]
+    newest = newest_ref[row]
+    lap = newest - jax.lax.rem(newest, slots)  # the position in slot 0, of those written last
+
+    def start(step):  # the last block may overlap its predecessor
+        return jnp.minimum(blocks_ref[row, part, step] * _BLOCK, slots - _BLOCK)
+
+    def fetch(step):
+        stage = jax.lax.rem(step, _STAGES)
+        for cache, buffer in ((keys_ref, keys_buffer), (values_ref, values_buffer)):
+            block = cache.at[row, head, pl.ds(start(step), _BLOCK)]
+            plgpu.copy_gmem_to_smem(block, buffer.at[stage], block_there.at[stage])
+
+    plgpu.copy_gmem_to_smem(queries_ref.at[row, head], queries_buffer, queries_there)
+    for step in range(_STAGES):
+        pl.when(step < count)(functools.partial(fetch, jnp.int32(step)))
+    first, last, cells = (
+        plgpu.load(ref, (row,), layout=_BY_ROW, optimized=False)
+        for ref in (first_ref, last_ref, flags_ref)
+    )
+    plgpu.barrier_wait(queries_there)
+
+    def attend(step, carry):
+        sums, top, total = carry
+        stage = jax.lax.rem(step, _STAGES)
+        slot = plgpu.broadcasted_iota(jnp.int32, (_ROWS, _BLOCK), 1, layout=plgpu.Layout.WGMMA)
+        slot = slot + start(step)
+        position = slot + jnp.where(slot <= newest - lap, lap, lap - slots)
+        seen = (position >= _wide(first, _BLOCK)) & (position <= _wide(last, _BLOCK))
+        cell = position - (newest - window + 1)
+        flag = (_wide(cells, _BLOCK) >> jnp.clip(cell, 0, 31)) & 1
+        seen = seen | ((flag == 1) & (cell >= 0) & (cell < window) & (position >= 0))
+        seen = seen & (slot >= blocks_ref[row, part, step] * _BLOCK)
+
+        plgpu.barrier_wait(block_there.at[stage])
+        scores = _product(queries_buffer, keys_buffer.at[stage], transposed=True)
+        scores = jnp.where(seen, scores * dim**-0.5, -jnp.inf)
+        higher = jnp.maximum(top, scores.max(axis=1))
+        weights = jnp.exp(scores - _wide(higher, _BLOCK))
+        scale = jnp.exp(top - higher)
+        total = total * scale + weights.sum(axis=1)
+        added = _product(
+            weights.astype(values_buffer.dtype), values_buffer.at[stage], transposed=False
+        )
+        sums = sums * _wide(scale, dim) + added
+
+        # Every warp has read the block before the next one overwrites it.
+        plgpu.barrier_arrive(all_done)
+        plgpu.barrier_wait(all_done)
+        pl.when(step + _STAGES < count)(functools.partial(fetch, step + _STAGES))
+        return sums, higher, total
+
+    carry = (
+        plgpu.layout_cast(jnp.zeros((_ROWS, dim), jnp.float32), plgpu.Layout.WGMMA),
+        plgpu.layout_cast(jnp.full((_ROWS,), _FLOOR, jnp.float32), _BY_ROW),
+        plgpu.layout_cast(jnp.zeros((_ROWS,), jnp.float32), _BY_ROW),
+    )
+    sum_buffer[...], top_buffer[...], total_buffer[...] = jax.lax.fori_loop(0, count, attend, carry)
+    plgpu.commit_smem()
+    for buffer, out in ((sum_buffer, sums_ref), (top_buffer, tops_ref), (total_buffer, totals_ref)):
+        plgpu.copy_smem_to_gmem(buffer, out.at[row, head, part])
+    plgpu.wait_smem_to_gmem(0)
+
+
+_BY_ROW = plgpu.Layout.WGMMA.reduce(1)
+
+
+def _wide(numbers, columns):
+    """One number a row, for each column."""
+    return jax.lax.broadcast_in_dim(numbers, (_ROWS, columns), [0])
+
+
+def _product(left, right, *, transposed):
+    """f32[rows, N] of [rows, C], in registers or not, and [C, N] or its transpose in memory."""
+    if transposed:
+        right = plgpu.transpose_ref(right, (1, 0))
+
+    def multiply(out):
+        plgpu.wgmma(out, left, right)
+        return out[...]
+
+    return pl.run_scoped(multiply, plgpu.ACC((_ROWS, right.shape[1]), jnp.float32))
+
+
+def _parts(sight: Sight, slots: int, most: int) -> tuple[Int[Array, "B N M"], Int[Array, "B N"]]:
+    """The blocks of each part that some query of the row sees, in order, and how many they are."""
+    blocks = math.ceil(slots / _BLOCK)
+    parts = min(most, max(1, blocks // _STAGES))
+    lowest, highest = reach(sight)
+    position = positions(sight.newest, slots)
+    seen = (position >= lowest[:, None]) & (position <= highest[:, None])
+    longest = math.ceil(blocks / parts)
+    seen = jnp.pad(seen, ((0, 0), (0, longest * parts * _BLOCK - slots)))
+    needed = seen.reshape(-1, longest, parts, _BLOCK).any(3).swapaxes(1, 2)
+    order = jnp.argsort(~needed, axis=2)  # stable: those needed first
+    index = order * parts + jnp.arange(parts)[:, None]
+    return index.astype(jnp.int32), needed.sum(2, dtype=jnp.int32)

@@ -1,0 +1,59 @@
+"""Kernels called by programs whose arrays XLA splits over a mesh."""
+
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+ROWS, HEADS = P("x"), P(None, None, "x")
+
+
+def test_each_device_attends_with_its_rows_or_heads():
+    """Two devices need a process of their own."""
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
+    subprocess.run([sys.executable, __file__], check=True, env=environment)
+
+
+def check(heads, kv_heads, tree, spec):
+    """The reference in the place of the kernel: no device asks another for anything."""
+    from bytelax_kernels.verify_attention import api, reference
+    from bytelax_kernels.verify_attention.sight import Sight
+
+    mesh = Mesh(np.array(jax.devices()[:2]), ("x",), axis_types=(AxisType.Auto,))
+    rng = np.random.default_rng(0)
+    shapes = [(4, 3, heads, 8), *[(4, kv_heads, 16, 8)] * 2]
+    arrays = [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
+    last = jnp.tile(jnp.arange(8, 11), (4, 1))
+    flags = jnp.ones((4, 3, 3), bool) if tree else None
+    sight = Sight(jnp.zeros_like(last), last, jnp.full(4, 10), flags)
+
+    @jax.jit
+    def call(queries, keys, values, sight):
+        attend = api._partitioned(reference.dense, queries, keys, sight)
+        return attend(queries, keys, values, sight)
+
+    wanted = call(*arrays, sight)
+    caches = ROWS if spec == ROWS else P(None, "x" if kv_heads > 1 else None)
+    rows = ROWS if spec == ROWS else P()
+    specs = (spec, caches, caches, rows)
+    split = [
+        jax.device_put(part, NamedSharding(mesh, where))
+        for part, where in zip((*arrays, sight), specs, strict=True)
+    ]
+    program = call.lower(*split).compile()
+    assert not re.findall("all-gather|all-reduce|all-to-all", program.as_text())
+    out = program(*split)
+    assert out.sharding.spec == spec
+    np.testing.assert_array_equal(out, wanted)
+
+
+if __name__ == "__main__":
+    for heads, kv_heads, tree in ((4, 4, False), (4, 2, True), (4, 1, False)):
+        for spec in (ROWS, HEADS):
+            check(heads, kv_heads, tree, spec)

@@ -1,0 +1,162 @@
+"""The kernels of `verify_attention`, simulated, against the reference and bitwise themselves."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bytelax_kernels.verify_attention import verify_attention
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from interpreting import on
+
+BATCH, WINDOW, HEADS, KV_HEADS = 2, 5, 4, 2
+# TPU: narrow and wide heads; one block, several with an end that is not full. GPU: the same.
+SHAPES = {
+    "tpu": [(40, 8, jnp.float32), (600, 128, jnp.bfloat16), (1100, 16, jnp.float32)],
+    "gpu": [(72, 64, jnp.bfloat16), (456, 128, jnp.bfloat16)],
+}
+CASES = [(platform, *shape) for platform, shapes in SHAPES.items() for shape in shapes]
+FAST = [CASES[0], CASES[1], CASES[3]]
+
+
+def inputs(seed, slots, dim, dtype, *, tree=True, wrapped=True):
+    """Everything random: texts of any length, intervals, cells; query 2 sees nothing."""
+    rng = np.random.default_rng(seed)
+    shapes = [(BATCH, WINDOW, HEADS, dim), *[(BATCH, KV_HEADS, slots, dim)] * 2]
+    arrays = [jnp.asarray(rng.normal(size=shape), dtype) for shape in shapes]
+    newest = rng.integers(WINDOW - 1, 2 * slots if wrapped else slots, BATCH).astype(np.int32)
+    oldest = np.maximum(0, newest - slots + 1)[:, None, None]
+    ends = rng.integers(oldest, newest[:, None, None] + 1, (BATCH, WINDOW, 2)).astype(np.int32)
+    first, last = np.sort(ends).transpose(2, 0, 1)
+    first[:, 2] = last[:, 2] + 1
+    ancestors = rng.random((BATCH, WINDOW, WINDOW)) < 0.5
+    ancestors[:, 2] = False
+    seen = {"first": first, "last": last, "newest": newest}
+    seen["ancestors"] = ancestors if tree else np.zeros_like(ancestors)
+    return arrays, seen
+
+
+def compare(platform, arrays, seen):
+    out = np.asarray(run(platform, *arrays, **seen), np.float32)
+    wanted = np.asarray(run("reference", *arrays, **seen), np.float32)
+    tolerance = 1e-5 if arrays[0].dtype == jnp.float32 else 1e-2
+    np.testing.assert_allclose(out, wanted, atol=tolerance, rtol=tolerance)
+    return out
+
+
+@functools.partial(jax.jit, static_argnames="implementation")
+def attention(queries, keys, values, implementation, **seen):
+    return verify_attention(queries, keys, values, implementation=implementation, **seen)
+
+
+def run(platform, *arrays, **seen):
+    if platform == "reference":
+        return attention(*arrays, platform, **seen)
+    with on(platform):
+        return jax.block_until_ready(attention(*arrays, platform, **seen))
+
+
+@pytest.mark.parametrize("platform, slots, dim, dtype", FAST)
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**20), tree=st.booleans(), wrapped=st.booleans())
+def test_numbers(platform, slots, dim, dtype, seed, tree, wrapped):
+    arrays, seen = inputs(seed, slots, dim, dtype, tree=tree, wrapped=wrapped)
+    out = compare(platform, arrays, seen)
+    assert not out[:, 2].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform, slots, dim, dtype", CASES)
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**20), tree=st.booleans(), wrapped=st.booleans())
+def test_more_numbers(platform, slots, dim, dtype, seed, tree, wrapped):
+    compare(platform, *inputs(seed, slots, dim, dtype, tree=tree, wrapped=wrapped))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", SHAPES)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 2**20),
+    batch=st.integers(1, 3),
+    window=st.integers(1, 32),
+    heads=st.sampled_from([(1, 1), (2, 2), (2, 1), (6, 3)]),
+    slots=st.integers(8, 90),
+    dim=st.sampled_from([64, 128]),
+)
+def test_shapes(platform, seed, batch, window, heads, slots, dim):
+    rng = np.random.default_rng(seed)
+    heads, kv_heads = heads
+    slots = 8 * slots
+    dtype = jnp.float32 if platform == "tpu" else jnp.bfloat16
+    shapes = [(batch, window, heads, dim), *[(batch, kv_heads, slots, dim)] * 2]
+    arrays = [jnp.asarray(rng.normal(size=shape), dtype) for shape in shapes]
+    newest = rng.integers(window - 1, slots, batch).astype(np.int32)
+    last = newest[:, None] - np.arange(window, dtype=np.int32)[::-1]
+    first = rng.integers(0, last + 1).astype(np.int32)
+    compare(platform, arrays, {"first": first, "last": last, "newest": newest})
+
+
+@pytest.mark.parametrize("platform, slots, dim, dtype", FAST[1:])
+class TestBitwise:
+    """The law of exactness, as of the reference."""
+
+    def test_a_query_and_what_it_sees_make_its_bits(self, platform, slots, dim, dtype):
+        """Another row of the window, other queries and other rows beside it."""
+        (queries, keys, values), seen = inputs(1, slots, dim, dtype, tree=False)
+        (others, other_keys, other_values), beside = inputs(2, slots, dim, dtype)
+        out = np.asarray(run(platform, queries, keys, values, **seen))
+        arrays = [
+            others.at[0, 4].set(queries[0, 1]),
+            jnp.stack([keys[0], other_keys[1]]),
+            jnp.stack([values[0], other_values[1]]),
+        ]
+        for name in ("first", "last"):
+            beside[name][0, 4] = seen[name][0, 1]
+        beside["newest"][0] = seen["newest"][0]
+        beside["ancestors"][0, 4] = False
+        again = np.asarray(run(platform, *arrays, **beside))
+        np.testing.assert_array_equal(again[0, 4], out[0, 1])
+
+    def test_garbage_out_of_sight(self, platform, slots, dim, dtype):
+        """Finite beside what is seen; NaN in blocks that no query of the row sees."""
+        (queries, keys, values), seen = inputs(3, slots, dim, dtype, tree=False, wrapped=False)
+        reach = 20
+        seen["newest"][:] = slots - 1
+        seen["last"] = np.minimum(seen["last"], reach)
+        out = np.asarray(run(platform, queries, keys, values, **seen))
+        slot = np.arange(slots)[:, None]
+        block = {"tpu": 384, "gpu": 64}[platform]
+        hidden = np.where(slot >= -(-reach // block) * block, np.nan, 1e3)
+        garbage = [
+            jnp.where(slot > reach, jnp.asarray(hidden, dtype), part) for part in (keys, values)
+        ]
+        again = np.asarray(run(platform, queries, *garbage, **seen))
+        np.testing.assert_array_equal(again, out)
+
+
+def test_inference_only():
+    arrays, seen = inputs(4, 40, 8, jnp.float32)
+    seen = jax.tree.map(jnp.asarray, seen)
+
+    def loss(queries, implementation):
+        out = verify_attention(queries, *arrays[1:], implementation=implementation, **seen)
+        return out.sum()
+
+    with pytest.raises(NotImplementedError, match="for inference"), on("tpu"):
+        jax.grad(loss)(arrays[0], "tpu")
+    by_default = jax.jit(jax.grad(loss), static_argnums=1)(arrays[0], None)
+    wanted = jax.jit(jax.grad(loss), static_argnums=1)(arrays[0], "reference")
+    np.testing.assert_array_equal(by_default, wanted)
+
+
+def test_shapes_that_do_not_fit():
+    queries = jnp.zeros((1, 4, 2, 8), jnp.float32)
+    cache = jnp.zeros((1, 1, 70, 8), jnp.float32)
+    seen = {"first": jnp.zeros((1, 4), int), "last": jnp.zeros((1, 4), int)}
+    with pytest.raises(ValueError, match="the gpu kernel does not take"):
+        verify_attention(
+            queries, cache, cache, newest=jnp.zeros(1, int), implementation="gpu", **seen
+        )
