@@ -133,6 +133,8 @@ def test_lengths_of_drafts(capsys, tmp_path):
     out = _json(capsys, *flags, "--draft-length", "4", "--min-confidence", "1")
     assert out["results"][0]["text"] == "bcdefgha"
     assert out["stats"]["accepted_by_position"] == [4, 0, 0, 0]
+    out = _json(capsys, *flags, "--draft-length", "4", "--min-confidence", "adaptive")
+    assert out["results"][0]["text"] == "bcdefgha"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +155,7 @@ def test_lengths_of_drafts(capsys, tmp_path):
         (["--method", "lookup", "--draft-length", "1:-8", "x"], "draft_length"),
         (["--method", "lookup", "--min-confidence", "0.5", "x"], "min_confidence"),
         (["--method", "blt-s", "--min-confidence", "2", "x"], "0..1"),
+        (["--method", "blt-s", "--min-confidence", "often", "x"], "a number, or adaptive"),
         (["--method", "blt-s", "--window", "8", "x"], "9..4096, got 8: a round drafts 8 bytes"),
         (["--logprobs", "x"], "add --json"),
         (["--draft-length", "3", "x"], "draft_length"),
