@@ -133,8 +133,13 @@ def test_lengths_of_drafts(capsys, tmp_path):
     out = _json(capsys, *flags, "--draft-length", "4", "--min-confidence", "1")
     assert out["results"][0]["text"] == "bcdefgha"
     assert out["stats"]["accepted_by_position"] == [4, 0, 0, 0]
-    out = _json(capsys, *flags, "--draft-length", "4", "--min-confidence", "adaptive")
-    assert out["results"][0]["text"] == "bcdefgha"
+
+
+def test_drafts_whose_length_adapts(capsys, tmp_path):
+    small = _chain(tmp_path / "small", b"abcdefgh")
+    flags = ["--method", "draft-model", "--draft-model", small, "--min-confidence", "adaptive"]
+    out = _json(capsys, "generate", "--model", small, *flags, "--max-new-bytes", "8", "a")
+    assert out["lossless"] and out["results"][0]["text"] == "bcdefgha"
 
 
 @pytest.mark.parametrize(

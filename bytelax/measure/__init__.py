@@ -1,0 +1,1 @@
+"""What a model's methods are worth on given text, and with which settings."""
