@@ -1,4 +1,4 @@
-"""The command line: `bytelax generate | train | calibrate | convert | bench | demo | methods`."""
+"""The command line: `bytelax generate | train | calibrate | bench | ...`: see `bytelax --help`."""
 
 import contextlib
 import io
@@ -16,12 +16,14 @@ from bytelax.commands.calibrate import Calibrate
 from bytelax.commands.convert import Convert
 from bytelax.commands.demo import Demo
 from bytelax.commands.generate import Generate
+from bytelax.commands.layers import Layers
 from bytelax.commands.methods import Methods
 
 Command = (
     Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[train.Train, tyro.conf.subcommand("train")]
     | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
+    | Annotated[Layers, tyro.conf.subcommand("layers")]
     | Annotated[Convert, tyro.conf.subcommand("convert")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]

@@ -138,6 +138,13 @@ def test_lengths_of_drafts(capsys, tmp_path):
     assert places[0] > 4 and places[1:] == [0, 0, 0]
 
 
+def test_drafts_whose_length_adapts(capsys, tmp_path):
+    small = _chain(tmp_path / "small", b"abcdefgh")
+    flags = ["--method", "draft-model", "--draft-model", small, "--min-confidence", "adaptive"]
+    out = _json(capsys, "generate", "--model", small, *flags, "--max-new-bytes", "8", "a")
+    assert out["lossless"] and out["results"][0]["text"] == "bcdefgha"
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -157,6 +164,7 @@ def test_lengths_of_drafts(capsys, tmp_path):
         (["--method", "lookup", "--draft-length", "1:-8", "x"], "draft_length"),
         (["--method", "lookup", "--min-confidence", "0.5", "x"], "min_confidence"),
         (["--method", "blt-s", "--min-confidence", "2", "x"], "0..1"),
+        (["--method", "blt-s", "--min-confidence", "often", "x"], "a number, or adaptive"),
         (["--method", "blt-s", "--window", "8", "x"], "9..4096, got 8: a round drafts 8 bytes"),
         (["--logprobs", "x"], "add --json"),
         (["--draft-length", "3", "x"], "draft_length"),

@@ -16,13 +16,13 @@ from jaxtyping import Float, Int
 
 from bytelax import checkpoints
 from bytelax.commands.json_line import json_line
+from bytelax.commands.text_windows import text_windows
 from bytelax.commands.train import model_directory
 from bytelax.model import Model
 from bytelax.models import patching
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM
 from bytelax.models.patching import PatchingConfig
-from bytelax.training import documents, packing
 
 _BATCH = 16  # windows at a time through the entropy model
 
@@ -59,7 +59,7 @@ class Calibrate:
         rule = config.patching if is_blt else PatchingConfig()
         if self.max_patch_length is not None:
             rule = dataclasses.replace(rule, max_patch_length=self.max_patch_length)
-        windows, lengths = _windows(self.text, self.window, self.max_bytes)
+        windows, lengths = text_windows(self.text, self.window, self.max_bytes)
         precise = jax.lax.Precision.HIGHEST
         model = Model(BLT(config) if is_blt else ByteLM(config, precise), params)
         found, mean = threshold(
@@ -144,21 +144,6 @@ def _first(holds: Callable[[int], bool], top: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)
     return low
-
-
-def _windows(texts, window, max_bytes):
-    """Windows i32[B, window] of all texts end to end, and how much of each is text."""
-    kept = []
-    for path in texts:
-        train, _ = documents.load(path, valid="", separator="", template="", valid_fraction=0.0)
-        if train.ids.size < 2:
-            raise ValueError(f"{path}: there is no text in it")
-        whole = packing.ValidWindows(train, window)
-        kept += [whole[index][:window] for index in range(len(whole))]
-    step = max(1, -(-len(kept) * window // max_bytes))
-    windows = np.stack(kept[::step])
-    # Only the last window of a file is padded, with ids that no text has.
-    return windows, (windows != packing.padding(window)[0]).sum(1)
 
 
 def _entropies(model, windows):

@@ -14,8 +14,8 @@ from bytelax.generation import Output, Result, generate, stream
 from bytelax.loading import load
 
 _METHOD_OPTIONS = (
-    "draft_layers", "latent", "unmask", "alpha", "gamma", "open_patch", "min_confidence", "verify",
-    "window", "exit_layer", "exit_head", "verify_from", "skip_attention", "skip_mlp", "branches",
+    "draft_layers", "latent", "unmask", "alpha", "gamma", "open_patch", "verify", "window",
+    "exit_layer", "exit_head", "verify_from", "skip_attention", "skip_mlp", "branches",
     "nodes", "beam", "state_layer", "drafts",
 )  # fmt: skip
 _LENGTH = tyro.conf.arg(metavar="INT|ROWS:INT,...")
@@ -54,8 +54,9 @@ class Generate:
     """Entropy: fill bytes whose entropies add up to at most this, in nats."""
     open_patch: Literal["latest", "truncated", "finish"] | None = None
     """What a block of `blt-d` reads that starts within a patch."""
-    min_confidence: float | None = None
-    """End a draft behind the first byte that its drafter thought less probable than this."""
+    min_confidence: Annotated[str | None, tyro.conf.arg(metavar="FLOAT|adaptive")] = None
+    """End a draft behind the first byte that its drafter thought less probable than this,
+    or than a threshold that follows what each row keeps: "adaptive"."""
     verify: Literal["byte", "block"] | None = None
     """Judge sampled drafts byte by byte, or as a block."""
     exit_layer: int | None = None
@@ -108,6 +109,7 @@ class Generate:
             "max_new_bytes": self.max_new_bytes,
             "draft_length": _length("--draft-length", self.draft_length),
             "block_size": _length("--block-size", self.block_size),
+            "min_confidence": _threshold(self.min_confidence),
             **{name: getattr(self, name) for name in _METHOD_OPTIONS},
             "temperature": self.temperature,
             "top_k": self.top_k,
@@ -158,6 +160,16 @@ def _length(flag: str, text: str | None) -> int | dict[int, int] | None:
         return {int(rows): int(n) for rows, n in (part.split(":") for part in text.split(","))}
     except ValueError:
         raise ValueError(f"{flag} takes a number, or ROWS:NUMBER,..., got {text!r}") from None
+
+
+def _threshold(text: str | None) -> float | str | None:
+    """A threshold of confidence, or the word for one that adapts."""
+    if text is None or text == "adaptive":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--min-confidence takes a number, or adaptive, got {text!r}") from None
 
 
 def to_json(output: Output) -> dict:

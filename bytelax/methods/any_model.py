@@ -2,7 +2,15 @@
 
 from bytelax.decode.drafters import Drafter, DraftModel, Empty, Lookup
 from bytelax.decode.sampling import Sampling
-from bytelax.methods.method import Length, Method, longest_draft, of_length, target_of, verified
+from bytelax.methods.method import (
+    Length,
+    Method,
+    Threshold,
+    longest_draft,
+    of_length,
+    target_of,
+    verified,
+)
 from bytelax.model import Model
 from bytelax.targets import target_for
 
@@ -31,7 +39,7 @@ def lookup(
     width = longest_draft(model, draft_length)
     target = target_of(model, capacity, width, window)
     drafter = Lookup(width, shortest, longest, model.config.vocab_size)
-    return verified(target, of_length(drafter, draft_length), law, verify)
+    return verified(target, of_length(drafter, draft_length, None, law), law, verify)
 
 
 def small_draft_model(
@@ -41,7 +49,7 @@ def small_draft_model(
     capacity: int,
     draft_model: Model,
     draft_length: Length = 4,
-    min_confidence: float | None = None,
+    min_confidence: Threshold | None = None,
     verify: str = "byte",
     window: int | None = None,
 ) -> Method:
@@ -55,7 +63,7 @@ def small_draft_model(
         )
     small = target_for(draft_model.module, capacity=capacity, width=width + 1)
     drafter = DraftModel(small, width)
-    drafter = of_length(drafter, draft_length, min_confidence)
+    drafter = of_length(drafter, draft_length, min_confidence, law)
     return verified(target, drafter, law, verify, draft_model.params)
 
 

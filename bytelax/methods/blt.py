@@ -10,6 +10,7 @@ from bytelax.decode.unmasking import Confidence, EntropyBound, OneStep, Unmaskin
 from bytelax.methods.method import (
     Length,
     Method,
+    Threshold,
     longest,
     longest_draft,
     needs_blt,
@@ -29,7 +30,7 @@ def blt_s(
     draft_length: Length = 8,
     latent: str = "reuse",
     draft_layers: int | None = None,
-    min_confidence: float | None = None,
+    min_confidence: Threshold | None = None,
     verify: str = "byte",
     window: int | None = None,
 ) -> Method:
@@ -39,7 +40,7 @@ def blt_s(
     width = longest_draft(model, draft_length)
     target = target_of(model, capacity, width, window)
     drafter = PastBoundary(target, width, latent=latent, depth=draft_layers)
-    drafter = of_length(drafter, draft_length, min_confidence)
+    drafter = of_length(drafter, draft_length, min_confidence, law)
     return verified(target, drafter, law, verify)
 
 
@@ -81,7 +82,7 @@ def blt_dv(
     alpha: float | None = None,
     gamma: float | None = None,
     latent: str = "reuse",
-    min_confidence: float | None = None,
+    min_confidence: Threshold | None = None,
     verify: str = "byte",
     window: int | None = None,
 ) -> Method:
@@ -94,7 +95,7 @@ def blt_dv(
     target = target_of(model, capacity, width, window)
     unmasking = unmasking_rule(unmask, alpha=alpha, gamma=gamma)
     drafter = BlockDiffusion(target, width, unmasking, latent=latent)
-    return verified(target, of_length(drafter, block_size, min_confidence), law, verify)
+    return verified(target, of_length(drafter, block_size, min_confidence, law), law, verify)
 
 
 def unmasking_rule(name: str, *, alpha: float | None, gamma: float | None) -> Unmasking:

@@ -19,6 +19,7 @@ from bytelax.methods.any_model import small_draft_model
 from bytelax.methods.method import (
     Length,
     Method,
+    Threshold,
     longest_draft,
     of_length,
     one_of,
@@ -39,7 +40,7 @@ def early_exit(
     exit_head: bool | None = None,
     draft_length: Length = 4,
     verify_from: str = "exit",
-    min_confidence: float | None = None,
+    min_confidence: Threshold | None = None,
     verify: str = "byte",
     window: int | None = None,
 ) -> Method:
@@ -61,7 +62,7 @@ def early_exit(
         head=layer in _heads(model).exits if exit_head is None else exit_head,
         hand_over=verify_from == "exit" and target.width == width + 1,
     )
-    return verified(target, of_length(drafter, draft_length, min_confidence), law, verify)
+    return verified(target, of_length(drafter, draft_length, min_confidence, law), law, verify)
 
 
 def composed(
@@ -72,7 +73,7 @@ def composed(
     exit_layer: int | None = None,
     draft_length: int = 4,
     verify_from: str = "exit",
-    min_confidence: float | None = None,
+    min_confidence: Threshold | None = None,
     verify: str = "byte",
     window: int | None = None,
 ) -> Method:
@@ -90,7 +91,7 @@ def composed(
         two_byte=True,
         hand_over=verify_from == "exit" and target.width == width + 1,
     )
-    return verified(target, of_length(drafter, draft_length, min_confidence), law, verify)
+    return verified(target, of_length(drafter, draft_length, min_confidence, law), law, verify)
 
 
 def layer_skip(
@@ -101,14 +102,14 @@ def layer_skip(
     skip_attention: tuple[int, ...] | None = None,
     skip_mlp: tuple[int, ...] | None = None,
     draft_length: Length = 4,
-    min_confidence: float | None = None,
+    min_confidence: Threshold | None = None,
     verify: str = "byte",
     window: int | None = None,
 ) -> Method:
     """The model drafts with some blocks skipped. Lossless.
 
     Blocks count from 0. By default every second one is skipped whole, but for the first and last;
-    `experiments/layer_skip.py` searches for better ones.
+    `bytelax layers` searches for better ones.
     """
     _needs_byte_lm(model, "layer-skip")
     width = longest_draft(model, draft_length)
@@ -116,7 +117,7 @@ def layer_skip(
     if skip_attention is None and skip_mlp is None:
         skip_attention = skip_mlp = tuple(range(1, model.config.trunk.layers - 1, 2))
     drafter = LayerSkip(target, width, tuple(skip_attention or ()), tuple(skip_mlp or ()))
-    return verified(target, of_length(drafter, draft_length, min_confidence), law, verify)
+    return verified(target, of_length(drafter, draft_length, min_confidence, law), law, verify)
 
 
 def medusa(
@@ -127,7 +128,7 @@ def medusa(
     draft_length: int | None = None,
     branches: tuple[int, ...] | None = None,
     nodes: int = 16,
-    min_confidence: float | None = None,
+    min_confidence: Threshold | None = None,
     verify: str = "byte",
     window: int | None = None,
 ) -> Method:
@@ -139,7 +140,7 @@ def medusa(
         return _tree(target, MultiByteTree(target, tuple(branches), nodes), len(branches))
     depth = _heads(model).bytes_ahead if draft_length is None else draft_length
     target = _keeping(target_of(model, capacity, depth, window), model.config.trunk.layers)
-    drafter = of_length(MultiByte(target, depth), depth, min_confidence)
+    drafter = of_length(MultiByte(target, depth), depth, min_confidence, law)
     return verified(target, drafter, law, verify)
 
 
@@ -170,7 +171,7 @@ def eagle(
     draft_length: Length = 6,
     beam: int = 1,
     nodes: int = 16,
-    min_confidence: float | None = None,
+    min_confidence: Threshold | None = None,
     verify: str = "byte",
     window: int | None = None,
 ) -> Method:
@@ -185,7 +186,7 @@ def eagle(
     target = _keeping(target_of(model, capacity, width, window), *(_heads(model).draft_layer or ()))
     if beam > 1:
         return _tree(target, DraftLayer(target, width, beam, depth), depth)
-    drafter = of_length(DraftLayer(target, depth), draft_length, min_confidence)
+    drafter = of_length(DraftLayer(target, depth), draft_length, min_confidence, law)
     return verified(target, drafter, law, verify)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bytelax.decode import acceptance
 from bytelax.decode.acceptance import Acceptance
-from bytelax.decode.drafters import Drafter, by_batch, padded, stop_below
+from bytelax.decode.drafters import Drafter, by_batch, padded, stop_adaptively, stop_below
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.target import Target
 from bytelax.model import Model
@@ -16,6 +16,14 @@ from bytelax.targets import target_for
 # How many bytes a round drafts: a number, or by the number of rows that are still running, as
 # `{rows: bytes}`; see `by_batch`.
 Length = int | Mapping[int, int]
+
+# Where a draft ends: behind the first byte that its drafter thinks less probable than this number,
+# or than one that "adaptive" adapts from round to round; see `stop_below` and `stop_adaptively`.
+# A string other than that is an error that `of_length` explains.
+Threshold = float | str
+
+# Of Draft & Verify (arXiv 2309.08168): where an adapted threshold begins.
+_GREEDY_START, _SAMPLED_START = 0.8, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +71,23 @@ def target_of(model: Model, capacity: int, drafted: int, window: int | None = No
     return target_for(model.module, capacity=capacity, width=width)
 
 
-def of_length(drafter: Drafter, length: Length, min_confidence: float | None = None) -> Drafter:
-    if min_confidence is not None:
-        drafter = stop_below(drafter, min_confidence)
-    return by_batch(drafter, length) if isinstance(length, Mapping) else drafter
+def of_length(
+    drafter: Drafter, length: Length, min_confidence: Threshold | None, law: Sampling
+) -> Drafter:
+    """The drafter with its drafts no longer than is asked for.
+
+    Raises:
+      ValueError: a word other than "adaptive".
+    """
+    if isinstance(length, Mapping):
+        drafter = by_batch(drafter, length)
+    if min_confidence is None:
+        return drafter
+    if min_confidence == "adaptive":
+        return stop_adaptively(drafter, _GREEDY_START if law.greedy else _SAMPLED_START)
+    if isinstance(min_confidence, str):
+        raise ValueError(f"min_confidence is a number or 'adaptive', got {min_confidence!r}")
+    return stop_below(drafter, min_confidence)
 
 
 def longest_draft(model: Model, length: Length) -> int:

@@ -3,6 +3,7 @@
 Another drafter: a function from the sampling law to a `Setup`, as a line of `SETUPS`.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -33,7 +34,7 @@ from bytelax.decode import (
     typical,
 )
 from bytelax.decode.acceptance import base
-from bytelax.decode.drafters import block_diffusion
+from bytelax.decode.drafters import block_diffusion, draft_length, stop_adaptively
 from bytelax.decode.unmasking import Confidence, OneStep
 
 PROMPT = [vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1]
@@ -58,6 +59,12 @@ def byte_lm(law):
 
 def drafts(*args, **options):
     return functools.partial(tables, drafter=TableDrafter(*args, **options))
+
+
+def adapting(law):
+    """Drafts whose length follows the rounds before; the steps are large, for there are few."""
+    setup = tables(drafter=TableDrafter(3))
+    return setup._replace(drafter=stop_adaptively(setup.drafter, 0.3, wanted=0.4, step=3.0))
 
 
 SMALL_BLT = replace(
@@ -96,6 +103,7 @@ SETUPS = {
     "hot, four values": functools.partial(
         tables, drafter=TableDrafter(1, temperature=2.0), byte_values=4
     ),
+    "adapting": adapting,
     "past the boundary": functools.partial(blt, drafter=PastBoundary),
     "one by one": functools.partial(blt, drafter=one_by_one),
     "in one step": functools.partial(blt, drafter=in_one_step),
@@ -218,6 +226,17 @@ def test_a_law_of_bytes_filled_out_of_order_is_seen(monkeypatch):
     """They were drawn from it; verified by it, they change the output."""
     monkeypatch.setattr(block_diffusion, "filled_early", jnp.zeros_like)
     assert error(SETUPS["one by one"], rejection, WARM) > 100 * EXACT
+
+
+def test_a_cut_that_drops_the_byte_it_was_made_for_is_seen(monkeypatch):
+    cut = draft_length._cut
+
+    def before_it(draft, threshold):
+        offered = cut(draft, threshold)
+        return dataclasses.replace(offered, length=jnp.maximum(offered.length - 1, 0))
+
+    monkeypatch.setattr(draft_length, "_cut", before_it)
+    assert error(adapting, rejection, CUT) > FAULTY
 
 
 def test_a_temperature_on_one_side_is_seen():

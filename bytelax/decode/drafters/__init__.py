@@ -4,7 +4,7 @@ from bytelax.decode.drafters.base import Draft, Drafter, DraftPasses, certain, n
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion
 from bytelax.decode.drafters.compose import chain, extend_with
 from bytelax.decode.drafters.draft_layer import DraftLayer
-from bytelax.decode.drafters.draft_length import by_batch, stop_below
+from bytelax.decode.drafters.draft_length import by_batch, stop_adaptively, stop_below
 from bytelax.decode.drafters.draft_model import DraftModel
 from bytelax.decode.drafters.early_exit import EarlyExit
 from bytelax.decode.drafters.empty import Empty
@@ -38,5 +38,6 @@ __all__ = [
     "extend_with",
     "no_passes",
     "padded",
+    "stop_adaptively",
     "stop_below",
 ]

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.decode.drafters.base import Drafter, confidence
+from bytelax.decode.drafters.base import Draft, Drafter, confidence
 from bytelax.decode.drafters.compose import is_text_only
 from bytelax.decode.drafters.skipping import propose_if
 from bytelax.pytree import pytree
@@ -21,6 +21,20 @@ from bytelax.pytree import pytree
 def stop_below(drafter: Drafter, threshold: float) -> "StopBelow":
     """Ends each row's draft with its first byte whose confidence is below `threshold`."""
     return StopBelow(drafter, threshold)
+
+
+def stop_adaptively(
+    drafter: Drafter, threshold: float, *, wanted: float = 0.9, step: float = 0.01
+) -> "StopAdaptively":
+    """As `stop_below`, with a threshold for each row that follows how much of its drafts was kept.
+
+    Args:
+      drafter: proposes.
+      threshold: of the first round.
+      wanted: share of the drafted bytes that should be kept; below it drafts get shorter.
+      step: of this the threshold moves a tenth in a round.
+    """
+    return StopAdaptively(drafter, threshold, wanted, step)
 
 
 def by_batch(drafter: Drafter, table: Mapping[int, int]) -> "ByBatch":
@@ -48,8 +62,7 @@ class StopBelow:
     threshold: float
 
     def __post_init__(self):
-        if not 0 <= self.threshold <= 1:
-            raise ValueError(f"a threshold of confidence lies in 0..1, got {self.threshold}")
+        _check(self.threshold)
 
     @property
     def width(self) -> int:
@@ -64,12 +77,121 @@ class StopBelow:
 
     def propose(self, params, draft_state, text, state, key):
         draft, draft_state = self.drafter.propose(params, draft_state, text, state, key)
-        sure = jnp.cumprod(confidence(draft) >= self.threshold, axis=1).sum(1)
-        length = jnp.minimum(draft.length, sure + 1)
-        return dataclasses.replace(draft, length=length), draft_state
+        return _cut(draft, jnp.full(draft.length.shape, self.threshold)), draft_state
 
     def commit(self, params, draft_state, trial, count):
         return self.drafter.commit(params, draft_state, trial, count)
+
+
+@pytree
+class AdaptiveState:
+    """What each row knows of its earlier rounds."""
+
+    drafter: Any
+    threshold: Float[Array, " B"]
+    matching: Float[Array, " B"]  # share of drafted bytes that were kept, the latest rounds most
+    drafted: Int[Array, " B"]  # bytes offered since the last commit
+    whole: Bool[Array, " B"]  # nothing was cut from them
+
+
+@dataclasses.dataclass(frozen=True)
+class StopAdaptively:
+    """See `stop_adaptively`. Draft & Verify (arXiv 2309.08168) adapts its threshold so.
+
+    A cut hangs on rounds that are over and on earlier bytes of the draft, as in `StopBelow`.
+    Rounds without a draft teach nothing. Behind another part of a `chain`, whose bytes it may have
+    judged as its own, the controller can be misled; the output law cannot.
+    """
+
+    drafter: Drafter
+    threshold: float
+    wanted: float
+    step: float
+
+    def __post_init__(self):
+        _check(self.threshold)
+
+    @property
+    def width(self) -> int:
+        return self.drafter.width
+
+    @property
+    def text_only(self) -> bool:
+        return is_text_only(self.drafter)
+
+    def init(self, params, text, state):
+        rows = text.ids.shape[0]
+        return AdaptiveState(
+            drafter=self.drafter.init(params, text, state),
+            threshold=jnp.full(rows, self.threshold, jnp.float32),
+            matching=jnp.zeros(rows, jnp.float32),
+            drafted=jnp.zeros(rows, jnp.int32),
+            whole=jnp.zeros(rows, bool),
+        )
+
+    def propose(self, params, draft_state, text, state, key):
+        most, own = self.drafter.propose(params, draft_state.drafter, text, state, key)
+        draft = _cut(most, draft_state.threshold)
+        return draft, dataclasses.replace(
+            draft_state, drafter=own, drafted=draft.length, whole=draft.length == most.length
+        )
+
+    def commit(self, params, draft_state, trial, count):
+        threshold, matching = adapted(
+            draft_state.threshold,
+            draft_state.matching,
+            accepted=jnp.clip(count - 1, 0, draft_state.drafted),  # one byte is the target's own
+            drafted=draft_state.drafted,
+            whole=draft_state.whole,
+            wanted=self.wanted,
+            step=self.step,
+        )
+        learns = (draft_state.drafted > 0) & (count > 0)
+        return AdaptiveState(
+            drafter=self.drafter.commit(params, draft_state.drafter, trial, count),
+            threshold=jnp.where(learns, threshold, draft_state.threshold),
+            matching=jnp.where(learns, matching, draft_state.matching),
+            drafted=jnp.zeros_like(draft_state.drafted),
+            whole=draft_state.whole,
+        )
+
+
+def adapted(
+    threshold: Float[Array, " B"],
+    matching: Float[Array, " B"],
+    *,
+    accepted: Int[Array, " B"],
+    drafted: Int[Array, " B"],
+    whole: Bool[Array, " B"],
+    wanted: float,
+    step: float,
+) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
+    """The threshold and the matching rate after a round, of Draft & Verify (section 3.3).
+
+    Args:
+      threshold: before it.
+      matching: before it.
+      accepted: drafted bytes that were kept.
+      drafted: bytes that were offered.
+      whole: whether the threshold cut nothing off.
+      wanted: matching rate below which the threshold rises.
+      step: how far away the new aim lies, of which the threshold goes a tenth of the way.
+    """
+    matching = 0.5 * matching + 0.5 * accepted / jnp.maximum(drafted, 1)
+    aim = threshold + jnp.where(matching < wanted, step, jnp.where(whole, 0.0, -step))
+    # Beyond 0..1 no draft would change, and the way back would be longer.
+    return jnp.clip(0.9 * threshold + 0.1 * aim, 0.0, 1.0), matching
+
+
+def _cut(draft: Draft, threshold: Float[Array, " B"]) -> Draft:
+    """The draft to its first byte below the threshold, that byte included."""
+    sure = jnp.cumprod(confidence(draft) >= threshold[:, None], axis=1).sum(1)
+    return dataclasses.replace(draft, length=jnp.minimum(draft.length, sure + 1))
+
+
+def _check(threshold):
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"a threshold of confidence lies in 0..1, got {threshold}")
 
 
 @pytree

@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 
 from bytelax.decode import Text, rejection, sampling
-from bytelax.decode.drafters import Draft, by_batch, chain, extend_with, no_passes, stop_below
+from bytelax.decode.drafters import (
+    Draft,
+    by_batch,
+    chain,
+    extend_with,
+    no_passes,
+    stop_adaptively,
+    stop_below,
+)
 from bytelax.decode.drafters.base import confidence
 from bytelax.decode.sampling import one_hot
 
@@ -119,7 +127,7 @@ def worst(drafter, parts=0):
         target = params["target"][TARGET][: drafter.width + 1]
         state = drafter.init(params, text, ())
         draft, _ = drafter.propose(params, state, text, (), keys)
-        ids, count, _ = rejection(draft, laws_of(target, draft.ids), uniforms)
+        ids, count, *_ = rejection(draft, laws_of(target, draft.ids), uniforms)
         following = sampling.sample(jnp.log(target[1])[ids[:, 0]], last)
         return ids[:, 0], jnp.where(count > 1, ids[:, 1], following), count
 
@@ -139,6 +147,7 @@ def worst(drafter, parts=0):
 
 LOSSLESS = {
     "stop_below": (stop_below(Tabled(1, 3), 0.4), 0),
+    "stop_adaptively": (stop_adaptively(Tabled(1, 3), 0.4), 0),
     "chain": (chain(Tabled(1, 2, sometimes=True), Tabled(2, 3)), 2),
     "chain_of_stopped": (chain(Tabled(1, 2, sometimes=True), stop_below(Tabled(2, 3), 0.4)), 2),
     "extend_with": (extend_with(stop_below(Tabled(1, 2), 0.4), Last(2)), 2),
@@ -224,8 +233,9 @@ def test_the_first_with_a_draft():
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.5])
 def test_thresholds_out_of_range(threshold):
-    with pytest.raises(ValueError, match="threshold"):
-        stop_below(Last(1), threshold)
+    for stop in (stop_below, stop_adaptively):
+        with pytest.raises(ValueError, match="threshold"):
+            stop(Last(1), threshold)
 
 
 @pytest.mark.parametrize("lengths", [{}, {1: -1}])

@@ -14,6 +14,7 @@ from bytelax.decode.drafters import (
     by_batch,
     chain,
     extend_with,
+    stop_adaptively,
     stop_below,
 )
 from bytelax.targets import target_for
@@ -54,11 +55,15 @@ def fewer():
     return by_batch(stop_below(draft_model(BYTE_LM), 0.036), {1: 4, 2: 1, 3: 0}), nearly(BYTE_LM)
 
 
+def adapting():
+    return stop_adaptively(draft_model(BYTE_LM), 0.036, step=0.05), nearly(BYTE_LM)
+
+
 def latent():
     return extend_with(draft_model(STRIDE, 3), Lookup(3, 2, 5)), (nearly(STRIDE), {})
 
 
-CASES = [(BYTE_LM, "float32", make) for make in (lookup, either, both, fewer)]
+CASES = [(BYTE_LM, "float32", make) for make in (lookup, either, both, fewer, adapting)]
 CASES += [
     (BYTE_LM, "bfloat16", either),
     (STRIDE, "float32", latent),
@@ -80,6 +85,8 @@ def test_greedy_output_is_that_of_the_empty_draft(config, dtype, make):
     np.testing.assert_array_equal(counts.bytes, loops.BUDGETS)
     if make is fewer:  # two rows drafted a byte, the last one four
         assert counts.drafted_by_position[:, 1:].any(1).sum() == 1
+    if make is adapting:  # each row to its own
+        assert len(set(decoding.draft_state.threshold.tolist())) == len(loops.BUDGETS)
 
 
 @pytest.mark.parametrize(("make", "temperature"), [(both, 0.0), (either, 1.0)])

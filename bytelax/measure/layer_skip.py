@@ -1,0 +1,204 @@
+"""Which blocks a byte transformer should skip when it drafts for itself.
+
+Draft & Verify (arXiv 2309.08168) searches with a Gaussian process over timed runs. Here every
+half-block is tried in turn, and what a set is worth is computed: what would be accepted of its
+drafts, from one parallel pass over sample text, against the weights that drafting reads.
+"""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from bytelax.decode.sampling import Sampling, process_logits
+from bytelax.model import Model
+from bytelax.models.byte_lm import ByteLM
+from bytelax.models.layers import SelfAttention, SwiGLU
+
+_ROWS = 8  # windows at a time through the model
+_HALVES = {SelfAttention: 0, SwiGLU: 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """A set of half-blocks to skip, and what it is worth. A pass of the whole model is 1.
+
+    Attributes:
+      skip_attention: blocks whose attention is skipped, from 0.
+      skip_mlp: blocks whose SwiGLU is skipped.
+      draft_length: the best one, K.
+      accepted: share of first drafted bytes that are accepted.
+      bytes_per_round: expected of K drafted bytes, with the one that is the model's own.
+      drafting: weights that a drafting pass reads, as a share of all.
+      speed: bytes in the time of a pass; plain decoding makes 1.
+    """
+
+    skip_attention: tuple[int, ...]
+    skip_mlp: tuple[int, ...]
+    draft_length: int
+    accepted: float
+    bytes_per_round: float
+    drafting: float
+    speed: float
+
+    def options(self) -> dict:
+        """What `generate(..., method="layer-skip")` takes."""
+        names = ("skip_attention", "skip_mlp", "draft_length")
+        return {name: getattr(self, name) for name in names}
+
+
+def search(
+    model: Model,
+    ids: Int[np.ndarray, "B S"],
+    *,
+    temperature: float = 0.0,
+    longest: int = 12,
+    most: int | None = None,
+    place_cost: float = 0.0,
+) -> list[Skipped]:
+    """Skips one half-block more at each step: the one that leaves the highest speed.
+
+    All candidates of a step run in one program, the same at every step.
+
+    Args:
+      model: a byte transformer.
+      ids: windows of sample text, S above `longest`.
+      temperature: of the sampling that is to be fast; 0 is greedy.
+      longest: most bytes to draft in a round.
+      most: half-blocks to skip at most; None goes on until none is left.
+      place_cost: what each drafted byte adds to a verifying pass, as a share of the pass.
+
+    Returns:
+      The sets of 1, 2, ... half-blocks; `max(..., key=lambda skipped: skipped.speed)` is the best.
+
+    Raises:
+      ValueError: no byte transformer, or too little text.
+    """
+    if not isinstance(model.module, ByteLM):
+        raise ValueError("only a byte transformer has blocks to skip, not a Byte Latent one")
+    if not 1 <= longest < ids.shape[1]:
+        raise ValueError(f"drafts lie in 1..{ids.shape[1] - 1}, for windows of that many bytes")
+    if place_cost < 0:
+        raise ValueError(f"place_cost must be at least 0, got {place_cost}")
+    shares, always = weight_shares(model)
+    runs, found = np.ones(shares.shape, bool), []
+    law = Sampling.of(1, temperature=temperature)
+    probs = _probs(model.module, model.params, ids, law)
+    for _ in range(runs.size if most is None else min(most, runs.size)):
+        candidates = [(half, block) for half, block in np.ndindex(runs.shape) if runs[half, block]]
+        without = np.repeat(runs[None], runs.size, axis=0)
+        for tried, (half, block) in zip(without, candidates, strict=False):
+            tried[half, block] = False
+        survival = _survival(
+            model.module, model.params, ids, probs, without, len(candidates), law, longest=longest
+        )
+        tried = [
+            score(one, chances, always + (shares * one).sum(), place_cost)
+            for one, chances in zip(without, np.asarray(survival), strict=True)
+        ][: len(candidates)]
+        best = max(range(len(tried)), key=lambda index: tried[index].speed)
+        runs = without[best]
+        found.append(tried[best])
+    return found
+
+
+def score(
+    runs: Bool[np.ndarray, "2 L"],
+    survival: Float[np.ndarray, " K"],
+    drafting: float,
+    place_cost: float = 0.0,
+) -> Skipped:
+    """What the drafts of a set of half-blocks are worth, at their best length up to K.
+
+    Args:
+      runs: which half-blocks still run, attention first.
+      survival: chance that the first 1..K drafted bytes are all accepted.
+      drafting: cost of a drafting pass.
+      place_cost: what each drafted byte adds to the verifying pass, which costs 1.
+    """
+    length = 1 + np.arange(len(survival))
+    made = 1 + np.cumsum(survival, dtype=np.float64)
+    speed = made / (1 + length * (drafting + place_cost))
+    best = int(speed.argmax())
+    attention, mlp = (tuple(np.flatnonzero(~half).tolist()) for half in runs)
+    return Skipped(
+        skip_attention=attention,
+        skip_mlp=mlp,
+        draft_length=best + 1,
+        accepted=float(survival[0]),
+        bytes_per_round=float(made[best]),
+        drafting=float(drafting),
+        speed=float(speed[best]),
+    )
+
+
+def weight_shares(model: Model) -> tuple[Float[np.ndarray, "2 L"], float]:
+    """The share of each half-block in the weights of a pass, attention first; and of the rest.
+
+    Norms count with what they stand before, the embedding not at all: a pass reads a row of it.
+    """
+
+    def size(tree, *names):
+        return sum(x.size for name in names for x in jax.tree.leaves(tree[name]))
+
+    trunk = model.params["trunk"]
+    blocks = [trunk[f"layers_{index}"] for index in range(model.config.trunk.layers)]
+    halves = np.array(
+        [[size(block, f"{half}_norm", half) for block in blocks] for half in ("attention", "mlp")]
+    )
+    rest = size(model.params, "norm", "head")
+    return halves / (halves.sum() + rest), float(rest / (halves.sum() + rest))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _probs(module, params, ids, law) -> Float[Array, "B S V"]:
+    """The whole model's law of the next byte at every place."""
+
+    def of_row(row):
+        return jnp.exp(process_logits(module.apply({"params": params}, row[None]), law))[0]
+
+    return jax.lax.map(of_row, ids, batch_size=_ROWS)
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="longest")
+def _survival(
+    module, params, ids, probs, candidates, count, law, *, longest
+) -> Float[Array, "C K"]:
+    """For each of the first `count` candidates, bool[C, 2, L]: see `score`; 0 for the others."""
+
+    def of_row(runs, row, p):
+        with nn.intercept_methods(functools.partial(_gated, runs)):
+            logits = module.apply({"params": params}, row[None])
+        # What rejection sampling accepts of drafts from q: sum_x min(p(x), q(x)). Greedy laws are
+        # one-hot, and this is whether they agree.
+        accepted = jnp.minimum(p, jnp.exp(process_logits(logits, law))[0]).sum(-1)
+        begins = len(row) - longest + 1
+        ahead = jnp.stack([accepted[place : place + begins] for place in range(longest)])
+        return jnp.cumprod(ahead, axis=0).mean(1)
+
+    def of_candidate(candidate):
+        index, runs = candidate
+
+        def measured():
+            rows = jax.lax.map(lambda row: of_row(runs, *row), (ids, probs), batch_size=_ROWS)
+            return rows.mean(0)
+
+        return jax.lax.cond(index < count, measured, lambda: jnp.zeros(longest))
+
+    return jax.lax.map(of_candidate, (jnp.arange(len(candidates)), candidates))
+
+
+def _gated(runs, call, args, kwargs, context):
+    """Half-blocks that do not run add 0: which they are is data, so no candidate is compiled."""
+    out, half = call(*args, **kwargs), _HALVES.get(type(context.module))
+    if half is None or context.module.path[0] != "trunk":
+        return out
+    gate = runs[half, int(context.module.path[1].removeprefix("layers_"))]
+    if half == 0:
+        attended, cache = out
+        return jnp.where(gate, attended, 0), cache
+    return jnp.where(gate, out, 0)
