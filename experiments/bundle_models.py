@@ -18,7 +18,7 @@ ASSETS = pathlib.Path(__file__).parents[1] / "bytelax" / "assets"
 WHAT = {
     "tiny": "A Byte Latent Transformer trained for BLT-D: it drafts blocks of up to 16 bytes.",
     "tiny-lm": "A plain byte transformer of 12 layers, with heads to draft for itself.",
-    "tiny-draft": "A small byte transformer that drafts for the others, distilled from `tiny`.",
+    "tiny-draft": "A small byte transformer that drafts for the others, distilled from `tiny-lm`.",
 }
 # The stages of each recipe, in order; the last one's model is bundled.
 STAGES = {

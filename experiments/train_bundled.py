@@ -81,10 +81,9 @@ def recipe(stage, runs):
             "--optimizer.steps", "1000", "--optimizer.peak", "3e-3", "--optimizer.warmup", "50",
         ]  # fmt: skip
     return [
-        "byte-lm", *stack("trunk", 64, 2, ffn_dim=192), "--teacher", f"{runs}/tiny-drafting",
-        "--teacher-max-patches", "80",
+        "byte-lm", *stack("trunk", 64, 2, ffn_dim=192), "--teacher", f"{runs}/tiny-lm",
         "--data.window", "256", "--data.batch", "32",
-        "--optimizer.steps", "1000", "--optimizer.peak", "4e-3", "--optimizer.warmup", "80",
+        "--optimizer.steps", "700", "--optimizer.peak", "4e-3", "--optimizer.warmup", "60",
     ]  # fmt: skip
 
 
