@@ -72,7 +72,7 @@ def test_ends_inside_a_draft():
         ({"draft_length": 1024}, "draft_length"),
         ({"shortest": 0}, "at least 1 byte"),
         ({"shortest": 5, "longest": 4}, "must not exceed"),
-        ({"window": 4}, "takes no 'window'"),
+        ({"latent": "reuse"}, "takes no 'latent'"),
     ],
 )
 def test_bad_options(options, words):
