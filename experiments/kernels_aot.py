@@ -38,7 +38,7 @@ from jax.sharding import PartitionSpec as P
 from bytelax import Model, methods
 from bytelax.decode import Sampling, Stops, Text, decode, start
 from bytelax.models.blt import BLT, BLTConfig
-from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
 
@@ -127,21 +127,22 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """The decode loop of one method on the 1B model, batch 8, in buffers of 2048 bytes."""
+    """The decode loop of one method, batch 8, in buffers of 2048 bytes.
+
+    On the 1B model; early exit on a byte transformer of 12 layers and width 768.
+    """
 
     method: str
     layers: int | None = 2  # of each stack at most
     sharded = False
 
     def program(self, mesh):
-        config = one_b(self.layers, block_size=8 if self.method == "blt-dv" else 0)
-        module, batch, capacity = BLT(config), 8, 2048
+        module, batch, capacity = self._module(), 8, 2048
         ids = jax.ShapeDtypeStruct((batch, capacity), jnp.int32)
         params = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
         params = jax.tree_util.tree_map_with_path(_dtype, params)
         law = Sampling.of(batch)
-        build = {"blt-s": methods.blt_s, "blt-dv": methods.blt_dv}[self.method]
-        method = build(Model(module, params), law, capacity=capacity)
+        method = methods.build(self.method, Model(module, params), law, capacity=capacity)
         both = {"target": params, "drafter": ()}
         parts = {"target": method.target, "drafter": method.drafter}
         decoding = jax.eval_shape(
@@ -156,6 +157,13 @@ class Loop:
             return decode(params, decoding, law=law, stops=stops, accept=method.accept, **parts)
 
         return run, (both, decoding, law, Stops.of(())), (P(),) * 4
+
+    def _module(self):
+        if self.method != "early-exit":
+            return BLT(one_b(self.layers, block_size=8 if self.method == "blt-dv" else 0))
+        sizes = {"heads": 12, "kv_heads": 12, "head_dim": 64, "ffn_dim": 2048}
+        layers = 12 if self.layers is None else min(12, self.layers)
+        return ByteLM(ByteLMConfig(trunk=TransformerConfig(dim=768, layers=layers, **sizes)))
 
 
 def one_b(layers: int | None, *, block_size: int) -> BLTConfig:
@@ -184,6 +192,7 @@ def _dtype(path, leaf):
     return jax.ShapeDtypeStruct(leaf.shape, jnp.float32 if patcher else jnp.bfloat16)
 
 
+LOOPS = ("blt-s", "blt-dv", "early-exit")
 KERNELS = {
     "attention, patcher": Attention(heads=12, kv_heads=12, dtype="float32"),
     "attention, local": Attention(),
@@ -247,7 +256,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="programs whose name holds this")
     parser.add_argument("--chips", nargs="+", default=list(CHIPS), choices=list(CHIPS))
     args = parser.parse_args()
-    loops = {f"loop, {name}": Loop(name, None if args.full else 2) for name in ("blt-s", "blt-dv")}
+    loops = {f"loop, {name}": Loop(name, None if args.full else 2) for name in LOOPS}
     cases = {**KERNELS, **(MORE if args.full else {}), **loops}
     table = collections.defaultdict(dict)
     failed = 0
