@@ -104,7 +104,7 @@ def test_convert_round_trip(model, capsys, tmp_path):
 def test_methods(capsys):
     options = {row["name"]: row["options"] for row in _json(capsys, "methods")}
     assert options["ar"] == ["window"]
-    assert [name for name in options if "window" not in options[name]] == ["blt-d"]
+    assert [name for name in options if "window" not in options[name]] == ["blt-d", "spectr"]
     assert options["blt-s"][:3] == ["draft_length", "latent", "draft_layers"]
     assert options["blt-d"] == ["block_size", "unmask", "alpha", "gamma", "open_patch"]
     assert options["lookup"] == ["draft_length", "shortest", "longest", "verify", "window"]

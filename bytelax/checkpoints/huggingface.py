@@ -157,6 +157,7 @@ def _parse(fields: dict, tensors: Mapping[str, Tensor], source: str) -> dict:
         patcher = {
             "trunk": part("patcher_config", "model.patcher", _PATCHER, _PATCHER_THETA, sliding),
             "max_bytes": c.get("max_position_embeddings", 8192),
+            "heads": None,
             "mask_documents": False,
             "vocab_size": c.get("vocab_size", 260),
         }

@@ -204,6 +204,7 @@ def _parse_lm(args, state: Mapping[str, Tensor], name: str, source: str) -> dict
     return {
         "trunk": _transformer(args, dim, layers, heads, window, 10_000.0, state, name),
         "max_bytes": args.get("max_seqlen", 8192),
+        "heads": None,
         "mask_documents": True,
         "vocab_size": args.get("vocab_size", 260),
     }

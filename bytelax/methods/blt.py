@@ -49,7 +49,7 @@ def blt_d(
     law: Sampling,
     *,
     capacity: int,
-    block_size: int = 8,
+    block_size: Length = 8,
     unmask: str = "confidence",
     alpha: float | None = None,
     gamma: float | None = None,
