@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax_kernels import registers
 from bytelax_kernels.unmask.row import Form, fill
 from bytelax_kernels.unmask.rule import Rule, Unmasked
 
@@ -55,7 +56,7 @@ def _unmask(logits_ref, masked_ref, *refs, rule):
 
     def load(ref):
         layout = _BY_CELL if ref.ndim == 2 else plgpu.Layout.WGMMA
-        return plgpu.load(ref, (row,), layout=layout, optimized=False)
+        return registers.load(ref.at[row], layout)
 
     law, uniform = map(load, drawing) if drawing else (None, None)
     form = _FORM._replace(across=functools.partial(_across, buffer))
@@ -80,7 +81,7 @@ def _across(buffer, numbers):
     """Through shared memory, where every thread finds the others' numbers."""
     buffer[...] = numbers
     plgpu.commit_smem()
-    row = plgpu.load(buffer, (), layout=_BY_COLUMN, optimized=False)
+    row = registers.load(buffer, _BY_COLUMN)
     return jax.lax.broadcast_in_dim(row, (_CELLS, _CELLS), [1])
 
 

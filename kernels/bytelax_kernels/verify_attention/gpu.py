@@ -14,6 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int
 
+from bytelax_kernels import registers
 from bytelax_kernels.verify_attention.sight import Sight, flags, positions, reach
 
 _FLOOR = -1e30  # as in the reference
@@ -153,8 +154,7 @@ def _attend(
     for step in range(_STAGES):
         pl.when(step < count)(functools.partial(fetch, jnp.int32(step)))
     first, last, cells = (
-        plgpu.load(ref, (row,), layout=_BY_ROW, optimized=False)
-        for ref in (first_ref, last_ref, flags_ref)
+        registers.load(ref.at[row], _BY_ROW) for ref in (first_ref, last_ref, flags_ref)
     )
     plgpu.barrier_wait(queries_there)
 
