@@ -28,6 +28,7 @@ def plain(window):
     [
         ("early-exit", {"verify_from": "embedding"}),
         ("early-exit", {"exit_layer": 1, "window": 6, "min_confidence": 0.3}),
+        ("early-exit", {"draft_length": {1: 4, 2: 0}}),
         ("composed", {"verify_from": "embedding"}),
         ("layer-skip", {"draft_length": {1: 4, 3: 2}, "min_confidence": "adaptive"}),
         ("layer-skip", {"skip_mlp": (0,), "draft_length": 3, "window": 5}),
@@ -83,6 +84,8 @@ def test_sampling_depends_on_the_seed_alone(method):
         (self_drafting.trunk, "layer-skip", {"skip_mlp": (3,)}, "cannot skip"),
         (self_drafting.trunk, "layer-skip", {"min_confidence": "often"}, "or 'adaptive', got 'oft"),
         (self_drafting.trunk, "medusa", {"draft_length": 4}, "3 multi-byte heads"),
+        (self_drafting.trunk, "medusa", {"branches": (2,), "draft_length": 1}, "from branches"),
+        (self_drafting.trunk, "eagle", {"beam": 2, "min_confidence": 0.5}, "a tree takes no table"),
         (self_drafting.trunk, "two-byte", {"state_layer": 1}, "no two-byte head behind layer 1"),
         (test_methods.byte_lm, "medusa", {}, "0 multi-byte heads"),
         (test_methods.byte_lm, "two-byte", {}, "no two-byte head"),

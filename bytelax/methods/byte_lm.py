@@ -1,6 +1,7 @@
 """Methods with which a byte transformer drafts for itself, or verifies trees."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from bytelax.decode import acceptance
 from bytelax.decode.byte_lm_target import ByteLMTarget
@@ -135,6 +136,8 @@ def medusa(
     """Multi-byte heads draft at once: a chain, or a tree with `branches` children. Lossless."""
     _needs_byte_lm(model, "medusa")
     if branches is not None:
+        if draft_length is not None or min_confidence is not None:
+            raise ValueError("a tree takes its depth from branches: no draft_length, no threshold")
         nodes = _tree_size(branches, nodes)
         target = _keeping(target_of(model, capacity, nodes, window), model.config.trunk.layers)
         return _tree(target, MultiByteTree(target, tuple(branches), nodes), len(branches))
@@ -181,6 +184,8 @@ def eagle(
     level of which that many nodes go on.
     """
     _needs_byte_lm(model, "eagle")
+    if beam > 1 and (isinstance(draft_length, Mapping) or min_confidence is not None):
+        raise ValueError("a tree takes no table of lengths and no threshold of confidence")
     depth = longest_draft(model, draft_length)
     width = min(nodes, beam * depth) if beam > 1 else depth
     target = _keeping(target_of(model, capacity, width, window), *(_heads(model).draft_layer or ()))

@@ -1,5 +1,7 @@
 """A drafter that is asked only in some rounds."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key
@@ -17,14 +19,21 @@ def propose_if(
     state: State,
     key: Key[Array, " B"],
 ) -> tuple[Draft, DraftState]:
-    """`drafter.propose` where `wanted`; else no draft, no pass, and the state as it is."""
-    arguments = params, draft_state, text, state, key
-    shapes, _ = jax.eval_shape(drafter.propose, *arguments)
+    """`drafter.propose` where `wanted`; else no draft, no pass, and the state as it is.
+
+    What a draft has computed for the target is left out: without a draft there would be none.
+    """
+
+    def propose(draft_state):
+        draft, draft_state = drafter.propose(params, draft_state, text, state, key)
+        return dataclasses.replace(draft, computed=None), draft_state
+
+    shapes, _ = jax.eval_shape(propose, draft_state)
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
     def once(carry):
         _, _, draft_state = carry
-        return jnp.zeros((), bool), *drafter.propose(params, draft_state, text, state, key)
+        return jnp.zeros((), bool), *propose(draft_state)
 
     # A loop of one turn or none updates its caches in place; the branches of a cond copy them.
     _, draft, draft_state = jax.lax.while_loop(
