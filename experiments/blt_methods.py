@@ -16,8 +16,11 @@ import platform
 import jax
 import side_by_side
 
-from bytelax import load
+from bytelax import load, programs
 
+SETTING = (
+    "block_size", "draft_length", "draft_layers", "latent", "unmask", "alpha", "gamma", "open_patch"
+)  # fmt: skip
 SETTINGS = [
     *(
         ("blt-s", {"draft_length": k, "latent": latent})
@@ -74,25 +77,36 @@ def main():
     options = parser.parse_args()
     model = load(options.model, dtype="float32")
     texts = side_by_side.prompts(options.data, options.prompts)
-    rows = []
-    for method, settings in [("ar", {}), *SETTINGS]:
-        if method == "ar" or not options.only or method in options.only:
-            rows.append(
-                side_by_side.measure(
-                    model, texts, method, settings,
-                    new=options.new, repeats=options.repeats, temperature=options.temperature,
-                )
-            )  # fmt: skip
-            print(rows[-1], flush=True)
+    path = options.results / f"{options.name}.json"
     report = {
-        "prompts": len(texts), "prompt_bytes": 256, "new_bytes": options.new,
-        "temperature": options.temperature, "repeats": options.repeats,
+        "model": options.model, "prompts": len(texts), "prompt_bytes": 256,
+        "new_bytes": options.new, "temperature": options.temperature, "repeats": options.repeats,
         "machine": f"{platform.machine()}, {os.cpu_count()} threads", "jax": jax.__version__,
-        "load_average": os.getloadavg()[0], "rows": rows,
     }  # fmt: skip
+    rows = []
+    if path.exists():  # an interrupted study goes on
+        known = json.loads(path.read_text())
+        if {name: known.get(name) for name in report} == report:
+            rows = known["rows"]
+    done = [(row["method"], {k: row[k] for k in SETTING if k in row}) for row in rows]
     options.results.mkdir(exist_ok=True)
-    (options.results / f"{options.name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.results / f"{options.name}.md").write_text(markdown(report))
+    for method, settings in [("ar", {}), *SETTINGS]:
+        wanted = method == "ar" or not options.only or method in options.only
+        if not wanted or (method, settings) in done:
+            continue
+        rows.append(
+            side_by_side.measure(
+                model, texts, method, settings,
+                new=options.new, repeats=options.repeats, temperature=options.temperature,
+            )
+        )  # fmt: skip
+        print(rows[-1], flush=True)
+        report |= {"load_average": os.getloadavg()[0], "rows": rows}
+        path.write_text(json.dumps(report, indent=1) + "\n")
+        path.with_suffix(".md").write_text(markdown(report))
+        # All programs together would need more memory maps than a process may have.
+        programs.forget()
+        jax.clear_caches()
 
 
 def markdown(report):
@@ -111,17 +125,7 @@ def markdown(report):
         "|---" * 13 + "|",
     ]
     for row in report["rows"]:
-        known = (
-            "block_size",
-            "draft_length",
-            "draft_layers",
-            "latent",
-            "unmask",
-            "alpha",
-            "gamma",
-            "open_patch",
-        )
-        setting = ", ".join(f"{k} {row[k]}" for k in known if k in row)
+        setting = ", ".join(f"{k} {row[k]}" for k in SETTING if k in row)
         accepted = "" if row["acceptance"] is None else f"{100 * row['acceptance']:.1f}"
         less = 100 * (1 - row["bandwidth_gb"] / plain["bandwidth_gb"])
         lines.append(

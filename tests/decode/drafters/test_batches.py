@@ -128,7 +128,7 @@ def test_a_row_is_the_same_in_any_company(which, batch):
     for there, row in enumerate(order):
         assert_same_row(first, row, moved, there)
     row = int(first.counts.rounds.argmax())
-    assert first.counts.rounds[row] > 2
+    assert first.counts.rounds[row] >= 2
     others = Rows.at_random(batch, seed=2)
     idle = dataclasses.replace(others, budget=np.zeros_like(others.budget))
     for company in (others, idle):
@@ -152,7 +152,7 @@ def ending(ids, budget):
 def test_rows_end_inside_a_draft(which, batch):
     """The output is the beginning of what would have come, and the statistics are its own."""
     reasons, inside = set(), 0
-    for seed in range(max(1, 32 // batch)):
+    for seed in range(max(1, 96 // batch)):
         rows = Rows.at_random(batch, seed)
         endless = dataclasses.replace(rows, budget=np.full_like(rows.budget, MOST))
         free, cut = run(which, endless, stops=NEVER), run(which, rows)
