@@ -28,7 +28,6 @@ def plain(window):
     [
         ("early-exit", {"verify_from": "embedding"}),
         ("early-exit", {"exit_layer": 1, "window": 6, "min_confidence": 0.3}),
-        ("early-exit", {"draft_length": {1: 4, 2: 0}}),
         ("composed", {"verify_from": "embedding"}),
         ("layer-skip", {"draft_length": {1: 4, 3: 2}, "min_confidence": "adaptive"}),
         ("layer-skip", {"skip_mlp": (0,), "draft_length": 3, "window": 5}),
@@ -42,6 +41,12 @@ def test_chains_write_what_plain_decoding_does(method, options):
     out = generate(method, **options)
     test_methods.assert_same(out, plain(options.get("window", 5)))
     assert out.stats.drafted > 0
+
+
+def test_a_round_without_a_draft_has_no_states_to_go_on_from():
+    out = generate("early-exit", draft_length={1: 4, 3: 0})
+    test_methods.assert_same(out, plain(5))
+    assert out.stats.drafted == 0
 
 
 @pytest.mark.parametrize(

@@ -52,18 +52,10 @@ def early_exit(
     output equals plain decoding's in the same windows to the last bit.
     """
     _needs_byte_lm(model, "early-exit")
-    one_of("verify_from", verify_from, "exit", "embedding")
-    width = longest_draft(model, draft_length)
-    target = target_of(model, capacity, width, window)
-    layer = _middle(model) if exit_layer is None else exit_layer
-    drafter = EarlyExit(
-        target,
-        width,
-        layer,
-        head=layer in _heads(model).exits if exit_head is None else exit_head,
-        hand_over=verify_from == "exit" and target.width == width + 1,
-    )
-    return verified(target, of_length(drafter, draft_length, min_confidence, law), law, verify)
+    target = target_of(model, capacity, longest_draft(model, draft_length), window)
+    drafter = _exit(model, target, draft_length, exit_layer, verify_from, head=exit_head)
+    drafter = of_length(drafter, draft_length, min_confidence, law)
+    return verified(target, drafter, law, verify)
 
 
 def composed(
@@ -80,19 +72,10 @@ def composed(
 ) -> Method:
     """Early exit whose every pass drafts two bytes, the second by a two-byte head. Lossless."""
     _needs_byte_lm(model, "composed")
-    one_of("verify_from", verify_from, "exit", "embedding")
-    width = longest_draft(model, draft_length)
-    target = target_of(model, capacity, width, window)
-    layer = _middle(model) if exit_layer is None else exit_layer
-    drafter = EarlyExit(
-        target,
-        width,
-        layer,
-        head=layer in _heads(model).exits,
-        two_byte=True,
-        hand_over=verify_from == "exit" and target.width == width + 1,
-    )
-    return verified(target, of_length(drafter, draft_length, min_confidence, law), law, verify)
+    target = target_of(model, capacity, longest_draft(model, draft_length), window)
+    drafter = _exit(model, target, draft_length, exit_layer, verify_from, two_byte=True)
+    drafter = of_length(drafter, draft_length, min_confidence, law)
+    return verified(target, drafter, law, verify)
 
 
 def layer_skip(
@@ -221,6 +204,17 @@ def spectr(
         accept=acceptance.SpecTr(drafts),
         draft_length=drafter.width,
     )
+
+
+def _exit(model, target, draft_length, exit_layer, verify_from, *, head=None, two_byte=False):
+    """By default at half the depth, and by an exit head if there is one."""
+    one_of("verify_from", verify_from, "exit", "embedding")
+    width = longest_draft(model, draft_length)
+    layer = _middle(model) if exit_layer is None else exit_layer
+    head = layer in _heads(model).exits if head is None else head
+    # States can be handed over to a window that is no wider than what was drafted.
+    hand_over = verify_from == "exit" and target.width == width + 1
+    return EarlyExit(target, width, layer, head=head, two_byte=two_byte, hand_over=hand_over)
 
 
 def _tree(target: ByteLMTarget, drafter, depth: int) -> Method:
