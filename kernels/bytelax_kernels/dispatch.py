@@ -12,7 +12,8 @@ _PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
 def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callable:
     """The kernel of the platform that a program is lowered for; the reference where there is none.
 
-    Its derivative is the reference's on every platform, so that training needs no switch.
+    Its derivative is the reference's on every platform, so that training needs no switch, and so is
+    what `jax.vmap` makes of it: the kernels have batch axes of their own.
 
     Args:
       reference: a differentiable function of arrays.
@@ -23,9 +24,19 @@ def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callabl
 
     by_name = {_PLATFORMS[name]: kernel for name, kernel in kernels.items()}
 
+    @jax.custom_batching.custom_vmap
+    def chosen(*args):
+        return jax.lax.platform_dependent(*args, default=reference, **by_name)
+
+    @chosen.def_vmap
+    def _(axis_size, batched, *args):
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
+        out = jax.vmap(reference, axes, axis_size=axis_size)(*args)
+        return out, jax.tree.map(lambda _: True, out)
+
     @jax.custom_jvp
     def dispatched(*args):
-        return jax.lax.platform_dependent(*args, default=reference, **by_name)
+        return chosen(*args)
 
     @dispatched.defjvp
     def _(args, tangents):
