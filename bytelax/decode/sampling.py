@@ -6,7 +6,6 @@ min(1, p / q) are the laws really drawn from.
 
 import jax
 import jax.numpy as jnp
-from bytelax_kernels.unmask import reference
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from bytelax import vocab
@@ -79,7 +78,7 @@ def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array,
 
     Greedy is the one-hot law of the likeliest id that may be emitted, the lowest id among equals.
     """
-    logits = without_banned(logits, law)
+    logits = _without_banned(logits, law)
     if law.greedy:
         return one_hot(logits.argmax(-1), logits.shape[-1])
     logits = logits / law.temperature[:, None, None]
@@ -90,7 +89,7 @@ def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array,
 
 def byte_law(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
     """Log-probabilities under the model itself, temperature 1, of the ids that may be emitted."""
-    return jax.nn.log_softmax(without_banned(logits, law))
+    return jax.nn.log_softmax(_without_banned(logits, law))
 
 
 def probability(
@@ -108,7 +107,12 @@ def one_hot(ids: Int[Array, "*B"], size: int) -> Float[Array, "*B {size}"]:
 
 def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[Array, "*B"]:
     """The id whose share of [0, 1) holds `uniform`; never one of probability 0."""
-    return reference.sample(log_probs, uniform)
+    probs = jnp.exp(log_probs)
+    cumulative = jnp.cumsum(probs, axis=-1)
+    # A parallel sum may rise by rounding where the probability is 0.
+    reached = (cumulative > uniform[..., None] * cumulative[..., -1:]) & (probs > 0)
+    # Rounding can leave the top of [0, 1) beyond the last step.
+    return jnp.where(reached.any(-1), reached.argmax(-1), log_probs.argmax(-1)).astype(jnp.int32)
 
 
 def draw(
@@ -144,8 +148,7 @@ def row_uniforms(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"
     return jax.vmap(lambda key: jax.random.uniform(key, (count,)))(keys)
 
 
-def without_banned(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
-    """float32, -inf where an id is never emitted."""
+def _without_banned(logits, law):
     ids = jnp.arange(logits.shape[-1])
     allowed = (ids >= vocab.OFFSET) | (law.allow_eos & (ids == vocab.EOS))
     return jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)

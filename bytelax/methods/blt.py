@@ -114,7 +114,7 @@ def unmasking_rule(name: str, *, alpha: float | None, gamma: float | None) -> Un
     if name == "confidence":
         return Confidence() if alpha is None else Confidence(alpha)
     rule = "sum" if name == "entropy" else "sum-minus-max"
-    return EntropyBound(bounded=rule) if gamma is None else EntropyBound(gamma, rule)
+    return EntropyBound(rule=rule) if gamma is None else EntropyBound(gamma, rule)
 
 
 def _block(model: Model, method: str, size: Length) -> int:

@@ -5,7 +5,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from bytelax_kernels.unmask import unmask
 from jaxtyping import Array, Bool
 
 from bytelax import vocab
@@ -63,25 +62,21 @@ class BlockDiffusion:
         def fill(carry):
             ids, log_probs, confidence, step, logits, decoder, index = carry
             masked = ids == vocab.MASK
+            chosen = self.unmasking(sampling.byte_law(logits, law), masked)
             here = sampling.process_logits(logits, law)
-            made = unmask(
-                sampling.without_banned(logits, law),
-                ids,
-                masked,
-                rule=self.unmasking.rule,
-                law=None if law.greedy else here,
-                uniforms=None if law.greedy else uniforms,
-            )
-            ids, chosen, left = made.ids, made.chosen, masked & ~made.chosen
-            given = sampling.one_hot(made.drawn, here.shape[-1])
+            drawn = sampling.draw(here, law, uniforms)
+            left = masked & ~chosen
+            given = sampling.one_hot(drawn, here.shape[-1])
             here = jnp.where(filled_early(left)[..., None], given, here)
+            ids = jnp.where(chosen, drawn, ids)
+            sure = sampling.probability(logits, law, drawn)
             logits, decoder = jax.lax.cond(
                 left.any(), lambda: denoise(ids, decoder), lambda: (logits, decoder)
             )
             return (
                 ids,
                 jnp.where(chosen[..., None], here, log_probs),
-                jnp.where(chosen, made.confidence, confidence),
+                jnp.where(chosen, sure, confidence),
                 jnp.where(chosen, index, step),
                 logits,
                 decoder,
