@@ -60,15 +60,19 @@ class ByteLM(nn.Module):
 
     def __call__(self, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
         """Next-byte logits after every position of whole texts, float32."""
-        last_eos = last_eos_before(ids, mask=self.config.mask_documents)
-        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
-        span = kv_cache.causal_span(
-            positions, window=self.config.trunk.window, first=last_eos[:, :-1] + 1
-        )
+        span = self.span(ids)
         hidden, _ = self.trunk(self.embed(ids), span=span)
         if self.is_initializing() and self.config.heads is not None:
             self.heads(hidden, ids, span)
         return self.logits(hidden)
+
+    def span(self, ids: Int[Array, "B S"]) -> Span:
+        """What each byte of whole texts sees."""
+        last_eos = last_eos_before(ids, mask=self.config.mask_documents)
+        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+        return kv_cache.causal_span(
+            positions, window=self.config.trunk.window, first=last_eos[:, :-1] + 1
+        )
 
     def window(
         self, ids: Int[Array, "B W"], caches: Caches | None, *, span: Span

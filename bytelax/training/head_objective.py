@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from bytelax import vocab
-from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM
 from bytelax.training.objectives import Metrics, NextByte
 
@@ -99,11 +98,7 @@ def _drafted(model: ByteLM, ids: Int[Array, "B L"], own_outputs: int):
     """
     config, heads = model.config.heads, model.heads
     read, embedded = ids[:, :-1], model.embed(ids[:, 1:])
-    positions = jnp.broadcast_to(jnp.arange(read.shape[1]), read.shape)
-    window = model.config.trunk.window
-    hidden, _ = model.trunk.states(
-        model.embed(read), span=kv_cache.causal_span(positions, window=window)
-    )
+    hidden, _ = model.trunk.states(model.embed(read), span=model.span(read))
     logits, final = model.logits(hidden[-1]), model.norm(hidden[-1])
     drafted = [(f"exit_{n}", 0, heads.exit(n, hidden[n])) for n in config.exits]
     for index in range(config.bytes_ahead):

@@ -62,8 +62,7 @@ class DraftLayer:
         model = self.target.module.bind({"params": params["target"]})
         ids = text.ids
         batch, length = ids.shape
-        positions = jnp.broadcast_to(jnp.arange(length), ids.shape)
-        span = kv_cache.causal_span(positions, window=model.config.trunk.window)
+        span = model.span(ids)
         hidden, _ = model.trunk.states(model.embed(ids), span=span)
         features = model.heads.draft_layer.fuse(*(hidden[d] for d in self._fused))
         following = model.embed(jnp.roll(ids, -1, axis=1))
