@@ -131,13 +131,14 @@ def emissions(rule, length, many=1, one_hot=False, ragged=False):
         uniforms = jnp.stack(one, axis=1)
         if rule == "k_seq":
             several = jax.tree.map(lambda *x: jnp.stack(x), *drafts)
-            (out, count, _), followed = k_seq(several, jnp.stack(target_laws), uniforms)
+            emitted, followed = k_seq(several, jnp.stack(target_laws), uniforms)
         else:
-            out, count, _ = RULES[rule](drafts[0], target_laws[0], uniforms)
+            emitted = RULES[rule](drafts[0], target_laws[0], uniforms)
             followed = jnp.zeros(rows, jnp.int32)
-        emitted = jnp.where(jnp.arange(length + 1) < count[:, None], out, -1)
+        kept = jnp.arange(length + 1) < emitted.count[:, None]
+        out = jnp.where(kept, emitted.ids, -1)
         drafted = jnp.stack([draft.ids for draft in drafts], axis=1)
-        return (emitted, followed, drafted), ()
+        return (out, followed, drafted), ()
 
     tables = tuple(np.asarray(log(np.stack(side))) for side in zip(*PAIRS.values(), strict=True))
     found = [{} for _ in PAIRS]
@@ -242,7 +243,7 @@ def test_what_the_target_is_sure_of_is_accepted_from_any_draft():
     q = log(np.full((3, 1, 1, VOCAB), 1 / 3))
     drafts = draft_of([[[0]], [[2]], [[1]]], q)
     uniforms = jnp.full((1, 4, 2), 1 - 2**-24)
-    (ids, count, _), followed = judge["k_seq"](drafts, jnp.tile(log(p), (3, 1, 1, 1)), uniforms)
+    (ids, count, *_), followed = judge["k_seq"](drafts, jnp.tile(log(p), (3, 1, 1, 1)), uniforms)
     assert (ids.tolist(), count.tolist(), followed.tolist()) == ([[1, 2]], [2], [2])
 
 
@@ -255,9 +256,9 @@ def test_several_drafts_read_nothing_beyond_their_length():
     length = rng.integers(0, places + 1, (many, rows))
     uniforms = jnp.asarray(rng.random((rows, many + 1, places + 1)), jnp.float32)
     beyond = np.arange(places) >= length[..., None]
-    (out, count, _), followed = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
+    (out, count, *_), followed = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
     ids, q = np.where(beyond, (ids + 1) % VOCAB, ids), np.where(beyond[..., None], np.nan, q)
-    (other, same, _), also = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
+    (other, same, *_), also = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
     np.testing.assert_array_equal(count, same)
     np.testing.assert_array_equal(followed, also)
     assert len(set(np.asarray(count).tolist())) == places + 1
@@ -277,7 +278,7 @@ def test_typical_by_definition():
     uniforms = rng.random((rows, 2, places + 1))
     rule = Typical(epsilon=0.2, delta=0.6)
     draft = draft_of(ids, log(np.full((rows, places, VOCAB), np.nan)), length)
-    out, count, _ = jax.jit(rule)(draft, log(p), jnp.asarray(uniforms, jnp.float32))
+    out, count, *_ = jax.jit(rule)(draft, log(p), jnp.asarray(uniforms, jnp.float32))
     for row in range(rows):
         n = 0
         while n < length[row]:
@@ -300,7 +301,7 @@ def test_take_all_takes_all_and_only_the_draft():
     ids = np.array([[0, 1], [0, 1], [0, 1]])
     p = log(np.tile(np.array([0, 0, 1.0]), (3, 3, 1)))
     draft = draft_of(ids, log(np.full((3, 2, VOCAB), np.nan)), [2, 1, 0])
-    out, count, _ = judge["take_all"](draft, p, jnp.zeros((3, 2, 3)))
+    out, count, *_ = judge["take_all"](draft, p, jnp.zeros((3, 2, 3)))
     assert count.tolist() == [2, 1, 1]
     emitted = [out[row, : count[row]].tolist() for row in range(3)]
     assert emitted == [[0, 1], [0], [2]]  # nothing drafted: a byte of the target's
@@ -318,7 +319,7 @@ def test_what_the_target_forbids(rule):
     p = np.array([[0, 0.5, 0.5], [1, 0, 0]])
     for u in (0.0, 0.3, 1 - 2**-24):
         draft = draft_of([[0]], log(np.array([[[1.0, 0, 0]]])), deterministic=True)
-        out, count, _ = judge[rule](draft, log(p)[None], jnp.full((1, 2, 2), u))
+        out, count, *_ = judge[rule](draft, log(p)[None], jnp.full((1, 2, 2), u))
         assert count[0] == 1 and out[0, 0] in (1, 2)
 
 
@@ -335,8 +336,8 @@ def test_nothing_beyond_the_draft_is_read(rule):
     beyond = np.arange(places) >= length[:, None]
     other_q = np.where(beyond[..., None], np.nan, q)
     other_ids = np.where(beyond, (ids + 1) % VOCAB, ids)
-    out, count, _ = judge[rule](draft_of(ids, log(q), length), log(p), uniforms)
-    other, same, _ = judge[rule](draft_of(other_ids, log(other_q), length), log(p), uniforms)
+    out, count, *_ = judge[rule](draft_of(ids, log(q), length), log(p), uniforms)
+    other, same, *_ = judge[rule](draft_of(other_ids, log(other_q), length), log(p), uniforms)
     np.testing.assert_array_equal(count, same)
     assert (np.asarray(count) <= length + 1).all() and (np.asarray(count) >= 1).all()
     for row in range(rows):
@@ -349,11 +350,11 @@ def test_rejection_does_not_depend_on_the_uniforms_of_later_places():
     draft = draft_of([[0, 1, 2]], log(q))
     uniforms = rng.random((256, 2, 4)).astype(np.float32)
     for one in uniforms:
-        out, count, _ = judge["rejection"](draft, log(p), jnp.asarray(one[None]))
+        out, count, *_ = judge["rejection"](draft, log(p), jnp.asarray(one[None]))
         changed = one.copy()
         n = int(count[0])
         changed[:, n:] = rng.random((2, 4 - n))
-        again, same, _ = judge["rejection"](draft, log(p), jnp.asarray(changed[None]))
+        again, same, *_ = judge["rejection"](draft, log(p), jnp.asarray(changed[None]))
         assert same[0] == n
         np.testing.assert_array_equal(out[0, :n], again[0, :n])
 
@@ -371,7 +372,7 @@ def test_greedy_is_the_longest_prefix():
     p = 0.1 + 0.7 * np.eye(VOCAB)[choices]
     uniforms = jnp.asarray(rng.random((len(cases), 2, 3)), jnp.float32)
     q = jnp.zeros((len(cases), 2, VOCAB))
-    out, count, _ = judge["greedy"](draft_of(ids, q, lengths), log(p), uniforms)
+    out, count, *_ = judge["greedy"](draft_of(ids, q, lengths), log(p), uniforms)
     for row, (choice, draft, length) in enumerate(cases):
         matched = 0
         while matched < length and draft[matched] == choice[matched]:
