@@ -7,21 +7,13 @@ beside plain decoding at W = 1 with caches. Runs of a method alternate with runs
 in one process; speeds are medians of the ratios of neighbours.
 """
 
-import argparse
-import json
-import os
-import pathlib
-import platform
-
-import jax
 import side_by_side
+import study
 
-from bytelax import load, programs
+from bytelax import load
 
-SETTING = (
-    "block_size", "draft_length", "draft_layers", "latent", "unmask", "alpha", "gamma", "open_patch"
-)  # fmt: skip
 SETTINGS = [
+    ("ar", {}),
     *(
         ("blt-s", {"draft_length": k, "latent": latent})
         for latent in ("reuse", "refresh")
@@ -64,81 +56,81 @@ SETTINGS = [
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--new", type=int, default=256, help="bytes generated a prompt")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--only", nargs="*", help="methods")
-    parser.add_argument("--name", default="blt_methods")
-    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
-    options = parser.parse_args()
+    options = study.parser(__doc__)
+    options.add_argument("--prompts", type=int, default=8)
+    options.add_argument("--new", type=int, default=256, help="bytes generated a prompt")
+    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--temperature", type=float, default=0.0)
+    options.add_argument("--only", nargs="*", help="methods")
+    options.add_argument("--name", default="blt_methods")
+    options = options.parse_args()
     model = load(options.model, dtype="float32")
     texts = side_by_side.prompts(options.data, options.prompts)
-    path = options.results / f"{options.name}.json"
-    report = {
-        "model": options.model, "prompts": len(texts), "prompt_bytes": 256,
-        "new_bytes": options.new, "temperature": options.temperature, "repeats": options.repeats,
-        "machine": f"{platform.machine()}, {os.cpu_count()} threads", "jax": jax.__version__,
+    how = {
+        "new": options.new, "repeats": options.repeats, "temperature": options.temperature
     }  # fmt: skip
-    rows = []
-    if path.exists():  # an interrupted study goes on
-        known = json.loads(path.read_text())
-        if {name: known.get(name) for name in report} == report:
-            rows = known["rows"]
-    done = [(row["method"], {k: row[k] for k in SETTING if k in row}) for row in rows]
-    options.results.mkdir(exist_ok=True)
-    for method, settings in [("ar", {}), *SETTINGS]:
-        wanted = method == "ar" or not options.only or method in options.only
-        if not wanted or (method, settings) in done:
-            continue
-        rows.append(
-            side_by_side.measure(
-                model, texts, method, settings,
-                new=options.new, repeats=options.repeats, temperature=options.temperature,
-            )
-        )  # fmt: skip
-        print(rows[-1], flush=True)
-        report |= {"load_average": os.getloadavg()[0], "rows": rows}
-        path.write_text(json.dumps(report, indent=1) + "\n")
-        path.with_suffix(".md").write_text(markdown(report))
-        # All programs together would need more memory maps than a process may have.
-        programs.forget()
-        jax.clear_caches()
+    settings = [
+        {"method": method, **chosen}
+        for method, chosen in SETTINGS
+        if method == "ar" or not options.only or method in options.only
+    ]
+
+    def measure(setting):
+        method, chosen = setting["method"], {k: v for k, v in setting.items() if k != "method"}
+        return side_by_side.measure(model, texts, method, chosen, **how)
+
+    study.run(
+        options.results / f"{options.name}.json",
+        {"model": options.model, "prompts": len(texts), "prompt_bytes": 256, **how},
+        settings[:2] if options.smoke else settings,
+        measure,
+        markdown=markdown,
+    )
 
 
 def markdown(report):
     plain = report["rows"][0]
-    lines = [
-        "# The methods of Fast BLT, measured",
-        "",
-        f"{report['prompts']} held-out prompts of {report['prompt_bytes']} bytes, "
-        f"{report['new_bytes']} new bytes, batch 1, temperature {report['temperature']}, float32, "
-        f"{report['machine']}, jax {report['jax']}, load average {report['load_average']:.1f}. "
-        f"Speed: median of {report['repeats']} ratios to plain decoding beside it, taking in the "
-        "prompt left out, and with it.",
-        "",
-        "| method | setting | accepted % | bytes/round | decoder | encoder | global | GB | "
-        "decrease % | bytes/s | speed | with prompt | same output |",
-        "|---" * 13 + "|",
-    ]
-    for row in report["rows"]:
-        setting = ", ".join(f"{k} {row[k]}" for k in SETTING if k in row)
-        accepted = "" if row["acceptance"] is None else f"{100 * row['acceptance']:.1f}"
-        less = 100 * (1 - row["bandwidth_gb"] / plain["bandwidth_gb"])
-        lines.append(
-            f"| {row['method']} | {setting} | {accepted} | {row['bytes_per_round']:.2f} | "
-            f"{row['decoder_passes']:.0f} | {row['encoder_passes']:.0f} | "
-            f"{row['global_passes']:.0f} | {row['bandwidth_gb']:.3f} | {less:.1f} | "
-            f"{row['decode_bytes_per_second']:.0f} | {row['decode_speed']:.2f} | "
-            f"{row['speed']:.2f} | "
-            f"{row['same_outputs']}/{report['prompts']} |"
-        )
     patch = plain["bytes_per_round"] * plain["rounds"] / plain["patches"]
-    lines += ["", f"Plain decoding closed a patch every {patch:.2f} bytes.", ""]
-    return "\n".join(lines)
+    header = (
+        "method", "setting", "accepted %", "bytes/round", "decoder", "encoder", "global", "GB",
+        "decrease %", "bytes/s", "speed", "range", "with prompt", "same output",
+    )  # fmt: skip
+    rows = []
+    for row in report["rows"]:
+        setting = dict(row["setting"])
+        low, high = row["decode_speed_range"]
+        rows.append(
+            (
+                setting.pop("method"),
+                side_by_side.named(setting),
+                None if row["acceptance"] is None else f"{100 * row['acceptance']:.1f}",
+                f"{row['bytes_per_round']:.2f}",
+                *(f"{row[f'{part}_passes']:.0f}" for part in ("decoder", "encoder", "global")),
+                f"{row['bandwidth_gb']:.3f}",
+                f"{100 * (1 - row['bandwidth_gb'] / plain['bandwidth_gb']):.1f}",
+                f"{row['decode_bytes_per_second']:.0f}",
+                f"{row['decode_speed']:.2f}",
+                f"{low:.2f} to {high:.2f}",
+                f"{row['speed']:.2f}",
+                f"{row['same_outputs']}/{report['prompts']}",
+            )
+        )
+    return "\n".join(
+        [
+            "# The methods of Fast BLT, measured",
+            "",
+            f"{report['prompts']} held-out prompts of {report['prompt_bytes']} bytes, "
+            f"{report['new']} new bytes, batch 1, temperature {report['temperature']}, "
+            f"{study.machine(report)}. Speed: median of {report['repeats']} ratios to plain "
+            "decoding (W = 1, with caches) beside it, taking in the prompt left out; with prompt: "
+            "with it. Passes and gigabytes are means of a prompt.",
+            "",
+            *study.table(header, rows),
+            "",
+            f"Plain decoding closed a patch every {patch:.2f} bytes.",
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

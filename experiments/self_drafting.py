@@ -8,11 +8,6 @@ what a window of W bytes costs beside W windows of one, what verifying from the 
 and what the caches save.
 """
 
-import argparse
-import json
-import os
-import pathlib
-import platform
 import statistics
 import time
 
@@ -20,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import side_by_side
+import study
 
 from bytelax import calculator, load, vocab
 from bytelax.decode import ByteLMTarget, Text
@@ -48,33 +44,27 @@ SETTINGS = [
     ("eagle", {"draft_length": 8}, "open"),
     ("eagle", {"draft_length": 4, "beam": 2, "nodes": 8}, "open"),
     ("lookup", {"draft_length": 8}, ""),
-    ("draft-model", {"draft_model": "tiny-draft", "draft_length": 4}, ""),
-    ("spectr", {"draft_model": "tiny-draft", "drafts": 2, "draft_length": 4}, "2.13x"),
+    ("draft-model", {"draft_length": 4}, ""),
+    ("spectr", {"drafts": 2, "draft_length": 4}, "2.13x"),
 ]
 PUBLISHED = TransformerConfig(
     dim=768, layers=12, heads=12, kv_heads=12, head_dim=64, ffn_dim=2048, window=None
 )
 
 
-def methods(model, texts, options, temperature, passes):
-    rows, layers = [], model.config.trunk.layers
-    for method, settings, published in SETTINGS:
-        if method == "spectr" and not temperature:
-            continue
-        row = side_by_side.measure(
-            model, texts, method, settings,
-            new=options.new, repeats=options.repeats, temperature=temperature,
-        )  # fmt: skip
-        place = [a for a in row["acceptance_by_position"] if a is not None]
-        # The chance of a byte given that those before it were accepted, as the papers count it.
-        reached = sum([1.0, *place[:-1]])
-        row["acceptance_of_reached"] = sum(place) / reached if place else None
-        row["published"] = published
-        row |= {"temperature": temperature} | formula(model, row, settings, method)
-        row |= priced(row, settings, method, passes["85M"]["seconds"], layers)
-        rows.append(row)
-        print(rows[-1], flush=True)
-    return rows
+def measured(model, small, texts, setting, passes, *, how):
+    """A method's figures, what formulas say of them, and the price of its passes at 85M."""
+    chosen = dict(setting)
+    method, temperature = chosen.pop("method"), chosen.pop("temperature")
+    if method in ("draft-model", "spectr"):
+        chosen["draft_model"] = small
+    row = side_by_side.measure(model, texts, method, chosen, temperature=temperature, **how)
+    place = [a for a in row["acceptance_by_position"] if a is not None]
+    # The chance of a byte given that those before it were accepted, as the papers count it.
+    reached = sum([1.0, *place[:-1]])
+    row["acceptance_of_reached"] = sum(place) / reached if place else None
+    row |= formula(model, row, chosen, method)
+    return row | priced(row, chosen, method, passes, model.config.trunk.layers)
 
 
 def formula(model, row, settings, method):
@@ -125,7 +115,7 @@ def priced(row, settings, method, passes, layers):
     return {"priced_speed": row["bytes_per_round"] * one / (drafting * one + window)}
 
 
-def windows(model, options, context=512):
+def windows(model, repeats, context=512):
     """Median seconds of a pass over W bytes behind `context` bytes, for several W."""
     ids = np.full((1, context), vocab.OFFSET + 97, np.int32)
     ids[:, 0] = vocab.BOS
@@ -144,7 +134,7 @@ def windows(model, options, context=512):
 
     seconds = {
         name: {
-            str(width): timed(target, step, state, width, options=options)
+            str(width): timed(target, step, state, width, repeats=repeats)
             for width in (1, 2, 4, 8, 16, 32)
         }
         for name, step in (("whole", whole), ("from the exit", from_the_exit))
@@ -155,10 +145,10 @@ def windows(model, options, context=512):
     for _ in range(3):
         parallel(jnp.asarray(ids)).block_until_ready()
     seconds["no cache"] = (time.perf_counter() - begin) / 3
-    return {"context": context, "seconds": seconds}
+    return {"seconds": seconds}
 
 
-def timed(target, step, state, width, *, options, loops=20):
+def timed(target, step, state, width, *, repeats, loops=20):
     """Median seconds of a pass, many of them inside one program so that calls cost nothing."""
     window = jnp.full((1, width), vocab.OFFSET + 97, jnp.int32)
 
@@ -175,7 +165,7 @@ def timed(target, step, state, width, *, options, loops=20):
 
     jax.block_until_ready(many(state, window))
     times = []
-    for _ in range(max(options.repeats, 3)):
+    for _ in range(max(repeats, 3)):
         begin = time.perf_counter()
         jax.block_until_ready(many(state, window))
         times.append((time.perf_counter() - begin) / loops)
@@ -190,101 +180,126 @@ def published_shape():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--model", default="tiny-lm")
-    parser.add_argument("--draft-model", default="tiny-draft")
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--new", type=int, default=256, help="bytes generated a prompt")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
-    options = parser.parse_args()
+    options = study.parser(__doc__, model="tiny-lm")
+    options.add_argument("--draft-model", default="tiny-draft")
+    options.add_argument("--prompts", type=int, default=8)
+    options.add_argument("--new", type=int, default=256, help="bytes generated a prompt")
+    options.add_argument("--repeats", type=int, default=5)
+    options = options.parse_args()
+    how = {"new": options.new, "repeats": options.repeats}
+    passes = study.run(
+        options.results / "windows.json",
+        {"repeats": options.repeats, "context": 512},
+        [{"model": name} for name in (options.model, *([] if options.smoke else ["85M"]))],
+        lambda setting: windows(
+            published_shape()
+            if setting["model"] == "85M"
+            else load(options.model, dtype="float32"),
+            options.repeats,
+        ),
+        markdown=window_table,
+    )["rows"]
     model = load(options.model, dtype="float32")
     small = load(options.draft_model, dtype="float32")
-    for _, settings, _ in SETTINGS:
-        if "draft_model" in settings:
-            settings["draft_model"] = small
-    report = {
-        "prompts": options.prompts, "prompt_bytes": 256, "new_bytes": options.new,
-        "repeats": options.repeats, "machine": f"{platform.machine()}, {os.cpu_count()} threads",
-        "jax": jax.__version__,
-        "passes": {
-            name: windows(sized, options)
-            for name, sized in ((options.model, model), ("85M", published_shape()))
-        },
-    }  # fmt: skip
-    print(report, flush=True)
     texts = side_by_side.prompts(options.data, options.prompts)
-    report["rows"] = [
-        row
+    settings = [
+        {"method": method, "temperature": temperature, **chosen}
         for temperature in (0.0, 1.0)
-        for row in methods(model, texts, options, temperature, report["passes"])
+        for method, chosen, _ in SETTINGS
+        if temperature or method != "spectr"
     ]
-    report["load_average"] = os.getloadavg()[0]
-    options.results.mkdir(exist_ok=True)
-    (options.results / "self_drafting.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.results / "self_drafting.md").write_text(markdown(report))
+    study.run(
+        options.results / "self_drafting.json",
+        {"model": options.model, "prompts": len(texts), "prompt_bytes": 256, **how},
+        settings[:2] if options.smoke else settings,
+        lambda setting: measured(model, small, texts, setting, passes[-1]["seconds"], how=how),
+        markdown=markdown,
+    )
 
 
 def markdown(report):
-    lines = [
-        "# A byte transformer that drafts for itself, measured",
-        "",
-        f"`tiny-lm`, {report['prompts']} held-out prompts of {report['prompt_bytes']} bytes, "
-        f"{report['new_bytes']} new bytes, batch 1, float32, {report['machine']}, "
-        f"jax {report['jax']}, load average {report['load_average']:.1f}. Speed: median of "
-        f"{report['repeats']} ratios to plain decoding (W = 1, with caches) beside it, taking in "
-        "the prompt left out. Accepted: of the drafted bytes that were reached. Projected: from "
-        "that chance and the layers that run. Priced: the measured bytes a round at what passes of "
-        "the published shape (85M, below) take on this machine.",
-        "",
-        "| method | setting | T | accepted % | bytes/round | by formula | projected | speed | "
-        "range | priced at 85M | same output | published |",
-        "|---" * 12 + "|",
-    ]
+    published = {
+        str(study.plain({"method": method, **chosen})): figure
+        for method, chosen, figure in SETTINGS
+    }
+    header = (
+        "method", "setting", "T", "accepted %", "bytes/round", "by formula", "projected", "speed",
+        "range", "priced at 85M", "same output", "published",
+    )  # fmt: skip
+    rows = []
     for row in report["rows"]:
-        known = (
-            "exit_layer", "exit_head", "verify_from", "state_layer", "draft_length", "branches",
-            "beam", "nodes", "drafts",
-        )  # fmt: skip
-        setting = ", ".join(f"{k} {row[k]}" for k in known if k in row)
-        accepted = row["acceptance_of_reached"]
+        chosen = dict(row["setting"])
+        temperature = chosen.pop("temperature")
+        figure = published[str(chosen)]
+        method, accepted = chosen.pop("method"), row["acceptance_of_reached"]
         low, high = row["decode_speed_range"]
-        same = f"{row['same_outputs']}/{report['prompts']}" if row["temperature"] == 0 else ""
-        lines.append(
-            f"| {row['method']} | {setting} | {row['temperature']:.0f} | "
-            f"{'' if accepted is None else f'{100 * accepted:.1f}'} | "
-            f"{row['bytes_per_round']:.2f} | {_number(row, 'expected_bytes_per_round')} | "
-            f"{_number(row, 'projected_speed')} | {row['decode_speed']:.2f} | "
-            f"{low:.2f} to {high:.2f} | {_number(row, 'priced_speed')} | {same} | "
-            f"{row['published']} |"
+        rows.append(
+            (
+                method,
+                side_by_side.named(chosen),
+                f"{temperature:.0f}",
+                None if accepted is None else f"{100 * accepted:.1f}",
+                f"{row['bytes_per_round']:.2f}",
+                _number(row, "expected_bytes_per_round"),
+                _number(row, "projected_speed"),
+                f"{row['decode_speed']:.2f}",
+                f"{low:.2f} to {high:.2f}",
+                _number(row, "priced_speed"),
+                None if temperature else f"{row['same_outputs']}/{report['prompts']}",
+                figure,
+            )
         )
-    lines += ["", "## A window of W bytes", ""]
-    for name, passes in report["passes"].items():
-        whole, rest = passes["seconds"]["whole"], passes["seconds"]["from the exit"]
-        one, uncached = whole["1"], passes["seconds"]["no cache"]
-        lines += [
-            f"`{name}`, {passes['context']} bytes of context:",
+    return "\n".join(
+        [
+            "# A byte transformer that drafts for itself, measured",
             "",
-            "| W | ms | beside W = 1 | beside W passes of one | from the exit, ms |",
-            "|---|---|---|---|---|",
+            f"`{report['model']}`, {report['prompts']} held-out prompts of "
+            f"{report['prompt_bytes']} bytes, {report['new']} new bytes, batch 1, "
+            f"{study.machine(report)}. Speed: median of {report['repeats']} ratios to plain "
+            "decoding (W = 1, with caches) beside it, taking in the prompt left out. Accepted: of "
+            "the drafted bytes that were reached. Projected: from that chance and the layers that "
+            "run. Priced: the measured bytes a round at what passes of the published shape (85M, "
+            "`windows.md`) take on this machine.",
+            "",
+            *study.table(header, rows),
+            "",
         ]
+    )
+
+
+def window_table(report):
+    lines = ["# A window of W bytes", "", f"Batch 1, {study.machine(report)}."]
+    for row in report["rows"]:
+        passes = row["seconds"]
+        whole, rest, uncached = passes["whole"], passes["from the exit"], passes["no cache"]
+        one = whole["1"]
+        header = ("W", "ms", "beside W = 1", "beside W passes of one", "from the exit, ms")
         lines += [
-            f"| {w} | {1000 * s:.2f} | {s / one:.2f} | {int(w) * one / s:.2f}x cheaper | "
-            f"{1000 * rest[w]:.2f} |"
-            for w, s in whole.items()
-        ]
-        lines += [
+            "",
+            f"`{row['setting']['model']}`, {report['context']} bytes of context:",
+            "",
+            *study.table(
+                header,
+                [
+                    (
+                        w,
+                        f"{1000 * s:.2f}",
+                        f"{s / one:.2f}",
+                        f"{int(w) * one / s:.2f}x cheaper",
+                        f"{1000 * rest[w]:.2f}",
+                    )
+                    for w, s in whole.items()
+                ],
+            ),
             "",
             f"Without caches a byte takes {1000 * uncached:.2f} ms: the caches make it "
             f"{uncached / one:.0f} times faster (published: 19).",
-            "",
         ]
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
 def _number(row, name):
-    return f"{row[name]:.2f}" if name in row else ""
+    return f"{row[name]:.2f}" if name in row else None
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ def prompts(data: str, count: int, length: int = 256) -> list[bytes]:
 
 def measure(model: Model, texts: Sequence[bytes], method: str, settings: dict, **how) -> dict:
     """A row of a report; `how` is that of `timing.beside_plain`."""
-    timed = timing.beside_plain(model, texts, method, settings, **how)
-    shown = {name: value for name, value in settings.items() if name != "draft_model"}
-    return {"method": method, **shown, **timing.figures(timed)}
+    return timing.figures(timing.beside_plain(model, texts, method, settings, **how))
+
+
+def named(settings: dict) -> str:
+    """Settings as a table shows them."""
+    return ", ".join(f"{name} {value}" for name, value in settings.items() if name != "draft_model")

@@ -4,7 +4,7 @@ import functools
 
 import models_for_tests as models
 import pytest
-import self_drafting
+import self_drafting_models
 import test_methods
 
 import bytelax
@@ -12,7 +12,7 @@ import bytelax
 PROMPTS = [bytes([0, 1, 2, 1, 0] * 3), bytes([1, 1, 0]), bytes([2, 0, 1, 1, 2, 2, 0])]
 
 
-def generate(method, *, which=self_drafting.trunk, **options):
+def generate(method, *, which=self_drafting_models.trunk, **options):
     return bytelax.generate(
         which(), PROMPTS, method=method, max_new_bytes=16, allow_eos=False, logprobs=True, **options
     )
@@ -62,7 +62,7 @@ def test_a_round_without_a_draft_has_no_states_to_go_on_from():
 )
 def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
     if method == "spectr":
-        options = options | {"draft_model": self_drafting.trunk()}
+        options = options | {"draft_model": self_drafting_models.trunk()}
     out = generate(method, **options)
     assert out.lossless and out.bytes == plain(5).bytes
     assert 0 < out.stats.accepted <= out.stats.drafted
@@ -73,7 +73,7 @@ def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
 def test_sampling_depends_on_the_seed_alone(method):
     options = {"temperature": 1.0}
     if method == "spectr":
-        options |= {"draft_model": self_drafting.trunk(), "draft_length": 2}
+        options |= {"draft_model": self_drafting_models.trunk(), "draft_length": 2}
     first = generate(method, seeds=[3, 4, 5], **options)
     again = generate(method, seeds=[3, 9, 5], **options)
     assert first.bytes[0] == again.bytes[0] and first.bytes[2] == again.bytes[2]
@@ -82,16 +82,16 @@ def test_sampling_depends_on_the_seed_alone(method):
 @pytest.mark.parametrize(
     ("which", "method", "options", "message"),
     [
-        (self_drafting.trunk, "early-exit", {"exit_layer": 3}, "one of the first 2, got 3"),
-        (self_drafting.trunk, "early-exit", {"exit_layer": 1, "exit_head": True}, "no exit head"),
-        (self_drafting.trunk, "composed", {"draft_length": 3}, "an even length, got 3"),
-        (self_drafting.trunk, "composed", {"exit_layer": 1}, "no two-byte head"),
-        (self_drafting.trunk, "layer-skip", {"skip_mlp": (3,)}, "cannot skip"),
-        (self_drafting.trunk, "layer-skip", {"min_confidence": "often"}, "or 'adaptive', got 'oft"),
-        (self_drafting.trunk, "medusa", {"draft_length": 4}, "3 multi-byte heads"),
-        (self_drafting.trunk, "medusa", {"branches": (2,), "draft_length": 1}, "from branches"),
-        (self_drafting.trunk, "eagle", {"beam": 2, "min_confidence": 0.5}, "a tree takes no table"),
-        (self_drafting.trunk, "two-byte", {"state_layer": 1}, "no two-byte head behind layer 1"),
+        (self_drafting_models.trunk, "early-exit", {"exit_layer": 3}, "one of the first 2, got 3"),
+        (self_drafting_models.trunk, "early-exit", {"exit_layer": 1, "exit_head": True}, "no exit head"),
+        (self_drafting_models.trunk, "composed", {"draft_length": 3}, "an even length, got 3"),
+        (self_drafting_models.trunk, "composed", {"exit_layer": 1}, "no two-byte head"),
+        (self_drafting_models.trunk, "layer-skip", {"skip_mlp": (3,)}, "cannot skip"),
+        (self_drafting_models.trunk, "layer-skip", {"min_confidence": "often"}, "or 'adaptive', got 'oft"),
+        (self_drafting_models.trunk, "medusa", {"draft_length": 4}, "3 multi-byte heads"),
+        (self_drafting_models.trunk, "medusa", {"branches": (2,), "draft_length": 1}, "from branches"),
+        (self_drafting_models.trunk, "eagle", {"beam": 2, "min_confidence": 0.5}, "a tree takes no table"),
+        (self_drafting_models.trunk, "two-byte", {"state_layer": 1}, "no two-byte head behind layer 1"),
         (test_methods.byte_lm, "medusa", {}, "0 multi-byte heads"),
         (test_methods.byte_lm, "two-byte", {}, "no two-byte head"),
         (test_methods.byte_lm, "eagle", {}, "no draft layer"),

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import self_drafting
+import self_drafting_models
 from chance import QUICK, Chance
 from exact_law import NO_STOPS, Setup, batch_of, distance, exact_law, target_law
 from models_for_tests import BYTE_LM, VARIANTS, model, replace
@@ -90,9 +90,9 @@ def in_one_step(target, width):
 
 def for_itself(law, *, make):
     """A byte transformer of three byte values that drafts for itself."""
-    drafter, own = make(target=self_drafting.target_of)
-    params = {"target": self_drafting.trunk().params, "drafter": own}
-    return Setup(self_drafting.target_of(drafter.width), drafter, params, drafter.width)
+    drafter, own = make(target=self_drafting_models.target_of)
+    params = {"target": self_drafting_models.trunk().params, "drafter": own}
+    return Setup(self_drafting_models.target_of(drafter.width), drafter, params, drafter.width)
 
 
 SETUPS = {
@@ -107,7 +107,7 @@ SETUPS = {
     "past the boundary": functools.partial(blt, drafter=PastBoundary),
     "one by one": functools.partial(blt, drafter=one_by_one),
     "in one step": functools.partial(blt, drafter=in_one_step),
-    **{make.__name__: functools.partial(for_itself, make=make) for make in self_drafting.CHAINS},
+    **{make.__name__: functools.partial(for_itself, make=make) for make in self_drafting_models.CHAINS},
 }
 
 
@@ -132,10 +132,10 @@ def test_the_law_of_the_target(setup, accept, law):
     assert error(SETUPS[setup], accept, law) < EXACT
 
 
-@pytest.mark.parametrize("make", self_drafting.TREES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", self_drafting_models.TREES, ids=lambda make: make.__name__)
 def test_the_law_of_the_target_from_trees(make):
     build = functools.partial(for_itself, make=make)
-    assert error(build, self_drafting.TREES[make], CUT) < EXACT
+    assert error(build, self_drafting_models.TREES[make], CUT) < EXACT
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import models_for_tests as models
 import numpy as np
 import pytest
-import self_drafting
+import self_drafting_models
 import tiny_runs
 
 from bytelax import load, vocab
@@ -59,7 +59,7 @@ def test_with_a_joint_loss_the_trunk_learns():
 
 def test_what_each_head_is_asked_for():
     """A head whose law is the trunk's at the right byte has no divergence; at another it has."""
-    model = self_drafting.trunk()
+    model = self_drafting_models.trunk()
     text = ids()
     objective = HeadLoss(model.module)
     laws = jax.nn.log_softmax(model.logits(text[:, :-1])[..., vocab.OFFSET :])
@@ -93,7 +93,7 @@ def test_what_each_head_is_asked_for():
 @pytest.mark.parametrize("step", [0, 1, 2])
 def test_a_draft_layer_sees_in_training_what_it_sees_when_drafting(step):
     """Logits of `unroll` at a byte are those of a cache with `step` own outputs behind the text."""
-    model = self_drafting.trunk()
+    model = self_drafting_models.trunk()
     bound = model.module.bind({"params": model.params})
     layer, text, end = bound.heads.draft_layer, ids(), 14
     window = model.config.trunk.window
@@ -154,7 +154,7 @@ def test_sizes_are_those_published():
 )
 def test_heads_that_cannot_be(fields, message):
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(self_drafting.CONFIG, heads=HeadsConfig(**fields))
+        dataclasses.replace(self_drafting_models.CONFIG, heads=HeadsConfig(**fields))
 
 
 def test_a_model_without_heads_has_none_to_train():

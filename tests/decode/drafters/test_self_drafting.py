@@ -9,12 +9,12 @@ import functools
 import decoding as loops
 import numpy as np
 import pytest
-import self_drafting
-from self_drafting import CHAINS, TREES
+import self_drafting_models
+from self_drafting_models import CHAINS, TREES
 
 from bytelax import vocab
 
-VALUES = self_drafting.CONFIG.vocab_size - vocab.OFFSET
+VALUES = self_drafting_models.CONFIG.vocab_size - vocab.OFFSET
 
 
 def target(dtype, width):
@@ -32,7 +32,7 @@ def run(make, dtype="float32", **options):
     ids = options.pop("ids", prompts())
     keep = (1, 2, 3)
     return loops.run(
-        self_drafting.trunk(dtype), drafter, own, ids=ids, accept=accept, keep=keep, **options
+        self_drafting_models.trunk(dtype), drafter, own, ids=ids, accept=accept, keep=keep, **options
     )
 
 
@@ -40,7 +40,7 @@ def run(make, dtype="float32", **options):
 def reference(dtype, width):
     from bytelax.decode.drafters import Empty
 
-    return loops.run(self_drafting.trunk(dtype), Empty(width), ids=prompts(), keep=(1, 2, 3))
+    return loops.run(self_drafting_models.trunk(dtype), Empty(width), ids=prompts(), keep=(1, 2, 3))
 
 
 def sensible(decoding):

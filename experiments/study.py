@@ -1,0 +1,108 @@
+"""A study: settings measured one by one, kept as they come: an interrupted one goes on."""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+from collections.abc import Callable, Sequence
+
+import jax
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bytelax import programs
+
+
+def parser(doc: str, *, model: str | None = "tiny") -> argparse.ArgumentParser:
+    """The options that every study has.
+
+    `--smoke` asks for the least that runs through every line, for the tests.
+    """
+    options = argparse.ArgumentParser(description=doc.splitlines()[0])
+    options.add_argument("--data", help="directory of the data sets")
+    if model is not None:
+        options.add_argument("--model", default=model)
+    options.add_argument(
+        "--results", type=pathlib.Path, default=pathlib.Path(__file__).parent / "results"
+    )
+    options.add_argument("--smoke", action="store_true", help="a few bytes of everything")
+    return options
+
+
+def run(
+    path: pathlib.Path,
+    conditions: dict,
+    settings: Sequence[dict],
+    measure: Callable[[dict], dict],
+    *,
+    markdown: Callable[[dict], str],
+) -> dict:
+    """Measures what the file does not have yet.
+
+    Args:
+      path: of the JSON; the table goes beside it, as Markdown.
+      conditions: what holds for every row; rows measured under others are measured again.
+      settings: one for each row, as JSON.
+      measure: from a setting to the row's figures.
+      markdown: from the report to its table, also while rows are missing.
+
+    Returns:
+      the report: the conditions and `rows`, each with its `setting` and the machine's `load`.
+    """
+    conditions = plain(conditions) | {
+        "machine": f"{platform.machine()}, {os.cpu_count()} threads",
+        "jax": jax.__version__,
+    }
+    settings = [plain(setting) for setting in settings]
+    known = {}
+    if path.exists():
+        before = json.loads(path.read_text())
+        if {name: before.get(name) for name in conditions} == conditions:
+            known = {json.dumps(row["setting"]): row for row in before["rows"]}
+    rows = [known[key] for setting in settings if (key := json.dumps(setting)) in known]
+    missing = [setting for setting in settings if json.dumps(setting) not in known]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, TimeRemainingColumn()) as progress:
+        task = progress.add_task(path.stem, total=len(settings), completed=len(rows))
+        for setting in missing:
+            figures = plain(measure(setting))
+            rows.append({"setting": setting, **figures, "load": round(os.getloadavg()[0], 1)})
+            rows.sort(key=lambda row: settings.index(row["setting"]))
+            report = conditions | {"rows": rows}
+            text = json.dumps(report, indent=1) + "\n"
+            unfinished = path.with_suffix(".part")
+            unfinished.write_text(text)
+            unfinished.replace(path)
+            progress.advance(task)
+            # All programs together would need more memory maps than a process may have.
+            programs.forget()
+            jax.clear_caches()
+    report = conditions | {"rows": rows}
+    path.with_suffix(".md").write_text(markdown(report))
+    return report
+
+
+def plain(tree):
+    """As JSON gives it back: tuples are lists, paths and numpy's numbers are plain."""
+    return json.loads(
+        json.dumps(tree, default=lambda x: x.item() if hasattr(x, "item") else str(x))
+    )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence]) -> list[str]:
+    """Lines of a Markdown table; a number with its own format comes as a string, None is empty."""
+
+    def line(cells):
+        return "| " + " | ".join("" if cell is None else str(cell) for cell in cells) + " |"
+
+    return [line(header), "|---" * len(header) + "|", *map(line, rows)]
+
+
+def machine(report: dict) -> str:
+    """The sentence on where and how busily a report was measured."""
+    loads = [row["load"] for row in report["rows"]] or [0.0]
+    return (
+        f"float32, {report['machine']}, jax {report['jax']}, load average "
+        f"{min(loads):.1f} to {max(loads):.1f}"
+    )
