@@ -107,7 +107,10 @@ SETUPS = {
     "past the boundary": functools.partial(blt, drafter=PastBoundary),
     "one by one": functools.partial(blt, drafter=one_by_one),
     "in one step": functools.partial(blt, drafter=in_one_step),
-    **{make.__name__: functools.partial(for_itself, make=make) for make in self_drafting_models.CHAINS},
+    **{
+        make.__name__: functools.partial(for_itself, make=make)
+        for make in self_drafting_models.CHAINS
+    },
 }
 
 

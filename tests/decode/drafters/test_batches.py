@@ -19,12 +19,18 @@ from bytelax import methods, vocab
 from bytelax.decode import Origin, Sampling, Stops, Text, sampling, stats, stopping
 from bytelax.decode.drafters import lookup
 from bytelax.model import Model
+from bytelax.models.heads import HeadsConfig
 
 BUFFER, LONGEST, MOST, K = 64, 16, 24, 3
 BLT = models.replace(
     models.VARIANTS["own_embedding"], vocab_size=12, patcher={"vocab_size": 12}, block_size=K
 )
-LM = models.replace(models.BYTE_LMS["window"], vocab_size=12)
+LM = models.replace(
+    models.BYTE_LMS["window"],
+    vocab_size=12,
+    trunk={"layers": 3},
+    heads=HeadsConfig(exits=(2,), bytes_ahead=K, two_byte=(2,), draft_layer=(1, 2, 3)),
+)
 STOPS = (b"\x00\x01", b"\x02\x02", b"\x04\x03", b"\x05\x06\x07")
 NEVER = tuple(b"\xff" * len(stop) for stop in STOPS)  # of the same shapes
 DRAFTERS = {
@@ -34,8 +40,29 @@ DRAFTERS = {
     "block, verified": (BLT, "blt-dv", {"block_size": K, "unmask": "confidence", "alpha": 0.4}),
     "lookup": (LM, "lookup", {"draft_length": K, "shortest": 1, "longest": 3}),
     "draft model": (LM, "draft-model", {"draft_length": K}),
+    "exit": (LM, "early-exit", {"exit_layer": 2, "draft_length": K}),
+    "tree of heads": (LM, "medusa", {"branches": (2, 1, 1), "nodes": 6}),
+    "draft layer": (LM, "eagle", {"draft_length": K}),
+    "tree of the draft layer": (LM, "eagle", {"draft_length": K, "beam": 2, "nodes": 5}),
+    "composed": (LM, "composed", {"exit_layer": 2, "draft_length": 2}),
+    "skipped": (LM, "layer-skip", {"skip_attention": (1,), "draft_length": K}),
+    "two bytes": (LM, "two-byte", {"state_layer": 2}),
+    "heads": (LM, "medusa", {"draft_length": K}),
+    "several": (LM, "spectr", {"draft_length": K}),
 }
-BATCHES = [2, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (7, 64))]
+IN_SECONDS = list(DRAFTERS)[:9]
+
+
+def marks(which, batch):
+    return () if batch == 2 and which in IN_SECONDS else pytest.mark.slow
+
+
+EACH = [
+    pytest.param(which, batch, marks=marks(which, batch))
+    for which in DRAFTERS
+    for batch in (2, 7, 64)
+]
+each_drafter_and_batch = pytest.mark.parametrize(("which", "batch"), EACH)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +107,7 @@ def method(which, batch, temperature):
     config, name, options = DRAFTERS[which]
     law = Sampling.of(batch, temperature=temperature)
     model = models.model(config)
-    if name == "draft-model":
+    if name in ("draft-model", "spectr"):
         flatter = jax.tree.map(lambda x: 0.9 * x, model.params)  # often right, not always
         options = options | {"draft_model": Model(model.module, flatter)}
     return model, law, methods.build(name, model, law, capacity=BUFFER, **options)
@@ -118,8 +145,7 @@ def assert_same_row(decoding, row, other, there):
         )
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("which", DRAFTERS)
+@each_drafter_and_batch
 def test_a_row_is_the_same_in_any_company(which, batch):
     rows = Rows.at_random(batch, seed=0)
     first = run(which, rows)
@@ -147,8 +173,7 @@ def ending(ids, budget):
     raise AssertionError("the row went on too short")
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("which", DRAFTERS)
+@each_drafter_and_batch
 def test_rows_end_inside_a_draft(which, batch):
     """The output is the beginning of what would have come, and the statistics are its own."""
     reasons, inside = set(), 0

@@ -18,7 +18,7 @@ VALUES = self_drafting_models.CONFIG.vocab_size - vocab.OFFSET
 
 
 def target(dtype, width):
-    return self_drafting.target_of(width, capacity=loops.BUFFER, prefill_width=32)
+    return self_drafting_models.target_of(width, capacity=loops.BUFFER, prefill_width=32)
 
 
 def prompts(seed=0):
@@ -32,7 +32,13 @@ def run(make, dtype="float32", **options):
     ids = options.pop("ids", prompts())
     keep = (1, 2, 3)
     return loops.run(
-        self_drafting_models.trunk(dtype), drafter, own, ids=ids, accept=accept, keep=keep, **options
+        self_drafting_models.trunk(dtype),
+        drafter,
+        own,
+        ids=ids,
+        accept=accept,
+        keep=keep,
+        **options,
     )
 
 
@@ -57,7 +63,7 @@ def test_greedy_output_is_that_of_the_empty_draft(make):
     loops.assert_same(decoding, reference("float32", width))
 
 
-@pytest.mark.parametrize("make", [self_drafting.composed, self_drafting.draft_layer])
+@pytest.mark.parametrize("make", [self_drafting_models.composed, self_drafting_models.draft_layer])
 def test_in_bfloat16(make):
     decoding = run(make, "bfloat16")
     width = decoding.counts.drafted_by_position.shape[1]
@@ -65,7 +71,7 @@ def test_in_bfloat16(make):
 
 
 @pytest.mark.parametrize(
-    "make", [self_drafting.handed_over, *TREES], ids=lambda make: make.__name__
+    "make", [self_drafting_models.handed_over, *TREES], ids=lambda make: make.__name__
 )
 def test_greedy_output_to_rounding(make):
     decoding = run(make)
@@ -78,7 +84,9 @@ def test_greedy_output_to_rounding(make):
     np.testing.assert_allclose(decoding.log_probs, expected.log_probs, atol=2e-5)
 
 
-@pytest.mark.parametrize("make", [self_drafting.draft_layer, self_drafting.multi_byte_tree])
+@pytest.mark.parametrize(
+    "make", [self_drafting_models.draft_layer, self_drafting_models.multi_byte_tree]
+)
 def test_rows_are_apart_and_padding_is_not_read(make):
     first = run(make)
     garbage = prompts()
