@@ -1,6 +1,7 @@
 """The models that ship with the package."""
 
 import functools
+import json
 import pathlib
 
 import jax.numpy as jnp
@@ -75,3 +76,38 @@ def test_lossless_methods_write_the_bytes_of_plain_decoding(dtype):
         for a, b in zip(out.results, plain.results, strict=True):
             np.testing.assert_array_equal(a.log_probs, b.log_probs)
         assert out.stats.accepted > 0
+
+
+RUN = {
+    "ar": "tiny",
+    "blt-s": "tiny",
+    "blt-d": "tiny",
+    "blt-dv": "tiny",
+    "lookup": "tiny",
+    "draft-model": "tiny",
+    "early-exit": "tiny-lm",
+    "layer-skip": "tiny-lm",
+    "medusa": "tiny-lm",
+    "two-byte": "tiny-lm",
+    "eagle": "tiny-lm",
+    "composed": "tiny-lm",
+    "spectr": "tiny-lm",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", bytelax.methods.METHODS)
+def test_every_method_runs_from_the_command_line(method, capsys):
+    prompt = "The cells of the body and the cells of the"
+    flags = ["generate", "--model", RUN[method], prompt, "--max-new-bytes", "12", "--json"]
+    more = ["--draft-model", "tiny-draft"] if method in ("draft-model", "spectr") else []
+
+    def text(*options):
+        assert main([*flags, *options]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        return printed["results"][0]["base64"], printed["lossless"]
+
+    written, lossless = text("--method", method, *more)
+    assert lossless == (method != "blt-d")
+    # The prompt was chosen so that no two bytes are nearly as likely.
+    assert not lossless or written == text()[0]
