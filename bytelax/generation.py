@@ -18,7 +18,7 @@ from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
-from bytelax.methods import Method
+from bytelax.methods import Factory, Method
 from bytelax.model import Model
 from bytelax.statistics import Statistics
 
@@ -73,7 +73,7 @@ def generate(
     model: Model,
     prompts: Sequence[bytes | str],
     *,
-    method: str | Drafter = "ar",
+    method: str | Drafter | Factory = "ar",
     max_new_bytes: int = 128,
     temperature: float = 0.0,
     top_k: int = 0,
@@ -90,7 +90,8 @@ def generate(
     Args:
       model: from `load`.
       prompts: bytes of any kind, or text that is encoded as UTF-8.
-      method: a name from `bytelax.methods.METHODS`, or a drafter of your own.
+      method: a name from `bytelax.methods.METHODS`, a drafter of your own, or a factory of
+        methods like those in that table.
       max_new_bytes: budget of each row.
       temperature: 0 is greedy.
       top_k: sample among the k likeliest bytes; 0 among all.
@@ -137,7 +138,7 @@ def stream(
     *,
     every: int = 8,
     errors: str = "replace",
-    method: str | Drafter = "ar",
+    method: str | Drafter | Factory = "ar",
     max_new_bytes: int = 128,
     temperature: float = 0.0,
     top_k: int = 0,
@@ -195,7 +196,7 @@ def generate_many(
     prompts: Iterable[bytes | str],
     *,
     batch: int = 64,
-    method: str | Drafter = "ar",
+    method: str | Drafter | Factory = "ar",
     max_new_bytes: int = 128,
     temperature: float = 0.0,
     top_k: int = 0,
@@ -261,7 +262,7 @@ class _Request:
 
     model: Model
     law: Sampling
-    method: str | Drafter
+    method: str | Drafter | Factory
     options: dict
     budget: int
     stop: tuple[bytes, ...]

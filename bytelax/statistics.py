@@ -32,6 +32,7 @@ class Statistics:
       draft_encoder_passes: encoder passes made only to draft.
       draft_model_passes: forward passes of a drafter's own network.
       global_chunks: runs of the global transformer that the whole batch made.
+      batch_windows: windows that the whole batch ran, those in which a row waited or had ended too.
       bandwidth_gb: weights read, in GB, by the formula of Fast BLT (arXiv 2605.08044, eq. 8),
         2 (N_dec P_dec + N_glob (P_enc + P_glob) + N_draft P_draft) / 1e9, the last term for a
         drafter's own network, whole at every pass. Embedding tables are not counted.
@@ -55,6 +56,7 @@ class Statistics:
     draft_encoder_passes: int
     draft_model_passes: int
     global_chunks: int
+    batch_windows: int
     bandwidth_gb: float
     bandwidth_gb_with_patcher: float
     seconds: float | None = None
@@ -99,13 +101,14 @@ class Statistics:
             draft_encoder_passes=drafting.encoder,
             draft_model_passes=drafting.draft_model,
             global_chunks=made.get("global_chunks", 0),
+            batch_windows=made.get("batch_windows", int(counts.rounds[row])),
             bandwidth_gb=calculator.bandwidth_gb(total, weights),
             bandwidth_gb_with_patcher=calculator.bandwidth_gb_with_patcher(total, weights),
         )
 
     @classmethod
     def total(cls, rows: Sequence["Statistics"]) -> "Statistics":
-        """Sums over rows; the chunks of a batch are its rows' maximum."""
+        """Sums over rows; what the whole batch ran is its rows' maximum."""
         summed = {}
         for field in dataclasses.fields(cls):
             values = [getattr(row, field.name) for row in rows]
@@ -115,7 +118,8 @@ class Statistics:
                 summed[field.name] = tuple(np.sum(values, axis=0, dtype=int).tolist())
             else:
                 summed[field.name] = sum(values)
-        summed["global_chunks"] = max(row.global_chunks for row in rows)
+        for name in ("global_chunks", "batch_windows"):
+            summed[name] = max(getattr(row, name) for row in rows)
         return cls(**summed)
 
     def timed(

@@ -14,8 +14,8 @@ from bytelax.generation import Output, Result, generate, stream
 from bytelax.loading import load
 
 _METHOD_OPTIONS = (
-    "draft_layers", "latent", "unmask", "alpha", "gamma", "open_patch", "verify", "window",
-    "exit_layer", "exit_head", "verify_from", "skip_attention", "skip_mlp", "branches",
+    "synchronous", "draft_layers", "latent", "unmask", "alpha", "gamma", "open_patch", "verify",
+    "window", "exit_layer", "exit_head", "verify_from", "skip_attention", "skip_mlp", "branches",
     "nodes", "beam", "state_layer", "drafts",
 )  # fmt: skip
 _LENGTH = tyro.conf.arg(metavar="INT|ROWS:INT,...")
@@ -35,6 +35,9 @@ class Generate:
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     method: str = "ar"
     """How to decode; see `bytelax methods`."""
+    synchronous: float | None = None
+    """Share of a BLT's rows that must have closed a patch before the global transformer runs for
+    them together; rows wait. `ar` alone."""
     draft_length: Annotated[str | None, _LENGTH] = None
     """Bytes proposed in each round, by the number of rows that are running if so given. A method
     that drafts has its own default."""

@@ -43,6 +43,7 @@ class Passes(NamedTuple):
     global_: Int[Array, " B"]  # windows in which the row closed a patch
     chunks: Int[Array, " B"]  # runs of the global transformer that some row of the batch needed
     patches: Int[Array, " B"]  # patches closed by bytes that were kept
+    batch: Int[Array, " B"]  # windows of the batch, also those in which the row stood still
 
 
 class Ahead(NamedTuple):
@@ -75,6 +76,7 @@ class Trial(NamedTuple):
     frontier: Frontier  # [B, W + 1]: slot w is the frontier once w bytes are kept
     ran_global: Bool[Array, " B"]
     chunks: Int[Array, ""]
+    waits: Bool[Array, " B"]  # rows that closed a patch while the global transformer did not run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +95,8 @@ class BLTTarget:
       open_patch: what those cells read when the window ends within a patch: the latent of the
         "latest" patch that closed, or of the open one as if it were "truncated" there, which takes
         a run of the global transformer.
+      synchronous: the share of the running rows that must have closed a patch before the global
+        transformer runs for them together; those that have wait. 0: none waits, 1: each for all.
     """
 
     module: BLT
@@ -103,10 +107,11 @@ class BLTTarget:
     prefill_chunk: int = 48
     ahead: int = 0
     open_patch: Literal["latest", "truncated"] = "latest"
+    synchronous: float = 0.0
 
     def prefill(self, params, text: Text) -> BLTState:
         width = self.prefill_width
-        wide = dataclasses.replace(self, width=width, chunk=self.prefill_chunk, ahead=0)
+        wide = dataclasses.replace(self, width=width, chunk=self.prefill_chunk, ahead=0, synchronous=0)
         empty = self._empty(params, text.ids.shape[0], width)
         return self._shrunk(take_in(wide, params, empty, text, width=width))
 
@@ -153,6 +158,8 @@ class BLTTarget:
         )
         state = dataclasses.replace(state, patcher=patcher, encoder=encoder, cross=cross)
         needed = closes if running is None else closes & running[:, None]
+        waits = self._waiting(needed.any(1), running)
+        needed &= ~waits[:, None]
         state, chunks = self._close(model, state, frontier, needed, positions)
         ran_global = closes.any(1)
         if not self.ahead:
@@ -165,7 +172,7 @@ class BLTTarget:
                 span=span(window=c.decoder.window),
             )
             state = dataclasses.replace(state, decoder=decoder)
-            return logits, Trial(state, frontier, ran_global, chunks)
+            return logits, Trial(state, frontier, ran_global, chunks, waits)
 
         start = state.length + width
         is_open = frontier.open_patch.start[:, -1] < start
@@ -185,7 +192,7 @@ class BLTTarget:
         )
         ahead = Ahead(start, patch, ~is_open, logits[:, width:])
         state = dataclasses.replace(state, decoder=decoder, ahead=ahead)
-        return logits[:, :width], Trial(state, frontier, ran_global, chunks)
+        return logits[:, :width], Trial(state, frontier, ran_global, chunks, waits)
 
     def commit(self, trial: Trial, count: Int[Array, " B"]) -> BLTState:
         state = trial.state
@@ -201,8 +208,12 @@ class BLTTarget:
                 global_=state.passes.global_ + (ran & trial.ran_global),
                 chunks=state.passes.chunks + trial.chunks,
                 patches=state.passes.patches + frontier.patches - patches[:, 0],
+                batch=state.passes.batch + 1,
             ),
         )
+
+    def waits(self, trial: Trial) -> Bool[Array, " B"]:
+        return trial.waits
 
     def rewind(self, ahead: BLTState, back: BLTState) -> BLTState:
         # Fewer bytes than the width close fewer patches than there are contexts in the ring.
@@ -217,7 +228,15 @@ class BLTTarget:
             "global_chunks": state.passes.chunks,
             "patcher_passes": patcher,
             "patches": state.passes.patches,
+            "batch_windows": state.passes.batch,
         }
+
+    def _waiting(
+        self, closed: Bool[Array, " B"], running: Bool[Array, " B"] | None
+    ) -> Bool[Array, " B"]:
+        """Which of the rows that closed a patch wait for others to do so."""
+        all_rows = len(closed) if running is None else running.sum()
+        return closed & (closed.sum() < self.synchronous * all_rows)
 
     def _entropies(self, model, window, caches, span):
         if self.module.config.patching.mode != "entropy":
@@ -368,7 +387,7 @@ class BLTTarget:
             ),
             decoder=caches(c.decoder),
             ahead=None,
-            passes=Passes(zeros(), zeros(), zeros(), zeros()),
+            passes=Passes(*(zeros() for _ in Passes._fields)),
         )
 
     def _nothing_ahead(self, length: Int[Array, " B"]) -> Ahead:

@@ -15,7 +15,7 @@ from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stats import Counts
 from bytelax.decode.stopping import Stops
-from bytelax.decode.target import State, Target, Text
+from bytelax.decode.target import State, Target, Text, Waiting
 from bytelax.pytree import pytree
 
 
@@ -102,7 +102,7 @@ def round(
     law: Sampling,
     stops: Stops,
 ) -> Decoding:
-    """One draft-verify-commit. Rows that have ended stand still."""
+    """One draft-verify-commit. Rows that have ended, or that wait for others, stand still."""
     text = decoding.text
     draft_keys, *judge_keys = (
         sampling.row_keys(decoding.seeds, text.length, purpose)
@@ -116,6 +116,8 @@ def round(
     logits, trial = target.extend(
         params["target"], decoding.state, window, running=running, **_of_window(draft)
     )
+    if isinstance(target, Waiting):
+        running &= ~target.waits(trial)
     uniforms = jnp.stack(
         [sampling.row_uniforms(keys, window.shape[1]) for keys in judge_keys], axis=1
     )

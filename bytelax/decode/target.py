@@ -65,6 +65,15 @@ class Target(Protocol):
 
 
 @runtime_checkable
+class Waiting(Target, Protocol):
+    """A target whose rows may wait for one another, to share what is dear."""
+
+    def waits(self, trial: Trial) -> Bool[Array, " B"]:
+        """Rows whose window was not computed: nothing of it may be kept, it will be tried again."""
+        ...
+
+
+@runtime_checkable
 class Rewindable(Target, Protocol):
     """A target that may run ahead of the text and come back: what a draft model has to be."""
 

@@ -1,10 +1,13 @@
-"""A decoding method beside plain decoding, alternating in one process."""
+"""Decoding methods beside one another, run in turns in one process."""
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bytelax.decode.drafters import Drafter
 from bytelax.generation import Output, generate
+from bytelax.methods import Factory
 from bytelax.model import Model
 from bytelax.statistics import Statistics
 
@@ -20,6 +23,44 @@ class Ratio(NamedTuple):
     def of(cls, plain: Sequence[float], own: Sequence[float]) -> "Ratio":
         ratios = [a / b for a, b in zip(plain, own, strict=True)]
         return cls(statistics.median(ratios), min(ratios), max(ratios))
+
+
+class Contestant(NamedTuple):
+    """A method with its options, as `generate` takes them."""
+
+    method: str | Drafter | Factory
+    settings: dict
+
+
+PLAIN = Contestant("ar", {})
+
+
+@dataclasses.dataclass(frozen=True)
+class Runs:
+    """The runs of one contestant.
+
+    Attributes:
+      outputs: of the last run, one for each batch of prompts.
+      seconds: of each run, compiling left out.
+      decode_seconds: the same without taking in the prompts.
+    """
+
+    outputs: list[Output]
+    seconds: tuple[float, ...]
+    decode_seconds: tuple[float, ...]
+
+    @property
+    def stats(self) -> Statistics:
+        """Sums over prompts and batches."""
+        total = Statistics.total([r.stats for o in self.outputs for r in o.results])
+        shared = ("global_chunks", "batch_windows")
+        return dataclasses.replace(
+            total, **{name: sum(getattr(o.stats, name) for o in self.outputs) for name in shared}
+        )
+
+    @property
+    def texts(self) -> list[bytes]:
+        return [text for output in self.outputs for text in output.bytes]
 
 
 class Timing(NamedTuple):
@@ -46,64 +87,71 @@ class Timing(NamedTuple):
     lossless: bool
 
 
-def beside_plain(
+def in_turns(
     model: Model,
     prompts: Sequence[bytes],
-    method: str,
-    settings: dict,
+    contestants: Sequence[Contestant],
     *,
     new: int,
     repeats: int,
     batch: int = 1,
     temperature: float = 0.0,
-) -> Timing:
-    """Times a method and plain decoding in turns, once each has been compiled.
+) -> list[Runs]:
+    """Times several methods in turns, once each has been compiled.
 
     Args:
       model: the model.
       prompts: continued `batch` at a time.
-      method: a method's name.
-      settings: its options.
+      contestants: what to time.
       new: bytes emitted for each prompt.
-      repeats: pairs of runs.
-      batch: rows that are decoded together, by both.
-      temperature: of both.
+      repeats: runs of each.
+      batch: rows that are decoded together.
+      temperature: of all.
     """
-
     batches = [prompts[start : start + batch] for start in range(0, len(prompts), batch)]
 
-    def run(method, settings) -> list[Output]:
+    def run(contestant: Contestant) -> list[Output]:
         return [
             generate(
-                model, rows, method=method, max_new_bytes=new, allow_eos=False,
-                temperature=temperature, seeds=batch * index, **settings,
+                model, rows, method=contestant.method, max_new_bytes=new, allow_eos=False,
+                temperature=temperature, seeds=batch * index, **contestant.settings,
             )
             for index, rows in enumerate(batches)
         ]  # fmt: skip
 
-    run("ar", {}), run(method, settings)
-    times: dict[str, list[float]] = {"plain": [], "own": [], "plain decode": [], "own decode": []}
-    for _ in range(repeats):
-        plain, out = run("ar", {}), run(method, settings)
-        for name, outputs in (("plain", plain), ("own", out)):
-            seconds = sum(o.stats.seconds for o in outputs)
-            times[name].append(seconds)
-            prefill = sum(o.stats.prefill_seconds for o in outputs)
-            times[f"{name} decode"].append(seconds - prefill)
-    results = [r for o in out for r in o.results]
+    for contestant in contestants:
+        run(contestant)
+    runs = [[run(contestant) for contestant in contestants] for _ in range(repeats)]
+    return [_runs([repeat[index] for repeat in runs]) for index in range(len(contestants))]
+
+
+def _runs(repeats: list[list[Output]]) -> Runs:
+    seconds = [sum(o.stats.seconds for o in outputs) for outputs in repeats]
+    prefill = [sum(o.stats.prefill_seconds for o in outputs) for outputs in repeats]
+    decode = [whole - prompts for whole, prompts in zip(seconds, prefill, strict=True)]
+    return Runs(repeats[-1], tuple(seconds), tuple(decode))
+
+
+def beside(plain: Runs, own: Runs) -> Timing:
+    """What the runs of a method say beside those of plain decoding."""
     return Timing(
-        stats=Statistics.total([r.stats for r in results]),
-        rows=len(results),
-        seconds=statistics.median(times["own"]),
-        decode_seconds=statistics.median(times["own decode"]),
-        speed=Ratio.of(times["plain"], times["own"]),
-        decode_speed=Ratio.of(times["plain decode"], times["own decode"]),
-        same_outputs=sum(
-            a.bytes == b.bytes
-            for a, b in zip((r for o in plain for r in o.results), results, strict=True)
-        ),
-        lossless=out[0].lossless,
+        stats=own.stats,
+        rows=len(own.texts),
+        seconds=statistics.median(own.seconds),
+        decode_seconds=statistics.median(own.decode_seconds),
+        speed=Ratio.of(plain.seconds, own.seconds),
+        decode_speed=Ratio.of(plain.decode_seconds, own.decode_seconds),
+        same_outputs=sum(a == b for a, b in zip(plain.texts, own.texts, strict=True)),
+        lossless=own.outputs[0].lossless,
     )
+
+
+def beside_plain(
+    model: Model, prompts: Sequence[bytes], method: str | Factory, settings: dict, **how
+) -> Timing:
+    """Times one method and plain decoding in turns; `how` is that of `in_turns`."""
+    contestants = [PLAIN, Contestant(method, settings)]
+    return beside(*in_turns(model, prompts, contestants, **how))
 
 
 def figures(timing: Timing) -> dict:

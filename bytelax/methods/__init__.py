@@ -12,11 +12,13 @@ from bytelax.methods import any_model, blt, byte_lm
 from bytelax.methods.method import Length, Method, lossless_rule
 from bytelax.model import Model
 
-__all__ = ["METHODS", "Length", "Method", "build", "lossless_rule", "options_of", "settle"]
+__all__ = ["METHODS", "Factory", "Length", "Method", "build", "lossless_rule", "options_of", "settle"]
 
 # Called with the model, the law, and `capacity`, the longest text that its buffers must hold; what
 # else a factory takes are the options of its method.
-METHODS: dict[str, Callable[..., Method]] = {
+Factory = Callable[..., Method]
+
+METHODS: dict[str, Factory] = {
     "ar": any_model.ar,
     "blt-s": blt.blt_s,
     "blt-d": blt.blt_d,
@@ -33,20 +35,22 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 
 
-def factory_of(method: str | Drafter) -> Callable[..., Method]:
-    """The factory of the method called so, or of a drafter of one's own.
+def factory_of(method: str | Drafter | Factory) -> Factory:
+    """The factory of the method called so, or of a drafter of one's own; a factory is its own.
 
     Raises:
       ValueError: no such method.
     """
-    if not isinstance(method, str):
+    if isinstance(method, Drafter):
         return functools.partial(any_model.own_drafter, method)
+    if not isinstance(method, str):
+        return method
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; there are: {', '.join(METHODS)}")
     return METHODS[method]
 
 
-def options_of(method: str | Drafter) -> dict[str, inspect.Parameter]:
+def options_of(method: str | Drafter | Factory) -> dict[str, inspect.Parameter]:
     """The options that a method takes."""
     parameters = inspect.signature(factory_of(method)).parameters
     return {
@@ -56,7 +60,7 @@ def options_of(method: str | Drafter) -> dict[str, inspect.Parameter]:
     }
 
 
-def settle(method: str | Drafter, options: dict) -> dict:
+def settle(method: str | Drafter | Factory, options: dict) -> dict:
     """The options as `build` takes them: None left out, a draft model loaded from where it lies.
 
     Raises:
@@ -64,7 +68,7 @@ def settle(method: str | Drafter, options: dict) -> dict:
     """
     given = {option: value for option, value in options.items() if value is not None}
     known = options_of(method)
-    name = method if isinstance(method, str) else type(method).__name__
+    name = method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
     for option in given:
         if option not in known:
             raise ValueError(
@@ -79,7 +83,7 @@ def settle(method: str | Drafter, options: dict) -> dict:
 
 
 def build(
-    method: str | Drafter, model: Model, law: Sampling, *, capacity: int, **options
+    method: str | Drafter | Factory, model: Model, law: Sampling, *, capacity: int, **options
 ) -> Method:
     """A method for texts of up to `capacity` bytes, with options from `settle`.
 

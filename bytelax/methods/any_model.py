@@ -1,5 +1,7 @@
 """Methods for any model: plain decoding, prompt lookup, a draft model."""
 
+import dataclasses
+
 from bytelax.decode.drafters import Drafter, DraftModel, Empty, Lookup
 from bytelax.decode.sampling import Sampling
 from bytelax.methods.method import (
@@ -7,6 +9,7 @@ from bytelax.methods.method import (
     Method,
     Threshold,
     longest_draft,
+    needs_blt,
     of_length,
     target_of,
     verified,
@@ -18,9 +21,26 @@ from bytelax.targets import target_for
 # same, bit for bit. None is as wide as their drafts need.
 
 
-def ar(model: Model, law: Sampling, *, capacity: int, window: int | None = None) -> Method:
-    """Plain autoregressive decoding, one byte a round."""
+def ar(
+    model: Model,
+    law: Sampling,
+    *,
+    capacity: int,
+    window: int | None = None,
+    synchronous: float = 0.0,
+) -> Method:
+    """Plain autoregressive decoding, one byte a round.
+
+    The rows of a BLT's batch close their patches at different bytes, so some row needs the global
+    transformer at nearly every one. With `synchronous`, rows that have closed a patch wait until so
+    large a share of the rows that run has, and go on together: 1 is all of them. No byte changes.
+    """
     target = target_of(model, capacity, 0, window)
+    if not 0 <= synchronous <= 1:
+        raise ValueError(f"synchronous is a share of the rows, 0..1, got {synchronous}")
+    if synchronous:
+        needs_blt(model, "ar, synchronous")
+        target = dataclasses.replace(target, synchronous=float(synchronous))
     return verified(target, Empty(target.width - 1, model.config.vocab_size), law)
 
 

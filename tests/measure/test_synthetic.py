@@ -1,0 +1,80 @@
+"""Given acceptance: as many bytes a round as the formula says, on weights that accept nothing."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import models_for_tests as models
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax import calculator
+from bytelax.decode import certain
+from bytelax.measure import synthetic
+
+CHANCES = (0.9, 0.6, 0.6, 0.1)
+
+
+def test_every_place_is_kept_as_often_as_it_should():
+    """One uniform number on a fine grid: counts are exact up to the grid."""
+    rows = 1000
+    draft = certain(jnp.full((rows, 5), 7), vocab_size=12)
+    grid = (jnp.arange(rows) + 0.5) / rows
+    uniforms = jnp.broadcast_to(grid[:, None, None], (rows, 2, 6))
+    law = jnp.where(jnp.arange(12) == 3, 0.0, -jnp.inf)
+    emitted = synthetic.Replayed(CHANCES)(draft, jnp.broadcast_to(law, (rows, 6, 12)), uniforms)
+    kept = np.asarray(emitted.drafted)
+    for place, chance in enumerate((*CHANCES, 0.0)):
+        assert (kept > place).mean() == pytest.approx(chance)
+    assert np.asarray(emitted.count).mean() == pytest.approx(calculator.bytes_per_round(CHANCES))
+    place = np.arange(6)
+    np.testing.assert_array_equal(emitted.ids[place < kept[:, None]], 7)
+    np.testing.assert_array_equal(emitted.ids[place == kept[:, None]], 3)
+
+
+@pytest.mark.parametrize(
+    ("config", "method", "options"),
+    [
+        (models.BASE, "blt-s", {"draft_length": 4}),
+        (models.BYTE_LM, "early-exit", {"exit_layer": 1, "draft_length": 4}),
+    ],
+)
+def test_a_method_on_random_weights(config, method, options):
+    """Bytes a round within four standard errors of the formula's; the statistics count as ever."""
+    rows, new = 32, 96
+    out = bytelax.generate(
+        models.model(config), [b"random weights"] * rows, max_new_bytes=new, allow_eos=False,
+        method=synthetic.replaying(method, CHANCES), **options,
+    )  # fmt: skip
+    assert not out.lossless and all(len(text) == new for text in out.bytes)
+    stats = out.stats.to_dict()
+    expected = calculator.bytes_per_round(CHANCES)
+    # A row's last round is cut short: renewal theory's half round is well inside.
+    assert stats["bytes_per_round"] == pytest.approx(expected, rel=0.06)
+    np.testing.assert_allclose(stats["acceptance_by_position"], CHANCES, atol=0.08)
+    assert out.stats.decoder_passes > out.stats.rounds == sum(r.stats.rounds for r in out.results)
+    plain = bytelax.generate(
+        models.model(config), [b"random weights"], max_new_bytes=8, method=method, **options
+    )
+    assert plain.lossless  # the method itself is as it was
+
+
+def test_equal_settings_share_a_program():
+    one, two = (synthetic.replaying("lookup", CHANCES) for _ in range(2))
+    model = models.model(models.BYTE_LM)
+    law = bytelax.decode.Sampling.of(1)
+    built = [factory(model, law, capacity=64, draft_length=4) for factory in (one, two)]
+    assert built[0].accept == built[1].accept and hash(built[0].accept) == hash(built[1].accept)
+
+
+@pytest.mark.parametrize("chances", [(0.5, 0.6), (1.1,), (0.5, -0.1)])
+def test_refusals(chances):
+    with pytest.raises(ValueError, match="falls from at most 1"):
+        synthetic.Replayed(chances)
+
+
+def test_trees_are_refused():
+    draft = certain(jnp.zeros((1, 2), jnp.int32), vocab_size=12)
+    tree = dataclasses.replace(draft, parents=jnp.zeros((1, 2), jnp.int32))
+    with pytest.raises(ValueError, match="trees"):
+        synthetic.Replayed(CHANCES)(tree, jnp.zeros((1, 3, 12)), jnp.zeros((1, 2, 3)))
