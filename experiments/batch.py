@@ -8,7 +8,9 @@ run, and the faster one is the baseline. Beside each measured speed stands what 
 every pass takes as long as reading its weights and caches, or as multiplying them, on this machine.
 """
 
-import self_drafting
+import statistics
+
+import roofline
 import side_by_side
 import study
 
@@ -50,18 +52,18 @@ PREDICTED_H200 = {
 }
 
 
-def measure(model, small, texts, contestants, machine, how):
+def measure(model, texts, contestants, machine, how):
     """All contestants in turns, at one batch size."""
-    runs = timing.in_turns(
-        model,
-        texts,
-        [with_draft_model(contestant, small) for contestant in contestants.values()],
-        **how,
-    )
+    runs = timing.in_turns(model, texts, list(contestants.values()), **how)
     runs = dict(zip(contestants, runs, strict=True))
-    best = min((name for name in PLAIN if name in runs), key=lambda n: runs[n].decode_seconds)
+    best = min(
+        (name for name in PLAIN if name in runs),
+        key=lambda name: statistics.median(runs[name].decode_seconds),
+    )
     least = {
-        name: priced(model, small, contestants[name], own.stats, machine, how["batch"], texts)
+        name: roofline.seconds(
+            model, contestants[name], own.stats, machine, rows=how["batch"], context=len(texts[0])
+        )
         for name, own in runs.items()
     }
     methods = {}
@@ -84,46 +86,14 @@ def measure(model, small, texts, contestants, machine, how):
     return {"best_plain": best, "methods": methods}
 
 
-def with_draft_model(contestant, small):
-    if contestant.method != "draft-model":
-        return contestant
-    return Contestant("draft-model", contestant.settings | {"draft_model": small})
-
-
-def priced(model, small, contestant, stats, machine, rows, texts):
-    """Least seconds of the passes that the batch made, by the roofline."""
-    method, settings = contestant
-    length = len(stats.drafted_by_position)
-    rounds = stats.batch_windows
-
-    def takes(network, *, passes, width, part=1.0, of=model):
-        size = getattr(floor.weights(of), network)
-        cached = getattr(
-            floor.caches(of, len(texts[0]), bytes_per_patch=stats.bytes / max(stats.patches, 1)),
-            network,
-        )
-        return floor.seconds(
-            machine, part * size, part * cached, passes=passes, rows=rows, width=width
-        )
-
-    made = stats.draft_model_passes / stats.rounds
-    total = takes("decoder", passes=rounds * made, width=1, of=small) if made else 0.0
-    if not stats.patches:
-        drafting, verified = self_drafting.shares(
-            model.config.trunk.layers, settings, method, length
-        )
-        total += takes("decoder", passes=rounds, width=length + 1, part=verified)
-        return total + takes("decoder", passes=rounds * drafting, width=1)
-    drafting = (stats.decoder_passes - stats.rounds) / stats.rounds
-    block = settings.get("block_size", 1)
-    total += takes("decoder", passes=rounds * drafting, width=block)
-    total += sum(
-        takes(network, passes=rounds, width=length + 1)
-        for network in ("decoder", "encoder", "patcher")
-    )
-    return total + takes(
-        "global_", passes=stats.global_chunks, width=max(1, length / stats.bytes * stats.patches)
-    )
+def with_draft_model(contestants, small):
+    """The same, with the model that `draft-model` drafts with."""
+    return {
+        name: Contestant(method, settings | {"draft_model": small})
+        if method == "draft-model"
+        else Contestant(method, settings)
+        for name, (method, settings) in contestants.items()
+    }
 
 
 def main():
@@ -141,12 +111,12 @@ def main():
 
     def row(setting):
         name, batch = setting["model"], setting["batch"]
-        contestants = FAMILIES[name]
+        contestants = with_draft_model(FAMILIES[name], small)
         if options.smoke:
             names = ("plain", "plain, all wait", "blt-s 8")
             contestants = {n: c for n, c in contestants.items() if n in names}
         return measure(
-            models[name], small, texts[: max(batch, options.least)], contestants, machine,
+            models[name], texts[: max(batch, options.least)], contestants, machine,
             how | {"batch": batch},
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Plain decoding whose rows wait for one another: the same bytes, fewer runs of the global model."""
+"""Plain decoding whose rows wait for one another: same bytes, fewer runs of the global model."""
 
 import functools
 

@@ -111,7 +111,9 @@ class BLTTarget:
 
     def prefill(self, params, text: Text) -> BLTState:
         width = self.prefill_width
-        wide = dataclasses.replace(self, width=width, chunk=self.prefill_chunk, ahead=0, synchronous=0)
+        wide = dataclasses.replace(
+            self, width=width, chunk=self.prefill_chunk, ahead=0, synchronous=0
+        )
         empty = self._empty(params, text.ids.shape[0], width)
         return self._shrunk(take_in(wide, params, empty, text, width=width))
 

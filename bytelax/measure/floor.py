@@ -108,9 +108,7 @@ def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) 
 
     def seen(config, positions):
         positions = min(positions, config.window or positions)
-        return calculator.cached_numbers(
-            config.layers, config.kv_heads, config.head_dim, positions
-        )
+        return calculator.cached_numbers(config.layers, config.kv_heads, config.head_dim, positions)
 
     c = model.config
     if not isinstance(model.module, BLT):

@@ -30,7 +30,9 @@ class Replayed:
     by_position: tuple[float, ...]
 
     def __post_init__(self):
-        falls = all(a >= b for a, b in zip((1.0, *self.by_position), self.by_position, strict=False))
+        falls = all(
+            a >= b for a, b in zip((1.0, *self.by_position), self.by_position, strict=False)
+        )
         if not falls or min(self.by_position, default=0.0) < 0:
             raise ValueError(
                 f"acceptance by position falls from at most 1 to at least 0, got {self.by_position}"

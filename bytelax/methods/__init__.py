@@ -12,7 +12,16 @@ from bytelax.methods import any_model, blt, byte_lm
 from bytelax.methods.method import Length, Method, lossless_rule
 from bytelax.model import Model
 
-__all__ = ["METHODS", "Factory", "Length", "Method", "build", "lossless_rule", "options_of", "settle"]
+__all__ = [
+    "METHODS",
+    "Factory",
+    "Length",
+    "Method",
+    "build",
+    "lossless_rule",
+    "options_of",
+    "settle",
+]
 
 # Called with the model, the law, and `capacity`, the longest text that its buffers must hold; what
 # else a factory takes are the options of its method.

@@ -1,0 +1,49 @@
+"""What the passes that a method made take at least: reading, or multiplying."""
+
+import self_drafting
+
+from bytelax.measure import floor
+
+
+def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4):
+    """Least seconds of the passes in `stats`.
+
+    Args:
+      model: the target.
+      contestant: the method and its settings.
+      stats: of its runs, as `Runs.stats`.
+      machine: what reads and multiplies; with infinitely many operations a second only reading
+        counts.
+      rows: of the batch.
+      context: bytes of each prompt.
+      itemsize: bytes of a number.
+    """
+    name, settings = contestant
+    small = settings.get("draft_model")
+    length = len(stats.drafted_by_position)
+    rounds = stats.batch_windows
+
+    def takes(network, *, passes, width=1, part=1.0, of=model):
+        bytes_per_patch = stats.bytes / stats.patches if stats.patches else 1
+        cached = floor.caches(of, context, bytes_per_patch=bytes_per_patch)
+        return floor.seconds(
+            machine, part * getattr(floor.weights(of), network), part * getattr(cached, network),
+            passes=passes, rows=rows, width=width, itemsize=itemsize,
+        )  # fmt: skip
+
+    total = 0.0
+    if small is not None:
+        made = stats.draft_model_passes / stats.rounds
+        total += takes("decoder", passes=rounds * made, of=small)
+    if not stats.patches:  # a byte transformer
+        layers = model.config.trunk.layers
+        drafting, verified = self_drafting.shares(layers, settings, name, length)
+        total += takes("decoder", passes=rounds * drafting)
+        return total + takes("decoder", passes=rounds, width=length + 1, part=verified)
+    drafting = (stats.decoder_passes - stats.rounds) / stats.rounds
+    total += takes("decoder", passes=rounds * drafting, width=settings.get("block_size", 1))
+    total += takes("encoder", passes=rounds * stats.draft_encoder_passes / stats.rounds)
+    for network in ("decoder", "encoder", "patcher"):
+        total += takes(network, passes=rounds, width=length + 1)
+    closed = max(1, (length + 1) * stats.patches / stats.bytes) if length else 1
+    return total + takes("global_", passes=stats.global_chunks, width=closed)

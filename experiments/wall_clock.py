@@ -1,0 +1,245 @@
+"""What a byte and a round take, and how near that is to reading everything once.
+
+    python experiments/wall_clock.py --data DIR
+
+Every method on the bundled models, and on a random BLT of a hundred million parameters (where JAX
+has an accelerator, of a billion in bfloat16). Random weights accept nothing: there the acceptance
+of the bundled model is replayed, and that published for Fast BLT. Those rows are a price for a
+given acceptance; the text means nothing.
+"""
+
+import math
+
+import jax
+import published_fast_blt
+import random_blt
+import roofline
+import side_by_side
+import study
+
+from bytelax import load
+from bytelax.measure import floor, synthetic, timing
+from bytelax.measure.timing import PLAIN, Contestant
+from bytelax.models.patching import PatchingConfig
+
+BLT = {
+    "blt-s 8": ("blt-s", {"draft_length": 8}),
+    "blt-s 16": ("blt-s", {"draft_length": 16}),
+    "blt-dv 8, one step": ("blt-dv", {"block_size": 8}),
+    "blt-dv 16, one step": ("blt-dv", {"block_size": 16}),
+    "blt-d 16, one step": ("blt-d", {"block_size": 16, "unmask": "one-step"}),
+}
+BYTE_LM = {
+    "early-exit 4": ("early-exit", {"exit_layer": 6, "draft_length": 4}),
+    "two-byte": ("two-byte", {}),
+    "medusa": ("medusa", {}),
+    "composed 4": ("composed", {"exit_layer": 6, "draft_length": 4}),
+    "layer-skip 4": ("layer-skip", {"draft_length": 4}),
+    "eagle 4": ("eagle", {"draft_length": 4}),
+    "lookup 8": ("lookup", {"draft_length": 8}),
+    "draft-model 4": ("draft-model", {"draft_length": 4, "draft_model": "tiny-draft"}),
+}
+# In the table of the 3B model, French to English: the row with each setting's rate.
+PUBLISHED = {
+    "blt-s 8": ("BLT", "BLT-S", "k=8"),
+    "blt-s 16": ("BLT", "BLT-S", "k=16"),
+    "blt-dv 8, one step": ("B=8", "BLT-DV", "one-step"),
+    "blt-dv 16, one step": ("B=16", "BLT-DV", "one-step"),
+}
+CUT = {
+    "decoder_input": "embedding",
+    "block_size": 16,
+    "patching": PatchingConfig(max_patch_length=8),
+}
+SHAPES = {
+    "tiny": {"encoder": (32, 1, 2), "decoder": (32, 1, 2), "global_": (64, 1, 2),
+             "patcher": (24, 1, 3)},
+    "100M": {"encoder": (512, 1, 8), "decoder": (512, 6, 8), "global_": (768, 10, 12),
+             "patcher": (256, 4, 4)},
+    "1B": {"encoder": (1024, 1, 16), "decoder": (1024, 9, 16), "global_": (2048, 25, 16),
+           "patcher": (768, 14, 12)},
+}  # fmt: skip
+
+
+def published_acceptance():
+    """Acceptance by position of each setting, all places alike, as one rate is printed."""
+    printed = {
+        (row.model, row.method, row.setting): [row.acceptance] * (row.drafted or 0)
+        for row in published_fast_blt.rows()
+        if row.table == "3B FrEn"
+    }
+    return {name: printed[row] for name, row in PUBLISHED.items()}
+
+
+def contestants(kind, acceptance):
+    """Methods by name: as they are, or with acceptance replayed."""
+    if acceptance is None:
+        return {name: Contestant(*chosen) for name, chosen in kind.items()}
+    replayed = {
+        name: Contestant(synthetic.replaying(kind[name][0], places), kind[name][1])
+        for name, places in acceptance.items()
+    }
+    # Its blocks are kept whole whatever is in them.
+    return replayed | {name: Contestant(*c) for name, c in kind.items() if c[0] == "blt-d"}
+
+
+def measure(model, texts, methods, machine, how):
+    """Plain decoding and all methods in turns."""
+    itemsize = jax.tree.leaves(model.params)[0].dtype.itemsize
+    methods = {"plain": PLAIN} | methods
+    turns = timing.in_turns(model, texts, list(methods.values()), **how)
+    runs = dict(zip(methods, turns, strict=True))
+    rows = {}
+    for name, own in runs.items():
+        timed = timing.beside(runs["plain"], own)
+        figures = timing.figures(timed)
+        bound = {"rows": 1, "context": len(texts[0]), "itemsize": itemsize}
+        least = {
+            kind: roofline.seconds(model, methods[name], own.stats, limits, **bound)
+            for kind, limits in (
+                ("floor", machine._replace(flops_per_second=math.inf)),
+                ("roofline", machine),
+            )
+        }
+        stats = own.stats
+        rows[name] = {
+            **{
+                kept: figures[kept]
+                for kept in (
+                    "acceptance", "acceptance_by_position", "bytes_per_round", "bytes_per_patch",
+                    "decode_speed", "decode_speed_range", "same_outputs", "lossless",
+                )
+            },
+            "ms_per_byte": 1e3 * timed.decode_seconds / stats.bytes,
+            "ms_per_round": 1e3 * timed.decode_seconds / stats.rounds,
+            "floor_ms_per_byte": 1e3 * least["floor"] / stats.bytes,
+            "over_floor": timed.decode_seconds / least["floor"],
+            "over_roofline": timed.decode_seconds / least["roofline"],
+        }  # fmt: skip
+    return {"methods": rows}
+
+
+def main():
+    options = study.parser(__doc__, model=None)
+    options.add_argument("--context", type=int, default=256, help="bytes of a prompt")
+    options.add_argument("--prompts", type=int, default=4)
+    options.add_argument("--new", type=int, default=128, help="bytes generated a prompt")
+    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--bytes-per-patch", type=float, default=4.0, help="of random models")
+    options = options.parse_args()
+    how = {"new": options.new, "repeats": options.repeats}
+    accelerator = jax.default_backend() != "cpu"
+    dtype = "bfloat16" if accelerator else "float32"
+    machines = {
+        kind: floor.measured(kind, megabytes=16 if options.smoke else 512)
+        for kind in {"float32", dtype}
+    }
+    held_out = side_by_side.prompts(options.data, options.prompts, options.context)
+    path = options.results / "wall_clock.json"
+    bundled = [{"model": "tiny"}] if options.smoke else [{"model": "tiny"}, {"model": "tiny-lm"}]
+
+    def trained(setting):
+        kind = BLT if setting["model"] == "tiny" else BYTE_LM
+        methods = contestants(first(kind), None)
+        small = load("tiny-draft", dtype="float32")
+        for name, (method, settings) in methods.items():
+            if "draft_model" in settings:
+                methods[name] = Contestant(method, settings | {"draft_model": small})
+        model = load(setting["model"], dtype="float32")
+        return measure(model, held_out, methods, machines["float32"], how)
+
+    def first(kind):
+        return dict(list(kind.items())[:1]) if options.smoke else kind
+
+    def run(settings, measured):
+        return study.run(
+            path,
+            {
+                "context": options.context, "prompts": options.prompts, "temperature": 0.0,
+                "device": jax.devices()[0].device_kind, **how,
+            },
+            settings,
+            measured,
+            markdown=markdown,
+        )  # fmt: skip
+
+    report = run(bundled, trained)
+    of_tiny = {
+        name: row["acceptance_by_position"]
+        for name, row in report["rows"][0]["methods"].items()
+        if name in PUBLISHED
+    }
+    acceptance = {
+        "of tiny": {name: _falling(places) for name, places in of_tiny.items()},
+        "as published": {name: published_acceptance()[name] for name in of_tiny},
+    }
+    shape = "1B" if accelerator else "100M"
+    shape = "tiny" if options.smoke else shape
+
+    def random(setting):
+        chosen = random_blt.config(**SHAPES[setting["shape"]], **CUT)
+        model = random_blt.model(chosen, 0, dtype)
+        size = options.context + options.new
+        model, text = random_blt.own_text(
+            model, size, bytes_per_patch=options.bytes_per_patch, seed=0,
+            rewrites=0 if options.smoke else 1,
+        )  # fmt: skip
+        texts = [text[: options.context]] * options.prompts
+        methods = contestants(first(BLT), acceptance[setting["acceptance"]])
+        return measure(model, texts, methods, machines[dtype], how)
+
+    run(
+        bundled + [{"shape": shape, "acceptance": name} for name in acceptance],
+        lambda setting: random(setting) if "shape" in setting else trained(setting),
+    )
+
+
+def _falling(places):
+    """Shares of the drafts that reached each place; the last rounds of a text are cut short."""
+    return [min([1.0, *places[: place + 1]]) for place in range(len(places))]
+
+
+def markdown(report):
+    lines = [
+        "# Wall clock",
+        "",
+        f"{report['device']}, batch 1, prompts of {report['context']} bytes, {report['new']} new "
+        f"bytes, temperature {report['temperature']:g}, {study.machine(report)}. Speed: median of "
+        f"{report['repeats']} ratios to plain decoding (W = 1, with caches), in turns in one "
+        "process, taking in the prompts left out. Floor: what the weights and caches that a "
+        "method's passes read take at the bandwidth measured on this machine; roofline: the same, "
+        "or multiplying, whichever takes longer.",
+    ]
+    for row in report["rows"]:
+        setting = row["setting"]
+        plain = row["methods"]["plain"]
+        patch = plain["bytes_per_patch"]
+        patches = f", {patch:.2f} bytes a patch" if patch else ""
+        if "shape" in setting:
+            title = f"Random BLT, {setting['shape']}, acceptance {setting['acceptance']}"
+        else:
+            title = f"`{setting['model']}`"
+        header = (
+            "method", "lossless", "accepted %", "bytes/round", "ms/byte", "ms/round",
+            "floor, ms/byte", "over the floor", "over the roofline", "speed", "range",
+        )  # fmt: skip
+        cells = [
+            (
+                name,
+                "yes" if m["lossless"] else "no",
+                None if m["acceptance"] is None else f"{100 * m['acceptance']:.1f}",
+                *(f"{m[figure]:.2f}" for figure in ("bytes_per_round", "ms_per_byte",
+                  "ms_per_round")),
+                f"{m['floor_ms_per_byte']:.3f}",
+                *(f"{m[figure]:.2f}" for figure in ("over_floor", "over_roofline",
+                  "decode_speed")),
+                "{:.2f} to {:.2f}".format(*m["decode_speed_range"]),
+            )
+            for name, m in row["methods"].items()
+        ]  # fmt: skip
+        lines += ["", f"## {title}{patches}", "", *study.table(header, cells)]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    main()
