@@ -47,7 +47,8 @@ def run(
       markdown: from the report to its table, also while rows are missing.
 
     Returns:
-      the report: the conditions and `rows`, each with its `setting` and the machine's `load`.
+      the report: the conditions, whether it is `complete`, and `rows`, each with its `setting` and
+      the machine's `load`.
     """
     conditions = plain(conditions) | {
         "machine": f"{platform.machine()}, {os.cpu_count()} threads",
@@ -62,6 +63,14 @@ def run(
     rows = [known[key] for setting in settings if (key := json.dumps(setting)) in known]
     missing = [setting for setting in settings if json.dumps(setting) not in known]
     path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write() -> dict:
+        report = conditions | {"complete": len(rows) == len(settings), "rows": rows}
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps(report, indent=1) + "\n")
+        unfinished.replace(path)
+        return report
+
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, TimeRemainingColumn()) as progress:
         task = progress.add_task(path.stem, total=len(settings), completed=len(rows))
@@ -69,16 +78,12 @@ def run(
             figures = plain(measure(setting))
             rows.append({"setting": setting, **figures, "load": round(os.getloadavg()[0], 1)})
             rows.sort(key=lambda row: settings.index(row["setting"]))
-            report = conditions | {"rows": rows}
-            text = json.dumps(report, indent=1) + "\n"
-            unfinished = path.with_suffix(".part")
-            unfinished.write_text(text)
-            unfinished.replace(path)
+            write()
             progress.advance(task)
             # All programs together would need more memory maps than a process may have.
             programs.forget()
             jax.clear_caches()
-    report = conditions | {"rows": rows}
+    report = write()
     path.with_suffix(".md").write_text(markdown(report))
     return report
 

@@ -1,0 +1,93 @@
+"""The table a reader sees first: every speed with all that it holds for."""
+
+import study
+
+COLUMNS = (
+    "model", "method", "lossless", "speed", "range", "baseline", "batch", "context, bytes", "T",
+    "bytes a patch", "machine",
+)  # fmt: skip
+
+
+def lines(reports):
+    """Lines of the table, from the reports by name; studies that are not there are left out."""
+    rows = [
+        *_best_settings("blt_methods", reports),
+        *_best_settings("blt_methods_sampled", reports),
+        *_best_settings("self_drafting", reports),
+        *_batches(reports),
+        *_wall_clock(reports),
+    ]
+    return study.table(COLUMNS, rows)
+
+
+def _best_settings(name, reports):
+    """The fastest setting of each method, at each temperature."""
+    report = reports.get(name)
+    if report is None:
+        return
+    plain = next((row for row in report["rows"] if row["setting"]["method"] == "ar"), {})
+    best = {}
+    for row in report["rows"]:
+        temperature = row["setting"].get("temperature", report.get("temperature"))
+        key = row["setting"]["method"], temperature
+        if key[0] != "ar" and row["decode_speed"] > best.get(key, row)["decode_speed"] - 1e-9:
+            best[key] = row
+    for (method, temperature), row in best.items():
+        options = {
+            key: value
+            for key, value in row["setting"].items()
+            if key not in ("method", "temperature")
+        }
+        yield _line(
+            report, row, model=report["model"], method=_named(method, options),
+            baseline="plain, W = 1", batch=1, context=report["prompt_bytes"],
+            temperature=temperature, patch=plain.get("bytes_per_patch"),
+        )  # fmt: skip
+
+
+def _batches(reports):
+    """At batches of 1, 8 and 64 the fastest lossless method beside the best plain decoding."""
+    report = reports.get("batch")
+    for row in report["rows"] if report else ():
+        setting, methods = row["setting"], row["methods"]
+        drafting = {n: m for n, m in methods.items() if m["lossless"] and n[:5] != "plain"}
+        if setting["batch"] not in (1, 8, 64) or not drafting:
+            continue
+        name = max(drafting, key=lambda n: drafting[n]["decode_speed"])
+        yield _line(
+            report, methods[name], model=setting["model"], method=name,
+            baseline=row["best_plain"], batch=setting["batch"], context=report["context"],
+            temperature=report["temperature"], patch=methods["plain"]["bytes_per_patch"],
+        )  # fmt: skip
+
+
+def _wall_clock(reports):
+    """Random weights of a larger size, priced at a given acceptance."""
+    report = reports.get("wall_clock")
+    for row in report["rows"] if report else ():
+        setting, methods = row["setting"], row["methods"]
+        drafting = {n: m for n, m in methods.items() if n != "plain"}
+        if "shape" not in setting:
+            continue
+        name = max(drafting, key=lambda n: drafting[n]["decode_speed"])
+        yield _line(
+            report, methods[name], method=name, baseline="plain, W = 1", batch=1,
+            model=f"random, {setting['shape']}; acceptance {setting['acceptance']}, replayed",
+            context=report["context"], temperature=report["temperature"],
+            patch=methods["plain"]["bytes_per_patch"], machine=report["device"],
+        )  # fmt: skip
+
+
+def _line(
+    report, row, *, model, method, baseline, batch, context, temperature, patch, machine=None
+):
+    low, high = row["decode_speed_range"]
+    return (
+        model, method, "yes" if row["lossless"] else "no", f"{row['decode_speed']:.2f}",
+        f"{low:.2f} to {high:.2f} ({report['repeats']} runs)", baseline, batch, context,
+        f"{temperature:g}", f"{patch:.2f}" if patch else None, machine or report["machine"],
+    )  # fmt: skip
+
+
+def _named(method, options):
+    return " ".join([method, *(f"{name} {value}," for name, value in options.items())]).rstrip(",")

@@ -1,0 +1,122 @@
+"""transformers as a contestant: the same weights, decoded by `generate`. Needs torch."""
+
+import pathlib
+import time
+
+import numpy as np
+import torch
+import transformers
+
+import bytelax
+from bytelax import vocab
+from bytelax.models.byte_lm import ByteLMConfig
+
+transformers.logging.set_verbosity_error()
+
+
+def released_blt(directory: pathlib.Path) -> transformers.PreTrainedModel:
+    """A BLT in the Hugging Face layout."""
+    return transformers.BltForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+
+
+def llama(model: bytelax.Model) -> transformers.PreTrainedModel:
+    """A byte transformer as a Llama: the same model as long as texts fit its attention window."""
+    c = model.config.trunk
+    config = transformers.LlamaConfig(
+        vocab_size=model.config.vocab_size,
+        hidden_size=c.dim,
+        intermediate_size=c.ffn_dim,
+        num_hidden_layers=c.layers,
+        num_attention_heads=c.heads,
+        num_key_value_heads=c.kv_heads,
+        head_dim=c.head_dim,
+        rms_norm_eps=c.norm_eps,
+        rope_theta=c.rope_theta,
+        max_position_embeddings=model.config.max_bytes,
+        tie_word_embeddings=False,
+        attention_bias=False,
+        mlp_bias=False,
+        bos_token_id=vocab.BOS,
+        eos_token_id=None,
+        pad_token_id=vocab.EOS,
+    )
+    theirs = transformers.LlamaForCausalLM(config)
+    theirs.load_state_dict(_as_llama(model.params, model.config), strict=True)
+    return theirs.eval()
+
+
+def generate(
+    model: transformers.PreTrainedModel,
+    prompt: bytes,
+    count: int,
+    *,
+    use_cache: bool = True,
+    assistant: transformers.PreTrainedModel | None = None,
+    draft_length: int = 0,
+) -> tuple[bytes, float]:
+    """The greedy continuation and the seconds it took.
+
+    Args:
+      use_cache: False where the model's own cache gives wrong bytes, as that of BLT in 5.23.0.
+      assistant: a small model that drafts `draft_length` bytes a round.
+    """
+    if assistant is not None:
+        asked = assistant.generation_config
+        asked.num_assistant_tokens = draft_length
+        asked.num_assistant_tokens_schedule = "constant"
+        asked.assistant_confidence_threshold = 0.0
+    ids = torch.tensor([vocab.encode(prompt)])
+    begin = time.perf_counter()
+    with torch.no_grad():
+        out = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=count,
+            do_sample=False,
+            use_cache=use_cache,
+            suppress_tokens=list(range(vocab.OFFSET)),
+            assistant_model=assistant,
+        )
+    seconds = time.perf_counter() - begin
+    return vocab.decode(out[0, ids.shape[1] :].tolist()), seconds
+
+
+def _as_llama(params: dict, config: ByteLMConfig) -> dict[str, torch.Tensor]:
+    c = config.trunk
+    group = c.heads // c.kv_heads
+
+    def tensor(x):
+        return torch.from_numpy(np.array(x, np.float32))
+
+    def halves(kernel):
+        """[D, heads, d] with rotary pairs side by side, as [heads * d, D] with them d / 2 apart."""
+        apart = np.concatenate([kernel[..., 0::2], kernel[..., 1::2]], axis=-1)
+        return tensor(apart.reshape(c.dim, -1).T)
+
+    state = {
+        "model.embed_tokens.weight": tensor(params["embed"]["embedding"]),
+        "model.norm.weight": tensor(params["norm"]["scale"]),
+        "lm_head.weight": tensor(params["head"]["kernel"]).T,
+    }
+    for index in range(c.layers):
+        block = params["trunk"][f"layers_{index}"]
+        qkv = np.asarray(block["attention"]["qkv"]["kernel"], np.float32)  # [D, K, group + 2, d]
+        gate_up = np.asarray(block["mlp"]["gate_up"]["kernel"], np.float32)  # [D, 2, F]
+        queries = qkv[:, :, :group].reshape(c.dim, c.heads, c.head_dim)
+        state |= {
+            f"model.layers.{index}.{name}.weight": value
+            for name, value in {
+                "input_layernorm": tensor(block["attention_norm"]["scale"]),
+                "post_attention_layernorm": tensor(block["mlp_norm"]["scale"]),
+                "self_attn.q_proj": halves(queries),
+                "self_attn.k_proj": halves(qkv[:, :, group]),
+                "self_attn.v_proj": tensor(qkv[:, :, group + 1].reshape(c.dim, -1).T),
+                "self_attn.o_proj": tensor(
+                    np.asarray(block["attention"]["out"]["kernel"]).reshape(-1, c.dim).T
+                ),
+                "mlp.gate_proj": tensor(gate_up[:, 0].T),
+                "mlp.up_proj": tensor(gate_up[:, 1].T),
+                "mlp.down_proj": tensor(block["mlp"]["down"]["kernel"]).T,
+            }.items()
+        }
+    return state
