@@ -2,9 +2,12 @@
 
 PYTHON3 ?= python3
 VENV ?= .venv
-EXTRAS ?= test
+EXTRAS ?= test,report
 TESTS ?= tests
 PYTHON = $(VENV)/bin/python
+DOCUMENTED = bytelax bytelax.calculator bytelax.checkpoints bytelax.decode.drafters \
+  bytelax.decode.unmasking bytelax.measure bytelax.methods bytelax.models bytelax.sharding \
+  bytelax.training
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -22,6 +25,9 @@ lint: $(VENV)/.installed-lint ## check style and format
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 
+docs: $(VENV)/.installed-docs ## build the API reference into docs/api
+	$(PYTHON) -W error -m pdoc --docformat google --output-directory docs/api $(DOCUMENTED)
+
 # A torch for CPUs only: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make parity
 parity: ## compare with transformers, in an environment of its own
 	$(MAKE) test VENV=.venv-parity EXTRAS=test,parity TESTS=tests/test_live_parity.py
@@ -35,7 +41,7 @@ aot-full: ## the same at more shapes and full depth; writes experiments/results
 	.venv-aot/bin/python experiments/kernels_aot.py --full
 
 clean: ## remove the environments and the caches
-	rm -rf .venv .venv-* .cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/api .venv .venv-* .cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/.made
 	$(PYTHON) -m pip install --quiet --editable .
@@ -62,4 +68,4 @@ $(VENV)/.made:
 	echo "bytelax needs Python 3.11 or later: make PYTHON3=/path/to/python3.11" >&2; \
 	exit 1
 
-.PHONY: help demo test test-slow lint parity aot aot-full clean
+.PHONY: help demo test test-slow lint docs parity aot aot-full clean

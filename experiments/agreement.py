@@ -1,6 +1,6 @@
 """How often do eight samples of the next byte agree, on real text?
 
-    python experiments/agreement.py --data DIR --model DIRECTORY
+    python experiments/agreement.py --data DIR
 
 Where they agree, a cheap drafter has a chance: the byte is nearly decided by what came before. For
 every position of held-out text the law of eight samples' largest agreement is computed exactly from
@@ -8,17 +8,15 @@ the model's law of the next byte, and eight samples are drawn beside it as a che
 a few bytes are sampled alone.
 """
 
-import argparse
 import collections
 import functools
 import itertools
-import json
 import math
-import pathlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import study
 from bundled_figures import held_out
 
 from bytelax import generate, load, vocab
@@ -144,7 +142,7 @@ def continuations(model, texts, *, new, prompts):
     return {"prompts": len(stems), "prompt_bytes": CONTEXT, "rows": rows}
 
 
-def study(model, texts, *, count, new, prompts):
+def measure(model, texts, *, count, new, prompts):
     """All figures; `count` positions or a few more, as many from each text."""
     each = -(-count // (len(texts) * (WINDOW - CONTEXT + 1)))
     found = {name: positions(model, windows(text, each)) for name, text in texts.items()}
@@ -169,25 +167,27 @@ def study(model, texts, *, count, new, prompts):
 
 
 def markdown(report):
+    (found,) = report["rows"]
+
     def cells(row):
         return f"{100 * row['unanimous']:.1f} | {100 * row['at_least_6']:.1f} | {row['mean']:.2f} |"
 
     lines = [
         f"# Agreement of {DRAWS} samples of the next byte",
         "",
-        f"Model `{report['model']}`, {report['parameters']:,} parameters, float32, temperature 1, "
-        f"on {report['positions']:,} positions of held-out text, "
-        f"{report['bits_per_byte']:.3f} bits per byte. Computed from the model's laws; drawn "
+        f"Model `{found['setting']['model']}`, {report['parameters']:,} parameters, float32, "
+        f"temperature 1, on {found['positions']:,} positions of held-out text, "
+        f"{found['bits_per_byte']:.3f} bits per byte. Computed from the model's laws; drawn "
         "samples are beside them as a check. The published figures are those of another model, of "
         "85M parameters, on text that is not published.",
         "",
         "| positions | share % | unanimous % | at least 6 of 8 % | mean of 8 |",
         "|---|---|---|---|---|",
-        f"| all | 100 | {cells(report['all'])}",
-        f"| all, as drawn | 100 | {cells(report['all']['sampled'])}",
+        f"| all | 100 | {cells(found['all'])}",
+        f"| all, as drawn | 100 | {cells(found['all']['sampled'])}",
         "| all, published | 100 | 56.2 | 74 | |",
     ]
-    for row in report["bands"]:
+    for row in found["bands"]:
         low, high = row["bits"]
         name = f"{low:g} to {high:g} bits" if high else f"from {low:g} bits on"
         if row["share"]:
@@ -195,9 +195,9 @@ def markdown(report):
     lines += ["| below 0.5 bit, published | | | | 7.95 |", ""]
     lines += ["| text | bits per byte | unanimous % | at least 6 of 8 % | mean of 8 |"]
     lines += ["|---|---|---|---|---|"]
-    for name, row in report["texts"].items():
+    for name, row in found["texts"].items():
         lines.append(f"| {name} | {row['bits_per_byte']:.3f} | {cells(row)}")
-    more = report["continuations"]
+    more = found["continuations"]
     lines += [
         "",
         f"Eight sampled continuations of {more['prompts']} prompts of {more['prompt_bytes']} "
@@ -211,26 +211,22 @@ def markdown(report):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--model", required=True, help="of a byte transformer")
-    parser.add_argument("--name", help="of the model, in the results; by default as --model")
-    parser.add_argument("--positions", type=int, default=40_000)
-    parser.add_argument("--new", type=int, default=4, help="bytes of a continuation")
-    parser.add_argument("--prompts", type=int, default=100)
-    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
-    options = parser.parse_args()
+    options = study.parser(__doc__, model="tiny-lm")
+    options.add_argument("--positions", type=int, default=40_000)
+    options.add_argument("--new", type=int, default=4, help="bytes of a continuation")
+    options.add_argument("--prompts", type=int, default=100)
+    options = options.parse_args()
     model = load(options.model, dtype="float32")
-    texts = held_out(options.data, None)
-    report = {
-        "model": options.name or options.model,
-        "parameters": sum(x.size for x in jax.tree.leaves(model.params)),
-        **study(model, texts, count=options.positions, new=options.new, prompts=options.prompts),
-    }
-    options.results.mkdir(exist_ok=True)
-    (options.results / "agreement.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.results / "agreement.md").write_text(markdown(report))
-    print(markdown(report))
+    how = {"count": options.positions, "new": options.new, "prompts": options.prompts}
+    if options.smoke:
+        how = {"count": 1, "new": 2, "prompts": 4}
+    study.run(
+        options.results / "agreement.json",
+        how | {"parameters": sum(x.size for x in jax.tree.leaves(model.params))},
+        [{"model": options.model}],
+        lambda setting: measure(model, held_out(options.data, None), **how),
+        markdown=markdown,
+    )
 
 
 if __name__ == "__main__":

@@ -7,17 +7,15 @@ equal bit for bit. Beside plain decoding at W = 1 another shape rounds different
 flip where the two likeliest are nearly equal: flips are counted, with the margin between the two.
 """
 
-import argparse
-import json
-import pathlib
-
-import jax
 import jax.numpy as jnp
 import numpy as np
-from blt_methods import prompts
+import side_by_side
+import study
 
 from bytelax import generate, load, vocab
 
+DTYPES = ("float32", "bfloat16")
+WINDOW = 9
 METHODS = {
     "blt-s": {"draft_length": 8},
     "blt-dv": {"block_size": 8, "unmask": "one-step"},
@@ -53,34 +51,69 @@ def flips(model, texts, a, b):
     return margins
 
 
+def measure(model, texts, batch, new):
+    """Every method beside the empty draft at its window, and beside plain decoding at W = 1."""
+    how = {"max_new_bytes": new, "batch": batch}
+    plain = outputs(model, texts, method="ar", **how)
+    padded = outputs(model, texts, method="ar", window=WINDOW, **how)
+    methods = {}
+    for name, settings in METHODS.items():
+        out = outputs(model, texts, method=name.split(",")[0], **settings, **how)
+        margins = flips(model, texts, plain, out)
+        methods[name] = {
+            "bitwise_equal_at_the_same_window": same_bits(out, padded),
+            "equal_to_window_1": len(texts) - len(margins),
+            "margins_of_flips_nats": margins,
+        }
+    return {"methods": methods}
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--prompts", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=50)
-    parser.add_argument("--new", type=int, default=64)
-    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
-    options = parser.parse_args()
-    texts = prompts(options.data, options.prompts)
-    report = {"prompts": len(texts), "batch": options.batch, "new_bytes": options.new}
-    for dtype in ("float32", "bfloat16"):
-        model = load(options.model, dtype=dtype)
-        new = {"max_new_bytes": options.new, "batch": options.batch}
-        padded = outputs(model, texts, method="ar", window=9, **new)
-        plain = outputs(model, texts, method="ar", **new)
-        for name, settings in METHODS.items():
-            out = outputs(model, texts, method=name.split(",")[0], **settings, **new)
-            margins = flips(model, texts, plain, out)
-            report[f"{name}, {dtype}"] = {
-                "bitwise_equal_at_the_same_window": same_bits(out, padded),
-                "equal_to_window_1": len(texts) - len(margins),
-                "margins_of_flips_nats": margins,
-            }
-            print(name, dtype, report[f"{name}, {dtype}"], flush=True)
-    report["jax"] = jax.__version__
-    options.results.mkdir(exist_ok=True)
-    (options.results / "exactness.json").write_text(json.dumps(report, indent=1) + "\n")
+    options = study.parser(__doc__)
+    options.add_argument("--prompts", type=int, default=200)
+    options.add_argument("--batch", type=int, default=50)
+    options.add_argument("--new", type=int, default=64, help="bytes generated a prompt")
+    options = options.parse_args()
+    count, new = (2, 8) if options.smoke else (options.prompts, options.new)
+    texts = side_by_side.prompts(options.data, count)
+    study.run(
+        options.results / "exactness.json",
+        {"model": options.model, "prompts": count, "batch": options.batch, "new_bytes": new},
+        [{"dtype": dtype} for dtype in (("float32",) if options.smoke else DTYPES)],
+        lambda setting: measure(
+            load(options.model, dtype=setting["dtype"]), texts, options.batch, new
+        ),
+        markdown=markdown,
+    )
+
+
+def markdown(report):
+    rows = [
+        (
+            name,
+            row["setting"]["dtype"],
+            f"{figures['bitwise_equal_at_the_same_window']}/{report['prompts']}",
+            f"{figures['equal_to_window_1']}/{report['prompts']}",
+            ", ".join(f"{margin:.1e}" for margin in figures["margins_of_flips_nats"]),
+        )
+        for row in report["rows"]
+        for name, figures in row["methods"].items()
+    ]
+    return "\n".join(
+        [
+            "# Greedy output of lossless methods",
+            "",
+            f"`{report['model']}`, {report['prompts']} held-out prompts, {report['new_bytes']} new "
+            f"bytes, {report['batch']} at a time. Bit for bit: bytes and log-probabilities, beside "
+            f"the empty draft in windows of {WINDOW} bytes. Beside W = 1 only bytes; where one "
+            "flips, the margin of the two likeliest in nats.",
+            "",
+            *study.table(
+                ("method", "weights", "bit for bit", "bytes of W = 1", "margins of flips"), rows
+            ),
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ Trains one small byte transformer twice on the same bytes: alone, and jointly wi
 three bytes after the next. The published figure is a slightly better training loss.
 """
 
-import argparse
 import json
 import pathlib
 import subprocess
 import sys
 
+import study
 from bundled_data import sources
 from train_bundled import stack
 
@@ -55,27 +55,43 @@ def figures(out, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/joint_heads"))
-    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
-    parser.add_argument("--steps", type=int, default=500)
-    options = parser.parse_args()
-    results = {}
-    for name, kind in MODELS.items():
-        out = options.out / name.replace(" ", "-")
-        train(out, kind, options)
-        results[name] = figures(out, options.steps)
-    report = {"trained_bytes": options.steps * WINDOW * BATCH, "results": results}
-    options.results.mkdir(exist_ok=True)
-    (options.results / "joint_heads.json").write_text(json.dumps(report, indent=2) + "\n")
-    lines = ["| trained on | training, bits per byte | validation |", "|---|---|---|"]
-    lines += [
-        f"| {name} | {row['training']:.4f} | {row['validation']:.4f} |"
-        for name, row in results.items()
+    options = study.parser(__doc__, model=None)
+    options.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/joint_heads"))
+    options.add_argument("--steps", type=int, default=500)
+    options = options.parse_args()
+    if options.smoke:
+        options.out, options.steps = options.results / "runs", 5
+
+    def measure(setting):
+        out = options.out / setting["trained_on"].replace(" ", "-")
+        train(out, MODELS[setting["trained_on"]], options)
+        return figures(out, options.steps)
+
+    study.run(
+        options.results / "joint_heads.json",
+        {"trained_bytes": options.steps * WINDOW * BATCH},
+        [{"trained_on": name} for name in MODELS],
+        measure,
+        markdown=markdown,
+    )
+
+
+def markdown(report):
+    rows = [
+        (row["setting"]["trained_on"], f"{row['training']:.4f}", f"{row['validation']:.4f}")
+        for row in report["rows"]
     ]
-    (options.results / "joint_heads.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    return "\n".join(
+        [
+            "# Heads trained jointly with their trunk",
+            "",
+            f"Bits per byte of the next byte after {report['trained_bytes']:,} trained bytes: over "
+            "the last fifth of the training, and held out.",
+            "",
+            *study.table(("trained on", "training", "validation"), rows),
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

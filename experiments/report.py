@@ -28,14 +28,12 @@ class Study(NamedTuple):
       minutes: about what it takes on two cores of a processor.
       arguments: beyond those that every study takes.
       script: by default as the name.
-      smokes: whether it has a `--smoke`.
     """
 
     name: str
     minutes: float
     arguments: tuple[str, ...] = ()
     script: str | None = None
-    smokes: bool = True
 
 
 STUDIES = (
@@ -53,23 +51,18 @@ STUDIES = (
     Study("likelihood", 30),
     Study("agreement", 10),
     Study("exactness", 15),
-    Study("joint_heads", 15, smokes=False),
+    Study("joint_heads", 15),
 )  # fmt: skip
 
 
 def complete(path: pathlib.Path) -> bool:
     """Whether a study has written all that it measures."""
-    if not path.exists():
-        return False
-    report = json.loads(path.read_text())
-    return report.get("complete", "rows" not in report)
+    return path.exists() and json.loads(path.read_text()).get("complete", False)
 
 
 def run(studies, options) -> list[str]:
     """Runs what is missing; returns the names of those that failed."""
     missing = [s for s in studies if not complete(options.results / f"{s.name}.json")]
-    if options.smoke:
-        missing = [study for study in missing if study.smokes]
     failed, slower = [], 1.0
     for index, study in enumerate(missing):
         left = slower * sum(each.minutes for each in missing[index:])

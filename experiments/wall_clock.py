@@ -8,6 +8,7 @@ of the bundled model is replayed, and that published for Fast BLT. Those rows ar
 given acceptance; the text means nothing.
 """
 
+import json
 import math
 
 import jax
@@ -46,6 +47,7 @@ PUBLISHED = {
     "blt-dv 8, one step": ("B=8", "BLT-DV", "one-step"),
     "blt-dv 16, one step": ("B=16", "BLT-DV", "one-step"),
 }
+SOURCES = ("of tiny", "as published")  # of the acceptance that is replayed
 CUT = {
     "decoder_input": "embedding",
     "block_size": 16,
@@ -61,26 +63,34 @@ SHAPES = {
 }  # fmt: skip
 
 
-def published_acceptance():
-    """Acceptance by position of each setting, all places alike, as one rate is printed."""
+def acceptance(source, path):
+    """Acceptance by position of each setting.
+
+    Args:
+      source: "of tiny", from its row in this study, or "as published", all places alike, as one
+        rate is printed.
+      path: of the study's rows so far.
+    """
+    rows = json.loads(path.read_text())["rows"]
+    measured = next(row["methods"] for row in rows if row["setting"] == {"model": "tiny"})
+    names = [name for name in PUBLISHED if name in measured]
+    if source == "of tiny":
+        return {name: _falling(measured[name]["acceptance_by_position"]) for name in names}
     printed = {
         (row.model, row.method, row.setting): [row.acceptance] * (row.drafted or 0)
         for row in published_fast_blt.rows()
         if row.table == "3B FrEn"
     }
-    return {name: printed[row] for name, row in PUBLISHED.items()}
+    return {name: printed[PUBLISHED[name]] for name in names}
 
 
-def contestants(kind, acceptance):
+def contestants(kind, replayed=None):
     """Methods by name: as they are, or with acceptance replayed."""
-    if acceptance is None:
-        return {name: Contestant(*chosen) for name, chosen in kind.items()}
-    replayed = {
-        name: Contestant(synthetic.replaying(kind[name][0], places), kind[name][1])
-        for name, places in acceptance.items()
-    }
-    # Its blocks are kept whole whatever is in them.
-    return replayed | {name: Contestant(*c) for name, c in kind.items() if c[0] == "blt-d"}
+    methods = {name: Contestant(*chosen) for name, chosen in kind.items()}
+    for name, places in (replayed or {}).items():
+        method, settings = kind[name]
+        methods[name] = Contestant(synthetic.replaying(method, places), settings)
+    return methods
 
 
 def measure(model, texts, methods, machine, how):
@@ -140,7 +150,7 @@ def main():
 
     def trained(setting):
         kind = BLT if setting["model"] == "tiny" else BYTE_LM
-        methods = contestants(first(kind), None)
+        methods = contestants(first(kind))
         small = load("tiny-draft", dtype="float32")
         for name, (method, settings) in methods.items():
             if "draft_model" in settings:
@@ -151,32 +161,10 @@ def main():
     def first(kind):
         return dict(list(kind.items())[:1]) if options.smoke else kind
 
-    def run(settings, measured):
-        return study.run(
-            path,
-            {
-                "context": options.context, "prompts": options.prompts, "temperature": 0.0,
-                "device": jax.devices()[0].device_kind, **how,
-            },
-            settings,
-            measured,
-            markdown=markdown,
-        )  # fmt: skip
-
-    report = run(bundled, trained)
-    of_tiny = {
-        name: row["acceptance_by_position"]
-        for name, row in report["rows"][0]["methods"].items()
-        if name in PUBLISHED
-    }
-    acceptance = {
-        "of tiny": {name: _falling(places) for name, places in of_tiny.items()},
-        "as published": {name: published_acceptance()[name] for name in of_tiny},
-    }
     shape = "1B" if accelerator else "100M"
     shape = "tiny" if options.smoke else shape
 
-    def random(setting):
+    def priced(setting):
         chosen = random_blt.config(**SHAPES[setting["shape"]], **CUT)
         model = random_blt.model(chosen, 0, dtype)
         size = options.context + options.new
@@ -185,13 +173,19 @@ def main():
             rewrites=0 if options.smoke else 1,
         )  # fmt: skip
         texts = [text[: options.context]] * options.prompts
-        methods = contestants(first(BLT), acceptance[setting["acceptance"]])
+        methods = contestants(first(BLT), acceptance(setting["acceptance"], path))
         return measure(model, texts, methods, machines[dtype], how)
 
-    run(
-        bundled + [{"shape": shape, "acceptance": name} for name in acceptance],
-        lambda setting: random(setting) if "shape" in setting else trained(setting),
-    )
+    study.run(
+        path,
+        {
+            "context": options.context, "prompts": options.prompts, "temperature": 0.0,
+            "device": jax.devices()[0].device_kind, **how,
+        },
+        bundled + [{"shape": shape, "acceptance": source} for source in SOURCES],
+        lambda setting: priced(setting) if "shape" in setting else trained(setting),
+        markdown=markdown,
+    )  # fmt: skip
 
 
 def _falling(places):

@@ -1,0 +1,100 @@
+"""The studies of speed run through: a few bytes of everything, on texts made up here."""
+
+import gzip
+import importlib
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+WORDS = [b"the ", b"cell ", b"membrane ", b"is ", b"def ", b"return ", b"and ", b"of ", b"\n"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    for name in ("openstax_ccby", "code_stdlib", "eltec_eng"):
+        (root / name).mkdir()
+        text = b"".join(WORDS[i] for i in rng.integers(len(WORDS), size=3000))
+        (root / name / "valid.txt.gz").write_bytes(gzip.compress(text))
+    for name in ("deu", "fra"):
+        (root / f"tatoeba_{name}_eng").mkdir()
+        lines = "Ich sehe die Zelle.\tI see the cell.\n" * 60
+        (root / f"tatoeba_{name}_eng" / "valid.tsv").write_text(lines)
+    return str(root)
+
+
+@pytest.fixture
+def smoke(data, tmp_path, monkeypatch):
+    def run(name, *flags):
+        command = [f"{name}.py", "--data", data, "--results", str(tmp_path), "--smoke", *flags]
+        monkeypatch.setattr("sys.argv", command)
+        study = importlib.import_module(name)
+        study.main()
+        written = (tmp_path / f"{name}.json").read_text()
+        monkeypatch.setattr(study, "measure", None)  # a second run has nothing left to measure
+        study.main()
+        assert (tmp_path / f"{name}.json").read_text() == written
+        report = json.loads(written)
+        assert report["complete"]
+        return report, pathlib.Path(tmp_path / f"{name}.md").read_text()
+
+    return run
+
+
+def test_accounting(smoke):
+    report, table = smoke("accounting")
+    assert sum(row["rows"] for row in report["rows"]) == 223
+    assert "219 of 223 rows" in table
+
+
+@pytest.mark.slow
+def test_batch(smoke):
+    flags = ("--context", "24", "--new", "8", "--repeats", "1", "--least", "2")
+    report, table = smoke("batch", *flags)
+    (row,) = report["rows"]
+    methods = row["methods"]
+    assert methods[row["best_plain"]]["decode_speed"] == 1
+    assert all(method["same_outputs"] == 2 for method in methods.values())
+    waiting, plain = methods["plain, all wait"], methods["plain"]
+    assert waiting["global_passes_per_byte"] <= plain["global_passes_per_byte"]
+    assert waiting["windows_per_byte"] >= plain["windows_per_byte"] == 1
+    assert "| blt-s 8 | yes |" in table and "What was predicted" in table
+
+
+@pytest.mark.slow
+def test_wall_clock(smoke):
+    flags = ("--context", "24", "--new", "8", "--repeats", "1", "--prompts", "1")
+    report, table = smoke("wall_clock", *flags)
+    bundled, *priced = (row["methods"]["blt-s 8"] for row in report["rows"])
+    assert bundled["lossless"] and not any(method["lossless"] for method in priced)
+    assert len(priced) == 2
+    for row in report["rows"]:
+        assert all(method["over_floor"] > 1 for method in row["methods"].values())
+    assert "acceptance as published" in table
+
+
+@pytest.mark.slow
+def test_exactness(smoke):
+    report, _ = smoke("exactness")
+    for figures in report["rows"][0]["methods"].values():
+        assert figures["bitwise_equal_at_the_same_window"] == report["prompts"] == 2
+
+
+@pytest.mark.slow
+def test_agreement(smoke):
+    report, table = smoke("agreement")
+    assert report["rows"][0]["positions"] > 0 and "56.2" in table
+
+
+@pytest.mark.slow
+def test_vs_peers(smoke):
+    pytest.importorskip("transformers")
+    report, table = smoke("vs_peers", "--repeats", "1", "--prompts", "1")
+    blt = [row for row in report["rows"] if row["setting"]["contest"] == "blt"]
+    assert all(row["bytes_agree"] for row in blt)
+    rows = report["rows"][-1]["rows"]
+    assert all(row["same_outputs"] == 1 for row in rows.values())
+    assert "transformers, assisted" in table
