@@ -112,6 +112,8 @@ def main():
     def row(setting):
         name, batch = setting["model"], setting["batch"]
         contestants = with_draft_model(FAMILIES[name], small)
+        if batch == 1:  # there is nobody to wait for
+            contestants = {n: c for n, c in contestants.items() if "synchronous" not in c.settings}
         if options.smoke:
             names = ("plain", "plain, all wait", "blt-s 8")
             contestants = {n: c for n, c in contestants.items() if n in names}
@@ -174,7 +176,7 @@ def _plain_table(rows):
                 row["best_plain"],
                 _of(row["methods"]["plain"], "bytes_per_patch", ".2f"),
                 *(
-                    _of(row["methods"][name], figure, form)
+                    _of(row["methods"].get(name), figure, form)
                     for name in names
                     for figure, form in (
                         ("decode_bytes_per_second", ".0f"),
@@ -213,7 +215,7 @@ def _speed_table(rows):
 
 
 def _of(row, figure, form):
-    return None if row[figure] is None else format(row[figure], form)
+    return format(row[figure], form) if row and row[figure] is not None else None
 
 
 if __name__ == "__main__":

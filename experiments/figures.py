@@ -29,9 +29,10 @@ def _batch(report):
     )
     for panel, family in zip(panels[0], families, strict=True):
         rows = [row for row in report["rows"] if row["setting"]["model"] == family]
-        sizes = [row["setting"]["batch"] for row in rows]
-        for name in rows[0]["methods"]:
-            methods = [row["methods"][name] for row in rows]
+        for name in rows[-1]["methods"]:
+            there = [row for row in rows if name in row["methods"]]
+            sizes = [row["setting"]["batch"] for row in there]
+            methods = [row["methods"][name] for row in there]
             speeds = [m["decode_speed"] for m in methods]
             low, high = zip(*(m["decode_speed_range"] for m in methods), strict=True)
             style = "--" if name.startswith("plain") else "-"
@@ -39,6 +40,7 @@ def _batch(report):
             panel.fill_between(sizes, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         panel.axhline(1, color="0.6", linewidth=0.8)
         panel.set_xscale("log", base=2)
+        sizes = [row["setting"]["batch"] for row in rows]
         panel.set_xticks(sizes, map(str, sizes))
         panel.set(xlabel="batch", ylabel="times the best plain decoding", title=family)
         panel.set_ylim(bottom=0)
