@@ -113,4 +113,5 @@ _DRAWN = {
     "self_drafting": _bars,
     "vs_peers": _vs_peers,
     "wall_clock": _wall_clock,
+    "wall_clock_gpu": _wall_clock,
 }

@@ -15,7 +15,8 @@ def lines(reports):
         *_best_settings("blt_methods_sampled", reports),
         *_best_settings("self_drafting", reports),
         *_batches(reports),
-        *_wall_clock(reports),
+        *_wall_clock("wall_clock", reports),
+        *_wall_clock("wall_clock_gpu", reports),
     ]
     return study.table(COLUMNS, rows)
 
@@ -61,17 +62,17 @@ def _batches(reports):
         )  # fmt: skip
 
 
-def _wall_clock(reports):
+def _wall_clock(name, reports):
     """Random weights of a larger size, priced at a given acceptance."""
-    report = reports.get("wall_clock")
+    report = reports.get(name)
     for row in report["rows"] if report else ():
         setting, methods = row["setting"], row["methods"]
         drafting = {n: m for n, m in methods.items() if n != "plain"}
         if "shape" not in setting:
             continue
-        name = max(drafting, key=lambda n: drafting[n]["decode_speed"])
+        best = max(drafting, key=lambda n: drafting[n]["decode_speed"])
         yield _line(
-            report, methods[name], method=name, baseline="plain, W = 1", batch=1,
+            report, methods[best], method=best, baseline="plain, W = 1", batch=1,
             model=f"random, {setting['shape']}; acceptance {setting['acceptance']}, replayed",
             context=report["context"], temperature=report["temperature"],
             patch=methods["plain"]["bytes_per_patch"], machine=report["device"],

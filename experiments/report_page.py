@@ -33,11 +33,7 @@ def build(results, names):
       names: of the studies, in the order of the report; tables of others follow behind them.
     """
     others = sorted({path.stem for path in results.glob("*.md")} - {*names, _NAME})
-    reports = {
-        path.stem: json.loads(path.read_text())
-        for path in results.glob("*.json")
-        if path.stem in names
-    }
+    reports = {path.stem: json.loads(path.read_text()) for path in results.glob("*.json")}
     sections = [_INTRODUCTION.format(date=datetime.date.today().isoformat())]
     sections.append("\n".join(["## In short", "", *headline.lines(reports), ""]))
     for name in (*names, *others):

@@ -145,7 +145,8 @@ def main():
         for kind in {"float32", dtype}
     }
     held_out = side_by_side.prompts(options.data, options.prompts, options.context)
-    path = options.results / "wall_clock.json"
+    device = f"_{jax.default_backend()}" if accelerator else ""
+    path = options.results / f"wall_clock{device}.json"
     bundled = [{"model": "tiny"}] if options.smoke else [{"model": "tiny"}, {"model": "tiny-lm"}]
 
     def trained(setting):
