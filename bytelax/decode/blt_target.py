@@ -237,6 +237,8 @@ class BLTTarget:
         self, closed: Bool[Array, " B"], running: Bool[Array, " B"] | None
     ) -> Bool[Array, " B"]:
         """Which of the rows that closed a patch wait for others to do so."""
+        if not self.synchronous:
+            return jnp.zeros_like(closed)
         all_rows = len(closed) if running is None else running.sum()
         return closed & (closed.sum() < self.synchronous * all_rows)
 
