@@ -13,6 +13,16 @@ from bytelax.models.hashing import HashConfig
 from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
 
+# Each network as (width, layers, heads): BLT 1B, and a model of 100M parameters.
+ONE_B = {
+    "encoder": (1024, 1, 16), "decoder": (1024, 9, 16), "global_": (2048, 25, 16),
+    "patcher": (768, 14, 12),
+}  # fmt: skip
+HUNDRED_M = {
+    "encoder": (512, 1, 8), "decoder": (512, 6, 8), "global_": (768, 10, 12),
+    "patcher": (256, 4, 4),
+}  # fmt: skip
+
 
 def config(*, encoder, decoder, global_, patcher, **more) -> BLTConfig:
     """A BLT; each network as (width, layers, heads)."""

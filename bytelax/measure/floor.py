@@ -122,7 +122,7 @@ def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) 
 
 
 def seconds(
-    machine: Machine, weights: float, cached: float, *, passes: float, rows: int, width: int = 1,
+    machine: Machine, weights: float, cached: float, *, passes: float, rows: float, width: float = 1,
     itemsize: int = 4,
 ) -> float:  # fmt: skip
     """Least seconds of so many passes of one network, each over a batch.
