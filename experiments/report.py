@@ -71,13 +71,13 @@ def run(studies, options) -> list[str]:
             f"minutes; all together about {left:.0f} minutes left",
             flush=True,
         )
-        begin = time.monotonic()
+        begin, anew = time.monotonic(), not (options.results / f"{study.name}.json").exists()
         script = HERE / f"{study.script or study.name}.py"
         command = [sys.executable, script, "--results", options.results, *study.arguments]
         command += ["--data", options.data, *(["--smoke"] if options.smoke else [])]
         if subprocess.run(list(map(str, command)), check=False).returncode:
             failed.append(study.name)
-        else:
+        elif anew:  # one that goes on says nothing of what others take
             slower = (time.monotonic() - begin) / 60 / study.minutes
     return failed
 

@@ -122,9 +122,15 @@ def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) 
 
 
 def seconds(
-    machine: Machine, weights: float, cached: float, *, passes: float, rows: float, width: float = 1,
+    machine: Machine,
+    weights: float,
+    cached: float,
+    *,
+    passes: float,
+    rows: float,
+    width: float = 1,
     itemsize: int = 4,
-) -> float:  # fmt: skip
+) -> float:
     """Least seconds of so many passes of one network, each over a batch.
 
     A pass reads the weights once and each row's cache, or multiplies each weight with each byte,
