@@ -219,7 +219,7 @@ def main():
     model = load(options.model, dtype="float32")
     how = {"count": options.positions, "new": options.new, "prompts": options.prompts}
     if options.smoke:
-        how = {"count": 1, "new": 2, "prompts": 4}
+        how = {"count": 1, "new": 2, "prompts": 5}
     study.run(
         options.results / "agreement.json",
         how | {"parameters": sum(x.size for x in jax.tree.leaves(model.params))},

@@ -60,7 +60,7 @@ def main():
     options.add_argument("--steps", type=int, default=500)
     options = options.parse_args()
     if options.smoke:
-        options.out, options.steps = options.results / "runs", 5
+        options.out, options.steps = options.results / "runs", 60  # a warm-up
 
     def measure(setting):
         out = options.out / setting["trained_on"].replace(" ", "-")
