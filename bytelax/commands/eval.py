@@ -11,6 +11,7 @@ import rich.progress
 import rich.table
 import tyro
 
+from bytelax import methods
 from bytelax.commands.json_line import json_line
 from bytelax.commands.loading import LoadFlags
 from bytelax.commands.method_flags import MethodFlags
@@ -50,6 +51,7 @@ class Eval:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
+        methods.options_of(self.decoding.method)  # a misspelt method is told before all else
         wanted = [_placed(task, self.data) for task in self.tasks]
         read = {
             name: tasks.read(name, path, shots=self.shots, limit=self.limit)

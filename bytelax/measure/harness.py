@@ -1,6 +1,6 @@
 """A bytelax model as lm-evaluation-harness drives one (`pip install lm-eval`).
 
-    lm_eval.simple_evaluate(HarnessModel(bytelax.load("my-blt"), method="blt-s"), tasks=["piqa"])
+lm_eval.simple_evaluate(HarnessModel(bytelax.load("my-blt"), method="blt-s"), tasks=["piqa"])
 """
 
 from collections.abc import Sequence

@@ -27,9 +27,7 @@ def tatoeba(folder: Path, language: str, split: str) -> list[Sentence]:
 
 def flores(folder: Path, language: str, split: str) -> list[Sentence]:
     """FLORES as released: `SPLIT/LANGUAGE_Latn.SPLIT`, line by line."""
-    sides = [
-        files.lines(folder / split / f"{name}_Latn.{split}") for name in (language, "eng")
-    ]
+    sides = [files.lines(folder / split / f"{name}_Latn.{split}") for name in (language, "eng")]
     return [Sentence(source, (target,)) for source, target in zip(*sides, strict=True)]
 
 
