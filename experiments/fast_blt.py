@@ -19,35 +19,23 @@ import study
 from bytelax import Statistics, generate, load
 from bytelax.measure import likelihood, tasks
 
-SETTINGS = [
-    {"method": "ar"},
-    *({"method": "blt-s", "draft_length": k} for k in (4, 8, 16)),
-    *(
-        {"method": method, "block_size": size, **rule}
-        for size in (4, 8, 16)
-        for method, rules in (
-            (
-                "blt-d",
-                (
-                    {"unmask": "confidence", "alpha": 0.5},
-                    {"unmask": "confidence", "alpha": 0.7},
-                    {"unmask": "entropy", "gamma": 0.8},
-                    {"unmask": "entropy", "gamma": 1.0},
-                ),
-            ),
-            (
-                "blt-dv",
-                (
-                    {"unmask": "confidence", "alpha": 0.3},
-                    {"unmask": "entropy", "gamma": 1.5},
-                    {"unmask": "entropy", "gamma": 2.0},
-                    {"unmask": "one-step"},
-                ),
-            ),
-        )
-        for rule in rules
-    ),
-]
+
+def options_of(model, method, printed):
+    """A row's model, method and setting as `generate` takes them."""
+    if method == "AR":
+        return {"method": "ar"}
+    if method == "BLT-S":
+        return {"method": "blt-s", "draft_length": int(printed[2:])}
+    name, _, number = printed.partition("=")
+    unmask, bound = {"a": ("confidence", "alpha"), "g": ("entropy", "gamma")}.get(
+        name, ("one-step", None)
+    )
+    rule = {"unmask": unmask} | ({bound: float(number)} if bound else {})
+    return {"method": method.lower(), "block_size": int(model[2:]), **rule}
+
+
+PRINTED = {row[1:4]: options_of(*row[1:4]) for row in published_fast_blt.rows()}
+SETTINGS = list(PRINTED.values())
 # The settings that also write programs.
 WRITE_CODE = [
     {"method": "ar"},
@@ -134,13 +122,13 @@ def same_beginning(text, plain):
 
 def printed(setting):
     """The paper's names of a setting: model, method and setting."""
-    method = setting["method"].upper()
-    if method == "AR":
-        return "BLT", method, "-"
-    if method == "BLT-S":
-        return "BLT", method, f"k={setting['draft_length']}"
-    bound = next((f"{b[0]}={setting[b]:.1f}" for b in ("alpha", "gamma") if b in setting), None)
-    return f"B={setting['block_size']}", method, bound or "one-step"
+    return next(names for names, options in PRINTED.items() if options == setting)
+
+
+def measure(setting, bench):
+    """Figures of each task that a setting is for."""
+    names = [name for name in bench.options.tasks if name not in CODE or setting in WRITE_CODE]
+    return {"tasks": {name: bench.figures(name, setting) for name in names}}
 
 
 def main():
@@ -154,14 +142,6 @@ def main():
     options = options.parse_args()
     bench = Bench(load(options.model, dtype="float32"), options)
 
-    def measure(setting):
-        chosen = [
-            name
-            for name in options.tasks
-            if name in TRANSLATION or setting in study.plain(WRITE_CODE)
-        ]
-        return {"tasks": {name: bench.figures(name, setting) for name in chosen}}
-
     study.run(
         options.results / "fast_blt.json",
         {
@@ -169,7 +149,7 @@ def main():
             "new": options.new, "task_names": options.tasks, "batch": 1, "temperature": 0.0,
         },
         SETTINGS[:2] if options.smoke else SETTINGS,
-        measure,
+        lambda setting: measure(setting, bench),
         markdown=markdown,
     )  # fmt: skip
 

@@ -1,13 +1,8 @@
 """The studies of scores run through: a few bytes of everything, on texts made up here."""
 
-import importlib.util
-import json
-
 import fast_blt
-import published_fast_blt
 import pytest
 import score_data
-import study
 from diversity import type_token_ratio
 
 
@@ -18,33 +13,12 @@ def data(tmp_path_factory):
     return str(root)
 
 
-@pytest.fixture
-def smoke(data, tmp_path, monkeypatch):
-    """Runs a study, then again with nothing left to measure; its report and its table."""
-
-    def run(name, *flags):
-        command = [f"{name}.py", "--data", data, "--results", str(tmp_path), "--smoke", *flags]
-        monkeypatch.setattr("sys.argv", command)
-        module = importlib.import_module(name)
-        module.main()
-        written = (tmp_path / f"{name}.json").read_text()
-        monkeypatch.setattr(study.programs, "forget", None)  # called once for each new row
-        module.main()
-        assert (tmp_path / f"{name}.json").read_text() == written
-        report = json.loads(written)
-        assert report["complete"]
-        if importlib.util.find_spec("matplotlib"):
-            figures = importlib.import_module("figures")
-            assert figures.draw(name, report, tmp_path / f"{name}.svg")
-        return report, (tmp_path / f"{name}.md").read_text()
-
-    return run
-
-
 def test_every_printed_row_has_a_setting():
-    names = {fast_blt.printed(setting) for setting in fast_blt.SETTINGS}
-    assert names == {(row.model, row.method, row.setting) for row in published_fast_blt.rows()}
-    assert len(names) == len(fast_blt.SETTINGS) == 28
+    assert len(fast_blt.SETTINGS) == 28
+    assert fast_blt.printed({"method": "blt-s", "draft_length": 8}) == ("BLT", "BLT-S", "k=8")
+    bounded = {"method": "blt-d", "block_size": 4, "unmask": "entropy", "gamma": 0.8}
+    assert fast_blt.printed(bounded) == ("B=4", "BLT-D", "g=0.8")
+    assert {"method": "blt-dv", "block_size": 16, "unmask": "one-step"} in fast_blt.SETTINGS
     assert all(setting in fast_blt.SETTINGS for setting in fast_blt.WRITE_CODE)
 
 

@@ -2,19 +2,10 @@
 
 import json
 
-import models_for_tests as models
 import pytest
 
-from bytelax import checkpoints, cli
+from bytelax import cli
 from bytelax.measure import multiple_choice
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("eval") / "model"
-    small = models.model(models.BYTE_LM)
-    checkpoints.write(path, small.config, small.params, layout="orbax")
-    return str(path)
 
 
 @pytest.fixture(scope="module")
