@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import rich
+import rich.console
 import rich.progress
 import rich.table
 import tyro
@@ -86,8 +87,11 @@ def _placed(task: str, data: Path) -> tuple[str, Path]:
 
 def _shown(answers: Iterator, name: str, total: int, known: int) -> Iterator:
     """The answers, with a bar on standard error."""
-    console = rich.console.Console(stderr=True)
-    yield from rich.progress.track(answers, name, total, completed=known, console=console)
+    with rich.progress.Progress(console=rich.console.Console(stderr=True)) as progress:
+        bar = progress.add_task(name, total=total, completed=known)
+        for answer in answers:
+            yield answer
+            progress.advance(bar)
 
 
 def _print(figures: dict[str, dict]) -> None:
