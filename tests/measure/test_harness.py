@@ -1,12 +1,11 @@
-"""The model for lm-evaluation-harness; where it is not installed, on a stand-in of its base."""
+"""The model for lm-evaluation-harness, driven by requests like the harness's."""
 
-import sys
 import types
 
 import models_for_tests as models
 import pytest
 
-from bytelax.measure import likelihood
+from bytelax.measure import harness, likelihood
 
 
 class Request:
@@ -14,23 +13,7 @@ class Request:
         self.args = args
 
 
-@pytest.fixture
-def harness(monkeypatch):
-    try:
-        import lm_eval.api.model  # noqa: F401
-    except ImportError:
-        stand_in = types.ModuleType("lm_eval.api.model")
-        stand_in.LM = type("LM", (), {})
-        for name in ("lm_eval", "lm_eval.api"):
-            monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-        monkeypatch.setitem(sys.modules, "lm_eval.api.model", stand_in)
-    monkeypatch.delitem(sys.modules, "bytelax.measure.harness", raising=False)
-    from bytelax.measure import harness
-
-    return harness
-
-
-def test_likelihoods(harness):
+def test_likelihoods():
     model = models.model(models.BYTE_LM)
     driven = harness.HarnessModel(model, batch=2)
     pairs = [("Grüße, ", "one"), ("", "another"), ("x", "y")]
@@ -43,7 +26,7 @@ def test_likelihoods(harness):
     assert cut[0] == pytest.approx(kept.log_prob, abs=1e-3)
 
 
-def test_every_byte_of_a_long_text_once(harness):
+def test_every_byte_of_a_long_text_once(monkeypatch):
     text = "".join(chr(33 + i * i % 90) for i in range(1700))
     asked = []
 
@@ -51,7 +34,7 @@ def test_every_byte_of_a_long_text_once(harness):
         asked.extend(pairs)
         return [likelihood.Scored(-len(new), False) for _, new in pairs]
 
-    harness.likelihood = types.SimpleNamespace(continuations=scored)
+    monkeypatch.setattr(harness, "likelihood", types.SimpleNamespace(continuations=scored))
     driven = harness.HarnessModel(models.model(models.BYTE_LM))
     assert driven.loglikelihood_rolling([Request(text)]) == [-1700]
     assert b"".join(new for _, new in asked).decode() == text
@@ -60,7 +43,7 @@ def test_every_byte_of_a_long_text_once(harness):
         assert len(context + new) <= 1023 and (at == 0 or len(context) == 512)
 
 
-def test_writing(harness):
+def test_writing():
     driven = harness.HarnessModel(models.chain(b"abcdefgh"), method="lookup", draft_length=3)
     asked = [("ab", {"until": ["gh", ""]}), ("ab", {"until": "x", "max_gen_toks": 4})]
     assert driven.generate_until([Request(*each) for each in asked]) == ["cdef", "cdef"]
