@@ -9,7 +9,6 @@ passes, weights read and bytes a second, beside the paper's rows. As there, a fi
 is generated and what follows the answer is cut off afterwards; decoding is greedy.
 """
 
-import argparse
 import functools
 import math
 import pathlib
@@ -142,9 +141,7 @@ def main():
     options.add_argument("--examples", type=int, default=16, help="sentences of Tatoeba")
     options.add_argument("--shots", type=int, default=4, help="most solved examples in a prompt")
     options.add_argument("--new", type=int, help="bytes of every text; by default each task's own")
-    options.add_argument(
-        "--tasks", nargs="*", default=[*TRANSLATION, *CODE], help=argparse.SUPPRESS
-    )
+    options.add_argument("--tasks", nargs="*", default=[*TRANSLATION, *CODE], help="by default all")
     options = options.parse_args()
     bench = Bench(load(options.model, dtype="float32"), options)
 

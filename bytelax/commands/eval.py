@@ -53,10 +53,11 @@ class Eval:
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         methods.options_of(self.decoding.method)  # a misspelt method is told before all else
-        wanted = [_placed(task, self.data) for task in self.tasks]
+        if not self.tasks:
+            raise ValueError(f"there are no tasks to score; known are: {', '.join(tasks.TASKS)}")
         read = {
-            name: tasks.read(name, path, shots=self.shots, limit=self.limit)
-            for name, path in wanted
+            spelt: tasks.read(*_placed(spelt, self.data), shots=self.shots, limit=self.limit)
+            for spelt in self.tasks
         }
         conditions = json.loads(json.dumps(dataclasses.asdict(self), default=str))
         for other in ("tasks", "out", "json", "batch"):  # the same answers whatever they are

@@ -33,7 +33,7 @@ def write(root):
     (root / "piqa").mkdir()
     row = {"goal": "Open it", "sol1": "pull", "sol2": "push it away"}
     _lines(root / "piqa" / "valid.jsonl", 4 * [json.dumps(row)])
-    _lines(root / "piqa" / "valid-labels.lst", "0101")
+    _lines(root / "piqa" / "valid-labels.lst", "0011")
     (root / "humaneval").mkdir()
     test = "def check(candidate):\n    assert candidate() == 1\n"
     row = {"prompt": "def f():\n", "entry_point": "f", "test": test}

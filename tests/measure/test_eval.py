@@ -76,7 +76,7 @@ def test_an_interrupted_run_goes_on(evaluate, tmp_path, monkeypatch):
         (["piqa", "--method", "nope"], "unknown method"),
         (["humaneval", "--draft-length", "x", "--method", "lookup"], "--draft-length takes"),
         (["humaneval", "--shots", "1"], "no solved examples"),
-        ([], "tasks"),
+        ([], "no tasks to score"),
     ],
 )
 def test_bad_input_is_one_line(evaluate, flags, says):
