@@ -60,7 +60,7 @@ class Eval:
             for spelt in self.tasks
         }
         conditions = json.loads(json.dumps(dataclasses.asdict(self), default=str))
-        for other in ("tasks", "out", "json", "batch"):  # the same answers whatever they are
+        for other in ("tasks", "out", "json"):  # the same answers whatever they are
             del conditions[other]
         kept = _Kept.open(self.out, conditions)
         keywords = self.decoding.keywords(self.loading.dtype)
