@@ -2,7 +2,7 @@
 
 PYTHON3 ?= python3
 VENV ?= .venv
-EXTRAS ?= test,report
+EXTRAS ?= test,report,eval
 TESTS ?= tests
 PYTHON = $(VENV)/bin/python
 DOCUMENTED = bytelax bytelax.calculator bytelax.checkpoints bytelax.decode.drafters \

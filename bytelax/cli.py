@@ -15,6 +15,7 @@ from bytelax.commands.bench import Bench
 from bytelax.commands.calibrate import Calibrate
 from bytelax.commands.convert import Convert
 from bytelax.commands.demo import Demo
+from bytelax.commands.eval import Eval
 from bytelax.commands.generate import Generate
 from bytelax.commands.layers import Layers
 from bytelax.commands.methods import Methods
@@ -26,6 +27,7 @@ Command = (
     | Annotated[Layers, tyro.conf.subcommand("layers")]
     | Annotated[Convert, tyro.conf.subcommand("convert")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Eval, tyro.conf.subcommand("eval")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
 )

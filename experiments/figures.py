@@ -8,7 +8,8 @@ matplotlib.rcParams |= {
     "axes.spines.right": False, "figure.constrained_layout.use": True,
 }  # fmt: skip
 
-from matplotlib import pyplot as plt  # noqa: E402 (after the settings that it reads)
+import score_figures  # noqa: E402 (after the settings that it reads)
+from matplotlib import pyplot as plt  # noqa: E402
 
 
 def draw(name, report, path):
@@ -114,4 +115,5 @@ _DRAWN = {
     "vs_peers": _vs_peers,
     "wall_clock": _wall_clock,
     "wall_clock_gpu": _wall_clock,
+    **score_figures.DRAWN,
 }

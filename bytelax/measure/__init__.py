@@ -1,1 +1,1 @@
-"""What a model's methods are worth on given text, and with which settings."""
+"""What models and methods are worth: timing, searches for settings, and scores."""

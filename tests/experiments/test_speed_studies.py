@@ -1,9 +1,6 @@
 """The studies of speed run through: a few bytes of everything, on texts made up here."""
 
 import gzip
-import importlib
-import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -24,24 +21,6 @@ def data(tmp_path_factory):
         lines = "Ich sehe die Zelle.\tI see the cell.\n" * 60
         (root / f"tatoeba_{name}_eng" / "valid.tsv").write_text(lines)
     return str(root)
-
-
-@pytest.fixture
-def smoke(data, tmp_path, monkeypatch):
-    def run(name, *flags):
-        command = [f"{name}.py", "--data", data, "--results", str(tmp_path), "--smoke", *flags]
-        monkeypatch.setattr("sys.argv", command)
-        study = importlib.import_module(name)
-        study.main()
-        written = (tmp_path / f"{name}.json").read_text()
-        monkeypatch.setattr(study, "measure", None)  # a second run has nothing left to measure
-        study.main()
-        assert (tmp_path / f"{name}.json").read_text() == written
-        report = json.loads(written)
-        assert report["complete"]
-        return report, pathlib.Path(tmp_path / f"{name}.md").read_text()
-
-    return run
 
 
 def test_accounting(smoke):

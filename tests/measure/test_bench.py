@@ -2,18 +2,9 @@
 
 import json
 
-import models_for_tests as models
 import pytest
 
-from bytelax import checkpoints, cli
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("bench") / "model"
-    small = models.model(models.BYTE_LM)
-    checkpoints.write(path, small.config, small.params, layout="orbax")
-    return str(path)
+from bytelax import cli
 
 
 @pytest.fixture

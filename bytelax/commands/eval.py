@@ -1,0 +1,150 @@
+"""`bytelax eval`: what a model knows, by published tasks."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import rich
+import rich.console
+import rich.progress
+import rich.table
+import tyro
+
+from bytelax import methods
+from bytelax.commands.json_line import json_line
+from bytelax.commands.loading import LoadFlags
+from bytelax.commands.method_flags import MethodFlags
+from bytelax.measure import evaluate, tasks
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Score a model on tasks: translation, programs that pass their tests, multiple choice."""
+
+    tasks: tyro.conf.Positional[tuple[str, ...]]
+    """Tasks, as NAME or NAME=PATH: arc-easy, arc-challenge, piqa, hellaswag, mmlu,
+    tatoeba-deu-eng, tatoeba-fra-eng, flores-deu-eng, flores-fra-eng, humaneval, mbpp."""
+    data: Path = Path(".")
+    """Directory of the data sets, for tasks without a PATH; see docs/evaluation.md."""
+    model: str = "tiny"
+    """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
+    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    limit: int | None = None
+    """Most examples of each task, evenly spread; all by default."""
+    shots: int | None = None
+    """Solved examples before each one; by default as published."""
+    max_new_bytes: int | None = None
+    """Most bytes of an answer; each task has its own default."""
+    batch: int = 1
+    """Prompts that are continued together."""
+    decoding: Annotated[MethodFlags, tyro.conf.arg(name="")] = MethodFlags()
+    seed: int = 0
+    """Example i is sampled with seed + i."""
+    out: Path | None = None
+    """A file of JSON lines that keeps every answer; an interrupted run goes on from it."""
+    json: bool = False
+    """Print all figures as JSON."""
+
+    def run(self) -> None:
+        for name, least in (("limit", 1), ("shots", 0), ("max_new_bytes", 1), ("batch", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        methods.options_of(self.decoding.method)  # a misspelt method is told before all else
+        if not self.tasks:
+            raise ValueError(f"there are no tasks to score; known are: {', '.join(tasks.TASKS)}")
+        read = {
+            spelt: tasks.read(*_placed(spelt, self.data), shots=self.shots, limit=self.limit)
+            for spelt in self.tasks
+        }
+        conditions = json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        for other in ("tasks", "out", "json"):  # the same answers whatever they are
+            del conditions[other]
+        kept = _Kept.open(self.out, conditions)
+        keywords = self.decoding.keywords(self.loading.dtype)
+        if self.max_new_bytes is not None:
+            keywords["max_new_bytes"] = self.max_new_bytes
+        model = self.loading.load(self.model)
+        figures = {}
+        for name, task in read.items():
+            found = kept.of(name)
+            new = evaluate.answers(
+                model, task, known=found, batch=self.batch, seed=self.seed, **keywords
+            )
+            for index, answer in _shown(new, name, evaluate.examples(task), len(found)):
+                kept.add(name, index, answer)
+                found[index] = answer
+            figures[name] = evaluate.figures(task, found)
+        print(json_line(figures)) if self.json else _print(figures)
+
+
+def _placed(task: str, data: Path) -> tuple[str, Path]:
+    """ "piqa=/there" as a name and a path."""
+    name, _, path = task.partition("=")
+    return name, Path(path) if path else data / tasks.named(name).place
+
+
+def _shown(answers: Iterator, name: str, total: int, known: int) -> Iterator:
+    """The answers, with a bar on standard error."""
+    with rich.progress.Progress(console=rich.console.Console(stderr=True)) as progress:
+        bar = progress.add_task(name, total=total, completed=known)
+        for answer in answers:
+            yield answer
+            progress.advance(bar)
+
+
+def _print(figures: dict[str, dict]) -> None:
+    table = rich.table.Table("task", "examples", "figure", "value", "95 %", "chance")
+    for name, row in figures.items():
+        for figure, value in row.items():
+            if figure in ("examples", "chance", "stats", "ended"):
+                continue
+            interval = chance = ""
+            if isinstance(value, dict):
+                interval = f"{100 * value['low']:.1f} to {100 * value['high']:.1f} %"
+                value, chance = 100 * value["value"], f"{100 * row['chance']:.1f} %"
+            elif figure == "pass_at_1":
+                value = 100 * value
+            told = "not installed" if value is None else f"{value:.2f}"
+            table.add_row(name, str(row["examples"]), figure, told, interval, chance)
+    rich.print(table)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """Answers in a file of JSON lines, below a line that says how they came about."""
+
+    path: Path | None
+    rows: dict[str, dict[int, dict[str, Any]]]
+
+    @classmethod
+    def open(cls, path: Path | None, conditions: dict) -> "_Kept":
+        """What the file holds; it begins anew where there is none.
+
+        Raises:
+          ValueError: its answers came about in another way.
+        """
+        kept = cls(path, {})
+        if path is None:
+            return kept
+        # What follows the last line end was not written whole.
+        whole = path.read_text().rpartition("\n")[0].split("\n") if path.exists() else []
+        lines = [json.loads(line) for line in whole if line]
+        if lines and lines[0] != conditions:
+            raise ValueError(f"{path} holds answers of another model, method or data; see line 1")
+        for row in lines[1:]:
+            kept.of(row.pop("task"))[row.pop("index")] = row
+        text = [json.dumps(conditions), *whole[1:]]
+        path.write_text("".join(f"{line}\n" for line in text))
+        return kept
+
+    def of(self, task: str) -> dict[int, dict[str, Any]]:
+        """Answers to a task by index."""
+        return self.rows.setdefault(task, {})
+
+    def add(self, task: str, index: int, answer: dict[str, Any]) -> None:
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"task": task, "index": index, **answer}) + "\n")

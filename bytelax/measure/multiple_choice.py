@@ -1,0 +1,147 @@
+"""Questions with given answers, judged by how likely the model thinks each answer."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bytelax.measure import files, likelihood
+from bytelax.model import Model
+
+_RESAMPLES, _OUTSIDE = 10_000, 5.0  # of the bootstrap; per cent outside an interval
+_LETTERS = "ABCDE"
+
+
+class Question(NamedTuple):
+    """A question and the answers to choose from.
+
+    Attributes:
+      context: what stands before the answer.
+      choices: the answers, with the space before them.
+      answer: index of the right one.
+    """
+
+    context: bytes
+    choices: tuple[bytes, ...]
+    answer: int
+
+
+class Share(NamedTuple):
+    """A share of right answers, and its 95 % bootstrap interval over questions."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Accuracy(NamedTuple):
+    """How many questions were answered right.
+
+    Attributes:
+      questions: how many were asked.
+      likeliest: by the log-probability of the whole answer.
+      normalised: by log-probability a byte.
+      chance: of a guess.
+    """
+
+    questions: int
+    likeliest: Share
+    normalised: Share
+    chance: float
+
+
+def log_probs(model: Model, question: Question) -> tuple[float, ...]:
+    """Of each choice behind the context, nats."""
+    pairs = [(question.context, choice) for choice in question.choices]
+    return tuple(each.log_prob for each in likelihood.continuations(model, pairs, batch=len(pairs)))
+
+
+def accuracy(questions: Sequence[Question], found: Sequence[Sequence[float]]) -> Accuracy:
+    """Of equal choices the first one is taken.
+
+    Args:
+      questions: at least one.
+      found: the log-probabilities of the choices of each.
+    """
+    whole, normalised = [], []
+    for question, scores in zip(questions, found, strict=True):
+        a_byte = np.divide(scores, [len(choice) for choice in question.choices])
+        whole.append(int(np.argmax(scores)) == question.answer)
+        normalised.append(int(np.argmax(a_byte)) == question.answer)
+    chance = np.mean([1 / len(question.choices) for question in questions])
+    return Accuracy(len(questions), share(whole), share(normalised), float(chance))
+
+
+def share(right: Sequence[bool], *, seed: int = 0) -> Share:
+    """The share of true values, with its interval."""
+    count, mean = len(right), float(np.mean(right))
+    # The sum of `count` truth values drawn with replacement is a binomial number.
+    drawn = np.random.default_rng(seed).binomial(count, mean, _RESAMPLES) / count
+    low, high = np.percentile(drawn, [_OUTSIDE / 2, 100 - _OUTSIDE / 2])
+    return Share(mean, float(low), float(high))
+
+
+def piqa(folder: Path) -> list[Question]:
+    """PIQA's `valid.jsonl` and `valid-labels.lst`."""
+    labels = files.lines(folder / "valid-labels.lst")
+    rows = files.records(folder / "valid.jsonl")
+    return [
+        _question(f"Question: {row['goal']}\nAnswer:", (row["sol1"], row["sol2"]), int(label))
+        for row, label in zip(rows, labels, strict=True)
+    ]
+
+
+def arc(file: Path) -> list[Question]:
+    """ARC as JSON lines: the authors' layout, or that of the data-set hub."""
+    return [_of_arc(row) for row in files.records(file)]
+
+
+def _of_arc(row: dict) -> Question:
+    if isinstance(row["question"], dict):
+        stem = row["question"]["stem"]
+        labels, texts = zip(
+            *((choice["label"], choice["text"]) for choice in row["question"]["choices"]),
+            strict=True,
+        )
+    else:
+        stem, labels, texts = row["question"], row["choices"]["label"], row["choices"]["text"]
+    return _question(f"Question: {stem}\nAnswer:", texts, list(labels).index(row["answerKey"]))
+
+
+def hellaswag(file: Path) -> list[Question]:
+    """HellaSwag's `hellaswag_val.jsonl`, or the same from the data-set hub."""
+    return [
+        _question(
+            f"{row['activity_label']}: {row['ctx']}".replace(" [title]", "."),
+            row["endings"],
+            int(row["label"]),
+        )
+        for row in files.records(file)
+    ]
+
+
+def mmlu(folder: Path, *, shots: int) -> list[Question]:
+    """MMLU's `mmlu_test.jsonl`, behind `shots` questions of `mmlu_dev.jsonl` on the subject."""
+    solved: dict[str, list[str]] = {}
+    for row in files.records(folder / "mmlu_dev.jsonl") if shots else []:
+        solved.setdefault(row["subject"], []).append(_asked(row) + f" {_LETTERS[row['answer']]}\n")
+    return list(_mmlu(files.records(folder / "mmlu_test.jsonl"), solved, shots))
+
+
+def _mmlu(rows, solved, shots) -> Iterator[Question]:
+    for row in rows:
+        title = f"about {row['subject'].replace('_', ' ')}"
+        examples = solved.get(row["subject"], [])[:shots]
+        head = f"The following are multiple choice questions (with answers) {title}."
+        context = "\n\n".join([head, *(each.rstrip() for each in examples), _asked(row)])
+        yield _question(context, _LETTERS[: len(row["choices"])], row["answer"])
+
+
+def _asked(row: dict) -> str:
+    choices = zip(_LETTERS, row["choices"], strict=False)
+    return "\n".join([row["question"], *(f"{a}. {text}" for a, text in choices), "Answer:"])
+
+
+def _question(context: str, choices: Sequence[str], answer: int) -> Question:
+    return Question(context.encode(), tuple(f" {each}".encode() for each in choices), answer)

@@ -1,0 +1,101 @@
+"""The tasks of `bytelax eval`, by name, and where in a directory of data sets each one lies."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bytelax.measure import code, files, multiple_choice, translation
+from bytelax.measure.multiple_choice import Question
+from bytelax.measure.prompted import Prompted
+
+Read = tuple[Question, ...] | Prompted
+
+
+class Task(NamedTuple):
+    """A task that can be read.
+
+    Attributes:
+      place: file or folder of its data, in a directory of data sets.
+      shots: solved examples before each one, as published.
+      read: from that path, `shots` and the most examples that are wanted.
+    """
+
+    place: str
+    shots: int
+    read: Callable[[Path, int, int | None], Read]
+
+
+def read(name: str, path: Path, *, shots: int | None = None, limit: int | None = None) -> Read:
+    """The examples of a task.
+
+    Args:
+      name: of `TASKS`.
+      path: of its own data, as `Task.place`.
+      shots: solved examples before each; as published if None.
+      limit: most examples; evenly spread over the data.
+
+    Raises:
+      ValueError: no such task, or files that are not in its layout.
+    """
+    task = named(name)
+    try:
+        return task.read(path, task.shots if shots is None else shots, limit)
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"{path}: not in the layout of {name}: {error!r}") from None
+
+
+def named(name: str) -> Task:
+    """The task called so.
+
+    Raises:
+      ValueError: none is.
+    """
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}; there are: {', '.join(TASKS)}")
+    return TASKS[name]
+
+
+def _choices(questions: Callable[[Path], list[Question]]):
+    return lambda path, shots, limit: files.spread(questions(path), limit)
+
+
+def _mmlu(path: Path, shots: int, limit: int | None) -> Read:
+    return files.spread(multiple_choice.mmlu(path, shots=shots), limit)
+
+
+def _translation(sentences, test: str, valid: str, language: str, new: int):
+    def read(path: Path, shots: int, limit: int | None) -> Read:
+        examples = files.spread(sentences(path, language, valid), shots) if shots else ()
+        chosen = files.spread(sentences(path, language, test), limit)
+        return translation.task(chosen, examples, language, new=new)
+
+    return read
+
+
+def _humaneval(path: Path, shots: int, limit: int | None) -> Read:
+    if shots:
+        raise ValueError("humaneval has no solved examples: its shots are 0")
+    return code.humaneval(path, limit=limit, new=512)
+
+
+def _mbpp(path: Path, shots: int, limit: int | None) -> Read:
+    return code.mbpp(path, shots=shots, limit=limit, new=256)
+
+
+_tatoeba = functools.partial(_translation, translation.tatoeba, "test", "valid", new=128)
+_flores = functools.partial(_translation, translation.flores, "devtest", "dev", new=512)
+
+TASKS: dict[str, Task] = {
+    "arc-easy": Task("arc/ARC-Easy-Test.jsonl", 0, _choices(multiple_choice.arc)),
+    "arc-challenge": Task("arc/ARC-Challenge-Test.jsonl", 0, _choices(multiple_choice.arc)),
+    "piqa": Task("piqa", 0, _choices(multiple_choice.piqa)),
+    "hellaswag": Task("hellaswag/hellaswag_val.jsonl", 0, _choices(multiple_choice.hellaswag)),
+    "mmlu": Task("mmlu", 5, _mmlu),
+    "tatoeba-deu-eng": Task("tatoeba_deu_eng", 4, _tatoeba(language="deu")),
+    "tatoeba-fra-eng": Task("tatoeba_fra_eng", 4, _tatoeba(language="fra")),
+    "flores-deu-eng": Task("flores200", 4, _flores(language="deu")),
+    "flores-fra-eng": Task("flores200", 4, _flores(language="fra")),
+    "humaneval": Task("humaneval/HumanEval.jsonl", 0, _humaneval),
+    "mbpp": Task("mbpp/mbpp.jsonl", 3, _mbpp),
+}

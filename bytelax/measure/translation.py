@@ -1,0 +1,90 @@
+"""Translation into English, scored against several references by sacrebleu."""
+
+import importlib.util
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bytelax.measure import files
+from bytelax.measure.prompted import Example, Prompted
+
+_SHORT = {"deu": "de", "fra": "fr", "eng": "en"}
+
+
+class Sentence(NamedTuple):
+    """A sentence and its translations."""
+
+    source: str
+    references: tuple[str, ...]
+
+
+def tatoeba(folder: Path, language: str, split: str) -> list[Sentence]:
+    """`SPLIT.LANGUAGE2eng.jsonl`: a source and its references a line."""
+    rows = files.records(folder / f"{split}.{language}2eng.jsonl")
+    return [Sentence(row["src"], tuple(row["refs"])) for row in rows]
+
+
+def flores(folder: Path, language: str, split: str) -> list[Sentence]:
+    """FLORES as released: `SPLIT/LANGUAGE_Latn.SPLIT`, line by line."""
+    sides = [files.lines(folder / split / f"{name}_Latn.{split}") for name in (language, "eng")]
+    return [Sentence(source, (target,)) for source, target in zip(*sides, strict=True)]
+
+
+def task(
+    sentences: Sequence[Sentence], examples: Sequence[Sentence], language: str, *, new: int
+) -> Prompted:
+    """Sentences to translate behind some that are.
+
+    Fast BLT gives four examples and does not say how they were written down. Here each is two
+    lines, `de: ...` and `en: ...`, as in the training text of the bundled models.
+
+    Args:
+      sentences: to translate.
+      examples: before each of them; none is zero-shot.
+      language: of the sources, as "deu".
+      new: most bytes of an answer, which is a line.
+    """
+    own, english = _SHORT[language], _SHORT["eng"]
+    shots = "".join(f"{own}: {s.source}\n{english}: {s.references[0]}\n" for s in examples)
+    return Prompted(
+        tuple(
+            Example(f"{shots}{own}: {s.source}\n{english}:".encode(), s.references)
+            for s in sentences
+        ),
+        stop=(b"\n",),
+        new=new,
+        score=score,
+    )
+
+
+def score(answers: Sequence[bytes], references: Sequence[Sequence[str]]) -> dict:
+    """BLEU, spBLEU and chrF of the whole set.
+
+    spBLEU cuts into the pieces of FLORES-200's sentencepiece model; it is None unless
+    `sentencepiece` and that model are there (`sacrebleu --tokenize flores200` fetches it).
+
+    Raises:
+      ValueError: sacrebleu is not installed.
+    """
+    if importlib.util.find_spec("sacrebleu") is None:
+        raise ValueError("scoring translations needs sacrebleu: pip install 'bytelax[eval]'")
+    from sacrebleu.metrics import BLEU, CHRF
+
+    said = [answer.decode("utf-8", "replace").strip() for answer in answers]
+    # A stream for the first references, one for the second ones...; None where there are fewer.
+    streams = list(map(list, itertools.zip_longest(*references)))
+    pieces = BLEU(tokenize="flores200") if _has_pieces() else None
+    return {
+        "bleu": BLEU().corpus_score(said, streams).score,
+        "spbleu": None if pieces is None else pieces.corpus_score(said, streams).score,
+        "chrf": CHRF().corpus_score(said, streams).score,
+    }
+
+
+def _has_pieces() -> bool:
+    """Whether sacrebleu can cut for spBLEU without fetching anything."""
+    from sacrebleu.utils import SACREBLEU_DIR
+
+    model = Path(SACREBLEU_DIR) / "models" / "flores200sacrebleuspm"
+    return importlib.util.find_spec("sentencepiece") is not None and model.exists()

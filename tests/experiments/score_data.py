@@ -1,0 +1,44 @@
+"""The least of every data set that the studies of scores read, made up here."""
+
+import gzip
+import json
+
+import numpy as np
+
+WORDS = [b"the ", b"cell ", b"membrane ", b"is ", b"def ", b"return ", b"and ", b"of ", b"\n"]
+PAIRS = [(f"Ich sehe {n} Zellen.", f"I see {n} cells.") for n in range(6)]
+
+
+def write(root):
+    """Writes all of them below `root`."""
+    rng = np.random.default_rng(0)
+    for name in ("openstax_ccby", "code_stdlib", "tinyshakespeare"):
+        (root / name).mkdir()
+        text = b"".join(WORDS[i] for i in rng.integers(len(WORDS), size=300))
+        for part in ("train-00", "valid"):
+            (root / name / f"{part}.txt.gz").write_bytes(gzip.compress(text))
+        (root / name / "input.txt").write_bytes(text)
+    for name in ("deu", "fra"):
+        folder = root / f"tatoeba_{name}_eng"
+        folder.mkdir()
+        rows = [{"src": source, "refs": [target, f"{target}!"]} for source, target in PAIRS]
+        for split in ("valid", "test"):
+            _lines(folder / f"{split}.{name}2eng.jsonl", map(json.dumps, rows))
+        for part in ("train", "valid"):
+            _lines(folder / f"{part}.tsv", map("\t".join, PAIRS))
+    for split in ("dev", "devtest"):
+        (root / "flores200" / split).mkdir(parents=True)
+        for name, side in (("deu", 0), ("fra", 0), ("eng", 1)):
+            _lines(root / "flores200" / split / f"{name}_Latn.{split}", [p[side] for p in PAIRS])
+    (root / "piqa").mkdir()
+    row = {"goal": "Open it", "sol1": "pull", "sol2": "push it away"}
+    _lines(root / "piqa" / "valid.jsonl", 4 * [json.dumps(row)])
+    _lines(root / "piqa" / "valid-labels.lst", "0011")
+    (root / "humaneval").mkdir()
+    test = "def check(candidate):\n    assert candidate() == 1\n"
+    row = {"prompt": "def f():\n", "entry_point": "f", "test": test}
+    _lines(root / "humaneval" / "HumanEval.jsonl", 6 * [json.dumps(row)])
+
+
+def _lines(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,15 @@
+"""What the tests of measuring commands share."""
+
+import models_for_tests as models
+import pytest
+
+from bytelax import checkpoints
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Where a small byte transformer lies."""
+    path = tmp_path_factory.mktemp("measure") / "model"
+    small = models.model(models.BYTE_LM)
+    checkpoints.write(path, small.config, small.params, layout="orbax")
+    return str(path)
