@@ -25,19 +25,17 @@ def unmask(
     logits: Float[Array, "B C V"],
     ids: Int[Array, "B C"],
     masked: Bool[Array, "B C"],
-    law: Float[Array, "B C V"] | None,
-    uniforms: Float[Array, "B C"] | None,
+    drawn: Int[Array, "B C"] | None,
     rule: Rule,
 ) -> Unmasked:
     """As the reference, for what it `takes`."""
     batch, cells, size = logits.shape
 
-    def padded(x):  # further ids are impossible; further cells have finite laws and are nobody's
-        if x.ndim == 3:
-            x = jnp.pad(x, ((0, 0), (0, 0), (0, -size % _LINE)), constant_values=-jnp.inf)
-        return jnp.pad(x, ((0, 0), (0, _CELLS - cells), *((0, 0),) * (x.ndim - 2)))
-
-    drawing = () if law is None else (padded(law), padded(uniforms))
+    # Further ids are impossible; further cells have finite logits and are nobody's.
+    further = ((0, 0), (0, _CELLS - cells))
+    logits = jnp.pad(logits, ((0, 0), (0, 0), (0, -size % _LINE)), constant_values=-jnp.inf)
+    logits = jnp.pad(logits, (*further, (0, 0)))
+    numbers = [jnp.pad(x.astype(jnp.float32), further) for x in (masked, drawn) if x is not None]
     chosen, drawn, confidence = plgpu.kernel(
         functools.partial(_unmask, rule=rule),
         out_type=[jax.ShapeDtypeStruct((batch, _CELLS), jnp.float32)] * 3,
@@ -45,22 +43,18 @@ def unmask(
         grid_names=("row",),
         kernel_name="unmask",
         scratch_types=[plgpu.SMEM((_CELLS,), jnp.float32)],
-    )(padded(logits), padded(masked.astype(jnp.float32)), *drawing)
+    )(logits, *numbers)
     chosen, drawn = chosen[:, :cells] > 0, drawn[:, :cells].astype(jnp.int32)
     return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence[:, :cells])
 
 
 def _unmask(logits_ref, masked_ref, *refs, rule):
-    *drawing, chosen_ref, drawn_ref, confidence_ref, buffer = refs
+    *given, chosen_ref, drawn_ref, confidence_ref, buffer = refs
     row = jax.lax.axis_index("row")
-
-    def load(ref):
-        layout = _BY_CELL if ref.ndim == 2 else plgpu.Layout.WGMMA
-        return registers.load(ref.at[row], layout)
-
-    law, uniform = map(load, drawing) if drawing else (None, None)
+    logits = registers.load(logits_ref.at[row], plgpu.Layout.WGMMA)
+    masked, *drawn = (registers.load(ref.at[row], _BY_CELL) for ref in (masked_ref, *given))
     form = _FORM._replace(across=functools.partial(_across, buffer))
-    made = fill(form, load(logits_ref), load(masked_ref), law, uniform, rule)
+    made = fill(form, logits, masked, drawn[0] if drawn else None, rule)
     chosen_ref[row], drawn_ref[row], confidence_ref[row] = made
 
 
