@@ -62,7 +62,7 @@ def test_a_cpu_runs_the_reference(warm):
     logits, ids, masked = inputs(5)
     rule, drawn = RULES[1], drawn_ids(5, warm)
     by_default = run(logits, ids, masked, rule=rule, drawn=drawn)
-    wanted = run(logits, ids, masked, rule=rule, drawn=drawn, implementation="reference")
+    wanted = run(logits, ids, masked, rule=rule, drawn=drawn, implementation="xla")
     jax.tree.map(np.testing.assert_array_equal, by_default, wanted)
 
 
@@ -72,14 +72,14 @@ def compare(platform, rule, warm, seed):
     with on(platform):
         made = run(logits, ids, masked, implementation=platform, **how)
         jax.block_until_ready(made)
-    wanted = run(logits, ids, masked, implementation="reference", **how)
+    wanted = run(logits, ids, masked, implementation="xla", **how)
     for name in ("ids", "chosen", "drawn"):
         np.testing.assert_array_equal(getattr(made, name), getattr(wanted, name), name)
     np.testing.assert_allclose(made.confidence, wanted.confidence, rtol=1e-5)
     assert np.asarray(made.chosen)[1].any()
 
 
-@pytest.mark.parametrize("platform", [*PLATFORMS, "reference"])
+@pytest.mark.parametrize("platform", [*PLATFORMS, "xla"])
 @pytest.mark.parametrize(
     "rule, cells",
     [

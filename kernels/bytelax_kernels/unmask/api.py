@@ -6,11 +6,11 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels.dispatch import by_platform, inference_only, partitioned
+from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned
 from bytelax_kernels.unmask import gpu, reference, tpu
-from bytelax_kernels.unmask.rule import Rule, Unmasked
+from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
-Implementation = Literal["reference", "tpu", "gpu"]
+Implementation = Literal["xla", "tpu", "gpu"]
 
 
 def unmask(
@@ -39,29 +39,22 @@ def unmask(
     Raises:
       ValueError: the implementation does not take these shapes.
     """
-    args = (logits, ids, masked, drawn)
     oracle, kernels = _implementations(rule)
-    if implementation == "reference":
-        return oracle(*args)
-    taken = {name: run for name, (takes, run) in kernels.items() if takes(logits)}
-    if implementation is None:
-        axes = "b c v, b c, b c" + ("" if drawn is None else ", b c")
-        axes += " -> b c, b c, b c, b c"
-        taken = {name: partitioned(run, axes, whole="c v") for name, run in taken.items()}
-        return by_platform(oracle, taken)(*args)
-    if implementation not in taken:
-        raise ValueError(f"the {implementation} kernel does not take {jax.typeof(logits)}")
-    return taken[implementation](*args)
+    block = Block(logits, ids, masked, drawn)
+    cells = "b c v, b c, b c" + ("" if drawn is None else ", b c")
+    axes = f"{cells} -> b c, b c, b c, b c"
+    split = functools.partial(partitioned, rule=axes, whole="c v")
+    return call(implementation, block, reference=oracle, kernels=kernels, split=split)
 
 
 @functools.cache
 def _implementations(rule):
     def under(function):
-        return lambda *args: function(*args, rule)
+        return functools.partial(function, rule=rule)
 
     # Jitted, so that the programs of one shape share one trace of them.
     kernels = {
-        "tpu": (tpu.takes, inference_only(jax.jit(under(tpu.unmask)))),
-        "gpu": (gpu.takes, inference_only(jax.jit(under(gpu.unmask)))),
+        "tpu": Kernel(tpu.takes, inference_only(jax.jit(under(tpu.unmask)))),
+        "gpu": Kernel(gpu.takes, inference_only(jax.jit(under(gpu.unmask)))),
     }
     return under(reference.unmask), kernels

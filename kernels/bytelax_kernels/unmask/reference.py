@@ -2,19 +2,13 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels.unmask.rule import Rule, Unmasked
+from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
 
-def unmask(
-    logits: Float[Array, "B C V"],
-    ids: Int[Array, "B C"],
-    masked: Bool[Array, "B C"],
-    drawn: Int[Array, "B C"] | None,
-    rule: Rule,
-) -> Unmasked:
+def unmask(block: Block, rule: Rule) -> Unmasked:
     """By sorting the cells."""
+    logits, ids, masked, drawn = block
     own = jax.nn.log_softmax(logits)
     if drawn is None:
         drawn = logits.argmax(-1).astype(jnp.int32)

@@ -6,34 +6,28 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array, Bool, Float, Int
 
 from bytelax_kernels.unmask.row import Form, fill
-from bytelax_kernels.unmask.rule import Rule, Unmasked
+from bytelax_kernels.unmask.rule import Block, Rule, Unmasked, cost
 
 _VMEM = 12 * 2**20  # bytes; every TPU lets a kernel have 16 MiB
 
 
-def takes(logits) -> bool:
+def takes(block: Block) -> bool:
     """Whether the kernel has room for blocks of this shape."""
-    return vmem_bytes(logits) <= _VMEM
+    return vmem_bytes(block.logits.shape) <= _VMEM
 
 
-def vmem_bytes(logits) -> int:
+def vmem_bytes(shape: tuple[int, int, int]) -> int:
     """VMEM of one row's cells: the logits twice, and what is made of them."""
-    _, cells, ids = logits.shape
+    _, cells, ids = shape
     cells, ids = -(-cells // 8) * 8, -(-ids // 128) * 128
     return 4 * cells * ((2 + 6) * ids + 12 * 128 + 4 * max(cells, 128))
 
 
-def unmask(
-    logits: Float[Array, "B C V"],
-    ids: Int[Array, "B C"],
-    masked: Bool[Array, "B C"],
-    drawn: Int[Array, "B C"] | None,
-    rule: Rule,
-) -> Unmasked:
+def unmask(block: Block, rule: Rule) -> Unmasked:
     """As the reference, for what it `takes`."""
+    logits, ids, masked, drawn = block
     batch, cells, size = logits.shape
     whole = pl.BlockSpec((1, cells, size), lambda b: (b, 0, 0))
     number = pl.BlockSpec((1, cells, 1), lambda b: (b, 0, 0))
@@ -45,11 +39,7 @@ def unmask(
         in_specs=[whole, *[number] * len(numbers)],
         out_specs=[number] * 3,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        cost_estimate=pl.CostEstimate(
-            flops=10 * logits.size,
-            transcendentals=2 * logits.size,
-            bytes_accessed=4 * (logits.size + 5 * batch * cells),
-        ),
+        cost_estimate=cost(block),
         name="unmask",
     )(logits, *numbers)
     chosen, drawn = chosen[..., 0] > 0, drawn[..., 0].astype(jnp.int32)

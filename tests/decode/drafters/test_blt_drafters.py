@@ -125,10 +125,21 @@ def decode_whole(params, ids, lengths, *, to, drafter):
     )  # fmt: skip
 
 
+def of_the_prompts():
+    return models.model(OWN).params, jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)
+
+
 def kept_whole(to, drafter):
-    params = models.model(OWN).params
-    ids, lengths = jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)
-    return decode_whole(params, ids, lengths, to=to, drafter=drafter)
+    return decode_whole(*of_the_prompts(), to=to, drafter=drafter)
+
+
+def test_a_tpu_fills_the_blocks_with_the_kernel():
+    """As lowered for it, which needs none."""
+    to, drafter = blocks({"latent": "ahead"})
+    traced = decode_whole.trace(*of_the_prompts(), to=to, drafter=drafter)
+    program = traced.lower(lowering_platforms=("tpu",)).as_text()
+    assert 'kernel_name = "unmask"' in program
+    assert 'kernel_name = "verify_attention"' in program
 
 
 @pytest.mark.parametrize("fields", [{}, {"open_patch": "truncated"}], ids=["latest", "truncated"])
