@@ -12,6 +12,8 @@ from bytelax_kernels.unmask import benchmark as unmask_benchmark
 from bytelax_kernels.verify_attention import benchmark as attention_benchmark
 from interpreting import on
 
+from bytelax.decode import BLTTarget
+
 ATTENTION = attention_benchmark.Case(2, 3, 2, 1, slots=72, dim=64, length=100)
 CASES = {"ring": ATTENTION, "tree": ATTENTION._replace(length=60, tree=True)}
 UNMASK = unmask_benchmark.Case(Rule("entropy", 1.0), drawn=True, batch=2, cells=4)
@@ -59,12 +61,20 @@ def test_unmask_is_checked():
 
 
 def test_a_verify_pass_is_timed(monkeypatch):
-    def tiny(layers, patching):
-        return models.replace(models.BASE, patching=patching)
+    """Also that of one byte runs the global model."""
+    ran = []
+    commit = BLTTarget.commit
 
-    monkeypatch.setattr(kernels_h200, "one_b", tiny)
-    row = kernels_h200.verify_pass(2, length=40)
-    assert row["ratio"] > 0
+    def watched(self, trial, count):
+        jax.debug.callback(lambda each: ran.append(each.all()), trial.ran_global)
+        return commit(self, trial, count)
+
+    monkeypatch.setattr(BLTTarget, "commit", watched)
+    monkeypatch.setattr(
+        kernels_h200, "one_b", lambda patching: models.replace(models.BASE, patching=patching)
+    )
+    assert kernels_h200.verify_pass(2, length=41)["ratio"] > 0
+    assert ran and all(ran)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

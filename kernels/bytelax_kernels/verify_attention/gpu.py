@@ -127,6 +127,7 @@ def _attend(
     row, head, part = (jax.lax.axis_index(name) for name in ("row", "head", "part"))
     dim = queries_ref.shape[-1]
     count = counts_ref[row, part]
+    newest = newest_ref[row]
 
     def start(step):  # the last block may overlap its predecessor
         return jnp.minimum(blocks_ref[row, part, step] * _BLOCK, slots - _BLOCK)
@@ -149,7 +150,7 @@ def _attend(
         slot = plgpu.broadcasted_iota(jnp.int32, (_ROWS, _BLOCK), 1, layout=plgpu.Layout.WGMMA)
         slot = slot + start(step)
         wide = (_wide(numbers, _BLOCK) for numbers in who)
-        seen = sees(slot, newest_ref[row], *wide, slots=slots, window=window)
+        seen = sees(slot, newest, *wide, slots=slots, window=window)
         seen = seen & (slot >= blocks_ref[row, part, step] * _BLOCK)
 
         plgpu.barrier_wait(block_there.at[stage])
