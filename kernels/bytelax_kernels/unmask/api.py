@@ -50,7 +50,7 @@ def unmask(
 @functools.cache
 def _implementations(rule):
     def under(function):
-        return functools.partial(function, rule=rule)
+        return lambda block: function(block, rule)
 
     # Jitted, so that the programs of one shape share one trace of them.
     kernels = {
