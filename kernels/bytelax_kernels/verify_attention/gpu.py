@@ -88,7 +88,7 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
         blocks,
         counts,
         jnp.pad(by_key_head(inputs), ((0, 0), (0, 0), further, (0, 0))),
-        *(jnp.pad(numbers, ((0, 0), further)) for numbers in limits(inputs)),
+        jnp.pad(limits(inputs), ((0, 0), (0, 0), further)),
         keys,
         values,
     )
@@ -103,9 +103,7 @@ def _attend(
     blocks_ref,
     counts_ref,
     queries_ref,
-    first_ref,
-    last_ref,
-    flags_ref,
+    limits_ref,
     keys_ref,
     values_ref,
     sums_ref,
@@ -141,7 +139,7 @@ def _attend(
     plgpu.copy_gmem_to_smem(queries_ref.at[row, head], queries_buffer, queries_there)
     for step in range(_STAGES):
         pl.when(step < count)(functools.partial(fetch, jnp.int32(step)))
-    who = [hopper.load(ref.at[row], _BY_ROW) for ref in (first_ref, last_ref, flags_ref)]
+    who = [hopper.load(limits_ref.at[row, i], _BY_ROW) for i in range(3)]
     plgpu.barrier_wait(queries_there)
 
     def attend(step, carry):
@@ -149,8 +147,8 @@ def _attend(
         stage = jax.lax.rem(step, _STAGES)
         slot = plgpu.broadcasted_iota(jnp.int32, (_ROWS, _BLOCK), 1, layout=plgpu.Layout.WGMMA)
         slot = slot + start(step)
-        wide = (_wide(numbers, _BLOCK) for numbers in who)
-        seen = sees(slot, newest, *wide, slots=slots, window=window)
+        wide = [_wide(numbers, _BLOCK) for numbers in who]
+        seen = sees(slot, newest, wide, slots=slots, window=window)
         seen = seen & (slot >= blocks_ref[row, part, step] * _BLOCK)
 
         plgpu.barrier_wait(block_there.at[stage])

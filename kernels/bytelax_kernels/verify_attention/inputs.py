@@ -64,11 +64,11 @@ def by_query(attended: Float[Array, "B K GW D"], inputs: Inputs) -> Float[Array,
     return attended.swapaxes(1, 2).astype(inputs.queries.dtype)
 
 
-def limits(inputs: Inputs) -> list[Int[Array, "B GW"]]:
-    """First and last visible position and the flags of the cells, a number for each such row."""
+def limits(inputs: Inputs) -> Int[Array, "B 3 GW"]:
+    """First and last visible position and the flags of the cells, for each of these rows."""
     sight = inputs.sight
-    each = (sight.first, sight.last, flags(sight))
-    return [jnp.tile(x, (1, inputs.sizes.group)) for x in each]
+    each = jnp.stack([sight.first, sight.last, flags(sight)], axis=1)
+    return jnp.tile(each, (1, 1, inputs.sizes.group))
 
 
 def cost(inputs: Inputs) -> pl.CostEstimate:

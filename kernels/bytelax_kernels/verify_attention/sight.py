@@ -62,16 +62,18 @@ def in_reach(sight: Sight, slots: int) -> Bool[Array, "B {slots}"]:
     return (position >= lowest[:, None]) & (position <= highest[:, None])
 
 
-def sees(slot, newest, first, last, cells, *, slots: int, window: int):
+def sees(slot, newest, limits, *, slots: int, window: int):
     """`visible` in the arithmetic of the kernels: no gather, no remainder of arrays.
 
     Args:
       slot: i32, which slots.
       newest: the row's, a number.
-      first, last, cells: of queries, as `limits` has them; they broadcast with `slot`.
+      limits: first, last and cells of queries, as `inputs.limits` has them; they broadcast with
+        `slot`.
       slots: of the cache.
       window: W.
     """
+    first, last, cells = limits
     lap = newest - jax.lax.rem(newest, slots)  # the position in slot 0, of those written last
     position = slot + jnp.where(slot <= newest - lap, lap, lap - slots)
     seen = (position >= first) & (position <= last)

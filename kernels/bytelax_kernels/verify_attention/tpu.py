@@ -91,7 +91,7 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(batch, needed.shape[1]),
-            in_specs=[by_row(kv_heads, rows, dim), *[by_row(rows, 1)] * 3, cache, cache],
+            in_specs=[by_row(kv_heads, rows, dim), by_row(3, rows, 1), cache, cache],
             out_specs=by_row(kv_heads, rows, dim),
             scratch_shapes=[
                 pltpu.VMEM((kv_heads, rows, 1), jnp.float32),
@@ -107,7 +107,7 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
         needed,
         fetched,
         by_key_head(inputs),
-        *(numbers[..., None] for numbers in limits(inputs)),
+        limits(inputs)[..., None],
         keys,
         values,
     )
@@ -119,9 +119,7 @@ def _attend(
     needed_ref,
     fetched_ref,
     queries_ref,
-    first_ref,
-    last_ref,
-    flags_ref,
+    limits_ref,
     keys_ref,
     values_ref,
     out_ref,
@@ -147,8 +145,8 @@ def _attend(
         dim_axis, slot_axis = (1, 2) if slots_last else (2, 1)
         block = keys.shape[slot_axis]
         slot = step * block + jax.lax.broadcasted_iota(jnp.int32, (1, block), 1)
-        who = first_ref[0], last_ref[0], flags_ref[0]
-        seen = sees(slot, newest_ref[row], *who, slots=slots, window=window)
+        who = [limits_ref[0, i] for i in range(3)]
+        seen = sees(slot, newest_ref[row], who, slots=slots, window=window)
         if slots % block:  # the last block ends in what lies behind the cache
             seen = seen & (slot < slots)
             line = jax.lax.broadcasted_iota(jnp.int32, values.shape, slot_axis)
