@@ -125,7 +125,7 @@ def inference_only(kernel: Callable) -> Callable:
     def _(args: Any, tangents: Any):
         raise NotImplementedError(
             "this kernel is for inference and has no derivative: call it with "
-            'implementation="reference", or without `implementation`'
+            'implementation="xla", or without `implementation`'
         )
 
     return guarded
