@@ -163,6 +163,16 @@ def test_shapes_that_do_not_fit():
         )
 
 
+@pytest.mark.parametrize("dim", [64, 128, 192])
+def test_shared_memory_holds_what_the_kernel_takes(dim):
+    """Lowering for the H200 counts it again, and refuses what has no room."""
+    arrays, seen = inputs(6, 256, dim, jnp.bfloat16)
+    attention.trace(*arrays, "gpu", **seen).lower(lowering_platforms=("cuda",))
+    wide, seen = inputs(6, 256, 256, jnp.bfloat16)
+    with pytest.raises(ValueError, match="the gpu kernel does not take"):
+        attention(*wide, "gpu", **seen)
+
+
 def test_cudnn_is_asked_for_by_name(monkeypatch):
     """Without a GPU it can only be lowered."""
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91200)
