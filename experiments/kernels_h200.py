@@ -2,22 +2,20 @@
 
     python experiments/kernels_h200.py
 
-Takes a few minutes, and keeps what it has measured after every step, in results/kernels_h200.json
-unless `--json` says otherwise. Times are those of the kernels' own benchmarks: the floor is what
-must be read over the bandwidth measured for a plain copy, XLA is the reference compiled for the
-device. Exit status 1 where numbers or bits are wrong.
+Takes a few minutes, keeps every row as it comes in results/kernels_h200.json, and goes on from
+there if it was interrupted. Times are those of the kernels' own benchmarks: the floor is what must
+be read over the bandwidth measured for a plain copy, XLA is the reference compiled for the device.
+Exit status 1 where numbers or bits are wrong.
 """
 
-import argparse
 import functools
-import json
 import pathlib
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import study
 from bytelax_kernels import timing
 from bytelax_kernels.unmask import benchmark as unmask_benchmark
 from bytelax_kernels.unmask import unmask
@@ -127,44 +125,79 @@ def normal(key, shape, dtype):
     return 0.02 * jax.random.normal(key, shape, dtype)
 
 
+KERNELS = {
+    "unmask": (unmask_benchmark, check_unmask),
+    "verify_attention": (attention_benchmark, check_attention),
+}
+# What is right comes first: a run that is cut short has said that.
+SETTINGS = [
+    {"step": step, "kernel": kernel, "case": case}
+    for step in ("check", "time")
+    for kernel, (benchmark, _) in KERNELS.items()
+    for case in benchmark.CASES
+] + [{"step": "verify pass", "batch": batch} for batch in (1, 8)]
+
+
+def measure(setting: dict) -> dict:
+    """One row of the results; what does not run says why."""
+    try:
+        if setting["step"] == "verify pass":
+            return verify_pass(setting["batch"])
+        benchmark, check = KERNELS[setting["kernel"]]
+        case = benchmark.CASES[setting["case"]]
+        return check(case) if setting["step"] == "check" else benchmark.times(case, bandwidth())
+    except Exception as error:  # of any kind: the other rows still count
+        return {"exact": False, "failed": f"{type(error).__name__}: {str(error)[:300]}"}
+
+
+@functools.cache
+def bandwidth() -> float:
+    return timing.bandwidth()
+
+
+def markdown(report: dict) -> str:
+    checks, times, passes = (
+        [row for row in report["rows"] if row["setting"]["step"] == step]
+        for step in ("check", "time", "verify pass")
+    )
+    columns = ("floor_us", "kernel_us", "xla_us", "cudnn_us", "loop_us")
+    lines = [
+        f"{report['device']}, jax {report['jax']}. Microseconds a call; `loop` is what measuring "
+        "costs and is part of the others.",
+        "",
+        *study.table(
+            ("kernel", "case", "error", "exact"),
+            [(*_name(row), row.get("error"), row.get("failed", row["exact"])) for row in checks],
+        ),
+        "",
+        *study.table(
+            ("kernel", "case", *(column.removesuffix("_us") for column in columns)),
+            [(*_name(row), *map(row.get, columns)) for row in times],
+        ),
+        "",
+        *study.table(
+            ("verify pass of the 1B model, batch", "W 1, ms", "W 16, ms", "ratio"),
+            [
+                (row["setting"]["batch"], *map(row.get, ("W 1, ms", "W 16, ms", "ratio")))
+                for row in passes
+            ],
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _name(row):
+    return row["setting"]["kernel"], row["setting"]["case"]
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=pathlib.Path, default=RESULTS)
-    args = parser.parse_args()
     device = jax.devices()[0]
     if device.platform != "gpu":
         print(f"needs an NVIDIA GPU, found {device}", file=sys.stderr)
         return 2
-    per_second = timing.bandwidth()
-    facts = {"device": device.device_kind, "jax": jax.__version__, "bandwidth": per_second}
-    print(facts, flush=True)
-    rows = {}
-    begin = time.perf_counter()
-
-    def keep(name, row):
-        rows[name] = rows.get(name, {}) | row
-        print(f"{time.perf_counter() - begin:5.0f} s  {name:36s} {row}", flush=True)
-        args.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
-
-    # What is right comes first: a run that is cut short has said that.
-    for name, case in unmask_benchmark.CASES.items():
-        keep(f"unmask, {name}", attempt(check_unmask, case))
-    for name, case in attention_benchmark.CASES.items():
-        keep(f"attention, {name}", attempt(check_attention, case))
-    for name, row in unmask_benchmark.rows(per_second):
-        keep(f"unmask, {name}", row)
-    for name, row in attention_benchmark.rows(per_second):
-        keep(f"attention, {name}", row)
-    for batch in (1, 8):
-        keep(f"verify pass, 1B model, B {batch}", attempt(verify_pass, batch))
-    return int(not all(row.get("exact", "error" not in row) for row in rows.values()))
-
-
-def attempt(function, *args) -> dict:
-    try:
-        return function(*args)
-    except Exception as error:  # of any kind: the other rows still count
-        return {"exact": False, "error": f"{type(error).__name__}: {str(error)[:300]}"}
+    conditions = {"device": device.device_kind}
+    report = study.run(RESULTS, conditions, SETTINGS, measure, markdown=markdown)
+    return int(not all(row.get("exact", True) for row in report["rows"]))
 
 
 if __name__ == "__main__":

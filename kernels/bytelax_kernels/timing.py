@@ -64,3 +64,11 @@ def microseconds(ways: dict[str, Callable], *args: Any) -> dict[str, float | str
         except Exception as error:  # of any kind: the other ways still count
             row[f"{name}_us"] = str(error).split("\n")[0][:100]
     return row
+
+
+def show(cases: dict[str, Any], times: Callable[[Any, float], dict]) -> None:
+    """Prints what a benchmark says of each case."""
+    per_second = bandwidth()
+    print(f"{jax.devices()[0].device_kind}, {per_second / 1e12:.2f} TB/s")
+    for name, case in cases.items():
+        print(f"{name:28s} {times(case, per_second)}", flush=True)

@@ -6,6 +6,7 @@ import jax
 import kernels_h200
 import models_for_tests as models
 import pytest
+import study
 from bytelax_kernels import timing
 from bytelax_kernels.unmask import Rule
 from bytelax_kernels.unmask import benchmark as unmask_benchmark
@@ -25,15 +26,12 @@ def few(monkeypatch):
     monkeypatch.setattr(
         timing, "seconds_of_step", lambda *args, repeats: real(*args, repeats=min(repeats, 2))
     )
-    monkeypatch.setattr(attention_benchmark, "CASES", CASES)
-    monkeypatch.setattr(unmask_benchmark, "CASES", {"drawn": UNMASK})
 
 
 def test_times():
     per_second = timing.bandwidth(1000)
-    rows = dict(attention_benchmark.rows(per_second)) | dict(unmask_benchmark.rows(per_second))
-    assert set(rows) == {*CASES, "drawn"}
-    for row in rows.values():
+    rows = [attention_benchmark.times(case, per_second) for case in CASES.values()]
+    for row in (*rows, unmask_benchmark.times(UNMASK, per_second)):
         assert set(row) == {"floor_us", "kernel_us", "xla_us", "loop_us"}
         assert all(time > 0 for time in row.values())
 
@@ -75,6 +73,20 @@ def test_a_verify_pass_is_timed(monkeypatch):
     )
     assert kernels_h200.verify_pass(2, length=41)["ratio"] > 0
     assert ran and all(ran)
+
+
+def test_the_study_keeps_its_rows(monkeypatch, tmp_path):
+    monkeypatch.setattr(attention_benchmark, "CASES", CASES)
+    monkeypatch.setattr(kernels_h200, "bandwidth", lambda: 1e9)
+    which = {"kernel": "verify_attention", "case": "ring"}
+    settings = [{"step": "check", **which}, {"step": "time", **which}]
+    with on("gpu"):
+        report = study.run(
+            tmp_path / "all.json", {"device": "none"}, settings, kernels_h200.measure,
+            markdown=kernels_h200.markdown,
+        )  # fmt: skip
+    assert report["rows"][0]["exact"]
+    assert "| verify_attention | ring | " in (tmp_path / "all.md").read_text()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

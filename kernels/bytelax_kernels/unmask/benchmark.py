@@ -6,7 +6,6 @@ The floor of a call is the time of reading the logits, at the bandwidth of a pla
 """
 
 import functools
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -41,23 +40,21 @@ def example(case: Case, seed: int = 0) -> Block:
     return Block(jnp.asarray(3 * rng.normal(size=(*shape, 260)), jnp.float32), ids, masked, drawn)
 
 
-def rows(per_second: float) -> Iterator[tuple[str, dict]]:
-    """Microseconds of each case: its floor at this bandwidth, the kernel, XLA."""
-    for name, case in CASES.items():
-        block = example(case)
+def times(case: Case, per_second: float) -> dict:
+    """Microseconds: the floor at this bandwidth, the kernel, XLA."""
+    block = example(case)
 
-        def confidence(*block, implementation, rule=case.rule):
-            block = Block(*block)._asdict()
-            return unmask(**block, rule=rule, implementation=implementation).confidence[..., None]
+    def confidence(*block, implementation):
+        made = unmask(**Block(*block)._asdict(), rule=case.rule, implementation=implementation)
+        return made.confidence[..., None]
 
-        ways = {
-            "kernel": functools.partial(confidence, implementation=None),
-            "xla": functools.partial(confidence, implementation="xla"),
-        }
-        floor = {"floor_us": round(1e6 * block.logits.nbytes / per_second, 2)}
-        yield name, floor | timing.microseconds(ways, *block)
+    ways = {
+        "kernel": functools.partial(confidence, implementation=None),
+        "xla": functools.partial(confidence, implementation="xla"),
+    }
+    floor = {"floor_us": round(1e6 * block.logits.nbytes / per_second, 2)}
+    return floor | timing.microseconds(ways, *block)
 
 
 if __name__ == "__main__":
-    for name, row in rows(timing.bandwidth()):
-        print(f"{name:28s} {row}", flush=True)
+    timing.show(CASES, times)

@@ -6,7 +6,6 @@ The floor of a call is the time of reading what its queries see, at the bandwidt
 """
 
 import functools
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -78,18 +77,16 @@ def read_bytes(inputs: Inputs) -> int:
     return int(seen.sum()) * 2 * line
 
 
-def rows(per_second: float) -> Iterator[tuple[str, dict]]:
-    """Microseconds of each case: its floor at this bandwidth, and every way to compute it."""
+def times(case: Case, per_second: float) -> dict:
+    """Microseconds: the floor at this bandwidth, and every way to compute it."""
     names = {"kernel": None, "xla": "xla"}
     if jax.default_backend() == "gpu":
         names["cudnn"] = "cudnn"
     ways = {name: functools.partial(attend, implementation=which) for name, which in names.items()}
-    for name, case in CASES.items():
-        inputs = example(case)
-        floor = {"floor_us": round(1e6 * read_bytes(inputs) / per_second, 2)}
-        yield name, floor | timing.microseconds(ways, *inputs)
+    inputs = example(case)
+    floor = {"floor_us": round(1e6 * read_bytes(inputs) / per_second, 2)}
+    return floor | timing.microseconds(ways, *inputs)
 
 
 if __name__ == "__main__":
-    for name, row in rows(timing.bandwidth()):
-        print(f"{name:28s} {row}", flush=True)
+    timing.show(CASES, times)
