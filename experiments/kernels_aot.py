@@ -137,11 +137,11 @@ class Block:
 class Loop:
     """The decode loop of one method, batch 8, in buffers of 2048 bytes.
 
-    On the 1B model; early exit on a byte transformer of 12 layers and width 768.
+    On the 1B model with fewer layers; early exit on a byte transformer of width 768.
     """
 
     method: str
-    layers: int | None = 2  # of each stack at most
+    layers: int = 2  # of each stack at most
     sharded = False
 
     @property
@@ -177,8 +177,7 @@ class Loop:
         if self.method != "early-exit":
             return BLT(one_b(self.layers, block_size=8 * self.method.startswith("blt-d")))
         sizes = {"heads": 12, "kv_heads": 12, "head_dim": 64, "ffn_dim": 2048}
-        layers = 12 if self.layers is None else min(12, self.layers)
-        return ByteLM(ByteLMConfig(trunk=TransformerConfig(dim=768, layers=layers, **sizes)))
+        return ByteLM(ByteLMConfig(trunk=TransformerConfig(dim=768, layers=self.layers, **sizes)))
 
 
 def _dtype(path, leaf):
