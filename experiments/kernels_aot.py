@@ -1,7 +1,7 @@
 """Compiles the kernels and the decode loops that use them for accelerators that are not there.
 
     make aot            every kernel at the shapes of the 1B model, shallow decode loops
-    make aot-full       every kernel at more shapes, whole decode loops; writes results/
+    make aot-full       at more shapes, with more loops; writes results/
 
 Needs the extra `aot`: libtpu and the CUDA plugin compile on a CPU-only machine. A program that
 does not compile, or is compiled without its kernel, makes the exit status 1. What this cannot show:
@@ -30,17 +30,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from bytelax_kernels.unmask import Rule, unmask
-from bytelax_kernels.verify_attention import verify_attention
+from bytelax_kernels.unmask import tpu as unmask_tpu
+from bytelax_kernels.verify_attention import gpu, tpu
+from bytelax_kernels.verify_attention.benchmark import CASES, Case, attend
+from bytelax_kernels.verify_attention.inputs import Inputs
+from bytelax_kernels.verify_attention.sight import Sight
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from one_b import one_b
 
 from bytelax import Model, methods
 from bytelax.decode import Sampling, Stops, Text, decode, start
-from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.layers import TransformerConfig
-from bytelax.models.patching import PatchingConfig
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 
@@ -66,35 +70,36 @@ dnn_version_info { major: 9 minor: 12 patch: 0 }
 device_description_str: "NVIDIA H200"
 """
 CHIPS = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "h200": "1x1x4"}
-CALLS = {"tpu": "tpu_custom_call", "cuda": "mosaic_gpu"}
+CALLS = {"tpu": "tpu_custom_call", "cuda": "mosaic_gpu"}  # how kernels appear in programs
 
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """A call of `verify_attention`; the defaults are the 1B model's local stacks."""
+    """A call of `verify_attention`."""
 
-    batch: int = 8
-    window: int = 9
-    heads: int = 16
-    kv_heads: int = 16
-    dim: int = 64
-    slots: int = 528
+    case: Case = Case()
     dtype: str = "bfloat16"
-    tree: bool = False
     sharded: bool = False  # under `jax.shard_map`: rows over two devices, heads over two
+    kernels = frozenset({"verify_attention"})
+
+    def inputs(self) -> Inputs:
+        batch, window, heads, kv_heads, slots, dim, _, tree = self.case
+        row = jax.ShapeDtypeStruct((batch, window), jnp.int32)
+        newest = jax.ShapeDtypeStruct((batch,), jnp.int32)
+        cells = jax.ShapeDtypeStruct((batch, window, window), jnp.bool_) if tree else None
+        queries = jax.ShapeDtypeStruct((batch, window, heads, dim), self.dtype)
+        cache = jax.ShapeDtypeStruct((batch, kv_heads, slots, dim), self.dtype)
+        return Inputs(queries, cache, cache, Sight(row, row, newest, cells))
+
+    def on_chip_bytes(self, platform):
+        if self.sharded:
+            return None
+        if platform == "cuda":
+            return gpu.shared_bytes(self.case.dim)
+        return tpu.vmem_bytes(self.inputs(), tpu.block_size(self.inputs()))
 
     def program(self, mesh):
-        row = jax.ShapeDtypeStruct((self.batch, self.window), jnp.int32)
-        cache = jax.ShapeDtypeStruct((self.batch, self.kv_heads, self.slots, self.dim), self.dtype)
-        queries = jax.ShapeDtypeStruct((*row.shape, self.heads, self.dim), self.dtype)
-        seen = {"first": row, "last": row, "newest": jax.ShapeDtypeStruct(row.shape[:1], row.dtype)}
-        if self.tree:
-            seen["ancestors"] = jax.ShapeDtypeStruct((*row.shape, self.window), jnp.bool_)
-
-        def attend(queries, keys, values, seen):
-            return verify_attention(queries, keys, values, **seen)
-
-        args = (queries, cache, cache, seen)
+        args = tuple(self.inputs())
         if not self.sharded:
             return attend, args, (P(),) * 4
         by_head = P("data", None, "tensor")
@@ -112,29 +117,39 @@ class Block:
     cells: int = 16
     drawn: bool = False
     sharded = False
+    kernels = frozenset({"unmask"})
+
+    def on_chip_bytes(self, platform):
+        return unmask_tpu.vmem_bytes((1, self.cells, 260)) if platform == "tpu" else None
 
     def program(self, mesh):
         cell = (self.batch, self.cells)
-        law = jax.ShapeDtypeStruct((*cell, 260), jnp.float32)
-        cells = [jax.ShapeDtypeStruct(cell, dtype) for dtype in (jnp.int32, jnp.bool_)]
-        how = {"law": law, "uniforms": jax.ShapeDtypeStruct(cell, jnp.float32)}
+        logits = jax.ShapeDtypeStruct((*cell, 260), jnp.float32)
+        ids, masked = (jax.ShapeDtypeStruct(cell, dtype) for dtype in (jnp.int32, jnp.bool_))
 
-        def fill(logits, ids, masked, how):
-            return unmask(logits, ids, masked, rule=Rule(self.rule, 0.7), **how)
+        def fill(logits, ids, masked, drawn):
+            return unmask(logits, ids, masked, drawn=drawn, rule=Rule(self.rule, 0.7))
 
-        return fill, (law, *cells, how if self.drawn else {}), (P(),) * 4
+        return fill, (logits, ids, masked, ids if self.drawn else None), (P(),) * 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
     """The decode loop of one method, batch 8, in buffers of 2048 bytes.
 
-    On the 1B model; early exit on a byte transformer of 12 layers and width 768.
+    On the 1B model with fewer layers; early exit on a byte transformer of width 768.
     """
 
     method: str
-    layers: int | None = 2  # of each stack at most
+    layers: int = 2  # of each stack at most
     sharded = False
+
+    @property
+    def kernels(self):
+        return {"verify_attention"} | ({"unmask"} if self.method.startswith("blt-d") else set())
+
+    def on_chip_bytes(self, platform):
+        return None
 
     def program(self, mesh):
         module, batch, capacity = self._module(), 8, 2048
@@ -160,30 +175,9 @@ class Loop:
 
     def _module(self):
         if self.method != "early-exit":
-            return BLT(one_b(self.layers, block_size=8 if self.method == "blt-dv" else 0))
+            return BLT(one_b(self.layers, block_size=8 * self.method.startswith("blt-d")))
         sizes = {"heads": 12, "kv_heads": 12, "head_dim": 64, "ffn_dim": 2048}
-        layers = 12 if self.layers is None else min(12, self.layers)
-        return ByteLM(ByteLMConfig(trunk=TransformerConfig(dim=768, layers=layers, **sizes)))
-
-
-def one_b(layers: int | None, *, block_size: int) -> BLTConfig:
-    """The released 1B model; with block_size as Fast BLT changes it."""
-
-    def stack(dim, depth, **fields):
-        depth = depth if layers is None else min(depth, layers)
-        sizes = {"heads": 16, "kv_heads": 16, "head_dim": dim // 16, "ffn_dim": 2816}
-        return TransformerConfig(dim=dim, layers=depth, **(sizes | fields))
-
-    patcher = stack(768, 14, heads=12, kv_heads=12, head_dim=64, ffn_dim=2048, window=512)
-    return BLTConfig(
-        encoder=stack(1024, 1, window=512),
-        global_transformer=stack(2048, 25, ffn_dim=5632),
-        decoder=stack(1024, 9, window=512),
-        patching=PatchingConfig(),
-        patcher=ByteLMConfig(trunk=patcher),
-        decoder_input="embedding" if block_size else "encoder",
-        block_size=block_size,
-    )
+        return ByteLM(ByteLMConfig(trunk=TransformerConfig(dim=768, layers=self.layers, **sizes)))
 
 
 def _dtype(path, leaf):
@@ -192,27 +186,35 @@ def _dtype(path, leaf):
     return jax.ShapeDtypeStruct(leaf.shape, jnp.float32 if patcher else jnp.bfloat16)
 
 
-LOOPS = ("blt-s", "blt-dv", "early-exit")
 KERNELS = {
-    "attention, patcher": Attention(heads=12, kv_heads=12, dtype="float32"),
+    "attention, patcher": Attention(Case(heads=12, kv_heads=12), dtype="float32"),
     "attention, local": Attention(),
-    "attention, global": Attention(dim=128, slots=4128),
-    "attention, tree": Attention(window=32, slots=4128, tree=True),
-    "attention, sharded": Attention(slots=4128, sharded=True),
+    "attention, global": Attention(Case(slots=4128, dim=128)),
+    "attention, tree": Attention(Case(window=32, slots=4128, tree=True)),
+    "attention, sharded": Attention(Case(slots=4128), sharded=True),
     "unmask, confidence": Block("confidence"),
     "unmask, entropy, drawn": Block("entropy", drawn=True),
 }
 MORE = {
     **{
-        f"attention, local, W {window}, B {batch}": Attention(window=window, batch=batch)
+        f"attention, local, W {window}, B {batch}": Attention(Case(batch, window))
         for window in (1, 17, 32)
         for batch in (1, 64)
     },
-    "attention, grouped": Attention(window=8, heads=32, kv_heads=8, dim=128, slots=8192),
-    "attention, one key head": Attention(window=4, heads=16, kv_heads=1, dim=128, slots=8192),
+    **{f"attention, {name}": Attention(case) for name, case in CASES.items()},
+    "attention, one key head": Attention(Case(window=4, kv_heads=1, slots=8192, dim=128)),
     "unmask, 32 cells": Block("entropy-but-one", cells=32),
+    "loop, blt-d": Loop("blt-d"),
 }
-XLA_ON_GPU = ("attention, patcher",)  # float32: the reference is what runs there
+LOOPS = {f"loop, {name}": Loop(name) for name in ("blt-s", "blt-dv", "early-exit")}
+XLA_RUNS = (("h200", KERNELS["attention, patcher"]),)  # float32: the reference runs there
+
+
+COLUMNS = ("program", "for", "kernels", "on chip, KiB", "temporary, MiB", "GFLOP", "GB", "compiled")
+LEGEND = """\
+On chip: VMEM or shared memory of one kernel, as it counts it. GFLOP and GB: the compiler's count
+for one call or one round of a loop, as if all slots were seen; it has none for the H200. Seconds to
+compile say little: other work ran beside it."""
 
 
 def compile_for(chip: str, case) -> dict:
@@ -238,10 +240,13 @@ def compile_for(chip: str, case) -> dict:
     begin = time.perf_counter()
     lowered = jax.jit(function).trace(*args).lower(lowering_platforms=(platform,))
     compiled = lowered.compile()
-    text = compiled.as_text()
+    found = kernels_in(compiled.as_text(), CALLS[platform])
+    wanted = set() if (chip, case) in XLA_RUNS else case.kernels
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
     return {
-        "kernels": len(re.findall(rf'custom_call_target="{CALLS[platform]}', text)),
+        "ok": set(found) == wanted,
+        "kernels": dict(found),
+        "on_chip_bytes": case.on_chip_bytes(platform) if wanted else None,
         "seconds": round(time.perf_counter() - begin, 1),
         "temporary_bytes": memory.temp_size_in_bytes,
         "argument_bytes": memory.argument_size_in_bytes,
@@ -250,32 +255,33 @@ def compile_for(chip: str, case) -> dict:
     }
 
 
+def kernels_in(program: str, call: str) -> collections.Counter:
+    """How many calls of each kernel a compiled program holds."""
+    calls = [line for line in program.splitlines() if f'custom_call_target="{call}' in line]
+    return collections.Counter(re.search("verify_attention|unmask|$", line)[0] for line in calls)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--full", action="store_true", help="the whole matrix; writes results/")
     parser.add_argument("--only", default="", help="programs whose name holds this")
     parser.add_argument("--chips", nargs="+", default=list(CHIPS), choices=list(CHIPS))
     args = parser.parse_args()
-    loops = {f"loop, {name}": Loop(name, None if args.full else 2) for name in LOOPS}
-    cases = {**KERNELS, **(MORE if args.full else {}), **loops}
+    cases = KERNELS | LOOPS | (MORE if args.full else {})
     table = collections.defaultdict(dict)
-    failed = 0
     for name, case in cases.items():
         for chip in args.chips:
             if args.only not in name or (isinstance(case, Loop) and chip in ("v6e", "v5p")):
                 continue
             try:
                 row = compile_for(chip, case)
-                right = row["kernels"] > 0 or (chip == "h200" and name in XLA_ON_GPU)
-                row["ok"] = right
             except Exception as error:  # of any kind: the rest of the table still counts
-                row = {"ok": False, "error": str(error)[:500]}
-            failed += not row["ok"]
+                row = {"ok": False, "error": f"{type(error).__name__}: {str(error)[:500]}"}
             table[name][chip] = row
             print("ok  " if row["ok"] else "FAIL", chip.ljust(5), name.ljust(28), row, flush=True)
-    if args.full and not args.only:
-        write(table)
-    return int(failed > 0)
+            if args.full and not args.only:
+                write(table)
+    return int(not all(row["ok"] for chips in table.values() for row in chips.values()))
 
 
 def write(table: dict) -> None:
@@ -283,21 +289,25 @@ def write(table: dict) -> None:
     (RESULTS / "kernels_aot.json").write_text(
         json.dumps({"jax": jax.__version__, "programs": table}, indent=1) + "\n"
     )
-    lines = ["| program | " + " | ".join(CHIPS) + " |", "|---" * (len(CHIPS) + 1) + "|"]
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for name, chips in table.items():
-        cells = [_cell(chips[chip]) if chip in chips else "" for chip in CHIPS]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    head = (
-        f"Compiled without the hardware by `make aot-full`, jax {jax.__version__}: kernels in the "
-        "program, and MiB of temporary memory.\n\n"
-    )
+        lines += [f"| {' | '.join([name, chip, *_cells(row)])} |" for chip, row in chips.items()]
+    head = f"Compiled without the hardware by `make aot-full`, jax {jax.__version__}. {LEGEND}\n\n"
     (RESULTS / "kernels_aot.md").write_text(head + "\n".join(lines) + "\n")
 
 
-def _cell(row: dict) -> str:
-    if not row["ok"]:
-        return "failed"
-    return f"{row['kernels']}, {row['temporary_bytes'] / 2**20:.1f}"
+def _cells(row: dict) -> list[str]:
+    if "error" in row:
+        return ["failed"] + [""] * 5
+    kernels = ", ".join(f"{count} {name}" for name, count in row["kernels"].items())
+    sizes = (
+        ("on_chip_bytes", 2**10, 1),
+        ("temporary_bytes", 2**20, 1),
+        ("flops", 1e9, 3),
+        ("bytes", 1e9, 3),
+    )
+    scaled = [f"{row[name] / unit:.{digits}f}" if row[name] else "" for name, unit, digits in sizes]
+    return [kernels or "XLA", *scaled, f"{row['seconds']:.0f} s"]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 _QUICK = "--xla_backend_optimization_level=0"
 if importlib.metadata.version("jaxlib").startswith("0.10."):  # newer ones do not know the flag
     _QUICK += " --xla_cpu_use_fusion_emitters=false"
+# Simulated kernels call back into JAX, which takes a second thread while the first one waits. XLA
+# makes one a core that this process may use, or as many as it is told.
+if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
+    os.environ.setdefault("NPROC", "2")
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}".strip()
 
 import jax  # noqa: E402 (after the environment that it reads)

@@ -78,7 +78,7 @@ def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array,
 
     Greedy is the one-hot law of the likeliest id that may be emitted, the lowest id among equals.
     """
-    logits = _without_banned(logits, law)
+    logits = without_banned(logits, law)
     if law.greedy:
         return one_hot(logits.argmax(-1), logits.shape[-1])
     logits = logits / law.temperature[:, None, None]
@@ -89,7 +89,7 @@ def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array,
 
 def byte_law(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
     """Log-probabilities under the model itself, temperature 1, of the ids that may be emitted."""
-    return jax.nn.log_softmax(_without_banned(logits, law))
+    return jax.nn.log_softmax(without_banned(logits, law))
 
 
 def probability(
@@ -148,7 +148,8 @@ def row_uniforms(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"
     return jax.vmap(lambda key: jax.random.uniform(key, (count,)))(keys)
 
 
-def _without_banned(logits, law):
+def without_banned(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
+    """float32, -inf where an id is never emitted."""
     ids = jnp.arange(logits.shape[-1])
     allowed = (ids >= vocab.OFFSET) | (law.allow_eos & (ids == vocab.EOS))
     return jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)

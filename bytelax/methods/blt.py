@@ -3,10 +3,12 @@
 import dataclasses
 from collections.abc import Mapping
 
+from bytelax_kernels.unmask import Rule
+
 from bytelax.decode import acceptance
 from bytelax.decode.drafters import BlockDiffusion, PastBoundary
 from bytelax.decode.sampling import Sampling
-from bytelax.decode.unmasking import Confidence, EntropyBound, OneStep, Unmasking
+from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound
 from bytelax.methods.method import (
     Length,
     Method,
@@ -98,7 +100,7 @@ def blt_dv(
     return verified(target, of_length(drafter, block_size, min_confidence, law), law, verify)
 
 
-def unmasking_rule(name: str, *, alpha: float | None, gamma: float | None) -> Unmasking:
+def unmasking_rule(name: str, *, alpha: float | None, gamma: float | None) -> Rule:
     """The rule called "confidence", "entropy", "entropy-minus-max" or "one-step".
 
     Raises:
@@ -110,11 +112,11 @@ def unmasking_rule(name: str, *, alpha: float | None, gamma: float | None) -> Un
     if gamma is not None and not name.startswith("entropy"):
         raise ValueError(f"gamma belongs to unmask='entropy', not to {name!r}")
     if name == "one-step":
-        return OneStep()
+        return ONE_STEP
     if name == "confidence":
-        return Confidence() if alpha is None else Confidence(alpha)
-    rule = "sum" if name == "entropy" else "sum-minus-max"
-    return EntropyBound(rule=rule) if gamma is None else EntropyBound(gamma, rule)
+        return confidence() if alpha is None else confidence(alpha)
+    but_one = name == "entropy-minus-max"
+    return entropy_bound(but_one=but_one) if gamma is None else entropy_bound(gamma, but_one)
 
 
 def _block(model: Model, method: str, size: Length) -> int:

@@ -1,12 +1,58 @@
 """Which implementation of a kernel runs, and which of them has a derivative."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.experimental.custom_partitioning import custom_partitioning
 
 _PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
+
+
+class Kernel(NamedTuple):
+    """One implementation.
+
+    Attributes:
+      takes: whether it is made for such inputs; looks at shapes and dtypes only.
+      run: from the inputs, one pytree of arrays, to the results.
+    """
+
+    takes: Callable[[Any], bool]
+    run: Callable[[Any], Any]
+
+
+def call(
+    implementation: str | None,
+    inputs: Any,
+    *,
+    reference: Callable,
+    kernels: Mapping[str, Kernel],
+    split: Callable[[Callable], Callable],
+    libraries: Mapping[str, Kernel] | None = None,
+) -> Any:
+    """Runs the implementation of this name; without one, that of the platform.
+
+    Args:
+      implementation: "xla" is the reference, None the choice of `by_platform`.
+      inputs: one pytree of arrays.
+      reference: a differentiable function of them.
+      kernels: for "tpu" and "gpu".
+      split: makes a kernel `partitioned`.
+      libraries: further implementations, which run only by name.
+
+    Raises:
+      ValueError: the implementation does not take these inputs.
+    """
+    if implementation == "xla":
+        return reference(inputs)
+    if implementation is None:
+        taken = {name: split(made.run) for name, made in kernels.items() if made.takes(inputs)}
+        return by_platform(reference, taken)(inputs)
+    chosen = {**kernels, **(libraries or {})}[implementation]
+    if not chosen.takes(inputs):
+        given = ", ".join(str(jax.typeof(x)) for x in jax.tree.leaves(inputs))
+        raise ValueError(f"the {implementation} kernel does not take {given}")
+    return chosen.run(inputs)
 
 
 def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callable:
@@ -79,7 +125,7 @@ def inference_only(kernel: Callable) -> Callable:
     def _(args: Any, tangents: Any):
         raise NotImplementedError(
             "this kernel is for inference and has no derivative: call it with "
-            'implementation="reference", or without `implementation`'
+            'implementation="xla", or without `implementation`'
         )
 
     return guarded

@@ -35,7 +35,7 @@ from bytelax.decode import (
 )
 from bytelax.decode.acceptance import base
 from bytelax.decode.drafters import block_diffusion, draft_length, stop_adaptively
-from bytelax.decode.unmasking import Confidence, OneStep
+from bytelax.decode.unmasking import ONE_STEP, confidence
 
 PROMPT = [vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1]
 WARM = {"temperature": 1.0}
@@ -81,11 +81,11 @@ def blt(law, *, drafter):
 
 def one_by_one(target, width):
     """A block filled from several passes, in any order."""
-    return BlockDiffusion(target, width, Confidence(0.9))
+    return BlockDiffusion(target, width, confidence(0.9))
 
 
 def in_one_step(target, width):
-    return BlockDiffusion(target, width, OneStep(), latent="refresh")
+    return BlockDiffusion(target, width, ONE_STEP, latent="refresh")
 
 
 def for_itself(law, *, make):

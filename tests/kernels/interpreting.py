@@ -5,7 +5,7 @@ import contextlib
 import jax
 import jax.numpy as jnp
 import pytest
-from bytelax_kernels import registers
+from bytelax_kernels import hopper
 from bytelax_kernels.verify_attention import gpu as verify_attention_gpu
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu_state
 from jax._src.pallas.mosaic_gpu.interpret import interpret_pallas_call as gpu_state
@@ -39,7 +39,7 @@ def _gpu():
         gpu_params.force_gpu_interpret_mode(gpu_params.InterpretGPUParams(detect_races=True)),
     ):
         patch.setattr(plgpu, "layout_cast", lambda x, layout: x)
-        patch.setattr(registers, "load", lambda ref, layout: ref[...])
+        patch.setattr(hopper, "load", lambda ref, layout: ref[...])
         patch.setattr(
             plgpu,
             "broadcasted_iota",

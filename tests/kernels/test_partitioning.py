@@ -23,6 +23,7 @@ def test_each_device_attends_with_its_rows_or_heads():
 def check(heads, kv_heads, tree, spec):
     """The reference in the place of the kernel: no device asks another for anything."""
     from bytelax_kernels.verify_attention import api, reference
+    from bytelax_kernels.verify_attention.inputs import Inputs
     from bytelax_kernels.verify_attention.sight import Sight
 
     mesh = Mesh(np.array(jax.devices()[:2]), ("x",), axis_types=(AxisType.Auto,))
@@ -35,8 +36,8 @@ def check(heads, kv_heads, tree, spec):
 
     @jax.jit
     def call(queries, keys, values, sight):
-        attend = api._partitioned(reference.dense, queries, keys, sight)
-        return attend(queries, keys, values, sight)
+        inputs = Inputs(queries, keys, values, sight)
+        return api._split(reference.dense, inputs)(inputs)
 
     wanted = call(*arrays, sight)
     caches = ROWS if spec == ROWS else P(None, "x" if kv_heads > 1 else None)

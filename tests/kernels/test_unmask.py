@@ -33,11 +33,10 @@ def inputs(seed):
     return jnp.asarray(logits, jnp.float32), jnp.asarray(ids), jnp.asarray(masked)
 
 
-def drawing(seed, logits):
-    rng = np.random.default_rng(seed)
-    temperature = rng.choice([0.5, 1.5], (BATCH, 1, 1))
-    uniforms = jnp.asarray(rng.random((BATCH, CELLS)), jnp.float32)
-    return {"law": jax.nn.log_softmax(logits / temperature), "uniforms": uniforms}
+def drawn_ids(seed, warm):
+    """At temperature 0 the likeliest."""
+    ids = np.random.default_rng(seed).integers(3, SIZE, (BATCH, CELLS), np.int32)
+    return jnp.asarray(ids) if warm else None
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -61,40 +60,45 @@ def test_kernels_more(platform, rule, warm, seed):
 @pytest.mark.parametrize("warm", [True, False])
 def test_a_cpu_runs_the_reference(warm):
     logits, ids, masked = inputs(5)
-    how = drawing(5, logits) if warm else {}
-    by_default = run(logits, ids, masked, rule=RULES[1], **how)
-    wanted = run(logits, ids, masked, rule=RULES[1], implementation="reference", **how)
+    rule, drawn = RULES[1], drawn_ids(5, warm)
+    by_default = run(logits, ids, masked, rule=rule, drawn=drawn)
+    wanted = run(logits, ids, masked, rule=rule, drawn=drawn, implementation="xla")
     jax.tree.map(np.testing.assert_array_equal, by_default, wanted)
 
 
 def compare(platform, rule, warm, seed):
     logits, ids, masked = inputs(seed)
-    how = drawing(seed, logits) if warm else {}
+    how = {"rule": rule, "drawn": drawn_ids(seed, warm)}
     with on(platform):
-        made = run(logits, ids, masked, rule=rule, implementation=platform, **how)
+        made = run(logits, ids, masked, implementation=platform, **how)
         jax.block_until_ready(made)
-    wanted = run(logits, ids, masked, rule=rule, implementation="reference", **how)
+    wanted = run(logits, ids, masked, implementation="xla", **how)
     for name in ("ids", "chosen", "drawn"):
         np.testing.assert_array_equal(getattr(made, name), getattr(wanted, name), name)
     np.testing.assert_allclose(made.confidence, wanted.confidence, rtol=1e-5)
     assert np.asarray(made.chosen)[1].any()
 
 
-@pytest.mark.parametrize("platform", [*PLATFORMS, "reference"])
-def test_equals_and_ends(platform):
-    """Equal cells from left to right; ids of probability 0 on both sides are never drawn."""
+@pytest.mark.parametrize("platform", [*PLATFORMS, "xla"])
+@pytest.mark.parametrize(
+    "rule, cells",
+    [
+        (Rule("confidence", 0.25), [0]),  # none above it: the first of the surest
+        (Rule("entropy", 2 * float(np.log(4)) + 1e-4), [0, 1]),
+        (Rule("entropy-but-one", 2 * float(np.log(4)) + 1e-4), [0, 1, 2]),
+    ],
+)
+def test_equals(platform, rule, cells):
+    """Equal cells from left to right, the lowest of equal ids."""
     logits = jnp.full((BATCH, CELLS, SIZE), -jnp.inf).at[..., 5:9].set(0.0)
     ids = jnp.full((BATCH, CELLS), MASK)
     masked = jnp.ones((BATCH, CELLS), bool).at[0, 0].set(False)
-    uniforms = jnp.tile(jnp.asarray([0, 0.2, 0.4, 0.6, 1 - 2**-24, 0.1]), (BATCH, 1))
-    two = Rule("entropy", 2 * float(np.log(4)) + 1e-4)
-    how = {"law": jax.nn.log_softmax(logits), "uniforms": uniforms}
     with on(platform) if platform in PLATFORMS else contextlib.nullcontext():
-        made = run(logits, ids, masked, rule=two, implementation=platform, **how)
+        made = run(logits, ids, masked, rule=rule, implementation=platform)
         jax.block_until_ready(made)
-    assert np.flatnonzero(made.chosen[0]).tolist() == [1, 2]
-    assert np.flatnonzero(made.chosen[1]).tolist() == [0, 1]
-    assert np.asarray(made.drawn).tolist() == [[5, 5, 6, 7, 8, 5]] * BATCH
+    assert np.flatnonzero(made.chosen[0]).tolist() == [cell + 1 for cell in cells]
+    assert np.flatnonzero(made.chosen[1]).tolist() == cells
+    assert (np.asarray(made.drawn) == 5).all()
 
 
 def test_inference_only():

@@ -10,6 +10,7 @@ from bytelax_kernels.verify_attention import verify_attention
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from interpreting import on
+from jax._src.cudnn import fused_attention_stablehlo
 
 BATCH, WINDOW, HEADS, KV_HEADS = 2, 5, 4, 2
 # TPU: narrow and wide heads; one block, several with an end that is not full. GPU: the same.
@@ -40,7 +41,7 @@ def inputs(seed, slots, dim, dtype, *, tree=True, wrapped=True):
 
 def compare(platform, arrays, seen):
     out = np.asarray(run(platform, *arrays, **seen), np.float32)
-    wanted = np.asarray(run("reference", *arrays, **seen), np.float32)
+    wanted = np.asarray(run("xla", *arrays, **seen), np.float32)
     tolerance = 1e-5 if arrays[0].dtype == jnp.float32 else 1e-2
     np.testing.assert_allclose(out, wanted, atol=tolerance, rtol=tolerance)
     return out
@@ -52,7 +53,7 @@ def attention(queries, keys, values, implementation, **seen):
 
 
 def run(platform, *arrays, **seen):
-    if platform == "reference":
+    if platform == "xla":
         return attention(*arrays, platform, **seen)
     with on(platform):
         return jax.block_until_ready(attention(*arrays, platform, **seen))
@@ -148,7 +149,7 @@ def test_inference_only():
     with pytest.raises(NotImplementedError, match="for inference"), on("tpu"):
         jax.grad(loss)(arrays[0], "tpu")
     by_default = jax.jit(jax.grad(loss), static_argnums=1)(arrays[0], None)
-    wanted = jax.jit(jax.grad(loss), static_argnums=1)(arrays[0], "reference")
+    wanted = jax.jit(jax.grad(loss), static_argnums=1)(arrays[0], "xla")
     np.testing.assert_array_equal(by_default, wanted)
 
 
@@ -160,3 +161,23 @@ def test_shapes_that_do_not_fit():
         verify_attention(
             queries, cache, cache, newest=jnp.zeros(1, int), implementation="gpu", **seen
         )
+
+
+@pytest.mark.parametrize("dim", [64, 128, 192])
+def test_shared_memory_holds_what_the_kernel_takes(dim):
+    """Lowering for the H200 counts it again, and refuses what has no room."""
+    arrays, seen = inputs(6, 256, dim, jnp.bfloat16)
+    attention.trace(*arrays, "gpu", **seen).lower(lowering_platforms=("cuda",))
+    wide, seen = inputs(6, 256, 256, jnp.bfloat16)
+    with pytest.raises(ValueError, match="the gpu kernel does not take"):
+        attention(*wide, "gpu", **seen)
+
+
+def test_cudnn_is_asked_for_by_name(monkeypatch):
+    """Without a GPU it can only be lowered."""
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91200)
+    arrays, seen = inputs(5, 72, 64, jnp.bfloat16)
+    lowered = attention.trace(*arrays, "cudnn", **seen).lower(lowering_platforms=("cuda",))
+    assert "__cudnn$fmha" in lowered.as_text()
+    with pytest.raises(ValueError, match="the cudnn kernel does not take"):
+        attention(*(part.astype(jnp.float32) for part in arrays), "cudnn", **seen)

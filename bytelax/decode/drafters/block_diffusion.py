@@ -5,13 +5,13 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from bytelax_kernels.unmask import Rule, unmask
 from jaxtyping import Array, Bool
 
 from bytelax import vocab
 from bytelax.decode import local_decoder, sampling
 from bytelax.decode.blt_target import Ahead, BLTTarget
 from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
-from bytelax.decode.unmasking import Unmasking
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class BlockDiffusion:
 
     target: BLTTarget
     width: int
-    unmasking: Unmasking
+    unmasking: Rule
     latent: Literal["ahead", "reuse", "refresh"] = "reuse"
     finish: bool = False
 
@@ -62,21 +62,24 @@ class BlockDiffusion:
         def fill(carry):
             ids, log_probs, confidence, step, logits, decoder, index = carry
             masked = ids == vocab.MASK
-            chosen = self.unmasking(sampling.byte_law(logits, law), masked)
             here = sampling.process_logits(logits, law)
-            drawn = sampling.draw(here, law, uniforms)
-            left = masked & ~chosen
-            given = sampling.one_hot(drawn, here.shape[-1])
+            made = unmask(
+                sampling.without_banned(logits, law),
+                ids,
+                masked,
+                rule=self.unmasking,
+                drawn=None if law.greedy else sampling.sample(here, uniforms),
+            )
+            ids, chosen, left = made.ids, made.chosen, masked & ~made.chosen
+            given = sampling.one_hot(made.drawn, here.shape[-1])
             here = jnp.where(filled_early(left)[..., None], given, here)
-            ids = jnp.where(chosen, drawn, ids)
-            sure = sampling.probability(logits, law, drawn)
             logits, decoder = jax.lax.cond(
                 left.any(), lambda: denoise(ids, decoder), lambda: (logits, decoder)
             )
             return (
                 ids,
                 jnp.where(chosen[..., None], here, log_probs),
-                jnp.where(chosen, sure, confidence),
+                jnp.where(chosen, made.confidence, confidence),
                 jnp.where(chosen, index, step),
                 logits,
                 decoder,

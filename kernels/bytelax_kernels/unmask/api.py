@@ -6,11 +6,11 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels.dispatch import by_platform, inference_only, partitioned
+from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned
 from bytelax_kernels.unmask import gpu, reference, tpu
-from bytelax_kernels.unmask.rule import Rule, Unmasked
+from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
-Implementation = Literal["reference", "tpu", "gpu"]
+Implementation = Literal["xla", "tpu", "gpu"]
 
 
 def unmask(
@@ -19,11 +19,10 @@ def unmask(
     masked: Bool[Array, "B C"],
     *,
     rule: Rule,
-    law: Float[Array, "B C V"] | None = None,
-    uniforms: Float[Array, "B C"] | None = None,
+    drawn: Int[Array, "B C"] | None = None,
     implementation: Implementation | None = None,
 ) -> Unmasked:
-    """Draws an id for every cell and fills those masked cells that are sure enough.
+    """Fills those masked cells of a block that are sure enough.
 
     Rules of Fast BLT (arXiv 2605.08044, section 2.2) and of EB-Sampler (arXiv 2505.24857). They
     judge the model's own law, before temperature and truncation; equals are taken from left to
@@ -34,38 +33,28 @@ def unmask(
       ids: the block.
       masked: its cells still to be filled.
       rule: static; which cells are filled.
-      law: log-probabilities that the ids are drawn from; None takes the likeliest by `logits`.
-      uniforms: in [0, 1), one a cell, which decides what is drawn from `law`.
+      drawn: what each cell would be filled with; None takes the likeliest id, the lowest of equals.
       implementation: as in `verify_attention`.
 
     Raises:
-      ValueError: `law` without `uniforms`; or the implementation does not take these shapes.
+      ValueError: the implementation does not take these shapes.
     """
-    if (law is None) != (uniforms is None):
-        raise ValueError("a law and the uniform numbers that draw from it come together")
-    args = (logits, ids, masked, law, uniforms)
     oracle, kernels = _implementations(rule)
-    if implementation == "reference":
-        return oracle(*args)
-    taken = {name: run for name, (takes, run) in kernels.items() if takes(logits)}
-    if implementation is None:
-        axes = "b c v, b c, b c" + ("" if law is None else ", b c v, b c")
-        axes += " -> b c, b c, b c, b c"
-        taken = {name: partitioned(run, axes, whole="c v") for name, run in taken.items()}
-        return by_platform(oracle, taken)(*args)
-    if implementation not in taken:
-        raise ValueError(f"the {implementation} kernel does not take {jax.typeof(logits)}")
-    return taken[implementation](*args)
+    block = Block(logits, ids, masked, drawn)
+    cells = "b c v, b c, b c" + ("" if drawn is None else ", b c")
+    axes = f"{cells} -> b c, b c, b c, b c"
+    split = functools.partial(partitioned, rule=axes, whole="c v")
+    return call(implementation, block, reference=oracle, kernels=kernels, split=split)
 
 
 @functools.cache
 def _implementations(rule):
     def under(function):
-        return lambda *args: function(*args, rule)
+        return lambda block: function(block, rule)
 
     # Jitted, so that the programs of one shape share one trace of them.
     kernels = {
-        "tpu": (tpu.takes, inference_only(jax.jit(under(tpu.unmask)))),
-        "gpu": (gpu.takes, inference_only(jax.jit(under(gpu.unmask)))),
+        "tpu": Kernel(tpu.takes, inference_only(jax.jit(under(tpu.unmask)))),
+        "gpu": Kernel(gpu.takes, inference_only(jax.jit(under(gpu.unmask)))),
     }
     return under(reference.unmask), kernels

@@ -5,62 +5,52 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels import registers
+from bytelax_kernels import hopper
 from bytelax_kernels.unmask.row import Form, fill
-from bytelax_kernels.unmask.rule import Rule, Unmasked
+from bytelax_kernels.unmask.rule import Block, Rule, Unmasked, cost
 
 _CELLS = 64  # of the register layout; a block's are padded to them
 _LINE = 8  # ids, likewise
 _IDS = 320  # more do not fit into the registers
 
 
-def takes(logits) -> bool:
+def takes(block: Block) -> bool:
     """Whether the kernel has room for blocks of this shape."""
-    return logits.shape[1] <= _CELLS and logits.shape[2] <= _IDS
+    _, cells, ids = block.logits.shape
+    return cells <= _CELLS and ids <= _IDS
 
 
-def unmask(
-    logits: Float[Array, "B C V"],
-    ids: Int[Array, "B C"],
-    masked: Bool[Array, "B C"],
-    law: Float[Array, "B C V"] | None,
-    uniforms: Float[Array, "B C"] | None,
-    rule: Rule,
-) -> Unmasked:
+def unmask(block: Block, rule: Rule) -> Unmasked:
     """As the reference, for what it `takes`."""
+    logits, ids, masked, drawn = block
     batch, cells, size = logits.shape
 
-    def padded(x):  # further ids are impossible; further cells have finite laws and are nobody's
-        if x.ndim == 3:
-            x = jnp.pad(x, ((0, 0), (0, 0), (0, -size % _LINE)), constant_values=-jnp.inf)
-        return jnp.pad(x, ((0, 0), (0, _CELLS - cells), *((0, 0),) * (x.ndim - 2)))
-
-    drawing = () if law is None else (padded(law), padded(uniforms))
+    # Further ids are impossible; further cells have finite logits and are nobody's.
+    further = ((0, 0), (0, _CELLS - cells))
+    logits = jnp.pad(logits, ((0, 0), (0, 0), (0, -size % _LINE)), constant_values=-jnp.inf)
+    logits = jnp.pad(logits, (*further, (0, 0)))
+    numbers = [jnp.pad(x.astype(jnp.float32), further) for x in (masked, drawn) if x is not None]
     chosen, drawn, confidence = plgpu.kernel(
         functools.partial(_unmask, rule=rule),
         out_type=[jax.ShapeDtypeStruct((batch, _CELLS), jnp.float32)] * 3,
         grid=(batch,),
         grid_names=("row",),
         kernel_name="unmask",
+        **hopper.costing(cost(block)),
         scratch_types=[plgpu.SMEM((_CELLS,), jnp.float32)],
-    )(padded(logits), padded(masked.astype(jnp.float32)), *drawing)
+    )(logits, *numbers)
     chosen, drawn = chosen[:, :cells] > 0, drawn[:, :cells].astype(jnp.int32)
     return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence[:, :cells])
 
 
 def _unmask(logits_ref, masked_ref, *refs, rule):
-    *drawing, chosen_ref, drawn_ref, confidence_ref, buffer = refs
+    *given, chosen_ref, drawn_ref, confidence_ref, buffer = refs
     row = jax.lax.axis_index("row")
-
-    def load(ref):
-        layout = _BY_CELL if ref.ndim == 2 else plgpu.Layout.WGMMA
-        return registers.load(ref.at[row], layout)
-
-    law, uniform = map(load, drawing) if drawing else (None, None)
+    logits = hopper.load(logits_ref.at[row], plgpu.Layout.WGMMA)
+    masked, *drawn = (hopper.load(ref.at[row], _BY_CELL) for ref in (masked_ref, *given))
     form = _FORM._replace(across=functools.partial(_across, buffer))
-    made = fill(form, load(logits_ref), load(masked_ref), law, uniform, rule)
+    made = fill(form, logits, masked, drawn[0] if drawn else None, rule)
     chosen_ref[row], drawn_ref[row], confidence_ref[row] = made
 
 
@@ -81,7 +71,7 @@ def _across(buffer, numbers):
     """Through shared memory, where every thread finds the others' numbers."""
     buffer[...] = numbers
     plgpu.commit_smem()
-    row = registers.load(buffer, _BY_COLUMN)
+    row = hopper.load(buffer, _BY_COLUMN)
     return jax.lax.broadcast_in_dim(row, (_CELLS, _CELLS), [1])
 
 

@@ -2,40 +2,22 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels.unmask.rule import Rule, Unmasked
+from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
 
-def unmask(
-    logits: Float[Array, "B C V"],
-    ids: Int[Array, "B C"],
-    masked: Bool[Array, "B C"],
-    law: Float[Array, "B C V"] | None,
-    uniforms: Float[Array, "B C"] | None,
-    rule: Rule,
-) -> Unmasked:
-    """By sorting the cells, and summing up probabilities until the uniform number is reached."""
+def unmask(block: Block, rule: Rule) -> Unmasked:
+    """By sorting the cells."""
+    logits, ids, masked, drawn = block
     own = jax.nn.log_softmax(logits)
-    drawn = logits.argmax(-1).astype(jnp.int32) if law is None else sample(law, uniforms)
-    chosen = choose(own, masked, rule)
+    if drawn is None:
+        drawn = logits.argmax(-1).astype(jnp.int32)
+    chosen = _chosen(own, masked, rule)
     confidence = jnp.exp(jnp.take_along_axis(own, drawn[..., None], axis=-1)[..., 0])
     return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence)
 
 
-def sample(law: Float[Array, "*B V"], uniforms: Float[Array, "*B"]) -> Int[Array, "*B"]:
-    """The id whose share of [0, 1) holds the uniform number; never one of probability 0."""
-    probs = jnp.exp(law)
-    mass = jnp.cumsum(probs, axis=-1)
-    # A parallel sum may rise by rounding where the probability is 0.
-    reached = (mass > uniforms[..., None] * mass[..., -1:]) & (probs > 0)
-    # Rounding can leave the top of [0, 1) beyond the last step.
-    return jnp.where(reached.any(-1), reached.argmax(-1), law.argmax(-1)).astype(jnp.int32)
-
-
-def choose(
-    log_probs: Float[Array, "B C V"], masked: Bool[Array, "B C"], rule: Rule
-) -> Bool[Array, "B C"]:
+def _chosen(log_probs, masked, rule):
     """The cells that the rule fills, from the model's own law."""
     if rule.kind == "all":
         return masked

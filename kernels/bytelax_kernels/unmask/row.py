@@ -1,7 +1,6 @@
 """The arithmetic of `unmask` on one row of cells, as both kernels do it.
 
-Nothing is sorted: a cell's rank is the number of cells that come before it, and an id is drawn by
-bisection on the sum of the probabilities up to it.
+Nothing is sorted: a cell's rank is the number of cells that come before it.
 """
 
 from collections.abc import Callable
@@ -30,24 +29,21 @@ class Form(NamedTuple):
     total: Callable[[Any], Any]
 
 
-def fill(form: Form, logits, masked, law, uniform, rule: Rule):
+def fill(form: Form, logits, masked, drawn, rule: Rule):
     """Chosen, drawn and confidence: float32 numbers, one a cell.
 
     Args:
       form: of the arrays.
       logits: f32[cells, V].
       masked: numbers; above 0 where a cell is masked.
-      law: f32[cells, V], or None.
-      uniform: numbers, or None.
+      drawn: ids as numbers, or None.
       rule: which cells are filled.
     """
     index = form.iota(logits.shape, 1)
     own = _log_softmax(form, logits)
     probs = jnp.exp(own)
-    if law is None:
+    if drawn is None:
         drawn = _likeliest(form, logits, index)
-    else:
-        drawn = _draw(form, law, index, uniform)
     drawn_here = index == form.wide(drawn, index.shape[1])
     confidence = form.total(jnp.where(drawn_here, probs, 0.0))
     return _chosen(form, own, probs, masked, rule), drawn, confidence
@@ -64,26 +60,6 @@ def _likeliest(form, numbers, index):
     columns = numbers.shape[1]
     top = numbers == form.wide(form.largest(numbers), columns)
     return -form.largest(jnp.where(top, -index, -float(columns)))
-
-
-def _draw(form, law, index, uniform):
-    """The first index at which the sum of the probabilities passes the uniform's share of all.
-
-    The sum up to an index is a sum over all columns with the rest at zero. Added in one order, it
-    cannot fall as the index rises, nor rise where a probability is zero.
-    """
-    columns = law.shape[1]
-    probs = jnp.exp(law)
-    share = uniform * form.total(probs)
-    below = 0.0 * uniform  # indices whose sum does not pass it, laid out as numbers are
-    step = 1 << (columns - 1).bit_length()
-    while step:
-        upto = index < form.wide(below + step, columns)
-        passes = form.total(jnp.where(upto, probs, 0.0)) > share
-        below = jnp.where(passes, below, below + step)
-        step //= 2
-    # Rounding can leave the top of [0, 1) beyond the last step.
-    return jnp.where(below < columns, below, _likeliest(form, law, index))
 
 
 def _chosen(form, own, probs, masked, rule):

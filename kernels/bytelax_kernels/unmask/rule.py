@@ -2,6 +2,7 @@
 
 from typing import Literal, NamedTuple
 
+from jax.experimental import pallas as pl
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -19,6 +20,15 @@ class Rule(NamedTuple):
     bound: float = 0.0
 
 
+class Block(NamedTuple):
+    """As the arguments of `unmask`; arrays, or `jax.ShapeDtypeStruct`s for its sizes."""
+
+    logits: Float[Array, "B C V"]
+    ids: Int[Array, "B C"]
+    masked: Bool[Array, "B C"]
+    drawn: Int[Array, "B C"] | None = None
+
+
 class Unmasked(NamedTuple):
     """What one pass makes of a block.
 
@@ -33,3 +43,12 @@ class Unmasked(NamedTuple):
     chosen: Bool[Array, "B C"]
     drawn: Int[Array, "B C"]
     confidence: Float[Array, "B C"]
+
+
+def cost(block: Block) -> pl.CostEstimate:
+    """Of one kernel."""
+    return pl.CostEstimate(
+        flops=10 * block.logits.size,
+        transcendentals=2 * block.logits.size,
+        bytes_accessed=4 * (block.logits.size + 5 * block.ids.size),
+    )

@@ -6,61 +6,50 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array, Bool, Float, Int
 
 from bytelax_kernels.unmask.row import Form, fill
-from bytelax_kernels.unmask.rule import Rule, Unmasked
+from bytelax_kernels.unmask.rule import Block, Rule, Unmasked, cost
 
 _VMEM = 12 * 2**20  # bytes; every TPU lets a kernel have 16 MiB
 
 
-def takes(logits) -> bool:
+def takes(block: Block) -> bool:
     """Whether the kernel has room for blocks of this shape."""
-    return vmem_bytes(logits) <= _VMEM
+    return vmem_bytes(block.logits.shape) <= _VMEM
 
 
-def vmem_bytes(logits) -> int:
-    """VMEM of one row's cells: logits and law, each twice, and what is made of them."""
-    _, cells, ids = logits.shape
+def vmem_bytes(shape: tuple[int, int, int]) -> int:
+    """VMEM of one row's cells: the logits twice, and what is made of them."""
+    _, cells, ids = shape
     cells, ids = -(-cells // 8) * 8, -(-ids // 128) * 128
-    return 4 * cells * ((2 * 2 + 6) * ids + 12 * 128 + 4 * max(cells, 128))
+    return 4 * cells * ((2 + 6) * ids + 12 * 128 + 4 * max(cells, 128))
 
 
-def unmask(
-    logits: Float[Array, "B C V"],
-    ids: Int[Array, "B C"],
-    masked: Bool[Array, "B C"],
-    law: Float[Array, "B C V"] | None,
-    uniforms: Float[Array, "B C"] | None,
-    rule: Rule,
-) -> Unmasked:
+def unmask(block: Block, rule: Rule) -> Unmasked:
     """As the reference, for what it `takes`."""
+    logits, ids, masked, drawn = block
     batch, cells, size = logits.shape
     whole = pl.BlockSpec((1, cells, size), lambda b: (b, 0, 0))
     number = pl.BlockSpec((1, cells, 1), lambda b: (b, 0, 0))
-    drawing = () if law is None else (law, uniforms[..., None])
+    numbers = [x.astype(jnp.float32)[..., None] for x in (masked, drawn) if x is not None]
     chosen, drawn, confidence = pl.pallas_call(
         functools.partial(_unmask, rule=rule),
         out_shape=[jax.ShapeDtypeStruct((batch, cells, 1), jnp.float32)] * 3,
         grid=(batch,),
-        in_specs=[whole, number, *[whole, number][: len(drawing)]],
+        in_specs=[whole, *[number] * len(numbers)],
         out_specs=[number] * 3,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        cost_estimate=pl.CostEstimate(
-            flops=logits.size * (10 + 3 * size.bit_length() * bool(drawing)),
-            transcendentals=logits.size * (3 if drawing else 2),
-            bytes_accessed=4 * (logits.size * (2 if drawing else 1) + 5 * batch * cells),
-        ),
+        cost_estimate=cost(block),
         name="unmask",
-    )(logits, masked.astype(jnp.float32)[..., None], *drawing)
+    )(logits, *numbers)
     chosen, drawn = chosen[..., 0] > 0, drawn[..., 0].astype(jnp.int32)
     return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence[..., 0])
 
 
 def _unmask(logits_ref, masked_ref, *refs, rule):
-    *drawing, chosen_ref, drawn_ref, confidence_ref = refs
-    law, uniform = (ref[0] for ref in drawing) if drawing else (None, None)
-    made = fill(_COLUMNS, logits_ref[0], masked_ref[0], law, uniform, rule)
+    *given, chosen_ref, drawn_ref, confidence_ref = refs
+    drawn = given[0][0] if given else None
+    made = fill(_COLUMNS, logits_ref[0], masked_ref[0], drawn, rule)
     chosen_ref[0], drawn_ref[0], confidence_ref[0] = made
 
 

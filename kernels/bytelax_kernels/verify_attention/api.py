@@ -6,11 +6,12 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels.dispatch import by_platform, inference_only, partitioned
-from bytelax_kernels.verify_attention import gpu, reference, tpu
+from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned
+from bytelax_kernels.verify_attention import cudnn, gpu, reference, tpu
+from bytelax_kernels.verify_attention.inputs import Inputs
 from bytelax_kernels.verify_attention.sight import Sight
 
-Implementation = Literal["reference", "tpu", "gpu"]
+Implementation = Literal["xla", "tpu", "gpu", "cudnn"]
 
 
 def verify_attention(
@@ -49,7 +50,8 @@ def verify_attention(
         query sees; the cache must never have wrapped. None reads every slot. The kernels choose
         their blocks themselves and never read what no query of the row sees.
       implementation: None takes the kernel of the platform that the program is compiled for, if it
-        takes these shapes, and the reference anywhere else.
+        takes these shapes, and the reference anywhere else. By name: "xla", the reference; "tpu" or
+        "gpu", our kernels; "cudnn", which claims no law of exactness.
 
     Returns:
       The attended values in the dtype of `queries`; scores and sums are float32. Zeros where a
@@ -63,33 +65,29 @@ def verify_attention(
     The kernels are for inference. Without `implementation` the derivative is the reference's, on
     every platform.
     """
-    sight = Sight(first, last, newest, ancestors)
-    oracle = _reference(block)
-    if implementation == "reference":
-        return oracle(queries, keys, values, sight)
-    taken = {name: run for name, (takes, run) in _KERNELS.items() if takes(queries, keys, sight)}
-    if implementation is None:
-        taken = {name: _partitioned(run, queries, keys, sight) for name, run in taken.items()}
-        return by_platform(oracle, taken)(queries, keys, values, sight)
-    if implementation not in taken:
-        raise ValueError(
-            f"the {implementation} kernel does not take queries {jax.typeof(queries)} with caches "
-            f"{jax.typeof(keys)}"
-        )
-    return taken[implementation](queries, keys, values, sight)
+    inputs = Inputs(queries, keys, values, Sight(first, last, newest, ancestors))
+    return call(
+        implementation,
+        inputs,
+        reference=_reference(block),
+        kernels=_KERNELS,
+        libraries=_LIBRARIES,
+        split=functools.partial(_split, inputs=inputs),
+    )
 
 
 # Jitted, so that the layers of a model share one trace of them.
 _KERNELS = {
-    "tpu": (tpu.takes, inference_only(jax.jit(tpu.attention))),
-    "gpu": (gpu.takes, inference_only(jax.jit(gpu.attention))),
+    "tpu": Kernel(tpu.takes, inference_only(jax.jit(tpu.attention))),
+    "gpu": Kernel(gpu.takes, inference_only(jax.jit(gpu.attention))),
 }
+_LIBRARIES = {"cudnn": Kernel(cudnn.takes, cudnn.attention)}
 
 
-def _partitioned(kernel, queries, keys, sight):
-    """Rows may be split, and key heads with the query heads that read them."""
-    kv_heads, group = keys.shape[1], queries.shape[2] // keys.shape[1]
-    cells = "" if sight.ancestors is None else ", b w c"
+def _split(kernel, inputs):
+    """Rows may be split over devices, and key heads with the query heads that read them."""
+    kv_heads, group = inputs.sizes.kv_heads, inputs.sizes.group
+    cells = "" if inputs.sight.ancestors is None else ", b w c"
     if kv_heads > 1 and group > 1:
         heads, sizes = "(k g)", {"g": group}
     else:  # an axis is made of several factors only where none of them is 1

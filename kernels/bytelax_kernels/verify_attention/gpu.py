@@ -14,10 +14,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int
 
-from bytelax_kernels import registers
-from bytelax_kernels.verify_attention.sight import Sight, flags, positions, reach
+from bytelax_kernels import hopper
+from bytelax_kernels.verify_attention.inputs import Inputs, by_key_head, by_query, cost, limits
+from bytelax_kernels.verify_attention.reference import FLOOR
+from bytelax_kernels.verify_attention.sight import CELLS, Sight, in_reach, sees
 
-_FLOOR = -1e30  # as in the reference
 _ROWS = 64  # of a wgmma; G W queries are padded to them
 _BLOCK = 64  # slots
 _STAGES = 3  # blocks on their way at once
@@ -25,19 +26,18 @@ _MULTIPROCESSORS = 132
 _SHARED = 227 * 2**10  # bytes a block of threads may use
 
 
-def takes(queries, keys, sight: Sight) -> bool:
+def takes(inputs: Inputs) -> bool:
     """Whether the kernel is made for these shapes and dtypes; float32 has no wgmma."""
-    window, heads, dim = queries.shape[1:]
-    kv_heads, slots = keys.shape[1:3]
+    sizes = inputs.sizes
     return (
-        queries.dtype == keys.dtype
-        and queries.dtype in (jnp.bfloat16, jnp.float16)
-        and heads // kv_heads * window <= _ROWS
-        and slots >= _BLOCK
-        and slots % 8 == 0  # lines of a tile
-        and dim % 64 == 0
-        and (sight.ancestors is None or window <= 32)
-        and shared_bytes(dim) <= _SHARED
+        inputs.queries.dtype == inputs.keys.dtype
+        and inputs.queries.dtype in (jnp.bfloat16, jnp.float16)
+        and sizes.rows <= _ROWS
+        and sizes.slots >= _BLOCK
+        and sizes.slots % 8 == 0  # lines of a tile
+        and sizes.dim % 64 == 0
+        and (inputs.sight.ancestors is None or sizes.window <= CELLS)
+        and shared_bytes(sizes.dim) <= _SHARED
     )
 
 
@@ -46,31 +46,20 @@ def shared_bytes(dim: int) -> int:
     return 2 * dim * (2 * _STAGES * _BLOCK + _ROWS) + 4 * _ROWS * (dim + 2) + 4096
 
 
-def attention(
-    queries: Float[Array, "B W H D"],
-    keys: Float[Array, "B K S D"],
-    values: Float[Array, "B K S D"],
-    sight: Sight,
-) -> Float[Array, "B W H D"]:
+def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
     """As `verify_attention`, for what it `takes`."""
-    batch, window, heads, dim = queries.shape
-    kv_heads, slots = keys.shape[1:3]
-    group = heads // kv_heads
-    rows = group * window
+    queries, keys, values, sight = inputs
+    batch, window, kv_heads, _, slots, dim = inputs.sizes
+    rows = inputs.sizes.rows
     blocks, counts = _parts(sight, slots, max(1, _MULTIPROCESSORS // (batch * kv_heads)))
     parts = counts.shape[1]
-
-    def by_row(x):
-        return jnp.pad(jnp.tile(x, (1, group)), ((0, 0), (0, _ROWS - rows)))
 
     def tiled(rows, dtype, *stages):
         line = 128 // jnp.dtype(dtype).itemsize
         transforms = (plgpu.TilingTransform((8, line)), plgpu.SwizzleTransform(128))
         return plgpu.SMEM((*stages, rows, dim), dtype, transforms=transforms)
 
-    padded = queries.reshape(batch, window, kv_heads, group, dim).transpose(0, 2, 3, 1, 4)
-    padded = padded.reshape(batch, kv_heads, rows, dim)
-    padded = jnp.pad(padded, ((0, 0), (0, 0), (0, _ROWS - rows), (0, 0)))
+    further = (0, _ROWS - rows)
     shape = (batch, kv_heads, parts, _ROWS)
     sums, tops, totals = plgpu.kernel(
         functools.partial(_attend, slots=slots, window=window),
@@ -82,6 +71,7 @@ def attention(
         grid=(batch, kv_heads, parts),
         grid_names=("row", "head", "part"),
         kernel_name="verify_attention",
+        **hopper.costing(cost(inputs)),
         scratch_types=[
             tiled(_ROWS, queries.dtype),
             tiled(_BLOCK, keys.dtype, _STAGES),
@@ -97,16 +87,15 @@ def attention(
         sight.newest,
         blocks,
         counts,
-        padded,
-        *(by_row(x) for x in (sight.first, sight.last, flags(sight))),
+        jnp.pad(by_key_head(inputs), ((0, 0), (0, 0), further, (0, 0))),
+        jnp.pad(limits(inputs), ((0, 0), (0, 0), further)),
         keys,
         values,
     )
     share = jnp.exp(tops - tops.max(2, keepdims=True))
     total = (totals * share).sum(2)[..., None]
     out = (sums * share[..., None]).sum(2) / jnp.where(total > 0, total, 1)
-    out = out[:, :, :rows].reshape(batch, heads, window, dim)
-    return out.swapaxes(1, 2).astype(queries.dtype)
+    return by_query(out[:, :, :rows], inputs)
 
 
 def _attend(
@@ -114,9 +103,7 @@ def _attend(
     blocks_ref,
     counts_ref,
     queries_ref,
-    first_ref,
-    last_ref,
-    flags_ref,
+    limits_ref,
     keys_ref,
     values_ref,
     sums_ref,
@@ -139,7 +126,6 @@ def _attend(
     dim = queries_ref.shape[-1]
     count = counts_ref[row, part]
     newest = newest_ref[row]
-    lap = newest - jax.lax.rem(newest, slots)  # the position in slot 0, of those written last
 
     def start(step):  # the last block may overlap its predecessor
         return jnp.minimum(blocks_ref[row, part, step] * _BLOCK, slots - _BLOCK)
@@ -153,9 +139,7 @@ def _attend(
     plgpu.copy_gmem_to_smem(queries_ref.at[row, head], queries_buffer, queries_there)
     for step in range(_STAGES):
         pl.when(step < count)(functools.partial(fetch, jnp.int32(step)))
-    first, last, cells = (
-        registers.load(ref.at[row], _BY_ROW) for ref in (first_ref, last_ref, flags_ref)
-    )
+    who = [hopper.load(limits_ref.at[row, i], _BY_ROW) for i in range(3)]
     plgpu.barrier_wait(queries_there)
 
     def attend(step, carry):
@@ -163,11 +147,8 @@ def _attend(
         stage = jax.lax.rem(step, _STAGES)
         slot = plgpu.broadcasted_iota(jnp.int32, (_ROWS, _BLOCK), 1, layout=plgpu.Layout.WGMMA)
         slot = slot + start(step)
-        position = slot + jnp.where(slot <= newest - lap, lap, lap - slots)
-        seen = (position >= _wide(first, _BLOCK)) & (position <= _wide(last, _BLOCK))
-        cell = position - (newest - window + 1)
-        flag = (_wide(cells, _BLOCK) >> jnp.clip(cell, 0, 31)) & 1
-        seen = seen | ((flag == 1) & (cell >= 0) & (cell < window) & (position >= 0))
+        wide = [_wide(numbers, _BLOCK) for numbers in who]
+        seen = sees(slot, newest, wide, slots=slots, window=window)
         seen = seen & (slot >= blocks_ref[row, part, step] * _BLOCK)
 
         plgpu.barrier_wait(block_there.at[stage])
@@ -190,7 +171,7 @@ def _attend(
 
     carry = (
         plgpu.layout_cast(jnp.zeros((_ROWS, dim), jnp.float32), plgpu.Layout.WGMMA),
-        plgpu.layout_cast(jnp.full((_ROWS,), _FLOOR, jnp.float32), _BY_ROW),
+        plgpu.layout_cast(jnp.full((_ROWS,), FLOOR, jnp.float32), _BY_ROW),
         plgpu.layout_cast(jnp.zeros((_ROWS,), jnp.float32), _BY_ROW),
     )
     sum_buffer[...], top_buffer[...], total_buffer[...] = jax.lax.fori_loop(0, count, attend, carry)
@@ -224,11 +205,8 @@ def _parts(sight: Sight, slots: int, most: int) -> tuple[Int[Array, "B N M"], In
     """The blocks of each part that some query of the row sees, in order, and how many they are."""
     blocks = math.ceil(slots / _BLOCK)
     parts = min(most, max(1, blocks // _STAGES))
-    lowest, highest = reach(sight)
-    position = positions(sight.newest, slots)
-    seen = (position >= lowest[:, None]) & (position <= highest[:, None])
     longest = math.ceil(blocks / parts)
-    seen = jnp.pad(seen, ((0, 0), (0, longest * parts * _BLOCK - slots)))
+    seen = jnp.pad(in_reach(sight, slots), ((0, 0), (0, longest * parts * _BLOCK - slots)))
     needed = seen.reshape(-1, longest, parts, _BLOCK).any(3).swapaxes(1, 2)
     order = jnp.argsort(~needed, axis=2)  # stable: those needed first
     index = order * parts + jnp.arange(parts)[:, None]

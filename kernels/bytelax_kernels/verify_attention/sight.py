@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+CELLS = 32  # of a tree that the kernels take: one bit each
+
 
 class Sight(NamedTuple):
     """Query w sees the positions `first..last`, and the cells of the window flagged in its row.
@@ -51,6 +53,33 @@ def reach(sight: Sight) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
     cell = jnp.where(cells, sight.start[:, None] + jnp.arange(cells.shape[1]), -1)
     lowest = jnp.minimum(lowest, jnp.where(cells, cell, jnp.iinfo(jnp.int32).max).min(1))
     return lowest, jnp.maximum(highest, cell.max(1))
+
+
+def in_reach(sight: Sight, slots: int) -> Bool[Array, "B {slots}"]:
+    """Whether a slot lies between the lowest and the highest position that its row sees."""
+    lowest, highest = reach(sight)
+    position = positions(sight.newest, slots)
+    return (position >= lowest[:, None]) & (position <= highest[:, None])
+
+
+def sees(slot, newest, limits, *, slots: int, window: int):
+    """`visible` in the arithmetic of the kernels: no gather, no remainder of arrays.
+
+    Args:
+      slot: i32, which slots.
+      newest: the row's, a number.
+      limits: first, last and cells of queries, as `inputs.limits` has them; they broadcast with
+        `slot`.
+      slots: of the cache.
+      window: W.
+    """
+    first, last, cells = limits
+    lap = newest - jax.lax.rem(newest, slots)  # the position in slot 0, of those written last
+    position = slot + jnp.where(slot <= newest - lap, lap, lap - slots)
+    seen = (position >= first) & (position <= last)
+    cell = position - (newest - window + 1)
+    flag = (cells >> jnp.clip(cell, 0, CELLS - 1)) & 1
+    return seen | ((flag == 1) & (cell >= 0) & (cell < window) & (position >= 0))
 
 
 def flags(sight: Sight) -> Int[Array, "B W"]:

@@ -16,67 +16,64 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
-from bytelax_kernels.verify_attention.reference import precision
-from bytelax_kernels.verify_attention.sight import Sight, flags, positions, reach
+from bytelax_kernels.verify_attention.inputs import (
+    Inputs,
+    by_key_head,
+    by_query,
+    cost,
+    limits,
+    precision,
+)
+from bytelax_kernels.verify_attention.reference import FLOOR
+from bytelax_kernels.verify_attention.sight import CELLS, Sight, in_reach, sees
 
-_FLOOR = -1e30  # as in the reference
 _LANES = 128
-_CELLS = 32  # of a tree: one bit each
 _VMEM = 12 * 2**20  # bytes; every TPU lets a kernel have 16 MiB
 _LONGEST_BLOCK = 512  # slots; beyond, steps cost little beside what they fetch
 
 
-def takes(queries, keys, sight: Sight) -> bool:
+def takes(inputs: Inputs) -> bool:
     """Whether the kernel has room for these shapes."""
-    bits = sight.ancestors is None or queries.shape[1] <= _CELLS
-    return bits and block_size(queries, keys) > 0
+    bits = inputs.sight.ancestors is None or inputs.sizes.window <= CELLS
+    return bits and block_size(inputs) > 0
 
 
-def block_size(queries, keys) -> int:
-    """Slots of a block, a multiple of 128 or all; 0 if not even the smallest fits into VMEM.
-
-    Args:
-      queries, keys: arrays or `jax.ShapeDtypeStruct`s, as in `verify_attention`.
-    """
-    slots = keys.shape[2]
-    if vmem_bytes(queries, keys, min(slots, _LANES)) > _VMEM:
+def block_size(inputs: Inputs) -> int:
+    """Slots of a block, a multiple of 128 or all; 0 if not even the smallest fits into VMEM."""
+    slots = inputs.sizes.slots
+    if vmem_bytes(inputs, min(slots, _LANES)) > _VMEM:
         return 0
     block = _LONGEST_BLOCK
-    while block > _LANES and vmem_bytes(queries, keys, min(slots, block)) > _VMEM:
+    while block > _LANES and vmem_bytes(inputs, min(slots, block)) > _VMEM:
         block -= _LANES
     if slots <= block:
         return slots
     return _round_up(pl.cdiv(slots, pl.cdiv(slots, block)), _LANES)
 
 
-def vmem_bytes(queries, keys, block: int) -> int:
+def vmem_bytes(inputs: Inputs, block: int) -> int:
     """VMEM of the buffers, each twice, the sums and the scores of one block."""
-    _, kv_heads, _, dim = keys.shape
-    rows = kv_heads * _round_up(queries.shape[1] * queries.shape[2] // kv_heads, 16)
+    sizes = inputs.sizes
+    kv_heads, dim = sizes.kv_heads, sizes.dim
+    rows = kv_heads * _round_up(sizes.rows, 16)
     if dim < _LANES:
         line = _round_up(block, _LANES) * _round_up(dim, 16)
     else:
         line = _round_up(block, 16) * _round_up(dim, _LANES)
-    caches = 2 * 2 * kv_heads * line * keys.dtype.itemsize
+    caches = 2 * 2 * kv_heads * line * inputs.keys.dtype.itemsize
     dim = _round_up(dim, _LANES)
-    windows = 2 * 2 * rows * dim * queries.dtype.itemsize + 2 * 3 * rows * _LANES * 4
+    windows = 2 * 2 * rows * dim * inputs.queries.dtype.itemsize + 2 * 3 * rows * _LANES * 4
     sums = rows * (dim + 2 * _LANES) * 4
     scores = 3 * rows * _round_up(block, _LANES) * 4
     return caches + windows + sums + scores
 
 
-def attention(
-    queries: Float[Array, "B W H D"],
-    keys: Float[Array, "B K S D"],
-    values: Float[Array, "B K S D"],
-    sight: Sight,
-) -> Float[Array, "B W H D"]:
+def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
     """As `verify_attention`, for shapes that it `takes`."""
-    batch, window, heads, dim = queries.shape
-    kv_heads, slots = keys.shape[1:3]
-    group = heads // kv_heads
-    rows = group * window
-    block = block_size(queries, keys)
+    queries, keys, values, sight = inputs
+    batch, window, kv_heads, _, slots, dim = inputs.sizes
+    rows = inputs.sizes.rows
+    block = block_size(inputs)
     needed, fetched = _blocks(sight, slots, block)
 
     def by_row(*shape):
@@ -88,14 +85,13 @@ def attention(
         cache = pl.BlockSpec((1, kv_heads, dim, block), lambda b, j, n, _, at: (b, 0, 0, at[b, j]))
     else:
         cache = pl.BlockSpec((1, kv_heads, block, dim), lambda b, j, n, _, at: (b, 0, at[b, j], 0))
-    scored = batch * heads * window * slots
     out = pl.pallas_call(
         functools.partial(_attend, slots=slots, window=window, slots_last=slots_last),
         out_shape=jax.ShapeDtypeStruct((batch, kv_heads, rows, dim), queries.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(batch, needed.shape[1]),
-            in_specs=[by_row(kv_heads, rows, dim), *[by_row(rows, 1)] * 3, cache, cache],
+            in_specs=[by_row(kv_heads, rows, dim), by_row(3, rows, 1), cache, cache],
             out_specs=by_row(kv_heads, rows, dim),
             scratch_shapes=[
                 pltpu.VMEM((kv_heads, rows, 1), jnp.float32),
@@ -104,24 +100,18 @@ def attention(
             ],
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
-        cost_estimate=pl.CostEstimate(
-            flops=4 * scored * dim,
-            transcendentals=scored,
-            bytes_accessed=2 * queries.nbytes + keys.nbytes + values.nbytes,
-        ),
+        cost_estimate=cost(inputs),
         name="verify_attention",
     )(
         sight.newest,
         needed,
         fetched,
-        queries.reshape(batch, window, kv_heads, group, dim)
-        .transpose(0, 2, 3, 1, 4)
-        .reshape(batch, kv_heads, rows, dim),
-        *(jnp.tile(x, (1, group))[..., None] for x in (sight.first, sight.last, flags(sight))),
+        by_key_head(inputs),
+        limits(inputs)[..., None],
         keys,
         values,
     )
-    return out.reshape(batch, heads, window, dim).swapaxes(1, 2)
+    return by_query(out, inputs)
 
 
 def _attend(
@@ -129,9 +119,7 @@ def _attend(
     needed_ref,
     fetched_ref,
     queries_ref,
-    first_ref,
-    last_ref,
-    flags_ref,
+    limits_ref,
     keys_ref,
     values_ref,
     out_ref,
@@ -147,7 +135,7 @@ def _attend(
 
     @pl.when(step == 0)
     def _():
-        top_ref[...] = jnp.full_like(top_ref, _FLOOR)
+        top_ref[...] = jnp.full_like(top_ref, FLOOR)
         total_ref[...] = jnp.zeros_like(total_ref)
         sum_ref[...] = jnp.zeros_like(sum_ref)
 
@@ -157,13 +145,8 @@ def _attend(
         dim_axis, slot_axis = (1, 2) if slots_last else (2, 1)
         block = keys.shape[slot_axis]
         slot = step * block + jax.lax.broadcasted_iota(jnp.int32, (1, block), 1)
-        newest = newest_ref[row]
-        lap = newest - newest % slots  # the position in slot 0, of those written last
-        position = jnp.where(slot <= newest - lap, lap + slot, lap + slot - slots)
-        seen = (position >= first_ref[0]) & (position <= last_ref[0])
-        cell = position - (newest - window + 1)
-        flag = jnp.right_shift(flags_ref[0], jnp.clip(cell, 0, _CELLS - 1)) & 1
-        seen = seen | ((flag == 1) & (cell >= 0) & (cell < window) & (position >= 0))
+        who = [limits_ref[0, i] for i in range(3)]
+        seen = sees(slot, newest_ref[row], who, slots=slots, window=window)
         if slots % block:  # the last block ends in what lies behind the cache
             seen = seen & (slot < slots)
             line = jax.lax.broadcasted_iota(jnp.int32, values.shape, slot_axis)
@@ -200,10 +183,7 @@ def _batched(left, right, contracted):
 
 def _blocks(sight: Sight, slots: int, block: int) -> tuple[Int[Array, "B N"], Int[Array, "B N"]]:
     """For each step 1 if its block is needed, and the block that lies in VMEM then."""
-    lowest, highest = reach(sight)
-    position = positions(sight.newest, slots)
-    seen = (position >= lowest[:, None]) & (position <= highest[:, None])
-    seen = jnp.pad(seen, ((0, 0), (0, -slots % block)))
+    seen = jnp.pad(in_reach(sight, slots), ((0, 0), (0, -slots % block)))
     needed = seen.reshape(seen.shape[0], -1, block).any(2)
     index = jnp.where(needed, jnp.arange(needed.shape[1]), needed.argmax(1)[:, None])
     return needed.astype(jnp.int32), jax.lax.cummax(index, axis=1).astype(jnp.int32)

@@ -13,7 +13,7 @@ import pytest
 from bytelax import vocab
 from bytelax.decode import BLTTarget, Sampling, Stops, Text, acceptance, local_decoder, loop
 from bytelax.decode.drafters import BlockDiffusion, PastBoundary, stop_below
-from bytelax.decode.unmasking import Confidence, EntropyBound, OneStep
+from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
 from bytelax.targets import target_for
 
@@ -34,11 +34,9 @@ def drafter_of(name, which):
         "past, unsure": lambda: stop_below(PastBoundary(to, K), 0.3),
         "past, refreshed": lambda: PastBoundary(to, K, latent="refresh"),
         "past, first layer": lambda: PastBoundary(to, K, depth=1),
-        "block": lambda: BlockDiffusion(to, K, Confidence(0.3)),
-        "block, refreshed": lambda: BlockDiffusion(to, K, EntropyBound(2.0), latent="refresh"),
-        "block, boundaries": lambda: BlockDiffusion(
-            to, K, OneStep(), latent="refresh", finish=True
-        ),
+        "block": lambda: BlockDiffusion(to, K, confidence(0.3)),
+        "block, refreshed": lambda: BlockDiffusion(to, K, entropy_bound(2.0), latent="refresh"),
+        "block, boundaries": lambda: BlockDiffusion(to, K, ONE_STEP, latent="refresh", finish=True),
     }[which]()
 
 
@@ -108,7 +106,7 @@ def test_passes_of_a_round(monkeypatch, latent, calls):
 
 def blocks(which, **fields):
     to = target("own", ahead=K, **fields)
-    return to, BlockDiffusion(to, K, Confidence(0.3), **which)
+    return to, BlockDiffusion(to, K, confidence(0.3), **which)
 
 
 @functools.partial(jax.jit, static_argnames=("to", "drafter"))
@@ -127,10 +125,21 @@ def decode_whole(params, ids, lengths, *, to, drafter):
     )  # fmt: skip
 
 
+def of_the_prompts():
+    return models.model(OWN).params, jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)
+
+
 def kept_whole(to, drafter):
-    params = models.model(OWN).params
-    ids, lengths = jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)
-    return decode_whole(params, ids, lengths, to=to, drafter=drafter)
+    return decode_whole(*of_the_prompts(), to=to, drafter=drafter)
+
+
+def test_a_tpu_fills_the_blocks_with_the_kernel():
+    """As lowered for it, which needs none."""
+    to, drafter = blocks({"latent": "ahead"})
+    traced = decode_whole.trace(*of_the_prompts(), to=to, drafter=drafter)
+    program = traced.lower(lowering_platforms=("tpu",)).as_text()
+    assert 'kernel_name = "unmask"' in program
+    assert 'kernel_name = "verify_attention"' in program
 
 
 @pytest.mark.parametrize("fields", [{}, {"open_patch": "truncated"}], ids=["latest", "truncated"])
@@ -148,7 +157,7 @@ def test_the_pass_that_takes_a_block_in_starts_the_next(fields):
 
 def test_blocks_start_on_boundaries_where_plain_decoding_finishes_patches():
     to = target("own", ahead=K)
-    drafter = BlockDiffusion(to, K, OneStep(), latent="ahead", finish=True)
+    drafter = BlockDiffusion(to, K, ONE_STEP, latent="ahead", finish=True)
     decoding = kept_whole(to, drafter)
     ids = np.asarray(decoding.text.ids)
     small = models.model(OWN)

@@ -1,8 +1,9 @@
-"""Reading a reference into registers on Hopper, on every JAX that we run on."""
+"""What Mosaic GPU calls by other names from one JAX to the next."""
 
 import inspect
 
 import jax
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 
@@ -11,3 +12,9 @@ def load(ref, layout) -> jax.Array:
     # JAX 0.10 wants an index beside the reference, 0.12 knows none.
     index = [()] if "idx" in inspect.signature(plgpu.load).parameters else []
     return plgpu.load(ref, *index, layout=layout, optimized=False)
+
+
+def costing(cost: pl.CostEstimate) -> dict[str, pl.CostEstimate]:
+    """What `plgpu.kernel` is told of a cost: from JAX 0.12 on."""
+    told = "cost_estimate" in inspect.signature(plgpu.kernel).parameters
+    return {"cost_estimate": cost} if told else {}

@@ -1,0 +1,34 @@
+"""The shapes of the released 1B model, for studies that need no trained weights."""
+
+from bytelax.models.blt import BLTConfig
+from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.layers import TransformerConfig
+from bytelax.models.patching import PatchingConfig
+
+
+def one_b(
+    layers: int | None = None, *, block_size: int = 0, patching: PatchingConfig | None = None
+) -> BLTConfig:
+    """Its configuration.
+
+    Args:
+      layers: of each stack at most; None for all of them.
+      block_size: not 0: as Fast BLT changes the model.
+      patching: None for its own rule.
+    """
+
+    def stack(dim, depth, **fields):
+        depth = depth if layers is None else min(depth, layers)
+        sizes = {"heads": 16, "kv_heads": 16, "head_dim": dim // 16, "ffn_dim": 2816}
+        return TransformerConfig(dim=dim, layers=depth, **(sizes | fields))
+
+    patcher = stack(768, 14, heads=12, kv_heads=12, head_dim=64, ffn_dim=2048, window=512)
+    return BLTConfig(
+        encoder=stack(1024, 1, window=512),
+        global_transformer=stack(2048, 25, ffn_dim=5632),
+        decoder=stack(1024, 9, window=512),
+        patching=patching or PatchingConfig(),
+        patcher=ByteLMConfig(trunk=patcher),
+        decoder_input="embedding" if block_size else "encoder",
+        block_size=block_size,
+    )

@@ -1,0 +1,60 @@
+"""Times `unmask` on this machine's accelerator against its floor and XLA.
+
+    python -m bytelax_kernels.unmask.benchmark
+
+The floor of a call is the time of reading the logits, at the bandwidth of a plain copy.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax_kernels import timing
+from bytelax_kernels.unmask.api import unmask
+from bytelax_kernels.unmask.rule import Block, Rule
+
+
+class Case(NamedTuple):
+    rule: Rule
+    drawn: bool
+    batch: int = 8
+    cells: int = 16
+
+
+CASES = {
+    "confidence, greedy": Case(Rule("confidence", 0.7), False),
+    "entropy, drawn": Case(Rule("entropy", 1.0), True),
+    "entropy, drawn, B 64, C 32": Case(Rule("entropy", 1.0), True, 64, 32),
+}
+
+
+def example(case: Case, seed: int = 0) -> Block:
+    """Random logits of bytes, most cells still masked."""
+    rng = np.random.default_rng(seed)
+    shape = (case.batch, case.cells)
+    ids = jnp.full(shape, 260, jnp.int32)
+    drawn = jnp.asarray(rng.integers(4, 260, shape), jnp.int32) if case.drawn else None
+    masked = jnp.asarray(rng.random(shape) < 0.8)
+    return Block(jnp.asarray(3 * rng.normal(size=(*shape, 260)), jnp.float32), ids, masked, drawn)
+
+
+def times(case: Case, per_second: float) -> dict:
+    """Microseconds: the floor at this bandwidth, the kernel, XLA."""
+    block = example(case)
+
+    def confidence(*block, implementation):
+        made = unmask(**Block(*block)._asdict(), rule=case.rule, implementation=implementation)
+        return made.confidence[..., None]
+
+    ways = {
+        "kernel": functools.partial(confidence, implementation=None),
+        "xla": functools.partial(confidence, implementation="xla"),
+    }
+    floor = {"floor_us": round(1e6 * block.logits.nbytes / per_second, 2)}
+    return floor | timing.microseconds(ways, *block)
+
+
+if __name__ == "__main__":
+    timing.show(CASES, times)

@@ -1,0 +1,92 @@
+"""Times `verify_attention` on this machine's accelerator against its floor, XLA and cuDNN.
+
+    python -m bytelax_kernels.verify_attention.benchmark
+
+The floor of a call is the time of reading what its queries see, at the bandwidth of a plain copy.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax_kernels import timing
+from bytelax_kernels.verify_attention.api import verify_attention
+from bytelax_kernels.verify_attention.inputs import Inputs
+from bytelax_kernels.verify_attention.sight import Sight, positions, visible
+
+
+class Case(NamedTuple):
+    """The defaults are the local stacks of the 1B model, in the verify pass of a draft of 8."""
+
+    batch: int = 8
+    window: int = 9
+    heads: int = 16
+    kv_heads: int = 16
+    slots: int = 528
+    dim: int = 64
+    length: int = 4000  # of the texts, about
+    tree: bool = False
+
+
+_GLOBAL = Case(slots=4128, dim=128)
+CASES = {
+    "local, B 1": Case(batch=1),
+    "local, B 8": Case(),
+    "local, B 64": Case(batch=64),
+    "global, B 1, 450 of 4128": _GLOBAL._replace(batch=1, length=450),
+    "global, B 8, 450 of 4128": _GLOBAL._replace(length=450),
+    "global, B 8, 1800 of 4128": _GLOBAL._replace(length=1800),
+    "global, B 64, 1800 of 4128": _GLOBAL._replace(batch=64, length=1800),
+    "bytes, B 1, 8192": Case(batch=1, slots=8192, length=8180),
+    "bytes, B 8, 8192": Case(slots=8192, length=8180),
+    "grouped, B 8, 8192": Case(window=8, heads=32, kv_heads=8, slots=8192, dim=128, length=8180),
+    "tree, B 8": Case(window=32, slots=4128),
+}
+
+
+def example(case: Case, seed: int = 0) -> Inputs:
+    """Random caches in bfloat16, queries at the ends of texts, each sure of a few positions."""
+    rng = np.random.default_rng(seed)
+    batch, window, heads, kv_heads, slots, dim, length, tree = case
+    shapes = [(batch, window, heads, dim), *[(batch, kv_heads, slots, dim)] * 2]
+    queries, keys, values = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in shapes)
+    newest = jnp.asarray(length - 1 - rng.integers(0, 50, batch), jnp.int32)
+    own = newest[:, None] - window + 1 + jnp.arange(window)
+    first = jnp.maximum(own - (slots - window), 0)
+    last, ancestors = own, None
+    if tree:
+        last = jnp.repeat(newest[:, None] - window, window, axis=1)
+        flags = np.tril(rng.random((batch, window, window)) < 0.3) | np.eye(window, dtype=bool)
+        ancestors = jnp.asarray(flags)
+    return Inputs(3 * queries, keys, values, Sight(first, last, newest, ancestors))
+
+
+def attend(queries, keys, values, sight, implementation=None):
+    """`verify_attention` as a function of arrays."""
+    return verify_attention(queries, keys, values, **sight._asdict(), implementation=implementation)
+
+
+def read_bytes(inputs: Inputs) -> int:
+    """Bytes of the keys and values that some query sees."""
+    sizes = inputs.sizes
+    seen = visible(inputs.sight, positions(inputs.sight.newest, sizes.slots)).any(1)
+    line = sizes.kv_heads * sizes.dim * inputs.keys.dtype.itemsize
+    return int(seen.sum()) * 2 * line
+
+
+def times(case: Case, per_second: float) -> dict:
+    """Microseconds: the floor at this bandwidth, and every way to compute it."""
+    names = {"kernel": None, "xla": "xla"}
+    if jax.default_backend() == "gpu":
+        names["cudnn"] = "cudnn"
+    ways = {name: functools.partial(attend, implementation=which) for name, which in names.items()}
+    inputs = example(case)
+    floor = {"floor_us": round(1e6 * read_bytes(inputs) / per_second, 2)}
+    return floor | timing.microseconds(ways, *inputs)
+
+
+if __name__ == "__main__":
+    timing.show(CASES, times)

@@ -1,0 +1,97 @@
+"""The benchmarks, and the study of the H200 as far as a CPU takes it. Times mean nothing here."""
+
+import functools
+
+import jax
+import kernels_h200
+import models_for_tests as models
+import pytest
+import study
+from bytelax_kernels import timing
+from bytelax_kernels.unmask import Rule
+from bytelax_kernels.unmask import benchmark as unmask_benchmark
+from bytelax_kernels.verify_attention import benchmark as attention_benchmark
+from interpreting import on
+
+from bytelax.decode import BLTTarget
+
+ATTENTION = attention_benchmark.Case(2, 3, 2, 1, slots=72, dim=64, length=100)
+CASES = {"ring": ATTENTION, "tree": ATTENTION._replace(length=60, tree=True)}
+UNMASK = unmask_benchmark.Case(Rule("entropy", 1.0), drawn=True, batch=2, cells=4)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    real = timing.seconds_of_step
+    monkeypatch.setattr(
+        timing, "seconds_of_step", lambda *args, repeats: real(*args, repeats=min(repeats, 2))
+    )
+
+
+def test_times():
+    per_second = timing.bandwidth(1000)
+    rows = [attention_benchmark.times(case, per_second) for case in CASES.values()]
+    for row in (*rows, unmask_benchmark.times(UNMASK, per_second)):
+        assert set(row) == {"floor_us", "kernel_us", "xla_us", "loop_us"}
+        assert all(time > 0 for time in row.values())
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_attention_is_checked(case):
+    with on("gpu"):
+        assert kernels_h200.check_attention(case)["exact"]
+
+
+def test_bits_that_hang_on_the_row_are_seen(monkeypatch):
+    def attend(*inputs, implementation):
+        out = attention_benchmark.attend(*inputs, implementation="xla")
+        return out.at[:, 0].multiply(1.01) if implementation == "gpu" else out
+
+    monkeypatch.setattr(kernels_h200, "attend", attend)
+    row = kernels_h200.check_attention(ATTENTION)
+    assert row["error"] < 1e-2 and not row["exact"]
+
+
+def test_unmask_is_checked():
+    with on("gpu"):
+        row = kernels_h200.check_unmask(UNMASK)
+    assert row["exact"]
+
+
+def test_a_verify_pass_is_timed(monkeypatch):
+    """Also that of one byte runs the global model."""
+    ran = []
+    commit = BLTTarget.commit
+
+    def watched(self, trial, count):
+        jax.debug.callback(lambda each: ran.append(each.all()), trial.ran_global)
+        return commit(self, trial, count)
+
+    monkeypatch.setattr(BLTTarget, "commit", watched)
+    monkeypatch.setattr(
+        kernels_h200, "one_b", lambda patching: models.replace(models.BASE, patching=patching)
+    )
+    assert kernels_h200.verify_pass(2, length=41)["ratio"] > 0
+    assert ran and all(ran)
+
+
+def test_the_study_keeps_its_rows(monkeypatch, tmp_path):
+    monkeypatch.setattr(attention_benchmark, "CASES", CASES)
+    monkeypatch.setattr(kernels_h200, "bandwidth", lambda: 1e9)
+    which = {"kernel": "verify_attention", "case": "ring"}
+    settings = [{"step": "check", **which}, {"step": "time", **which}]
+    with on("gpu"):
+        report = study.run(
+            tmp_path / "all.json", {"device": "none"}, settings, kernels_h200.measure,
+            markdown=kernels_h200.markdown,
+        )  # fmt: skip
+    assert report["rows"][0]["exact"]
+    assert "| verify_attention | ring | " in (tmp_path / "all.md").read_text()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_timed_on_a_gpu_can_be_lowered_for_it(case):
+    inputs = attention_benchmark.example(case)
+    for name in ("gpu", "xla"):
+        attend = jax.jit(functools.partial(attention_benchmark.attend, implementation=name))
+        attend.trace(*inputs).lower(lowering_platforms=("cuda",))
