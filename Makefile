@@ -5,6 +5,8 @@ VENV ?= .venv
 EXTRAS ?= test,report,eval
 TESTS ?= tests
 PYTHON = $(VENV)/bin/python
+# A module's tests share what they compile, and stay together. Each worker takes up to 4 GB.
+WORKERS = -n auto --maxprocesses 4 --dist loadfile
 DOCUMENTED = bytelax bytelax.calculator bytelax.checkpoints bytelax.decode.drafters \
   bytelax.decode.unmasking bytelax.measure bytelax.methods bytelax.models bytelax.sharding \
   bytelax.training
@@ -16,10 +18,10 @@ demo: $(VENV)/.installed ## every method side by side, each byte coloured by its
 	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/jax $(PYTHON) -m bytelax.cli demo
 
 test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds
-	$(PYTHON) -m pytest -m "not slow" $(TESTS)
+	$(PYTHON) -m pytest $(WORKERS) -m "not slow" $(TESTS)
 
 test-slow: $(VENV)/.installed-$(EXTRAS) ## run the tests that take minutes
-	$(PYTHON) -m pytest -m slow $(TESTS)
+	$(PYTHON) -m pytest $(WORKERS) -m slow $(TESTS)
 
 lint: $(VENV)/.installed-lint ## check style and format
 	$(PYTHON) -m ruff check .
