@@ -29,6 +29,7 @@ def call(
     kernels: Mapping[str, Kernel],
     split: Callable[[Callable], Callable],
     libraries: Mapping[str, Kernel] | None = None,
+    derivative: Callable | None = None,
 ) -> Any:
     """Runs the implementation of this name; without one, that of the platform.
 
@@ -39,6 +40,7 @@ def call(
       kernels: for "tpu" and "gpu".
       split: makes a kernel `partitioned`.
       libraries: further implementations, which run only by name.
+      derivative: as in `by_platform`.
 
     Raises:
       ValueError: the implementation does not take these inputs.
@@ -47,7 +49,7 @@ def call(
         return reference(inputs)
     if implementation is None:
         taken = {name: split(made.run) for name, made in kernels.items() if made.takes(inputs)}
-        return by_platform(reference, taken)(inputs)
+        return by_platform(reference, taken, derivative=derivative)(inputs)
     chosen = {**kernels, **(libraries or {})}[implementation]
     if not chosen.takes(inputs):
         given = ", ".join(str(jax.typeof(x)) for x in jax.tree.leaves(inputs))
@@ -55,23 +57,30 @@ def call(
     return chosen.run(inputs)
 
 
-def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callable:
+def by_platform(
+    reference: Callable, kernels: Mapping[str, Callable], *, derivative: Callable | None = None
+) -> Callable:
     """The kernel of the platform that a program is lowered for; the reference where there is none.
 
-    Its derivative is the reference's on every platform, so that training needs no switch, and so is
-    what `jax.vmap` makes of it: the kernels have batch axes of their own.
+    Its derivative is the reference's on every platform, so that training needs no switch, and what
+    `jax.vmap` makes of it is the reference too: the kernels have batch axes of their own.
 
     Args:
       reference: a differentiable function of arrays.
       kernels: functions of the same arrays, for "tpu" and "gpu".
+      derivative: the same function as the reference, where another way to compute it suits training
+        better.
     """
-    if not kernels:
+    derivative = derivative or reference
+    if not kernels and derivative is reference:
         return reference
 
     by_name = {_PLATFORMS[name]: kernel for name, kernel in kernels.items()}
 
     @jax.custom_batching.custom_vmap
     def chosen(*args):
+        if not by_name:
+            return reference(*args)
         return jax.lax.platform_dependent(*args, default=reference, **by_name)
 
     @chosen.def_vmap
@@ -86,7 +95,7 @@ def by_platform(reference: Callable, kernels: Mapping[str, Callable]) -> Callabl
 
     @dispatched.defjvp
     def _(args, tangents):
-        return jax.jvp(reference, args, tangents)
+        return jax.jvp(derivative, args, tangents)
 
     return dispatched
 

@@ -20,6 +20,30 @@ def test_each_device_attends_with_its_rows_or_heads():
     subprocess.run([sys.executable, __file__], check=True, env=environment)
 
 
+def test_the_derivative_is_split_by_rows_and_heads():
+    """Of training, under a mesh with two axes: no device asks another for anything."""
+    from bytelax_kernels.verify_attention import verify_attention
+
+    kinds = (AxisType.Auto,) * 2
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"), axis_types=kinds)
+
+    def array(shape, spec, dtype=jnp.float32):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+
+    queries = array((4, 6, 4, 8), P("x", None, "y"))
+    keys = array((4, 4, 6, 8), P("x", "y"))
+    seen = array((4, 6), P("x"), jnp.int32)
+    sight = {"first": seen, "last": seen, "newest": array((4,), P("x"), jnp.int32)}
+
+    @jax.jit
+    def gradient(queries, keys, values, sight):
+        out, back = jax.vjp(lambda *x: verify_attention(*x, **sight), queries, keys, values)
+        return back(out)
+
+    program = gradient.lower(queries, keys, keys, sight).compile().as_text()
+    assert not re.findall("all-gather|all-reduce|all-to-all|collective-permute", program)
+
+
 def check(heads, kv_heads, tree, spec):
     """The reference in the place of the kernel: no device asks another for anything."""
     from bytelax_kernels.verify_attention import api, reference

@@ -70,6 +70,7 @@ def verify_attention(
         implementation,
         inputs,
         reference=_reference(block),
+        derivative=_derivative(block),
         kernels=_KERNELS,
         libraries=_LIBRARIES,
         split=functools.partial(_split, inputs=inputs),
@@ -95,6 +96,12 @@ def _split(kernel, inputs):
     rule = f"b w {heads} d, b k s d, b k s d, b w, b w, b{cells} -> b w {heads} d"
     whole = [factor for factor in "wgdsc" if factor in rule]  # in order of appearance
     return partitioned(kernel, rule, whole=" ".join(whole), **sizes)
+
+
+@functools.cache
+def _derivative(block):
+    """What the derivative is taken of: the reference as a mesh can split it by rows and heads."""
+    return functools.partial(reference.dense, apart=True) if block is None else _reference(block)
 
 
 @functools.cache

@@ -12,15 +12,18 @@ from bytelax_kernels.verify_attention.sight import positions, reach, visible
 FLOOR = -1e30
 
 
-def dense(inputs: Inputs) -> Float[Array, "B W H D"]:
-    """Scores every slot and masks those that are out of sight."""
+def dense(inputs: Inputs, *, apart: bool = False) -> Float[Array, "B W H D"]:
+    """Scores every slot and masks those that are out of sight.
+
+    With `apart`, rows and heads stay two axes, which can be split over two axes of a mesh.
+    """
     position = positions(inputs.sight.newest, inputs.sizes.slots)
-    scores = _scores(inputs, inputs.keys, position)
+    scores = _scores(inputs, inputs.keys, position, apart=apart)
     top = jnp.maximum(scores.max(-1, keepdims=True), FLOOR)
     weights = jnp.exp(scores - top)
     total = weights.sum(-1, keepdims=True)
     weights = weights / jnp.where(total > 0, total, 1)
-    return by_query(_weighted(weights, inputs.values), inputs)
+    return by_query(_weighted(weights, inputs.values, apart=apart), inputs)
 
 
 def blocked(inputs: Inputs, block: int) -> Float[Array, "B W H D"]:
@@ -56,15 +59,16 @@ def blocked(inputs: Inputs, block: int) -> Float[Array, "B W H D"]:
     return by_query(heads_sum / jnp.where(total > 0, total, 1), inputs)
 
 
-def _scores(inputs, keys, position):
+def _scores(inputs, keys, position, *, apart=False):
     """f32[B, K, G W, S] with these keys, -inf where the slot's position is out of sight."""
     batch, kv_heads, slots, dim = keys.shape
     rows, group = inputs.sizes.rows, inputs.sizes.group
     # Rows and heads as one batch axis of the product: see the caches of bytelax.
+    both = (batch, kv_heads) if apart else (batch * kv_heads,)
     scores = jnp.einsum(
-        "xqd,xsd->xqs",
-        by_key_head(inputs).reshape(batch * kv_heads, rows, dim),
-        keys.reshape(batch * kv_heads, slots, dim),
+        "...qd,...sd->...qs",
+        by_key_head(inputs).reshape(*both, rows, dim),
+        keys.reshape(*both, slots, dim),
         precision=precision(keys.dtype),
         preferred_element_type=jnp.float32,
     ).reshape(batch, kv_heads, rows, slots)
@@ -72,13 +76,14 @@ def _scores(inputs, keys, position):
     return jnp.where(seen, scores * dim**-0.5, -jnp.inf)
 
 
-def _weighted(weights, values):
+def _weighted(weights, values, *, apart=False):
     """f32[B, K, G W, D]."""
     batch, kv_heads, slots, dim = values.shape
+    both = (batch, kv_heads) if apart else (batch * kv_heads,)
     return jnp.einsum(
-        "xqs,xsd->xqd",
-        weights.astype(values.dtype).reshape(batch * kv_heads, -1, slots),
-        values.reshape(batch * kv_heads, slots, dim),
+        "...qs,...sd->...qd",
+        weights.astype(values.dtype).reshape(*both, -1, slots),
+        values.reshape(*both, slots, dim),
         precision=precision(values.dtype),
         preferred_element_type=jnp.float32,
     ).reshape(batch, kv_heads, -1, dim)
