@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from bytelax import methods, programs, vocab
-from bytelax.decode import loop, stopping
+from bytelax import global_arrays, methods, programs, sharding, vocab
+from bytelax.decode import loop, on_mesh, stopping
 from bytelax.decode.drafters import Drafter
 from bytelax.decode.loop import Decoding
 from bytelax.decode.origins import Origins
@@ -88,7 +89,7 @@ def generate(
     """Continues a batch of prompts.
 
     Args:
-      model: from `load`.
+      model: from `load`; on a mesh if it was loaded so, where every process passes the same.
       prompts: bytes of any kind, or text that is encoded as UTF-8.
       method: a name from `bytelax.methods.METHODS`, a drafter of your own, or a factory of
         methods like those in that table.
@@ -111,8 +112,8 @@ def generate(
     prompts = list(_several("prompts", prompts))
     request = _Request.of(
         model,
-        Sampling.of(len(prompts), temperature=temperature, top_k=top_k, top_p=top_p,
-                 allow_eos=allow_eos),
+        Sampling.of(_whole(model, len(prompts)), temperature=temperature, top_k=top_k,
+                 top_p=top_p, allow_eos=allow_eos),
         method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, origins=origins,
         options=options,
     )  # fmt: skip
@@ -158,7 +159,8 @@ def stream(
     """
     request = _Request.of(
         model,
-        Sampling.of(1, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos),
+        Sampling.of(_whole(model, 1), temperature=temperature, top_k=top_k, top_p=top_p,
+                 allow_eos=allow_eos),
         method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=False, origins=False,
         options=options,
     )  # fmt: skip
@@ -214,9 +216,15 @@ def generate_many(
     idle the others. Prompt i has seed `seeds + i`, and at one buffer size its result does not
     depend on when or beside which others it ran. A prompt longer than those before waits until the
     batch has drained, and goes on in larger buffers. Other arguments as in `generate`.
+
+    On a mesh the rows are refilled once each part of it has one that has ended.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
+    if batch != _whole(model, batch):
+        raise ValueError(
+            f"a batch of {batch} rows does not divide among {_whole(model, 1)} parts of the mesh"
+        )
     if not isinstance(seeds, int | np.integer):
         raise ValueError("generate_many takes one number as seeds; prompt i has seeds + i")
     request = _Request.of(
@@ -242,9 +250,12 @@ def _generate_many(
                 fits = waiting is not None and len(waiting[1]) + request.budget <= run.limit
                 if rows[row] is None and fits:
                     rows[row], ids = waiting
-                    one, _ = run.start([ids], _row_seeds(seeds + rows[row], 1))
+                    # On a mesh every part of it takes in the prompt, and one of them keeps it.
+                    parts = _whole(request.model, 1)
+                    seed = _row_seeds(seeds + rows[row], 1).repeat(parts)
+                    one, _ = run.start([ids] * parts, seed)
                     decoding = _idle(one, batch) if decoding is None else decoding
-                    decoding = _insert(decoding, one, row)
+                    decoding = run.insert(decoding, one, row)
                     waiting = next(queue, None)
             if all(row is None for row in rows):
                 break  # the next prompt needs larger buffers, or is too long for any
@@ -253,7 +264,7 @@ def _generate_many(
                 if rows[row] is not None and result.stop != "running":
                     yield result
                     rows[row] = None
-            decoding = _retire(decoding, jnp.asarray([row is None for row in rows]))
+            decoding = run.retire(decoding, [row is None for row in rows])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,10 +288,18 @@ class _Request:
         if max_new_bytes < 1:
             raise ValueError(f"max_new_bytes must be at least 1, got {max_new_bytes}")
         options = methods.settle(method, options)
-        methods.build(method, model, law, capacity=_SMALLEST_BUFFER, **options)  # or raise now
+        if model.mesh is not None and isinstance(options.get("draft_model"), Model):
+            options["draft_model"] = options["draft_model"].on(model.mesh).part
         stop = tuple(_bytes(string) for string in _several("stop", stop))
-        return cls(
+        request = cls(
             model, law, method, options, max_new_bytes, stop, Stops.of(stop), logprobs, origins
+        )
+        request.build(_SMALLEST_BUFFER)  # or raise now
+        return request
+
+    def build(self, capacity: int) -> Method:
+        return methods.build(
+            self.method, self.model.part, self.law, capacity=capacity, **self.options
         )
 
     def for_longest(self, prompt: int) -> "_Run":
@@ -293,8 +312,7 @@ class _Request:
                 f"context of {limit - 1} bytes; shorten the prompt or lower max_new_bytes"
             )
         capacity = max(_SMALLEST_BUFFER, 1 << (needed - 1).bit_length())
-        method = methods.build(self.method, self.model, self.law, capacity=capacity, **self.options)
-        return _Run(self, method, capacity)
+        return _Run(self, self.build(capacity), capacity)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -314,18 +332,28 @@ class _Run:
     def params(self) -> dict:
         return {"target": self.request.model.params, "drafter": self.method.params}
 
+    @property
+    def mesh(self) -> Mesh | None:
+        return self.request.model.mesh
+
     def start(self, prompts: list[list[int]], seeds: np.ndarray) -> tuple[Decoding, float]:
-        """Takes in the prompts; returns the seconds spent compiling too."""
-        ids = np.zeros((len(prompts), self.capacity), np.int32)
+        """Takes in the prompts; returns the seconds spent compiling too.
+
+        On a mesh, rows are added that have nothing to do, until there are as many for each part.
+        """
+        rows = _whole(self.request.model, len(prompts))
+        ids = np.zeros((rows, self.capacity), np.int32)
+        ids[:, 0] = vocab.BOS
+        length, budget = np.ones(rows, np.int32), np.zeros(rows, np.int32)
         for row, prompt in enumerate(prompts):
             ids[row, : len(prompt)] = prompt
-        length = np.array([len(prompt) for prompt in prompts], np.int32)
+            length[row], budget[row] = len(prompt), self.request.budget
+        seeds = np.pad(seeds, (0, rows - len(prompts)))
         return programs.run(
             _start,
             self.params,
-            Text(jnp.asarray(ids), jnp.asarray(length)),
-            jnp.full(len(prompts), self.request.budget, jnp.int32),
-            jnp.asarray(seeds),
+            *self._rows((Text(ids, length), budget, seeds)),
+            mesh=self.mesh,
             target=self.method.target,
             drafter=self.method.drafter,
             draft_length=self.method.draft_length,
@@ -337,22 +365,42 @@ class _Run:
         self, decoding: Decoding, *, rounds: int | None = None, until_one_ends: bool = False
     ) -> tuple[Decoding, float]:
         """Decodes until every row has ended, or earlier. The decoding is donated."""
+        rounds = np.asarray(np.iinfo(np.int32).max if rounds is None else rounds, np.int32)
         return programs.run(
             _advance,
             self.params,
             decoding,
-            self.request.law,
-            self.request.stops,
-            jnp.asarray(np.iinfo(np.int32).max if rounds is None else rounds, jnp.int32),
+            self._rows(self.request.law),
+            *self._everywhere((self.request.stops, rounds)),
+            mesh=self.mesh,
             target=self.method.target,
             drafter=self.method.drafter,
             accept=self.method.accept,
             until_one_ends=until_one_ends,
         )
 
+    def insert(self, decoding: Decoding, one: Decoding, row: int) -> Decoding:
+        """The decoding with a started prompt in one of its rows."""
+        return _insert(decoding, one, self._everywhere(np.asarray(row, np.int32)), mesh=self.mesh)
+
+    def retire(self, decoding: Decoding, idle: list[bool]) -> Decoding:
+        """Rows without a prompt stand still."""
+        return _retire(decoding, self._rows(np.asarray(idle)), mesh=self.mesh)
+
+    def _rows(self, tree):
+        return self._put(tree, sharding.batch_sharding)
+
+    def _everywhere(self, tree):
+        return self._put(tree, sharding.replicated)
+
+    def _put(self, tree, place):
+        if self.mesh is None:
+            return jax.tree.map(jnp.asarray, tree)
+        return global_arrays.put(tree, place(self.mesh))
+
     def results(self, decoding: Decoding, indices: Iterable[int | None]) -> list[Result]:
         """What stands in each row, finished or not."""
-        host = jax.device_get(
+        host = global_arrays.fetch(
             (decoding.text, decoding.prompt, decoding.ended, decoding.log_probs,
              decoding.origins, decoding.counts, self.method.target.passes(decoding.state))
         )  # fmt: skip
@@ -388,68 +436,83 @@ class _Run:
 
 
 @functools.partial(
-    jax.jit, static_argnames=("target", "drafter", "draft_length", "log_probs", "origins")
+    jax.jit, static_argnames=("mesh", "target", "drafter", "draft_length", "log_probs", "origins")
 )
-def _start(params, text, budget, seeds, *, target, drafter, draft_length, log_probs, origins):
-    return loop.start(
-        params,
-        text,
-        target=target,
-        drafter=drafter,
-        draft_length=draft_length,
-        budget=budget,
-        seeds=seeds,
-        log_probs=log_probs,
-        origins=origins,
-    )
+def _start(params, text, budget, seeds, *, mesh, **parts):
+    def start(params, text, budget, seeds):
+        return loop.start(params, text, budget=budget, seeds=seeds, **parts)
+
+    kinds = ("params", "rows", "rows", "rows")
+    return _on(mesh, start, kinds, params, text, budget, seeds)
 
 
 @functools.partial(
-    jax.jit, static_argnames=("target", "drafter", "accept", "until_one_ends"), donate_argnums=1
+    jax.jit,
+    static_argnames=("mesh", "target", "drafter", "accept", "until_one_ends"),
+    donate_argnums=1,
 )
-def _advance(params, decoding, law, stops, rounds, *, target, drafter, accept, until_one_ends):
-    most = decoding.counts.rounds + jnp.minimum(rounds, np.iinfo(np.int32).max // 2)
-    running = (decoding.ended == stopping.RUNNING).sum()
+def _advance(params, decoding, law, stops, rounds, *, mesh, until_one_ends, **parts):
+    def advance(params, decoding, law, stops, rounds):
+        most = decoding.counts.rounds + jnp.minimum(rounds, np.iinfo(np.int32).max // 2)
+        running = (decoding.ended == stopping.RUNNING).sum()
 
-    def until(now: Decoding):
-        enough = (now.counts.rounds >= most).any()
-        if until_one_ends:
-            enough |= (now.ended == stopping.RUNNING).sum() < running
-        return enough
+        def until(now: Decoding):
+            enough = (now.counts.rounds >= most).any()
+            if until_one_ends:
+                enough |= (now.ended == stopping.RUNNING).sum() < running
+            return enough
 
-    return loop.decode(
-        params,
-        decoding,
-        target=target,
-        drafter=drafter,
-        accept=accept,
-        law=law,
-        stops=stops,
-        until=until,
-    )
+        return loop.decode(params, decoding, law=law, stops=stops, until=until, **parts)
+
+    kinds = ("params", "rows", "rows", "same", "same")
+    return _on(mesh, advance, kinds, params, decoding, law, stops, rounds)
+
+
+def _on(mesh, function, kinds, *args):
+    return function(*args) if mesh is None else on_mesh.spread(function, mesh, kinds, *args)
 
 
 def _idle(one: Decoding, batch: int) -> Decoding:
-    """A batch of rows that have ended, shaped like the one row of `one`."""
-    wide = jax.tree.map(lambda x: jnp.zeros((batch, *x.shape[1:]), x.dtype), one)
-    length = jnp.ones(batch, jnp.int32)
-    return dataclasses.replace(
-        wide,
-        text=Text(wide.text.ids, length),
-        ended=jnp.full(batch, stopping.BY_LENGTH, jnp.int32),
-    )
+    """A batch of rows that have ended, shaped like the rows of `one`, and lying where they do."""
+
+    def rows():
+        wide = jax.tree.map(lambda x: jnp.zeros((batch, *x.shape[1:]), x.dtype), one)
+        length = jnp.ones(batch, jnp.int32)
+        return dataclasses.replace(
+            wide,
+            text=Text(wide.text.ids, length),
+            ended=jnp.full(batch, stopping.BY_LENGTH, jnp.int32),
+        )
+
+    return jax.jit(rows, out_shardings=jax.tree.map(lambda x: x.sharding, one))()
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def _insert(decoding: Decoding, one: Decoding, row) -> Decoding:
-    return jax.tree.map(lambda batch, new: batch.at[row].set(new[0]), decoding, one)
+@functools.partial(jax.jit, static_argnames="mesh", donate_argnums=0)
+def _insert(decoding: Decoding, one: Decoding, row, *, mesh) -> Decoding:
+    def insert(decoding, one, row):
+        rows = decoding.ended.shape[0]
+        own = row - (0 if mesh is None else on_mesh.part_index()) * rows
+        own = jnp.where(own < 0, rows, own)  # another part's, as those beyond the last are
+        return jax.tree.map(
+            lambda batch, new: batch.at[own].set(new[0], mode="drop"), decoding, one
+        )
+
+    return _on(mesh, insert, ("rows", "rows", "same"), decoding, one, row)
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def _retire(decoding: Decoding, idle) -> Decoding:
-    """Rows without a prompt stand still."""
-    ended = jnp.where(idle, stopping.BY_LENGTH, decoding.ended)
-    return dataclasses.replace(decoding, ended=ended)
+@functools.partial(jax.jit, static_argnames="mesh", donate_argnums=0)
+def _retire(decoding: Decoding, idle, *, mesh) -> Decoding:
+    def retire(decoding, idle):
+        ended = jnp.where(idle, stopping.BY_LENGTH, decoding.ended)
+        return dataclasses.replace(decoding, ended=ended)
+
+    return _on(mesh, retire, ("rows", "rows"), decoding, idle)
+
+
+def _whole(model: Model, rows: int) -> int:
+    """The least number of rows from there on that divides among the parts of the model's mesh."""
+    parts = 1 if model.mesh is None else sharding.batch_parts(model.mesh)
+    return -(-rows // parts) * parts
 
 
 def _several(name: str, strings: Iterable[bytes | str]) -> Iterable[bytes | str]:

@@ -1,16 +1,26 @@
 """`load`: a model from a directory, a hub id, or the bundled ones."""
 
+import functools
 from pathlib import Path
 
-from bytelax import checkpoints
+from jax.sharding import Mesh
+
+from bytelax import checkpoints, sharding
 from bytelax.model import Model
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM
+from bytelax.sharding import MeshConfig
 
 _ASSETS = Path(__file__).parent / "assets"
 
 
-def load(location: str | Path, *, dtype: str | None = None, **overrides) -> Model:
+def load(
+    location: str | Path,
+    *,
+    dtype: str | None = None,
+    mesh: MeshConfig | Mesh | None = None,
+    **overrides,
+) -> Model:
     """Loads a model.
 
     Args:
@@ -18,17 +28,24 @@ def load(location: str | Path, *, dtype: str | None = None, **overrides) -> Mode
         hub id.
       dtype: cast the weights to "float32", "bfloat16" or "float16"; the entropy model stays
         float32. None keeps what the files hold, and makes a bundled model float32.
+      mesh: the devices to decode on, by default one. Batches are split over `data` and `fsdp`,
+        heads, hidden units and hash embeddings over `tensor`; every process reads its share.
       **overrides: config fields that a file cannot hold: monotonicity, patching_threshold,
         patching_threshold_add, patching_mode, patching_stride, max_patch_length, mask_documents,
         max_bytes.
 
     Raises:
+      ValueError: there are fewer devices than the mesh has, or the model does not divide evenly.
       CheckpointError: nothing there, or nothing that can be read; the message says what to do.
     """
     bundled = _ASSETS / str(location)
     source = location
     if bundled.is_dir() and not Path(location).exists():
         source, dtype = bundled, dtype or "float32"  # stored as bfloat16, to be small
-    config, params = checkpoints.read(source, dtype=dtype, **overrides)
+    places = None
+    if mesh is not None:
+        mesh = sharding.make_mesh(mesh) if isinstance(mesh, MeshConfig) else mesh
+        places = functools.partial(sharding.shardings, mesh=mesh, rules=sharding.DECODE_RULES)
+    config, params = checkpoints.read(source, dtype=dtype, shardings=places, **overrides)
     module = BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
-    return Model(module, params)
+    return Model(module, params, mesh)

@@ -6,8 +6,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
+from bytelax import global_arrays, sharding
+from bytelax.decode import on_mesh
 from bytelax.models import entropy
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
@@ -20,10 +23,31 @@ class Model:
     Attributes:
       module: the Flax module, for functional use: `module.apply({"params": params}, ids)`.
       params: its parameters.
+      mesh: the devices that it decodes on, from `sharding.make_mesh`; None: the one that its
+        parameters are on.
     """
 
     module: BLT | ByteLM
     params: dict
+    mesh: Mesh | None = None
+
+    def on(self, mesh: Mesh) -> "Model":
+        """The model on a mesh, its parameters split as decoding wants them.
+
+        Raises:
+          ValueError: its heads, hidden units or hash embeddings do not divide evenly.
+        """
+        if mesh == self.mesh:
+            return self
+        places = sharding.shardings(self.params, mesh, sharding.DECODE_RULES)
+        return dataclasses.replace(self, params=global_arrays.put(self.params, places), mesh=mesh)
+
+    @property
+    def part(self) -> "Model":
+        """With the module that each device of the mesh runs, beside the parameters of all."""
+        if self.mesh is None:
+            return self
+        return dataclasses.replace(self, module=on_mesh.part_of(self.module, self.mesh))
 
     @property
     def config(self) -> BLTConfig | ByteLMConfig:

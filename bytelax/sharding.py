@@ -1,7 +1,8 @@
-"""Where parameters and batches lie on a mesh of devices.
+"""Where parameters, caches and batches lie on a mesh of devices.
 
-Every axis of a parameter has a logical name, by one table from parameter names; rules say which
-axis of the mesh a logical axis is split over. One device is the smallest mesh.
+Every axis of a parameter, and of what a decoding keeps between rounds, has a logical name, by one
+table each from the names of arrays; rules say which axis of the mesh a logical axis is split over.
+One device is the smallest mesh.
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
+BATCH = "batch"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,9 +48,12 @@ class MeshConfig:
         return self.data * self.fsdp
 
 
+Axes = tuple[str | None, ...]
+
 # The end of a parameter's name, and the logical name of each of its axes. The first match counts.
-AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
-    (r"hash_embed/embedding", ("hash_row", "embed")),
+# Those of an entropy model have "patcher_" before them.
+AXES: tuple[tuple[str, Axes], ...] = (
+    (r"hash_embed/embedding", ("hash_row", "hash_width")),
     (r"embed/embedding", ("byte", "embed")),
     (r"attention/qkv/kernel", ("embed", "kv_head", None, "head_dim")),
     (r"attention/out/kernel", ("head", "head_dim", "embed")),
@@ -66,18 +71,36 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"scale", ("norm",)),
 )
 
-Rules = Mapping[str, str | None]  # logical axis -> axis of the mesh; None: every device has it all
+# The same for what a decoding keeps. Whatever is not here has the batch as its first axis, and
+# every device that works on a row has the rest of it.
+STATE_AXES: tuple[tuple[str, Axes], ...] = (
+    (r"patcher/\d+/(keys|values)", (BATCH, "patcher_kv_head", None, "head_dim")),
+    (r"contexts/\d+/(keys|values)", (BATCH, None, None, "kv_head", "head_dim")),
+    (r"(keys|values)", (BATCH, "kv_head", None, "head_dim")),
+)
+
+# Logical axis -> axis of the mesh, or several; None: every device has it all.
+Rules = Mapping[str, str | tuple[str, ...] | None]
+
+_WHOLE = dict.fromkeys(("head_dim", "byte", "hash_row", "norm"))
+_HEADS = dict.fromkeys(("kv_head", "head", "hidden"), TENSOR)
 
 # Tables of bytes and hashes are split by their width: a lookup then stays on its device.
+_TRAINED = {**_WHOLE, **_HEADS, "embed": FSDP, "hash_width": FSDP}
 TRAIN_RULES: Rules = {
-    "embed": FSDP,
-    "kv_head": TENSOR,
-    "head": TENSOR,
-    "hidden": TENSOR,
-    "head_dim": None,
-    "byte": None,
-    "hash_row": None,
-    "norm": None,
+    BATCH: (DATA, FSDP),
+    **_TRAINED,
+    **{f"patcher_{axis}": where for axis, where in _TRAINED.items()},
+}
+
+# Whole weights but for heads, hidden units and the hash table: to gather the rest anew for every
+# byte would take longer than to read it. The entropy model is whole too, so that a text is cut into
+# the same patches to the last bit however many devices share the rest.
+_DECODED = {**_WHOLE, **_HEADS, "embed": None, "hash_width": TENSOR}
+DECODE_RULES: Rules = {
+    BATCH: (DATA, FSDP),
+    **_DECODED,
+    **dict.fromkeys(f"patcher_{axis}" for axis in _DECODED),
 }
 
 
@@ -103,7 +126,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     return jax.make_mesh(shape, (DATA, FSDP, TENSOR), kinds, devices=found[: config.size])
 
 
-def logical_axes(name: str) -> tuple[str | None, ...]:
+def logical_axes(name: str) -> Axes:
     """The logical axes of a parameter.
 
     Raises:
@@ -111,8 +134,29 @@ def logical_axes(name: str) -> tuple[str | None, ...]:
     """
     for pattern, axes in AXES:
         if re.search(rf"(^|/){pattern}$", name):
-            return axes
+            own = "patcher_" if re.search(r"(^|/)patcher/", name) else ""
+            return tuple(axis and own + axis for axis in axes)
     raise ValueError(f"no logical axes are known for the parameter {name}: add it to sharding.AXES")
+
+
+def state_specs(state: Any, rules: Rules = DECODE_RULES) -> Any:
+    """How each array of a decoding, or of any tree with the batch as first axis, is split.
+
+    Args:
+      state: pytree of arrays; its names decide: `state/decoder/0/keys` is a cache.
+      rules: see `Rules`.
+
+    Returns:
+      The same tree of `PartitionSpec`s.
+    """
+
+    def spec(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        found = (axes for pattern, axes in STATE_AXES if re.search(rf"(^|/){pattern}$", name))
+        axes = next(found, (BATCH, *(None,) * (leaf.ndim - 1)))
+        return PartitionSpec(*(axis and rules[axis] for axis in axes))
+
+    return jax.tree_util.tree_map_with_path(spec, state)
 
 
 def shardings(params: Any, mesh: Mesh | AbstractMesh, rules: Rules = TRAIN_RULES) -> Any:
@@ -137,14 +181,19 @@ def shardings(params: Any, mesh: Mesh | AbstractMesh, rules: Rules = TRAIN_RULES
     return jax.tree_util.tree_map_with_path(place, params)
 
 
-def batch_sharding(mesh: Mesh) -> NamedSharding:
+def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """Of arrays whose first axis is the batch."""
     return NamedSharding(mesh, PartitionSpec((DATA, FSDP)))
 
 
-def replicated(mesh: Mesh) -> NamedSharding:
+def replicated(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """Of what every device has a copy of."""
     return NamedSharding(mesh, PartitionSpec())
+
+
+def batch_parts(mesh: Mesh) -> int:
+    """Parts that a batch is split into on a mesh."""
+    return mesh.shape[DATA] * mesh.shape[FSDP]
 
 
 def _spec(name, shape, mesh, rules):
@@ -153,22 +202,28 @@ def _spec(name, shape, mesh, rules):
         raise ValueError(f"{name} has shape {shape}, its logical axes are {axes}")
     entries = []
     for size, axis in zip(shape, axes, strict=True):
-        entries.append(None if axis is None else _mesh_axis(axis, mesh, rules))
-        parts = math.prod(mesh.shape[entry] for entry in entries[-1:] if entry)
+        entry = None if axis is None else _mesh_axis(axis, mesh, rules)
+        parts = math.prod(mesh.shape[part] for part in _several(entry))
         if size % parts:
             raise ValueError(
                 f"{name}: its axis {axis} of {size} does not divide among the {parts} devices of "
-                f"the mesh axis {entries[-1]}"
+                f"the mesh axis {' and '.join(_several(entry))}"
             )
+        entries.append(entry)
     return PartitionSpec(*entries)
 
 
 def _mesh_axis(axis, mesh, rules):
     if axis not in rules:
         raise ValueError(f"the rules do not say where the logical axis {axis!r} goes")
-    found = rules[axis]
-    if found is not None and found not in mesh.shape:
-        raise ValueError(
-            f"the rules put {axis!r} on the mesh axis {found!r}; the mesh has {tuple(mesh.shape)}"
-        )
-    return found
+    for part in _several(rules[axis]):
+        if part not in mesh.shape:
+            raise ValueError(
+                f"the rules put {axis!r} on the mesh axis {part!r}; the mesh has "
+                f"{tuple(mesh.shape)}"
+            )
+    return rules[axis]
+
+
+def _several(entry):
+    return () if entry is None else (entry,) if isinstance(entry, str) else entry

@@ -9,6 +9,7 @@ import os
 import pathlib
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # for the tests of meshes; others take the first
 _QUICK = "--xla_backend_optimization_level=0"
 if importlib.metadata.version("jaxlib").startswith("0.10."):  # newer ones do not know the flag
     _QUICK += " --xla_cpu_use_fusion_emitters=false"

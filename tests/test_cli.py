@@ -48,6 +48,17 @@ def test_generate_json(model, capsys):
     assert printed["stats"]["bytes"] == sum(r["stats"]["bytes"] for r in printed["results"])
 
 
+def test_generate_on_a_mesh(model, capsys):
+    flags = ["generate", "--model", model, "one", "two", "three", "--max-new-bytes", "6"]
+    one = _json(capsys, *flags)["results"]
+    many = _json(capsys, *flags, "--mesh", "data=2,tensor=2")["results"]
+    assert [r["base64"] for r in many] == [r["base64"] for r in one]
+    assert "does not divide among the 8 devices" in _fails(capsys, *flags, "--mesh", "tensor=8")
+    assert "there are 8" in _fails(capsys, *flags, "--mesh", "data=16")
+    told = _fails(capsys, *flags, "--process-id", "1")
+    assert "no coordinator_address and no num_processes" in told
+
+
 def test_prompts_from_files_and_standard_input(model, capsys, tmp_path, monkeypatch):
     raw = b"caf\xe9 \xff\x00 not utf-8"
     (tmp_path / "prompt").write_bytes(raw)

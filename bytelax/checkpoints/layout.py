@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bytelax import global_arrays
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
@@ -148,7 +149,11 @@ def read_parameters(
                     host[start : start + len(rows)] = rows
             else:
                 host[part.at] = part.read(tensors[part.name].whole())
-        placed = jax.device_put(host, places.get(path), may_alias=True)
+        place = places.get(path)
+        if place is None or place.is_fully_addressable:
+            placed = jax.device_put(host, place, may_alias=True)
+        else:  # every process has read the same, and puts its share on its devices
+            placed = global_arrays.put(host, place)
         read[path] = placed.block_until_ready()  # or the host copies of a device pile up
     return unflatten(read)
 

@@ -8,10 +8,14 @@ from typing import Annotated
 
 import tyro
 
+from bytelax import distributed
 from bytelax.commands.json_line import json_line
 from bytelax.commands.loading import LoadFlags
+from bytelax.commands.mesh import MeshFlag
 from bytelax.commands.method_flags import MethodFlags
+from bytelax.distributed import Processes
 from bytelax.generation import Output, Result, generate, stream
+from bytelax.sharding import MeshConfig
 
 _ESCAPE = "surrogateescape"  # bytes that are not UTF-8 come through text unharmed
 
@@ -27,6 +31,9 @@ class Generate:
     model: str = "tiny"
     """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    mesh: MeshFlag = MeshConfig()
+    """Devices to decode on: prompts are split over data and fsdp, the model over tensor."""
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
     decoding: Annotated[MethodFlags, tyro.conf.arg(name="")] = MethodFlags()
     max_new_bytes: int = 128
     """Most bytes to emit for each prompt."""
@@ -49,6 +56,7 @@ class Generate:
             raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
         if self.logprobs and not self.json:
             raise ValueError("--logprobs is printed as JSON only: add --json")
+        distributed.start(self.processes)
         keywords = {
             # Overrides are the large model's.
             **self.decoding.keywords(self.loading.dtype),
@@ -56,14 +64,19 @@ class Generate:
             "stop": self.stop,
             "allow_eos": self.allow_eos,
         }
-        model = self.loading.load(self.model)
+        model = self.loading.load(self.model, mesh=self.mesh if self.mesh.size > 1 else None)
         if self.stream:
             for piece in stream(model, prompts[0], seed=self.seed, errors=_ESCAPE, **keywords):
+                if not distributed.is_first():
+                    continue
                 sys.stdout.buffer.write(piece.encode("utf-8", _ESCAPE))
                 sys.stdout.buffer.flush()
-            sys.stdout.buffer.write(b"\n")
+            if distributed.is_first():
+                sys.stdout.buffer.write(b"\n")
             return
         output = generate(model, prompts, seeds=self.seed, logprobs=self.logprobs, **keywords)
+        if not distributed.is_first():
+            return
         if self.json:
             print(json_line(to_json(output)))
         else:

@@ -8,6 +8,7 @@ import tyro
 from bytelax.checkpoints.config_fields import OVERRIDES
 from bytelax.loading import load
 from bytelax.model import Model
+from bytelax.sharding import MeshConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +20,9 @@ class LoadFlags:
     override: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A config field that a file cannot hold, as name=value; may be given several times."""
 
-    def load(self, location: str) -> Model:
-        return load(location, dtype=self.dtype, **dict(map(_assignment, self.override)))
+    def load(self, location: str, *, mesh: MeshConfig | None = None) -> Model:
+        overrides = dict(map(_assignment, self.override))
+        return load(location, dtype=self.dtype, mesh=mesh, **overrides)
 
 
 def _assignment(text: str) -> tuple[str, object]:

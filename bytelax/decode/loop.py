@@ -108,9 +108,10 @@ def round(
         sampling.row_keys(decoding.seeds, text.length, purpose)
         for purpose in (sampling.DRAFT, sampling.ACCEPT, sampling.RESIDUAL)
     )
-    draft, draft_state = drafter.propose(
-        params | {"law": law}, decoding.draft_state, text, decoding.state, draft_keys
-    )
+    with jax.named_scope("draft"):
+        draft, draft_state = drafter.propose(
+            params | {"law": law}, decoding.draft_state, text, decoding.state, draft_keys
+        )
     window = jnp.concatenate([text.pending, draft.ids], axis=1)
     running = decoding.ended == stopping.RUNNING
     logits, trial = target.extend(

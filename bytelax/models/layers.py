@@ -268,8 +268,24 @@ class CrossAttention(nn.Module):
         return x + (x + self.out(attended))
 
 
-def embedding(rows: int, dim: int, name: str | None = None) -> nn.Embed:
-    return nn.Embed(rows, dim, embedding_init=_INIT, name=name)
+class Embedding(nn.Module):
+    """Looks up rows of a table.
+
+    The table may be a part of the whole one: some of the width of every row.
+    """
+
+    rows: int
+    dim: int
+
+    @nn.compact
+    def __call__(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
+        if self.is_initializing():
+            self.param("embedding", _INIT, (self.rows, self.dim))
+        return self.get_variable("params", "embedding")[ids]
+
+
+def embedding(rows: int, dim: int, name: str | None = None) -> Embedding:
+    return Embedding(rows, dim, name=name)
 
 
 def head(

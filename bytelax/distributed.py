@@ -1,0 +1,116 @@
+"""Several processes, one program: the start-up of JAX's distributed runtime, and their agreements.
+
+Every process runs the same program on its own devices. What touches the outside, as files and
+messages do, is the business of the first one.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+_SLURM = (
+    "SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Processes:
+    """The processes of a run, where the environment does not tell of them."""
+
+    coordinator: str | None = None
+    """HOST:PORT of the first process, which must be free there; "auto" asks the machine, as a TPU
+    pod that sets no variables needs. Else JAX_COORDINATOR_ADDRESS, SLURM or a TPU pod's variables
+    decide; without any of them there is one process."""
+    num_processes: int | None = None
+    """How many there are; else JAX_NUM_PROCESSES."""
+    process_id: int | None = None
+    """Which of them this one is, from 0; else JAX_PROCESS_ID."""
+
+
+def start(processes: Processes = Processes()) -> None:
+    """Joins the other processes, if there are any. Call it before anything asks for a device.
+
+    Raises:
+      ValueError: the processes are told of in part only, or wrongly.
+      RuntimeError: they do not find each other.
+    """
+    found = settings(processes, os.environ)
+    if found is None or jax.distributed.is_initialized():
+        return
+    # It would take SIGTERM away from the training loop, which saves and ends on it.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.distributed.initialize(**found)
+
+
+def settings(processes: Processes, environment: Mapping[str, str]) -> dict | None:
+    """What `jax.distributed.initialize` is called with; None where there is one process only.
+
+    An empty dict leaves it to JAX to read a cluster's variables.
+
+    Raises:
+      ValueError: the processes are told of in part only, or wrongly.
+    """
+    told = {
+        "coordinator_address": processes.coordinator or environment.get("JAX_COORDINATOR_ADDRESS"),
+        "num_processes": _number(processes.num_processes, "JAX_NUM_PROCESSES", environment),
+        "process_id": _number(processes.process_id, "JAX_PROCESS_ID", environment),
+    }
+    if told["coordinator_address"] == "auto":
+        return {}
+    if all(value is None for value in told.values()):
+        return {} if _in_slurm(environment) or _in_tpu_pod(environment) else None
+    missing = [name for name, value in told.items() if value is None]
+    if missing:
+        raise ValueError(
+            f"of several processes each has to know coordinator, number and id; there is no "
+            f"{' and no '.join(missing)}"
+        )
+    if not 0 <= told["process_id"] < told["num_processes"]:
+        raise ValueError(
+            f"process {told['process_id']} of {told['num_processes']}: they count from 0"
+        )
+    return told
+
+
+def is_first() -> bool:
+    """Whether this process writes logs and messages."""
+    return jax.process_index() == 0
+
+
+def wait(name: str) -> None:
+    """Until every process is here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def of_first(number: int) -> int:
+    """The first process's number, in all of them; it has 32 bits."""
+    if jax.process_count() == 1:
+        return number
+    return int(multihost_utils.broadcast_one_to_all(np.uint32(number)))
+
+
+def _number(flag, variable, environment):
+    if flag is not None or variable not in environment:
+        return flag
+    try:
+        return int(environment[variable])
+    except ValueError:
+        raise ValueError(f"{variable} is a number, not {environment[variable]!r}") from None
+
+
+def _in_slurm(environment):
+    there = all(name in environment for name in _SLURM)
+    return (
+        there and environment["SLURM_NTASKS"].isdecimal() and int(environment["SLURM_NTASKS"]) > 1
+    )
+
+
+def _in_tpu_pod(environment):
+    return "," in environment.get("TPU_WORKER_HOSTNAMES", "") or (
+        "MEGASCALE_COORDINATOR_ADDRESS" in environment
+    )
