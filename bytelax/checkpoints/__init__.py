@@ -8,8 +8,10 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 
+from bytelax import distributed
 from bytelax.checkpoints import config_fields, huggingface, meta, orbax
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.huggingface import check_transformers
@@ -73,7 +75,8 @@ def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layo
         transformers can run it too. "meta" refuses what Meta's code cannot run.
 
     Raises:
-      CheckpointError: the directory is not empty, the parameters are not those of the config, or
+      CheckpointError: the directory is not empty, several processes write another layout than
+        "orbax", the parameters are not those of the config, or
         the layout cannot hold the model.
     """
     if layout not in _LAYOUTS:
@@ -84,16 +87,28 @@ def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layo
     settled = config_fields.without_idle_patcher(config)
     if getattr(settled, "patcher", True) is None:
         params = {name: part for name, part in params.items() if name != "patcher"}
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
-    temporary.mkdir(parents=True)
+    if layout != "orbax" and jax.process_count() > 1:
+        raise CheckpointError(
+            f"one process writes the layout {layout}: write orbax, and convert it"
+        )
+    token = distributed.of_first(uuid.uuid4().int % (1 << 32))
+    temporary = target.with_name(f".{target.name}.{token:08x}.partial")
+    first = distributed.is_first()
+    if first:
+        temporary.mkdir(parents=True)
+    distributed.wait("begin to write a model")
     try:
         _LAYOUTS[layout].write(temporary, settled, params)
-        if target.exists():
+        distributed.wait("a model is written")
+        if first and target.exists():
             target.rmdir()
-        temporary.rename(target)
+        if first:
+            temporary.rename(target)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if first:
+            shutil.rmtree(temporary, ignore_errors=True)
         raise
+    distributed.wait("a model is in its place")
 
 
 def detect(directory: pathlib.Path) -> Layout:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
+from bytelax import distributed
 from bytelax.checkpoints import config_fields, layout
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import PATCHER, Config, Shardings
@@ -72,7 +73,8 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
         "kind": config_fields.kind(config),
         "config": config_fields.to_fields(config),
     }
-    (directory / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+    if distributed.is_first():
+        (directory / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
     ocp.save(directory.absolute() / _PARAMETERS, params)
 
 

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 import jax
 import tyro
 
-from bytelax import checkpoints
+from bytelax import checkpoints, distributed, global_arrays, sharding
 from bytelax.checkpoints import config_fields
 from bytelax.commands.json_line import json_line
 from bytelax.commands.mesh import MeshFlag
+from bytelax.distributed import Processes
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.hashing import HashConfig
@@ -34,7 +35,7 @@ from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig, TrainConfig
 from bytelax.training.train_state import TrainingError
 
-_NOT_RECORDED = ("out", "config", "json")
+_NOT_RECORDED = ("out", "config", "json", "processes")
 
 
 def _stack(dim: int, layers: int, window: int | None = None) -> TransformerConfig:
@@ -107,9 +108,11 @@ class _Run:
     mesh: MeshFlag = MeshConfig()
     """Devices that the work is spread over: data, fsdp and tensor; an axis left out has one."""
     run: RunConfig = RunConfig()
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 
     def start(self) -> None:
         """Trains."""
+        distributed.start(self.processes)
         objective, initial = self.prepare()
         settings = TrainConfig(optimizer=self.optimizer, mesh=self.mesh, run=self.run)
         result = train_loop.train(
@@ -117,6 +120,8 @@ class _Run:
         )
         if not result.finished:
             raise KeyboardInterrupt
+        if not distributed.is_first():
+            return
         if self.json:
             print(json_line({
                 "out": str(self.out), "model": str(result.model), "step": result.step,
@@ -133,13 +138,8 @@ class _Run:
         raise NotImplementedError
 
     def _batches(self, split, start):
-        return data.batches(
-            self.data,
-            split=split,
-            start=start,
-            process_index=jax.process_index(),
-            process_count=jax.process_count(),
-        )
+        rows = global_arrays.rows_here(sharding.make_mesh(self.mesh), self.data.batch)
+        return data.batches(self.data, split=split, start=start, rows=rows)
 
     def _initial(self, kind):
         """Config and parameters of `init`, which must be of a kind; None without it."""

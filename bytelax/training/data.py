@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import grain
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int, Int32
 from tyro.constructors import PrimitiveConstructorSpec
 
 from bytelax.training import documents, packing
@@ -106,34 +106,53 @@ def batches(
     *,
     split: Split,
     start: int = 0,
-    process_index: int = 0,
-    process_count: int = 1,
+    rows: Int[np.ndarray, " R"] | None = None,
 ) -> Iterator[Batch]:
     """The batches of one process from global example `start` on.
 
-    A step takes the next `config.batch` examples; process p of n takes each n-th of them from the
-    p-th on. So the examples of a step are the same for any number of processes, and a run goes on
-    from `Batch.index` with another number of them, at no cost in `start`. Training batches never
-    end. The last validation batch is filled with padding: every process has as many, of one shape.
+    A step takes the next `config.batch` examples: example `start + r` is row r of the first batch,
+    whichever process has that row. So the steps of a run are the same for any number of processes,
+    and a run goes on from `Batch.index` with another number of them, at no cost in `start`.
+    Training batches never end. The last validation batch is filled with padding.
+
+    Args:
+      config: what of.
+      split: which part.
+      start: examples that were taken before.
+      rows: those of each batch that this process takes, by `global_arrays.rows_here`; None: all.
 
     Raises:
-      DataError: the sources cannot be read or hold too little, or the batch does not divide.
+      DataError: the sources cannot be read or hold too little, or a batch has no such row.
     """
-    if not 0 <= process_index < process_count:
-        raise DataError(f"process {process_index} of {process_count}: counted from 0")
-    if config.batch % process_count:
-        raise DataError(
-            f"a batch of {config.batch} does not divide among {process_count} processes"
-        )
+    rows = np.arange(config.batch) if rows is None else rows
+    for row in rows[(rows < 0) | (rows >= config.batch)]:
+        raise DataError(f"a batch of {config.batch} has no row {row}")
     if start < 0:
         raise DataError(f"start must not be negative: {start}")
     ahead = examples(config, split)[start:]
     if split == "valid":
         missing = [packing.padding(config.window)] * (-len(ahead) % config.batch)
         ahead = grain.MapDataset.concatenate([ahead, grain.MapDataset.source(missing)])
-    own = ahead[process_index::process_count].batch(config.batch // process_count)
+    own = ahead
+    if len(rows) < config.batch:
+        own = grain.MapDataset.source(_Rows(ahead, rows.tolist(), config.batch))
+    own = own.batch(len(rows))
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=config.prefetch)
     return _numbered(own.to_iter_dataset(options), start, config.batch)
+
+
+class _Rows:
+    """Some rows of each batch of a dataset."""
+
+    def __init__(self, dataset: grain.MapDataset, rows: list[int], batch: int):
+        self._dataset, self._rows, self._batch = dataset, rows, batch
+
+    def __len__(self) -> int:
+        return len(self._dataset) // self._batch * len(self._rows)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        step, place = divmod(index, len(self._rows))
+        return self._dataset[step * self._batch + self._rows[place]]
 
 
 def _numbered(dataset: grain.IterDataset, start: int, step: int) -> Iterator[Batch]:

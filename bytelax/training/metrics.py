@@ -17,6 +17,8 @@ import numpy as np
 import rich.console
 import rich.progress
 
+from bytelax import distributed
+
 BITS_PER_BYTE = "bits_per_byte"  # the metric of an objective that ranks checkpoints
 
 # Dense bfloat16 operations a second of one device as JAX counts them, from the vendors' data
@@ -95,7 +97,7 @@ class MetricsLog:
     """Appends to `metrics.jsonl` and `samples.jsonl` of a run, and to TensorBoard's files.
 
     TensorBoard is written where tensorboardX is installed. A disk that is full costs lines, with
-    one message, and never the run.
+    one message, and never the run. Of several processes the first one writes.
     """
 
     def __init__(
@@ -106,6 +108,8 @@ class MetricsLog:
         self._report = report
         self._failed = False
         self._board = None
+        if not distributed.is_first():
+            return
         for name in ("metrics.jsonl", "samples.jsonl"):
             _drop_after(directory / name, start)
         try:
@@ -131,6 +135,8 @@ class MetricsLog:
         self._draw("close")
 
     def _append(self, name, line):
+        if not distributed.is_first():
+            return
         try:
             with open(self._directory / name, "a") as file:
                 file.write(json.dumps(line) + "\n")

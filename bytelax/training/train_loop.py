@@ -22,14 +22,14 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
-from bytelax import checkpoints, sharding
+from bytelax import checkpoints, distributed, global_arrays, sharding
 from bytelax.generation import generate
 from bytelax.model import Model
 from bytelax.models.layers import Block
 from bytelax.sharding import MeshConfig
+from bytelax.training import activations, train_state
 from bytelax.training import metrics as metrics_lib
 from bytelax.training import optimizer as optimizer_lib
-from bytelax.training import train_state
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
@@ -41,7 +41,10 @@ _STEPS, _VALIDATION = 0, 1  # purposes of random numbers
 
 @runtime_checkable
 class Batch(Protocol):
-    """This process's rows of a step's batch, and the index of the first example after it."""
+    """This process's rows of a step's batch, and the index of the first example after it.
+
+    Its rows are those of `global_arrays.rows_here`.
+    """
 
     ids: np.ndarray
     index: int
@@ -243,10 +246,14 @@ def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> p
     """Writes the trained model as `bytelax.load` reads it; `replace` one of an earlier run."""
     if replace or not directory.exists():
         partial = directory.with_name(f".{directory.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
+        if distributed.is_first():
+            shutil.rmtree(partial, ignore_errors=True)
+        distributed.wait("begin to export")
         checkpoints.write(partial, config, params, layout="orbax")
-        shutil.rmtree(directory, ignore_errors=True)
-        partial.rename(directory)
+        if distributed.is_first():
+            shutil.rmtree(directory, ignore_errors=True)
+            partial.rename(directory)
+    distributed.wait("exported")
     return directory
 
 
@@ -287,8 +294,12 @@ def make_step(
     objective: Objective,
     config: TrainConfig,
     transformation: optax.GradientTransformation,
+    mesh: Mesh | None = None,
 ) -> Callable[[TrainState, Int[Array, "B L"], Key[Array, ""]], tuple[TrainState, Metrics]]:
-    """One step as a pure function of the state, a batch i32[B, N + 1], and the run's key."""
+    """One step as a pure function of the state, a batch i32[B, N + 1], and the run's key.
+
+    With a mesh the activations are told where to lie on it.
+    """
     schedule = optimizer_lib.learning_rate(config.optimizer)
 
     def step(state, ids, key):
@@ -296,7 +307,7 @@ def make_step(
 
         def loss(trained, ids, key):
             params = cast(optimizer_lib.combine(trained, frozen), config.run.dtype)
-            with rematerialized(config.run.remat):
+            with activations.placed(mesh), rematerialized(config.run.remat):
                 return objective.loss(params, ids, key)
 
         key = jax.random.fold_in(jax.random.fold_in(key, _STEPS), state.step)
@@ -323,7 +334,8 @@ class _Program:
     def __init__(self, config, objective, mesh, transformation, abstract):
         self.config, self.objective, self.mesh = config, objective, mesh
         self.transformation, self.abstract = transformation, abstract
-        self.key = jax.device_put(jax.random.key(config.run.seed), sharding.replicated(mesh))
+        key = functools.partial(jax.random.key, config.run.seed)
+        self.key = jax.jit(key, out_shardings=sharding.replicated(mesh))()
         self._compiled = None
 
     @classmethod
@@ -356,16 +368,16 @@ class _Program:
         if initial is None:
             begin = lambda key: fresh(self.objective.init(key))  # noqa: E731
             return jax.jit(begin, out_shardings=self.places)(self.key)
-        params = jax.device_put(initial(), self.places.params)
+        params = global_arrays.put(initial(), self.places.params)
         return jax.jit(fresh, out_shardings=self.places)(params)
 
     def compile(self, ids: np.ndarray) -> None:
         """Compiles the step, once, for batches like this one."""
         if self._compiled is not None:
             return
-        self._check_batch(ids.shape[0] * jax.process_count())
         ids = self._placed(ids)
-        step = make_step(self.objective, self.config, self.transformation)
+        self._check_batch(ids.shape[0])
+        step = make_step(self.objective, self.config, self.transformation, self.mesh)
         places = (self.places, sharding.replicated(self.mesh))
         jitted = jax.jit(step, donate_argnums=0, out_shardings=places)
         traced = jitted.trace(self.abstract, ids, self.key)
@@ -385,12 +397,11 @@ class _Program:
             )
 
     def _placed(self, ids):
-        ids = np.ascontiguousarray(ids, np.int32)
-        return jax.make_array_from_process_local_data(sharding.batch_sharding(self.mesh), ids)
+        return global_arrays.put_rows(self.mesh, np.ascontiguousarray(ids, np.int32))
 
     def speed(self, seconds: float, steps: int, ids: np.ndarray) -> dict[str, float | None]:
         """Bytes a second, and the share of the devices' peak that the matrix products are."""
-        targets = ids.shape[0] * (ids.shape[1] - 1) * jax.process_count() * steps
+        targets = global_arrays.all_rows(self.mesh, len(ids)) * (ids.shape[1] - 1) * steps
         device = self.mesh.devices.flat[0]
         peak = metrics_lib.peak_flops(device.platform, device.device_kind)
         if peak is not None and device.platform != "cpu":  # a processor's devices share it
@@ -401,7 +412,8 @@ class _Program:
     @functools.cached_property
     def _measure(self):
         def measure(params, ids, key):
-            value, metrics = self.objective.loss(cast(params, self.config.run.dtype), ids, key)
+            with activations.placed(self.mesh):
+                value, metrics = self.objective.loss(cast(params, self.config.run.dtype), ids, key)
             return metrics | {"loss": (value, jnp.ones(()))}
 
         return jax.jit(measure, out_shardings=sharding.replicated(self.mesh))

@@ -16,7 +16,7 @@ import optax
 from jax.sharding import Mesh
 from orbax.checkpoint import v1 as ocp
 
-from bytelax import sharding
+from bytelax import distributed, sharding
 from bytelax.training import optimizer
 from bytelax.training.metrics import BITS_PER_BYTE
 
@@ -96,8 +96,9 @@ class Checkpoints:
         self._report = report
         self._saving: tuple[int, ocp.AsyncResponse] | None = None
         self._directory.mkdir(parents=True, exist_ok=True)
-        if jax.process_index() == 0:
+        if distributed.is_first():
             self._sweep()
+        distributed.wait("the checkpoints are swept")
         self._open()
 
     @property
@@ -183,7 +184,7 @@ class Checkpoints:
         """Waits, and closes; False if the last checkpoint could not be written."""
         whole = self.wait()
         self._checkpointer.close()
-        if jax.process_index() == 0:
+        if distributed.is_first():
             for path in self._partial():
                 shutil.rmtree(path, ignore_errors=True)
         return whole
@@ -215,7 +216,7 @@ class Checkpoints:
                 try:
                     json.loads((path / "metrics" / "metrics").read_text())
                 except ValueError as error:
-                    self._set_aside({int(path.name): _line(error)})
+                    self._rename({int(path.name): _line(error)})
 
     def _partial(self):
         return sorted(self._directory.glob("*.orbax-checkpoint-tmp*"))
@@ -232,12 +233,16 @@ class Checkpoints:
         )
 
     def _set_aside(self, broken):
+        if distributed.is_first():
+            self._rename(broken)
+        distributed.wait("broken checkpoints are set aside")
+
+    def _rename(self, broken):
         for step, reason in broken.items():
             aside = self._directory / f"broken-{step}"
             self._report(f"skipped the checkpoint of step {step}, now {aside}: {reason}")
-            if jax.process_index() == 0:
-                shutil.rmtree(aside, ignore_errors=True)
-                (self._directory / str(step)).rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
+            (self._directory / str(step)).rename(aside)
 
 
 def keep_config(
@@ -269,7 +274,8 @@ def keep_config(
                     f"{json.dumps(now.get(name))}: use its config, or another directory"
                 )
     directory.mkdir(parents=True, exist_ok=True)
-    if jax.process_index() == 0:
+    distributed.wait("the config is compared")
+    if distributed.is_first():
         partial = path.with_suffix(".partial")
         partial.write_text(to_toml(config))
         os.replace(partial, path)

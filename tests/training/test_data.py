@@ -96,15 +96,19 @@ def test_an_epoch_of_a_source_is_all_its_windows(config):
     assert [e.tobytes() for e in epochs[0]] != [e.tobytes() for e in epochs[1]]
 
 
+def rows_of(config, count):
+    """Which rows of a batch each of several processes takes; on a torus not one run of them."""
+    return np.arange(config.batch).reshape(-1, count).T
+
+
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
 @pytest.mark.parametrize("start", [0, 5])
 def test_any_number_of_processes_takes_the_same_examples(config, count, start):
-    parts = [
-        take(config, 12, start=start, process_index=p, process_count=count) for p in range(count)
-    ]
-    # Row r of process p is example r * count + p of the step.
-    together = np.stack(parts, axis=2).reshape(12, config.batch, -1)
-    np.testing.assert_array_equal(together, take(config, 12, start=start))
+    held = rows_of(config, count)
+    together = np.concatenate([take(config, 12, start=start, rows=rows) for rows in held], axis=1)
+    assert sorted(np.concatenate(held)) == list(range(config.batch))
+    expected = take(config, 12, start=start)[:, np.concatenate(held)]
+    np.testing.assert_array_equal(together, expected)
 
 
 @given(
@@ -112,13 +116,11 @@ def test_any_number_of_processes_takes_the_same_examples(config, count, start):
 )
 @settings(max_examples=15, deadline=None)
 def test_a_run_goes_on_from_its_index_with_other_processes(config, stop, before, after):
-    batches = data.batches(config, split="train", process_count=before)
+    batches = data.batches(config, split="train", rows=rows_of(config, before)[0])
     index = next(itertools.islice(batches, stop - 1, None)).index
-    rest = [
-        take(config, 3, start=index, process_index=p, process_count=after) for p in range(after)
-    ]
     expected = take(config, stop + 3)[stop:]
-    np.testing.assert_array_equal(np.stack(rest, axis=2).reshape(expected.shape), expected)
+    for rows in rows_of(config, after):
+        np.testing.assert_array_equal(take(config, 3, start=index, rows=rows), expected[:, rows])
 
 
 def test_a_run_goes_on_with_another_batch_size(config):
@@ -153,9 +155,10 @@ def test_validation_is_one_pass_over_all_that_is_held_out(config, batch):
 
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_processes_validate_in_step(config, count):
-    parts = [validation(config, process_index=p, process_count=count) for p in range(count)]
-    together = np.stack(parts, axis=1).reshape(-1, config.window + 1)
-    np.testing.assert_array_equal(together, validation(config))
+    whole = validation(config).reshape(-1, config.batch, config.window + 1)
+    for rows in rows_of(config, count):
+        own = validation(config, rows=rows).reshape(len(whole), len(rows), -1)
+        np.testing.assert_array_equal(own, whole[:, rows])
 
 
 def test_validation_past_its_end_is_empty(config):
@@ -233,8 +236,8 @@ def test_no_source():
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ({"process_count": 3}, "a batch of 8 does not divide among 3 processes"),
-        ({"process_index": 2, "process_count": 2}, "process 2 of 2: counted from 0"),
+        ({"rows": np.array([0, 8])}, "a batch of 8 has no row 8"),
+        ({"rows": np.array([-1])}, "a batch of 8 has no row -1"),
         ({"start": -1}, "start must not be negative: -1"),
     ],
 )

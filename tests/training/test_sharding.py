@@ -1,5 +1,6 @@
 """Where parameters lie, and that a step comes out the same wherever they lie."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -11,10 +12,16 @@ import pytest
 import tiny_runs
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from bytelax import loading, sharding
+from bytelax import global_arrays, loading, sharding
 from bytelax.checkpoints import layout
+from bytelax.models.blt import BLT
+from bytelax.models.byte_lm import ByteLM
 from bytelax.sharding import MeshConfig
-from bytelax.training import train_loop
+from bytelax.training import activations, optimizer, train_loop, train_state
+from bytelax.training.corruption import CorruptionConfig
+from bytelax.training.objectives import BLTD, NextByte
+from bytelax.training.optimizer import OptimizerConfig
+from bytelax.training.train_loop import RunConfig, TrainConfig
 
 MESH = AbstractMesh((2, 2, 2), ("data", "fsdp", "tensor"))
 
@@ -94,3 +101,80 @@ def test_eight_devices_learn_what_one_does(tmp_path):
     before = jax.jit(tiny_runs.NextByte().init)(jax.random.key(0))
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), one.params, before)
     assert min(jax.tree.leaves(moved)) > 1e-2
+
+
+BLT_D = models_for_tests.replace(
+    models_for_tests.PLAIN, decoder_input="embedding", block_size=4, mask_documents=False
+)
+OBJECTIVES = {
+    "byte-lm": NextByte(ByteLM(tiny_runs.CONFIG)),
+    "blt-d": BLTD(BLT(BLT_D), CorruptionConfig(block_sizes=(4,))),
+}
+MESHES = {
+    "data": MeshConfig(data=8),
+    "fsdp": MeshConfig(fsdp=8),
+    "tensor": MeshConfig(tensor=2),
+    "all": MeshConfig(data=2, fsdp=2, tensor=2),
+}
+
+
+def test_hidden_states_lie_by_rows():
+    """Weights split by width, and a batch that every device has, would have them lie by width."""
+    mesh = sharding.make_mesh(MeshConfig(data=2, fsdp=4))
+    model = OBJECTIVES["byte-lm"]
+    params = model.init(jax.random.key(0))
+    params = global_arrays.put(params, sharding.shardings(params, mesh))
+    ids = global_arrays.put(np.ones((8, 4), np.int32), sharding.replicated(mesh))
+
+    def hidden(params, ids):
+        with activations.placed(mesh):
+            bound = model.module.bind({"params": params})
+            return bound.trunk(bound.embed(ids), span=bound.span(ids))[0]
+
+    assert jax.jit(hidden)(params, ids).sharding.spec[0] == ("data", "fsdp")
+
+
+@functools.cache
+def after_two_steps(name, mesh):
+    """Parameters and metrics. An eps that is not small, or noise would decide on tiny gradients."""
+    objective = OBJECTIVES[name]
+    settings = OptimizerConfig(steps=4, peak=1e-2, warmup=0, eps=1e-3, accumulate=1)
+    config = TrainConfig(optimizer=settings, mesh=MESHES.get(mesh, MeshConfig()), run=RunConfig())
+    transformation = optimizer.adamw(settings)
+    devices = sharding.make_mesh(config.mesh)
+
+    def fresh(key):
+        return train_state.new_state(objective.init(key), transformation, objective.trainable)
+
+    shapes = jax.eval_shape(fresh, jax.random.key(3))
+    trainable = objective.trainable
+    places = train_state.state_shardings(shapes, devices, transformation, trainable)
+    state = jax.jit(fresh, out_shardings=places)(jax.random.key(3))
+    step = train_loop.make_step(objective, config, transformation, devices)
+    step = jax.jit(step, out_shardings=(places, sharding.replicated(devices)))
+    rows = models_for_tests.random_text(16, 25).reshape(2, 8, 25)
+    key = jax.random.key(1)
+    for ids in rows:
+        ids = global_arrays.put_rows(devices, ids)
+        state, metrics = step(state, ids, key)
+    text = step.lower(state, ids, key).compile().as_text()
+    return jax.device_get((state.params, metrics)), text
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        pytest.param(name, mesh, marks=() if (name, mesh) == ("blt-d", "all") else pytest.mark.slow)
+        for name in OBJECTIVES
+        for mesh in MESHES
+    ],
+)
+def test_steps_on_a_mesh_are_those_of_one_device(name, mesh):
+    one, _ = after_two_steps(name, "one")
+    many, text = after_two_steps(name, mesh)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5), one, many)
+    assert "all-reduce" in text
+    if name == "blt-d" and MESHES[mesh].fsdp > 1:
+        rows, width = BLT_D.hashing.rows, BLT_D.encoder.dim
+        assert f"f32[{rows},{width // MESHES[mesh].fsdp}]" in text
+        assert f"f32[{rows},{width}]" not in text  # no device ever holds the whole hash table

@@ -1,11 +1,14 @@
 """A byte transformer that learns in a second, for the tests of the loop.
 
 As a script: `tiny_runs.py OUT [--data 2 --fsdp 2 --tensor 2] [--steps 12] [--pace SECONDS]`
-trains it in OUT, and waits that long before each batch.
+trains it in OUT, and waits that long before each batch. Processes that are told of each other by
+JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID train together, and each notes in
+OUT/examples-ID.jsonl what it has read.
 """
 
 import argparse
 import dataclasses
+import json
 import pathlib
 import time
 from typing import NamedTuple
@@ -15,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bytelax import vocab
+from bytelax import distributed, global_arrays, sharding, vocab
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.layers import TransformerConfig
 from bytelax.sharding import MeshConfig
@@ -84,6 +87,22 @@ def config(*, steps=12, mesh=None, accumulate=1, peak=1e-2, **run):
     )
 
 
+def of_process(mesh, out, **options):
+    """Batches of the rows that this process has; a line of JSON tells of each."""
+
+    def batches_of(split, start):
+        rows = global_arrays.rows_here(mesh, BATCH)
+        for batch in batches(split, start, **options if split == "train" else {}):
+            if split == "train":
+                first = batch.index - BATCH
+                sums = {int(first + row): int(batch.ids[row].sum()) for row in rows}
+                with open(out / f"examples-{jax.process_index()}.jsonl", "a") as file:
+                    file.write(json.dumps({"first": first, "sums": sums}) + "\n")
+            yield batch._replace(ids=batch.ids[rows])
+
+    return batches_of
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=pathlib.Path)
@@ -93,11 +112,12 @@ def main():
     for axis in ("data", "fsdp", "tensor"):
         parser.add_argument(f"--{axis}", type=int, default=1)
     args = parser.parse_args()
+    distributed.start()
     mesh = MeshConfig(data=args.data, fsdp=args.fsdp, tensor=args.tensor)
     train_loop.train(
         config(steps=args.steps, mesh=mesh, seed=args.seed),
         NextByte(noise=0.1),
-        lambda split, start: batches(split, start, pace=args.pace if split == "train" else 0),
+        of_process(sharding.make_mesh(mesh), args.out, pace=args.pace),
         args.out,
     )
 

@@ -1,0 +1,206 @@
+"""Several processes train as one does, and go on from what any number of others has saved."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import models_for_tests
+import numpy as np
+import pytest
+import tiny_runs
+
+from bytelax import checkpoints, cli, distributed, loading
+from bytelax.distributed import Processes
+from bytelax.training import train_loop
+
+STEPS = 12
+
+
+def training(out, axes, pace=0.0):
+    flags = [word for axis, size in axes.items() for word in (f"--{axis}", str(size))]
+    return [sys.executable, tiny_runs.__file__, str(out), "--pace", str(pace), *flags]
+
+
+def start(command, count, *, devices):
+    """Several processes of one command, over the loopback interface."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    started = []
+    for index in range(count):
+        environment = os.environ | {
+            "JAX_NUM_CPU_DEVICES": str(devices),
+            "JAX_COORDINATOR_ADDRESS": address,
+            "JAX_COORDINATOR_BIND_ADDRESS": address,
+            "JAX_NUM_PROCESSES": str(count),
+            "JAX_PROCESS_ID": str(index),
+        }
+        pipe = subprocess.PIPE
+        started.append(
+            subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+        )
+    return started
+
+
+@contextlib.contextmanager
+def running(*args, **options):
+    processes = start(*args, **options)
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def finish(processes):
+    """What each has printed and told; none may fail."""
+    said = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), said
+    return said
+
+
+def wait_for(path, processes):
+    deadline = time.monotonic() + 300
+    while not path.exists():
+        assert time.monotonic() < deadline
+        for process in processes:
+            assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+
+
+def examples(out, count):
+    """For each step: its first example, and what each example of it sums up to, in any process."""
+    steps = {}
+    for index in range(count):
+        path = out / f"examples-{index}.jsonl"
+        for line in map(json.loads, path.read_text().splitlines()):
+            steps.setdefault(line["first"], {}).update(line["sums"])
+        path.unlink()
+    return steps
+
+
+def expected(first_step):
+    found = {}
+    for batch in tiny_runs.batches("train", first_step * 8, end=STEPS * 8):
+        first = batch.index - 8
+        found[first] = {str(first + row): int(ids.sum()) for row, ids in enumerate(batch.ids)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("alone")).params
+
+
+def train(out):
+    objective = tiny_runs.NextByte(noise=0.1)
+    return train_loop.train(tiny_runs.config(), objective, tiny_runs.batches, out, report=print)
+
+
+def assert_close(left, right):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), left, right)
+
+
+@pytest.mark.slow
+def test_others_go_on_after_one_was_killed(alone, tmp_path):
+    command = training(tmp_path, {"data": 2, "tensor": 2}, pace=0.3)
+    with running(command, 2, devices=2) as processes:
+        wait_for(tmp_path / "checkpoints" / "6", processes)
+        processes[1].kill()
+        processes[1].wait()
+        time.sleep(1)
+    read = examples(tmp_path, 2)
+    read.pop(max(read))  # not every process came to read the last step
+    assert read == {first: sums for first, sums in expected(0).items() if first in read}
+    assert not (tmp_path / "checkpoints" / str(STEPS)).exists()
+    before = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+
+    with running(training(tmp_path, {"fsdp": 2, "tensor": 2}), 4, devices=1) as processes:
+        told = [stderr for _, stderr in finish(processes)]
+    assert f"going on from step {before}" in told[0]
+    assert not any("step" in text for text in told[1:])  # the first one speaks for all
+    assert examples(tmp_path, 4) == expected(before)
+    assert_close(alone, loading.load(tmp_path / "model").params)
+    steps = [
+        json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert steps == sorted(steps) and steps.count(STEPS) == 2  # one of training, one validation
+
+
+@pytest.mark.slow
+def test_one_that_is_told_to_end_ends_all_and_loses_nothing(alone, tmp_path):
+    with running(training(tmp_path, {"fsdp": 2}, pace=0.3), 2, devices=1) as processes:
+        wait_for(tmp_path / "checkpoints" / "3", processes)
+        processes[1].send_signal(signal.SIGTERM)
+        (_, told), *_ = finish(processes)
+    assert "run the same command again to go on" in told
+    assert not (tmp_path / "model").exists()
+    result = train(tmp_path)
+    assert result.finished
+    assert_close(alone, result.params)
+
+
+@pytest.mark.slow
+def test_processes_decode_together(tmp_path, capsys):
+    small = models_for_tests.model(models_for_tests.PLAIN)
+    checkpoints.write(tmp_path / "model", small.config, small.params, layout="orbax")
+    command = ["generate", "--model", str(tmp_path / "model"), "one", "two", "three", "--json"]
+    command += ["--method", "blt-s", "--max-new-bytes", "8"]
+    assert cli.main(command) == 0
+    wanted = json.loads(capsys.readouterr().out)
+    command = [sys.executable, "-m", "bytelax.cli", *command, "--mesh", "data=2,tensor=2"]
+    with running(command, 2, devices=2) as processes:
+        printed = [stdout.splitlines() for stdout, _ in finish(processes)]
+    (line,), silence = [[x for x in lines if not x.startswith("[Gloo]")] for lines in printed]
+    assert silence == []
+    written = [result["base64"] for result in json.loads(line)["results"]]
+    assert written == [result["base64"] for result in wanted["results"]]
+
+
+SLURM = {
+    "SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_NTASKS": "2", "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "0",
+}  # fmt: skip
+JAX = {
+    "JAX_COORDINATOR_ADDRESS": "h:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1",
+}  # fmt: skip
+TOLD = {"coordinator_address": "h:1", "num_processes": 2, "process_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("processes", "environment", "settings"),
+    [
+        (Processes(), {}, None),
+        (Processes(), {"TPU_WORKER_HOSTNAMES": "localhost"}, None),
+        (Processes(), {"TPU_WORKER_HOSTNAMES": "a,b"}, {}),
+        (Processes(), SLURM, {}),
+        (Processes(), SLURM | {"SLURM_NTASKS": "1"}, None),
+        (Processes(), JAX, TOLD),
+        (Processes(), SLURM | JAX, TOLD),
+        (Processes(process_id=0), JAX, TOLD | {"process_id": 0}),
+        (Processes(coordinator="h:1", num_processes=2, process_id=1), {}, TOLD),
+        (Processes(coordinator="auto"), {}, {}),
+    ],
+)
+def test_the_environment_tells_of_the_processes(processes, environment, settings):
+    assert distributed.settings(processes, environment) == settings
+
+
+@pytest.mark.parametrize(
+    ("processes", "environment", "told"),
+    [
+        (Processes(coordinator="h:1"), {}, "there is no num_processes and no process_id"),
+        (Processes(process_id=2), JAX, "process 2 of 2: they count from 0"),
+        (Processes(), JAX | {"JAX_PROCESS_ID": "x"}, "JAX_PROCESS_ID is a number, not 'x'"),
+    ],
+)
+def test_half_of_it_is_an_error(processes, environment, told):
+    with pytest.raises(ValueError, match=told):
+        distributed.settings(processes, environment)
