@@ -37,10 +37,12 @@ parity: ## compare with transformers, in an environment of its own
 aot: ## compile the kernels and the decode loops for TPU and H200 without the hardware
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
 	.venv-aot/bin/python experiments/kernels_aot.py
+	.venv-aot/bin/python experiments/pods.py
 
 aot-full: ## the same at more shapes and full depth; writes experiments/results
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
 	.venv-aot/bin/python experiments/kernels_aot.py --full
+	.venv-aot/bin/python experiments/pods.py --full
 
 clean: ## remove the environments and the caches
 	rm -rf docs/api .venv .venv-* .cache .pytest_cache .ruff_cache .hypothesis

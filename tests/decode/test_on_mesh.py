@@ -1,0 +1,182 @@
+"""Decoding on eight simulated devices, split in every way, is that of one device."""
+
+import functools
+import itertools
+
+import jax
+import models_for_tests
+import numpy as np
+import pods
+import pytest
+from jax.sharding import AbstractMesh, PartitionSpec
+
+import bytelax
+from bytelax import programs, sharding
+from bytelax.models.heads import HeadsConfig
+from bytelax.sharding import MeshConfig
+
+BLT = models_for_tests.replace(
+    models_for_tests.PLAIN, decoder_input="embedding", block_size=4, decoder={"layers": 2}
+)
+BYTE_LM = models_for_tests.replace(models_for_tests.BYTE_LM, trunk={"kv_heads": 2, "layers": 3})
+HEADS = HeadsConfig(
+    exits=(1,), bytes_ahead=2, correction=True, two_byte=(1, 3), draft_layer=(1, 2, 3)
+)
+SMALL = models_for_tests.replace(BYTE_LM, trunk={"layers": 1, "dim": 16})
+WITH_HEADS = models_for_tests.replace(BYTE_LM, heads=HEADS)
+PROMPTS = [b"one", b"another one", b"x" * 40, b"q", b"hello there"]
+MESHES = {
+    "rows": MeshConfig(data=2, fsdp=2),
+    "heads": MeshConfig(tensor=2),
+    "both": MeshConfig(data=2, fsdp=2, tensor=2),
+}
+METHODS = {
+    "ar": (BLT, {}),
+    "blt-s": (models_for_tests.PLAIN, {"draft_length": 4}),
+    "blt-s refresh": (BLT, {"draft_length": 4, "latent": "refresh"}),
+    "blt-d": (BLT, {"block_size": 4, "open_patch": "truncated"}),
+    "blt-dv": (BLT, {"block_size": 4, "unmask": "entropy"}),
+    "lookup": (BLT, {"draft_length": 4, "shortest": 1}),
+    "draft-model": (BLT, {"draft_length": 3}),
+    "spectr": (BYTE_LM, {"draft_length": 3}),
+    "early-exit": (WITH_HEADS, {}),
+    "layer-skip": (BYTE_LM, {}),
+    "medusa": (WITH_HEADS, {"branches": (2, 2)}),
+    "two-byte": (WITH_HEADS, {}),
+    "composed": (WITH_HEADS, {}),
+    "eagle": (WITH_HEADS, {"beam": 2, "draft_length": 2}),
+}
+QUICK = {("blt-s", "both"), ("blt-dv", "rows"), ("eagle", "heads")}
+
+
+@functools.cache
+def on_one(name):
+    config, options = METHODS[name]
+    method = name.split()[0]
+    if method in ("draft-model", "spectr"):
+        options = options | {"draft_model": models_for_tests.model(SMALL, seed=1)}
+    model = models_for_tests.model(config)
+    keywords = {"method": method, "max_new_bytes": 12, "logprobs": True} | options
+    first = bytelax.generate(model, PROMPTS, **keywords)
+    keywords["stop"] = [first.bytes[1][4:6]]  # rows end at different times
+    return model, keywords, bytelax.generate(model, PROMPTS, **keywords)
+
+
+def smallest_margin(model, output):
+    """Between the two likeliest ids, over all bytes that were emitted."""
+    margins = []
+    for prompt, result in zip(PROMPTS, output.results, strict=True):
+        ids = np.array([bytelax.vocab.encode(prompt + result.bytes)])
+        logits = np.sort(np.asarray(model.logits(ids))[0, len(prompt) : -1, 4:])
+        margins.append((logits[:, -1] - logits[:, -2]).min(initial=1.0))
+    return min(margins)
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        pytest.param(name, mesh, marks=() if (name, mesh) in QUICK else pytest.mark.slow)
+        for name, mesh in itertools.product(METHODS, MESHES)
+    ],
+)
+def test_a_mesh_writes_what_one_device_does(name, mesh):
+    model, keywords, one = on_one(name)
+    on = model.on(sharding.make_mesh(MESHES[mesh]))
+    output = bytelax.generate(on, PROMPTS, **keywords)
+    assert smallest_margin(model, one) > 1e-4
+    assert output.bytes == one.bytes
+    assert [r.stop for r in output.results] == [r.stop for r in one.results]
+    assert {r.stop for r in one.results} == {"stop", "length"}
+    for many, single in zip(output.results, one.results, strict=True):
+        np.testing.assert_allclose(many.log_probs, single.log_probs, atol=1e-5)
+        assert many.stats.rounds == single.stats.rounds
+
+
+def last_program():
+    return next(reversed(programs._programs.values())).as_text()
+
+
+@pytest.mark.parametrize("name", ["blt-s", pytest.param("blt-dv", marks=pytest.mark.slow)])
+def test_devices_with_different_rows_do_not_speak(name):
+    model, keywords, _ = on_one(name)
+    bytelax.generate(model.on(sharding.make_mesh(MESHES["rows"])), PROMPTS, **keywords)
+    assert "while" in last_program()
+    assert pods.collectives(last_program()) == {}
+
+
+def test_devices_with_the_same_rows_say_what_they_must():
+    """One layer of each stack: a sum behind each attention and SwiGLU, and the hash embeddings."""
+    model, keywords, _ = on_one("blt-s")
+    bytelax.generate(model.on(sharding.make_mesh(MESHES["both"])), PROMPTS, **keywords)
+    assert pods.collectives(last_program()) == {
+        "draft": {"all-gather": 1, "all-reduce": 2 + 3},  # encoder, decoder
+        "rest": {"all-gather": 1, "all-reduce": 2 + 1 + 2 + 3},  # and pooling, global
+    }
+
+
+@functools.cache
+def eight():
+    return models_for_tests.model(models_for_tests.PLAIN).on(
+        sharding.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
+    )
+
+
+def test_sampling_draws_the_same():
+    model = models_for_tests.model(models_for_tests.PLAIN)
+    keywords = {"max_new_bytes": 8, "temperature": 0.7, "seeds": 5, "method": "blt-s"}
+    one = bytelax.generate(model, PROMPTS, **keywords)
+    assert bytelax.generate(eight(), PROMPTS, **keywords).bytes == one.bytes
+
+
+@pytest.mark.slow
+def test_streams_and_refilled_batches():
+    model = models_for_tests.model(models_for_tests.PLAIN)
+    keywords = {"max_new_bytes": 9, "method": "lookup", "draft_length": 2}
+    assert "".join(bytelax.stream(eight(), PROMPTS[0], every=2, **keywords)) == "".join(
+        bytelax.stream(model, PROMPTS[0], every=2, **keywords)
+    )
+    prompts = [bytes([65 + i]) * (1 + i) for i in range(11)]
+    keywords["stop"] = [b"\x80"]
+
+    def everything(model):
+        results = bytelax.generate_many(model, prompts, batch=4, **keywords)
+        return {result.index: result.bytes for result in results}
+
+    assert everything(eight()) == everything(model)
+
+
+def test_weights_and_caches_lie_where_the_rules_say():
+    model = eight()
+    held = jax.tree.map(lambda x: x.sharding.spec, model.params)
+    assert held["global_transformer"]["trunk"]["layers_0"]["mlp"]["down"]["kernel"] == (
+        PartitionSpec("tensor", None)
+    )
+    assert held["encoder"]["hash_embed"]["embedding"] == PartitionSpec(None, "tensor")
+    patcher = jax.tree.leaves(held["patcher"])
+    assert not any(any(spec) for spec in patcher)
+    rows = ("data", "fsdp")
+    state = {
+        "state": {"decoder": [{"keys": np.zeros((8, 2, 3, 4))}]},
+        "patcher": [{"values": np.zeros((8, 2, 3, 4))}],
+        "contexts": [{"keys": np.zeros((8, 3, 2, 2, 4))}],
+        "length": np.zeros(8),
+    }
+    specs = sharding.state_specs(state)
+    assert specs["state"]["decoder"][0]["keys"] == PartitionSpec(rows, "tensor", None, None)
+    assert specs["patcher"][0]["values"] == PartitionSpec(rows, None, None, None)
+    assert specs["contexts"][0]["keys"] == PartitionSpec(rows, None, None, "tensor", None)
+    assert specs["length"] == PartitionSpec(rows)
+
+
+def test_what_does_not_divide_is_told():
+    model = models_for_tests.model(models_for_tests.BASE)  # one key head
+    with pytest.raises(ValueError, match="kv_head of 1 does not divide among the 2 devices"):
+        model.on(sharding.make_mesh(MeshConfig(tensor=2)))
+    with pytest.raises(ValueError, match="a batch of 6 rows does not divide among 4 parts"):
+        bytelax.generate_many(eight(), PROMPTS, batch=6)
+    with pytest.raises(ValueError, match="hash_width of 16 does not divide among the 3 devices"):
+        sharding.shardings(
+            models_for_tests.model(models_for_tests.PLAIN).params,
+            AbstractMesh((1, 1, 3), ("data", "fsdp", "tensor")),
+            sharding.DECODE_RULES | {"kv_head": None, "head": None, "hidden": None},
+        )

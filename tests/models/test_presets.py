@@ -1,0 +1,46 @@
+"""The configs of published sizes have the parameters that were published."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bytelax.models import presets
+from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.byte_lm import ByteLM
+
+
+def counts(config):
+    """Parameters by part, in millions; those of hash tables apart."""
+    module = BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
+    ids = jnp.zeros((1, 2), jnp.int32)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
+    found = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
+        names = [key.key for key in path]
+        part = "hash" if "hash_embed" in names else names[0]
+        found[part] = found.get(part, 0) + math.prod(leaf.shape) / 1e6
+    return found
+
+
+@pytest.mark.parametrize(
+    ("config", "published", "own"),
+    [
+        (presets.BLT_1B, (1280, 160, 19, 3072), (1284.6, 157.9, 19.4, 3072.0)),
+        (presets.BLT_3B, (2820, 160, 26, 3072), (2831.3, 163.1, 20.5, 3072.0)),
+        (presets.BLT_8B, (6480, 180, 33, 3840), (6497.2, 182.6, 33.8, 3840.0)),
+    ],
+)
+def test_parameters_of_blt(config, published, own):
+    found = counts(config)
+    parts = ("global_transformer", "decoder", "encoder", "hash")
+    assert [found[part] for part in parts] == pytest.approx(own, abs=0.06)
+    assert found["patcher"] == pytest.approx(99.5, abs=0.05)
+    assert own[0] == pytest.approx(published[0], rel=0.005)
+    assert own[1] == pytest.approx(published[1], rel=0.03)
+
+
+def test_parameters_of_byte_transformers():
+    assert sum(counts(presets.BYTE_LM_85M).values()) == pytest.approx(85.35, abs=0.05)
+    assert sum(counts(presets.BYTE_LM_800M).values()) == pytest.approx(810.6, abs=0.5)
