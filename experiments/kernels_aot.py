@@ -307,7 +307,7 @@ def _cells(row: dict) -> list[str]:
         ("bytes", 1e9, 3),
     )
     scaled = [f"{row[name] / unit:.{digits}f}" if row[name] else "" for name, unit, digits in sizes]
-    return [kernels or "XLA", *scaled, f"{row['seconds']:.0f} s"]
+    return [kernels or "XLA", *scaled, f"{row['seconds']:.1f} s"]
 
 
 if __name__ == "__main__":
