@@ -43,12 +43,14 @@ def prompts(data, count, length):
         )
 
     def pairs(name):
-        rows = [line.split("\t") for line in files.spread(files.lines(root / name), count)]
+        rows = [line.split("\t") for line in files.lines(root / name)]
         return [translation.Sentence(source, (target,)) for source, target, *_ in rows]
 
     def to_translate(sentences):
-        task = translation.task(files.spread(sentences, count), (), "deu", new=length)
-        return tuple(example.prompt for example in task.examples)
+        task = translation.task(sentences, (), "deu", new=length)
+        # Longer ones would need larger buffers than all the rest.
+        fitting = [e.prompt for e in task.examples if len(e.prompt) <= length]
+        return files.spread(fitting, count)
 
     functions = [
         row["prompt"].encode() for row in files.records(root / "humaneval/HumanEval.jsonl")
