@@ -51,7 +51,7 @@ def run(
       the machine's `load`.
     """
     conditions = plain(conditions) | {
-        "machine": f"{platform.machine()}, {os.cpu_count()} threads",
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} threads",
         "jax": jax.__version__,
     }
     settings = [plain(setting) for setting in settings]
