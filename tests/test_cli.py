@@ -114,7 +114,7 @@ def test_convert_round_trip(model, capsys, tmp_path):
 
 def test_methods(capsys):
     options = {row["name"]: row["options"] for row in _json(capsys, "methods")}
-    assert options["ar"] == ["window"]
+    assert options["ar"] == ["window", "synchronous"]
     assert [name for name in options if "window" not in options[name]] == ["blt-d", "spectr"]
     assert options["blt-s"][:3] == ["draft_length", "latent", "draft_layers"]
     assert options["blt-d"] == ["block_size", "unmask", "alpha", "gamma", "open_patch"]
