@@ -66,6 +66,11 @@ def finish(processes):
     return said
 
 
+def own_lines(stdout):
+    """Without those of the library that the processes talk by."""
+    return [line for line in stdout.splitlines() if not line.startswith("[Gloo]")]
+
+
 def wait_for(path, processes):
     deadline = time.monotonic() + 300
     while not path.exists():
@@ -158,8 +163,7 @@ def test_processes_decode_together(tmp_path, capsys):
     wanted = json.loads(capsys.readouterr().out)
     command = [sys.executable, "-m", "bytelax.cli", *command, "--mesh", "data=2,tensor=2"]
     with running(command, 2, devices=2) as processes:
-        printed = [stdout.splitlines() for stdout, _ in finish(processes)]
-    (line,), silence = [[x for x in lines if not x.startswith("[Gloo]")] for lines in printed]
+        (line,), silence = [own_lines(stdout) for stdout, _ in finish(processes)]
     assert silence == []
     written = [result["base64"] for result in json.loads(line)["results"]]
     assert written == [result["base64"] for result in wanted["results"]]
@@ -172,9 +176,9 @@ distributed.start()
 _, params = checkpoints.read(sys.argv[1])
 there = {device for leaf in jax.tree.leaves(params) for device in leaf.devices()}
 assert there == {jax.local_devices()[0]}, there
-sums = [float(abs(leaf).sum()) for leaf in jax.tree.leaves(params)]
+total = sum(float(abs(leaf).sum()) for leaf in jax.tree.leaves(params))
 index = jax.process_index()
-print(index, all(sums), [distributed.anywhere(index == other) for other in (1, 2)])
+print(index, total > 0, [distributed.anywhere(index == other) for other in (1, 2)])
 """
 
 
@@ -184,8 +188,8 @@ def test_each_process_reads_a_model_of_its_own(tmp_path):
     small = models_for_tests.model(models_for_tests.PLAIN)
     checkpoints.write(tmp_path / "model", small.config, small.params, layout="orbax")
     with running([sys.executable, "-c", READER, str(tmp_path / "model")], 2, devices=2) as started:
-        printed = [stdout.splitlines()[-1] for stdout, _ in finish(started)]
-    assert printed == [f"{index} True [True, False]" for index in range(2)]
+        printed = [own_lines(stdout) for stdout, _ in finish(started)]
+    assert printed == [[f"{index} True [True, False]"] for index in range(2)]
 
 
 SLURM = {
