@@ -49,7 +49,7 @@ def start(processes: Processes = Processes()) -> None:
 def settings(processes: Processes, environment: Mapping[str, str]) -> dict | None:
     """What `jax.distributed.initialize` is called with; None where there is one process only.
 
-    An empty dict leaves it to JAX to read a cluster's variables.
+    What is missing in it JAX takes from the cluster's variables.
 
     Raises:
       ValueError: the processes are told of in part only, or wrongly.
@@ -59,21 +59,24 @@ def settings(processes: Processes, environment: Mapping[str, str]) -> dict | Non
         "num_processes": _number(processes.num_processes, "JAX_NUM_PROCESSES", environment),
         "process_id": _number(processes.process_id, "JAX_PROCESS_ID", environment),
     }
-    if told["coordinator_address"] == "auto":
-        return {}
-    if all(value is None for value in told.values()):
-        return {} if _in_slurm(environment) or _in_tpu_pod(environment) else None
-    missing = [name for name, value in told.items() if value is None]
+    automatic = told["coordinator_address"] == "auto"
+    if automatic:
+        told["coordinator_address"] = None
+    known = {name: value for name, value in told.items() if value is not None}
+    missing = [name for name in told if name not in known]
+    if automatic or _in_slurm(environment) or _in_tpu_pod(environment):
+        missing = []
+    elif not known:
+        return None
     if missing:
         raise ValueError(
             f"of several processes each has to know coordinator, number and id; there is no "
             f"{' and no '.join(missing)}"
         )
-    if not 0 <= told["process_id"] < told["num_processes"]:
-        raise ValueError(
-            f"process {told['process_id']} of {told['num_processes']}: they count from 0"
-        )
-    return told
+    index, count = told["process_id"], told["num_processes"]
+    if None not in (index, count) and not 0 <= index < count:
+        raise ValueError(f"process {index} of {count}: they count from 0")
+    return known
 
 
 def is_first() -> bool:
@@ -92,6 +95,13 @@ def of_first(number: int) -> int:
     if jax.process_count() == 1:
         return number
     return int(multihost_utils.broadcast_one_to_all(np.uint32(number)))
+
+
+def anywhere(flag: bool) -> bool:
+    """Whether the flag is set in any process; all of them have to ask."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
 
 
 def _number(flag, variable, environment):

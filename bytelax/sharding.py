@@ -42,11 +42,6 @@ class MeshConfig:
     def size(self) -> int:
         return self.data * self.fsdp * self.tensor
 
-    @property
-    def batch_shards(self) -> int:
-        """Parts that a batch is split into."""
-        return self.data * self.fsdp
-
 
 Axes = tuple[str | None, ...]
 

@@ -18,18 +18,28 @@ TRAIN, METHODS = "train", ("blt-s", "blt-dv")
 
 @dataclasses.dataclass(frozen=True)
 class Pod:
-    """Devices of one kind, and the memory that a program may have of each."""
+    """Devices of one kind.
+
+    Attributes:
+      platform: as JAX names it.
+      topology: as its compiler names it.
+      kind: of each device, as `metrics.PEAKS` names it.
+      memory: bytes that a program may have of each.
+      bandwidth: of that memory, bytes a second, from the vendor's data sheet.
+    """
 
     platform: str
     topology: str
-    memory: float  # bytes
+    kind: str
+    memory: float
+    bandwidth: float
 
 
 PODS = {
-    "v5e 4x4": Pod("tpu", "v5e:4x4", 15.75 * GIB),
-    "v5e 16x16": Pod("tpu", "v5e:16x16", 15.75 * GIB),
-    "v5p 8x8x8": Pod("tpu", "v5p:8x8x8", 95.74 * GIB),
-    "8 x H200": Pod("cuda", "1x1x8", 141e9),
+    "v5e 4x4": Pod("tpu", "v5e:4x4", "TPU v5e", 15.75 * GIB, 819e9),
+    "v5e 16x16": Pod("tpu", "v5e:16x16", "TPU v5e", 15.75 * GIB, 819e9),
+    "v5p 8x8x8": Pod("tpu", "v5p:8x8x8", "TPU v5p", 95.74 * GIB, 2765e9),
+    "8 x H200": Pod("cuda", "1x1x8", "H200", 141e9, 4.8e12),
 }
 
 

@@ -42,8 +42,8 @@ def training_step(case: Case, mesh: Mesh) -> tuple:
     return jax.jit(step, donate_argnums=0, out_shardings=out), args
 
 
-def decoding_round(case: Case, mesh: Mesh, *, only_draft: bool = False) -> tuple:
-    """A round of a method, or only its draft; and what it is called with."""
+def decoding_round(case: Case, mesh: Mesh) -> tuple:
+    """A round of a method, and what it is called with."""
     whole = BLT(case.config())
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     params = jax.eval_shape(whole.init, jax.random.key(0), ids)["params"]
@@ -69,11 +69,6 @@ def decoding_round(case: Case, mesh: Mesh, *, only_draft: bool = False) -> tuple
     kinds = ("params", "rows", "rows", "same")
 
     def run(params, decoding, law, stops):
-        if only_draft:
-            propose = method.drafter.propose
-            keys = jax.vmap(jax.random.key)(decoding.seeds)
-            state, text = decoding.draft_state, decoding.text
-            return propose(params | {"law": law}, state, text, decoding.state, keys)
         return round(params, decoding, accept=method.accept, law=law, stops=stops, **parts)
 
     stops = jax.eval_shape(lambda: Stops.of(()))
@@ -84,10 +79,8 @@ def decoding_round(case: Case, mesh: Mesh, *, only_draft: bool = False) -> tuple
         _lying(law, sharding.batch_sharding(mesh)),
         _lying(stops, sharding.replicated(mesh)),
     )
-    donated = () if only_draft else 1
-    return jax.jit(
-        functools.partial(on_mesh.spread, run, mesh, kinds), donate_argnums=donated
-    ), args
+    program = jax.jit(functools.partial(on_mesh.spread, run, mesh, kinds), donate_argnums=1)
+    return program, args
 
 
 def _states(decoding, mesh):

@@ -26,8 +26,9 @@ def read(
 ) -> tuple[Config, dict]:
     """Config and parameters of a directory; see `bytelax.checkpoints.read`.
 
-    With `shardings` every process reads only what its devices hold. Orbax reads the arrays at once,
-    so that a CPU holds up to twice the result for a moment; the other layouts need no such room.
+    With `shardings` every process reads only what its devices hold, without them all of it, on its
+    first device. Orbax reads the arrays at once, so that a CPU holds up to twice the result for a
+    moment; the other layouts need no such room.
     """
     source = str(directory / "config.json")
     fields = config_fields.read_json(directory / "config.json")
@@ -50,7 +51,7 @@ def read(
     abstract = _abstract(config, stored, dtype, source=str(path))
     known = {path: leaf for path, leaf in abstract.items() if leaf is not ocp.PLACEHOLDER}
     if shardings is None:
-        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         places = dict.fromkeys(known, device)
     else:
         places = layout.flatten(shardings(layout.unflatten(known)))

@@ -1,9 +1,10 @@
 """Configs of the published sizes; `dataclasses.replace` makes variants of them.
 
 BLT_1B is the released one (arXiv 2412.09871). Of the others only some figures are published, and
-the rest is chosen so that these come out: the parameters of the 3B of Fast BLT (arXiv 2605.08044),
-the stacks of BLT's 8B, the totals of the byte transformers. `tests/models/test_presets.py` asserts
-the counts in the comments.
+the rest is chosen so that these come out: the parameters of the global transformer and the decoder
+of Fast BLT's 3B (arXiv 2605.08044), those of the stacks of BLT's 8B, the totals of the byte
+transformers. The 3B's encoder is published with 26M and has 20M here.
+`tests/models/test_presets.py` asserts the counts in the comments.
 """
 
 from bytelax.models.blt import BLTConfig

@@ -183,7 +183,7 @@ class Display:
         self._steps, self._report = steps, report
         console = rich.console.Console(stderr=True)
         self._bar = None
-        if console.is_terminal and report is None and jax.process_index() == 0:
+        if console.is_terminal and report is None and distributed.is_first():
             self._bar = rich.progress.Progress(
                 rich.progress.TextColumn("step {task.completed}/{task.total}"),
                 rich.progress.BarColumn(),
@@ -204,7 +204,7 @@ class Display:
             self._bar.stop()
 
     def tell(self, message: str) -> None:
-        if jax.process_index() != 0:
+        if not distributed.is_first():
             return
         if self._report is not None:
             self._report(message)

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
@@ -64,7 +63,8 @@ class RunConfig:
       log_every: steps between two lines of metrics.
       validate_every: steps between two validations; 0 never validates.
       validation_batches: batches of a validation, the same ones each time.
-      sample_every: steps between two rounds of sample generations; 0 makes none.
+      sample_every: steps between two rounds of sample generations; 0 makes none, and neither do
+        several processes.
       sample_prompts: what is continued.
       sample_bytes: length of a sample.
       sample_temperature: 0 takes the likeliest byte.
@@ -232,7 +232,7 @@ def train(
         if step > begin:
             score = valid.get(BITS_PER_BYTE) if scored == step else None
             whole = kept.save(state, position=position, seed=run.seed, score=score) and kept.wait()
-        if not whole:
+        if distributed.anywhere(not whole):  # or those that wrote their part would wait for others
             raise TrainingError(f"step {step} could not be saved to {out}; see above")
         if step < steps:
             display.tell(f"stopped and saved at step {step}: run the same command again to go on")
@@ -388,12 +388,11 @@ class _Program:
         return self._compiled(state, self._placed(ids), self.key)
 
     def _check_batch(self, rows):
-        parts = self.config.mesh.batch_shards * self.config.optimizer.accumulate
-        if rows % parts:
+        parts, microbatches = sharding.batch_parts(self.mesh), self.config.optimizer.accumulate
+        if rows % (parts * microbatches):
             raise TrainingError(
-                f"a batch of {rows} examples does not divide among "
-                f"{self.config.optimizer.accumulate} microbatches on "
-                f"{self.config.mesh.batch_shards} parts of the mesh"
+                f"a batch of {rows} examples does not divide among {microbatches} microbatches on "
+                f"{parts} parts of the mesh"
             )
 
     def _placed(self, ids):
@@ -479,7 +478,7 @@ class _Interrupts:
         """Whether to stop. Several processes ask each other, every so many steps."""
         if jax.process_count() == 1:
             return self._noted
-        return step % every == 0 and bool(multihost_utils.process_allgather(self._noted).any())
+        return step % every == 0 and distributed.anywhere(self._noted)
 
     def _note(self, *_):
         self._noted = True

@@ -119,10 +119,13 @@ class Checkpoints:
         """
         broken: dict[int, str] = {}
         for step in reversed(self.steps):
+            reason = None
             try:
                 loaded = self._checkpointer.load(step, _tree(abstract, position=0, seed=0))
             except Exception as error:  # Orbax and TensorStore raise many kinds
-                broken[step] = _line(error)
+                reason = _line(error)
+            if distributed.anywhere(reason is not None):  # each reads other parts of it
+                broken[step] = reason or "another process cannot read its part"
                 continue
             if broken:
                 self._set_aside(broken)

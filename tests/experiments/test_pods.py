@@ -2,11 +2,16 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import pod_cases
+import pod_programs
 import pods
 import pytest
+from jax.sharding import PartitionSpec
 from pod_cases import Case
 
+from bytelax import sharding
 from bytelax.sharding import MeshConfig
 
 CASE = Case("v5e 4x4", "1B", "blt-s", MeshConfig(data=4, tensor=4), rows=4, context=1024)
@@ -29,17 +34,59 @@ def test_only_what_is_needed_is_lean():
     need = pods.needed(CASE)
     assert need["draft"] == {"all-reduce": 9 * 3 + 2, "all-gather": 1}
     assert need["rest"] == {"all-reduce": 9 * 3 + 2 + 25 * 2 + 1, "all-gather": 1}
-    assert pods.is_lean(CASE, need)
-    assert not pods.is_lean(CASE, {"draft": {"all-reduce": 30}})
-    assert not pods.is_lean(CASE, {"rest": {"all-to-all": 1}})
+
+    def is_lean(asked, said, case=CASE):
+        return pods.is_lean(case, {"asked": asked, "collectives": said})
+
+    assert is_lean(need, need) and is_lean(need, {})
+    assert not is_lean({"draft": {"all-reduce": 30}}, {})
+    assert not is_lean({"rest": {"all-to-all": 1}}, {})
+    assert not is_lean({}, {"draft": {"all-reduce": 1}})  # XLA has added it
     data = dataclasses.replace(CASE, mesh=MeshConfig(data=16))
-    assert pods.is_lean(data, {}) and not pods.is_lean(data, {"rest": {"all-reduce": 1}})
+    assert is_lean({}, {}, data) and not is_lean({"rest": {"all-reduce": 1}}, {}, data)
+
+
+def test_what_is_asked_for_twice_under_one_name_counts_twice():
+    mesh = sharding.make_mesh(MeshConfig(tensor=2))
+
+    def part(x):
+        with jax.named_scope("draft"):
+            x = jax.lax.fori_loop(0, 3, lambda _, x: jax.lax.psum(x, "tensor"), x)
+        for _ in range(2):
+            x = jax.lax.psum(x, "tensor")
+        return jax.lax.all_gather(x, "tensor", tiled=True)
+
+    spec = PartitionSpec("tensor")
+    spread = jax.shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    traced = jax.jit(spread).trace(jax.ShapeDtypeStruct((4,), jnp.float32))
+    assert pods.asked(traced.jaxpr) == {
+        "draft": {"all-reduce": 1},
+        "rest": {"all-gather": 1, "all-reduce": 2},
+    }
+
+
+@pytest.mark.parametrize("what", pod_cases.METHODS)
+def test_rounds_ask_for_what_they_need(what):
+    case = Case("8 x H200", "1B", what, MeshConfig(data=2, tensor=4), 1, 1024, layers=1)
+    program, args = pod_programs.decoding_round(case, sharding.make_mesh(case.mesh))
+    assert pods.asked(program.trace(*args).jaxpr) == pods.needed(case)
+
+
+def test_seconds_are_what_xla_counts_over_the_peaks():
+    cost = {"flops": 197e9, "bytes accessed": 819e6, "optimal_seconds": -7.0}
+    found = pods.seconds_at_peak(cost, pod_cases.PODS["v5e 4x4"])
+    assert found == pytest.approx({"flops": 1e-3, "bytes accessed": 1e-3})
+    assert pods.seconds_at_peak({"flops": -1.0}, pod_cases.PODS["8 x H200"]) == {}
+    row = {"fits": True, "seconds": found, "bytes_a_device": 2**30, "arguments": 2**29}
+    case = pod_cases.cases(full=True)[1]
+    line = pods.table({case.name: row}, {}).splitlines()[-1]
+    assert line == f"| {case.name} | 1.00 | 0.50 | 0 + 0 | 1.00 | 1.00 |  |  |"
 
 
 @pytest.mark.parametrize(("room", "found"), [(100.7, 100), (9.0, 8), (7.0, 4), (3.0, None)])
 def test_the_largest_batch_is_found(monkeypatch, room, found):
     asked = []
-    pod = pod_cases.Pod("tpu", "v5e:4x4", room)
+    pod = dataclasses.replace(pod_cases.PODS[CASE.pod], memory=room)
     monkeypatch.setitem(pod_cases.PODS, CASE.pod, pod)
 
     def measured(case):

@@ -37,8 +37,10 @@ def test_parameters_of_blt(config, published, own):
     parts = ("global_transformer", "decoder", "encoder", "hash")
     assert [found[part] for part in parts] == pytest.approx(own, abs=0.06)
     assert found["patcher"] == pytest.approx(99.5, abs=0.05)
-    assert own[0] == pytest.approx(published[0], rel=0.005)
-    assert own[1] == pytest.approx(published[1], rel=0.03)
+    for part, count, wanted in zip(parts, own, published, strict=True):
+        if (config, part) != (presets.BLT_3B, "encoder"):
+            close = 0.005 if part == "global_transformer" else 0.03
+            assert count == pytest.approx(wanted, rel=close), part
 
 
 def test_parameters_of_byte_transformers():

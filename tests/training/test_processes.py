@@ -66,6 +66,11 @@ def finish(processes):
     return said
 
 
+def own_lines(stdout):
+    """Without those of the library that the processes talk by."""
+    return [line for line in stdout.splitlines() if not line.startswith("[Gloo]")]
+
+
 def wait_for(path, processes):
     deadline = time.monotonic() + 300
     while not path.exists():
@@ -120,7 +125,8 @@ def test_others_go_on_after_one_was_killed(alone, tmp_path):
     read.pop(max(read))  # not every process came to read the last step
     assert read == {first: sums for first, sums in expected(0).items() if first in read}
     assert not (tmp_path / "checkpoints" / str(STEPS)).exists()
-    before = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    kept = [path.name for path in (tmp_path / "checkpoints").iterdir()]
+    before = max(int(name) for name in kept if name.isdigit())  # one may be half-written
 
     with running(training(tmp_path, {"fsdp": 2, "tensor": 2}), 4, devices=1) as processes:
         told = [stderr for _, stderr in finish(processes)]
@@ -157,11 +163,33 @@ def test_processes_decode_together(tmp_path, capsys):
     wanted = json.loads(capsys.readouterr().out)
     command = [sys.executable, "-m", "bytelax.cli", *command, "--mesh", "data=2,tensor=2"]
     with running(command, 2, devices=2) as processes:
-        printed = [stdout.splitlines() for stdout, _ in finish(processes)]
-    (line,), silence = [[x for x in lines if not x.startswith("[Gloo]")] for lines in printed]
+        (line,), silence = [own_lines(stdout) for stdout, _ in finish(processes)]
     assert silence == []
     written = [result["base64"] for result in json.loads(line)["results"]]
     assert written == [result["base64"] for result in wanted["results"]]
+
+
+READER = """
+import sys, jax
+from bytelax import checkpoints, distributed
+distributed.start()
+_, params = checkpoints.read(sys.argv[1])
+there = {device for leaf in jax.tree.leaves(params) for device in leaf.devices()}
+assert there == {jax.local_devices()[0]}, there
+total = sum(float(abs(leaf).sum()) for leaf in jax.tree.leaves(params))
+index = jax.process_index()
+print(index, total > 0, [distributed.anywhere(index == other) for other in (1, 2)])
+"""
+
+
+@pytest.mark.slow
+def test_each_process_reads_a_model_of_its_own(tmp_path):
+    """As the entropy model of a training is, the teacher and the draft model."""
+    small = models_for_tests.model(models_for_tests.PLAIN)
+    checkpoints.write(tmp_path / "model", small.config, small.params, layout="orbax")
+    with running([sys.executable, "-c", READER, str(tmp_path / "model")], 2, devices=2) as started:
+        printed = [own_lines(stdout) for stdout, _ in finish(started)]
+    assert printed == [[f"{index} True [True, False]"] for index in range(2)]
 
 
 SLURM = {
@@ -187,6 +215,8 @@ TOLD = {"coordinator_address": "h:1", "num_processes": 2, "process_id": 1}
         (Processes(process_id=0), JAX, TOLD | {"process_id": 0}),
         (Processes(coordinator="h:1", num_processes=2, process_id=1), {}, TOLD),
         (Processes(coordinator="auto"), {}, {}),
+        (Processes(coordinator="auto", num_processes=4), {}, {"num_processes": 4}),
+        (Processes(coordinator="h:1"), SLURM, {"coordinator_address": "h:1"}),
     ],
 )
 def test_the_environment_tells_of_the_processes(processes, environment, settings):

@@ -17,6 +17,7 @@ import pytest
 import tiny_runs
 from tiny_runs import NextByte, batches, config
 
+from bytelax import distributed
 from bytelax.training import train_loop, train_state
 from bytelax.training.train_state import TrainingError
 
@@ -148,6 +149,23 @@ def test_a_damaged_checkpoint_is_set_aside(alone, stopped):
     assert told[1].startswith("going on from step 6")
     assert_same(resumed.params, alone[1].params)
     assert losses(stopped) == losses(alone[0])  # step 7 is there once
+
+
+def test_what_another_process_cannot_read_is_set_aside(alone, stopped, monkeypatch):
+    answers = iter([True])  # of the others, about the checkpoint of step 7
+    monkeypatch.setattr(distributed, "anywhere", lambda flag: next(answers, flag))
+    told = []
+    resumed = train(stopped, told=told)
+    assert told[0].endswith("broken-7: another process cannot read its part")
+    assert told[1].startswith("going on from step 6")
+    assert_same(resumed.params, alone[1].params)
+
+
+def test_a_save_that_failed_elsewhere_ends_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(distributed, "anywhere", lambda _: True)
+    with pytest.raises(TrainingError, match="step 3 could not be saved"):
+        train(tmp_path, config(steps=3))
+    assert not (tmp_path / "model").exists()
 
 
 def test_nothing_is_touched_when_no_checkpoint_can_be_read(stopped):
