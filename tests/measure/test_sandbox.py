@@ -112,7 +112,7 @@ def test_loops_end(act, anywhere):
     begin = time.monotonic()
     caught = "\n    ".join(["try:", *act.splitlines()])
     assert sandbox.run(f"{caught}\nexcept BaseException: pass", QUICK).reason == "time"
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 15
 
 
 def test_memory_ends(anywhere):
