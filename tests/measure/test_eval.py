@@ -33,7 +33,7 @@ def evaluate(model, data, capsys):
 
 def test_figures(evaluate):
     code, out, _ = evaluate(
-        "piqa", "humaneval", "--json", "--method", "early-exit", "--draft-length", "3",
+        "piqa", "humaneval", "--json", "--method", "early-exit", "--exit-layer", "1",
         "--max-new-bytes", "8", "--batch", "2",
     )  # fmt: skip
     assert code == 0

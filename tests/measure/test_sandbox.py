@@ -112,7 +112,7 @@ def test_loops_end(act, anywhere):
     begin = time.monotonic()
     caught = "\n    ".join(["try:", *act.splitlines()])
     assert sandbox.run(f"{caught}\nexcept BaseException: pass", QUICK).reason == "time"
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 15
 
 
 def test_memory_ends(anywhere):
@@ -130,18 +130,10 @@ def test_nothing_is_left_running(anywhere, monkeypatch):
     )
     deaf = "import signal\nfor s in (1, 2, 3, 15): signal.signal(s, signal.SIG_IGN)\n"
     assert not sandbox.run(f"{deaf}while True: pass", QUICK).passed
-    assert _gone(started[-1].pid)
-
-
-def _gone(group, seconds=10):
-    """What was killed stays in the list until the system has taken note of it."""
-    for _ in range(10 * seconds):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):  # until the system has buried what was killed
+            os.killpg(started[-1].pid, 0)
+            time.sleep(0.1)
 
 
 def test_nothing_of_the_environment_is_there(monkeypatch):
