@@ -4,16 +4,18 @@ Every pass costs reading its weights and caches, or multiplying, in bfloat16; la
 The acceptance is that published for Fast BLT's 3B model, French to English.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import published_fast_blt
-import random_blt
 
 import bytelax
 from bytelax import calculator
 from bytelax.measure import floor
 from bytelax.measure.floor import Machine
 from bytelax.models.blt import BLT
+from bytelax.models.presets import BLT_1B
 
 H200 = Machine(bytes_per_second=4.3e12, flops_per_second=700e12)
 CONTEXT, BYTES_PER_PATCH = 2048, 4
@@ -29,8 +31,7 @@ METHODS = {
 
 def speeds(batches):
     """{method: speeds}, beside the better of plain decoding with rows that wait and without."""
-    config = random_blt.config(**random_blt.ONE_B, decoder_input="embedding", block_size=16)
-    module = BLT(config)
+    module = BLT(dataclasses.replace(BLT_1B, decoder_input="embedding", block_size=16))
     params = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 8), jnp.int32))["params"]
     model = bytelax.Model(module, params)
     weights = floor.weights(model)

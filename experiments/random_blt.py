@@ -13,18 +13,8 @@ from bytelax.models.hashing import HashConfig
 from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
 
-# Each network as (width, layers, heads): BLT 1B, and a model of 100M parameters.
-ONE_B = {
-    "encoder": (1024, 1, 16), "decoder": (1024, 9, 16), "global_": (2048, 25, 16),
-    "patcher": (768, 14, 12),
-}  # fmt: skip
-HUNDRED_M = {
-    "encoder": (512, 1, 8), "decoder": (512, 6, 8), "global_": (768, 10, 12),
-    "patcher": (256, 4, 4),
-}  # fmt: skip
 
-
-def config(*, encoder, decoder, global_, patcher, **more) -> BLTConfig:
+def config(*, encoder, decoder, global_, patcher) -> BLTConfig:
     """A BLT; each network as (width, layers, heads)."""
     trunk = _stack(*patcher, window=512, rope_theta=10_000.0)
     return BLTConfig(
@@ -33,7 +23,8 @@ def config(*, encoder, decoder, global_, patcher, **more) -> BLTConfig:
         global_transformer=_stack(*global_),
         patcher=ByteLMConfig(trunk=trunk),
         hashing=HashConfig(vocab=5003),
-        **{"patching": PatchingConfig(), "patch_vectors": 2} | more,
+        patching=PatchingConfig(),
+        patch_vectors=2,
     )
 
 

@@ -8,6 +8,7 @@ of the bundled model is replayed, and that published for Fast BLT. Those rows ar
 given acceptance; the text means nothing.
 """
 
+import dataclasses
 import json
 import math
 
@@ -21,7 +22,9 @@ import study
 from bytelax import load
 from bytelax.measure import floor, synthetic, timing
 from bytelax.measure.timing import PLAIN, Contestant
+from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
+from bytelax.models.presets import BLT_1B
 
 BLT = {
     "blt-s 8": ("blt-s", {"draft_length": 8}),
@@ -53,10 +56,16 @@ CUT = {
     "block_size": 16,
     "patching": PatchingConfig(max_patch_length=8),
 }
-SMALLEST = {
-    "encoder": (32, 1, 2), "decoder": (32, 1, 2), "global_": (64, 1, 2), "patcher": (24, 1, 3)
-}  # fmt: skip
-SHAPES = {"smallest": SMALLEST, "100M": random_blt.HUNDRED_M, "1B": random_blt.ONE_B}
+SHAPES = {
+    "smallest": random_blt.config(
+        encoder=(32, 1, 2), decoder=(32, 1, 2), global_=(64, 1, 2), patcher=(24, 1, 3)
+    ),
+    "100M": random_blt.config(
+        encoder=(512, 1, 8), decoder=(512, 6, 8), global_=(768, 10, 12), patcher=(256, 4, 4)
+    ),
+    # Rows of the hash table are looked up: a small one does.
+    "1B": dataclasses.replace(BLT_1B, hashing=HashConfig(vocab=5003)),
+}
 
 
 def acceptance(source, path):
@@ -162,7 +171,7 @@ def main():
     shape = "smallest" if options.smoke else shape
 
     def priced(setting):
-        chosen = random_blt.config(**SHAPES[setting["shape"]], **CUT)
+        chosen = dataclasses.replace(SHAPES[setting["shape"]], **CUT)
         model = random_blt.model(chosen, 0, dtype)
         size = options.context + options.new
         model, text = random_blt.own_text(
