@@ -69,7 +69,7 @@ def test_diversity(smoke):
 
 @pytest.mark.slow
 def test_acceptance(smoke):
-    report, table = smoke("acceptance", "--prompts", "2", "--length", "24", "--new", "8")
+    report, table = smoke("acceptance", "--prompts", "2", "--length", "64", "--new", "8")
     parts = report["rows"][0]["parts"]
     assert len(parts) == 9 + 3 + 3 + 1
     drafted = [parts[f"{domain}, seen"]["drafted"] for domain in ("prose", "code", "translation")]

@@ -101,6 +101,18 @@ def test_equals(platform, rule, cells):
     assert (np.asarray(made.drawn) == 5).all()
 
 
+@pytest.mark.parametrize("platform", [*PLATFORMS, "xla"])
+def test_a_sum_at_the_bound_is_within_it(platform):
+    """Cells without any doubt add nothing: a bound of 0 takes them all."""
+    logits = jnp.full((BATCH, CELLS, SIZE), -jnp.inf).at[..., 5].set(0.0)
+    masked = jnp.ones((BATCH, CELLS), bool)
+    with on(platform) if platform in PLATFORMS else contextlib.nullcontext():
+        ids = jnp.full((BATCH, CELLS), MASK)
+        made = run(logits, ids, masked, rule=Rule("entropy", 0.0), implementation=platform)
+        jax.block_until_ready(made)
+    assert made.chosen.all()
+
+
 def test_inference_only():
     logits, *rest = inputs(0)
     arguments = {"rule": Rule("confidence", 0.5), "implementation": "tpu"}
