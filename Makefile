@@ -38,6 +38,9 @@ parity: ## compare with transformers, in an environment of its own
 aot: ## compile the kernels and the decode loops for TPU and H200 without the hardware
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
 	.venv-aot/bin/python experiments/kernels_aot.py
+
+aot-pods: ## compile training and decoding for the smallest pods, a layer of each stack
+	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
 	.venv-aot/bin/python experiments/pods.py
 
 aot-full: ## the same at more shapes and full depth; writes experiments/results
@@ -73,4 +76,4 @@ $(VENV)/.made:
 	echo "bytelax needs Python 3.11 or later: make PYTHON3=/path/to/python3.11" >&2; \
 	exit 1
 
-.PHONY: help demo test test-slow lint docs parity aot aot-full clean
+.PHONY: help demo test test-slow lint docs parity aot aot-pods aot-full clean
