@@ -279,8 +279,6 @@ def main() -> int:
                 row = {"ok": False, "error": f"{type(error).__name__}: {str(error)[:500]}"}
             table[name][chip] = row
             print("ok  " if row["ok"] else "FAIL", chip.ljust(5), name.ljust(28), row, flush=True)
-            # After the loops of the BLT, libtpu was seen to take forever for the next one.
-            jax.clear_caches()
             if args.full and not args.only:
                 write(table)
     return int(not all(row["ok"] for chips in table.values() for row in chips.values()))

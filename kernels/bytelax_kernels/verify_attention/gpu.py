@@ -192,7 +192,7 @@ def _wide(numbers, columns):
 def _product(left, right, *, transposed):
     """f32[rows, N] of [rows, C], in registers or not, and [C, N] or its transpose in memory."""
     if transposed:
-        right = plgpu.transpose_ref(right, (1, 0))
+        right = right.transpose((1, 0))
 
     def multiply(out):
         plgpu.wgmma(out, left, right)
