@@ -61,7 +61,7 @@ def check(heads, kv_heads, tree, spec):
     @jax.jit
     def call(queries, keys, values, sight):
         inputs = Inputs(queries, keys, values, sight)
-        return api._split(reference.dense, inputs)(inputs)
+        return api._split(lambda inputs: reference.dense(inputs), inputs)(inputs)
 
     wanted = call(*arrays, sight)
     caches = ROWS if spec == ROWS else P(None, "x" if kv_heads > 1 else None)
