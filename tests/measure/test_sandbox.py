@@ -107,13 +107,14 @@ except BaseException:
     assert os.listdir(tmp_path) == ["victim"]
 
 
-@pytest.mark.parametrize("act", ["while True: pass", "import time\ntime.sleep(60)", "2 ** 10**9"])
+@pytest.mark.parametrize(
+    "act", ["while True: pass", "import time\ntime.sleep(60)", "sum(range(10**12))"]
+)
 def test_loops_end(act, anywhere):
     begin = time.monotonic()
     caught = "\n    ".join(["try:", *act.splitlines()])
     verdict = sandbox.run(f"{caught}\nexcept BaseException: pass", QUICK)
-    # On a loaded machine the word of the first process of the namespace may get lost.
-    assert not verdict.passed and verdict.reason in ("time", "crash")
+    assert verdict == (False, "time")
     assert time.monotonic() - begin < 15
 
 
