@@ -57,8 +57,8 @@ SETTINGS = [
 
 def main():
     options = study.parser(__doc__)
-    options.add_argument("--prompts", type=int, default=8)
-    options.add_argument("--new", type=int, default=256, help="bytes generated a prompt")
+    options.add_argument("--prompts", type=int, default=4)
+    options.add_argument("--new", type=int, default=192, help="bytes generated a prompt")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--temperature", type=float, default=0.0)
     options.add_argument("--only", nargs="*", help="methods")

@@ -39,8 +39,9 @@ class Study(NamedTuple):
 STUDIES = (
     Study("accounting", 0.2),
     Study("blt_methods", 40),
-    Study("blt_methods_sampled", 40,
-          ("--temperature", "1", "--name", "blt_methods_sampled"), "blt_methods"),
+    Study("blt_methods_sampled", 25,
+          ("--temperature", "1", "--only", "blt-s", "blt-dv", "--name", "blt_methods_sampled"),
+          "blt_methods"),
     Study("self_drafting", 30),
     Study("batch", 25),
     Study("wall_clock", 15),
