@@ -8,6 +8,7 @@ pytest.importorskip("matplotlib")
 
 import report
 import report_page
+import study
 from report import Study
 
 METHOD = {
@@ -82,6 +83,18 @@ def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys):
     assert commands[1][4:6] == ["--temperature", "1"]
     told = capsys.readouterr().out
     assert "[1/2] wall_clock: about 15 minutes; all together about 20 minutes left" in told
+
+
+def test_a_smoke_run_keeps_out_of_the_results(monkeypatch, capsys):
+    for options in (study.parser("A study."), study.parser("A study.", model=None)):
+        assert options.parse_args(["--smoke", "--results", "elsewhere"]).smoke
+        with pytest.raises(SystemExit):
+            options.parse_args(["--smoke"])
+        assert "--smoke needs --results" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["report.py", "--smoke", "--data", "texts"])
+    with pytest.raises(SystemExit):
+        report.main()
+    assert "--smoke needs --results" in capsys.readouterr().err
 
 
 def test_studies_that_do_not_exist(monkeypatch, capsys):
