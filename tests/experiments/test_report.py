@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+import headline
 import report
 import report_page
 import study
@@ -51,6 +52,24 @@ def test_one_report_of_what_is_there(tmp_path):
     assert "<td>1.25</td>" in page and 'src="data:image/svg+xml;base64,' in page
     report_page.build(tmp_path, ["blt_methods", "batch"])
     assert (tmp_path / "report.md").read_text() == text  # it does not take itself in
+
+
+def test_a_lossy_method_stands_with_the_patches_of_its_own_text():
+    plain = METHOD | {"setting": {"method": "ar"}}
+    lossy = METHOD | {"setting": {"method": "blt-d"}, "lossless": False, "bytes_per_patch": 6.5}
+    conditions = {"model": "tiny", "prompt_bytes": 128, "temperature": 0.0, "repeats": 5}
+    reports = {"blt_methods": conditions | {"machine": "a machine", "rows": [plain, lossy]}}
+    (line,) = (line for line in headline.lines(reports) if "blt-d" in line)
+    assert "| no | 1.25 |" in line and "| 6.50 |" in line
+
+
+def test_a_study_that_has_only_begun_shows_no_older_table(tmp_path):
+    (tmp_path / "batch.json").write_text(json.dumps(batch_report() | {"complete": False}))
+    (tmp_path / "batch.md").write_text("# Methods in batches\n")
+    report_page.build(tmp_path, ["batch"])
+    text = (tmp_path / "report.md").read_text()
+    assert "Not measured yet\n\nbatch (2 rows so far)\n" in text
+    assert "Methods in batches" not in text and "blt-s 8" not in text
 
 
 def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys):
