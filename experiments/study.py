@@ -12,12 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bytelax import programs
 
-
 RESULTS = pathlib.Path(__file__).parent / "results"
 
 
 class Parser(argparse.ArgumentParser):
-    """Keeps a smoke run, whose rows look like measured ones, out of the directory of the results."""
+    """Keeps a smoke run, whose rows look like measured ones, away from those that are."""
 
     def parse_args(self, *args, **more):
         options = super().parse_args(*args, **more)
