@@ -1,5 +1,6 @@
 """Questions with given answers, judged by how likely the model thinks each answer."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -113,12 +114,18 @@ def hellaswag(file: Path) -> list[Question]:
     """HellaSwag's `hellaswag_val.jsonl`, or the same from the data-set hub."""
     return [
         _question(
-            f"{row['activity_label']}: {row['ctx']}".replace(" [title]", "."),
-            row["endings"],
+            _unmarked(f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}"),
+            [_unmarked(ending) for ending in row["endings"]],
             int(row["label"]),
         )
         for row in files.records(file)
     ]
+
+
+def _unmarked(text: str) -> str:
+    """Without the marks that WikiHow's pages left, as lm-evaluation-harness has it."""
+    text = re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". "))
+    return text.replace("  ", " ")
 
 
 def mmlu(folder: Path, *, shots: int) -> list[Question]:

@@ -54,10 +54,14 @@ def test_both_layouts_of_arc(tmp_path):
 
 
 def test_hellaswag(tmp_path):
-    row = {"activity_label": "Baking", "ctx": "A man [title] bakes", "endings": ["it.", "that."]}
+    row = {
+        "activity_label": "Baking", "ctx_a": "[header] How to bake [title] Mix it.", "ctx_b": "he",
+        "endings": ["stirs [substeps] it.", "does that."],
+    }  # fmt: skip
     rows = [row | {"label": label} for label in (1, "0")]
     first, second = multiple_choice.hellaswag(write(tmp_path / "h.jsonl", *rows))
-    assert first == Question(b"Baking: A man. bakes", (b" it.", b" that."), 1)
+    context = b"Baking: How to bake. Mix it. He"
+    assert first == Question(context, (b" stirs it.", b" does that."), 1)
     assert second.answer == 0
 
 
