@@ -88,4 +88,9 @@ def test_files(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n[2]\n')
     with pytest.raises(ValueError, match=r"b\.jsonl:2: the line is no JSON object"):
         files.records(tmp_path / "b.jsonl")
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b"{}\n" * 99)[:-9])
+    (tmp_path / "d.jsonl").write_bytes(b"\xff")
+    for name in ("c.jsonl.gz", "d.jsonl"):
+        with pytest.raises(ValueError, match=name):
+            files.records(tmp_path / name)
     assert files.spread(range(10), 3) == (0, 3, 6) and files.spread("ab", 5) == ("a", "b")
