@@ -140,6 +140,8 @@ def _mmlu(rows, solved, shots) -> Iterator[Question]:
     for row in rows:
         title = f"about {row['subject'].replace('_', ' ')}"
         examples = solved.get(row["subject"], [])[:shots]
+        if len(examples) < shots:
+            raise ValueError(f"{row['subject']} has {len(examples)} solved questions, not {shots}")
         head = f"The following are multiple choice questions (with answers) {title}."
         context = "\n\n".join([head, *(each.rstrip() for each in examples), _asked(row)])
         yield _question(context, _LETTERS[: len(row["choices"])], row["answer"])

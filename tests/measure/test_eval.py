@@ -63,7 +63,7 @@ def test_an_interrupted_run_goes_on(evaluate, tmp_path, monkeypatch):
     assert evaluate("piqa", "--json", "--out", kept)[1] == whole
     assert len(asked) == 2
     assert (tmp_path / "kept.jsonl").read_text() == "".join(lines)
-    code, _, err = evaluate("piqa", "--shots", "1", "--out", kept)
+    code, _, err = evaluate("piqa", "--limit", "1", "--out", kept)
     assert code == 2 and "another model, method or data" in err
 
 

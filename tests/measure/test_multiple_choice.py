@@ -78,6 +78,8 @@ def test_mmlu_behind_solved_questions(tmp_path):
     )
     assert question.choices == (b" A", b" B", b" C", b" D") and question.answer == 3
     assert b"S0" not in multiple_choice.mmlu(tmp_path, shots=0)[0].context
+    with pytest.raises(ValueError, match="high_school_art has 3 solved questions, not 4"):
+        multiple_choice.mmlu(tmp_path, shots=4)
 
 
 def test_files(tmp_path):
