@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -124,20 +126,22 @@ class _Kept:
         """What the file holds; it begins anew where there is none.
 
         Raises:
-          ValueError: its answers came about in another way.
+          ValueError: its answers came about in another way, or it holds something else.
         """
         kept = cls(path, {})
         if path is None:
             return kept
-        # What follows the last line end was not written whole.
-        whole = path.read_text().rpartition("\n")[0].split("\n") if path.exists() else []
-        lines = [json.loads(line) for line in whole if line]
-        if lines and lines[0] != conditions:
+        text = path.read_bytes() if path.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1]  # what follows was not written whole
+        begun, rows = _parsed(path, whole, conditions) if text else (conditions, [])
+        if rows and begun != conditions:
             raise ValueError(f"{path} holds answers of another model, method or data; see line 1")
-        for row in lines[1:]:
+        for row in rows:
             kept.of(row.pop("task"))[row.pop("index")] = row
-        text = [json.dumps(conditions), *whole[1:]]
-        path.write_text("".join(f"{line}\n" for line in text))
+        if rows:
+            os.truncate(path, len(whole))
+        else:
+            path.write_text(json.dumps(conditions) + "\n")
         return kept
 
     def of(self, task: str) -> dict[int, dict[str, Any]]:
@@ -148,3 +152,17 @@ class _Kept:
         if self.path is not None:
             with self.path.open("a") as file:
                 file.write(json.dumps({"task": task, "index": index, **answer}) + "\n")
+
+
+def _parsed(path: Path, text: bytes, conditions: dict) -> tuple[dict, list[dict[str, Any]]]:
+    """The conditions and the answers in a file, which may be one of quite another kind."""
+    try:
+        begun, *rows = map(json.loads, text.splitlines())
+        ours = begun.keys() == conditions.keys() and all(
+            {"task", "index"} <= r.keys() for r in rows
+        )
+    except (ValueError, AttributeError):
+        ours = False
+    if not ours:
+        raise ValueError(f"{path} holds something other than answers; name another file")
+    return begun, rows

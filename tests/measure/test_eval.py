@@ -67,6 +67,23 @@ def test_an_interrupted_run_goes_on(evaluate, tmp_path, monkeypatch):
     assert code == 2 and "another model, method or data" in err
 
 
+def test_a_file_without_answers_is_begun_anew(evaluate, tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    assert evaluate("piqa", "--model", "misspelt", "--out", str(kept))[0] == 2
+    code, *_ = evaluate("piqa", "--limit", "1", "--out", str(kept))
+    assert code == 0 and len(kept.read_text().splitlines()) == 1 + 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"notes", b"# Notes\n\nof mine\n", b"\xff\n", b'{"a": 1}\n[]\n']
+)
+def test_a_file_of_something_else_is_left_alone(evaluate, tmp_path, content):
+    (tmp_path / "notes").write_bytes(content)
+    code, out, err = evaluate("piqa", "--out", str(tmp_path / "notes"))
+    assert code == 2 and not out and "something other than answers" in err
+    assert len(err.splitlines()) == 1 and (tmp_path / "notes").read_bytes() == content
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
