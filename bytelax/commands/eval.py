@@ -72,6 +72,9 @@ class Eval:
         figures = {}
         for name, task in read.items():
             found = kept.of(name)
+            if cut := evaluate.too_long(model, task, new=self.max_new_bytes):
+                told = f"bytelax: {name}: {cut} of {evaluate.examples(task)} examples do not fit"
+                print(f"{told} the model's context and lose their beginning", file=sys.stderr)
             new = evaluate.answers(
                 model, task, known=found, batch=self.batch, seed=self.seed, **keywords
             )

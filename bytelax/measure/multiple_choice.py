@@ -53,8 +53,9 @@ class Accuracy(NamedTuple):
 
 
 def log_probs(model: Model, question: Question) -> tuple[float, ...]:
-    """Of each choice behind the context, nats."""
-    pairs = [(question.context, choice) for choice in question.choices]
+    """Of each choice behind the context, nats; a context that is too long loses its beginning."""
+    context = likelihood.fitting(model, question.context, max(map(len, question.choices)))
+    pairs = [(context, choice) for choice in question.choices]
     return tuple(each.log_prob for each in likelihood.continuations(model, pairs, batch=len(pairs)))
 
 

@@ -99,3 +99,13 @@ def test_a_file_of_something_else_is_left_alone(evaluate, tmp_path, content):
 def test_bad_input_is_one_line(evaluate, flags, says):
     code, out, err = evaluate(*flags)
     assert code == 2 and not out and says in err and len(err.splitlines()) == 1
+
+
+def test_what_does_not_fit_loses_its_beginning(model, tmp_path, capsys):
+    rows = [{"goal": goal, "sol1": "pull", "sol2": "push"} for goal in ("Open it", "Open " * 300)]
+    (tmp_path / "valid.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "valid-labels.lst").write_text("0\n0\n")
+    assert cli.main(["eval", f"piqa={tmp_path}", "--model", model, "--json"]) == 0
+    out, err = capsys.readouterr()
+    (told,) = json.loads(out).values()
+    assert told["examples"] == 2 and "1 of 2 examples do not fit" in err
