@@ -17,8 +17,9 @@ import tyro
 from bytelax import methods
 from bytelax.commands.json_line import json_line
 from bytelax.commands.loading import LoadFlags
-from bytelax.commands.method_flags import MethodFlags
+from bytelax.commands.method_flags import MethodFlags, check
 from bytelax.measure import evaluate, tasks
+from bytelax.measure.prompted import Prompted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +70,14 @@ class Eval:
         if self.max_new_bytes is not None:
             keywords["max_new_bytes"] = self.max_new_bytes
         model = self.loading.load(self.model)
+        if any(isinstance(task, Prompted) for task in read.values()):
+            law = ("method", "max_new_bytes", "temperature", "top_k", "top_p")
+            check(
+                model,
+                keywords["method"],
+                {name: value for name, value in keywords.items() if name not in law},
+                **{name: keywords[name] for name in law[2:]},
+            )
         figures = {}
         for name, task in read.items():
             found = kept.of(name)
@@ -93,7 +102,8 @@ def _placed(task: str, data: Path) -> tuple[str, Path]:
 
 def _shown(answers: Iterator, name: str, total: int, known: int) -> Iterator:
     """The answers, with a bar on standard error."""
-    with rich.progress.Progress(console=rich.console.Console(stderr=True)) as progress:
+    console = rich.console.Console(stderr=True)
+    with rich.progress.Progress(console=console, transient=True) as progress:
         bar = progress.add_task(name, total=total, completed=known)
         for answer in answers:
             yield answer
@@ -109,10 +119,11 @@ def _print(figures: dict[str, dict]) -> None:
             interval = chance = ""
             if isinstance(value, dict):
                 interval = f"{100 * value['low']:.1f} to {100 * value['high']:.1f} %"
-                value, chance = 100 * value["value"], f"{100 * row['chance']:.1f} %"
+                told, chance = f"{100 * value['value']:.1f} %", f"{100 * row['chance']:.1f} %"
             elif figure == "pass_at_1":
-                value = 100 * value
-            told = "not installed" if value is None else f"{value:.2f}"
+                told = f"{100 * value:.1f} %"
+            else:
+                told = "not installed" if value is None else f"{value:.2f}"
             table.add_row(name, str(row["examples"]), figure, told, interval, chance)
     rich.print(table)
 

@@ -93,6 +93,9 @@ def test_a_file_of_something_else_is_left_alone(evaluate, tmp_path, content):
         (["piqa", "--method", "nope"], "unknown method"),
         (["humaneval", "--draft-length", "x", "--method", "lookup"], "--draft-length takes"),
         (["humaneval", "--shots", "1"], "no solved examples"),
+        (["piqa", "humaneval", "--draft-length", "2"], "'ar' takes no 'draft_length'"),
+        (["piqa", "humaneval", "--temperature", "-1"], "temperature must be"),
+        (["piqa", "humaneval", "--method", "early-exit", "--exit-layer", "9"], "early exit lies"),
         ([], "no tasks to score"),
     ],
 )
