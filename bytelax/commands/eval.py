@@ -51,7 +51,8 @@ class Eval:
     """Print all figures as JSON."""
 
     def run(self) -> None:
-        for name, least in (("limit", 1), ("shots", 0), ("max_new_bytes", 1), ("batch", 1)):
+        bounds = {"limit": 1, "shots": 0, "max_new_bytes": 1, "batch": 1, "seed": 0}
+        for name, least in bounds.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
@@ -103,7 +104,8 @@ def _placed(task: str, data: Path) -> tuple[str, Path]:
 def _shown(answers: Iterator, name: str, total: int, known: int) -> Iterator:
     """The answers, with a bar on standard error."""
     console = rich.console.Console(stderr=True)
-    with rich.progress.Progress(console=console, transient=True) as progress:
+    quiet = not console.is_terminal  # it would leave an empty line there
+    with rich.progress.Progress(console=console, transient=True, disable=quiet) as progress:
         bar = progress.add_task(name, total=total, completed=known)
         for answer in answers:
             yield answer

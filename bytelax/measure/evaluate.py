@@ -69,10 +69,17 @@ def too_long(model: Model, task: Read, *, new: int | None = None) -> int:
 
     Args:
       new: most bytes of an answer; as the task has it if None.
+
+    Raises:
+      ValueError: an answer may take the whole context.
     """
     limit = model.config.max_bytes - 1
     if isinstance(task, Prompted):
         room = task.new if new is None else new
+        if room >= limit:
+            raise ValueError(
+                f"answers of {room} bytes leave no room for a prompt in a context of {limit} bytes"
+            )
         return sum(len(example.prompt) + room > limit for example in task.examples)
     return sum(len(q.context) + max(map(len, q.choices)) > limit for q in task)
 

@@ -96,6 +96,8 @@ def test_a_file_of_something_else_is_left_alone(evaluate, tmp_path, content):
         (["piqa", "humaneval", "--draft-length", "2"], "'ar' takes no 'draft_length'"),
         (["piqa", "humaneval", "--temperature", "-1"], "temperature must be"),
         (["piqa", "humaneval", "--method", "early-exit", "--exit-layer", "9"], "early exit lies"),
+        (["piqa", "--seed", "-1"], "seed must be at least 0"),
+        (["humaneval", "--max-new-bytes", "5000"], "leave no room for a prompt"),
         ([], "no tasks to score"),
     ],
 )
