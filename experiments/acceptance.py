@@ -154,11 +154,13 @@ def markdown(report):
             f"{report['prompts']} prompts of {report['prompt_bytes']} bytes or a sentence for each "
             f"domain and kind of text, {report['new']} new bytes, batch {report['batch']}, "
             f"{study.machine(report)}. Seen: the models and drafters were trained on it (so is the "
-            "source of what is held out). Accepted, per cent of the drafted bytes:",
+            "source of what is held out). The end of a text cuts its last draft short, and what it "
+            "cuts off counts as drafted and not accepted. Accepted, per cent of the drafted bytes:",
             "",
             *study.table(("model", "method", "T", *shown, "bytes/round"), rows),
             "",
-            "By position in the draft, per cent of those reached:",
+            "By position in the draft, per cent of those reached, which is where all before were "
+            "accepted, also in a last draft and in one that is shorter than the longest:",
             "",
             *study.table(("model", "method", "T", "first, second, ..."), places),
             "",

@@ -31,7 +31,8 @@ PUBLISHED = {
 def measure(setting, options):
     model = load(setting["model"], dtype="float32")
     path = pathlib.Path(options.data) / tasks.named(setting["task"]).place
-    task = tasks.read(setting["task"], path, shots=options.shots, limit=options.limit)
+    shots = options.shots if setting["task"] == "mmlu" else None
+    task = tasks.read(setting["task"], path, shots=shots, limit=options.limit)
     return evaluate.figures(task, dict(evaluate.answers(model, task)))
 
 

@@ -18,7 +18,7 @@ class Row(NamedTuple):
       model: "BLT", or the block size of a BLT-D, "B=8".
       method: "AR", "BLT-S", "BLT-D" or "BLT-DV".
       setting: as printed, "k=8", "a=0.5", "one-step".
-      score: BLEU or pass@1.
+      score: spBLEU or pass@1.
       acceptance: accepted bytes of those drafted, a share; None where nothing is verified.
       decoder, global_: forward passes a text.
       gigabytes: read for a text.

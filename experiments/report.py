@@ -7,7 +7,6 @@ Each study runs in a process of its own and goes on where it was interrupted. Th
 the directory of the results, as `report.md` and, in one file with its figures, `report.html`.
 """
 
-import argparse
 import json
 import pathlib
 import subprocess
@@ -16,6 +15,7 @@ import time
 from typing import NamedTuple
 
 import report_page
+from study import RESULTS, Parser
 
 HERE = pathlib.Path(__file__).parent
 
@@ -84,9 +84,9 @@ def run(studies, options) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="directory of the data sets")
-    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--only", nargs="*", help="names of studies; by default all")
     parser.add_argument("--smoke", action="store_true", help="a few bytes of everything")
     parser.add_argument("--build", action="store_true", help="run nothing: report what is there")

@@ -19,9 +19,10 @@ img { max-width: 100% }
 _NAME = "report"
 _INTRODUCTION = """# bytelax, measured
 
-Built {date} by `python experiments/report.py`. Every figure below was measured by a study in
-`experiments/`; each says on which machine. A speed is the median of ratios to plain decoding with
-caches, run in turns in one process, and stands with its range.
+Built {date} by `python experiments/report.py`. What is below was measured by a study in
+`experiments/`, which says on which machine, unless it is called published, predicted, computed or a
+floor. A speed is the median of ratios to plain decoding with caches, run in turns in one process,
+and stands with its range.
 """
 
 
@@ -33,14 +34,21 @@ def build(results, names):
       names: of the studies, in the order of the report; tables of others follow behind them.
     """
     others = sorted({path.stem for path in results.glob("*.md")} - {*names, _NAME})
-    reports = {path.stem: json.loads(path.read_text()) for path in results.glob("*.json")}
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+    # A table beside rows that are still coming is an older one.
+    begun = {name: report for name, report in found.items() if not report.get("complete", True)}
+    reports = {name: report for name, report in found.items() if name not in begun}
     sections = [_INTRODUCTION.format(date=datetime.date.today().isoformat())]
     sections.append("\n".join(["## In short", "", *headline.lines(reports), ""]))
     for name in (*names, *others):
         table = results / f"{name}.md"
-        if table.exists():
+        if table.exists() and name not in begun:
             sections.append(_section(results, name, reports.get(name), table.read_text()))
-    missing = [name for name in names if not (results / f"{name}.md").exists()]
+    missing = [
+        f"{name} ({len(begun[name]['rows'])} rows so far)" if name in begun else name
+        for name in names
+        if name in begun or not (results / f"{name}.md").exists()
+    ]
     if missing:
         sections.append("## Not measured yet\n\n" + ", ".join(missing) + "\n")
     text = "\n".join(sections)

@@ -4,7 +4,7 @@ from matplotlib import pyplot as plt
 
 
 def _fast_blt(report):
-    """Weights read against agreement with plain decoding, a panel a task."""
+    """Bits of a written byte under plain decoding against weights read, a panel a task."""
     names = report["task_names"]
     figure, panels = plt.subplots(1, len(names), figsize=(3.4 * len(names), 3.4), squeeze=False)
     for panel, name in zip(panels[0], names, strict=True):

@@ -12,19 +12,29 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bytelax import programs
 
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+class Parser(argparse.ArgumentParser):
+    """Keeps a smoke run, whose rows look like measured ones, away from those that are."""
+
+    def parse_args(self, *args, **more):
+        options = super().parse_args(*args, **more)
+        if options.smoke and options.results.resolve() == RESULTS.resolve():
+            self.error("--smoke needs --results: another directory than that of what was measured")
+        return options
+
 
 def parser(doc: str, *, model: str | None = "tiny") -> argparse.ArgumentParser:
     """The options that every study has.
 
     `--smoke` asks for the least that runs through every line, for the tests.
     """
-    options = argparse.ArgumentParser(description=doc.splitlines()[0])
+    options = Parser(description=doc.splitlines()[0])
     options.add_argument("--data", help="directory of the data sets")
     if model is not None:
         options.add_argument("--model", default=model)
-    options.add_argument(
-        "--results", type=pathlib.Path, default=pathlib.Path(__file__).parent / "results"
-    )
+    options.add_argument("--results", type=pathlib.Path, default=RESULTS)
     options.add_argument("--smoke", action="store_true", help="a few bytes of everything")
     return options
 

@@ -2,6 +2,8 @@
 
 import ast
 import dataclasses
+import itertools
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +14,11 @@ import tyro
 from bytelax import methods
 from bytelax.commands.json_line import json_line
 from bytelax.commands.loading import LoadFlags
+from bytelax.commands.method_flags import check
 from bytelax.demo.comparison import PROMPTS, settings_of
 from bytelax.measure import timing
+
+_COMMA = re.compile(r",(?![^(\[{]*[)\]}])")  # none within brackets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Bench:
     max_new_bytes: int = 256
     """Bytes to emit for each prompt."""
     batch: int = 1
-    """Prompts that are continued together; they are repeated to fill one batch."""
+    """Prompts that are continued together; they are repeated to fill the last batch."""
     repeats: int = 5
     """Pairs of runs; speeds are medians of their ratios."""
     temperature: float = 0.0
@@ -44,28 +49,36 @@ class Bench:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         wanted = [_parsed(setting) for setting in self.settings]
         prompts = [path.read_bytes() for path in self.file] or list(PROMPTS)
-        prompts = (prompts * self.batch)[: max(len(prompts), self.batch)]
+        whole = -(-len(prompts) // self.batch) * self.batch
+        prompts = list(itertools.islice(itertools.cycle(prompts), whole))
         model = self.loading.load(self.model)
         if not wanted:
             wanted = [(setting.method, setting.options) for setting in settings_of(model)[0]]
+        wanted = [(method, given, methods.settle(method, given)) for method, given in wanted]
+        for method, _, options in wanted:
+            check(model, method, options, temperature=self.temperature)
         rows = []
-        for method, given in wanted:
-            options = methods.settle(method, given)
+        for method, given, options in wanted:
             timed = timing.beside_plain(
                 model, prompts, method, options, new=self.max_new_bytes, repeats=self.repeats,
                 batch=self.batch, temperature=self.temperature,
             )  # fmt: skip
             rows.append({"method": method, **given, **timing.figures(timed)})
         if self.json:
-            print(json_line({"batch": self.batch, "repeats": self.repeats, "rows": rows}))
+            names = ("batch", "repeats", "temperature", "max_new_bytes")
+            how = {name: getattr(self, name) for name in names}
+            print(json_line(how | {"prompt_bytes": list(map(len, prompts)), "rows": rows}))
             return
-        table = rich.table.Table("method", "bytes/s", "speed", "range", "accepted", "bytes a round")
-        for (method, options), row in zip(wanted, rows, strict=True):
+        table = rich.table.Table(
+            "method", "lossless", "bytes/s", "speed", "range", "accepted", "bytes a round"
+        )
+        for (method, options, _), row in zip(wanted, rows, strict=True):
             settings = ", ".join(f"{name} {value}" for name, value in options.items())
             low, high = row["decode_speed_range"]
             accepted = row["acceptance"]
             table.add_row(
                 f"{method} {settings}".strip(),
+                "yes" if row["lossless"] else "no",
                 f"{row['decode_bytes_per_second']:.0f}",
                 f"{row['decode_speed']:.2f}x",
                 f"{low:.2f} to {high:.2f}",
@@ -73,14 +86,21 @@ class Bench:
                 f"{row['bytes_per_round']:.2f}",
             )
         rich.print(table)
-        print(f"Batch {self.batch}; the time that taking in the prompts took is left out.")
+        lengths = sorted({len(prompt) for prompt in prompts})
+        context = " to ".join(str(length) for length in dict.fromkeys((lengths[0], lengths[-1])))
+        print(
+            f"Batch {self.batch}, prompts of {context} bytes, {self.max_new_bytes} new ones, "
+            f"temperature {self.temperature:g}. Speed: beside plain decoding at the same batch "
+            f"size, median and range of {self.repeats} pairs of runs; taking in the prompts is "
+            "left out."
+        )
 
 
 def _parsed(setting: str) -> tuple[str, dict]:
     """ "blt-s:draft_length=8" as a method and its options."""
     method, _, rest = setting.partition(":")
     options = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, _COMMA.split(rest)):
         name, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"{setting!r}: options are written option=value, got {part!r}")

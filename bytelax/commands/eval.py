@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +17,9 @@ import tyro
 from bytelax import methods
 from bytelax.commands.json_line import json_line
 from bytelax.commands.loading import LoadFlags
-from bytelax.commands.method_flags import MethodFlags
+from bytelax.commands.method_flags import MethodFlags, check
 from bytelax.measure import evaluate, tasks
+from bytelax.measure.prompted import Prompted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Eval:
     """Print all figures as JSON."""
 
     def run(self) -> None:
-        for name, least in (("limit", 1), ("shots", 0), ("max_new_bytes", 1), ("batch", 1)):
+        bounds = {"limit": 1, "shots": 0, "max_new_bytes": 1, "batch": 1, "seed": 0}
+        for name, least in bounds.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
@@ -67,9 +71,20 @@ class Eval:
         if self.max_new_bytes is not None:
             keywords["max_new_bytes"] = self.max_new_bytes
         model = self.loading.load(self.model)
+        if any(isinstance(task, Prompted) for task in read.values()):
+            law = ("method", "max_new_bytes", "temperature", "top_k", "top_p")
+            check(
+                model,
+                keywords["method"],
+                {name: value for name, value in keywords.items() if name not in law},
+                **{name: keywords[name] for name in law[2:]},
+            )
         figures = {}
         for name, task in read.items():
             found = kept.of(name)
+            if cut := evaluate.too_long(model, task, new=self.max_new_bytes):
+                told = f"bytelax: {name}: {cut} of {evaluate.examples(task)} examples do not fit"
+                print(f"{told} the model's context and lose their beginning", file=sys.stderr)
             new = evaluate.answers(
                 model, task, known=found, batch=self.batch, seed=self.seed, **keywords
             )
@@ -88,7 +103,9 @@ def _placed(task: str, data: Path) -> tuple[str, Path]:
 
 def _shown(answers: Iterator, name: str, total: int, known: int) -> Iterator:
     """The answers, with a bar on standard error."""
-    with rich.progress.Progress(console=rich.console.Console(stderr=True)) as progress:
+    console = rich.console.Console(stderr=True)
+    quiet = not console.is_terminal  # it would leave an empty line there
+    with rich.progress.Progress(console=console, transient=True, disable=quiet) as progress:
         bar = progress.add_task(name, total=total, completed=known)
         for answer in answers:
             yield answer
@@ -104,10 +121,11 @@ def _print(figures: dict[str, dict]) -> None:
             interval = chance = ""
             if isinstance(value, dict):
                 interval = f"{100 * value['low']:.1f} to {100 * value['high']:.1f} %"
-                value, chance = 100 * value["value"], f"{100 * row['chance']:.1f} %"
+                told, chance = f"{100 * value['value']:.1f} %", f"{100 * row['chance']:.1f} %"
             elif figure == "pass_at_1":
-                value = 100 * value
-            told = "not installed" if value is None else f"{value:.2f}"
+                told = f"{100 * value:.1f} %"
+            else:
+                told = "not installed" if value is None else f"{value:.2f}"
             table.add_row(name, str(row["examples"]), figure, told, interval, chance)
     rich.print(table)
 
@@ -124,20 +142,22 @@ class _Kept:
         """What the file holds; it begins anew where there is none.
 
         Raises:
-          ValueError: its answers came about in another way.
+          ValueError: its answers came about in another way, or it holds something else.
         """
         kept = cls(path, {})
         if path is None:
             return kept
-        # What follows the last line end was not written whole.
-        whole = path.read_text().rpartition("\n")[0].split("\n") if path.exists() else []
-        lines = [json.loads(line) for line in whole if line]
-        if lines and lines[0] != conditions:
+        text = path.read_bytes() if path.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1]  # what follows was not written whole
+        begun, rows = _parsed(path, whole, conditions) if text else (conditions, [])
+        if rows and begun != conditions:
             raise ValueError(f"{path} holds answers of another model, method or data; see line 1")
-        for row in lines[1:]:
+        for row in rows:
             kept.of(row.pop("task"))[row.pop("index")] = row
-        text = [json.dumps(conditions), *whole[1:]]
-        path.write_text("".join(f"{line}\n" for line in text))
+        if rows:
+            os.truncate(path, len(whole))
+        else:
+            path.write_text(json.dumps(conditions) + "\n")
         return kept
 
     def of(self, task: str) -> dict[int, dict[str, Any]]:
@@ -148,3 +168,17 @@ class _Kept:
         if self.path is not None:
             with self.path.open("a") as file:
                 file.write(json.dumps({"task": task, "index": index, **answer}) + "\n")
+
+
+def _parsed(path: Path, text: bytes, conditions: dict) -> tuple[dict, list[dict[str, Any]]]:
+    """The conditions and the answers in a file, which may be one of quite another kind."""
+    try:
+        begun, *rows = map(json.loads, text.splitlines())
+        ours = begun.keys() == conditions.keys() and all(
+            {"task", "index"} <= r.keys() for r in rows
+        )
+    except (ValueError, AttributeError):
+        ours = False
+    if not ours:
+        raise ValueError(f"{path} holds something other than answers; name another file")
+    return begun, rows

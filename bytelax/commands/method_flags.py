@@ -5,7 +5,10 @@ from typing import Annotated, Literal
 
 import tyro
 
+from bytelax import methods
+from bytelax.decode.sampling import Sampling
 from bytelax.loading import load
+from bytelax.model import Model
 
 _METHOD_OPTIONS = (
     "synchronous", "draft_layers", "latent", "unmask", "alpha", "gamma", "open_patch", "verify",
@@ -96,6 +99,27 @@ class MethodFlags:
         if self.draft_model is not None:
             keywords["draft_model"] = load(self.draft_model, dtype=dtype)
         return keywords
+
+
+def check(
+    model: Model,
+    method: str,
+    options: dict,
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+) -> None:
+    """Raises at once what decoding so would raise: ValueError, for an option of any bad kind."""
+    law = Sampling.of(1, temperature=temperature, top_k=top_k, top_p=top_p)
+    try:
+        methods.build(
+            method, model.part, law, capacity=model.config.max_bytes,
+            **methods.settle(method, options),
+        )  # fmt: skip
+    except TypeError as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise ValueError(f"method {method!r} with {given}: {error}") from None
 
 
 def _length(flag: str, text: str | None) -> int | dict[int, int] | None:

@@ -9,7 +9,8 @@ from bytelax.measure import files, sandbox
 from bytelax.measure.prompted import Example, Prompted
 
 _HUMANEVAL_STOPS = (b"\nclass ", b"\ndef ", b"\n#", b"\nif ", b"\nprint(", b"\n@")
-_MBPP_TEST = range(11, 511)  # ids; the first ten are examples
+_MBPP_TEST = range(11, 511)  # ids
+_MBPP_SOLVED = range(2, 11)  # from the second, as the authors take them
 
 
 def humaneval(file: Path, *, limit: int | None, new: int) -> Prompted:
@@ -32,7 +33,10 @@ def _checks(row: dict) -> str:
 def mbpp(file: Path, *, shots: int, limit: int | None, new: int) -> Prompted:
     """MBPP's `mbpp.jsonl`: a whole program, behind examples in the authors' words."""
     rows = {row["task_id"]: row for row in files.records(file)}
-    solved = "".join(_task(rows[2 + i]) + f"{rows[2 + i]['code']}\n[DONE]\n" for i in range(shots))
+    if shots > len(_MBPP_SOLVED):
+        raise ValueError(f"there are {len(_MBPP_SOLVED)} solved examples, not {shots}")
+    examples = [rows[number] for number in _MBPP_SOLVED[:shots]]
+    solved = "".join(_task(row) + f"{row['code']}\n[DONE]\n" for row in examples)
     asked = [row for number, row in rows.items() if number in _MBPP_TEST]
     return Prompted(
         tuple(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from bytelax.generation import generate
-from bytelax.measure import multiple_choice
+from bytelax.measure import likelihood, multiple_choice
 from bytelax.measure.prompted import Prompted
 from bytelax.measure.tasks import Read
 from bytelax.model import Model
@@ -29,6 +29,8 @@ def answers(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The answers that are not known yet, as JSON, with the index of their example.
 
+    What does not fit the model's context loses its beginning.
+
     Args:
       model: answers.
       task: from `tasks.read`.
@@ -44,9 +46,12 @@ def answers(
         return
     for start in range(0, len(missing), batch):
         rows = missing[start : start + batch]
-        prompts = [task.examples[index].prompt for index in rows]
-        seeds = [seed + index for index in rows]
         given = {"max_new_bytes": task.new} | options
+        whole = [task.examples[index].prompt for index in rows]
+        prompts = [
+            likelihood.fitting(model, each, given["max_new_bytes"]) or each for each in whole
+        ]
+        seeds = [seed + index for index in rows]
         out = generate(model, prompts, seeds=seeds, stop=task.stop, **given)
         for index, result in zip(rows, out.results, strict=True):
             yield (
@@ -57,6 +62,26 @@ def answers(
                     "stats": dataclasses.asdict(result.stats),
                 },
             )
+
+
+def too_long(model: Model, task: Read, *, new: int | None = None) -> int:
+    """How many examples lose their beginning.
+
+    Args:
+      new: most bytes of an answer; as the task has it if None.
+
+    Raises:
+      ValueError: an answer may take the whole context.
+    """
+    limit = model.config.max_bytes - 1
+    if isinstance(task, Prompted):
+        room = task.new if new is None else new
+        if room >= limit:
+            raise ValueError(
+                f"answers of {room} bytes leave no room for a prompt in a context of {limit} bytes"
+            )
+        return sum(len(example.prompt) + room > limit for example in task.examples)
+    return sum(len(q.context) + max(map(len, q.choices)) > limit for q in task)
 
 
 def figures(task: Read, found: Mapping[int, dict[str, Any]]) -> dict[str, Any]:

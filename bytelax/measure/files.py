@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,14 +15,18 @@ def lines(path: Path) -> list[str]:
 
     Raises:
       OSError: neither is there, or cannot be read.
+      ValueError: it is no text, or not whole.
     """
     zipped = path.with_name(f"{path.name}.gz")
-    if path.suffix == ".gz" or (zipped.exists() and not path.exists()):
-        content = gzip.decompress((path if path.suffix == ".gz" else zipped).read_bytes())
-    else:
-        content = path.read_bytes()
+    if zipped.exists() and not path.exists():
+        path = zipped
+    content = path.read_bytes()
+    try:
+        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    except (EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}") from None
     # Not `splitlines`: a sentence, or a string of JSON, may hold Unicode's other line ends.
-    return [line.removesuffix("\r") for line in content.decode().removesuffix("\n").split("\n")]
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def records(path: Path) -> list[dict[str, Any]]:

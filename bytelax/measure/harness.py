@@ -34,12 +34,11 @@ class HarnessModel(LM):
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """Of each continuation behind its context, which loses its beginning if it is too long."""
-        limit = self._model.config.max_bytes - 1
         pairs = []
         for request in requests:
             context, continuation = (text.encode() for text in request.args)
-            kept = max(limit - len(continuation), 0)
-            pairs.append((context[max(len(context) - kept, 0) :], continuation))
+            fitting = likelihood.fitting(self._model, context, len(continuation))
+            pairs.append((fitting, continuation))
         return [tuple(each) for each in self._scored(pairs)]
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
@@ -64,7 +63,7 @@ class HarnessModel(LM):
         until = (until,) if isinstance(until, str) else tuple(until)
         new = wanted.get("max_gen_toks", self._max_new_bytes)
         sampled = wanted.get("do_sample", False)
-        prompt = context.encode()[-(self._model.config.max_bytes - 1 - new) :]
+        prompt = likelihood.fitting(self._model, context.encode(), new) or context.encode()
         out = generate(
             self._model, [prompt], max_new_bytes=new, stop=[stop for stop in until if stop],
             temperature=wanted.get("temperature", 1.0) if sampled else 0.0,

@@ -69,6 +69,12 @@ def continuations(
     return scored
 
 
+def fitting(model: Model, context: bytes, room: int) -> bytes:
+    """The end of a context, as much as leaves room for so many bytes behind it."""
+    kept = max(model.config.max_bytes - 1 - room, 0)
+    return context[max(len(context) - kept, 0) :]
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _score(
     module, params, ids: Int[Array, "B S"], begin: Int[Array, " B"], end: Int[Array, " B"]

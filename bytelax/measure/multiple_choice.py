@@ -1,5 +1,6 @@
 """Questions with given answers, judged by how likely the model thinks each answer."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -52,8 +53,9 @@ class Accuracy(NamedTuple):
 
 
 def log_probs(model: Model, question: Question) -> tuple[float, ...]:
-    """Of each choice behind the context, nats."""
-    pairs = [(question.context, choice) for choice in question.choices]
+    """Of each choice behind the context, nats; a context that is too long loses its beginning."""
+    context = likelihood.fitting(model, question.context, max(map(len, question.choices)))
+    pairs = [(context, choice) for choice in question.choices]
     return tuple(each.log_prob for each in likelihood.continuations(model, pairs, batch=len(pairs)))
 
 
@@ -113,12 +115,18 @@ def hellaswag(file: Path) -> list[Question]:
     """HellaSwag's `hellaswag_val.jsonl`, or the same from the data-set hub."""
     return [
         _question(
-            f"{row['activity_label']}: {row['ctx']}".replace(" [title]", "."),
-            row["endings"],
+            _unmarked(f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}"),
+            [_unmarked(ending) for ending in row["endings"]],
             int(row["label"]),
         )
         for row in files.records(file)
     ]
+
+
+def _unmarked(text: str) -> str:
+    """Without the marks that WikiHow's pages left, as lm-evaluation-harness has it."""
+    text = re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". "))
+    return text.replace("  ", " ")
 
 
 def mmlu(folder: Path, *, shots: int) -> list[Question]:
@@ -133,6 +141,8 @@ def _mmlu(rows, solved, shots) -> Iterator[Question]:
     for row in rows:
         title = f"about {row['subject'].replace('_', ' ')}"
         examples = solved.get(row["subject"], [])[:shots]
+        if len(examples) < shots:
+            raise ValueError(f"{row['subject']} has {len(examples)} solved questions, not {shots}")
         head = f"The following are multiple choice questions (with answers) {title}."
         context = "\n\n".join([head, *(each.rstrip() for each in examples), _asked(row)])
         yield _question(context, _LETTERS[: len(row["choices"])], row["answer"])

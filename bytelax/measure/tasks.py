@@ -36,13 +36,18 @@ def read(name: str, path: Path, *, shots: int | None = None, limit: int | None =
       limit: most examples; evenly spread over the data.
 
     Raises:
-      ValueError: no such task, or files that are not in its layout.
+      ValueError: no such task, files that are not in its layout, or more shots than they have.
     """
     task = named(name)
     try:
-        return task.read(path, task.shots if shots is None else shots, limit)
+        found = task.read(path, task.shots if shots is None else shots, limit)
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError(f"{path}: not in the layout of {name}: {error!r}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if not (found.examples if isinstance(found, Prompted) else found):
+        raise ValueError(f"{path}: there are no examples of {name}")
+    return found
 
 
 def named(name: str) -> Task:
@@ -56,8 +61,17 @@ def named(name: str) -> Task:
     return TASKS[name]
 
 
+def _without_examples(shots: int) -> None:
+    if shots:
+        raise ValueError(f"this task has no solved examples: its shots are 0, not {shots}")
+
+
 def _choices(questions: Callable[[Path], list[Question]]):
-    return lambda path, shots, limit: files.spread(questions(path), limit)
+    def read(path: Path, shots: int, limit: int | None) -> Read:
+        _without_examples(shots)
+        return files.spread(questions(path), limit)
+
+    return read
 
 
 def _mmlu(path: Path, shots: int, limit: int | None) -> Read:
@@ -66,7 +80,10 @@ def _mmlu(path: Path, shots: int, limit: int | None) -> Read:
 
 def _translation(sentences, test: str, valid: str, language: str, new: int):
     def read(path: Path, shots: int, limit: int | None) -> Read:
+        translation.needs_sacrebleu()  # before anything is translated
         examples = files.spread(sentences(path, language, valid), shots) if shots else ()
+        if len(examples) < shots:
+            raise ValueError(f"{path}: {shots} solved examples are more than its {len(examples)}")
         chosen = files.spread(sentences(path, language, test), limit)
         return translation.task(chosen, examples, language, new=new)
 
@@ -74,8 +91,7 @@ def _translation(sentences, test: str, valid: str, language: str, new: int):
 
 
 def _humaneval(path: Path, shots: int, limit: int | None) -> Read:
-    if shots:
-        raise ValueError("humaneval has no solved examples: its shots are 0")
+    _without_examples(shots)
     return code.humaneval(path, limit=limit, new=512)
 
 

@@ -67,8 +67,7 @@ def score(answers: Sequence[bytes], references: Sequence[Sequence[str]]) -> dict
     Raises:
       ValueError: sacrebleu is not installed.
     """
-    if importlib.util.find_spec("sacrebleu") is None:
-        raise ValueError("scoring translations needs sacrebleu: pip install 'bytelax[eval]'")
+    needs_sacrebleu()
     from sacrebleu.metrics import BLEU, CHRF
 
     said = [answer.decode("utf-8", "replace").strip() for answer in answers]
@@ -80,6 +79,12 @@ def score(answers: Sequence[bytes], references: Sequence[Sequence[str]]) -> dict
         "spbleu": None if pieces is None else pieces.corpus_score(said, streams).score,
         "chrf": CHRF().corpus_score(said, streams).score,
     }
+
+
+def needs_sacrebleu() -> None:
+    """Raises ValueError where it is not installed."""
+    if importlib.util.find_spec("sacrebleu") is None:
+        raise ValueError("scoring translations needs sacrebleu: pip install 'bytelax[eval]'")
 
 
 def _has_pieces() -> bool:

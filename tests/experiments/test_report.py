@@ -6,8 +6,10 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+import headline
 import report
 import report_page
+import study
 from report import Study
 
 METHOD = {
@@ -52,6 +54,24 @@ def test_one_report_of_what_is_there(tmp_path):
     assert (tmp_path / "report.md").read_text() == text  # it does not take itself in
 
 
+def test_a_lossy_method_stands_with_the_patches_of_its_own_text():
+    plain = METHOD | {"setting": {"method": "ar"}}
+    lossy = METHOD | {"setting": {"method": "blt-d"}, "lossless": False, "bytes_per_patch": 6.5}
+    conditions = {"model": "tiny", "prompt_bytes": 128, "temperature": 0.0, "repeats": 5}
+    reports = {"blt_methods": conditions | {"machine": "a machine", "rows": [plain, lossy]}}
+    (line,) = (line for line in headline.lines(reports) if "blt-d" in line)
+    assert "| no | 1.25 |" in line and "| 6.50 |" in line
+
+
+def test_a_study_that_has_only_begun_shows_no_older_table(tmp_path):
+    (tmp_path / "batch.json").write_text(json.dumps(batch_report() | {"complete": False}))
+    (tmp_path / "batch.md").write_text("# Methods in batches\n")
+    report_page.build(tmp_path, ["batch"])
+    text = (tmp_path / "report.md").read_text()
+    assert "Not measured yet\n\nbatch (2 rows so far)\n" in text
+    assert "Methods in batches" not in text and "blt-s 8" not in text
+
+
 def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys):
     for name, done in (("batch", True), ("wall_clock", False)):
         (tmp_path / f"{name}.json").write_text(json.dumps({"complete": done, "rows": []}))
@@ -82,6 +102,18 @@ def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys):
     assert commands[1][4:6] == ["--temperature", "1"]
     told = capsys.readouterr().out
     assert "[1/2] wall_clock: about 15 minutes; all together about 20 minutes left" in told
+
+
+def test_a_smoke_run_keeps_out_of_the_results(monkeypatch, capsys):
+    for options in (study.parser("A study."), study.parser("A study.", model=None)):
+        assert options.parse_args(["--smoke", "--results", "elsewhere"]).smoke
+        with pytest.raises(SystemExit):
+            options.parse_args(["--smoke"])
+        assert "--smoke needs --results" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["report.py", "--smoke", "--data", "texts"])
+    with pytest.raises(SystemExit):
+        report.main()
+    assert "--smoke needs --results" in capsys.readouterr().err
 
 
 def test_studies_that_do_not_exist(monkeypatch, capsys):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bytelax import cli
+from bytelax.commands.bench import _parsed
 
 
 @pytest.fixture
@@ -39,7 +40,25 @@ def test_figures_of_a_batch(bench):
 
 def test_the_table(bench):
     code, out, _ = bench("ar", "--max-new-bytes", "4", "--repeats", "1")
-    assert code == 0 and "1.00" in out and "Batch 1" in out
+    assert code == 0 and "1.00" in out and "Batch 1, prompts of 20 bytes, 4 new ones" in out
+
+
+def test_every_batch_is_full(bench, tmp_path):
+    for name in ("second.txt", "third.txt"):
+        (tmp_path / name).write_bytes(b"again and again")
+    more = [
+        flag for name in ("second", "third") for flag in ("--file", str(tmp_path / f"{name}.txt"))
+    ]
+    flags = ("ar", "--batch", "2", "--max-new-bytes", "4", "--repeats", "1", "--json")
+    told = json.loads(bench(*flags, *more)[1])
+    assert told["prompt_bytes"] == [20, 15, 15, 20]
+    assert told["rows"][0]["rounds"] == 4  # a prompt, of each of the four
+
+
+def test_options_with_commas():
+    tree = _parsed("medusa:branches=(3,2),nodes=4")
+    assert tree == ("medusa", {"branches": (3, 2), "nodes": 4})
+    assert _parsed("lookup:draft_length={1:8,4:2}") == ("lookup", {"draft_length": {1: 8, 4: 2}})
 
 
 @pytest.mark.parametrize(
@@ -48,6 +67,9 @@ def test_the_table(bench):
         (["nope"], "unknown method 'nope'"),
         (["lookup:draft_length"], "option=value"),
         (["lookup:latent=reuse"], "takes no 'latent'"),
+        (["lookup:draft_length=x"], "draft_length='x'"),
+        (["ar", "blt-s"], "needs a Byte Latent Transformer"),
+        (["ar", "--temperature", "-1"], "temperature must be"),
         (["ar", "--repeats", "0"], "repeats must be at least 1"),
         (["ar", "--file", "nowhere.txt"], "nowhere.txt"),
     ],

@@ -63,8 +63,25 @@ def test_an_interrupted_run_goes_on(evaluate, tmp_path, monkeypatch):
     assert evaluate("piqa", "--json", "--out", kept)[1] == whole
     assert len(asked) == 2
     assert (tmp_path / "kept.jsonl").read_text() == "".join(lines)
-    code, _, err = evaluate("piqa", "--shots", "1", "--out", kept)
+    code, _, err = evaluate("piqa", "--limit", "1", "--out", kept)
     assert code == 2 and "another model, method or data" in err
+
+
+def test_a_file_without_answers_is_begun_anew(evaluate, tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    assert evaluate("piqa", "--model", "misspelt", "--out", str(kept))[0] == 2
+    code, *_ = evaluate("piqa", "--limit", "1", "--out", str(kept))
+    assert code == 0 and len(kept.read_text().splitlines()) == 1 + 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"notes", b"# Notes\n\nof mine\n", b"\xff\n", b'{"a": 1}\n[]\n']
+)
+def test_a_file_of_something_else_is_left_alone(evaluate, tmp_path, content):
+    (tmp_path / "notes").write_bytes(content)
+    code, out, err = evaluate("piqa", "--out", str(tmp_path / "notes"))
+    assert code == 2 and not out and "something other than answers" in err
+    assert len(err.splitlines()) == 1 and (tmp_path / "notes").read_bytes() == content
 
 
 @pytest.mark.parametrize(
@@ -76,9 +93,24 @@ def test_an_interrupted_run_goes_on(evaluate, tmp_path, monkeypatch):
         (["piqa", "--method", "nope"], "unknown method"),
         (["humaneval", "--draft-length", "x", "--method", "lookup"], "--draft-length takes"),
         (["humaneval", "--shots", "1"], "no solved examples"),
+        (["piqa", "humaneval", "--draft-length", "2"], "'ar' takes no 'draft_length'"),
+        (["piqa", "humaneval", "--temperature", "-1"], "temperature must be"),
+        (["piqa", "humaneval", "--method", "early-exit", "--exit-layer", "9"], "early exit lies"),
+        (["piqa", "--seed", "-1"], "seed must be at least 0"),
+        (["humaneval", "--max-new-bytes", "5000"], "leave no room for a prompt"),
         ([], "no tasks to score"),
     ],
 )
 def test_bad_input_is_one_line(evaluate, flags, says):
     code, out, err = evaluate(*flags)
     assert code == 2 and not out and says in err and len(err.splitlines()) == 1
+
+
+def test_what_does_not_fit_loses_its_beginning(model, tmp_path, capsys):
+    rows = [{"goal": goal, "sol1": "pull", "sol2": "push"} for goal in ("Open it", "Open " * 300)]
+    (tmp_path / "valid.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "valid-labels.lst").write_text("0\n0\n")
+    assert cli.main(["eval", f"piqa={tmp_path}", "--model", model, "--json"]) == 0
+    out, err = capsys.readouterr()
+    (told,) = json.loads(out).values()
+    assert told["examples"] == 2 and "1 of 2 examples do not fit" in err

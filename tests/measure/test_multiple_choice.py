@@ -54,10 +54,14 @@ def test_both_layouts_of_arc(tmp_path):
 
 
 def test_hellaswag(tmp_path):
-    row = {"activity_label": "Baking", "ctx": "A man [title] bakes", "endings": ["it.", "that."]}
+    row = {
+        "activity_label": "Baking", "ctx_a": "[header] How to bake [title] Mix it.", "ctx_b": "he",
+        "endings": ["stirs [substeps] it.", "does that."],
+    }  # fmt: skip
     rows = [row | {"label": label} for label in (1, "0")]
     first, second = multiple_choice.hellaswag(write(tmp_path / "h.jsonl", *rows))
-    assert first == Question(b"Baking: A man. bakes", (b" it.", b" that."), 1)
+    context = b"Baking: How to bake. Mix it. He"
+    assert first == Question(context, (b" stirs it.", b" does that."), 1)
     assert second.answer == 0
 
 
@@ -74,6 +78,8 @@ def test_mmlu_behind_solved_questions(tmp_path):
     )
     assert question.choices == (b" A", b" B", b" C", b" D") and question.answer == 3
     assert b"S0" not in multiple_choice.mmlu(tmp_path, shots=0)[0].context
+    with pytest.raises(ValueError, match="high_school_art has 3 solved questions, not 4"):
+        multiple_choice.mmlu(tmp_path, shots=4)
 
 
 def test_files(tmp_path):
@@ -84,4 +90,9 @@ def test_files(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n[2]\n')
     with pytest.raises(ValueError, match=r"b\.jsonl:2: the line is no JSON object"):
         files.records(tmp_path / "b.jsonl")
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b"{}\n" * 99)[:-9])
+    (tmp_path / "d.jsonl").write_bytes(b"\xff")
+    for name in ("c.jsonl.gz", "d.jsonl"):
+        with pytest.raises(ValueError, match=name):
+            files.records(tmp_path / name)
     assert files.spread(range(10), 3) == (0, 3, 6) and files.spread("ab", 5) == ("a", "b")

@@ -110,5 +110,23 @@ def test_bad_data_is_told(tmp_path, name, content, says):
 
 
 def test_shots_that_there_are_not(tmp_path):
-    with pytest.raises(ValueError, match="no solved examples"):
-        tasks.read("humaneval", tmp_path, shots=1)
+    for name in ("humaneval", "piqa", "arc-easy"):
+        with pytest.raises(ValueError, match=f"{name}: .* no solved examples"):
+            tasks.read(name, tmp_path, shots=1)
+    file = tmp_path / "mbpp.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in mbpp_rows()))
+    with pytest.raises(ValueError, match="9 solved examples, not 10"):  # the next one is a test
+        tasks.read("mbpp", file, shots=10)
+
+
+def test_no_examples(tmp_path):
+    file = tmp_path / "mbpp.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in mbpp_rows()[:4]))
+    with pytest.raises(ValueError, match="no examples of mbpp"):
+        tasks.read("mbpp", file)
+
+
+def test_sacrebleu_is_asked_for_before_anything_is_translated(tmp_path, monkeypatch):
+    monkeypatch.setattr(translation.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="needs sacrebleu"):
+        tasks.read("tatoeba-deu-eng", tmp_path)
