@@ -20,6 +20,7 @@ from bytelax.measure import floor, timing
 from bytelax.measure.timing import Contestant
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
+LEAST = 4  # prompts, also where a batch has fewer rows
 PLAIN = {
     "plain": Contestant("ar", {}),
     "plain, half wait": Contestant("ar", {"synchronous": 0.5}),
@@ -95,7 +96,6 @@ def main():
     options.add_argument("--context", type=int, default=128, help="bytes of a prompt")
     options.add_argument("--new", type=int, default=64, help="bytes generated a prompt")
     options.add_argument("--repeats", type=int, default=5)
-    options.add_argument("--least", type=int, default=4, help="prompts at small batches")
     options = options.parse_args()
     how = {"new": options.new, "repeats": options.repeats}
     texts = side_by_side.prompts(options.data, max(BATCHES), options.context)
@@ -112,7 +112,7 @@ def main():
             names = ("plain", "plain, all wait", "blt-s 8")
             contestants = {n: c for n, c in contestants.items() if n in names}
         return measure(
-            models[name], texts[: max(batch, options.least)], contestants, machine,
+            models[name], texts[: max(batch, LEAST)], contestants, machine,
             how | {"batch": batch},
         )  # fmt: skip
 
@@ -131,7 +131,9 @@ def markdown(report):
     lines = [
         "# Methods in batches",
         "",
-        f"Prompts of {report['context']} bytes, {report['new']} new bytes, temperature "
+        f"Prompts of {report['context']} bytes, as many as a batch has rows and at least {LEAST}: "
+        "speeds of one size compare, those of two sizes are of different texts. "
+        f"{report['new']} new bytes, of whose last round a part is cut off, temperature "
         f"{report['temperature']:g}, {study.machine(report)}. Speed: median of "
         f"{report['repeats']} ratios to the best plain decoding at the same batch size, in turns "
         "in one process, taking in the prompts left out; in brackets their range, and behind a "
