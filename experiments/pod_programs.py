@@ -17,9 +17,11 @@ from bytelax.training.train_loop import RunConfig, TrainConfig
 
 
 def training_step(case: Case, mesh: Mesh) -> tuple:
-    """A step of plain BLT training in bfloat16, blocks recomputed; and what it is called with."""
+    """A step of plain BLT training in bfloat16, blocks recomputed and scanned; and what it is called with."""
     config = TrainConfig(
-        optimizer=OptimizerConfig(), mesh=case.mesh, run=RunConfig(dtype="bfloat16", remat=True)
+        optimizer=OptimizerConfig(),
+        mesh=case.mesh,
+        run=RunConfig(dtype="bfloat16", remat=True, scan=True),
     )
     objective = NextByte(BLT(case.config()), max_patches=case.context // 4)
     transformation = optimizer.adamw(config.optimizer)

@@ -68,7 +68,7 @@ def run(program: str, limits: Limits | None = None) -> Verdict:
     Raises:
       OSError: this system cannot confine a process; nothing was run.
     """
-    _works()
+    check()
     return _run(program, limits or Limits())
 
 
@@ -82,8 +82,12 @@ def namespaces() -> bool:
 
 
 @functools.cache
-def _works() -> None:
-    """Tries the list of calls on a harmless program and on one that it must stop."""
+def check() -> None:
+    """Tries the list of calls on a harmless program and on one that it must stop.
+
+    Raises:
+      OSError: this system cannot confine a process.
+    """
     allowed = _run(_CHECK, Limits(seconds=60.0))
     stopped = _run("import os\nos.fork()", Limits(seconds=60.0))
     if not allowed.passed or stopped.reason != "forbidden":

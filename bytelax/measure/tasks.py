@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from bytelax.measure import code, files, multiple_choice, translation
+from bytelax.measure import code, files, multiple_choice, sandbox, translation
 from bytelax.measure.multiple_choice import Question
 from bytelax.measure.prompted import Prompted
 
@@ -91,11 +91,13 @@ def _translation(sentences, test: str, valid: str, language: str, new: int):
 
 
 def _humaneval(path: Path, shots: int, limit: int | None) -> Read:
+    sandbox.check()  # before any program is written
     _without_examples(shots)
     return code.humaneval(path, limit=limit, new=512)
 
 
 def _mbpp(path: Path, shots: int, limit: int | None) -> Read:
+    sandbox.check()
     return code.mbpp(path, shots=shots, limit=limit, new=256)
 
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, Protocol, runtime_checkable
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +23,6 @@ from jaxtyping import Array, Int, Key
 from bytelax import checkpoints, distributed, global_arrays, sharding
 from bytelax.generation import generate
 from bytelax.model import Model
-from bytelax.models.layers import Block
 from bytelax.sharding import MeshConfig
 from bytelax.training import activations, train_state
 from bytelax.training import metrics as metrics_lib
@@ -32,6 +30,7 @@ from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
+from bytelax.training.stacks import rematerialized, scanned
 from bytelax.training.train_state import Checkpoints, TrainingError, TrainState
 
 _PATCHER = "patcher/"  # never cast: its entropies meet a hard threshold
@@ -60,6 +59,7 @@ class RunConfig:
       seed: of the parameters and of every step's random numbers.
       dtype: what the model computes in; the parameters that the optimizer keeps are float32.
       remat: recompute each block in the backward pass instead of keeping its inner activations.
+      scan: loop over the blocks of a stack, which compiles faster; for accelerators.
       log_every: steps between two lines of metrics.
       validate_every: steps between two validations; 0 never validates.
       validation_batches: batches of a validation, the same ones each time.
@@ -77,6 +77,7 @@ class RunConfig:
     seed: int = 0
     dtype: Literal["float32", "bfloat16"] = "float32"
     remat: bool = False
+    scan: bool = False
     log_every: int = 10
     validate_every: int = 500
     validation_batches: int = 8
@@ -268,28 +269,6 @@ def cast(params: dict, dtype: str) -> dict:
     return jax.tree_util.tree_map_with_path(convert, params)
 
 
-@contextlib.contextmanager
-def rematerialized(enabled: bool = True):
-    """Within this context every transformer block that is applied keeps only its input.
-
-    A Flax interceptor, so that the models need not know of it.
-    """
-
-    def intercept(call, args, keywords, context):
-        block = context.module
-        nested = block.scope is not None and not block.path  # the application made below
-        if nested or not isinstance(block, Block) or context.method_name != "__call__":
-            return call(*args, **keywords)
-
-        def apply(variables, *args):
-            return block.clone(parent=None).apply(variables, *args, **keywords)
-
-        return jax.checkpoint(apply)(block.variables, *args)
-
-    with nn.intercept_methods(intercept) if enabled else contextlib.nullcontext():
-        yield
-
-
 def make_step(
     objective: Objective,
     config: TrainConfig,
@@ -307,7 +286,8 @@ def make_step(
 
         def loss(trained, ids, key):
             params = cast(optimizer_lib.combine(trained, frozen), config.run.dtype)
-            with activations.placed(mesh), rematerialized(config.run.remat):
+            how = config.run
+            with activations.placed(mesh), scanned(how.scan), rematerialized(how.remat):
                 return objective.loss(params, ids, key)
 
         key = jax.random.fold_in(jax.random.fold_in(key, _STEPS), state.step)
@@ -497,5 +477,5 @@ def _due(step, every, steps):
 def _may_differ(field: str) -> bool:
     """Whether a field of the config leaves a run's numbers alone, up to the mesh's rounding."""
     if field.startswith("run."):
-        return field not in ("run.seed", "run.dtype", "run.remat")
+        return field not in ("run.seed", "run.dtype", "run.remat", "run.scan")
     return field.startswith("mesh.") or field == "data.prefetch"

@@ -147,10 +147,10 @@ def test_nothing_of_the_environment_is_there(monkeypatch):
 
 def test_a_system_that_cannot_confine_runs_nothing(monkeypatch):
     monkeypatch.setattr(sandbox, "_JAIL", sandbox._JAIL.with_name("nowhere.py"))
-    sandbox._works.cache_clear()
+    sandbox.check.cache_clear()
     with pytest.raises(OSError, match="generated code cannot be confined"):
         sandbox.run("pass")
-    sandbox._works.cache_clear()
+    sandbox.check.cache_clear()
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
