@@ -17,7 +17,7 @@ from bytelax.training.train_loop import RunConfig, TrainConfig
 
 
 def training_step(case: Case, mesh: Mesh) -> tuple:
-    """A step of plain BLT training in bfloat16, blocks scanned and recomputed; and its arguments."""
+    """A step of plain BLT training in bfloat16, blocks scanned and recomputed; its arguments."""
     config = TrainConfig(
         optimizer=OptimizerConfig(),
         mesh=case.mesh,
