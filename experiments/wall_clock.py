@@ -2,10 +2,10 @@
 
     python experiments/wall_clock.py --data DIR
 
-Every method on the bundled models, and on a random BLT of a hundred million parameters (where JAX
-has an accelerator, of a billion in bfloat16). Random weights accept nothing: there the acceptance
-of the bundled model is replayed, and that published for Fast BLT. Those rows are a price for a
-given acceptance; the text means nothing.
+Every method on the bundled models, and on a random BLT of a hundred million parameters in the
+proportions of the 1B (where JAX has an accelerator, on the 1B in bfloat16). Random weights accept
+nothing: there the acceptance of the bundled model is replayed, and that published for Fast BLT.
+Those rows are a price for a given acceptance; the text means nothing.
 """
 
 import dataclasses
@@ -60,8 +60,9 @@ SHAPES = {
     "smallest": random_blt.config(
         encoder=(32, 1, 2), decoder=(32, 1, 2), global_=(64, 1, 2), patcher=(24, 1, 3)
     ),
+    # As many layers as the 1B, of a quarter of its widths.
     "100M": random_blt.config(
-        encoder=(512, 1, 8), decoder=(512, 6, 8), global_=(768, 10, 12), patcher=(256, 4, 4)
+        encoder=(256, 1, 4), decoder=(256, 9, 4), global_=(512, 25, 4), patcher=(192, 14, 3)
     ),
     # Rows of the hash table are looked up: a small one does.
     "1B": dataclasses.replace(BLT_1B, hashing=HashConfig(vocab=5003)),
