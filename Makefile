@@ -35,12 +35,9 @@ docs: $(VENV)/.installed-docs ## build the API reference into docs/api
 parity: ## compare with transformers, in an environment of its own
 	$(MAKE) test VENV=.venv-parity EXTRAS=test,parity TESTS=tests/test_live_parity.py
 
-# One process each: libtpu was seen to take forever for a loop after those of other models.
 aot: ## compile the kernels and the decode loops for TPU and H200 without the hardware
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
-	for only in attention unmask blt-s blt-dv early-exit; do \
-	  .venv-aot/bin/python experiments/kernels_aot.py --only $$only || exit 1; \
-	done
+	.venv-aot/bin/python experiments/kernels_aot.py
 
 aot-pods: ## compile training and decoding for the smallest pods, a layer of each stack
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
