@@ -79,6 +79,16 @@ def test_humaneval(tmp_path):
     assert endless == {"pass_at_1": 0.0, "ended": {"time": 1}}
 
 
+@pytest.mark.parametrize("name", ["humaneval", "mbpp"])
+def test_what_cannot_be_confined_is_told_before_programs_are_written(name, tmp_path, monkeypatch):
+    def cannot():
+        raise OSError("no filters here")
+
+    monkeypatch.setattr(sandbox, "check", cannot)
+    with pytest.raises(OSError, match="no filters here"):
+        tasks.read(name, tmp_path)
+
+
 def test_mbpp(tmp_path):
     file = tmp_path / "mbpp.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in mbpp_rows()))
