@@ -65,6 +65,7 @@ def compile_case(case: Case) -> dict:
         "devices": case.mesh.size,
         "rows": case.rows * sharding.batch_parts(mesh),
         "bytes_a_device": held,
+        "state": sum(map(_bytes_a_device, jax.tree.leaves(args[0]))),
         "arguments": memory.argument_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "fits": held < PODS[case.pod].memory,
@@ -73,6 +74,10 @@ def compile_case(case: Case) -> dict:
         "seconds": seconds_at_peak(compiled.cost_analysis() or {}, PODS[case.pod]),
     }
     return row | {"compile_seconds": time.perf_counter() - begin}
+
+
+def _bytes_a_device(x: jax.ShapeDtypeStruct) -> int:
+    return math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
 
 
 def seconds_at_peak(cost: Mapping[str, float], pod: Pod) -> dict[str, float]:
@@ -166,32 +171,39 @@ def _within(found, allowed):
 
 
 def largest(case: Case, field: str, step: int, measured: Callable[[Case], dict]) -> int | None:
-    """The largest number of rows or bytes of context that fits, a multiple of `step`.
+    """The largest number of rows, or of bytes of context, that was found to fit.
 
-    Memory grows along a line, so two programs tell where it meets the limit. The program there is
-    compiled, and if it is too large, others an eighth smaller until one fits.
+    What does not lie in parameters grows along a line, so one program tells roughly where it meets
+    the limit, and the one compiled there tells better. An eighth or less is not looked for.
 
     Args:
-      case: one that fits.
+      case: the least.
       field: "rows" or "context".
       step: what it is a multiple of.
       measured: the row of a case.
+
+    Returns:
+      None where not even `case` fits.
     """
-    low = getattr(case, field)
-    sizes = {n: measured(dataclasses.replace(case, **{field: n})) for n in (low, 2 * low)}
-    if not sizes[low]["fits"]:
+    row, found = measured(case), getattr(case, field)
+    if not row["fits"]:
         return None
-    if not sizes[2 * low]["fits"]:
-        return low
-    first, second = (row["bytes_a_device"] for row in sizes.values())
-    room = PODS[case.pod].memory - first
-    tried = low + math.floor(room / max((second - first) / low, 1))
-    while tried > 2 * low:
-        tried = tried // step * step
-        if measured(dataclasses.replace(case, **{field: tried}))["fits"]:
-            return tried
-        tried = tried * 7 // 8
-    return 2 * low
+    fixed, most = row["state"], math.inf if field == "rows" else case.config().max_bytes
+    each, too_many = (row["bytes_a_device"] - fixed) / found, math.inf
+    while True:
+        room = PODS[case.pod].memory - row["bytes_a_device"]
+        tried = min(found + room / max(each, 1), most)
+        if tried >= too_many:  # the line was too low: halve what is left
+            tried = (found + too_many) / 2
+        tried = math.floor(tried) // step * step
+        if tried <= found * 17 / 16:
+            return found
+        more = measured(dataclasses.replace(case, **{field: tried}))
+        if more["fits"]:
+            each = (more["bytes_a_device"] - row["bytes_a_device"]) / (tried - found)
+            row, found = more, tried
+        else:
+            too_many = tried
 
 
 def main() -> int:

@@ -1,15 +1,14 @@
 """How a training step goes through stacks of blocks; the models need not know of it."""
 
 import contextlib
-import functools
 from collections.abc import Iterator
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bytelax.models import kv_cache
-from bytelax.models.layers import Block, Transformer
+from bytelax.models.blt import Decoder
+from bytelax.models.layers import ALL, Block, Part, Transformer
 
 
 @contextlib.contextmanager
@@ -44,32 +43,59 @@ def scanned(enabled: bool = True) -> Iterator[None]:
     XLA then compiles one block instead of all of them. The parameters stay apart, a tree a block,
     and are stacked anew at every pass: a copy, which is little beside a step's work but not beside
     that of a window of bytes. So decoding never scans: there it would copy the caches as well. Nor
-    does the decoder of a BLT, whose blocks stand behind cross-attention.
+    does a decoder that reads latents in its first layer only.
     """
 
     def intercept(call, args, keywords, context):
-        stack = context.module
-        whole = isinstance(stack, Transformer) and context.method_name == "__call__"
-        if not whole or not _plain(*args, **keywords):
-            return call(*args, **keywords)
-        span = keywords["span"]
-        positions = span.positions if span.turns is None else span.turns
-        attend = functools.partial(kv_cache.attend, span=span)
-        block = Block(stack.config, stack.precision, parent=None)
-        params = stack.variables["params"]
-        each = [params[f"layers_{index}"] for index in range(stack.config.layers)]
-
-        def step(x, params):
-            x, _ = block.apply({"params": params}, x, None, positions=positions, attend=attend)
-            return x, None
-
-        x, _ = jax.lax.scan(step, args[0], jax.tree.map(lambda *x: jnp.stack(x), *each))
-        return x, None
+        module, method = context.module, context.method_name
+        if isinstance(module, Transformer) and method == "__call__":
+            return _stack(module, call, *args, **keywords)
+        if isinstance(module, Decoder) and method == "layers":
+            return _decoder_layers(module, call, *args, **keywords)
+        return call(*args, **keywords)
 
     with nn.intercept_methods(intercept) if enabled else contextlib.nullcontext():
         yield
 
 
-def _plain(x, caches=None, *, span, **other):
-    """Whether a stack is called on whole texts, with all of its blocks."""
-    return caches is None and not any(value is not None for value in other.values())
+def _stack(stack, call, x, caches=None, *, span, block=None, part=ALL):
+    how = {"span": span, "block": block}
+    if caches is not None or part != ALL or stack.config.layers == 1:
+        return call(x, caches, part=part, **how)
+    first_block = stack.clone(parent=None)
+
+    def step(x, params):
+        return first_block.apply({"params": params}, x, part=Part(last=1), **how)
+
+    params = stack.variables["params"]
+    layers = [{"layers_0": params[f"layers_{index}"]} for index in range(stack.config.layers)]
+    return jax.lax.scan(step, x, _stacked(layers))
+
+
+def _decoder_layers(decoder, call, x, contexts, caches, *, first=0, depth=None, **how):
+    run = range(decoder.config.decoder.layers)[first:depth]
+    if caches is not None or len(run) == 1 or decoder.config.decoder_cross_attention == "first":
+        return call(x, contexts, caches, first=first, depth=depth, **how)
+    first_layer = decoder.clone(parent=None)
+
+    def step(x, layer):
+        params, context = layer
+        variables = {"params": params}
+        return first_layer.apply(variables, x, (context,), None, depth=1, method="layers", **how)
+
+    params = decoder.variables["params"]
+    layers = [
+        (
+            {
+                "cross_0": params[f"cross_{index}"],
+                "trunk": {"layers_0": params["trunk"][f"layers_{index}"]},
+            },
+            contexts[index],
+        )
+        for index in run
+    ]
+    return jax.lax.scan(step, x, _stacked(layers))
+
+
+def _stacked(layers):
+    return jax.tree.map(lambda *each: jnp.stack(each), *layers)

@@ -83,19 +83,38 @@ def test_seconds_are_what_xla_counts_over_the_peaks():
     assert line == f"| {case.name} | 1.00 | 0.50 | 0 + 0 | 1.00 | 1.00 |  |  |"
 
 
-@pytest.mark.parametrize(("room", "found"), [(100.7, 100), (9.0, 8), (7.0, 4), (3.0, None)])
-def test_the_largest_batch_is_found(monkeypatch, room, found):
+def largest(monkeypatch, held, field="rows", *, limit=100.0, state=0.0):
+    """What is found where a program of n rows or bytes holds `held(n)`; and what was compiled."""
     asked = []
-    pod = dataclasses.replace(pod_cases.PODS[CASE.pod], memory=room)
+    pod = dataclasses.replace(pod_cases.PODS[CASE.pod], memory=limit)
     monkeypatch.setitem(pod_cases.PODS, CASE.pod, pod)
 
     def measured(case):
-        asked.append(case.rows)
-        fits = case.rows < room
-        return {"fits": fits} | ({"bytes_a_device": case.rows} if fits else {})
+        asked.append(getattr(case, field))
+        size = held(asked[-1])
+        return {"fits": False} if size >= limit else {
+            "fits": True, "bytes_a_device": size, "state": state
+        }  # fmt: skip
 
-    assert pods.largest(CASE, "rows", 1, measured) == found
-    assert len(asked) <= 5
+    found = pods.largest(CASE, field, 1, measured)
+    assert found is None or held(found) < limit
+    return found, asked
+
+
+def test_the_largest_batch_is_found(monkeypatch):
+    # 4 rows are known to fit. Two programs where memory is what the state and the line say, three
+    # where it is less, more where it is more.
+    assert largest(monkeypatch, lambda n: 59.5 + n, state=59.5) == (40, [4, 40])
+    assert largest(monkeypatch, lambda n: 59.5 + n) == (40, [4, 6, 40])
+    found, asked = largest(monkeypatch, lambda n: 1.9 * n + n * n / 100)
+    assert 8 * 43 <= 9 * found <= 9 * 43 and len(asked) <= 5
+    assert largest(monkeypatch, lambda n: 95.5 + n) == (4, [4])
+    assert largest(monkeypatch, lambda n: 100 + n) == (None, [4])
+
+
+def test_no_context_is_longer_than_a_model_reads(monkeypatch):
+    found, asked = largest(monkeypatch, lambda n: 2 * n, "context", limit=1e6)
+    assert found == CASE.config().max_bytes and len(asked) == 2
 
 
 def test_every_case_fills_its_pod():

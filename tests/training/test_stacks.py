@@ -1,9 +1,11 @@
 """Another way through the blocks changes what a step keeps and compiles, not its result."""
 
 import contextlib
+import functools
 
 import jax
 import jax.numpy as jnp
+import models_for_tests as models
 import numpy as np
 import pytest
 import tiny_runs
@@ -12,6 +14,7 @@ from tiny_runs import NextByte, batches
 from bytelax import sharding
 from bytelax.sharding import MeshConfig
 from bytelax.training import activations
+from bytelax.training.objectives import BLTD
 from bytelax.training.stacks import rematerialized, scanned
 
 KEY = jax.random.key(0)
@@ -20,11 +23,11 @@ PLAIN = NextByte()
 PARAMS = jax.jit(PLAIN.init)(KEY)
 
 
-def loss(params, *ways):
+def loss(params, *ways, objective=PLAIN, ids=IDS):
     with contextlib.ExitStack() as stack:
         for way in ways:
             stack.enter_context(way)
-        return PLAIN.loss(params, IDS, KEY)[0]
+        return objective.loss(params, ids, KEY)[0]
 
 
 def kept(*ways):
@@ -57,3 +60,26 @@ def test_the_gradient_is_the_same(ways, mesh):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), jax.grad(loss)(PARAMS), other
     )
+
+
+DEEP = models.replace(
+    models.VARIANTS["own_embedding"], global_transformer={"layers": 2}, decoder={"layers": 5}
+)
+
+
+@pytest.mark.parametrize("cross", ["all", "first"])
+def test_a_scanned_decoder_reads_its_latents(cross):
+    """The joint loss, whose first exit cuts the decoder into two runs of layers."""
+    model = models.model(models.replace(DEEP, decoder_cross_attention=cross), scale=1.0)
+    ids = jnp.asarray(models.random_text(2, 33))
+    joint = functools.partial(loss, objective=BLTD(model.module, exit_layer=3), ids=ids)
+
+    def scans(jaxpr):
+        return [e.params["length"] for e in jaxpr.eqns if e.primitive.name == "scan"]
+
+    traced = jax.make_jaxpr(lambda params: joint(params, scanned()))(model.params)
+    assert scans(traced)[-3:] == [2, 3, 2] if cross == "all" else scans(traced)[-1:] == [2]
+    ways = (scanned(), rematerialized())
+    other = jax.jit(jax.grad(lambda params: joint(params, *ways)))(model.params)
+    plain = jax.jit(jax.grad(joint))(model.params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), plain, other)
