@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+from jax.experimental import mesh_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
@@ -108,7 +109,8 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
 
     Raises:
       ValueError: more devices are asked for than there are; or fewer, where the ones left out
-        belong to another process, which would wait for them forever.
+        belong to another process, which would wait for them forever; or they lie in several
+        slices of TPUs, between which no axis is meant to talk.
     """
     found = list(jax.devices() if devices is None else devices)
     shape = (config.data, config.fsdp, config.tensor)
@@ -117,8 +119,14 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
         raise ValueError(f"a mesh of {wanted} needs {config.size} devices, there are {len(found)}")
     if config.size < len(found) and jax.process_count() > 1:
         raise ValueError(f"a mesh of {wanted} leaves some of the {len(found)} devices out")
+    taken = found[: config.size]
+    slices = {device.slice_index for device in taken if device.platform == "tpu"}
+    if len(slices) > 1:
+        raise ValueError(f"a mesh of {wanted} spans {len(slices)} slices of TPUs, not one")
     kinds = (AxisType.Auto,) * len(shape)
-    return jax.make_mesh(shape, (DATA, FSDP, TENSOR), kinds, devices=found[: config.size])
+    # `jax.make_mesh` refuses a part of a torus's axis, as 4 of the 8 of a v5p 8x8x8 are.
+    placed = mesh_utils.create_device_mesh(shape, taken, allow_split_physical_axes=True)
+    return Mesh(placed, (DATA, FSDP, TENSOR), axis_types=kinds)
 
 
 def logical_axes(name: str) -> Axes:

@@ -1,6 +1,8 @@
 """Where parameters lie, and that a step comes out the same wherever they lie."""
 
+import dataclasses
 import functools
+import itertools
 import os
 import subprocess
 import sys
@@ -81,6 +83,34 @@ def test_what_does_not_fit_is_told():
         sharding.make_mesh(MeshConfig(data=many))
     with pytest.raises(ValueError, match="axis fsdp needs at least 1 device, got 0"):
         MeshConfig(fsdp=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """What JAX's placement asks of a device of a TPU pod."""
+
+    id: int
+    coords: tuple[int, int, int]
+    slice_index: int = 0
+    platform: str = "tpu"
+    device_kind: str = "TPU v5"
+    core_on_chip: int = 0
+    process_index: int = 0
+    client: None = None
+
+
+def test_an_axis_may_be_a_part_of_the_axis_of_a_torus():
+    torus = itertools.product(range(8), repeat=3)
+    chips = [Chip(index, coords) for index, coords in enumerate(torus)]
+    mesh = sharding.make_mesh(MeshConfig(data=128, tensor=4), chips)
+    assert sorted(chip.id for chip in mesh.devices.flat) == list(range(512))
+    for row in mesh.devices.reshape(128, 4):  # those that sum lie in a row
+        along = np.array([chip.coords for chip in row])
+        np.testing.assert_array_equal(np.diff(along[:, 0]), 1)
+        assert len({tuple(rest) for rest in along[:, 1:]}) == 1
+    chips[-1] = dataclasses.replace(chips[-1], slice_index=1)
+    with pytest.raises(ValueError, match="128 x 1 x 4 spans 2 slices of TPUs, not one"):
+        sharding.make_mesh(MeshConfig(data=128, tensor=4), chips)
 
 
 def test_eight_devices_learn_what_one_does(tmp_path):
