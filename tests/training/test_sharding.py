@@ -1,11 +1,11 @@
 """Where parameters lie, and that a step comes out the same wherever they lie."""
 
-import dataclasses
 import functools
 import itertools
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import jax
 import models_for_tests
@@ -85,30 +85,23 @@ def test_what_does_not_fit_is_told():
         MeshConfig(fsdp=0)
 
 
-@dataclasses.dataclass(frozen=True)
-class Chip:
+def chip(index, coords, slice_index=0):
     """What JAX's placement asks of a device of a TPU pod."""
-
-    id: int
-    coords: tuple[int, int, int]
-    slice_index: int = 0
-    platform: str = "tpu"
-    device_kind: str = "TPU v5"
-    core_on_chip: int = 0
-    process_index: int = 0
-    client: None = None
+    kind = {"platform": "tpu", "device_kind": "TPU v5", "core_on_chip": 0, "process_index": 0}
+    place = {"id": index, "coords": coords, "slice_index": slice_index}
+    return mock.Mock(spec=jax.Device, **kind, **place)
 
 
 def test_an_axis_may_be_a_part_of_the_axis_of_a_torus():
     torus = itertools.product(range(8), repeat=3)
-    chips = [Chip(index, coords) for index, coords in enumerate(torus)]
+    chips = [chip(*place) for place in enumerate(torus)]
     mesh = sharding.make_mesh(MeshConfig(data=128, tensor=4), chips)
-    assert sorted(chip.id for chip in mesh.devices.flat) == list(range(512))
+    assert sorted(device.id for device in mesh.devices.flat) == list(range(512))
     for row in mesh.devices.reshape(128, 4):  # those that sum lie in a row
-        along = np.array([chip.coords for chip in row])
+        along = np.array([device.coords for device in row])
         np.testing.assert_array_equal(np.diff(along[:, 0]), 1)
         assert len({tuple(rest) for rest in along[:, 1:]}) == 1
-    chips[-1] = dataclasses.replace(chips[-1], slice_index=1)
+    chips[-1] = chip(511, (7, 7, 7), slice_index=1)
     with pytest.raises(ValueError, match="128 x 1 x 4 spans 2 slices of TPUs, not one"):
         sharding.make_mesh(MeshConfig(data=128, tensor=4), chips)
 
