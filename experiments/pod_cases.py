@@ -96,7 +96,7 @@ def cases(full: bool) -> list[Case]:
     if not full:
         small = {"rows": 1, "context": 1024, "layers": 1}
         return [
-            Case("v5e 4x4", "1B", TRAIN, MeshConfig(fsdp=8, tensor=2), **small),
+            Case("v5e 4x4", "1B", TRAIN, MeshConfig(data=2, fsdp=4, tensor=2), **small),
             Case("v5e 4x4", "1B", "blt-s", MeshConfig(data=16), **small),
             Case("v5e 4x4", "1B", "blt-dv", MeshConfig(data=4, tensor=4), **small),
             Case("8 x H200", "1B", "blt-s", MeshConfig(data=4, tensor=2), **small),
