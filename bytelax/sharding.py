@@ -177,6 +177,9 @@ def shardings(params: Any, mesh: Mesh | AbstractMesh, rules: Rules = TRAIN_RULES
       ValueError: an unknown parameter or axis, or an axis that does not divide evenly.
     """
 
+    for axis in rules:  # all of them: caches and batches will need theirs
+        _mesh_axis(axis, mesh, rules)
+
     def place(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         return NamedSharding(mesh, _spec(name, leaf.shape, mesh, rules))

@@ -76,6 +76,8 @@ def test_what_does_not_fit_is_told():
         sharding.shardings(shapes(head__kernel=(4, 4)), MESH, {"embed": None})
     with pytest.raises(ValueError, match=r"mesh axis 'expert'; the mesh has"):
         sharding.shardings(shapes(norm__scale=(4,)), MESH, {"norm": "expert"})
+    with pytest.raises(ValueError, match=r"'batch' on the mesh axis 'data'; the mesh has"):
+        sharding.shardings(shapes(norm__scale=(4,)), AbstractMesh((2,), ("tensor",)))
     with pytest.raises(ValueError, match=r"logical axes are"):
         sharding.shardings(shapes(norm__scale=(4, 4)), MESH)
     many = jax.device_count() + 1
