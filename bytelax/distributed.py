@@ -6,6 +6,7 @@ messages do, is the business of the first one.
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 
 import jax
@@ -34,16 +35,22 @@ class Processes:
 def start(processes: Processes = Processes()) -> None:
     """Joins the other processes, if there are any. Call it before anything asks for a device.
 
+    Where they do not find each other JAX ends this one, after five minutes.
+
     Raises:
       ValueError: the processes are told of in part only, or wrongly.
-      RuntimeError: they do not find each other.
+      OSError: the first process cannot have the coordinator's port.
     """
     found = settings(processes, os.environ)
     if found is None or jax.distributed.is_initialized():
         return
     # It would take SIGTERM away from the training loop, which saves and ends on it.
     jax.config.update("jax_enable_preemption_service", False)
-    jax.distributed.initialize(**found)
+    try:
+        jax.distributed.initialize(**found)
+    except jax.errors.JaxRuntimeError as error:
+        where = found.get("coordinator_address", "the coordinator")
+        raise OSError(f"cannot start at {where}, is its port free? {error}") from None
 
 
 def settings(processes: Processes, environment: Mapping[str, str]) -> dict | None:
@@ -62,6 +69,9 @@ def settings(processes: Processes, environment: Mapping[str, str]) -> dict | Non
     automatic = told["coordinator_address"] == "auto"
     if automatic:
         told["coordinator_address"] = None
+    address = told["coordinator_address"]
+    if address is not None and not re.fullmatch(r".+:\d+", address):
+        raise ValueError(f"the coordinator is HOST:PORT, not {address!r}")
     known = {name: value for name, value in told.items() if value is not None}
     missing = [name for name in told if name not in known]
     if automatic or _in_slurm(environment) or _in_tpu_pod(environment):

@@ -228,9 +228,20 @@ def test_the_environment_tells_of_the_processes(processes, environment, settings
     [
         (Processes(coordinator="h:1"), {}, "there is no num_processes and no process_id"),
         (Processes(process_id=2), JAX, "process 2 of 2: they count from 0"),
+        (Processes(coordinator="h"), JAX, "the coordinator is HOST:PORT, not 'h'"),
+        (Processes(coordinator="h:x"), JAX, "the coordinator is HOST:PORT, not 'h:x'"),
         (Processes(), JAX | {"JAX_PROCESS_ID": "x"}, "JAX_PROCESS_ID is a number, not 'x'"),
     ],
 )
 def test_half_of_it_is_an_error(processes, environment, told):
     with pytest.raises(ValueError, match=told):
         distributed.settings(processes, environment)
+
+
+def test_a_coordinator_that_cannot_start_is_told(monkeypatch):
+    def fail(**_):
+        raise jax.errors.JaxRuntimeError("UNKNOWN: Failed to start RPC server")
+
+    monkeypatch.setattr(jax.distributed, "initialize", fail)
+    with pytest.raises(OSError, match=r"cannot start at h:1, is its port free\? UNKNOWN"):
+        distributed.start(Processes(coordinator="h:1", num_processes=2, process_id=0))
