@@ -159,6 +159,23 @@ def test_hidden_states_lie_by_rows():
     assert jax.jit(hidden)(params, ids).sharding.spec[0] == ("data", "fsdp")
 
 
+def test_a_device_looks_up_its_width_for_the_rows_of_its_copy_of_the_model():
+    mesh = sharding.make_mesh(MeshConfig(data=2, fsdp=4))
+    model = OBJECTIVES["byte-lm"]
+    params = model.init(jax.random.key(0))
+    params = global_arrays.put(params, sharding.shardings(params, mesh))
+    ids = global_arrays.put_rows(mesh, np.ones((8, 7), np.int32))
+
+    def loss(params, ids):
+        with activations.placed(mesh):
+            return model.module.apply({"params": params}, ids).sum()
+
+    text = jax.jit(jax.grad(loss)).lower(params, ids).compile().as_text()
+    part = tiny_runs.TRUNK.dim // 4
+    assert f"f32[{8 // 2 * 7},{part}]" in text
+    assert f"f32[{8 * 7},{part}]" not in text
+
+
 @functools.cache
 def after_two_steps(name, mesh):
     """Parameters and metrics. An eps that is not small, or noise would decide on tiny gradients."""
