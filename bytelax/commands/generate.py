@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import jax
 import tyro
 
 from bytelax import distributed
@@ -64,7 +65,8 @@ class Generate:
             "stop": self.stop,
             "allow_eos": self.allow_eos,
         }
-        model = self.loading.load(self.model, mesh=self.mesh if self.mesh.size > 1 else None)
+        spread = self.mesh.size > 1 or jax.process_count() > 1
+        model = self.loading.load(self.model, mesh=self.mesh if spread else None)
         if self.stream:
             for piece in stream(model, prompts[0], seed=self.seed, errors=_ESCAPE, **keywords):
                 if not distributed.is_first():

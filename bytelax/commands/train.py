@@ -113,6 +113,9 @@ class _Run:
     def start(self) -> None:
         """Trains."""
         distributed.start(self.processes)
+        if self.run.validate_every:  # or its data would be found missing many steps later
+            for split in ("train", "valid"):
+                data.examples(self.data, split)
         objective, initial = self.prepare()
         settings = TrainConfig(optimizer=self.optimizer, mesh=self.mesh, run=self.run)
         result = train_loop.train(

@@ -48,11 +48,6 @@ class DataConfig:
         if not 0 <= self.valid_fraction < 1:
             raise DataError(f"valid_fraction must be in [0, 1), not {self.valid_fraction}")
 
-    @property
-    def holds_out(self) -> bool:
-        """Whether anything is held out for validation."""
-        return self.valid_fraction > 0 or any(source.valid for source in self.sources)
-
 
 class Batch(NamedTuple):
     """A process's examples of one step.

@@ -223,7 +223,6 @@ def test_too_little_text(tmp_path):
 def test_nothing_to_validate_on(tmp_path):
     (tmp_path / "a.txt").write_text("x" * 80)
     config = DataConfig((Source(str(tmp_path)),), window=10, valid_fraction=0.0)
-    assert not config.holds_out
     with pytest.raises(DataError, match="no document is held out: raise valid_fraction"):
         data.batches(config, split="valid")
 

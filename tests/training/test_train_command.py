@@ -194,6 +194,8 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
         "No such file": ["byte-lm", "--config", tmp_path / "absent.toml"],
         "no text to train on": ["byte-lm", *RUN, *BYTE_LM, *empty],
         "absent: no such file": ["byte-lm", "--data.sources", "absent", *RUN, *BYTE_LM],
+        "no document is held out": [
+            "byte-lm", *source, *RUN, *BYTE_LM, "--data.valid-fraction", "0"],
         "needs --patcher": ["blt", *source, *RUN, *BLT],
         "there is no directory absent": ["blt", "--patcher", "absent", *source, *RUN, *BLT],
         "asks no entropy model": [
@@ -208,6 +210,7 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
         "data needs at least 1 device": ["byte-lm", "--mesh", "data=0", *RUN, *BYTE_LM],
     }.items():  # fmt: skip
         assert line in told(capsys, "train", *arguments, *out)
+    assert not (tmp_path / "run").exists()
 
 
 # --- calibrate ---
