@@ -84,17 +84,12 @@ def _decoder_layers(decoder, call, x, contexts, caches, *, first=0, depth=None, 
         return first_layer.apply(variables, x, (context,), None, depth=1, method="layers", **how)
 
     params = decoder.variables["params"]
+    trunk = params["trunk"]
     layers = [
-        (
-            {
-                "cross_0": params[f"cross_{index}"],
-                "trunk": {"layers_0": params["trunk"][f"layers_{index}"]},
-            },
-            contexts[index],
-        )
+        {"cross_0": params[f"cross_{index}"], "trunk": {"layers_0": trunk[f"layers_{index}"]}}
         for index in run
     ]
-    return jax.lax.scan(step, x, _stacked(layers))
+    return jax.lax.scan(step, x, (_stacked(layers), _stacked(contexts[first:depth])))
 
 
 def _stacked(layers):
