@@ -257,7 +257,11 @@ def table(known: dict, limits: dict) -> str:
         "device. Collectives in the text of the program: in the draft + in the rest. Milliseconds "
         "are the operations and the bytes that XLA counts over the peaks of the device's data "
         "sheet, which is no forecast: it knows no kernels and no network. A loop's body is "
-        "counted once in all of these, as that of a draft is.",
+        "counted once in all of these, as that of a draft is, and that of a scanned stack.",
+        "",
+        "The most rows with the bytes of the line, and the most bytes with its rows, that were "
+        "compiled and fit: an eighth more might. Nothing longer than the model reads was tried. "
+        "An H200's limit is all of its memory, of which JAX takes three quarters unless told.",
         "",
         "| program | GiB | of them arguments | collectives | ms of operations | ms of bytes | most "
         "rows a part | most bytes |",
