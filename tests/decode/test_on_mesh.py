@@ -46,7 +46,7 @@ METHODS = {
     "composed": (WITH_HEADS, {}),
     "eagle": (WITH_HEADS, {"beam": 2, "draft_length": 2}),
 }
-QUICK = {("blt-s", "both"), ("blt-dv", "rows"), ("eagle", "heads")}
+QUICK = {("blt-s", "both"), ("eagle", "heads")}
 
 
 @functools.cache

@@ -67,7 +67,7 @@ DEEP = models.replace(
 )
 
 
-@pytest.mark.parametrize("cross", ["all", "first"])
+@pytest.mark.parametrize("cross", ["all", pytest.param("first", marks=pytest.mark.slow)])
 def test_a_scanned_decoder_reads_its_latents(cross):
     """The joint loss, whose first exit cuts the decoder into two runs of layers."""
     model = models.model(models.replace(DEEP, decoder_cross_attention=cross), scale=1.0)

@@ -27,6 +27,10 @@ def target(name, **fields):
     return dataclasses.replace(target_for(module, capacity=loops.BUFFER, width=K + 1), **fields)
 
 
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 def drafter_of(name, which):
     to = target(name)
     return {
@@ -43,12 +47,12 @@ def drafter_of(name, which):
 # Every drafter, and every kind of BLT, once: a program each takes its time to compile.
 CASES = [
     ("base", "past", "float32"),
-    ("base", "past", "bfloat16"),
-    ("plain", "past, refreshed", "float32"),
-    ("cut", "past, first layer", "float32"),
-    ("own", "past, unsure", "float32"),
+    slow("base", "past", "bfloat16"),
+    slow("plain", "past, refreshed", "float32"),
+    slow("cut", "past, first layer", "float32"),
+    slow("own", "past, unsure", "float32"),
     ("own", "block", "float32"),
-    ("own", "block", "bfloat16"),
+    slow("own", "block", "bfloat16"),
     ("own", "block, refreshed", "float32"),
     ("own", "block, boundaries", "float32"),
 ]
@@ -183,7 +187,7 @@ def test_no_special_is_filled_in():
         assert (np.asarray(decoding.text.ids)[row, 1:length] >= vocab.OFFSET).all()
 
 
-@pytest.mark.parametrize("start", [17, 24, 31])
+@pytest.mark.parametrize("start", [slow(17), 24, slow(31)])
 def test_a_block_in_decoding_is_a_block_in_training(start):
     """The logits of its cells, some of them filled: the layouts differ, the numbers do not."""
     small = models.model(OWN)
