@@ -176,7 +176,6 @@ def shardings(params: Any, mesh: Mesh | AbstractMesh, rules: Rules = TRAIN_RULES
     Raises:
       ValueError: an unknown parameter or axis, or an axis that does not divide evenly.
     """
-
     for axis in rules:  # all of them: caches and batches will need theirs
         _mesh_axis(axis, mesh, rules)
 

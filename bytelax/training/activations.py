@@ -26,14 +26,13 @@ def placed(mesh: Mesh | None) -> Iterator[None]:
     """
 
     def intercept(call, args, keywords, context):
-        module = context.module
-        if context.method_name == "__call__" and isinstance(module, Embedding):
+        module, is_call = context.module, context.method_name == "__call__"
+        if is_call and isinstance(module, Embedding):
             return _looked_up(module.variables["params"]["embedding"], *args, mesh=mesh)
-        out = call(*args, **keywords)
-        if context.method_name == "__call__" and isinstance(module, Block):
-            x, cache = out
+        if is_call and isinstance(module, Block):
+            x, cache = call(*args, **keywords)
             return jax.lax.with_sharding_constraint(x, sharding.batch_sharding(mesh)), cache
-        return out
+        return call(*args, **keywords)
 
     several = mesh is not None and mesh.size > 1
     with nn.intercept_methods(intercept) if several else contextlib.nullcontext():

@@ -5,6 +5,7 @@ Another drafter: a function from the sampling law to a `Setup`, as a line of `SE
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -95,7 +96,7 @@ def for_itself(law, *, make):
     return Setup(self_drafting_models.target_of(drafter.width), drafter, params, drafter.width)
 
 
-SETUPS = {
+TABLES = {
     "three bytes": drafts(3),
     "ragged, cooler": drafts(3, temperature=0.6, top_p=0.9, ragged=True),
     "likeliest": drafts(3, temperature=0.0),
@@ -104,6 +105,8 @@ SETUPS = {
         tables, drafter=TableDrafter(1, temperature=2.0), byte_values=4
     ),
     "adapting": adapting,
+}
+MODELS = {
     "past the boundary": functools.partial(blt, drafter=PastBoundary),
     "one by one": functools.partial(blt, drafter=one_by_one),
     "in one step": functools.partial(blt, drafter=in_one_step),
@@ -112,6 +115,7 @@ SETUPS = {
         for make in self_drafting_models.CHAINS
     },
 }
+SETUPS = TABLES | MODELS
 
 
 @functools.cache
@@ -126,18 +130,14 @@ def error(build, accept, law, new_bytes=3, **loop_law):
     return distance(got, alone(build, new_bytes, tuple(law.items())))
 
 
-def in_minutes(setup, accept):
-    """Models that draft for themselves take long, and one rule tells of their drafts."""
-    of_tables = list(SETUPS).index(setup) < list(SETUPS).index("past the boundary")
-    return pytest.mark.slow if accept is block_verification and not of_tables else ()
-
-
 @pytest.mark.parametrize(
     ("setup", "accept", "law"),
     [
-        pytest.param(setup, accept, law, marks=in_minutes(setup, accept))
-        for setup, law in [*((setup, CUT) for setup in SETUPS), ("three bytes", WARM)]
-        for accept in (rejection, block_verification)
+        *itertools.product(TABLES, [rejection, block_verification], [CUT]),
+        *itertools.product(["three bytes"], [rejection, block_verification], [WARM]),
+        *itertools.product(MODELS, [rejection], [CUT]),
+        # Models take long, and one rule tells of their drafts.
+        *(pytest.param(name, block_verification, CUT, marks=pytest.mark.slow) for name in MODELS),
     ],
 )
 def test_the_law_of_the_target(setup, accept, law):

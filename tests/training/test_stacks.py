@@ -36,6 +36,11 @@ def kept(*ways):
     return sum(leaf.size for leaf in jax.tree.leaves(backward))
 
 
+def loops(traced):
+    """Lengths of the scans of a traced program."""
+    return [e.params["length"] for e in traced.eqns if e.primitive.name == "scan"]
+
+
 def test_rematerialized_blocks_keep_their_input_only():
     traced = jax.make_jaxpr(lambda params: loss(params, rematerialized()))(PARAMS)
     blocks = [equation for equation in traced.eqns if "prevent_cse" in equation.params]
@@ -46,8 +51,7 @@ def test_rematerialized_blocks_keep_their_input_only():
 
 def test_a_scanned_stack_is_traced_once():
     traced = jax.make_jaxpr(lambda params: loss(params, scanned()))(PARAMS)
-    loops = [equation for equation in traced.eqns if equation.primitive.name == "scan"]
-    assert [loop.params["length"] for loop in loops] == [tiny_runs.TRUNK.layers]
+    assert loops(traced) == [tiny_runs.TRUNK.layers]
     products = str(traced).count("dot_general")
     assert products < str(jax.make_jaxpr(loss)(PARAMS)).count("dot_general")
 
@@ -74,11 +78,8 @@ def test_a_scanned_decoder_reads_its_latents(cross):
     ids = jnp.asarray(models.random_text(2, 33))
     joint = functools.partial(loss, objective=BLTD(model.module, exit_layer=3), ids=ids)
 
-    def scans(jaxpr):
-        return [e.params["length"] for e in jaxpr.eqns if e.primitive.name == "scan"]
-
     traced = jax.make_jaxpr(lambda params: joint(params, scanned()))(model.params)
-    assert scans(traced)[-3:] == [2, 3, 2] if cross == "all" else scans(traced)[-1:] == [2]
+    assert loops(traced)[-3:] == [2, 3, 2] if cross == "all" else loops(traced)[-1:] == [2]
     ways = (scanned(), rematerialized())
     other = jax.jit(jax.grad(lambda params: joint(params, *ways)))(model.params)
     plain = jax.jit(jax.grad(joint))(model.params)
