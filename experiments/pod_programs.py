@@ -24,14 +24,14 @@ def training_step(case: Case, mesh: Mesh) -> tuple:
         run=RunConfig(dtype="bfloat16", remat=True, scan=True),
     )
     objective = NextByte(BLT(case.config()), max_patches=case.context // 4)
-    transformation = optimizer.adamw(config.optimizer)
+    transformation = optimizer.transformation(config.optimizer)
 
     def fresh(key):
         return train_state.new_state(objective.init(key), transformation, objective.trainable)
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     shapes = jax.eval_shape(fresh, key)
-    places = train_state.state_shardings(shapes, mesh, transformation, objective.trainable)
+    places = train_state.state_shardings(shapes, mesh)
     rows = case.rows * sharding.batch_parts(mesh)
     ids = jax.ShapeDtypeStruct((rows, case.context + 1), jnp.int32)
     args = (

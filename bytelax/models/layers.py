@@ -21,7 +21,10 @@ from bytelax.models.kv_cache import Caches, Span
 Cache = tuple | None
 Attend = Callable[..., tuple[Float[Array, "B W H D"], Cache]]
 
-_INIT = nn.initializers.normal(0.02)
+# Outputs as large as inputs, at any width. A fixed 0.02 is several times too little at widths of
+# tens to hundreds, and the latents of a small BLT, which pass through many matrices, then die.
+_KERNEL = nn.initializers.lecun_normal()
+_SMALL = nn.initializers.normal(0.02)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -280,7 +283,7 @@ class Embedding(nn.Module):
     @nn.compact
     def __call__(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
         if self.is_initializing():
-            self.param("embedding", _INIT, (self.rows, self.dim))
+            self.param("embedding", _SMALL, (self.rows, self.dim))
         return self.get_variable("params", "embedding")[ids]
 
 
@@ -292,7 +295,7 @@ def head(
     vocab: int, precision: jax.lax.Precision | None = None, name: str | None = None
 ) -> nn.DenseGeneral:
     """Hidden states to logits, untied."""
-    return _dense(vocab, name, precision=precision)
+    return _dense(vocab, name, precision=precision, kernel_init=_SMALL)
 
 
 def project(dim: int, name: str | None = None) -> nn.DenseGeneral:
@@ -300,7 +303,12 @@ def project(dim: int, name: str | None = None) -> nn.DenseGeneral:
     return _dense(dim, name)
 
 
-def _dense(features, name=None, *, axis=-1, precision=None):
+def _dense(features, name=None, *, axis=-1, precision=None, kernel_init=_KERNEL):
     return nn.DenseGeneral(
-        features, axis=axis, use_bias=False, kernel_init=_INIT, precision=precision, name=name
+        features,
+        axis=axis,
+        use_bias=False,
+        kernel_init=kernel_init,
+        precision=precision,
+        name=name,
     )

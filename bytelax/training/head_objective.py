@@ -75,6 +75,9 @@ class HeadLoss:
         loss = self.head_weight * sum(losses) / len(losses)
         return loss + self.joint * total / jnp.maximum(count, 1), metrics
 
+    def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        return {}
+
     def trainable(self, path: tuple[str, ...]) -> bool:
         return self.joint or path[0] == "heads"
 

@@ -43,6 +43,7 @@ PEAKS = (
 _FIGURES = {
     "loss": "loss {:.4f}",
     BITS_PER_BYTE: "{:.4f} bits/byte",
+    "latents_mean_cost": "mean latent +{:.3f}",
     "learning_rate": "rate {:.2e}",
     "gradient_norm": "norm {:.2f}",
     "bytes_per_second": "{:.0f} bytes/s",

@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from bytelax import vocab
+from bytelax.measure import latents
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
 from bytelax.training import corruption
@@ -35,6 +36,10 @@ class Objective(Protocol):
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
         """The loss of a batch of windows of N + 1 ids, and what to log."""
+        ...
+
+    def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        """What a validation logs beside the metrics of the loss."""
         ...
 
     def trainable(self, path: tuple[str, ...]) -> bool:
@@ -77,6 +82,9 @@ class NextByte:
             return self.module.apply({"params": params}, ids), {}
         out = self.module.apply({"params": params}, ids, max_patches=self.max_patches)
         return out.logits, _patch_metrics(out.closes, self.max_patches)
+
+    def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        return _latent_metrics(self.module, params, ids, self.max_patches)
 
     def trainable(self, path: tuple[str, ...]) -> bool:
         return path[0] != "patcher"
@@ -128,6 +136,9 @@ class Distillation:
         teacher, _ = _next_byte(taught, ids[:, 1:])
         metrics |= {"divergence": (apart, count), "teacher_bits": (teacher * count / _LN2, count)}
         return (1 - self.weight) * loss + self.weight * apart / jnp.maximum(count, 1), metrics
+
+    def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        return {}
 
     def trainable(self, path: tuple[str, ...]) -> bool:
         return path[0] != "teacher"
@@ -199,6 +210,9 @@ class BLTD:
         metrics |= _patch_metrics(closes, self.max_patches)
         return loss, metrics | _masked_metrics(masked_nats, cells, drawn)
 
+    def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        return _latent_metrics(self.module, params, ids, self.max_patches)
+
     def trainable(self, path: tuple[str, ...]) -> bool:
         return path[0] != "patcher"
 
@@ -228,6 +242,15 @@ def _next_byte(logits, targets):
     nats = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     total, count = _mean(nats, targets != vocab.BOE)
     return total / jnp.maximum(count, 1), {"bits_per_byte": (total / _LN2, count)}
+
+
+def _latent_metrics(module, params, ids, max_patches) -> Metrics:
+    """Bits per byte that the latents of a BLT are worth; see `bytelax.measure.latents`."""
+    if not isinstance(module, BLT):
+        return {}
+    bits = latents.bits_by_latents(module, params, ids, max_patches=max_patches)
+    own, count = bits.pop("own")
+    return {f"latents_{name}_cost": (total - own, count) for name, (total, _) in bits.items()}
 
 
 def _patch_metrics(closes, max_patches) -> Metrics:

@@ -1,12 +1,13 @@
-"""AdamW with warm-up, cosine decay and clipping, and gradients summed over microbatches."""
+"""AdamW or Muon with warm-up, cosine decay and clipping; gradients summed over microbatches."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
+from optax import contrib
 from jaxtyping import Array, Float, Int, Key
 
 from bytelax.training.objectives import Metrics
@@ -18,26 +19,36 @@ Loss = Callable[[Params, Int[Array, "B L"], Key[Array, ""]], tuple[Float[Array, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW (arXiv 1711.05101) as BLT and Fast BLT (arXiv 2605.08044, section 4) use it.
+    """AdamW (arXiv 1711.05101) as BLT and Fast BLT (arXiv 2605.08044, section 4) use it, or Muon.
 
     Only matrices that multiply activations (`kernel`) decay: a norm's scale has no business at
     zero, and a rare row of an embedding would decay between two visits.
 
     Attributes:
+      name: "adamw", or "muon" (Jordan et al., 2024), which makes the update of every hidden matrix
+        orthogonal, and leaves embeddings, norms and the head to AdamW. An update of Muon has the
+        same size however small its gradient is, so that the encoder and the global transformer of
+        a small BLT learn from the first step on (docs/training.md).
       steps: length of the run, and so of the cosine.
-      peak: highest learning rate, reached after the warm-up.
+      peak: highest learning rate of AdamW, reached after the warm-up.
+      muon_peak: the same of Muon, whose updates have a spectral norm of about 1.
       warmup: steps of linear warm-up from 0.
       final: the learning rate at the end, as a fraction of the peak.
+      cooldown: steps at the end in which the rate falls linearly, after a constant one; None falls
+        along a cosine all the time. A run with a cooldown may go on with another number of steps.
       beta1, beta2, eps: of Adam.
       weight_decay: multiplied by the learning rate.
       clip: largest global norm of the gradient; None does not clip.
       accumulate: microbatches that a step's batch is cut into, one after the other.
     """
 
+    name: Literal["adamw", "muon"] = "adamw"
     steps: int = 1000
     peak: float = 4e-4
+    muon_peak: float = 0.02
     warmup: int = 100
     final: float = 0.0
+    cooldown: int | None = None
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
@@ -46,28 +57,46 @@ class OptimizerConfig:
     accumulate: int = 1
 
     def __post_init__(self):
+        if self.name not in ("adamw", "muon"):
+            raise ValueError(f"the optimizer {self.name!r} is not adamw or muon")
         if self.steps < 1:
             raise ValueError(f"steps must be at least 1, got {self.steps}")
         if not 0 <= self.warmup <= self.steps:
             raise ValueError(f"a warm-up of {self.warmup} does not lie in {self.steps} steps")
-        if self.peak <= 0:
-            raise ValueError(f"the peak learning rate must be positive, got {self.peak}")
+        if self.cooldown is not None and not 0 <= self.cooldown <= self.steps - self.warmup:
+            raise ValueError(
+                f"a cooldown of {self.cooldown} does not fit in the {self.steps} steps behind a "
+                f"warm-up of {self.warmup}"
+            )
+        for field in ("peak", "muon_peak"):
+            if getattr(self, field) <= 0:
+                raise ValueError(f"{field} must be positive, got {getattr(self, field)}")
         if self.accumulate < 1:
             raise ValueError(f"accumulate must be at least 1, got {self.accumulate}")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip must be positive or None, got {self.clip}")
 
 
-def learning_rate(config: OptimizerConfig) -> optax.Schedule:
-    """Step, from 0, to learning rate: linear to the peak, then a cosine to `final * peak`.
+def learning_rate(config: OptimizerConfig, *, peak: float | None = None) -> optax.Schedule:
+    """Step, from 0, to learning rate: linear to the peak, then down to `final * peak`.
 
     The first step has the rate `peak / (warmup + 1)`, not 0, which would waste it.
+
+    Args:
+      config: the length of warm-up and decay.
+      peak: by default that of AdamW.
     """
-    decay = max(config.steps - config.warmup, 1)
-    cosine = optax.cosine_decay_schedule(config.peak, decay, config.final)
-    start = config.peak / (config.warmup + 1)
-    rise = optax.linear_schedule(start, config.peak, max(config.warmup, 1))
-    return optax.join_schedules([rise, cosine], [config.warmup])
+    peak = config.peak if peak is None else peak
+    rise = optax.linear_schedule(peak / (config.warmup + 1), peak, max(config.warmup, 1))
+    if config.cooldown is None:
+        decay = max(config.steps - config.warmup, 1)
+        fall = optax.cosine_decay_schedule(peak, decay, config.final)
+        return optax.join_schedules([rise, fall], [config.warmup])
+    fall = optax.linear_schedule(peak, config.final * peak, max(config.cooldown, 1))
+    level = optax.constant_schedule(peak)
+    return optax.join_schedules(
+        [rise, level, fall], [config.warmup, config.steps - config.cooldown]
+    )
 
 
 def decays(params: Params) -> Params:
@@ -75,9 +104,44 @@ def decays(params: Params) -> Params:
     return jax.tree_util.tree_map_with_path(lambda path, _: _last(path) == "kernel", params)
 
 
-def adamw(config: OptimizerConfig) -> optax.GradientTransformation:
+def hidden_matrices(params: Params) -> Params:
+    """The axes that Muon orthogonalises, of each parameter; None where AdamW has the update.
+
+    Matrices that share one kernel (queries, keys and values; gate and up) are taken one by one.
+    """
+
+    def axes(path, x):
+        names = [jax.tree_util.keystr((key,), simple=True) for key in path]
+        if names[-1] != "kernel" or "head" in names or x.ndim < 2:
+            return None
+        if names[-2] == "out" and x.ndim == 3:  # heads and their widths to the residual stream
+            return contrib.MuonDimensionNumbers((0, 1), 2)
+        if names[-2] == "query":
+            return contrib.MuonDimensionNumbers(0, (1, 2))
+        if x.ndim == 4:  # width, key heads, which of q, k and v, width of a head
+            which = 2 if names[-2] == "qkv" else 1
+            return contrib.MuonDimensionNumbers(0, tuple({1, 2, 3} - {which}))
+        return contrib.MuonDimensionNumbers(0, x.ndim - 1)
+
+    return jax.tree_util.tree_map_with_path(axes, params)
+
+
+def transformation(config: OptimizerConfig) -> optax.GradientTransformation:
     """The optimizer; it takes the tree of the trained parameters only."""
     clip = optax.identity() if config.clip is None else optax.clip_by_global_norm(config.clip)
+    if config.name == "muon":
+        return optax.chain(
+            clip,
+            contrib.muon(
+                learning_rate(config, peak=config.muon_peak),
+                weight_decay=config.weight_decay,
+                adam_learning_rate=learning_rate(config),
+                adam_b1=config.beta1,
+                adam_b2=config.beta2,
+                eps=config.eps,
+                muon_weight_dimension_numbers=hidden_matrices,
+            ),
+        )
     return optax.chain(
         clip,
         optax.adamw(

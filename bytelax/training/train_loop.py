@@ -177,7 +177,15 @@ def train(
         )
         stack.callback(kept.close)
         record = dataclasses.asdict(config) if record is None else record
-        train_state.keep_config(out, record, started=bool(kept.steps), free=_may_differ)
+        longer = ("optimizer.steps", "optimizer.cooldown")
+        train_state.keep_config(
+            out,
+            record,
+            started=bool(kept.steps),
+            free=lambda field: (
+                _may_differ(field) or (config.optimizer.cooldown is not None and field in longer)
+            ),
+        )
         restored = kept.restore(program.abstract)
         if restored is None:
             state, position = program.start(initial), 0
@@ -320,14 +328,14 @@ class _Program:
 
     @classmethod
     def of(cls, config: TrainConfig, objective: Objective, mesh: Mesh) -> "_Program":
-        transformation = optimizer_lib.adamw(config.optimizer)
+        transformation = optimizer_lib.transformation(config.optimizer)
 
         def fresh(key):
             params = jax.tree.map(lambda x: x.astype(jnp.float32), objective.init(key))
             return train_state.new_state(params, transformation, objective.trainable)
 
         shapes = jax.eval_shape(fresh, jax.random.key(0))
-        places = train_state.state_shardings(shapes, mesh, transformation, objective.trainable)
+        places = train_state.state_shardings(shapes, mesh)
         abstract = jax.tree.map(
             lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), shapes, places
         )
@@ -392,7 +400,9 @@ class _Program:
     def _measure(self):
         def measure(params, ids, key):
             with activations.placed(self.mesh):
-                value, metrics = self.objective.loss(cast(params, self.config.run.dtype), ids, key)
+                params = cast(params, self.config.run.dtype)
+                value, metrics = self.objective.loss(params, ids, key)
+                metrics |= self.objective.diagnostics(params, ids)
             return metrics | {"loss": (value, jnp.ones(()))}
 
         return jax.jit(measure, out_shardings=sharding.replicated(self.mesh))

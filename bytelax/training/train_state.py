@@ -35,7 +35,7 @@ class TrainState:
     Attributes:
       step: steps taken.
       params: float32, all parameters of the model.
-      optimizer: the state of `optimizer.adamw`, of the trained parameters only.
+      optimizer: the state of `optimizer.transformation`, of the trained parameters only.
     """
 
     step: Any  # i32[]; a shape or a sharding in trees of these
@@ -51,23 +51,17 @@ def new_state(
     return TrainState(jnp.zeros((), jnp.int32), params, transformation.init(trained))
 
 
-def state_shardings(
-    abstract: TrainState,
-    mesh: Mesh,
-    transformation: optax.GradientTransformation,
-    trainable: optimizer.Trainable,
-) -> TrainState:
-    """Where each part of a state lies: Adam's moments lie with their parameters."""
+def state_shardings(abstract: TrainState, mesh: Mesh) -> TrainState:
+    """Shardings of a state. The optimizer's moments lie where their parameters do."""
     params = sharding.shardings(abstract.params, mesh)
-    trained, _ = optimizer.partition(params, trainable)
     everywhere = sharding.replicated(mesh)
-    moments = optax.tree.map_params(
-        transformation,
-        lambda _, place: place,
-        abstract.optimizer,
-        trained,
-        transform_non_params=lambda _: everywhere,
-    )
+    by_path = dict(jax.tree_util.tree_leaves_with_path(params))
+
+    def place(path, _):
+        ends = (path[start:] for start in range(len(path)))
+        return next((by_path[end] for end in ends if end in by_path), everywhere)
+
+    moments = jax.tree_util.tree_map_with_path(place, abstract.optimizer)
     return TrainState(everywhere, params, moments)
 
 

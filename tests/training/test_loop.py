@@ -30,7 +30,7 @@ def lines(out, split="train", name="metrics.jsonl"):
 
 def one_step(config, objective=PLAIN, params=PARAMS, step=0):
     """The state after a step and its metrics."""
-    transformation = optimizer.adamw(config.optimizer)
+    transformation = optimizer.transformation(config.optimizer)
     state = train_state.new_state(params, transformation, objective.trainable)
     state = dataclasses.replace(state, step=jnp.int32(step))
     run = jax.jit(train_loop.make_step(objective, config, transformation))
@@ -201,7 +201,7 @@ def test_frozen_parameters_keep_their_bits_and_have_no_state():
 
 def test_only_kernels_decay():
     params = PARAMS
-    transformation = optimizer.adamw(OptimizerConfig(steps=10, warmup=0, peak=0.1))
+    transformation = optimizer.transformation(OptimizerConfig(steps=10, warmup=0, peak=0.1))
     nothing = jax.tree.map(jnp.zeros_like, params)
     updates, _ = transformation.update(nothing, transformation.init(params), params)
     kernel = params["head"]["kernel"]
@@ -212,7 +212,9 @@ def test_only_kernels_decay():
 def test_the_gradient_is_clipped():
     params = PARAMS
     loose, tight = (
-        optimizer.adamw(OptimizerConfig(steps=10, warmup=0, eps=1.0, clip=clip, weight_decay=0))
+        optimizer.transformation(
+            OptimizerConfig(steps=10, warmup=0, eps=1.0, clip=clip, weight_decay=0)
+        )
         for clip in (None, 1e-3)
     )
     grads = jax.tree.map(lambda x: jnp.full_like(x, 1.0), params)

@@ -183,7 +183,7 @@ def after_two_steps(name, mesh):
     objective = OBJECTIVES[name]
     settings = OptimizerConfig(steps=4, peak=1e-2, warmup=0, eps=1e-3, accumulate=1)
     config = TrainConfig(optimizer=settings, mesh=MESHES.get(mesh, MeshConfig()), run=RunConfig())
-    transformation = optimizer.adamw(settings)
+    transformation = optimizer.transformation(settings)
     devices = sharding.make_mesh(config.mesh)
 
     def fresh(key):
@@ -191,7 +191,7 @@ def after_two_steps(name, mesh):
 
     shapes = jax.eval_shape(fresh, jax.random.key(3))
     trainable = objective.trainable
-    places = train_state.state_shardings(shapes, devices, transformation, trainable)
+    places = train_state.state_shardings(shapes, devices)
     state = jax.jit(fresh, out_shardings=places)(jax.random.key(3))
     step = train_loop.make_step(objective, config, transformation, devices)
     step = jax.jit(step, out_shardings=(places, sharding.replicated(devices)))

@@ -60,6 +60,9 @@ class NextByte:
         bits = each.sum() / jnp.log(2)
         return each.mean(), {"bits_per_byte": (bits, count)}
 
+    def diagnostics(self, params, ids):
+        return {}
+
     def trainable(self, path):
         return self.frozen is None or path[: len(self.frozen)] != self.frozen
 
