@@ -7,8 +7,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import optax
-from optax import contrib
 from jaxtyping import Array, Float, Int, Key
+from optax import contrib
 
 from bytelax.training.objectives import Metrics
 

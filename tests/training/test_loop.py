@@ -57,7 +57,7 @@ def run(tmp_path_factory):
 def test_the_loss_falls_as_the_golden_curve(run):
     out, _, _ = run
     curve = [row["loss"] for row in lines(out)]
-    golden = {0: 5.5515, 9: 3.7187, 19: 2.5254, 29: 2.3135}
+    golden = {0: 5.5629, 9: 3.7785, 19: 2.7232, 29: 2.5741}
     assert {step: curve[step] for step in golden} == pytest.approx(golden, abs=2e-3)
 
 

@@ -190,7 +190,7 @@ def after_two_steps(name, mesh):
         return train_state.new_state(objective.init(key), transformation, objective.trainable)
 
     shapes = jax.eval_shape(fresh, jax.random.key(3))
-    trainable = objective.trainable
+
     places = train_state.state_shardings(shapes, devices)
     state = jax.jit(fresh, out_shardings=places)(jax.random.key(3))
     step = train_loop.make_step(objective, config, transformation, devices)

@@ -1,0 +1,93 @@
+"""What latents are worth: each ablation against the decoder run by hand, and the gate itself."""
+
+import functools
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import models_for_tests
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax import vocab
+from bytelax.measure import latents
+from bytelax.models.blt import BLT
+from bytelax.training.objectives import NextByte
+
+ROOT = pathlib.Path(__file__).parents[2]
+MODEL = models_for_tests.model(models_for_tests.VARIANTS["own_embedding"])
+IDS = jnp.asarray(models_for_tests.random_text(3, 33))
+
+
+def bits(params=MODEL.params, ids=IDS, **options):
+    run = functools.partial(latents.bits_by_latents, MODEL.module, **options)
+    sums = jax.jit(run)(params, ids)
+    return {name: float(total / count) for name, (total, count) in sums.items()}
+
+
+def test_the_latents_of_its_own_give_the_training_loss():
+    _, metrics = NextByte(MODEL.module).loss(MODEL.params, IDS, jax.random.key(0))
+    total, count = metrics["bits_per_byte"]
+    assert bits()["own"] == pytest.approx(float(total / count), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in latents.ABLATIONS if name != "own"])
+def test_latents_that_are_replaced_change_the_loss(name):
+    found = bits()
+    assert abs(found[name] - found["own"]) > 1e-3
+
+
+def test_latents_that_the_decoder_ignores_are_worth_nothing():
+    params = jax.tree.map(lambda x: x, MODEL.params)
+    params["decoder"]["split"]["kernel"] = jnp.zeros_like(params["decoder"]["split"]["kernel"])
+    found = bits(params)
+    assert found == pytest.approx(dict.fromkeys(found, found["own"]), abs=1e-6)
+
+
+def test_slots_without_a_patch_are_no_part_of_any_ablation():
+    z = jnp.asarray(np.random.default_rng(0).standard_normal((2, 5, 3)), jnp.float32)
+    count = jnp.array([3, 2])
+    garbage = z.at[0, 3:].set(jnp.nan).at[1, 2:].set(jnp.nan)
+    for name, replace in latents.ABLATIONS.items():
+        clean, dirty = replace(z, count), replace(garbage, count)
+        for row, closed in enumerate(count):
+            np.testing.assert_array_equal(clean[row, :closed], dirty[row, :closed], err_msg=name)
+
+
+def test_another_text_is_the_next_one_and_stale_is_earlier():
+    z = jnp.arange(2 * 4 * 1, dtype=jnp.float32).reshape(2, 4, 1)
+    count = jnp.array([4, 2])
+    assert latents.another_text(z, count)[0, :, 0].tolist() == [4, 5, 4, 5]
+    assert latents.another_text(z, count)[1, :2, 0].tolist() == [0, 1]
+    assert latents.stale(1)(z, count)[0, :, 0].tolist() == [0, 0, 1, 2]
+    assert latents.mean(z, count)[0, 0, 0] == pytest.approx((0 + 1 + 2 + 3 + 4 + 5) / 6)
+
+
+def own_text(rows, length=511):
+    """Prose and Python of this repository, which no bundled model was trained on."""
+    files = [*sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("bytelax/*.py"))]
+    text = b"".join(file.read_bytes() for file in files)
+    begins = np.linspace(0, len(text) - length, rows).astype(int)
+    return jnp.asarray([vocab.encode(text[begin : begin + length]) for begin in begins])
+
+
+def bundled_blts():
+    return [
+        path.parent.name
+        for path in sorted((ROOT / "bytelax" / "assets").glob("*/config.json"))
+        if json.loads(path.read_text())["model_type"] == "bytelax-blt"
+    ]
+
+
+@pytest.mark.parametrize("name", bundled_blts())
+def test_the_bundled_blt_needs_its_latents(name):
+    """The gate: without it every figure of a BLT method may be one of a byte transformer."""
+    model = bytelax.load(name)
+    assert isinstance(model.module, BLT)
+    run = functools.partial(latents.bits_by_latents, model.module)
+    sums = jax.jit(run)(model.params, own_text(8))
+    cost = {name: float((total - sums["own"][0]) / count) for name, (total, count) in sums.items()}
+    assert cost["mean"] >= 0.15
+    assert cost["other"] >= 0.15 and cost["stale_4"] > 0.05
