@@ -10,8 +10,9 @@ writes DIR/train.txt, DIR/valid.txt and DIR/test.jsonl. An example is one line, 
     sort plum fig kiwi = fig kiwi plum
 
 An example belongs to the test if a hash of its number, date or set of words says so: whatever is
-asked in the test, in whichever direction or order, was never trained on. BLEU and pass@1 of models this small are zero; the exact match of these
-answers is not, and tells what a faster way to decode costs in quality.
+asked in the test, in whichever direction or order, was never trained on. BLEU and pass@1 of models
+this small are zero; the exact match of these answers is not, and tells what a faster way to decode
+costs in quality.
 """
 
 import argparse
