@@ -14,32 +14,45 @@ import jax.numpy as jnp
 
 from bytelax import checkpoints
 
+RESULTS = pathlib.Path(__file__).parent / "results"
 ASSETS = pathlib.Path(__file__).parents[1] / "bytelax" / "assets"
 WHAT = {
-    "tiny": "A Byte Latent Transformer trained for BLT-D: it drafts blocks of up to 16 bytes.",
+    "tiny": "A Byte Latent Transformer whose decoder embeds its own bytes, with its entropy model.",
+    "tiny-d": "BLT-D: `tiny`, trained on to fill in blocks of up to 16 masked bytes.",
     "tiny-lm": "A plain byte transformer of 12 layers, with heads to draft for itself.",
     "tiny-draft": "A small byte transformer that drafts for the others, distilled from `tiny-lm`.",
 }
+KINDS = {
+    "mean": "one mean latent",
+    "other": "another text's",
+    "stale_1": "stale by a patch",
+    "stale_4": "stale by four",
+}
 # The stages of each recipe, in order; the last one's model is bundled.
 STAGES = {
-    "tiny": ("tiny", "tiny-drafting"),
+    "tiny": ("tiny",),
+    "tiny-d": ("tiny", "tiny-d"),
     "tiny-lm": ("tiny-lm", "tiny-lm-heads"),
     "tiny-draft": ("tiny-draft",),
 }
 CARD = """# {name}
 
-{what} {parameters:,} parameters. Small, briefly trained, and for demonstrations and tests: it knows
-English prose, Python, and short German, French and English sentences, and nothing reliably.
+{what}
+{parameters:,} parameters. It is small and was trained on two processor cores, for demonstrations
+and tests: it writes English prose, Python, and short German, French and English sentences, and
+knows nothing reliably.
 
 | | |
 |---|---|
 | trained by | {recipe} |
-| bytes seen | {seen:,} |
+| bytes seen | {seen:,}, in {hours:.1f} hours |
 | stored as | bfloat16, the entropy model float32; `bytelax.load("{name}")` computes in float32 |
 | licence of the weights | Apache-2.0, as far as the attributions below allow |
 
-Held-out figures:
-[experiments/results/bundled_figures.md](../../../experiments/results/bundled_figures.md).
+## Held-out bits per byte
+
+{figures}
+Conditions: [bundled_figures.md](../../../experiments/results/bundled_figures.md).
 
 ## Training text and attribution
 
@@ -76,16 +89,41 @@ def bundle(name, runs):
         what=WHAT[name],
         parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
         recipe=", then ".join(commands),
-        seen=sum(map(_bytes_seen, stages)),
+        seen=sum(_seen(stage)[0] for stage in stages),
+        hours=sum(_seen(stage)[1] for stage in stages) / 3600,
+        figures=_figures(name),
     )
     (ASSETS / name / "README.md").write_text(card)
 
 
-def _bytes_seen(run):
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    steps = max(json.loads(line)["step"] for line in lines)
+def _seen(run):
+    """Bytes that a run was trained on, and the seconds that it took."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    trained = [line for line in lines if line["split"] == "train"]
     data = tomllib.loads((run / "config.toml").read_text())["data"]
-    return steps * data["window"] * data["batch"]
+    step, seen, seconds = 0, 0, 0.0
+    for line in trained:
+        more = (line["step"] - step) * data["window"] * data["batch"]
+        step, seen, seconds = line["step"], seen + more, seconds + more / line["bytes_per_second"]
+    return seen, seconds
+
+
+def _figures(name):
+    """A table of what `bundled_figures.py` measured of a model, if it did."""
+    path = RESULTS / "bundled_figures.json"
+    report = json.loads(path.read_text()) if path.exists() else {"bits_per_byte": {}}
+    bits = report["bits_per_byte"]
+    if name not in bits:
+        return "Not measured yet.\n"
+    rows = [name, "xz -9", "zstd -19"]
+    lines = ["| | " + " | ".join(rows) + " |", "|---" * (len(rows) + 1) + "|"]
+    for text in report["bytes"]:
+        lines.append(f"| {text} | " + " | ".join(f"{bits[row][text]:.2f}" for row in rows) + " |")
+    costs = report["latents"].get(name, {})
+    if costs:
+        said = ", ".join(f"{words} {costs[kind]:+.3f}" for kind, words in KINDS.items())
+        lines += ["", f"In place of its own latents, bits per byte: {said}."]
+    return "\n".join(lines) + "\n"
 
 
 def main():

@@ -1,4 +1,5 @@
-"""What the bundled models know: bits per byte on held-out text beside compressors, and samples.
+"""What the bundled models know: bits per byte on held-out text beside compressors, what the latents
+of the BLTs are worth, and samples.
 
     python experiments/bundled_figures.py --data DIR
 
@@ -18,9 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import generate, load, vocab
+from bytelax.measure.latents import bits_by_latents
 from bytelax.models.blt import BLT
 
 CONTEXT, STRIDE = 1024, 512
+ABLATED = 16  # windows of each text, of CONTEXT bytes
 PATCHES = 640  # room for those of a context
 PROMPTS = [
     "The cell membrane is a thin layer that",
@@ -84,6 +87,23 @@ def _scorer(model):
     return score
 
 
+def cost_of_latents(model, texts):
+    """Bits per byte more under each ablation, over all texts in equal parts."""
+    windows = []
+    for text in texts.values():
+        for begin in np.linspace(0, len(text) - CONTEXT, ABLATED).astype(int):
+            windows.append(vocab.encode(text[begin : begin + CONTEXT - 1]))
+    run = jax.jit(lambda params, ids: bits_by_latents(model.module, params, ids))
+    totals = {}
+    for begin in range(0, len(windows), ABLATED):
+        sums = jax.device_get(run(model.params, jnp.asarray(windows[begin : begin + ABLATED])))
+        for name, (bits, count) in sums.items():
+            before = totals.get(name, (0.0, 0.0))
+            totals[name] = (before[0] + float(bits), before[1] + float(count))
+    own = totals.pop("own")[0]
+    return {name: (bits - own) / count for name, (bits, count) in totals.items()}
+
+
 def compressed(text, command):
     return 8 * len(subprocess.run(command, input=text, capture_output=True, check=True).stdout)
 
@@ -91,25 +111,27 @@ def compressed(text, command):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True)
-    parser.add_argument("--models", nargs="*", default=["tiny", "tiny-lm", "tiny-draft"])
+    parser.add_argument("--models", nargs="*", default=["tiny", "tiny-d", "tiny-lm", "tiny-draft"])
     parser.add_argument("--bytes", type=int, default=100_000, help="of each text, at most")
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("experiments/results"))
     options = parser.parse_args()
     texts = held_out(options.data, options.bytes)
     report = {"bytes": {name: len(text) for name, text in texts.items()}, "bits_per_byte": {}}
+    report["latents"], report["samples"] = {}, []
     figures = report["bits_per_byte"]
     for name, command in (("xz -9", ["xz", "-9c"]), ("zstd -19", ["zstd", "-19", "-c"])):
         figures[name] = {t: compressed(text, command) / len(text) for t, text in texts.items()}
-    for name in options.models:
-        model = load(name, dtype="float32")
-        figures[pathlib.Path(name).name] = {t: bits_per_byte(model, x) for t, x in texts.items()}
-        print(name, figures[pathlib.Path(name).name], flush=True)
-    model = load(options.models[0], dtype="float32")
-    samples = generate(model, PROMPTS, max_new_bytes=200, temperature=0.6, top_p=0.95)
-    report["samples"] = [
-        {"prompt": prompt, "continuation": text}
-        for prompt, text in zip(PROMPTS, samples.text, strict=True)
-    ]
+    for location in options.models:
+        name, model = pathlib.Path(location).name, load(location, dtype="float32")
+        figures[name] = {t: bits_per_byte(model, x) for t, x in texts.items()}
+        if isinstance(model.module, BLT):
+            report["latents"][name] = cost_of_latents(model, texts)
+        print(name, figures[name], report["latents"].get(name, ""), flush=True)
+        samples = generate(model, PROMPTS, max_new_bytes=200, temperature=0.6, top_p=0.95)
+        report["samples"] += [
+            {"model": name, "prompt": prompt, "continuation": text}
+            for prompt, text in zip(PROMPTS, samples.text, strict=True)
+        ]
     options.results.mkdir(exist_ok=True)
     (options.results / "bundled_figures.json").write_text(
         json.dumps(report, indent=2, ensure_ascii=False) + "\n"
@@ -124,10 +146,23 @@ def markdown(report):
     for name, figures in report["bits_per_byte"].items():
         lines.append(f"| {name} | " + " | ".join(f"{figures[t]:.2f}" for t in texts) + " |")
     sizes = ", ".join(f"{name} {size:,}" for name, size in report["bytes"].items())
-    lines += ["", f"Bytes: {sizes}.", "", "# Samples of the first model", ""]
-    lines += ["Temperature 0.6, top_p 0.95, 200 bytes.", ""]
+    lines += ["", f"Bytes: {sizes}.", "", "# What latents are worth", ""]
+    lines += [f"Bits per byte more, over {ABLATED} windows of {CONTEXT} bytes of each text.", ""]
+    lines += ["| latents | " + " | ".join(report["latents"]) + " |"]
+    lines += ["|---" * (len(report["latents"]) + 1) + "|"]
+    for kind in next(iter(report["latents"].values()), ()):
+        costs = (f"{cost[kind]:+.3f}" for cost in report["latents"].values())
+        lines.append(f"| {kind.replace('_', ' by ')} | " + " | ".join(costs) + " |")
+    lines += ["", "# Samples", "", "Temperature 0.6, top_p 0.95, 200 bytes.", ""]
     for sample in report["samples"]:
-        lines += ["```", sample["prompt"] + "⏵" + sample["continuation"], "```", ""]
+        lines += [
+            f"{sample['model']}:",
+            "",
+            "```",
+            sample["prompt"] + "⏵" + sample["continuation"],
+            "```",
+            "",
+        ]
     return "\n".join(lines)
 
 
