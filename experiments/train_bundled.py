@@ -18,7 +18,7 @@ from bundled_data import sources
 from bytelax.training.documents import Source
 
 THRESHOLD = 2.4749  # nats: 4.5 bytes a patch on the validation text, from `bytelax calibrate`
-TASK_THRESHOLD = 0.9  # the same for the entropy model of the tasks
+TASK_THRESHOLD = 2.0252  # the same for the entropy model of the tasks: 5 bytes a patch
 
 
 def stack(name, dim, layers, *, heads=2, ffn_dim, window=None):
