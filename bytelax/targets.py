@@ -1,8 +1,8 @@
 """A model as what decodes with it: which `Target` serves which module."""
 
-from bytelax.decode.blt_target import BLTTarget
-from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.target import Rewindable
+from bytelax.decode.targets.blt import BLTTarget
+from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
 

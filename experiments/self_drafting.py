@@ -19,7 +19,7 @@ import study
 
 from bytelax import calculator, load, vocab
 from bytelax.decode import ByteLMTarget, Text
-from bytelax.decode.byte_lm_target import FirstLayers
+from bytelax.decode.targets.byte_lm import FirstLayers
 from bytelax.model import Model
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.layers import TransformerConfig

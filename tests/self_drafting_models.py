@@ -8,7 +8,6 @@ from models_for_tests import BYTE_LM, model, replace
 
 from bytelax import vocab
 from bytelax.decode import acceptance
-from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters import (
     DraftLayer,
     DraftModel,
@@ -19,6 +18,7 @@ from bytelax.decode.drafters import (
     Several,
     TwoByte,
 )
+from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.heads import HeadsConfig
 
 SEED = 1  # every drafter is accepted now and then

@@ -12,8 +12,6 @@ from bytelax.decode.acceptance import (
     take_all,
     typical,
 )
-from bytelax.decode.blt_target import BLTTarget
-from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters import (
     BlockDiffusion,
     Draft,
@@ -36,6 +34,8 @@ from bytelax.decode.origins import Origin, Origins
 from bytelax.decode.sampling import Sampling, process_logits, sample
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Target, Text
+from bytelax.decode.targets.blt import BLTTarget
+from bytelax.decode.targets.byte_lm import ByteLMTarget
 
 __all__ = [
     "Acceptance",

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 
 from bytelax.decode import acceptance
-from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters import (
     DraftLayer,
     EarlyExit,
@@ -16,6 +15,7 @@ from bytelax.decode.drafters import (
     padded,
 )
 from bytelax.decode.sampling import Sampling
+from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.methods.any_model import small_draft_model
 from bytelax.methods.method import (
     Length,

@@ -14,6 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.pytree import pytree, static
 
+BLOCK = 256  # slots read at a time from the caches that grow with the text
+
 
 class KVCache(NamedTuple):
     """One layer's keys and values; heads before slots, as the attention reads them."""

@@ -9,9 +9,10 @@ from bytelax_kernels.unmask import Rule, unmask
 from jaxtyping import Array, Bool
 
 from bytelax import vocab
-from bytelax.decode import local_decoder, sampling
-from bytelax.decode.blt_target import Ahead, BLTTarget
+from bytelax.decode import sampling
 from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
+from bytelax.decode.targets import local_decoder
+from bytelax.decode.targets.blt import Ahead, BLTTarget
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.decode import sampling, trees
-from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters.base import Draft, no_passes
 from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row, scanned
+from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Caches
 from bytelax.pytree import pytree

@@ -3,9 +3,9 @@
 import dataclasses
 
 from bytelax.decode import sampling
-from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters import own_layers
 from bytelax.decode.drafters.drawn import draw, in_a_row
+from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.heads import HeadsConfig, only_bytes
 from bytelax.models.layers import Part
 

@@ -5,9 +5,9 @@ import dataclasses
 import jax.numpy as jnp
 
 from bytelax.decode import sampling, trees
-from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters.base import no_passes
 from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row
+from bytelax.decode.targets.byte_lm import ByteLMTarget
 
 
 @dataclasses.dataclass(frozen=True)

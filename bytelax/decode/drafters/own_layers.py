@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax.decode.byte_lm_target import ByteLMState, ByteLMTarget, FirstLayers
 from bytelax.decode.drafters.base import Draft, no_passes
 from bytelax.decode.drafters.drawn import Drawn, draft_of, in_a_row, scanned
 from bytelax.decode.sampling import Sampling
+from bytelax.decode.targets.byte_lm import ByteLMState, ByteLMTarget, FirstLayers
 from bytelax.models.layers import Part
 
 # From the hidden state of the newest byte, [B, 1, D], and N uniforms a row to N drawn ids.

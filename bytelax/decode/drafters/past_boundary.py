@@ -6,10 +6,11 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from bytelax.decode import local_decoder, sampling
-from bytelax.decode.blt_target import BLTTarget
+from bytelax.decode import sampling
 from bytelax.decode.drafters.base import DraftPasses, no_passes
 from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row, scanned
+from bytelax.decode.targets import local_decoder
+from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache
 
 

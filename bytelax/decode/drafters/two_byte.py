@@ -5,9 +5,9 @@ import dataclasses
 import jax.numpy as jnp
 
 from bytelax.decode import sampling
-from bytelax.decode.byte_lm_target import ByteLMTarget
 from bytelax.decode.drafters.base import no_passes
 from bytelax.decode.drafters.drawn import draft_of, draw
+from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.heads import only_bytes
 
 

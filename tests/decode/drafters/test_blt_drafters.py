@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from bytelax import vocab
-from bytelax.decode import BLTTarget, Sampling, Stops, Text, acceptance, local_decoder, loop
+from bytelax.decode import BLTTarget, Sampling, Stops, Text, acceptance, loop
 from bytelax.decode.drafters import BlockDiffusion, PastBoundary, stop_below
+from bytelax.decode.targets import local_decoder
 from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
 from bytelax.targets import target_for

@@ -7,7 +7,6 @@ depends on how many bytes of a window are kept is computed for every possible co
 """
 
 import dataclasses
-import functools
 from typing import Literal, NamedTuple
 
 import jax
@@ -15,25 +14,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
-from bytelax.decode import local_decoder
 from bytelax.decode.target import Text, take_in
-from bytelax.models import blt, entropy, kv_cache, patching
-from bytelax.models.blt import BLT, Context
-from bytelax.models.byte_lm import last_eos_before
+from bytelax.decode.targets import local_decoder
+from bytelax.models import kv_cache
+from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
+from bytelax.models.blt import patches as patches_lib
 from bytelax.models.kv_cache import Caches, KVCache
-from bytelax.models.patching import OpenPatch
 from bytelax.pytree import pytree
-
-
-class Frontier(NamedTuple):
-    """What is known where the next byte will stand. Axes [B], in a trial [B, W + 1]."""
-
-    open_patch: OpenPatch
-    patches: Int[Array, " *B"]  # closed so far
-    last_eos: Int[Array, " *B"]  # position of the latest EOS, -1 where none
-    last_eos_patch: Int[Array, " *B"]  # index of the latest patch with an EOS, -1 where none
-    pool: Float[Array, "*B D"]  # maximum over the open patch of the encoder states
-    history: Int[Array, "*B T"]  # the latest ids, for the hashes; zeros before the first
 
 
 class Passes(NamedTuple):
@@ -127,74 +114,52 @@ class BLTTarget:
     ) -> tuple[Float[Array, "B W V"], Trial]:
         c = self.module.config
         model = self.module.bind({"params": params})
-        before = state.frontier
-        width = window.shape[1]
-        positions = state.length[:, None] + jnp.arange(width)
-        last_eos = last_eos_before(
-            window, mask=c.mask_documents, state=before.last_eos, start=state.length
+        read, caches = model.read(
+            window,
+            state.frontier,
+            ByteCaches(state.patcher, state.encoder, state.cross),
+            start=state.length,
         )
-        span = functools.partial(kv_cache.causal_span, positions, first=last_eos[:, :-1] + 1)
-
-        entropies, patcher = self._entropies(model, window, state.patcher, span)
-        open_patch = patching.open_patches(
-            before.open_patch, entropies, positions, config=c.patching
-        )
-        closes = patching.closing(open_patch, positions)
-        patches = before.patches[:, None] + jnp.cumsum(closes, axis=1)
-
-        history = jnp.concatenate([before.history, window], axis=1)
-        encoded, encoder = model.encoder(history, state.encoder, span=span(window=c.encoder.window))
-        cross = kv_cache.write(state.cross, *model.encoder.cross.keys_values(encoded), positions)
-        pool = blt.running_maximum(before.pool, encoded, open_patch.start[:, :-1] == positions)
-        has_eos = closes & (last_eos[:, 1:] >= open_patch.start[:, :-1])
-        eos_patch = jnp.where(has_eos, patches - 1, -1)
-        frontier = Frontier(
-            open_patch=open_patch,
-            patches=jnp.concatenate([before.patches[:, None], patches], axis=1),
-            last_eos=last_eos,
-            last_eos_patch=jax.lax.cummax(
-                jnp.concatenate([before.last_eos_patch[:, None], eos_patch], axis=1), axis=1
-            ),
-            pool=pool,
-            history=_windows(history, c.hashing.history),
-        )
-        state = dataclasses.replace(state, patcher=patcher, encoder=encoder, cross=cross)
-        needed = closes if running is None else closes & running[:, None]
+        state = dataclasses.replace(state, **caches._asdict())
+        needed = read.closes if running is None else read.closes & running[:, None]
         waits = self._waiting(needed.any(1), running)
-        needed &= ~waits[:, None]
-        state, chunks = self._close(model, state, frontier, needed, positions)
-        ran_global = closes.any(1)
+        state, chunks = self._close(model, state, read, needed & ~waits[:, None])
+        ran_global = read.closes.any(1)
         if not self.ahead:
             logits, decoder = model.decoder(
                 window,
-                encoded,
+                read.states,
                 state.contexts,
                 state.decoder,
-                patch=patches - 1,
-                span=span(window=c.decoder.window),
+                patch=read.patch,
+                span=read.span(c.decoder.window),
             )
             state = dataclasses.replace(state, decoder=decoder)
-            return logits, Trial(state, frontier, ran_global, chunks, waits)
+            return logits, Trial(state, read.frontier, ran_global, chunks, waits)
 
+        width = window.shape[1]
         start = state.length + width
-        is_open = frontier.open_patch.start[:, -1] < start
-        patch = patches[:, -1] - 1
+        is_open = read.frontier.open_patch.start[:, -1] < start
+        patch = read.patch[:, -1]
         if self.open_patch == "truncated":
-            state = self._truncate(model, state, frontier, is_open, start)
+            # Where the latent of the whole patch will overwrite it.
+            truncated = patches_lib.truncated_patch(read.frontier, read.positions)
+            state = self._run_global(model, state, read, truncated)
             patch, ran_global = patch + is_open, ran_global | is_open
+        first = read.frontier.last_eos[:, 1:] + 1
         logits, decoder = local_decoder.run(
             model,
             jnp.pad(window, ((0, 0), (0, self.ahead)), constant_values=vocab.MASK),
             state.decoder,
             contexts=state.contexts,
             start=state.length,
-            patch=jnp.concatenate([patches - 1, jnp.repeat(patch[:, None], self.ahead, 1)], 1),
-            first=jnp.pad(last_eos[:, 1:] + 1, ((0, 0), (0, self.ahead)), mode="edge"),
+            patch=jnp.concatenate([read.patch, jnp.repeat(patch[:, None], self.ahead, 1)], 1),
+            first=jnp.pad(first, ((0, 0), (0, self.ahead)), mode="edge"),
             causal=width,
         )
         ahead = Ahead(start, patch, ~is_open, logits[:, width:])
         state = dataclasses.replace(state, decoder=decoder, ahead=ahead)
-        return logits[:, :width], Trial(state, frontier, ran_global, chunks, waits)
+        return logits[:, :width], Trial(state, read.frontier, ran_global, chunks, waits)
 
     def commit(self, trial: Trial, count: Int[Array, " B"]) -> BLTState:
         state = trial.state
@@ -242,112 +207,42 @@ class BLTTarget:
         all_rows = len(closed) if running is None else running.sum()
         return closed & (closed.sum() < self.synchronous * all_rows)
 
-    def _entropies(self, model, window, caches, span):
-        if self.module.config.patching.mode != "entropy":
-            return jnp.zeros(window.shape, jnp.float32), caches
-        trunk = self.module.config.patcher.trunk
-        logits, caches = model.patcher.window(window, caches, span=span(window=trunk.window))
-        return entropy.next_byte_entropy(logits), caches
-
     def _close(
-        self,
-        model: BLT,
-        state: BLTState,
-        frontier: Frontier,
-        closes: Bool[Array, "B W"],
-        positions: Int[Array, "B W"],
+        self, model: BLT, state: BLTState, read: Window, closes: Bool[Array, "B W"]
     ) -> tuple[BLTState, Int[Array, ""]]:
-        """Runs the patches that close in the window through pooling and the global transformer.
+        """Runs the global transformer over the patches that close in a window.
 
-        Returns the state with their keys in the caches, and the chunks that it took.
+        Returns the state with their keys in the caches, and the number of chunks run.
         """
-        width = closes.shape[1]
-        count = closes.sum(1)
+        most = closes.sum(1).max()
 
         def unfinished(carry):
-            return carry[0] * self.chunk < count.max()
+            return carry[0] * self.chunk < most
 
         def run_chunk(carry):
             index, caches, contexts = carry
             nth = index * self.chunk + jnp.arange(self.chunk)
-            slot = blt.nth_true(closes, nth)  # where the n-th patch closes; W: not there
-            there = slot < width
-            slot = jnp.minimum(slot, width - 1)
-
-            def at(slots):
-                return jnp.take_along_axis(slots, slot, axis=1)
-
-            caches, contexts = self._latents(
-                model,
-                dataclasses.replace(state, global_=caches, contexts=contexts),
-                blt.at_slot(frontier.pool, slot + 1),
-                first=jnp.where(there, at(frontier.open_patch.start), 1),
-                last=jnp.where(there, at(positions), 0),
-                newest=positions[:, -1],
-                patch=jnp.where(there, at(frontier.patches), -1),
-                document=at(frontier.last_eos_patch) + 1,
-            )
-            return index + 1, caches, contexts
+            patches = patches_lib.closing_patches(read.frontier, closes, read.positions, nth)
+            before = dataclasses.replace(state, global_=caches, contexts=contexts)
+            after = self._run_global(model, before, read, patches)
+            return index + 1, after.global_, after.contexts
 
         chunks, caches, contexts = jax.lax.while_loop(
             unfinished, run_chunk, (jnp.zeros((), jnp.int32), state.global_, state.contexts)
         )
         return dataclasses.replace(state, global_=caches, contexts=contexts), chunks
 
-    def _truncate(
-        self,
-        model: BLT,
-        state: BLTState,
-        frontier: Frontier,
-        is_open: Bool[Array, " B"],
-        end: Int[Array, " B"],
-    ) -> BLTState:
-        """Puts a latent of the open patch where that of the whole patch will overwrite it."""
-        caches, contexts = self._latents(
-            model,
-            state,
-            frontier.pool[:, -1:],
-            first=jnp.where(is_open, frontier.open_patch.start[:, -1], 1)[:, None],
-            last=jnp.where(is_open, end - 1, 0)[:, None],
-            newest=end - 1,
-            patch=jnp.where(is_open, frontier.patches[:, -1], -1)[:, None],
-            document=frontier.last_eos_patch[:, -1:] + 1,
+    def _run_global(self, model: BLT, state: BLTState, read: Window, patches: Patches) -> BLTState:
+        """The state with these patches in the global caches and the decoder's contexts."""
+        latents, caches = model.latents(
+            patches, state.cross, state.global_, newest=read.positions[:, -1]
         )
-        return dataclasses.replace(state, global_=caches, contexts=contexts)
-
-    def _latents(
-        self,
-        model: BLT,
-        state: BLTState,
-        pool: Float[Array, "B P D"],
-        *,
-        first: Int[Array, "B P"],
-        last: Int[Array, "B P"],
-        newest: Int[Array, " B"],
-        patch: Int[Array, "B P"],
-        document: Int[Array, "B P"],
-    ) -> tuple[Caches, tuple[Context, ...]]:
-        """Pools the bytes `first..last` of each patch and runs the global transformer over them.
-
-        Returns its caches and the decoder's contexts with the patches in; patch -1 is not there.
-        """
-        c = self.module.config
-        pooled = model.encoder.patches(
-            pool,
-            state.cross,
-            first=first,
-            last=last,
-            newest=newest,
-            longest=c.patching.max_patch_length,
-        )
-        span = kv_cache.causal_span(patch, window=c.global_transformer.window, first=document)
-        latents, caches = model.global_transformer(pooled, state.global_, span=span)
-        row = jnp.arange(patch.shape[0])[:, None]
+        row = jnp.arange(latents.shape[0])[:, None]
         contexts = tuple(
-            _write_context(ring, context, row, patch)
+            _write_context(ring, context, row, patches.index)
             for ring, context in zip(state.contexts, model.decoder.context(latents), strict=True)
         )
-        return caches, contexts
+        return dataclasses.replace(state, global_=caches, contexts=contexts)
 
     def _empty(self, params, batch: int, width: int) -> BLTState:
         """The state before the first byte, for windows of up to `width` bytes."""
@@ -373,14 +268,7 @@ class BLTTarget:
         context = (ring, c.patch_vectors, c.decoder.kv_heads, c.decoder.head_dim)
         return BLTState(
             length=zeros(),
-            frontier=Frontier(
-                open_patch=patching.no_patch(batch),
-                patches=zeros(),
-                last_eos=zeros() - 1,
-                last_eos_patch=zeros() - 1,
-                pool=zeros(c.encoder.dim, dtype=dtype),
-                history=jnp.full((batch, c.hashing.history), vocab.BOE, jnp.int32),
-            ),
+            frontier=patches_lib.beginning(batch, c, dtype),
             patcher=(caches(c.patcher.trunk, jnp.float32) if c.patching.mode == "entropy" else ()),
             encoder=caches(c.encoder),
             cross=caches(dataclasses.replace(c.encoder, layers=1, window=None))[0],
@@ -429,13 +317,6 @@ def _write_context(ring: Context, context: Context, row, patch) -> Context:
     return Context(
         *(old.at[row, slot].set(new, mode="drop") for old, new in zip(ring, context, strict=True))
     )
-
-
-def _windows(history: Int[Array, "B T"], size: int) -> Int[Array, "B N S"]:
-    """The `size` ids before each byte of the window, and before the byte after it."""
-    count = history.shape[1] - size + 1
-    index = jnp.arange(count)[:, None] + jnp.arange(size)
-    return history[:, index]
 
 
 def _choose(slots: Array, count: Int[Array, " B"]) -> Array:

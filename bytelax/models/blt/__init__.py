@@ -1,0 +1,18 @@
+"""The Byte Latent Transformer (arXiv 2412.09871): local encoder, global transformer, local decoder.
+
+Bytes are grouped into patches. The encoder turns the bytes of a closed patch into k vectors, the
+global transformer runs over closed patches only, and the decoder's byte at t reads the latent of
+the latest patch closed at t: the predictive rule, under which nothing ever reads an open patch.
+"""
+
+from bytelax.models.blt.config import BLTConfig
+from bytelax.models.blt.decoder import Context, Decoder, Joint
+from bytelax.models.blt.encoder import Encoder
+from bytelax.models.blt.global_transformer import Global
+from bytelax.models.blt.model import BLT, ByteCaches, Encoded, Forward, Window
+from bytelax.models.blt.patches import Frontier, Patches
+
+__all__ = [
+    "BLT", "BLTConfig", "ByteCaches", "Context", "Decoder", "Encoded", "Encoder", "Forward",
+    "Frontier", "Global", "Joint", "Patches", "Window",
+]  # fmt: skip

@@ -1,0 +1,74 @@
+"""The config of a Byte Latent Transformer."""
+
+import dataclasses
+from typing import Literal
+
+from bytelax import vocab
+from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.hashing import HashConfig
+from bytelax.models.layers import TransformerConfig
+from bytelax.models.patching import PatchingConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BLTConfig:
+    """A Byte Latent Transformer.
+
+    Attributes:
+      encoder, global_transformer, decoder: the three stacks. Windows count bytes in the encoder
+        and the decoder and patches in the global transformer.
+      patching: when a patch ends.
+      patcher: the entropy model; None when `patching.mode` needs no entropies.
+      hashing: the hash n-gram embeddings added to the encoder's byte embedding.
+      patch_vectors: k, the vectors a patch is split into in both cross-attentions.
+      decoder_cross_attention: "all" layers of the decoder read the latent, or only the "first".
+      decoder_input: "encoder" states (BLT as released) or the decoder's own byte "embedding"
+        (Fast BLT, arXiv 2605.08044, section 2.1.2), which lets it run without the encoder.
+      mask_documents: an EOS ends a document, and bytes and patches do not see past it (Meta's
+        code does so, transformers does not).
+      block_size: longest block of masked bytes that the decoder was trained to fill in (BLT-D); 0
+        where it was not.
+      max_bytes: longest text the model is meant for, BOS included.
+      vocab_size: ids; the released layout has 260.
+    """
+
+    encoder: TransformerConfig
+    global_transformer: TransformerConfig
+    decoder: TransformerConfig
+    patching: PatchingConfig
+    patcher: ByteLMConfig | None
+    hashing: HashConfig = dataclasses.field(default_factory=HashConfig)
+    patch_vectors: int = 2
+    decoder_cross_attention: Literal["all", "first"] = "all"
+    decoder_input: Literal["encoder", "embedding"] = "encoder"
+    mask_documents: bool = False
+    block_size: int = 0
+    max_bytes: int = 4096
+    vocab_size: int = vocab.SIZE
+
+    def __post_init__(self):
+        if self.block_size < 0:
+            raise ValueError(f"block_size must not be negative, got {self.block_size}")
+        if self.block_size and self.decoder_input != "embedding":
+            raise ValueError("block_size needs decoder_input='embedding': a MASK has no state")
+        if self.patching.mode == "entropy" and self.patcher is None:
+            raise ValueError("patching mode 'entropy' needs an entropy model: patcher is None")
+        if self.max_bytes < 2:
+            raise ValueError(f"max_bytes must be at least 2, got {self.max_bytes}")
+        if self.patcher is not None and self.patcher.mask_documents != self.mask_documents:
+            raise ValueError("the patcher and the model must agree on mask_documents")
+        if self.decoder_cross_attention not in ("all", "first"):
+            raise ValueError(
+                f"decoder_cross_attention {self.decoder_cross_attention!r} is not all or first"
+            )
+        if self.decoder_input not in ("encoder", "embedding"):
+            raise ValueError(f"decoder_input {self.decoder_input!r} is not encoder or embedding")
+        if self.decoder_input == "encoder" and self.encoder.dim != self.decoder.dim:
+            raise ValueError(
+                f"a decoder of width {self.decoder.dim} cannot read encoder states of width "
+                f"{self.encoder.dim}; use decoder_input='embedding'"
+            )
+
+    @property
+    def decoder_cross_layers(self) -> int:
+        return self.decoder.layers if self.decoder_cross_attention == "all" else 1
