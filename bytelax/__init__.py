@@ -4,7 +4,7 @@ from bytelax import decode, vocab
 from bytelax.generation import Output, Result, generate, generate_many, stream
 from bytelax.loading import load
 from bytelax.model import Model
-from bytelax.sharding import MeshConfig
+from bytelax.pods.sharding import MeshConfig
 from bytelax.statistics import Statistics
 
 __all__ = [

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bytelax import global_arrays, methods, programs, sharding, vocab
-from bytelax.decode import loop, on_mesh, stopping
+from bytelax import methods, programs, vocab
+from bytelax.decode import loop, stopping
 from bytelax.decode.drafters import Drafter
 from bytelax.decode.loop import Decoding
 from bytelax.decode.origins import Origins
@@ -21,6 +21,8 @@ from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
 from bytelax.methods import Factory, Method
 from bytelax.model import Model
+from bytelax.pods import global_arrays, per_device, sharding
+from bytelax.pods.per_device import Placement
 from bytelax.statistics import Statistics
 
 _SMALLEST_BUFFER = 256  # bytes; text buffers are powers of two from here, so programs are shared
@@ -336,6 +338,10 @@ class _Run:
     def mesh(self) -> Mesh | None:
         return self.request.model.mesh
 
+    @functools.cached_property
+    def placement(self) -> Placement | None:
+        return None if self.mesh is None else Placement.of(self.mesh, self.params)
+
     def start(self, prompts: list[list[int]], seeds: np.ndarray) -> tuple[Decoding, float]:
         """Takes in the prompts; returns the seconds spent compiling too.
 
@@ -353,7 +359,7 @@ class _Run:
             _start,
             self.params,
             *self._rows((Text(ids, length), budget, seeds)),
-            mesh=self.mesh,
+            placement=self.placement,
             target=self.method.target,
             drafter=self.method.drafter,
             draft_length=self.method.draft_length,
@@ -372,7 +378,7 @@ class _Run:
             decoding,
             self._rows(self.request.law),
             *self._everywhere((self.request.stops, rounds)),
-            mesh=self.mesh,
+            placement=self.placement,
             target=self.method.target,
             drafter=self.method.drafter,
             accept=self.method.accept,
@@ -381,11 +387,13 @@ class _Run:
 
     def insert(self, decoding: Decoding, one: Decoding, row: int) -> Decoding:
         """The decoding with a started prompt in one of its rows."""
-        return _insert(decoding, one, self._everywhere(np.asarray(row, np.int32)), mesh=self.mesh)
+        return _insert(
+            decoding, one, self._everywhere(np.asarray(row, np.int32)), placement=self.placement
+        )
 
     def retire(self, decoding: Decoding, idle: list[bool]) -> Decoding:
         """Rows without a prompt stand still."""
-        return _retire(decoding, self._rows(np.asarray(idle)), mesh=self.mesh)
+        return _retire(decoding, self._rows(np.asarray(idle)), placement=self.placement)
 
     def _rows(self, tree):
         return self._put(tree, sharding.batch_sharding)
@@ -436,22 +444,23 @@ class _Run:
 
 
 @functools.partial(
-    jax.jit, static_argnames=("mesh", "target", "drafter", "draft_length", "log_probs", "origins")
+    jax.jit,
+    static_argnames=("placement", "target", "drafter", "draft_length", "log_probs", "origins"),
 )
-def _start(params, text, budget, seeds, *, mesh, **parts):
+def _start(params, text, budget, seeds, *, placement, **parts):
     def start(params, text, budget, seeds):
         return loop.start(params, text, budget=budget, seeds=seeds, **parts)
 
     kinds = ("params", "rows", "rows", "rows")
-    return _on(mesh, start, kinds, params, text, budget, seeds)
+    return _on(placement, start, kinds, params, text, budget, seeds)
 
 
 @functools.partial(
     jax.jit,
-    static_argnames=("mesh", "target", "drafter", "accept", "until_one_ends"),
+    static_argnames=("placement", "target", "drafter", "accept", "until_one_ends"),
     donate_argnums=1,
 )
-def _advance(params, decoding, law, stops, rounds, *, mesh, until_one_ends, **parts):
+def _advance(params, decoding, law, stops, rounds, *, placement, until_one_ends, **parts):
     def advance(params, decoding, law, stops, rounds):
         most = decoding.counts.rounds + jnp.minimum(rounds, np.iinfo(np.int32).max // 2)
         running = (decoding.ended == stopping.RUNNING).sum()
@@ -465,11 +474,13 @@ def _advance(params, decoding, law, stops, rounds, *, mesh, until_one_ends, **pa
         return loop.decode(params, decoding, law=law, stops=stops, until=until, **parts)
 
     kinds = ("params", "rows", "rows", "same", "same")
-    return _on(mesh, advance, kinds, params, decoding, law, stops, rounds)
+    return _on(placement, advance, kinds, params, decoding, law, stops, rounds)
 
 
-def _on(mesh, function, kinds, *args):
-    return function(*args) if mesh is None else on_mesh.spread(function, mesh, kinds, *args)
+def _on(placement, function, kinds, *args):
+    if placement is None:
+        return function(*args)
+    return per_device.spread(function, placement, kinds, *args)
 
 
 def _idle(one: Decoding, batch: int) -> Decoding:
@@ -487,26 +498,26 @@ def _idle(one: Decoding, batch: int) -> Decoding:
     return jax.jit(rows, out_shardings=jax.tree.map(lambda x: x.sharding, one))()
 
 
-@functools.partial(jax.jit, static_argnames="mesh", donate_argnums=0)
-def _insert(decoding: Decoding, one: Decoding, row, *, mesh) -> Decoding:
+@functools.partial(jax.jit, static_argnames="placement", donate_argnums=0)
+def _insert(decoding: Decoding, one: Decoding, row, *, placement) -> Decoding:
     def insert(decoding, one, row):
         rows = decoding.ended.shape[0]
-        own = row - (0 if mesh is None else on_mesh.part_index()) * rows
+        own = row - (0 if placement is None else per_device.shard_index()) * rows
         own = jnp.where(own < 0, rows, own)  # another part's, as those beyond the last are
         return jax.tree.map(
             lambda batch, new: batch.at[own].set(new[0], mode="drop"), decoding, one
         )
 
-    return _on(mesh, insert, ("rows", "rows", "same"), decoding, one, row)
+    return _on(placement, insert, ("rows", "rows", "same"), decoding, one, row)
 
 
-@functools.partial(jax.jit, static_argnames="mesh", donate_argnums=0)
-def _retire(decoding: Decoding, idle, *, mesh) -> Decoding:
+@functools.partial(jax.jit, static_argnames="placement", donate_argnums=0)
+def _retire(decoding: Decoding, idle, *, placement) -> Decoding:
     def retire(decoding, idle):
         ended = jnp.where(idle, stopping.BY_LENGTH, decoding.ended)
         return dataclasses.replace(decoding, ended=ended)
 
-    return _on(mesh, retire, ("rows", "rows"), decoding, idle)
+    return _on(placement, retire, ("rows", "rows"), decoding, idle)
 
 
 def _whole(model: Model, rows: int) -> int:

@@ -1,15 +1,14 @@
 """`load`: a model from a directory, a hub id, or the bundled ones."""
 
-import functools
 from pathlib import Path
 
 from jax.sharding import Mesh
 
-from bytelax import checkpoints, sharding
+from bytelax import checkpoints
 from bytelax.model import Model
-from bytelax.models.blt import BLT, BLTConfig
-from bytelax.models.byte_lm import ByteLM
-from bytelax.sharding import MeshConfig
+from bytelax.models import architectures
+from bytelax.pods import sharding
+from bytelax.pods.sharding import MeshConfig
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -45,7 +44,10 @@ def load(
     places = None
     if mesh is not None:
         mesh = sharding.make_mesh(mesh) if isinstance(mesh, MeshConfig) else mesh
-        places = functools.partial(sharding.shardings, mesh=mesh, rules=sharding.DECODE_RULES)
+
+        def places(config, params):
+            axes = architectures.module_of(config).logical_axes()
+            return sharding.shardings(params, axes, mesh, sharding.DECODE_RULES)
+
     config, params = checkpoints.read(source, dtype=dtype, shardings=places, **overrides)
-    module = BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
-    return Model(module, params, mesh)
+    return Model(architectures.module_of(config), params, mesh)

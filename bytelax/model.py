@@ -9,11 +9,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from bytelax import global_arrays, sharding
-from bytelax.decode import on_mesh
-from bytelax.models import entropy
-from bytelax.models.blt import BLT, BLTConfig
-from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models import architectures
+from bytelax.pods import global_arrays, sharding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Model:
         parameters are on.
     """
 
-    module: BLT | ByteLM
+    module: architectures.Module
     params: dict
     mesh: Mesh | None = None
 
@@ -39,23 +36,25 @@ class Model:
         """
         if mesh == self.mesh:
             return self
-        places = sharding.shardings(self.params, mesh, sharding.DECODE_RULES)
+        axes = self.module.logical_axes()
+        places = sharding.shardings(self.params, axes, mesh, sharding.DECODE_RULES)
         return dataclasses.replace(self, params=global_arrays.put(self.params, places), mesh=mesh)
 
     @property
     def part(self) -> "Model":
-        """With the module that each device of the mesh runs, beside the parameters of all."""
+        """This model with `module` resized to one device's shard; `params` stay global."""
         if self.mesh is None:
             return self
-        return dataclasses.replace(self, module=on_mesh.part_of(self.module, self.mesh))
+        module = self.module.device_shard(self.mesh.shape[sharding.TENSOR])
+        return dataclasses.replace(self, module=module)
 
     @property
-    def config(self) -> BLTConfig | ByteLMConfig:
+    def config(self) -> architectures.Config:
         return self.module.config
 
     def logits(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S V"]:
         """Next-byte logits after each position of whole texts, float32."""
-        return _logits(self.module, self.params, jnp.asarray(ids, jnp.int32))
+        return _predict(self.module, self.params, jnp.asarray(ids, jnp.int32))[0]
 
     def entropies(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S"]:
         """Next-byte entropies in nats: the entropy model's for a BLT that has one, else its own."""
@@ -67,26 +66,23 @@ class Model:
         Raises:
           TypeError: the model has no patches.
         """
-        if not isinstance(self.module, BLT):
-            raise TypeError("a plain byte transformer has no patches")
         closes = _closes(self.module, self.params, jnp.asarray(ids, jnp.int32)[None])
+        if closes is None:
+            raise TypeError("a plain byte transformer has no patches")
         starts = np.flatnonzero(np.asarray(closes[0])) + 1
         return np.diff(starts, prepend=0, append=len(ids) + 1).tolist()
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _logits(module, params, ids):
-    out = module.apply({"params": params}, ids)
-    return out.logits if isinstance(module, BLT) else out
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _entropies(module, params, ids):
-    if isinstance(module, BLT) and module.config.patching.mode == "entropy":
-        return module.apply({"params": params}, ids, method=BLT.entropies)
-    return entropy.next_byte_entropy(_logits(module, params, ids))
+def _predict(module, params, ids):
+    return module.apply({"params": params}, ids, method="predict")
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _closes(module, params, ids):
-    return module.apply({"params": params}, ids).closes
+    return module.apply({"params": params}, ids, method="predict")[1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _entropies(module, params, ids):
+    return module.apply({"params": params}, ids, method="entropies")

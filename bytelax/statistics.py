@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from bytelax import calculator
@@ -12,7 +11,7 @@ from bytelax.calculator import Passes, Sizes
 from bytelax.decode.drafters import DraftPasses
 from bytelax.decode.stats import Counts
 from bytelax.model import Model
-from bytelax.models.blt import BLT
+from bytelax.models import layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Statistics:
             patcher=made.get("patcher_passes", 0) + drafting.patcher,
             draft_model=drafting.draft_model,
         )
-        weights = weights_per_pass(model)._replace(draft_model=_weights(draft_params))
+        weights = weights_per_pass(model)._replace(draft_model=layers.weights(draft_params))
         return cls(
             bytes=int(counts.bytes[row]),
             rounds=int(counts.rounds[row]),
@@ -147,21 +146,7 @@ class Statistics:
 
 def weights_per_pass(model: Model) -> Sizes:
     """Weights that a pass of each network reads; embedding tables are looked up, not read."""
-    if not isinstance(model.module, BLT):
-        trunk = {name: part for name, part in model.params.items() if name != "heads"}
-        return Sizes(decoder=_weights(trunk), encoder=0, global_=0)
-    size = {name: _weights(part) for name, part in model.params.items()}
-    return Sizes(
-        decoder=size["decoder"],
-        encoder=size["encoder"],
-        global_=size["global_transformer"],
-        patcher=size.get("patcher", 0),
-    )
-
-
-def _weights(params: Any) -> int:
-    paths = jax.tree_util.tree_leaves_with_path(params)
-    return sum(x.size for path, x in paths if path[-1].key != "embedding")
+    return model.module.weights_per_pass(model.params)
 
 
 def _ratio(a: float, b: float) -> float | None:

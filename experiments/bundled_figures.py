@@ -75,11 +75,10 @@ def bits_per_byte(model, text):
 def _scorer(model):
     @jax.jit
     def score(params, ids):
-        if isinstance(model.module, BLT):
-            out = model.module.apply({"params": params}, ids[:, :-1], max_patches=PATCHES)
-            logits, closes = out.logits, out.closes
-        else:
-            logits = model.module.apply({"params": params}, ids[:, :-1])
+        logits, closes = model.module.apply(
+            {"params": params}, ids[:, :-1], max_patches=PATCHES, method="predict"
+        )
+        if closes is None:
             closes = jnp.zeros((1, CONTEXT), bool)
         log_probs = jax.nn.log_softmax(logits)
         return -jnp.take_along_axis(log_probs, ids[:, 1:, None], axis=-1)[..., 0], closes

@@ -46,7 +46,7 @@ from bytelax import Model, methods
 from bytelax.decode import Sampling, Stops, Text, decode, start
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.layers import TransformerConfig
+from bytelax.models.transformer_config import TransformerConfig
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 

@@ -2,8 +2,8 @@
 
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
+from bytelax.models.transformer_config import TransformerConfig
 
 
 def one_b(

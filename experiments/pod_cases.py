@@ -6,10 +6,10 @@ import kernels_aot  # before JAX: it sets up what compiles without the hardware
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from bytelax import sharding
 from bytelax.models import presets
 from bytelax.models.blt import BLTConfig
-from bytelax.sharding import MeshConfig
+from bytelax.pods import sharding
+from bytelax.pods.sharding import MeshConfig
 
 GIB = 2**30
 MODELS = {"1B": presets.BLT_1B, "3B": presets.BLT_3B, "8B": presets.BLT_8B}

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from pod_cases import Case
 
-from bytelax import Model, methods, sharding
-from bytelax.decode import Sampling, Stops, Text, on_mesh, round, start
+from bytelax import Model, methods
+from bytelax.decode import Sampling, Stops, Text, round, start
 from bytelax.models.blt import BLT
+from bytelax.pods import per_device, sharding
+from bytelax.pods.per_device import Placement
 from bytelax.training import optimizer, train_loop, train_state
 from bytelax.training.objectives import NextByte
 from bytelax.training.optimizer import OptimizerConfig
@@ -31,7 +33,7 @@ def training_step(case: Case, mesh: Mesh) -> tuple:
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     shapes = jax.eval_shape(fresh, key)
-    places = train_state.state_shardings(shapes, mesh)
+    places = train_state.state_shardings(shapes, objective.logical_axes(), mesh)
     rows = case.rows * sharding.batch_parts(mesh)
     ids = jax.ShapeDtypeStruct((rows, case.context + 1), jnp.int32)
     args = (
@@ -50,7 +52,9 @@ def decoding_round(case: Case, mesh: Mesh) -> tuple:
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     params = jax.eval_shape(whole.init, jax.random.key(0), ids)["params"]
     params = jax.tree_util.tree_map_with_path(_for_decoding, params)
-    params = {"target": params, "drafter": ()}
+    places = sharding.shardings(params, whole.logical_axes(), mesh, sharding.DECODE_RULES)
+    params = {"target": _lying(params, places), "drafter": ()}
+    placement = Placement.of(mesh, params)
     rows = case.rows * sharding.batch_parts(mesh)
     law = Sampling.of(rows)
     part = Model(whole, params["target"], mesh).part
@@ -66,7 +70,7 @@ def decoding_round(case: Case, mesh: Mesh) -> tuple:
         return start(params, text, budget=budget, seeds=seeds, draft_length=length, **parts)
 
     decoding = jax.eval_shape(
-        functools.partial(on_mesh.spread, begin, mesh, kinds), params, text, number, seeds
+        functools.partial(per_device.spread, begin, placement, kinds), params, text, number, seeds
     )
     kinds = ("params", "rows", "rows", "same")
 
@@ -74,14 +78,13 @@ def decoding_round(case: Case, mesh: Mesh) -> tuple:
         return round(params, decoding, accept=method.accept, law=law, stops=stops, **parts)
 
     stops = jax.eval_shape(lambda: Stops.of(()))
-    places = sharding.shardings(params, mesh, sharding.DECODE_RULES)
     args = (
-        _lying(params, places),
+        params,
         _lying(decoding, _states(decoding, mesh)),
         _lying(law, sharding.batch_sharding(mesh)),
         _lying(stops, sharding.replicated(mesh)),
     )
-    program = jax.jit(functools.partial(on_mesh.spread, run, mesh, kinds), donate_argnums=1)
+    program = jax.jit(functools.partial(per_device.spread, run, placement, kinds), donate_argnums=1)
     return program, args
 
 

@@ -28,7 +28,7 @@ import jax.extend.core
 from pod_cases import GIB, PODS, TRAIN, Case, Pod, cases, mesh_of
 from pod_programs import decoding_round, training_step
 
-from bytelax import sharding
+from bytelax.pods import sharding
 from bytelax.training.metrics import peak_flops
 
 # As a compiled program names them, and as a traced one does.

@@ -10,8 +10,8 @@ from bytelax import vocab
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.hashing import HashConfig
-from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
+from bytelax.models.transformer_config import TransformerConfig
 
 
 def config(*, encoder, decoder, global_, patcher) -> BLTConfig:

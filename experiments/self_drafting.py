@@ -22,7 +22,7 @@ from bytelax.decode import ByteLMTarget, Text
 from bytelax.decode.targets.byte_lm import FirstLayers
 from bytelax.model import Model
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.layers import TransformerConfig
+from bytelax.models.transformer_config import TransformerConfig
 
 # The best set of `bytelax layers tiny-lm` on textbooks that leaves every layer a part of it.
 SEARCHED = {"skip_attention": (1, 2, 5, 11), "skip_mlp": (1, 2, 3, 4), "draft_length": 1}

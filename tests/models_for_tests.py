@@ -13,12 +13,14 @@ import numpy as np
 
 from bytelax import vocab
 from bytelax.model import Model
+from bytelax.models.architectures import module_of
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.entropy import next_byte_entropy
+from bytelax.models.execution import EXACT
 from bytelax.models.hashing import HashConfig
-from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
+from bytelax.models.transformer_config import TransformerConfig
 
 
 def stack(dim, layers, **fields):
@@ -95,7 +97,7 @@ def random_text(rows, length, seed=0, *, eos=True):
 @functools.cache
 def model(config, dtype="float32", *, seed=0, scale=SCALE):
     """A random model whose patcher's threshold ends about a third of a random text's patches."""
-    module = ByteLM(config) if isinstance(config, ByteLMConfig) else BLT(config)
+    module = module_of(config)
     ids = random_text(1, 256, seed=99, eos=False) % config.vocab_size
     ids = np.maximum(ids, vocab.BOS)
     shapes = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
@@ -119,12 +121,22 @@ def model(config, dtype="float32", *, seed=0, scale=SCALE):
 def _calibrated(config, patcher, ids):
     """Thresholds in the widest gap among the upper middle of what the rule compares."""
     rule = config.patching
-    module = ByteLM(config.patcher, jax.lax.Precision.HIGHEST)
+    module = ByteLM(config.patcher, EXACT)
     entropies = np.asarray(next_byte_entropy(jax.jit(module.apply)({"params": patcher}, ids)))[0]
     compared = np.diff(entropies) if rule.monotonicity else entropies
     compared = np.sort(compared)[len(compared) * 6 // 10 : len(compared) * 8 // 10]
     widest = np.diff(compared).argmax()
     return dataclasses.replace(rule, threshold=float(compared[widest : widest + 2].mean()))
+
+
+def louder_tables(params, scale):
+    """Parameters as `init` draws them, with larger embeddings and heads."""
+
+    def louder(path, leaf):
+        names = {key.key for key in path}
+        return leaf * scale if names & {"embed", "hash_embed", "head"} else leaf
+
+    return jax.tree_util.tree_map_with_path(louder, params)
 
 
 def random_blt(seed: int = 0) -> Model:
@@ -146,7 +158,7 @@ def random_blt(seed: int = 0) -> Model:
         [vocab.encode(b"A byte latent transformer reads bytes, and thinks in patches. ")]
     )
     params = BLT(config).init(jax.random.key(seed), ids)["params"]
-    params = jax.tree.map(lambda x: x * 4 if x.ndim > 1 else x, params)
+    params = louder_tables(params, 4)
     entropies = Model(BLT(config), params).entropies(ids)
     threshold = float(jnp.quantile(entropies, 0.75))
     patching = dataclasses.replace(config.patching, threshold=threshold)

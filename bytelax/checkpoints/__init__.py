@@ -11,11 +11,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from bytelax import distributed
 from bytelax.checkpoints import config_fields, huggingface, meta, orbax
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.huggingface import check_transformers
 from bytelax.checkpoints.layout import Config, Shardings
+from bytelax.pods import distributed
 
 __all__ = ["CheckpointError", "Layout", "check_transformers", "read", "write"]
 
@@ -39,8 +39,8 @@ def read(
       location: a directory in any of the three layouts, or a name `org/model` on the hub.
       dtype: "float32", "bfloat16" or "float16" for every parameter but the patcher's, which are
         always float32: its entropies meet a hard threshold. None keeps what is stored.
-      shardings: from the tree of `jax.ShapeDtypeStruct`s to the tree of shardings to put the
-        parameters in; by default they go to the default device.
+      shardings: from the config and the tree of `jax.ShapeDtypeStruct`s to the tree of shardings
+        to put the parameters in; by default they go to the default device.
       **overrides: config fields to replace, some of which a file cannot hold: monotonicity,
         patching_threshold, patching_threshold_add, patching_mode, patching_stride,
         max_patch_length, mask_documents, max_bytes.

@@ -15,15 +15,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bytelax import global_arrays
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.layers import TransformerConfig
+from bytelax.models.transformer_config import TransformerConfig
+from bytelax.pods import global_arrays
 
 Config = BLTConfig | ByteLMConfig
-Shardings = Callable[[dict], dict]  # a tree of jax.ShapeDtypeStruct -> a tree of jax.Sharding
+# A config and a tree of jax.ShapeDtypeStruct -> a tree of jax.Sharding
+Shardings = Callable[[Config, dict], dict]
 PATCHER = "patcher/"  # the entropy model's parameters: float32 whatever the rest is in
 _BUFFERS = ("inv_freq", "freqs_cis")  # rotary tables that some files carry and no model reads
 _ALIGNMENT = 64  # of host arrays, so that JAX on CPU takes them as they are
@@ -139,7 +140,7 @@ def read_parameters(
         path: jax.ShapeDtypeStruct(parameter.shape, _dtype(path, parameter, tensors, dtype))
         for path, parameter in table.items()
     }
-    places = {} if shardings is None else flatten(shardings(unflatten(abstract)))
+    places = {} if shardings is None else flatten(shardings(config, unflatten(abstract)))
     read = {}
     for path, parameter in table.items():
         host = _aligned(parameter.shape, abstract[path].dtype)

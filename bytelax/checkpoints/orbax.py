@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
-from bytelax import distributed
 from bytelax.checkpoints import config_fields, layout
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import PATCHER, Config, Shardings
+from bytelax.pods import distributed
 
 VERSION = 1
 _PARAMETERS = "parameters"
@@ -54,7 +54,7 @@ def read(
         device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         places = dict.fromkeys(known, device)
     else:
-        places = layout.flatten(shardings(layout.unflatten(known)))
+        places = layout.flatten(shardings(config, layout.unflatten(known)))
     for name, leaf in known.items():
         abstract[name] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=places[name])
     try:

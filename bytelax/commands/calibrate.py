@@ -8,7 +8,6 @@ import pathlib
 from collections.abc import Callable
 from typing import Annotated
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
@@ -19,9 +18,9 @@ from bytelax.commands.json_line import json_line
 from bytelax.commands.text_windows import text_windows
 from bytelax.commands.train import model_directory
 from bytelax.model import Model
-from bytelax.models import patching
-from bytelax.models.blt import BLT, BLTConfig
-from bytelax.models.byte_lm import ByteLM
+from bytelax.models import architectures, patching
+from bytelax.models.blt import BLTConfig
+from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig
 
 _BATCH = 16  # windows at a time through the entropy model
@@ -60,8 +59,8 @@ class Calibrate:
         if self.max_patch_length is not None:
             rule = dataclasses.replace(rule, max_patch_length=self.max_patch_length)
         windows, lengths = text_windows(self.text, self.window, self.max_bytes)
-        precise = jax.lax.Precision.HIGHEST
-        model = Model(BLT(config) if is_blt else ByteLM(config, precise), params)
+        module = architectures.module_of(config)
+        model = Model(module if is_blt else module.clone(execution=EXACT), params)
         found, mean = threshold(
             _entropies(model, windows), lengths, rule=rule, wanted=self.patch_length
         )

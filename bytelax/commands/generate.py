@@ -9,14 +9,14 @@ from typing import Annotated
 import jax
 import tyro
 
-from bytelax import distributed
 from bytelax.commands.json_line import json_line
 from bytelax.commands.loading import LoadFlags
 from bytelax.commands.mesh import MeshFlag
 from bytelax.commands.method_flags import MethodFlags
-from bytelax.distributed import Processes
 from bytelax.generation import Output, Result, generate, stream
-from bytelax.sharding import MeshConfig
+from bytelax.pods import distributed
+from bytelax.pods.distributed import Processes
+from bytelax.pods.sharding import MeshConfig
 
 _ESCAPE = "surrogateescape"  # bytes that are not UTF-8 come through text unharmed
 

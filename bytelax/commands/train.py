@@ -12,18 +12,20 @@ from typing import Annotated, Any, Literal
 import jax
 import tyro
 
-from bytelax import checkpoints, distributed, global_arrays, sharding
+from bytelax import checkpoints
 from bytelax.checkpoints import config_fields
 from bytelax.commands.json_line import json_line
 from bytelax.commands.mesh import MeshFlag
-from bytelax.distributed import Processes
+from bytelax.models import architectures
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.hashing import HashConfig
 from bytelax.models.heads import HeadsConfig
-from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.sharding import MeshConfig
+from bytelax.models.transformer_config import TransformerConfig
+from bytelax.pods import distributed, global_arrays, sharding
+from bytelax.pods.distributed import Processes
+from bytelax.pods.sharding import MeshConfig
 from bytelax.training import data, train_loop
 from bytelax.training.corruption import CorruptionConfig
 from bytelax.training.data import DataConfig
@@ -38,21 +40,13 @@ from bytelax.training.train_state import TrainingError
 _NOT_RECORDED = ("out", "config", "json", "processes")
 
 
-def _stack(dim: int, layers: int, window: int | None = None) -> TransformerConfig:
-    heads = max(dim // 64, 1)
-    return TransformerConfig(
-        dim=dim, layers=layers, heads=heads, kv_heads=heads, head_dim=dim // heads,
-        ffn_dim=(dim * 8 // 3 + 63) // 64 * 64, window=window,
-    )  # fmt: skip
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BLTShape:
     """A BLT but for its entropy model; see `bytelax.models.blt.BLTConfig`."""
 
-    encoder: TransformerConfig = _stack(256, 1, 512)
-    global_transformer: TransformerConfig = _stack(512, 8)
-    decoder: TransformerConfig = _stack(256, 3, 512)
+    encoder: TransformerConfig = TransformerConfig(dim=256, layers=1, window=512)
+    global_transformer: TransformerConfig = TransformerConfig(dim=512, layers=8)
+    decoder: TransformerConfig = TransformerConfig(dim=256, layers=3, window=512)
     patching: PatchingConfig = PatchingConfig()
     hashing: HashConfig = HashConfig(vocab=20_011)
     patch_vectors: int = 2
@@ -172,7 +166,7 @@ class _ByteLMRun(_Run):
 class ByteTransformer(_ByteLMRun):
     """Train a byte transformer, by itself or after a teacher."""
 
-    model: ByteLMConfig = ByteLMConfig(trunk=_stack(384, 6))
+    model: ByteLMConfig = ByteLMConfig(trunk=TransformerConfig(dim=384, layers=6))
     teacher: str | None = None
     """A model whose laws it learns too, as a draft model must."""
     teacher_weight: float = 0.5
@@ -185,7 +179,7 @@ class ByteTransformer(_ByteLMRun):
         if self.teacher is None:
             return objective, initial
         config, taught = checkpoints.read(model_directory(self.teacher), dtype="float32")
-        teacher = BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
+        teacher = architectures.module_of(config)
         objective = Distillation(
             objective.module, teacher, self.teacher_weight, self.teacher_max_patches
         )
@@ -205,7 +199,7 @@ class ByteTransformer(_ByteLMRun):
 class HeadsOf(_ByteLMRun):
     """Train the heads with which a byte transformer drafts for itself; the result holds both."""
 
-    model: ByteLMConfig = ByteLMConfig(trunk=_stack(384, 6))
+    model: ByteLMConfig = ByteLMConfig(trunk=TransformerConfig(dim=384, layers=6))
     heads: HeadsConfig = HeadsConfig()
     loss_of: Literal["kl", "total-variation", "cross-entropy"] = "kl"
     """What the heads minimise: a distance to the trunk's laws, or the text's own bytes."""
@@ -239,7 +233,7 @@ class HeadsOf(_ByteLMRun):
 class Entropy(_ByteLMRun):
     """Train an entropy model: a small byte transformer that cuts text into patches for a BLT."""
 
-    model: ByteLMConfig = ByteLMConfig(trunk=_stack(128, 3, 512))
+    model: ByteLMConfig = ByteLMConfig(trunk=TransformerConfig(dim=128, layers=3, window=512))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -50,8 +50,8 @@ class Target(Protocol):
     ) -> tuple[Float[Array, "B W V"], Trial]:
         """Next-byte logits after each byte of a window; `window[:, 0]` is the pending byte.
 
-        Rows that are not `running` will have nothing kept: their logits are nobody's, and work that
-        only they need may be left out.
+        Nothing of a row that is not `running` will be kept: its logits are never read, and work
+        that only it needs may be left out.
         """
         ...
 
@@ -99,6 +99,17 @@ class Branching(Target, Protocol):
           path: window places, the root's first; what stands beyond the branch is never kept.
         """
         ...
+
+
+def check_width(window: Int[Array, "B W"], width: int) -> None:
+    """Raises ValueError for a window that is wider than the caches of a target allow.
+
+    A ring of a stack with a sliding attention window would overwrite positions still in sight.
+    """
+    if window.shape[1] > width:
+        raise ValueError(
+            f"a window of {window.shape[1]} bytes does not fit a target of width {width}"
+        )
 
 
 def take_in(target: Target, params, state: State, text: Text, *, width: int) -> State:

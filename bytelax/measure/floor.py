@@ -10,10 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bytelax import calculator
 from bytelax.calculator import Sizes
 from bytelax.model import Model
-from bytelax.models.blt import BLT
 
 
 class Machine(NamedTuple):
@@ -77,25 +75,7 @@ def weights(model: Model) -> Sizes:
     What a BLT runs only where a patch closes counts as the global transformer's: pooling, and the
     keys and values that the decoder reads of a patch.
     """
-    if not isinstance(model.module, BLT):
-        own = {name: part for name, part in model.params.items() if name != "heads"}
-        leaves = jax.tree_util.tree_leaves_with_path(own)
-        return Sizes(sum(x.size for path, x in leaves if path[-1].key != "embedding"), 0, 0)
-    total = dict.fromkeys(Sizes._fields, 0)
-    for path, x in jax.tree_util.tree_leaves_with_path(model.params):
-        network, *names = [entry.key for entry in path]
-        if names[-1] == "embedding":
-            continue
-        keys = {"key_value", "key_norm"} & set(names)
-        cross = any(name.startswith("cross") for name in names)
-        closing = (
-            network == "global_transformer"
-            or names[0] == "split"
-            or (network == "encoder" and cross and not keys)
-            or (network == "decoder" and cross and keys)
-        )
-        total["global_" if closing else network] += x.size
-    return Sizes(**total)
+    return model.module.weights_per_pass(model.params, by_pass=True)
 
 
 def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
@@ -106,19 +86,7 @@ def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) 
       bytes_per_patch: of a BLT's text.
     """
 
-    def seen(config, positions):
-        positions = min(positions, config.window or positions)
-        return calculator.cached_numbers(config.layers, config.kv_heads, config.head_dim, positions)
-
-    c = model.config
-    if not isinstance(model.module, BLT):
-        return Sizes(seen(c.trunk, context), 0, 0)
-    return Sizes(
-        decoder=seen(c.decoder, context),
-        encoder=seen(c.encoder, context),
-        global_=seen(c.global_transformer, context / bytes_per_patch),
-        patcher=seen(c.patcher.trunk, context) if c.patcher else 0,
-    )
+    return model.module.cached_per_pass(context, bytes_per_patch=bytes_per_patch)
 
 
 def seconds(

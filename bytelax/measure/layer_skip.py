@@ -8,7 +8,6 @@ drafts, from one parallel pass over sample text, against the weights that drafti
 import dataclasses
 import functools
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,10 +16,8 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.decode.sampling import Sampling, process_logits
 from bytelax.model import Model
 from bytelax.models.byte_lm import ByteLM
-from bytelax.models.layers import SelfAttention, SwiGLU
 
 _ROWS = 8  # windows at a time through the model
-_HALVES = {SelfAttention: 0, SwiGLU: 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,8 +168,7 @@ def _survival(
     """For each of the first `count` candidates, bool[C, 2, L]: see `score`; 0 for the others."""
 
     def of_row(runs, row, p):
-        with nn.intercept_methods(functools.partial(_gated, runs)):
-            logits = module.apply({"params": params}, row[None])
+        logits = module.apply({"params": params}, row[None], runs, method=_skipping)
         # What rejection sampling accepts of drafts from q: sum_x min(p(x), q(x)). Greedy laws are
         # one-hot, and this is whether they agree.
         accepted = jnp.minimum(p, jnp.exp(process_logits(logits, law))[0]).sum(-1)
@@ -192,13 +188,7 @@ def _survival(
     return jax.lax.map(of_candidate, (jnp.arange(len(candidates)), candidates))
 
 
-def _gated(runs, call, args, kwargs, context):
-    """Half-blocks that do not run add 0: which they are is data, so no candidate is compiled."""
-    out, half = call(*args, **kwargs), _HALVES.get(type(context.module))
-    if half is None or context.module.path[0] != "trunk":
-        return out
-    gate = runs[half, int(context.module.path[1].removeprefix("layers_"))]
-    if half == 0:
-        attended, cache = out
-        return jnp.where(gate, attended, 0), cache
-    return jnp.where(gate, out, 0)
+def _skipping(model: ByteLM, ids, runs):
+    """Logits without the half-blocks that do not run: as data, so that one program serves all."""
+    hidden, _ = model.trunk.states(model.embed(ids), span=model.span(ids), runs=runs)
+    return model.logits(hidden[-1])

@@ -15,7 +15,6 @@ from bytelax.methods.method import (
     verified,
 )
 from bytelax.model import Model
-from bytelax.targets import target_for
 
 # All that verify take `window`, the bytes of every window: at one batch and window they write the
 # same, bit for bit. None is as wide as their drafts need.
@@ -81,7 +80,7 @@ def small_draft_model(
             f"the draft model has {draft_model.config.vocab_size} ids, the model "
             f"{model.config.vocab_size}; they must be of one vocabulary"
         )
-    small = target_for(draft_model.module, capacity=capacity, width=width + 1)
+    small = draft_model.module.target(capacity=capacity, width=width + 1)
     drafter = DraftModel(small, width)
     drafter = of_length(drafter, draft_length, min_confidence, law)
     return verified(target, drafter, law, verify, draft_model.params)

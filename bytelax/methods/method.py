@@ -11,7 +11,6 @@ from bytelax.decode.sampling import Sampling
 from bytelax.decode.target import Target
 from bytelax.model import Model
 from bytelax.models.blt import BLT
-from bytelax.targets import target_for
 
 # How many bytes a round drafts: a number, or by the number of rows that are still running, as
 # `{rows: bytes}`; see `by_batch`.
@@ -68,7 +67,7 @@ def target_of(model: Model, capacity: int, drafted: int, window: int | None = No
         drafts = f": a round drafts {drafted} bytes" if drafted else ""
         raise ValueError(f"window must lie in {drafted + 1}..{longest}, got {window}{drafts}")
     width = drafted + 1 if window is None else window
-    return target_for(model.module, capacity=capacity, width=width)
+    return model.module.target(capacity=capacity, width=width)
 
 
 def of_length(

@@ -20,7 +20,7 @@ class Blocks(NamedTuple):
 
     ids: Int[Array, "B M C"]  # MASK where the byte is to be filled in
     start: Int[Array, "B M"]  # position of the first cell, at least 1 and at most S
-    length: Int[Array, "B M"]  # cells that are there, 0..C
+    length: Int[Array, "B M"]  # number of cells in use, 0..C
 
     def positions(self) -> Int[Array, "B M C"]:
         return self.start[..., None] + jnp.arange(self.ids.shape[2])
@@ -77,7 +77,7 @@ def _attend_cells(queries, keys, values, clean_keys, clean_values, *, span, bloc
     if span.window is not None:
         first = jnp.maximum(first, blocks.positions() - span.window + 1)
     first = jnp.broadcast_to(first, blocks.ids.shape) - begin[..., None]
-    # A block that is not there attends to its first cell, for finite numbers that nobody reads.
+    # An empty block attends to its first cell, so that its unused outputs are finite.
     last = reach + jnp.maximum(blocks.length, 1) - 1
     attended = verify_attention(
         queries.reshape(batch * number, size, *queries.shape[2:]),

@@ -1,6 +1,7 @@
 """The decoder-only byte transformer; also the network behind BLT's entropies."""
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -8,10 +9,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
-from bytelax.models import kv_cache
+from bytelax.calculator import Sizes
+from bytelax.models import entropy, kv_cache, layers
+from bytelax.models.execution import Execution
 from bytelax.models.heads import Heads, HeadsConfig
 from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.layers import RMSNorm, Transformer, TransformerConfig, embedding, head
+from bytelax.models.layers import Embedding, RMSNorm, head
+from bytelax.models.transformer import Transformer
+from bytelax.models.transformer_config import TransformerConfig
+from bytelax.pods.sharding import TENSOR
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,23 +46,19 @@ class ByteLMConfig:
 
 
 class ByteLM(nn.Module):
-    """Embedding, blocks, final norm, untied head.
-
-    `precision` is HIGHEST for the entropy model: its outputs meet a hard threshold, and on
-    accelerators the default would round float32 inputs to bfloat16.
-    """
+    """Embedding, blocks, final norm, untied head."""
 
     config: ByteLMConfig
-    precision: jax.lax.Precision | None = None
+    execution: Execution = Execution()
 
     def setup(self):
-        c = self.config
-        self.embed = embedding(c.vocab_size, c.trunk.dim)
-        self.trunk = Transformer(c.trunk, self.precision)
+        c, execution = self.config, self.execution
+        self.embed = Embedding(c.vocab_size, c.trunk.dim, execution=execution)
+        self.trunk = Transformer(c.trunk, execution)
         self.norm = RMSNorm(c.trunk.norm_eps)
-        self.head = head(c.vocab_size, self.precision)
+        self.head = head(c.vocab_size, execution.precision)
         if c.heads is not None:
-            self.heads = Heads(c.heads, c.trunk, c.vocab_size)
+            self.heads = Heads(c.heads, c.trunk, c.vocab_size, execution)
 
     def __call__(self, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
         """Next-byte logits after every position of whole texts, float32."""
@@ -65,6 +67,58 @@ class ByteLM(nn.Module):
         if self.is_initializing() and self.config.heads is not None:
             self.heads(hidden, ids, span)
         return self.logits(hidden)
+
+    def predict(
+        self, ids: Int[Array, "B S"], *, max_patches: int | None = None
+    ) -> tuple[Float[Array, "B S V"], None]:
+        """Next-byte logits of whole texts; there are no patches."""
+        return self(ids), None
+
+    def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
+        """Next-byte entropies of whole texts, nats."""
+        return entropy.next_byte_entropy(self(ids))
+
+    @nn.nowrap
+    def target(self, *, capacity: int, width: int) -> Any:
+        """The `Target` that decodes with this model.
+
+        Args:
+          capacity: longest text, in bytes.
+          width: bytes in a window.
+        """
+        from bytelax.decode.targets.byte_lm import ByteLMTarget  # decoding builds on models
+
+        return ByteLMTarget(self, capacity, width=width)
+
+    @nn.nowrap
+    def logical_axes(self) -> dict:
+        """The logical axes of every parameter; see `pods.sharding`."""
+        return layers.logical_axes(self)
+
+    @nn.nowrap
+    def device_shard(self, devices: int) -> "ByteLM":
+        """The model as one of several devices runs it, which share its heads and hidden units.
+
+        See `pods.per_device`.
+        """
+        if devices == 1:
+            return self
+        trunk = self.config.trunk.device_shard(devices)
+        return self.clone(
+            config=dataclasses.replace(self.config, trunk=trunk),
+            execution=dataclasses.replace(self.execution, tensor_axis=TENSOR),
+        )
+
+    @nn.nowrap
+    def weights_per_pass(self, params: dict, *, by_pass: bool = False) -> Sizes:
+        """Number of weights that a pass reads, prediction heads and embeddings aside."""
+        own = {name: part for name, part in params.items() if name != "heads"}
+        return Sizes(decoder=layers.weights(own), encoder=0, global_=0)
+
+    @nn.nowrap
+    def cached_per_pass(self, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
+        """Number of keys and values that a pass reads of a row with `context` bytes."""
+        return Sizes(decoder=self.config.trunk.cached_numbers(context), encoder=0, global_=0)
 
     def span(self, ids: Int[Array, "B S"]) -> Span:
         """What each byte of whole texts sees."""

@@ -13,8 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
+from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.layers import RMSNorm, Transformer, TransformerConfig, head, project
+from bytelax.models.layers import Dense, LayerNorm, RMSNorm, head, parameter, project
+from bytelax.models.transformer import Transformer
+from bytelax.models.transformer_config import TransformerConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,7 @@ class HeadsConfig:
     draft_layer: tuple[int, int, int] | None = None
 
     def check(self, layers: int) -> None:
-        """Raises ValueError where a trunk of so many blocks has no such depth."""
+        """Raises ValueError for a depth that a trunk of `layers` blocks does not have."""
         for name, depths, most in (
             ("exits", self.exits, layers - 1),
             ("two_byte", self.two_byte, layers),
@@ -58,6 +61,7 @@ class Heads(nn.Module):
     config: HeadsConfig
     trunk: TransformerConfig
     vocab_size: int
+    execution: Execution = Execution()
 
     def setup(self):
         c, dim = self.config, self.trunk.dim
@@ -66,10 +70,11 @@ class Heads(nn.Module):
         self.ahead_heads = [MultiByteHead(dim, values) for _ in range(c.bytes_ahead)]
         if c.correction:
             shape = (c.bytes_ahead, values, values)
-            self.correction = self.param("correction", nn.initializers.zeros, shape)
+            zeros, axes = nn.initializers.zeros, (None, "byte", "byte")
+            self.correction = parameter(self, "correction", zeros, shape, axes)
         self.two_byte_heads = {str(depth): TwoByteHead(dim) for depth in c.two_byte}
         if c.draft_layer:
-            self.draft_layer = DraftLayer(self.trunk, values)
+            self.draft_layer = DraftLayer(self.trunk, values, self.execution)
 
     def exit(self, depth: int, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
         """Next byte from the state at a depth."""
@@ -124,7 +129,7 @@ class ExitHead(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B N"]:
-        normed = nn.LayerNorm(use_bias=False, name="norm")(hidden)
+        normed = LayerNorm(name="norm")(hidden)
         return head(self.values, name="out")(normed).astype(jnp.float32)
 
 
@@ -136,8 +141,9 @@ class MultiByteHead(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B N"]:
-        step = nn.Dense(self.dim, use_bias=False, kernel_init=nn.initializers.zeros, name="step")
-        hidden = hidden + nn.silu(step(hidden))
+        zeros = nn.initializers.zeros
+        step = Dense((self.dim,), ("embed", None), init=zeros, name="step")(hidden)
+        hidden = hidden + nn.silu(step)
         return head(self.values, name="out")(hidden).astype(jnp.float32)
 
 
@@ -162,13 +168,14 @@ class DraftLayer(nn.Module):
 
     trunk: TransformerConfig
     values: int
+    execution: Execution = Execution()
 
     def setup(self):
         t = self.trunk
         self.fusion = project(t.dim)
         self.feature_norm, self.embedding_norm = RMSNorm(t.norm_eps), RMSNorm(t.norm_eps)
         self.inward = project(t.dim)
-        self.block = Transformer(dataclasses.replace(t, layers=1))
+        self.block = Transformer(dataclasses.replace(t, layers=1), self.execution)
         self.norm = RMSNorm(t.norm_eps)
         self.out = head(self.values)
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax.pods.sharding import BATCH
 from bytelax.pytree import pytree, static
 
 BLOCK = 256  # slots read at a time from the caches that grow with the text
@@ -22,6 +23,14 @@ class KVCache(NamedTuple):
 
     keys: Float[Array, "B K S D"]
     values: Float[Array, "B K S D"]
+
+    logical_axes = (BATCH, "kv_head", None, "head_dim")
+
+
+class WholeKVCache(KVCache):
+    """A cache that is not split by heads: that of the entropy model."""
+
+    logical_axes = (BATCH, None, None, "head_dim")
 
 
 Caches = tuple[KVCache | None, ...]  # one a layer; None for one whose attention does not run
@@ -39,8 +48,8 @@ class Span:
       window: static; no query sees more positions than that, its own included. None: no limit.
       ancestors: for a tree of queries, which of the window's own positions each sees beside
         `first..last`. None: a chain.
-      turns: positions that the rotary phases count, where they are not `positions`: the nodes of a
-        tree lie one behind another, whatever their depth.
+      turns: positions for the rotary phases, where they differ from `positions`: the nodes of a
+        tree are stored one after another, but their phases count their depth.
     """
 
     positions: Int[Array, "B W"]
@@ -108,10 +117,19 @@ def move(cache: KVCache, source: Int[Array, "B W"], target: Int[Array, "B W"]) -
     return write(cache, picked(cache.keys), picked(cache.values), target)
 
 
-def zeros(*, layers: int, batch: int, kv_heads: int, slots: int, head_dim: int, dtype) -> Caches:
+def zeros(
+    *,
+    layers: int,
+    batch: int,
+    kv_heads: int,
+    slots: int,
+    head_dim: int,
+    dtype,
+    kind: type[KVCache] = KVCache,
+) -> Caches:
     """Empty caches. Every array is its own buffer, so that the state can be donated."""
     shape = (batch, kv_heads, slots, head_dim)
-    return tuple(KVCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(layers))
+    return tuple(kind(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(layers))
 
 
 def ring_slots(*, window: int | None, width: int, capacity: int) -> int:
@@ -142,7 +160,7 @@ def write(
         merged = buffer.reshape(batch * kv_heads, slots, dim)
         return merged.at[row, slot].set(update, mode="drop").reshape(buffer.shape)
 
-    return KVCache(put(cache.keys, keys), put(cache.values, values))
+    return cache._replace(keys=put(cache.keys, keys), values=put(cache.values, values))
 
 
 def resize(cache: KVCache, newest: Int[Array, " B"], slots: int) -> KVCache:
@@ -152,7 +170,7 @@ def resize(cache: KVCache, newest: Int[Array, " B"], slots: int) -> KVCache:
         return cache
     position = newest[:, None] - (newest[:, None] - jnp.arange(slots)) % slots
     index = jnp.where(position < 0, 0, position % old)[:, None, :, None]
-    return KVCache(*(jnp.take_along_axis(buffer, index, axis=2) for buffer in cache))
+    return type(cache)(*(jnp.take_along_axis(buffer, index, axis=2) for buffer in cache))
 
 
 def attend(

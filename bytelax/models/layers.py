@@ -1,88 +1,132 @@
-"""The Llama-style block all of bytelax's networks are built of.
+"""Parameters with logical axes: linear maps, tables and norms.
 
-Pre-norm, SwiGLU, no biases, grouped-query attention, interleaved rotary positions. The compute
-dtype is the dtype of the parameters: cast them, and the module follows.
+The compute dtype is the dtype of the parameters: cast them, and the module follows.
 """
 
-import dataclasses
 import functools
-from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
+from flax.linen.dtypes import promote_dtype
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import kv_cache
-from bytelax.models.kv_cache import Caches, Span
+from bytelax.models.execution import Execution
+from bytelax.pods.sharding import DATA, FSDP, Axes
 
-# (queries, keys, values, cache) -> (attended, cache): what a window of positions sees. A cache is
-# what the function makes of it: a `KVCache` for those of `kv_cache`.
-Cache = tuple | None
-Attend = Callable[..., tuple[Float[Array, "B W H D"], Cache]]
-
-# Outputs as large as inputs, at any width. A fixed 0.02 is several times too little at widths of
-# tens to hundreds, and the latents of a small BLT, which pass through many matrices, then die.
-_KERNEL = nn.initializers.lecun_normal()
+_AXES = "logical_axes"  # the collection that `init` makes beside "params"
 _SMALL = nn.initializers.normal(0.02)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TransformerConfig:
-    """A stack of blocks.
+@jax.tree_util.register_static
+class _Names(tuple):
+    """Logical axes as a leaf without data."""
+
+
+def parameter(module: nn.Module, name: str, init, shape: tuple[int, ...], axes: Axes) -> Array:
+    """A parameter of a module, and the logical name of each of its axes; see `pods.sharding`."""
+    if module.is_initializing() and not module.has_variable(_AXES, name):
+        module.put_variable(_AXES, name, _Names(axes))
+    return module.param(name, init, shape)
+
+
+@functools.lru_cache(maxsize=32)
+def logical_axes(module: nn.Module) -> dict:
+    """The logical axes of every parameter of a model: a tuple where `params` has an array.
+
+    Raises:
+      ValueError: a parameter was not made by `parameter`.
+    """
+    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    variables = jax.eval_shape(module.init, jax.random.key(0), ids)
+    named = flax.traverse_util.flatten_dict(variables.get(_AXES, {}))
+    for path in flax.traverse_util.flatten_dict(variables["params"]):
+        if path not in named:
+            raise ValueError(f"the parameter {'/'.join(path)} has no logical axes: see `parameter`")
+    return flax.traverse_util.unflatten_dict({path: tuple(x) for path, x in named.items()})
+
+
+def weights(params: Any) -> int:
+    """Number of weights that a pass reads; of embeddings only a few rows are looked up."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return sum(x.size for path, x in leaves if path[-1].key != "embedding")
+
+
+class Dense(nn.Module):
+    """A linear map without bias over the last axes of its input.
 
     Attributes:
-      dim: width of the residual stream.
-      layers: number of blocks.
-      heads: query heads.
-      kv_heads: key and value heads, a divisor of `heads`.
-      head_dim: width of a head, even.
-      ffn_dim: hidden width of the SwiGLU.
-      window: bytes a query sees, itself included; None sees all.
-      rope_theta: base of the rotary frequencies.
-      norm_eps: added to the mean square.
+      features: sizes of the output's axes.
+      axes: logical axes of the kernel, those that are contracted first.
+      precision: of the product.
+      init: of the kernel; None: standard deviation 1 / sqrt(fan-in), so that outputs are as large
+        as inputs at any width. A fixed 0.02 is several times too little at widths of tens to
+        hundreds, and the latents of a small BLT, which pass through many matrices, would die.
     """
 
+    features: tuple[int, ...]
+    axes: Axes
+    precision: jax.lax.Precision | None = None
+    init: nn.initializers.Initializer | None = None
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        contracted = len(self.axes) - len(self.features)
+        shape = (*x.shape[x.ndim - contracted :], *self.features)
+        init = self.init or nn.initializers.variance_scaling(
+            1.0, "fan_in", "truncated_normal",
+            in_axis=range(contracted), out_axis=range(contracted, len(shape)),
+        )  # fmt: skip
+        x, kernel = promote_dtype(x, parameter(self, "kernel", init, shape, self.axes))
+        over = tuple(range(x.ndim - contracted, x.ndim)), tuple(range(contracted))
+        return jax.lax.dot_general(x, kernel, (over, ((), ())), precision=self.precision)
+
+
+class Embedding(nn.Module):
+    """Looks up rows of a table.
+
+    Attributes:
+      rows, dim: shape of the table. On a device of `pods.per_device` it may have fewer columns.
+      axes: its logical axes.
+      execution: see there.
+    """
+
+    rows: int
     dim: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn_dim: int
-    window: int | None = None
-    rope_theta: float = 500_000.0
-    norm_eps: float = 1e-5
+    axes: Axes = ("byte", "embed")
+    execution: Execution = Execution()
 
-    def __post_init__(self):
-        for field in ("dim", "layers", "heads", "kv_heads", "head_dim", "ffn_dim"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
-        if self.heads % self.kv_heads:
-            raise ValueError(f"{self.heads} heads do not divide among {self.kv_heads} kv_heads")
-        if self.head_dim % 2:
-            raise ValueError(f"head_dim must be even for rotary positions, got {self.head_dim}")
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"an attention window must be at least 1, got {self.window}")
+    @nn.compact
+    def __call__(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
+        if self.is_initializing():
+            parameter(self, "embedding", _SMALL, (self.rows, self.dim), self.axes)
+        table = self.get_variable("params", "embedding")
+        mesh = self.execution.mesh
+        return table[ids] if mesh is None else lookup(table, ids, mesh=mesh)
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Which blocks of a stack run.
+def lookup(
+    table: Float[Array, "R D"], ids: Int[Array, "B *S"], *, mesh: Mesh
+) -> Float[Array, "B *S D"]:
+    """`table[ids]`, where each device has some columns of `table` and some rows of `ids`.
 
-    Attributes:
-      first: the first of them; the input is then what the blocks before it gave.
-      last: the first that does not run; None runs to the end.
-      no_attention: blocks whose attention is skipped.
-      no_mlp: blocks whose SwiGLU is skipped.
+    A device looks up its columns for all rows of the devices that it shares the table with, and
+    exchanges the results for the other columns of its own rows. Left alone XLA would, beside a
+    `data` axis, hold the gradient of the whole table on every device and sum it over all of them.
     """
+    rows = PartitionSpec((DATA, FSDP))
 
-    first: int = 0
-    last: int | None = None
-    no_attention: tuple[int, ...] = ()
-    no_mlp: tuple[int, ...] = ()
+    def on_device(table, ids):
+        found = table[jax.lax.all_gather(ids, FSDP, tiled=True)]
+        return jax.lax.all_to_all(found, FSDP, 0, found.ndim - 1, tiled=True)
 
-
-ALL = Part()
+    per_device = jax.shard_map(
+        on_device, mesh=mesh, in_specs=(PartitionSpec(None, FSDP), rows), out_specs=rows
+    )
+    return per_device(table, ids)
 
 
 class RMSNorm(nn.Module):
@@ -92,223 +136,29 @@ class RMSNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
+        scale = parameter(self, "scale", nn.initializers.ones, (x.shape[-1],), ("norm",))
         wide = x.astype(jnp.float32)
         wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + self.eps)
         return wide.astype(x.dtype) * scale
 
 
-def rotary(
-    x: Float[Array, "B W H D"], positions: Int[Array, "B W"], *, theta: float
-) -> Float[Array, "B W H D"]:
-    """Rotates the pairs (0, 1), (2, 3), ... of each head by position-dependent phases.
-
-    Source: RoPE (arXiv 2104.09864). The phases are float32 whatever the dtype of `x`: a phase in
-    another precision moves entropies across the patching threshold.
-    """
-    dim = x.shape[-1]
-    frequency = 1.0 / theta ** (jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
-    phase = positions[..., None, None].astype(jnp.float32) * frequency
-    cos, sin = jnp.cos(phase), jnp.sin(phase)
-    pairs = x.astype(jnp.float32).reshape(*x.shape[:-1], dim // 2, 2)
-    even, odd = pairs[..., 0], pairs[..., 1]
-    rotated = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
-    return rotated.reshape(x.shape).astype(x.dtype)
-
-
-class SelfAttention(nn.Module):
-    """Grouped-query attention; what sees what is the business of `attend`."""
-
-    config: TransformerConfig
-    precision: jax.lax.Precision | None = None
+class LayerNorm(nn.Module):
+    """Layer norm without a bias, with float32 statistics."""
 
     @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "B W D"],
-        cache: Cache,
-        *,
-        positions: Int[Array, "B W"],
-        attend: Attend,
-    ) -> tuple[Float[Array, "B W D"], Cache]:
-        c = self.config
-        group = c.heads // c.kv_heads
-        # One matrix for queries, keys and values, grouped by key head so that it splits by head.
-        qkv = _dense((c.kv_heads, group + 2, c.head_dim), "qkv", precision=self.precision)(x)
-        queries = qkv[..., :group, :].reshape(*x.shape[:2], c.heads, c.head_dim)
-        keys, values = qkv[..., group, :], qkv[..., group + 1, :]
-        rotate = functools.partial(rotary, positions=positions, theta=c.rope_theta)
-        attended, cache = attend(rotate(queries), rotate(keys), values, cache)
-        return _dense(c.dim, "out", axis=(-2, -1), precision=self.precision)(attended), cache
+    def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        scale = parameter(self, "scale", nn.initializers.ones, (x.shape[-1],), ("norm",))
+        wide = x.astype(jnp.float32)
+        mean = wide.mean(-1, keepdims=True)
+        variance = jnp.maximum(0, (wide * wide).mean(-1, keepdims=True) - mean * mean)
+        return ((wide - mean) * (jax.lax.rsqrt(variance + 1e-6) * scale)).astype(x.dtype)
 
 
-class SwiGLU(nn.Module):
-    """down(silu(gate(x)) * up(x)), gate and up in one matrix."""
-
-    config: TransformerConfig
-    precision: jax.lax.Precision | None = None
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
-        gate_up = _dense((2, self.config.ffn_dim), "gate_up", precision=self.precision)(x)
-        hidden = nn.silu(gate_up[..., 0, :]) * gate_up[..., 1, :]
-        return _dense(self.config.dim, "down", precision=self.precision)(hidden)
-
-
-class Block(nn.Module):
-    """x + attention(norm(x)), then + mlp(norm(.))."""
-
-    config: TransformerConfig
-    precision: jax.lax.Precision | None = None
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "B W D"],
-        cache: Cache,
-        *,
-        positions: Int[Array, "B W"],
-        attend: Attend,
-        attends: bool = True,
-        transforms: bool = True,
-    ) -> tuple[Float[Array, "B W D"], Cache]:
-        """Either half may be left out: then x passes, and without attention the cache as well."""
-        eps = self.config.norm_eps
-        if attends:
-            attention = SelfAttention(self.config, self.precision, name="attention")
-            attended, cache = attention(
-                RMSNorm(eps, name="attention_norm")(x), cache, positions=positions, attend=attend
-            )
-            x = x + attended
-        if transforms:
-            mlp = SwiGLU(self.config, self.precision, name="mlp")
-            x = x + mlp(RMSNorm(eps, name="mlp_norm")(x))
-        return x, cache
-
-
-class Transformer(nn.Module):
-    """A stack of blocks without embedding, final norm or head."""
-
-    config: TransformerConfig
-    precision: jax.lax.Precision | None = None
-
-    def setup(self):
-        # Unrolled: on CPU a scan over layers would copy the caches.
-        self.layers = [Block(self.config, self.precision) for _ in range(self.config.layers)]
-
-    def __call__(
-        self,
-        x: Float[Array, "B W D"],
-        caches: Caches | None = None,
-        *,
-        span: Span,
-        block: int | None = None,
-        part: Part = ALL,
-    ) -> tuple[Float[Array, "B W D"], Caches | None]:
-        """The hidden states behind the stack, and the caches with the window in them.
-
-        Caches of blocks that do not run, or not their attention, come back as they are.
-        """
-        hidden, caches = self.states(x, caches, span=span, block=block, part=part)
-        return hidden[-1], caches
-
-    def states(
-        self,
-        x: Float[Array, "B W D"],
-        caches: Caches | None = None,
-        *,
-        span: Span,
-        block: int | None = None,
-        part: Part = ALL,
-    ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
-        """As `__call__`, but with the hidden states before the first block and behind each."""
-        attend = functools.partial(kv_cache.attend, span=span, block=block)
-        positions = span.positions if span.turns is None else span.turns
-        last = len(self.layers) if part.last is None else part.last
-        hidden, written = [x], list(caches or [None] * len(self.layers))
-        for index in range(part.first, last):
-            x, written[index] = self.layers[index](
-                x,
-                written[index],
-                positions=positions,
-                attend=attend,
-                attends=index not in part.no_attention,
-                transforms=index not in part.no_mlp,
-            )
-            hidden.append(x)
-        return tuple(hidden), caches and tuple(written)
-
-
-class CrossAttention(nn.Module):
-    """Attention between bytes and patches: no positions, and the input added twice.
-
-    `keys_values` and `queries` are apart because the keys are computed once and cached. The output
-    is `x + attention(norm(x))`; BLT as released adds `x` once more, which is part of `residual`.
-    """
-
-    config: TransformerConfig
-
-    def setup(self):
-        c = self.config
-        self.query_norm = RMSNorm(c.norm_eps)
-        self.key_norm = RMSNorm(c.norm_eps)
-        self.query = _dense((c.heads, c.head_dim))
-        self.key_value = _dense((2, c.kv_heads, c.head_dim))
-        self.out = _dense(c.dim, axis=(-2, -1))
-
-    def queries(self, x: Float[Array, "B W D"]) -> Float[Array, "B W H d"]:
-        return self.query(self.query_norm(x))
-
-    def keys_values(
-        self, x: Float[Array, "*B D"]
-    ) -> tuple[Float[Array, "*B K d"], Float[Array, "*B K d"]]:
-        pair = self.key_value(self.key_norm(x))
-        return pair[..., 0, :, :], pair[..., 1, :, :]
-
-    def residual(
-        self, x: Float[Array, "B W D"], attended: Float[Array, "B W H d"]
-    ) -> Float[Array, "B W D"]:
-        return x + (x + self.out(attended))
-
-
-class Embedding(nn.Module):
-    """Looks up rows of a table.
-
-    The table may be a part of the whole one: some of the width of every row.
-    """
-
-    rows: int
-    dim: int
-
-    @nn.compact
-    def __call__(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
-        if self.is_initializing():
-            self.param("embedding", _SMALL, (self.rows, self.dim))
-        return self.get_variable("params", "embedding")[ids]
-
-
-def embedding(rows: int, dim: int, name: str | None = None) -> Embedding:
-    return Embedding(rows, dim, name=name)
-
-
-def head(
-    vocab: int, precision: jax.lax.Precision | None = None, name: str | None = None
-) -> nn.DenseGeneral:
+def head(vocab: int, precision: jax.lax.Precision | None = None, name: str | None = None) -> Dense:
     """Hidden states to logits, untied."""
-    return _dense(vocab, name, precision=precision, kernel_init=_SMALL)
+    return Dense((vocab,), ("embed", "byte"), precision, _SMALL, name=name)
 
 
-def project(dim: int, name: str | None = None) -> nn.DenseGeneral:
+def project(dim: int, name: str | None = None) -> Dense:
     """A plain linear map."""
-    return _dense(dim, name)
-
-
-def _dense(features, name=None, *, axis=-1, precision=None, kernel_init=_KERNEL):
-    return nn.DenseGeneral(
-        features,
-        axis=axis,
-        use_bias=False,
-        kernel_init=kernel_init,
-        precision=precision,
-        name=name,
-    )
+    return Dense((dim,), ("embed", None), name=name)

@@ -47,7 +47,7 @@ class PatchingConfig:
 
 
 class OpenPatch(NamedTuple):
-    """What the rule remembers of the past. Leading axes: B, or B and a slot."""
+    """State of the patching rule. Leading axes: B, or B and a slot."""
 
     start: Int[Array, " *B"]  # first byte of the open patch
     rule_start: Int[Array, " *B"]  # the same before cutting to max_patch_length

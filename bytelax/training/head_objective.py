@@ -78,6 +78,9 @@ class HeadLoss:
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
         return {}
 
+    def logical_axes(self) -> dict:
+        return self.module.logical_axes()
+
     def trainable(self, path: tuple[str, ...]) -> bool:
         return self.joint or path[0] == "heads"
 

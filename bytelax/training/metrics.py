@@ -17,7 +17,7 @@ import numpy as np
 import rich.console
 import rich.progress
 
-from bytelax import distributed
+from bytelax.pods import distributed
 
 BITS_PER_BYTE = "bits_per_byte"  # the metric of an objective that ranks checkpoints
 

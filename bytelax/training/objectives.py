@@ -1,4 +1,4 @@
-"""What is minimised: the next byte, a teacher's laws, or Fast BLT's joint loss."""
+"""Training losses: the next byte, a teacher's distributions, or Fast BLT's joint loss."""
 
 import dataclasses
 from typing import Literal, Protocol, runtime_checkable
@@ -13,6 +13,7 @@ from bytelax import vocab
 from bytelax.measure import latents
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
+from bytelax.models.execution import Execution
 from bytelax.training import corruption
 from bytelax.training.corruption import Corrupted, CorruptionConfig
 
@@ -40,6 +41,10 @@ class Objective(Protocol):
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
         """What a validation logs beside the metrics of the loss."""
+        ...
+
+    def logical_axes(self) -> dict:
+        """The logical axes of the parameters; see `pods.sharding`."""
         ...
 
     def trainable(self, path: tuple[str, ...]) -> bool:
@@ -78,10 +83,13 @@ class NextByte:
         return self._forward(params, ids)[0]
 
     def _forward(self, params, ids):
-        if not isinstance(self.module, BLT):
-            return self.module.apply({"params": params}, ids), {}
-        out = self.module.apply({"params": params}, ids, max_patches=self.max_patches)
-        return out.logits, _patch_metrics(out.closes, self.max_patches)
+        logits, closes = self.module.apply(
+            {"params": params}, ids, max_patches=self.max_patches, method="predict"
+        )
+        return logits, {} if closes is None else _patch_metrics(closes, self.max_patches)
+
+    def logical_axes(self) -> dict:
+        return self.module.logical_axes()
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
         return _latent_metrics(self.module, params, ids, self.max_patches)
@@ -140,6 +148,9 @@ class Distillation:
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
         return {}
 
+    def logical_axes(self) -> dict:
+        return self.module.logical_axes() | {"teacher": self.teacher.logical_axes()}
+
     def trainable(self, path: tuple[str, ...]) -> bool:
         return path[0] != "teacher"
 
@@ -158,8 +169,8 @@ class BLTD:
         blocks and divided by the bytes of the text, so that its weight grows with the block size.
         "mean" divides by the number of cells instead.
       mask_weight: multiplies the masked-byte loss.
-      exit_layer: decoder layer that the head learns to read too, for BLT-S to draft with the first
-        so many layers (LayerSkip, arXiv 2404.16710, section 4.1, at one layer). Beyond the paper.
+      exit_layer: decoder layer that the head learns to read too, for BLT-S to draft with the layers
+        up to it (LayerSkip, arXiv 2404.16710, section 4.1, at one layer). Beyond the paper.
       exit_weight: multiplies that next-byte loss.
       max_patches: room for closed patches; None for one a byte.
     """
@@ -213,6 +224,9 @@ class BLTD:
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
         return _latent_metrics(self.module, params, ids, self.max_patches)
 
+    def logical_axes(self) -> dict:
+        return self.module.logical_axes()
+
     def trainable(self, path: tuple[str, ...]) -> bool:
         return path[0] != "patcher"
 
@@ -228,6 +242,17 @@ class BLTD:
         return jnp.sum(total * share) / (ids.shape[0] * (ids.shape[1] - 1))
 
 
+def executed(objective: Objective, execution: Execution) -> Objective:
+    """The objective with all its networks run in another way."""
+    fields = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
+    networks = {
+        name: value.clone(execution=execution)
+        for name, value in fields.items()
+        if isinstance(value, nn.Module)
+    }
+    return dataclasses.replace(objective, **networks)
+
+
 def _init(module, key):
     return module.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
 
@@ -238,7 +263,7 @@ def _mean(values, where=True):
 
 
 def _next_byte(logits, targets):
-    """Mean over the targets that are there; BOE pads the last windows of a validation pass."""
+    """Mean over the targets but BOE, which pads the last windows of a validation pass."""
     nats = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     total, count = _mean(nats, targets != vocab.BOE)
     return total / jnp.maximum(count, 1), {"bits_per_byte": (total / _LN2, count)}

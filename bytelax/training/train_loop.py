@@ -20,17 +20,18 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
-from bytelax import checkpoints, distributed, global_arrays, sharding
+from bytelax import checkpoints
 from bytelax.generation import generate
 from bytelax.model import Model
-from bytelax.sharding import MeshConfig
-from bytelax.training import activations, train_state
+from bytelax.models.execution import Execution
+from bytelax.pods import distributed, global_arrays, sharding
+from bytelax.pods.sharding import MeshConfig
 from bytelax.training import metrics as metrics_lib
+from bytelax.training import objectives, train_state
 from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
-from bytelax.training.stacks import rematerialized, scanned
 from bytelax.training.train_state import Checkpoints, TrainingError, TrainState
 
 _PATCHER = "patcher/"  # never cast: its entropies meet a hard threshold
@@ -285,18 +286,18 @@ def make_step(
 ) -> Callable[[TrainState, Int[Array, "B L"], Key[Array, ""]], tuple[TrainState, Metrics]]:
     """One step as a pure function of the state, a batch i32[B, N + 1], and the run's key.
 
-    With a mesh the activations are told where to lie on it.
+    With a mesh of several devices, hidden states are split over it by rows; see `Execution`.
     """
     schedule = optimizer_lib.learning_rate(config.optimizer)
+    execution = Execution(remat=config.run.remat, scan=config.run.scan, mesh=_several(mesh))
+    running = objectives.executed(objective, execution)
 
     def step(state, ids, key):
         trained, frozen = optimizer_lib.partition(state.params, objective.trainable)
 
         def loss(trained, ids, key):
             params = cast(optimizer_lib.combine(trained, frozen), config.run.dtype)
-            how = config.run
-            with activations.placed(mesh), scanned(how.scan), rematerialized(how.remat):
-                return objective.loss(params, ids, key)
+            return running.loss(params, ids, key)
 
         key = jax.random.fold_in(jax.random.fold_in(key, _STEPS), state.step)
         gradient, value, metrics = optimizer_lib.accumulated_gradient(
@@ -314,6 +315,11 @@ def make_step(
         return TrainState(state.step + 1, params, moments), metrics
 
     return step
+
+
+def _several(mesh):
+    """The mesh, if it has more than one device."""
+    return None if mesh is None or mesh.size == 1 else mesh
 
 
 class _Program:
@@ -335,7 +341,7 @@ class _Program:
             return train_state.new_state(params, transformation, objective.trainable)
 
         shapes = jax.eval_shape(fresh, jax.random.key(0))
-        places = train_state.state_shardings(shapes, mesh)
+        places = train_state.state_shardings(shapes, objective.logical_axes(), mesh)
         abstract = jax.tree.map(
             lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), shapes, places
         )
@@ -398,11 +404,12 @@ class _Program:
 
     @functools.cached_property
     def _measure(self):
+        objective = objectives.executed(self.objective, Execution(mesh=_several(self.mesh)))
+
         def measure(params, ids, key):
-            with activations.placed(self.mesh):
-                params = cast(params, self.config.run.dtype)
-                value, metrics = self.objective.loss(params, ids, key)
-                metrics |= self.objective.diagnostics(params, ids)
+            params = cast(params, self.config.run.dtype)
+            value, metrics = objective.loss(params, ids, key)
+            metrics |= objective.diagnostics(params, ids)
             return metrics | {"loss": (value, jnp.ones(()))}
 
         return jax.jit(measure, out_shardings=sharding.replicated(self.mesh))

@@ -16,7 +16,7 @@ import optax
 from jax.sharding import Mesh
 from orbax.checkpoint import v1 as ocp
 
-from bytelax import distributed, sharding
+from bytelax.pods import distributed, sharding
 from bytelax.training import optimizer
 from bytelax.training.metrics import BITS_PER_BYTE
 
@@ -51,9 +51,9 @@ def new_state(
     return TrainState(jnp.zeros((), jnp.int32), params, transformation.init(trained))
 
 
-def state_shardings(abstract: TrainState, mesh: Mesh) -> TrainState:
+def state_shardings(abstract: TrainState, axes: dict, mesh: Mesh) -> TrainState:
     """Shardings of a state. The optimizer's moments lie where their parameters do."""
-    params = sharding.shardings(abstract.params, mesh)
+    params = sharding.shardings(abstract.params, axes, mesh)
     everywhere = sharding.replicated(mesh)
     by_path = dict(jax.tree_util.tree_leaves_with_path(params))
 

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from bytelax.models.blt import BLT, BLTConfig
-from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.architectures import module_of
+from bytelax.models.blt import BLTConfig
+from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.hashing import HashConfig
-from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
+from bytelax.models.transformer_config import TransformerConfig
 
 IDS = jnp.asarray([[1, 72, 105, 36, 118, 108, 105, 72, 36, 72, 105]])
 
@@ -56,10 +57,6 @@ OWN = dataclasses.replace(
 BYTE_LM = dataclasses.replace(PATCHER, vocab_size=259)
 
 
-def module(config):
-    return BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
-
-
 def random_params(config, seed=0, dtype=jnp.float32):
     """Normal numbers in every parameter, norms included, so that no mix-up goes unseen."""
     rng = np.random.default_rng(seed)
@@ -69,7 +66,7 @@ def random_params(config, seed=0, dtype=jnp.float32):
 @functools.cache
 def shapes(config):
     """The parameters as `module.init` makes them."""
-    return jax.eval_shape(module(config).init, jax.random.key(0), IDS)["params"]
+    return jax.eval_shape(module_of(config).init, jax.random.key(0), IDS)["params"]
 
 
 def repatched(config, **fields):
@@ -78,8 +75,7 @@ def repatched(config, **fields):
 
 
 def logits(config, params):
-    out = module(config).apply({"params": params}, IDS)
-    return out.logits if isinstance(config, BLTConfig) else out
+    return module_of(config).apply({"params": params}, IDS, method="predict")[0]
 
 
 def assert_same(left, right):

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import models_for_tests as models
 import numpy as np
 import pytest
@@ -109,3 +110,11 @@ def test_nothing_reads_slots_that_were_not_kept():
     spoiled, _ = taken(model, target, rest, begin=begin, state=poisoned)
     np.testing.assert_array_equal(spoiled, clean)
     assert np.isfinite(clean).all() and np.abs(clean[:, -1]).max() > 0
+
+
+def test_a_window_wider_than_the_caches_is_an_error():
+    model = models.model(models.BYTE_LMS["window"])
+    target = target_for(model, 4)
+    state = windows.blank(target, model.params, 1)
+    with pytest.raises(ValueError, match="a window of 5 bytes does not fit a target of width 4"):
+        target.extend(model.params, state, jnp.zeros((1, 5), jnp.int32))

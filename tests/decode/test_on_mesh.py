@@ -4,6 +4,7 @@ import functools
 import itertools
 
 import jax
+import jax.numpy as jnp
 import models_for_tests
 import numpy as np
 import pods
@@ -11,9 +12,11 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
-from bytelax import programs, sharding
+from bytelax import programs
+from bytelax.decode import Text
 from bytelax.models.heads import HeadsConfig
-from bytelax.sharding import MeshConfig
+from bytelax.pods import sharding
+from bytelax.pods.sharding import MeshConfig
 
 BLT = models_for_tests.replace(
     models_for_tests.PLAIN, decoder_input="embedding", block_size=4, decoder={"layers": 2}
@@ -155,17 +158,14 @@ def test_weights_and_caches_lie_where_the_rules_say():
     patcher = jax.tree.leaves(held["patcher"])
     assert not any(any(spec) for spec in patcher)
     rows = ("data", "fsdp")
-    state = {
-        "state": {"decoder": [{"keys": np.zeros((8, 2, 3, 4))}]},
-        "patcher": [{"values": np.zeros((8, 2, 3, 4))}],
-        "contexts": [{"keys": np.zeros((8, 3, 2, 2, 4))}],
-        "length": np.zeros(8),
-    }
-    specs = sharding.state_specs(state)
-    assert specs["state"]["decoder"][0]["keys"] == PartitionSpec(rows, "tensor", None, None)
-    assert specs["patcher"][0]["values"] == PartitionSpec(rows, None, None, None)
-    assert specs["contexts"][0]["keys"] == PartitionSpec(rows, None, None, "tensor", None)
-    assert specs["length"] == PartitionSpec(rows)
+    target = model.module.target(capacity=8, width=2)
+    text = Text(jnp.ones((8, 4), jnp.int32), jnp.full(8, 4))
+    state = jax.eval_shape(target.prefill, model.params, text)
+    specs = sharding.state_specs({"state": state})["state"]
+    assert specs.decoder[0].keys == PartitionSpec(rows, "tensor", None, None)
+    assert specs.patcher[0].values == PartitionSpec(rows, None, None, None)
+    assert specs.contexts[0].keys == PartitionSpec(rows, None, None, "tensor", None)
+    assert specs.length == PartitionSpec(rows)
 
 
 def test_what_does_not_divide_is_told():
@@ -177,6 +177,7 @@ def test_what_does_not_divide_is_told():
     with pytest.raises(ValueError, match="hash_width of 16 does not divide among the 3 devices"):
         sharding.shardings(
             models_for_tests.model(models_for_tests.PLAIN).params,
+            models_for_tests.model(models_for_tests.PLAIN).module.logical_axes(),
             AbstractMesh((1, 1, 3), ("data", "fsdp", "tensor")),
             sharding.DECODE_RULES | {"kv_head": None, "head": None, "hidden": None},
         )

@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import PartitionSpec
 from pod_cases import Case
 
-from bytelax import sharding
-from bytelax.sharding import MeshConfig
+from bytelax.pods import sharding
+from bytelax.pods.sharding import MeshConfig
 
 CASE = Case("v5e 4x4", "1B", "blt-s", MeshConfig(data=4, tensor=4), rows=4, context=1024)
 TEXT = """

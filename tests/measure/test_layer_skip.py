@@ -12,7 +12,7 @@ from bytelax import checkpoints, cli
 from bytelax.measure import layer_skip
 from bytelax.model import Model
 from bytelax.models import kv_cache
-from bytelax.models.layers import Part
+from bytelax.models.transformer import Part
 
 CONFIG = models.replace(models.BYTE_LM, trunk={"layers": 3, "window": 9})
 IDS = models.random_text(9, 24)  # one row more than go through the model at a time

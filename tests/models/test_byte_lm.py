@@ -5,10 +5,11 @@ import functools
 import jax
 import numpy as np
 import pytest
+from models_for_tests import louder_tables
 
 from bytelax import vocab
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.layers import TransformerConfig
+from bytelax.models.transformer_config import TransformerConfig
 
 LENGTH = 24
 
@@ -20,8 +21,8 @@ def model(layers=1, window=None, mask_documents=False):
     )
     module = ByteLM(ByteLMConfig(trunk=trunk, mask_documents=mask_documents))
     params = jax.jit(module.init)(jax.random.key(0), np.zeros((1, 1), np.int32))
-    # Initial weights are small: at ten times that a byte is heard through every layer.
-    params = jax.tree.map(lambda w: 10 * w if w.ndim > 1 else w, params)
+    # Initial tables are small: at ten times that a byte is heard through every layer.
+    params = louder_tables(params, 10)
     apply = jax.jit(module.apply)
     return lambda ids: np.asarray(apply(params, ids))
 

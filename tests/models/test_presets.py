@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import pytest
 
 from bytelax.models import presets
-from bytelax.models.blt import BLT, BLTConfig
-from bytelax.models.byte_lm import ByteLM
+from bytelax.models.architectures import module_of
 
 
 def counts(config):
     """Parameters by part, in millions; those of hash tables apart."""
-    module = BLT(config) if isinstance(config, BLTConfig) else ByteLM(config)
+    module = module_of(config)
     ids = jnp.zeros((1, 2), jnp.int32)
     shapes = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
     found = {}

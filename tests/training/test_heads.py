@@ -16,7 +16,7 @@ from bytelax import load, vocab
 from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.heads import HeadsConfig
-from bytelax.models.layers import TransformerConfig
+from bytelax.models.transformer_config import TransformerConfig
 from bytelax.training import train_loop
 from bytelax.training.head_objective import HeadLoss
 from bytelax.training.objectives import NextByte

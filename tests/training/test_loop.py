@@ -10,8 +10,9 @@ import pytest
 import tiny_runs
 from tiny_runs import NextByte, batches, config
 
-from bytelax import loading, sharding
-from bytelax.sharding import MeshConfig
+from bytelax import loading
+from bytelax.pods import sharding
+from bytelax.pods.sharding import MeshConfig
 from bytelax.training import metrics, optimizer, train_loop, train_state
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig
@@ -101,7 +102,8 @@ def test_a_finished_run_is_left_alone(run):
 
 def test_what_the_caller_holds_survives(tmp_path):
     mesh = sharding.make_mesh(MeshConfig())
-    params = jax.device_put(PARAMS, sharding.shardings(PARAMS, mesh))  # nothing is left to move
+    places = sharding.shardings(PARAMS, PLAIN.logical_axes(), mesh)
+    params = jax.device_put(PARAMS, places)  # nothing is left to move
     before = jax.tree.map(np.array, params)
     settings = config(steps=2, save_every=0, validate_every=0)
     result = train_loop.train(

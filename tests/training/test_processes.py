@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import tiny_runs
 
-from bytelax import checkpoints, cli, distributed, loading
-from bytelax.distributed import Processes
+from bytelax import checkpoints, cli, loading
+from bytelax.pods import distributed
+from bytelax.pods.distributed import Processes
 from bytelax.training import train_loop
 
 STEPS = 12
@@ -178,7 +179,8 @@ def test_processes_decode_together(tmp_path, capsys):
 
 READER = """
 import sys, jax
-from bytelax import checkpoints, distributed
+from bytelax import checkpoints
+from bytelax.pods import distributed
 distributed.start()
 _, params = checkpoints.read(sys.argv[1])
 there = {device for leaf in jax.tree.leaves(params) for device in leaf.devices()}

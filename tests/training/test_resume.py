@@ -17,7 +17,7 @@ import pytest
 import tiny_runs
 from tiny_runs import NextByte, batches, config
 
-from bytelax import distributed
+from bytelax.pods import distributed
 from bytelax.training import train_loop, train_state
 from bytelax.training.train_state import TrainingError
 

@@ -1,6 +1,6 @@
 """Another way through the blocks changes what a step keeps and compiles, not its result."""
 
-import contextlib
+import dataclasses
 import functools
 
 import jax
@@ -11,11 +11,10 @@ import pytest
 import tiny_runs
 from tiny_runs import NextByte, batches
 
-from bytelax import sharding
-from bytelax.sharding import MeshConfig
-from bytelax.training import activations
-from bytelax.training.objectives import BLTD
-from bytelax.training.stacks import rematerialized, scanned
+from bytelax.models.execution import Execution
+from bytelax.pods import sharding
+from bytelax.pods.sharding import MeshConfig
+from bytelax.training.objectives import BLTD, executed
 
 KEY = jax.random.key(0)
 IDS = jnp.asarray(next(batches("train", 0)).ids)
@@ -23,16 +22,17 @@ PLAIN = NextByte()
 PARAMS = jax.jit(PLAIN.init)(KEY)
 
 
-def loss(params, *ways, objective=PLAIN, ids=IDS):
-    with contextlib.ExitStack() as stack:
-        for way in ways:
-            stack.enter_context(way)
-        return objective.loss(params, ids, KEY)[0]
+UNROLLED = Execution()
+REMAT, SCAN, BOTH = Execution(remat=True), Execution(scan=True), Execution(remat=True, scan=True)
 
 
-def kept(*ways):
+def loss(params, execution=UNROLLED, *, objective=PLAIN, ids=IDS):
+    return executed(objective, execution).loss(params, ids, KEY)[0]
+
+
+def kept(execution=UNROLLED):
     """Numbers that wait for the backward pass."""
-    _, backward = jax.vjp(lambda params: loss(params, *ways), PARAMS)
+    _, backward = jax.vjp(lambda params: loss(params, execution), PARAMS)
     return sum(leaf.size for leaf in jax.tree.leaves(backward))
 
 
@@ -42,25 +42,25 @@ def loops(traced):
 
 
 def test_rematerialized_blocks_keep_their_input_only():
-    traced = jax.make_jaxpr(lambda params: loss(params, rematerialized()))(PARAMS)
+    traced = jax.make_jaxpr(lambda params: loss(params, REMAT))(PARAMS)
     blocks = [equation for equation in traced.eqns if "prevent_cse" in equation.params]
     assert len(blocks) == tiny_runs.TRUNK.layers
-    assert kept(rematerialized()) < 0.6 * kept()
-    assert kept(scanned(), rematerialized()) < 0.8 * kept(scanned())
+    assert kept(REMAT) < 0.6 * kept()
+    assert kept(BOTH) < 0.8 * kept(SCAN)
 
 
 def test_a_scanned_stack_is_traced_once():
-    traced = jax.make_jaxpr(lambda params: loss(params, scanned()))(PARAMS)
+    traced = jax.make_jaxpr(lambda params: loss(params, SCAN))(PARAMS)
     assert loops(traced) == [tiny_runs.TRUNK.layers]
     products = str(traced).count("dot_general")
     assert products < str(jax.make_jaxpr(loss)(PARAMS)).count("dot_general")
 
 
-@pytest.mark.parametrize("ways", [[rematerialized], [scanned], [scanned, rematerialized]])
+@pytest.mark.parametrize("execution", [REMAT, SCAN, BOTH])
 @pytest.mark.parametrize("mesh", [None, MeshConfig(fsdp=2, tensor=2)])
-def test_the_gradient_is_the_same(ways, mesh):
-    entered = [way() for way in ways] + [activations.placed(mesh and sharding.make_mesh(mesh))]
-    other = jax.jit(jax.grad(lambda params: loss(params, *entered)))(PARAMS)
+def test_the_gradient_is_the_same(execution, mesh):
+    execution = dataclasses.replace(execution, mesh=mesh and sharding.make_mesh(mesh))
+    other = jax.jit(jax.grad(lambda params: loss(params, execution)))(PARAMS)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), jax.grad(loss)(PARAMS), other
     )
@@ -78,9 +78,8 @@ def test_a_scanned_decoder_reads_its_latents(cross):
     ids = jnp.asarray(models.random_text(2, 33))
     joint = functools.partial(loss, objective=BLTD(model.module, exit_layer=3), ids=ids)
 
-    traced = jax.make_jaxpr(lambda params: joint(params, scanned()))(model.params)
+    traced = jax.make_jaxpr(lambda params: joint(params, SCAN))(model.params)
     assert loops(traced)[-3:] == [2, 3, 2] if cross == "all" else loops(traced)[-1:] == [2]
-    ways = (scanned(), rematerialized())
-    other = jax.jit(jax.grad(lambda params: joint(params, *ways)))(model.params)
+    other = jax.jit(jax.grad(lambda params: joint(params, BOTH)))(model.params)
     plain = jax.jit(jax.grad(joint))(model.params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), plain, other)

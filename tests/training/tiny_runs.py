@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bytelax import distributed, global_arrays, sharding, vocab
+from bytelax import vocab
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.layers import TransformerConfig
-from bytelax.sharding import MeshConfig
+from bytelax.models.transformer_config import TransformerConfig
+from bytelax.pods import distributed, global_arrays, sharding
+from bytelax.pods.sharding import MeshConfig
 from bytelax.training import train_loop
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig, TrainConfig
@@ -62,6 +63,9 @@ class NextByte:
 
     def diagnostics(self, params, ids):
         return {}
+
+    def logical_axes(self):
+        return self.module.logical_axes()
 
     def trainable(self, path):
         return self.frozen is None or path[: len(self.frozen)] != self.frozen

@@ -7,7 +7,7 @@ from bytelax.decode.drafters import own_layers
 from bytelax.decode.drafters.drawn import draw, in_a_row
 from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.heads import HeadsConfig, only_bytes
-from bytelax.models.layers import Part
+from bytelax.models.transformer import Part
 
 _HINT = "; `bytelax train heads` trains one"
 

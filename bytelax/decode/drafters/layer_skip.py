@@ -6,7 +6,7 @@ from bytelax.decode import sampling
 from bytelax.decode.drafters import own_layers
 from bytelax.decode.drafters.drawn import draw
 from bytelax.decode.targets.byte_lm import ByteLMTarget
-from bytelax.models.layers import Part
+from bytelax.models.transformer import Part
 
 
 @dataclasses.dataclass(frozen=True)

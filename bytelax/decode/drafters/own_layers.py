@@ -11,7 +11,7 @@ from bytelax.decode.drafters.base import Draft, no_passes
 from bytelax.decode.drafters.drawn import Drawn, draft_of, in_a_row, scanned
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.targets.byte_lm import ByteLMState, ByteLMTarget, FirstLayers
-from bytelax.models.layers import Part
+from bytelax.models.transformer import Part
 
 # From the hidden state of the newest byte, [B, 1, D], and N uniforms a row to N drawn ids.
 Draw = Callable[[Float[Array, "B 1 D"], Float[Array, "B N"]], Drawn]

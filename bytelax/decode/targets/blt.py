@@ -14,17 +14,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
-from bytelax.decode.target import Text, take_in
+from bytelax.decode.target import Text, check_width, take_in
 from bytelax.decode.targets import local_decoder
 from bytelax.models import kv_cache
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
 from bytelax.models.blt import patches as patches_lib
-from bytelax.models.kv_cache import Caches, KVCache
+from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
 from bytelax.pytree import pytree
 
 
 class Passes(NamedTuple):
-    """Forward passes, one number a row."""
+    """Number of forward passes, per row."""
 
     windows: Int[Array, " B"]  # patcher, encoder and decoder: one each a window
     global_: Int[Array, " B"]  # windows in which the row closed a patch
@@ -34,7 +34,7 @@ class Passes(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """Masked cells behind a window, run through the decoder in the same pass: the next block."""
+    """The next block: masked cells that the decoder runs in the same pass as a window."""
 
     start: Int[Array, " B"]  # position of the first cell; -1 where there was no window yet
     patch: Int[Array, " B"]  # the patch whose latent the cells read
@@ -112,6 +112,7 @@ class BLTTarget:
         *,
         running: Bool[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
+        check_width(window, self.width)
         c = self.module.config
         model = self.module.bind({"params": params})
         read, caches = model.read(
@@ -251,8 +252,9 @@ class BLTTarget:
         # A row that stands still writes a window beyond its end.
         capacity = self.capacity + max(width, self.width + self.ahead)
 
-        def caches(config, dtype=dtype):
+        def caches(config, dtype=dtype, kind=KVCache):
             return kv_cache.zeros(
+                kind=kind,
                 layers=config.layers,
                 batch=batch,
                 kv_heads=config.kv_heads,
@@ -269,7 +271,11 @@ class BLTTarget:
         return BLTState(
             length=zeros(),
             frontier=patches_lib.beginning(batch, c, dtype),
-            patcher=(caches(c.patcher.trunk, jnp.float32) if c.patching.mode == "entropy" else ()),
+            patcher=(
+                caches(c.patcher.trunk, jnp.float32, WholeKVCache)
+                if c.patching.mode == "entropy"
+                else ()
+            ),
             encoder=caches(c.encoder),
             cross=caches(dataclasses.replace(c.encoder, layers=1, window=None))[0],
             global_=caches(c.global_transformer),

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.decode import trees
-from bytelax.decode.target import Text, take_in
+from bytelax.decode.target import Text, check_width, take_in
 from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.layers import Part
+from bytelax.models.transformer import Part
 from bytelax.pytree import pytree, static
 
 # Hidden states of some layers: element i behind the first `ByteLMTarget.keep[i]` blocks.
@@ -65,7 +65,8 @@ class ByteLMTarget:
 
     def prefill(self, params, text: Text) -> ByteLMState:
         width = self.prefill_width
-        state = take_in(self, params, self._empty(params, text.ids.shape[0]), text, width=width)
+        wide = dataclasses.replace(self, width=width)
+        state = take_in(wide, params, self._empty(params, text.ids.shape[0]), text, width=width)
         slots = self._slots(self.width)
         return dataclasses.replace(
             state,
@@ -91,6 +92,7 @@ class ByteLMTarget:
           computed: its first layers, which are not computed again. They may hold other last bits
             than a window of this width would.
         """
+        check_width(window, self.width)
         model = self.module.bind({"params": params})
         if parents is None:
             span, last_eos = self.span(state, window)

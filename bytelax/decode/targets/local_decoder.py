@@ -1,4 +1,4 @@
-"""The local decoder of a BLT run by itself, past what the target has taken in."""
+"""The local decoder of a BLT by itself, on ids that the target has not taken in."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ def run(
     encoded: Float[Array, "B W D"] | None = None,
     depth: int | None = None,
 ) -> tuple[Float[Array, "B W V"], Caches]:
-    """Logits of the ids at `start` and behind it, and the caches with them in.
+    """Runs the decoder on the ids from position `start` on; returns logits and updated caches.
 
     Args:
       model: bound to its parameters.
@@ -33,8 +33,8 @@ def run(
       start: position of the first id.
       patch: the patch whose latent each id reads.
       first: first position that each id sees, the attention window aside.
-      causal: ids up to this one see what comes before them and give the logits of the next byte;
-        those behind are the cells of one block, see all of it, and give those of their own byte.
+      causal: number of ids that are causal and predict the next byte. The others are the cells of
+        one block: they see all of it, and predict their own byte.
       encoded: encoder states of the ids, for a decoder that reads them.
       depth: as in `Decoder`.
     """

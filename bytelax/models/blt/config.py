@@ -6,8 +6,8 @@ from typing import Literal
 from bytelax import vocab
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.hashing import HashConfig
-from bytelax.models.layers import TransformerConfig
 from bytelax.models.patching import PatchingConfig
+from bytelax.models.transformer_config import TransformerConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

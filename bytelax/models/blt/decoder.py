@@ -12,17 +12,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import block_attention, kv_cache
+from bytelax.models.attention import CrossAttention
 from bytelax.models.block_attention import Blocks
 from bytelax.models.blt.config import BLTConfig
+from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.layers import CrossAttention, RMSNorm, Transformer, embedding, head, project
+from bytelax.models.layers import Embedding, RMSNorm, head, project
+from bytelax.models.transformer import Transformer, stacked
+from bytelax.pods.sharding import BATCH
 
 
 class Context(NamedTuple):
-    """What one decoder layer's cross-attention reads of a patch, k vectors each."""
+    """Keys and values of patches for one decoder layer's cross-attention, k vectors a patch."""
 
     keys: Float[Array, "B P k K d"]
     values: Float[Array, "B P k K d"]
+
+    logical_axes = (BATCH, None, None, "kv_head", "head_dim")
 
 
 class Joint(NamedTuple):
@@ -37,14 +43,15 @@ class Decoder(nn.Module):
     """The local decoder. Before a layer's block, each byte reads the latent of one patch."""
 
     config: BLTConfig
+    execution: Execution = Execution()
 
     def setup(self):
-        c = self.config
+        c, execution = self.config, self.execution
         if c.decoder_input == "embedding":
-            self.embed = embedding(c.vocab_size, c.decoder.dim)
+            self.embed = Embedding(c.vocab_size, c.decoder.dim, execution=execution)
         self.split = project(c.patch_vectors * c.decoder.dim)
-        self.cross = [CrossAttention(c.decoder) for _ in range(c.decoder_cross_layers)]
-        self.trunk = Transformer(c.decoder)
+        self.cross = [CrossAttention(c.decoder, execution) for _ in range(c.decoder_cross_layers)]
+        self.trunk = Transformer(c.decoder, execution)
         self.norm = RMSNorm(c.decoder.norm_eps)
         self.head = head(c.vocab_size)
 
@@ -75,7 +82,7 @@ class Decoder(nn.Module):
           caches: self-attention caches.
           patch: the patch whose latent each byte reads.
           span: positions of the window.
-          depth: run the first so many layers only, and the head on what they give: an early exit.
+          depth: number of layers to run before the head: an early exit. None: all.
         """
         x = self.embed(ids) if self.config.decoder_input == "embedding" else encoded
         attend = functools.partial(kv_cache.attend, span=span)
@@ -123,15 +130,38 @@ class Decoder(nn.Module):
 
     def layers(self, x, contexts, caches, *, patch, positions, attend, first=0, depth=None):
         """The blocks, each behind its cross-attention. Caches of layers not run are left out."""
+        run = range(self.config.decoder.layers)[first:depth]
+        whole = caches is None and not self.is_initializing()
+        if self.execution.scan and whole and len(run) > 1 and len(self.cross) > 1:
+            how = {"patch": patch, "positions": positions, "attend": attend}
+            return self._scanned(x, contexts[first:depth], run, **how), None
         written = []
-        for index, layer in enumerate(self.trunk.layers[:depth]):
-            if index < first:
-                continue
+        for index in run:
+            layer = self.trunk.layers[index]
             if index < len(self.cross):
                 x = self.read_latent(index, x, contexts[index], patch)
             x, cache = layer(x, caches and caches[index], positions=positions, attend=attend)
             written.append(cache)
         return x, caches and tuple(written)
+
+    def _scanned(self, x, contexts, run, **how):
+        """A loop over the blocks in `run`; see `Transformer`."""
+        first_layer = self.clone(parent=None)
+
+        def step(x, layer):
+            params, context = layer
+            variables = {"params": params}
+            return first_layer.apply(
+                variables, x, (context,), None, depth=1, method="layers", **how
+            )
+
+        params = self.variables["params"]
+        trunk = params["trunk"]
+        layers = [
+            {"cross_0": params[f"cross_{index}"], "trunk": {"layers_0": trunk[f"layers_{index}"]}}
+            for index in run
+        ]
+        return jax.lax.scan(step, x, (stacked(layers), stacked(contexts)))[0]
 
     def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
         return self.head(self.norm(hidden)).astype(jnp.float32)

@@ -10,30 +10,37 @@ from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import hashing
+from bytelax.models.attention import CrossAttention
 from bytelax.models.blt.config import BLTConfig
+from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, KVCache, Span
-from bytelax.models.layers import CrossAttention, Transformer, embedding, project
+from bytelax.models.layers import Embedding, project
+from bytelax.models.transformer import Transformer
 
 
 class Encoder(nn.Module):
     """Byte and hash embeddings, the local encoder, and its pooling of bytes into patches."""
 
     config: BLTConfig
+    execution: Execution = Execution()
 
     def setup(self):
-        c = self.config
-        self.embed = embedding(c.vocab_size, c.encoder.dim)
-        self.hash_embed = embedding(c.hashing.rows, c.encoder.dim)
-        self.trunk = Transformer(c.encoder)
+        c, execution = self.config, self.execution
+        self.embed = Embedding(c.vocab_size, c.encoder.dim, execution=execution)
+        self.hash_embed = Embedding(
+            c.hashing.rows, c.encoder.dim, ("hash_row", "hash_width"), execution
+        )
+        self.trunk = Transformer(c.encoder, execution)
         self.split = project(c.patch_vectors * c.encoder.dim)
-        self.cross = CrossAttention(c.encoder)
+        self.cross = CrossAttention(c.encoder, execution)
 
     def __call__(
         self, ids: Int[Array, "B T"], caches: Caches | None = None, *, span: Span
     ) -> tuple[Float[Array, "B W D"], Caches | None]:
         """Encoder states of the W new bytes behind `hashing.history` earlier ids."""
         history = self.config.hashing.history
-        hashes = self.hash_embed(hashing.hash_ids(ids, config=self.config.hashing))
+        rows = hashing.hash_ids(ids, config=self.config.hashing)
+        hashes = self.execution.all_gather(self.hash_embed(rows))
         x = self.embed(ids[:, history:])
         for index in range(hashes.shape[2]):
             x = x + hashes[:, :, index]
@@ -59,8 +66,8 @@ class Encoder(nn.Module):
           last: last byte of each patch.
           newest: latest byte in `bytes_seen`.
           block: as in `verify_attention`. Only without blocks has the pass a gradient.
-          longest: no patch has more bytes, and `bytes_seen` never wrapped: each patch then reads
-            only so many, where otherwise it would be scored against every byte.
+          longest: the largest number of bytes in a patch, where `bytes_seen` never wraps. Each
+            patch is then scored against that many bytes only. None: against all of them.
         """
         k = self.config.patch_vectors
         batch, count, dim = pooled.shape

@@ -5,20 +5,23 @@ from jaxtyping import Array, Float
 
 from bytelax.models import kv_cache
 from bytelax.models.blt.config import BLTConfig
+from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.layers import Transformer, project
+from bytelax.models.layers import project
+from bytelax.models.transformer import Transformer
 
 
 class Global(nn.Module):
     """The transformer over patches. No final norm."""
 
     config: BLTConfig
+    execution: Execution = Execution()
 
     def setup(self):
         c = self.config
         if c.patch_vectors * c.encoder.dim != c.global_transformer.dim:
             self.project = project(c.global_transformer.dim)
-        self.trunk = Transformer(c.global_transformer)
+        self.trunk = Transformer(c.global_transformer, self.execution)
 
     def __call__(
         self,

@@ -1,14 +1,16 @@
 """The whole model: one forward pass, over a whole text or over the next window of one."""
 
+import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.models import entropy, kv_cache, patching
+from bytelax.calculator import Sizes
+from bytelax.models import entropy, kv_cache, layers, patching
 from bytelax.models.blt import patches as patches_lib
 from bytelax.models.blt.config import BLTConfig
 from bytelax.models.blt.decoder import Decoder
@@ -16,7 +18,12 @@ from bytelax.models.blt.encoder import Encoder
 from bytelax.models.blt.global_transformer import Global
 from bytelax.models.blt.patches import Frontier, Patches
 from bytelax.models.byte_lm import ByteLM, last_eos_before
+from bytelax.models.execution import EXACT, Execution
 from bytelax.models.kv_cache import Caches, KVCache, Span
+from bytelax.pods.sharding import TENSOR
+
+_NETWORKS = ("encoder", "global_transformer", "decoder", "patcher")
+_KEYS = ("key_value", "key_norm")  # of a cross-attention
 
 
 class ByteCaches(NamedTuple):
@@ -82,14 +89,16 @@ class BLT(nn.Module):
     """
 
     config: BLTConfig
+    execution: Execution = Execution()
 
     def setup(self):
-        c = self.config
+        c, execution = self.config, self.execution
         if c.patcher is not None:
-            self.patcher = ByteLM(c.patcher, jax.lax.Precision.HIGHEST)
-        self.encoder = Encoder(c)
-        self.global_transformer = Global(c)
-        self.decoder = Decoder(c)
+            exact = {"precision": EXACT.precision, "tensor_axis": None}
+            self.patcher = ByteLM(c.patcher, dataclasses.replace(execution, **exact))
+        self.encoder = Encoder(c, execution)
+        self.global_transformer = Global(c, execution)
+        self.decoder = Decoder(c, execution)
 
     def __call__(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Forward:
         """Logits after every position of whole texts, BOS first.
@@ -204,8 +213,109 @@ class BLT(nn.Module):
         logits, caches = self.patcher.window(ids, caches, span=span(window=trunk.window))
         return entropy.next_byte_entropy(logits), caches
 
+    def predict(
+        self, ids: Int[Array, "B S"], *, max_patches: int | None = None
+    ) -> tuple[Float[Array, "B S V"], Bool[Array, "B S"]]:
+        """Next-byte logits of whole texts, and whether each byte is the last of its patch."""
+        out = self(ids, max_patches=max_patches)
+        return out.logits, out.closes
+
     def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
-        """Next-byte entropies of whole texts, nats."""
-        if self.config.patching.mode != "entropy":
-            return jnp.zeros(ids.shape, jnp.float32)
-        return entropy.next_byte_entropy(self.patcher(ids))
+        """Next-byte entropies of whole texts, nats: the entropy model's, if it cuts the patches."""
+        if self.config.patching.mode == "entropy":
+            return self.patcher.entropies(ids)
+        return entropy.next_byte_entropy(self(ids).logits)
+
+    @nn.nowrap
+    def target(self, *, capacity: int, width: int) -> Any:
+        """The `Target` that decodes with this model.
+
+        Args:
+          capacity: longest text, in bytes.
+          width: bytes in a window.
+        """
+        from bytelax.decode.targets.blt import BLTTarget  # decoding builds on models
+
+        # A window of W bytes closes about W / 4 patches; chunks of half as many again rarely need
+        # a second run.
+        chunk = 1 + (3 * (width - 1) + 7) // 8
+        return BLTTarget(self, capacity, width=width, chunk=chunk)
+
+    @nn.nowrap
+    def logical_axes(self) -> dict:
+        """The logical axes of every parameter; those of the entropy model have names of their own.
+
+        See `pods.sharding`: the entropy model is whole on every device that decodes, so that a text
+        is cut into the same patches, to the last bit, on any number of devices.
+        """
+        axes = layers.logical_axes(self)
+        if "patcher" not in axes:
+            return axes
+        named = jax.tree.map(
+            lambda names: tuple(name and f"patcher_{name}" for name in names),
+            axes["patcher"],
+            is_leaf=lambda node: isinstance(node, tuple),
+        )
+        return axes | {"patcher": named}
+
+    @nn.nowrap
+    def device_shard(self, devices: int) -> "BLT":
+        """The model as one of several devices runs it, which share its heads and hidden units.
+
+        See `pods.per_device`.
+        """
+        if devices == 1:
+            return self
+        c = self.config
+        stacks = ("encoder", "global_transformer", "decoder")
+        shards = {name: getattr(c, name).device_shard(devices) for name in stacks}
+        return self.clone(
+            config=dataclasses.replace(c, **shards),
+            execution=dataclasses.replace(self.execution, tensor_axis=TENSOR),
+        )
+
+    @nn.nowrap
+    def weights_per_pass(self, params: dict, *, by_pass: bool = False) -> Sizes:
+        """Number of weights that a pass of each network reads, embeddings aside.
+
+        Args:
+          params: of the model.
+          by_pass: count with the global transformer what runs in its passes: pooling, and the keys
+            and values that the decoder reads of a patch.
+        """
+        networks = {name: dict(params.get(name, {})) for name in _NETWORKS}
+        closing = {}
+        if by_pass:
+            encoder, decoder = networks["encoder"], networks["decoder"]
+            cross = encoder.pop("cross")
+            encoder["cross"] = {name: cross[name] for name in _KEYS}
+            closing["pooling"] = {name: x for name, x in cross.items() if name not in _KEYS}
+            closing["encoder_split"] = encoder.pop("split")
+            closing["decoder_split"] = decoder.pop("split")
+            for name in [name for name in decoder if name.startswith("cross_")]:
+                cross = decoder.pop(name)
+                decoder[name] = {part: x for part, x in cross.items() if part not in _KEYS}
+                closing[name] = {part: cross[part] for part in _KEYS}
+        size = {name: layers.weights(part) for name, part in networks.items()}
+        return Sizes(
+            decoder=size["decoder"],
+            encoder=size["encoder"],
+            global_=size["global_transformer"] + layers.weights(closing),
+            patcher=size["patcher"],
+        )
+
+    @nn.nowrap
+    def cached_per_pass(self, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
+        """Number of keys and values that a pass of each network reads of a row.
+
+        Args:
+          context: bytes in the row.
+          bytes_per_patch: mean length of its patches.
+        """
+        c = self.config
+        return Sizes(
+            decoder=c.decoder.cached_numbers(context),
+            encoder=c.encoder.cached_numbers(context),
+            global_=c.global_transformer.cached_numbers(context / bytes_per_patch),
+            patcher=c.patcher.trunk.cached_numbers(context) if c.patcher else 0,
+        )

@@ -11,7 +11,6 @@ import numpy as np
 from bytelax.decode import Sampling, Stops, Text, loop
 from bytelax.decode.drafters import Empty
 from bytelax.methods import lossless_rule
-from bytelax.targets import target_for
 
 BUFFER = 128
 LENGTHS = np.array([40, 9, 64], np.int32)
@@ -32,7 +31,7 @@ def run(model, drafter, own=(), *, ids=None, order=slice(None), **more):
     rows = np.arange(len(LENGTHS))[order]
     ids = (prompts() if ids is None else ids)[order]
     law = Sampling.of(len(rows), temperature=more.pop("temperature", 0.0), allow_eos=False)
-    target = target_for(model.module, capacity=BUFFER, width=drafter.width + 1)
+    target = model.module.target(capacity=BUFFER, width=drafter.width + 1)
     if keep := more.pop("keep", ()):
         target = dataclasses.replace(target, keep=keep)
     return decode(

@@ -16,7 +16,6 @@ from bytelax.decode.drafters import BlockDiffusion, PastBoundary, stop_below
 from bytelax.decode.targets import local_decoder
 from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
-from bytelax.targets import target_for
 
 K = 4
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=K)
@@ -25,7 +24,7 @@ CONFIGS = {"base": models.BASE, "plain": models.PLAIN, "cut": models.VARIANTS["c
 
 def target(name, **fields):
     module = models.model(CONFIGS[name]).module
-    return dataclasses.replace(target_for(module, capacity=loops.BUFFER, width=K + 1), **fields)
+    return dataclasses.replace(module.target(capacity=loops.BUFFER, width=K + 1), **fields)
 
 
 def slow(*case):
@@ -86,10 +85,10 @@ def test_passes_of_a_round(monkeypatch, latent, calls):
     seen = []
     close = BLTTarget._close
 
-    def counted(self, model, state, frontier, closes, positions):
+    def counted(self, model, state, read, closes):
         if self.width == K + 1:  # not the prefill's
             jax.debug.callback(lambda closes: seen.append(closes.any(1)), closes, ordered=True)
-        return close(self, model, state, frontier, closes, positions)
+        return close(self, model, state, read, closes)
 
     monkeypatch.setattr(BLTTarget, "_close", counted)
     drafter = dataclasses.replace(PastBoundary(to, K, latent=latent), depth=1)

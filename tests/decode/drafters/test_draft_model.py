@@ -13,7 +13,6 @@ import bytelax
 from bytelax import vocab
 from bytelax.decode import Sampling, Stops, Text, rejection
 from bytelax.decode.drafters import DraftModel
-from bytelax.targets import target_for
 
 WIDTH = 4
 
@@ -25,7 +24,7 @@ WIDTH = 4
 def test_a_draft_model_that_is_the_target_is_always_right(config):
     """All that was drafted and fits the budget is emitted: its state is never behind or ahead."""
     model = models.model(config)
-    drafter = DraftModel(target_for(model.module, capacity=128, width=WIDTH + 1), WIDTH)
+    drafter = DraftModel(model.module.target(capacity=128, width=WIDTH + 1), WIDTH)
     decoding = loops.run(model, drafter, model.params)
     rounds = -(-loops.BUDGETS // (WIDTH + 1))
     np.testing.assert_array_equal(decoding.counts.rounds, rounds)
@@ -75,8 +74,8 @@ def frequencies(model, small, accept):
         jnp.arange(ROWS, dtype=jnp.uint32),
         law,
         Stops.of([]),
-        target=target_for(model.module, capacity=16, width=3),
-        drafter=DraftModel(target_for(small.module, capacity=16, width=3), 2),
+        target=model.module.target(capacity=16, width=3),
+        drafter=DraftModel(small.module.target(capacity=16, width=3), 2),
         accept=accept,
     )
     begin = len(PROMPT)

@@ -17,7 +17,6 @@ from bytelax.decode.drafters import (
     stop_adaptively,
     stop_below,
 )
-from bytelax.targets import target_for
 
 BYTE_LM = models.BYTE_LMS["window"]
 STRIDE = models.VARIANTS["stride"]  # a BLT that is quick to compile
@@ -26,7 +25,7 @@ WIDTH = 6
 
 def draft_model(config, width=WIDTH):
     module = models.model(config).module
-    return DraftModel(target_for(module, capacity=loops.BUFFER, width=width + 1), width)
+    return DraftModel(module.target(capacity=loops.BUFFER, width=width + 1), width)
 
 
 @functools.cache

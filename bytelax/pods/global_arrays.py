@@ -1,4 +1,4 @@
-"""Arrays on a mesh that several processes share: what each gives, and what each gets to see."""
+"""Arrays on a mesh that several processes share: how a process writes and reads its rows."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Int
 
-from bytelax import sharding
+from bytelax.pods import sharding
 
 
 def put(tree: Any, places: Any) -> Any:
-    """Host values, the same in every process, as arrays that lie where `places` says.
+    """Puts host values, the same in every process, on the devices that `places` names.
 
     Args:
       tree: of anything that numpy takes.
@@ -34,16 +34,16 @@ def put(tree: Any, places: Any) -> Any:
 
 
 def fetch(tree: Any) -> Any:
-    """Arrays as numpy's, whole in every process; all processes have to call it."""
+    """Copies whole arrays to the host of every process; all processes have to call it."""
     if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
         return jax.device_get(tree)
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def rows_here(mesh: Mesh, rows: int) -> Int[np.ndarray, " R"]:
-    """Which rows of a batch the devices of this process have, ascending.
+    """Indices of the rows of a batch that the devices of this process hold, ascending.
 
-    Processes that share rows, as those of a mesh with `tensor` across them do, have the same ones.
+    Processes hold the same rows where the mesh's `tensor` axis extends across them.
 
     Raises:
       ValueError: the rows do not divide evenly.
@@ -56,17 +56,17 @@ def rows_here(mesh: Mesh, rows: int) -> Int[np.ndarray, " R"]:
 
 
 def all_rows(mesh: Mesh, own: int) -> int:
-    """Rows of a batch of which the devices of this process have so many."""
+    """Size of the global batch, given the number of rows that this process has."""
     parts = sharding.batch_parts(mesh)
     return own * parts // len(rows_here(mesh, parts))
 
 
 def put_rows(mesh: Mesh, own: np.ndarray) -> jax.Array:
-    """A batch, of which every process gives its rows.
+    """Makes a batch on the mesh from the rows of every process.
 
     Args:
-      mesh: where it will lie.
-      own: those of `rows_here`.
+      mesh: from `sharding.make_mesh`.
+      own: this process's rows, those of `rows_here`.
     """
     rows = all_rows(mesh, len(own))
     here = rows_here(mesh, rows)

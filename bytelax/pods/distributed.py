@@ -1,7 +1,7 @@
-"""Several processes, one program: the start-up of JAX's distributed runtime, and their agreements.
+"""Starts JAX's distributed runtime, and lets processes wait for and agree with one another.
 
-Every process runs the same program on its own devices. What touches the outside, as files and
-messages do, is the business of the first one.
+Every process runs the same program on its own devices. Only the first one writes files and
+messages.
 """
 
 import dataclasses
@@ -20,26 +20,26 @@ _SLURM = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Processes:
-    """The processes of a run, where the environment does not tell of them."""
+    """Overrides for the detection of a cluster."""
 
     coordinator: str | None = None
     """HOST:PORT of the first process, which must be free there; "auto" asks the machine, as a TPU
     pod that sets no variables needs. Else JAX_COORDINATOR_ADDRESS, SLURM or a TPU pod's variables
     decide; without any of them there is one process."""
     num_processes: int | None = None
-    """How many there are; else JAX_NUM_PROCESSES."""
+    """Number of processes; by default JAX_NUM_PROCESSES."""
     process_id: int | None = None
-    """Which of them this one is, from 0; else JAX_PROCESS_ID."""
+    """Index of this process, from 0; by default JAX_PROCESS_ID."""
 
 
 def start(processes: Processes = Processes()) -> None:
     """Joins the other processes, if there are any. Call it before anything asks for a device.
 
-    Where they do not find each other JAX ends this one, after five minutes.
+    If the processes cannot find each other, JAX ends this one after five minutes.
 
     Raises:
-      ValueError: the processes are told of in part only, or wrongly.
-      OSError: the first process cannot have the coordinator's port.
+      ValueError: the settings are incomplete or inconsistent.
+      OSError: the coordinator's port is taken.
     """
     found = settings(processes, os.environ)
     if found is None or jax.distributed.is_initialized():
@@ -54,12 +54,12 @@ def start(processes: Processes = Processes()) -> None:
 
 
 def settings(processes: Processes, environment: Mapping[str, str]) -> dict | None:
-    """What `jax.distributed.initialize` is called with; None where there is one process only.
+    """Arguments of `jax.distributed.initialize`; None for a single process.
 
-    What is missing in it JAX takes from the cluster's variables.
+    JAX takes whatever is missing from the cluster's environment variables.
 
     Raises:
-      ValueError: the processes are told of in part only, or wrongly.
+      ValueError: the settings are incomplete or inconsistent.
     """
     told = {
         "coordinator_address": processes.coordinator or environment.get("JAX_COORDINATOR_ADDRESS"),
@@ -95,20 +95,20 @@ def is_first() -> bool:
 
 
 def wait(name: str) -> None:
-    """Until every process is here."""
+    """Blocks until every process has called this."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
 
 
 def of_first(number: int) -> int:
-    """The first process's number, in all of them; it has 32 bits."""
+    """Broadcasts an unsigned 32-bit number from the first process."""
     if jax.process_count() == 1:
         return number
     return int(multihost_utils.broadcast_one_to_all(np.uint32(number)))
 
 
 def anywhere(flag: bool) -> bool:
-    """Whether the flag is set in any process; all of them have to ask."""
+    """Whether the flag is set in any process; all processes have to call this."""
     if jax.process_count() == 1:
         return flag
     return bool(multihost_utils.process_allgather(np.asarray(flag)).any())

@@ -1,0 +1,62 @@
+"""The sizes of a stack of transformer blocks."""
+
+import dataclasses
+
+from bytelax import calculator
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """A stack of blocks. A size of 0 is replaced by its default.
+
+    Attributes:
+      dim: width of the residual stream.
+      layers: number of blocks.
+      heads: query heads; by default one for every 64 of `dim`.
+      kv_heads: key and value heads, a divisor of `heads`; by default as many.
+      head_dim: width of a head, even; by default `dim // heads`.
+      ffn_dim: hidden width of the SwiGLU; by default 8/3 of `dim`, in multiples of 64.
+      window: positions that a query sees, its own included; None sees all.
+      rope_theta: base of the rotary frequencies.
+      norm_eps: added to the mean square.
+    """
+
+    dim: int
+    layers: int
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    ffn_dim: int = 0
+    window: int | None = None
+    rope_theta: float = 500_000.0
+    norm_eps: float = 1e-5
+
+    def __post_init__(self):
+        heads = self.heads or max(self.dim // 64, 1)
+        defaults = {
+            "heads": heads,
+            "kv_heads": heads,
+            "head_dim": self.dim // max(heads, 1),
+            "ffn_dim": -(-self.dim * 8 // 3 // 64) * 64,
+        }
+        for field, default in defaults.items():
+            object.__setattr__(self, field, getattr(self, field) or default)
+        for field in ("dim", "layers", *defaults):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads do not divide among {self.kv_heads} kv_heads")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim must be even for rotary positions, got {self.head_dim}")
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"an attention window must be at least 1, got {self.window}")
+
+    def cached_numbers(self, positions: float) -> float:
+        """Number of keys and values that a pass reads of a row with that many positions."""
+        seen = min(positions, self.window or positions)
+        return calculator.cached_numbers(self.layers, self.kv_heads, self.head_dim, seen)
+
+    def device_shard(self, devices: int) -> "TransformerConfig":
+        """What one of several devices holds: its share of the heads and the hidden units."""
+        shares = {x: getattr(self, x) // devices for x in ("heads", "kv_heads", "ffn_dim")}
+        return dataclasses.replace(self, **shares)

@@ -1,0 +1,1 @@
+"""Many devices: the mesh and its rules, programs per device, processes, and arrays across them."""
