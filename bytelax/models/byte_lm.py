@@ -11,7 +11,14 @@ from bytelax import vocab
 from bytelax.models import kv_cache
 from bytelax.models.heads import Heads, HeadsConfig
 from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.layers import RMSNorm, Transformer, TransformerConfig, embedding, head
+from bytelax.models.layers import (
+    RMSNorm,
+    Transformer,
+    TransformerConfig,
+    check_max_bytes,
+    embedding,
+    head,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,8 +40,7 @@ class ByteLMConfig:
     heads: HeadsConfig | None = None
 
     def __post_init__(self):
-        if self.max_bytes < 2:
-            raise ValueError(f"max_bytes must be at least 2, got {self.max_bytes}")
+        check_max_bytes(self.max_bytes)
         if self.heads is not None:
             self.heads.check(self.trunk.layers)
 

@@ -6,6 +6,7 @@ dtype is the dtype of the parameters: cast them, and the module follows.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -21,6 +22,7 @@ from bytelax.models.kv_cache import Caches, Span
 Cache = tuple | None
 Attend = Callable[..., tuple[Float[Array, "B W H D"], Cache]]
 
+LONGEST = 1 << 24  # float32, in which rotary phases are, has no odd positions beyond
 # Outputs as large as inputs, at any width. A fixed 0.02 is several times too little at widths of
 # tens to hundreds, and the latents of a small BLT, which pass through many matrices, then die.
 _KERNEL = nn.initializers.lecun_normal()
@@ -57,12 +59,21 @@ class TransformerConfig:
         for field in ("dim", "layers", "heads", "kv_heads", "head_dim", "ffn_dim"):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
+        for field in ("rope_theta", "norm_eps"):
+            if not 0 < getattr(self, field) < math.inf:
+                raise ValueError(f"{field} must be positive, got {getattr(self, field)}")
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads do not divide among {self.kv_heads} kv_heads")
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even for rotary positions, got {self.head_dim}")
         if self.window is not None and self.window < 1:
             raise ValueError(f"an attention window must be at least 1, got {self.window}")
+
+
+def check_max_bytes(max_bytes: int) -> None:
+    """Raises ValueError for a context that no model has."""
+    if not 2 <= max_bytes <= LONGEST:
+        raise ValueError(f"max_bytes must lie in 2..{LONGEST}, got {max_bytes}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -170,9 +170,9 @@ def test_every_kind_takes_a_file(kind, tmp_path):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("[optimizer]\nrate = 1\n", "has an unknown field optimizer.rate"),
-        ("[optimizer]\nsteps = 1.5\n", "optimizer.steps = 1.5: a int belongs here"),
-        ("[optimizer]\nsteps = 0\n", "steps must be at least 1, got 0"),
+        ("[optimizer]\nrate = 1\n", "there is an unknown field 'optimizer.rate'"),
+        ("[optimizer]\nsteps = 1.5\n", "optimizer.steps is 1.5 where a whole number belongs"),
+        ("[optimizer]\nsteps = 0\n", "optimizer: steps must be at least 1, got 0"),
         ('[run]\ndtype = "float16"\n', "not one of float32, bfloat16"),
         ('kind = "blt"\n', "the config of another kind of model than byte-lm"),
         ("steps\n", "is no TOML"),
