@@ -14,7 +14,7 @@ from bytelax import distributed
 from bytelax.checkpoints import config_fields, layout
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import PATCHER, Config, Shardings
-from bytelax.messages import one_line
+from bytelax.messages import one_line, quiet
 
 VERSION = 1
 _PARAMETERS = "parameters"
@@ -118,4 +118,5 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     }
     if distributed.is_first():
         (directory / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
-    ocp.save(directory.absolute() / _PARAMETERS, params)
+    with quiet("absl"):  # a full disk is an exception too
+        ocp.save(directory.absolute() / _PARAMETERS, params)

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import logging
 import math
 import pathlib
 import shutil
@@ -20,11 +19,11 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
-from bytelax import checkpoints, distributed, global_arrays, sharding
+from bytelax import checkpoints, distributed, global_arrays, messages, sharding
 from bytelax.generation import generate
 from bytelax.model import Model
 from bytelax.sharding import MeshConfig
-from bytelax.training import activations, train_state
+from bytelax.training import activations, lock, train_state
 from bytelax.training import metrics as metrics_lib
 from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
@@ -160,15 +159,16 @@ def train(
       report: what to do with messages; by default they go to standard error.
 
     Raises:
-      TrainingError: `out` holds another run, a checkpoint cannot be read, the last one cannot be
-        written, or the loss is no number any more.
+      TrainingError: `out` holds another run or is in use by one, a checkpoint cannot be read, the
+        last one cannot be written, or the loss is no number any more.
     """
     out = pathlib.Path(out)
     steps, run = config.optimizer.steps, config.run
     display = Display(steps, report)
     program = _Program.of(config, objective, sharding.make_mesh(config.mesh))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_quiet("absl"))  # what Orbax fails at, we tell in one line
+        stack.enter_context(messages.quiet("absl"))  # what Orbax fails at, we tell in one line
+        stack.enter_context(lock.held(out, report=display.tell))
         kept = Checkpoints(
             out / "checkpoints",
             keep_last=run.keep_last,
@@ -435,17 +435,6 @@ class _Program:
             seeds=run.seed,
         )
         return list(zip(run.sample_prompts, output.text, strict=True))
-
-
-@contextlib.contextmanager
-def _quiet(name):
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 class _Interrupts:
