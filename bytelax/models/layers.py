@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Caches, Span
+from bytelax.models.lookup import rows_of
 
 # (queries, keys, values, cache) -> (attended, cache): what a window of positions sees. A cache is
 # what the function makes of it: a `KVCache` for those of `kv_cache`.
@@ -295,7 +296,7 @@ class Embedding(nn.Module):
     def __call__(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
         if self.is_initializing():
             self.param("embedding", _SMALL, (self.rows, self.dim))
-        return self.get_variable("params", "embedding")[ids]
+        return rows_of(self.get_variable("params", "embedding"), ids)
 
 
 def embedding(rows: int, dim: int, name: str | None = None) -> Embedding:
