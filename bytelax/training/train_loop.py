@@ -21,6 +21,7 @@ from jaxtyping import Array, Int, Key
 
 from bytelax import checkpoints, distributed, global_arrays, messages, sharding
 from bytelax.generation import generate
+from bytelax.long_reductions import compiler_options
 from bytelax.model import Model
 from bytelax.sharding import MeshConfig
 from bytelax.training import activations, lock, train_state
@@ -370,7 +371,7 @@ class _Program:
         jitted = jax.jit(step, donate_argnums=0, out_shardings=places)
         traced = jitted.trace(self.abstract, ids, self.key)
         self._flops = metrics_lib.matmul_flops(traced.jaxpr)
-        self._compiled = traced.lower().compile()
+        self._compiled = traced.lower().compile(compiler_options())
 
     def step(self, state: TrainState, ids: np.ndarray) -> tuple[TrainState, Metrics]:
         return self._compiled(state, self._placed(ids), self.key)
@@ -405,7 +406,8 @@ class _Program:
                 metrics |= self.objective.diagnostics(params, ids)
             return metrics | {"loss": (value, jnp.ones(()))}
 
-        return jax.jit(measure, out_shardings=sharding.replicated(self.mesh))
+        everywhere = sharding.replicated(self.mesh)
+        return jax.jit(measure, out_shardings=everywhere, compiler_options=compiler_options())
 
     def validate(self, params: dict, batches: Iterator[Batch]) -> dict[str, float]:
         """Means over the first batches, with the same random numbers each time."""
