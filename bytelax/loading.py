@@ -40,7 +40,7 @@ def load(
     """
     bundled = _ASSETS / str(location)
     source = location
-    if bundled.is_dir() and not _holds_model(Path(location)):
+    if _holds_model(bundled) and not _holds_model(Path(location)):
         source, dtype = bundled, dtype or "float32"  # stored as bfloat16, to be small
     places = None
     if mesh is not None:
