@@ -5,13 +5,12 @@ import json
 import os
 import shutil
 import signal
-import tomllib
 
 import jax
 import numpy as np
 import pytest
 
-from bytelax import cli, loading
+from bytelax import cli, config, loading
 from bytelax.commands import calibrate, train
 from bytelax.models.patching import PatchingConfig
 from bytelax.training import data
@@ -148,9 +147,7 @@ def test_a_file_holds_the_config_and_flags_overrule_it(patcher, tmp_path):
     file = patcher / "config.toml"
     read = ["train", "entropy", "--config", str(file)]
     again = cli._parse([*read, "--out", "x"]).kind
-    known = tomllib.loads(file.read_text())
-    known["model"]["heads"] = known["init"] = None  # "None" in the file
-    assert train.to_fields(again) == known
+    assert config.to_toml(train.to_fields(again)) == file.read_text()
     changed = cli._parse(
         [*read, "--out", "x", "--optimizer.steps", "7", "--data.sources", "other weight=2"]
     ).kind
