@@ -249,7 +249,7 @@ def entry(offsets, shape=(16,), dtype="F32"):
 @pytest.mark.parametrize(
     "header",
     [
-        {NORM: entry([-64, 0])},  # the header's own bytes
+        {NORM: entry([-64, 0]), "x.inv_freq": entry([0, 64])},  # the header's own bytes
         {NORM: entry([0, 64]), "other": entry([0, 64])},  # overlapping
         {NORM: entry([64, 128])},  # a hole before
         json.dumps({NORM: entry([0, 64])})[:-1].encode() + b', "%s": ' % NORM.encode()
