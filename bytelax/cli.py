@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
+import jax
 import tyro
 
 from bytelax.commands import train
@@ -36,18 +37,48 @@ Command = (
 def main(args: Sequence[str] | None = None) -> int:
     """Runs a command. Bad input is one line on standard error and exit code 2."""
     try:
+        _check_output()
         command = _parse(sys.argv[1:] if args is None else args)
         command.run()
+        sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
-    except (ValueError, OSError) as error:
-        print(f"bytelax: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    except (ValueError, OSError, MemoryError, jax.errors.JaxRuntimeError) as error:
+        return _fail(error)
     except KeyboardInterrupt:
+        _drop_output()
         print("bytelax: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _fail(error: Exception) -> int:
+    full = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+    if isinstance(error, jax.errors.JaxRuntimeError) and not full:
+        raise error  # a defect, and not the input
+    _drop_output()
+    told = "there is not enough memory for this; ask for less at once" if full else str(error)
+    print(f"bytelax: {' '.join(told.split())}", file=sys.stderr)
+    return 2
+
+
+def _check_output() -> None:
+    """Lets text through that is not UTF-8, such as the name of a file."""
+    if sys.stdout is None:
+        raise OSError("standard output is closed")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")
+
+
+def _drop_output() -> None:
+    """Writes what is buffered, or drops what cannot be: Python tries again as it exits."""
+    try:
+        sys.stdout.flush()
+    except (AttributeError, ValueError):  # there is none
+        pass
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(args: Sequence[str]):

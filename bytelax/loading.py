@@ -24,7 +24,7 @@ def load(
 
     Args:
       location: the name of a bundled model, a directory (Orbax, Hugging Face or Meta layout), or a
-        hub id.
+        hub id. A directory of a bundled model's name counts if it holds a config.
       dtype: cast the weights to "float32", "bfloat16" or "float16"; the entropy model stays
         float32. None keeps what the files hold, and makes a bundled model float32.
       mesh: the devices to decode on, by default one. Batches are split over `data` and `fsdp`,
@@ -39,7 +39,7 @@ def load(
     """
     bundled = _ASSETS / str(location)
     source = location
-    if bundled.is_dir() and not Path(location).exists():
+    if _holds_model(bundled) and not _holds_model(Path(location)):
         source, dtype = bundled, dtype or "float32"  # stored as bfloat16, to be small
     places = None
     if mesh is not None:
@@ -51,3 +51,8 @@ def load(
 
     config, params = checkpoints.read(source, dtype=dtype, shardings=places, **overrides)
     return Model(architectures.module_of(config), params, mesh)
+
+
+def _holds_model(path: Path) -> bool:
+    """Whether a path is meant where a bundled model has the same name."""
+    return any((path / name).exists() for name in ("config.json", "params.json"))

@@ -1,23 +1,26 @@
 """Checkpoints: our own layout (Orbax), that of transformers, and that of Meta's release."""
 
+import contextlib
 import os
 import pathlib
 import re
 import shutil
+import types
 import uuid
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from bytelax import config as plain
 from bytelax.checkpoints import config_fields, huggingface, meta, orbax
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.huggingface import check_transformers
 from bytelax.checkpoints.layout import Config, Shardings
 from bytelax.pods import distributed
 
-__all__ = ["CheckpointError", "Layout", "check_transformers", "read", "write"]
+__all__ = ["CheckpointError", "Layout", "check_transformers", "read", "read_config", "write"]
 
 Layout = Literal["orbax", "huggingface", "meta"]
 _LAYOUTS = {"orbax": orbax, "huggingface": huggingface, "meta": meta}
@@ -53,14 +56,19 @@ def read(
     """
     if dtype is not None and dtype not in _DTYPES:
         raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
-    directory = _directory(location)
-    module = _LAYOUTS[detect(directory)]
-    return module.read(
-        directory,
+    found = _open(location, overrides)
+    read_parameters = found.layout.read_parameters
+    return found.config, read_parameters(
+        found.config,
+        found.stored,
         dtype=None if dtype is None else jnp.dtype(dtype),
-        overrides=overrides,
         shardings=shardings,
     )
+
+
+def read_config(location: str | os.PathLike, **overrides: Any) -> Config:
+    """The config of a model, its parameters only measured: arguments and errors as in `read`."""
+    return _open(location, overrides).config
 
 
 def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layout: Layout) -> None:
@@ -98,7 +106,8 @@ def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layo
         temporary.mkdir(parents=True)
     distributed.wait("begin to write a model")
     try:
-        _LAYOUTS[layout].write(temporary, settled, params)
+        with _as_checkpoint_error():
+            _LAYOUTS[layout].write(temporary, settled, params)
         distributed.wait("a model is written")
         if first and target.exists():
             target.rmdir()
@@ -122,10 +131,36 @@ def detect(directory: pathlib.Path) -> Layout:
             return "meta"
         empty = "is empty" if not any(directory.iterdir()) else "has no config.json or params.json"
         raise CheckpointError(f"{directory} {empty}; give the directory of a checkpoint")
-    fields = config_fields.read_json(directory / "config.json")
+    fields = plain.read_json(directory / "config.json")
     if "args" in fields:
         return "meta"
     return "orbax" if fields.get("format") == "bytelax" else "huggingface"
+
+
+class _Opened(NamedTuple):
+    """A checkpoint whose config is known to be that of its parameters."""
+
+    layout: types.ModuleType
+    config: Config
+    stored: Any  # shapes and dtypes, and how to read what has them
+
+
+def _open(location, overrides):
+    directory = _directory(location)
+    with _as_checkpoint_error():
+        module = _LAYOUTS[detect(directory)]
+        config, stored = module.read_config(directory)
+        config = config_fields.override(config, overrides)
+        module.check(config, stored, str(directory))
+    return _Opened(module, config, stored)
+
+
+@contextlib.contextmanager
+def _as_checkpoint_error():
+    try:
+        yield
+    except plain.ConfigError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _directory(location):

@@ -8,16 +8,19 @@ there, which it refuses. A byte transformer alone has one too.
 4096 counts patches and bounds nothing here.
 """
 
+import dataclasses
 import json
 import pathlib
 import warnings
 from collections.abc import Mapping
+from typing import NamedTuple
 
-import numpy as np
+from flax.traverse_util import flatten_dict
 
-from bytelax.checkpoints import config_fields, layout, safetensors_file
+from bytelax import config as plain
+from bytelax.checkpoints import layout, safetensors_file
 from bytelax.checkpoints.errors import CheckpointError
-from bytelax.checkpoints.layout import Config, Shardings
+from bytelax.checkpoints.layout import Config
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
@@ -28,33 +31,99 @@ _WINDOW = 512  # where a config says nothing: the released ones predate the fiel
 _MAX_BYTES = 24576
 _THETA = 500_000.0
 _PATCHER_THETA = 10_000.0
-# What a sub-config that leaves a field out means: dim, layers, heads.
-_ENCODER = (1024, 1, 16)
-_DECODER = (1024, 9, 16)
-_GLOBAL = (2048, 25, 16)
-_PATCHER = (768, 14, 12)
+_GATE = "layers.0.mlp.gate_proj.weight"
 # Transformers computes the same without these fields, texts with an EOS inside excepted.
 _HARMLESS = {"mask_documents", "patcher.mask_documents"}
 
 
-def read(
-    directory: pathlib.Path,
-    *,
-    dtype: np.dtype | None,
-    overrides: dict,
-    shardings: Shardings | None,
-) -> tuple[Config, dict]:
-    """Config and parameters of a directory; see `bytelax.checkpoints.read`."""
-    fields = config_fields.read_json(directory / "config.json")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Rope:
+    """`rope_parameters`, or `rope_scaling` in older files."""
+
+    rope_type: str | None = None
+    type: str | None = None
+    rope_theta: float | None = None
+
+    def __post_init__(self):
+        kind = self.rope_type or self.type or "default"
+        if kind != "default":
+            raise ValueError(f"{kind!r} rotary positions are not supported; only 'default' works")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Stack:
+    """A sub-config. None: what the class of transformers it belongs to has by default."""
+
+    hidden_size: int | None = None
+    num_hidden_layers: int | None = None
+    num_attention_heads: int | None = None
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    intermediate_size: int | None = None
+    hidden_act: str = "silu"
+    rms_norm_eps: float | None = None
+    norm_eps: float = 1e-5
+    rope_parameters: _Rope | None = None
+    rope_scaling: _Rope | None = None
+    rope_theta: float | None = None
+    sliding_window: int | None = _WINDOW
+    max_position_embeddings: int | None = None
+    vocab_size: int = 260
+    cross_attn_all_layers: bool | None = None
+
+    def __post_init__(self):
+        for name in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"):
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        if self.hidden_act != "silu":
+            raise ValueError(f"{self.hidden_act!r} is not supported; only 'silu' works")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Fields:
+    """What is read of a config.json."""
+
+    encoder_config: _Stack
+    global_config: _Stack
+    decoder_config: _Stack
+    patcher_config: _Stack | None = None
+    patch_in_forward: bool = True
+    patching_mode: str = "entropy"
+    patching_threshold: float = PatchingConfig.threshold
+    patching_threshold_add: float | None = None
+    monotonicity: bool | None = None
+    max_patch_length: int | None = None
+    local_attention_window_len: int | None = _WINDOW
+    cross_attn_k: int = 2
+    encoder_hash_byte_group_size: tuple[int, ...] | None = None
+    encoder_hash_byte_group_vocab: int = 500_002
+    encoder_hash_byte_group_nb_functions: int = 1
+    vocab_size: int = 260
+    bytelax: dict | None = None
+
+    def __post_init__(self):
+        if self.patch_in_forward and self.patcher_config is None:
+            raise ValueError("patch_in_forward needs the object patcher_config")
+
+
+def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
+    """The config of a directory, and the tensors of which it makes parameters.
+
+    Raises:
+      CheckpointError, ConfigError: it holds no model that we can run.
+    """
+    source = str(directory / "config.json")
+    fields = plain.read_json(directory / "config.json")
     tensors = safetensors_file.read_directory(directory)
-    config = read_config(fields, tensors, source=str(directory / "config.json"))
-    config = config_fields.override(config, overrides)
+    config = parse(fields, tensors, source=source)
     if isinstance(config, BLTConfig):
-        tensors = _used(tensors, config, fields)
-    params = layout.read_parameters(
-        config, tensors, dtype=dtype, source=str(directory), shardings=shardings
-    )
-    return config, params
+        tensors = _pooled_last(tensors, plain.known_fields(_Fields, fields, source), config)
+    return config, tensors
+
+
+check = layout.check
+read_parameters = layout.read_parameters
 
 
 def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
@@ -66,7 +135,7 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     safetensors_file.write_file(directory / safetensors_file.SINGLE, tensors)
 
 
-def read_config(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config:
+def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config:
     """The config of a config.json, in the spelling of any release of transformers.
 
     Args:
@@ -75,19 +144,20 @@ def read_config(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> 
       source: what to call config.json in errors.
 
     Raises:
-      CheckpointError: another model type, or a value we cannot run.
+      CheckpointError: another model type.
+      ConfigError: a value we cannot run.
     """
     model_type = fields.get("model_type")
     if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
         raise CheckpointError(
             f"{source} is of model_type {model_type!r}; bytelax reads {', '.join(MODEL_TYPES)}"
         )
-    own = fields.get("bytelax", {})
+    own = fields.get("bytelax") or {}
     if MODEL_TYPES[model_type] is ByteLMConfig:
-        return config_fields.from_fields(ByteLMConfig, own, source)
-    parsed = config_fields.merge(_parse(fields, tensors, source), own)
-    config = config_fields.from_fields(BLTConfig, parsed, source)
-    mode = fields.get("patching_mode", "entropy")
+        return plain.from_fields(ByteLMConfig, own, source)
+    theirs = plain.known_fields(_Fields, fields, source)
+    config = plain.from_fields(BLTConfig, plain.merge(_ours(theirs, tensors), own), source)
+    mode = theirs.patching_mode
     # A mode that transformers does not know is ours where "bytelax" says it again.
     if mode not in ("entropy", "byte", config.patching.mode):
         raise CheckpointError(f"{source}: patching_mode {mode!r} is not one of entropy, byte")
@@ -95,14 +165,14 @@ def read_config(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> 
 
 
 def to_config_json(config: Config) -> dict:
-    """The JSON object that `read_config` turns back into `config`."""
+    """The JSON object that `parse` turns back into `config`."""
     if isinstance(config, ByteLMConfig):
-        own = config_fields.to_fields(config)
+        own = plain.to_fields(config)
         return {"model_type": "bytelax-byte-lm", "bytelax": own}
     fields, lost = _emit(config), _lost(config)
     if lost:
         fields["bytelax"] = lost
-    if set(_paths(lost)) - _HARMLESS:
+    if set(flatten_dict(lost, sep=".")) - _HARMLESS:
         fields["model_type"] = "bytelax-blt"
         del fields["architectures"]
     return fields
@@ -120,7 +190,7 @@ def check_transformers(config: Config) -> None:
         raise CheckpointError(
             "transformers has no class for a byte transformer alone; use the layout 'orbax'"
         )
-    lost = _paths(_lost(config))
+    lost = flatten_dict(_lost(config), sep=".")
     fatal = [f"{name}={value!r}" for name, value in lost.items() if name not in _HARMLESS]
     if fatal:
         raise CheckpointError(
@@ -138,88 +208,82 @@ def check_transformers(config: Config) -> None:
         )
 
 
-def _parse(fields: dict, tensors: Mapping[str, Tensor], source: str) -> dict:
+def _ours(c: _Fields, tensors: Mapping[str, Tensor]) -> dict:
     """The fields of a BLTConfig that transformers knows."""
-    window = fields.get("local_attention_window_len", _WINDOW)
 
-    def part(key, name, defaults, theta=_THETA, window=None):
-        c = fields.get(key)
-        if not isinstance(c, dict):
-            raise CheckpointError(f"{source} lacks the object {key}")
-        return _transformer(c, defaults, theta, window, tensors, f"{name}.layers.0", source)
+    def part(sub, name, defaults, window=None):
+        return _transformer(sub, defaults, window, tensors.get(f"model.{name}.{_GATE}"))
 
-    encoder = fields.get("encoder_config") or {}
-    decoder = fields.get("decoder_config") or {}
-    patcher = None
-    if fields.get("patch_in_forward", True):
-        c = fields.get("patcher_config")
-        sliding = c.get("sliding_window", _WINDOW) if isinstance(c, dict) else _WINDOW
+    window, patcher = c.local_attention_window_len, None
+    if c.patch_in_forward:
+        p = c.patcher_config
         patcher = {
-            "trunk": part("patcher_config", "model.patcher", _PATCHER, _PATCHER_THETA, sliding),
-            "max_bytes": c.get("max_position_embeddings", 8192),
+            "trunk": part(p, "patcher", _Defaults(768, 14, 12, _PATCHER_THETA), p.sliding_window),
+            "max_bytes": _or(p.max_position_embeddings, 8192),
             "heads": None,
             "mask_documents": False,
-            "vocab_size": c.get("vocab_size", 260),
+            "vocab_size": p.vocab_size,
         }
-    entropy = patcher is not None and fields.get("patching_mode", "entropy") == "entropy"
-    rule = PatchingConfig()
+    entropy = patcher is not None and c.patching_mode == "entropy"
+    every = _or(c.decoder_config.cross_attn_all_layers, True)
     return {
-        "encoder": part("encoder_config", "model.local_encoder", _ENCODER, window=window),
-        "global_transformer": part("global_config", "model.global_transformer", _GLOBAL),
-        "decoder": part("decoder_config", "model.local_decoder", _DECODER, window=window),
+        "encoder": part(c.encoder_config, "local_encoder", _Defaults(1024, 1, 16), window),
+        "global_transformer": part(c.global_config, "global_transformer", _Defaults(2048, 25, 16)),
+        "decoder": part(c.decoder_config, "local_decoder", _Defaults(1024, 9, 16), window),
         "patching": {
             "mode": "entropy" if entropy else "byte",
-            "threshold": fields.get("patching_threshold", rule.threshold),
-            "monotonicity": fields.get("monotonicity", False) or False,
-            "threshold_add": fields.get("patching_threshold_add"),
-            "max_patch_length": fields.get("max_patch_length"),
-            "stride": rule.stride,
+            "threshold": c.patching_threshold,
+            "monotonicity": bool(c.monotonicity),
+            "threshold_add": c.patching_threshold_add,
+            "max_patch_length": c.max_patch_length,
+            "stride": PatchingConfig.stride,
         },
         "patcher": patcher,
         "hashing": {
-            "groups": fields.get("encoder_hash_byte_group_size") or [3, 4, 5, 6, 7, 8],
-            "vocab": fields.get("encoder_hash_byte_group_vocab", 500_002),
-            "functions": fields.get("encoder_hash_byte_group_nb_functions", 1),
+            "groups": list(c.encoder_hash_byte_group_size or (3, 4, 5, 6, 7, 8)),
+            "vocab": c.encoder_hash_byte_group_vocab,
+            "functions": c.encoder_hash_byte_group_nb_functions,
         },
-        "patch_vectors": fields.get("cross_attn_k", 2),
-        "decoder_cross_attention": "all" if decoder.get("cross_attn_all_layers", True) else "first",
+        "patch_vectors": c.cross_attn_k,
+        "decoder_cross_attention": "all" if every else "first",
         "decoder_input": "encoder",
         "block_size": 0,
         "mask_documents": False,
-        "max_bytes": encoder.get("max_position_embeddings", _MAX_BYTES),
-        "vocab_size": fields.get("vocab_size", 260),
+        "max_bytes": _or(c.encoder_config.max_position_embeddings, _MAX_BYTES),
+        "vocab_size": c.vocab_size,
     }
 
 
-def _transformer(c, defaults, theta, window, tensors, block, source):
-    """The fields of a TransformerConfig from a sub-config."""
-    dim, layers, heads = (
-        c.get(key, default)
-        for key, default in zip(
-            ("hidden_size", "num_hidden_layers", "num_attention_heads"), defaults, strict=True
-        )
-    )
-    rope = c.get("rope_parameters") or c.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise CheckpointError(f"{source} asks for {kind!r} rotary positions; only 'default' works")
-    if c.get("hidden_act", "silu") != "silu":
-        raise CheckpointError(f"{source} asks for {c['hidden_act']!r}; only 'silu' works")
-    ffn_dim = c.get("intermediate_size")
-    if ffn_dim is None:
-        gate = tensors.get(f"{block}.mlp.gate_proj.weight")
-        ffn_dim = gate.shape[0] if gate else 256 * -(-(8 * dim // 3) // 256)
+class _Defaults(NamedTuple):
+    """What a sub-config that leaves a size out means."""
+
+    dim: int
+    layers: int
+    heads: int
+    theta: float = _THETA
+
+
+def _transformer(c: _Stack, defaults: _Defaults, window: int | None, gate: Tensor | None) -> dict:
+    """The fields of a TransformerConfig; its hidden width may have to be read off a tensor."""
+    dim, heads = _or(c.hidden_size, defaults.dim), _or(c.num_attention_heads, defaults.heads)
+    rope = c.rope_parameters or c.rope_scaling or _Rope()
+    stored = gate.shape[0] if gate and gate.shape else 256 * -(-(8 * dim // 3) // 256)
     return {
         "dim": dim,
-        "layers": layers,
+        "layers": _or(c.num_hidden_layers, defaults.layers),
         "heads": heads,
-        "kv_heads": c.get("num_key_value_heads") or heads,
-        "head_dim": c.get("head_dim") or dim // heads,
-        "ffn_dim": ffn_dim,
+        "kv_heads": _or(c.num_key_value_heads, heads),
+        "head_dim": _or(c.head_dim, dim // heads),
+        "ffn_dim": _or(c.intermediate_size, stored),
         "window": window,
-        "rope_theta": rope.get("rope_theta", c.get("rope_theta", theta)),
-        "norm_eps": c.get("rms_norm_eps", c.get("norm_eps", 1e-5)),
+        "rope_theta": _or(rope.rope_theta, c.rope_theta, defaults.theta),
+        "norm_eps": _or(c.rms_norm_eps, c.norm_eps),
     }
+
+
+def _or(*values):
+    """The first that is not None."""
+    return next(value for value in values if value is not None)
 
 
 def _emit(config: BLTConfig) -> dict:
@@ -287,27 +351,16 @@ def _emit_transformer(c, model_type, max_bytes):
 
 def _lost(config: BLTConfig) -> dict:
     """The fields that do not come back from transformers' own."""
-    parsed = _parse(_emit(config), {}, "config.json")
-    return config_fields.difference(config_fields.to_fields(config), parsed)
+    theirs = plain.known_fields(_Fields, _emit(config), "config.json")
+    return plain.difference(plain.to_fields(config), _ours(theirs, {}))
 
 
-def _paths(fields, prefix=""):
-    """{"a": {"b": x}} -> {"a.b": x}."""
-    flat = {}
-    for name, value in fields.items():
-        nested = isinstance(value, dict)
-        flat |= _paths(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
-    return flat
-
-
-def _used(tensors: dict[str, Tensor], config: BLTConfig, fields: dict) -> dict[str, Tensor]:
-    """The state dict without the modules whose output transformers throws away.
+def _pooled_last(tensors: dict[str, Tensor], fields: _Fields, config: BLTConfig) -> dict:
+    """The state dict without cross-attentions whose output transformers throws away.
 
     An encoder with cross-attention in all layers pools anew in each: the last one is what counts.
     """
-    if config.patcher is None:
-        tensors = {k: v for k, v in tensors.items() if not k.startswith("model.patcher.")}
-    if not fields["encoder_config"].get("cross_attn_all_layers", False):
+    if not fields.encoder_config.cross_attn_all_layers:
         return tensors
     cross = "model.local_encoder.cross_attn_layers."
     last = f"{cross}{config.encoder.layers - 1}."

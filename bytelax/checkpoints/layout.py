@@ -14,7 +14,10 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
+from bytelax import config as plain
+from bytelax import vocab
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
@@ -26,7 +29,11 @@ Config = BLTConfig | ByteLMConfig
 # A config and a tree of jax.ShapeDtypeStruct -> a tree of jax.Sharding
 Shardings = Callable[[Config, dict], dict]
 PATCHER = "patcher/"  # the entropy model's parameters: float32 whatever the rest is in
+flatten = functools.partial(flatten_dict, sep="/")  # {"a": {"b": x}} -> {"a/b": x}
+unflatten = functools.partial(unflatten_dict, sep="/")
 _BUFFERS = ("inv_freq", "freqs_cis")  # rotary tables that some files carry and no model reads
+_COUNTS = ("layers", "bytes_ahead")  # fields of a config that say how many tensors there are,
+_AXES = ("dim", "heads", "head_dim", "ffn_dim", "vocab_size")  # and how large
 _ALIGNMENT = 64  # of host arrays, so that JAX on CPU takes them as they are
 
 
@@ -110,32 +117,74 @@ def parameters(config: Config) -> dict[str, Parameter]:
     return table
 
 
+def bounded_parameters(
+    config: Config, shapes: Mapping[str, tuple[int, ...]], source: str
+) -> dict[str, Parameter]:
+    """As `parameters`, for a config that may ask for more than there is memory for in the world.
+
+    Args:
+      config: the model.
+      shapes: of all that is stored.
+      source: what to call it in errors.
+
+    Raises:
+      CheckpointError: it counts more layers or wider ones than are stored.
+    """
+    longest = max((size for shape in shapes.values() for size in shape), default=0)
+    sizes = flatten_dict(plain.to_fields(config), sep=".")
+    for field, value in sizes.items():
+        last = field.rpartition(".")[2]
+        if value is None:  # a model without such a part
+            continue
+        if last in _COUNTS and value > len(shapes):
+            raise CheckpointError(f"{source}: {field} is {value}, of {len(shapes)} tensors in all")
+        if last in _AXES and value > longest:
+            raise CheckpointError(
+                f"{source}: {field} is {value}, and no tensor has more than {longest} of anything"
+            )
+        if last == "vocab_size" and value <= vocab.OFFSET:
+            raise CheckpointError(f"{source}: {field} is {value}, which leaves no room for bytes")
+    return parameters(config)
+
+
+def check(config: Config, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Makes sure that a state dict holds the parameters of a config, and little more.
+
+    An entropy model that the config has no use for may lie beside them.
+
+    Raises:
+      CheckpointError: a tensor is missing, unexpected or misshapen.
+    """
+    idle = getattr(config, "patcher", True) is None
+    shapes = {
+        name: tensor.shape
+        for name, tensor in tensors.items()
+        if not (idle and name.startswith("model.patcher."))
+    }
+    _check(bounded_parameters(config, shapes, source), shapes, source)
+
+
 def read_parameters(
     config: Config,
     tensors: Mapping[str, Tensor],
     *,
     dtype: np.dtype | None,
-    source: str,
     shardings: Shardings | None = None,
 ) -> dict:
-    """Fills the parameters from a state dict, one at a time.
+    """Fills the parameters from a state dict that `check` has seen, one at a time.
 
     Args:
       config: the model.
       tensors: the state dict; rotary buffers in it are ignored.
       dtype: of every parameter but the patcher's, which are float32; None keeps what is stored
         (the wider one where the tensors of a parameter differ; 32 bits of 64).
-      source: what to call the state dict in errors.
       shardings: where to put the parameters; by default on the default device.
 
     Returns:
       The nested dict of `jax.Array`s that `module.apply({"params": ...})` takes.
 
-    Raises:
-      CheckpointError: a tensor is missing, unexpected or misshapen.
     """
     table = parameters(config)
-    _check(table, tensors, source)
     abstract = {
         path: jax.ShapeDtypeStruct(parameter.shape, _dtype(path, parameter, tensors, dtype))
         for path, parameter in table.items()
@@ -183,24 +232,6 @@ def state_dict(config: Config, params: Mapping) -> dict[str, Tensor]:
     return tensors
 
 
-def flatten(tree: Mapping) -> dict:
-    """{"a": {"b": x}} -> {"a/b": x}."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
-
-
-def unflatten(leaves: Mapping) -> dict:
-    """{"a/b": x} -> {"a": {"b": x}}."""
-    tree: dict = {}
-    for path, leaf in leaves.items():
-        *parents, last = path.split("/")
-        node = tree
-        for name in parents:
-            node = node.setdefault(name, {})
-        node[last] = leaf
-    return tree
-
-
 def _byte_lm(config: ByteLMConfig, path: str, name: str):
     return {
         f"{path}embed/embedding": _same(f"{name}embed_tokens", config.vocab_size, config.trunk.dim),
@@ -216,7 +247,7 @@ def _heads(config: ByteLMConfig, path: str, name: str):
     if config.heads is None:
         return {}
     ids = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-    shapes = jax.eval_shape(ByteLM(config).init, jax.random.key(0), ids)["params"]["heads"]
+    shapes = jax.eval_shape(ByteLM(config).init, jax.random.key(0), ids)["params"].get("heads", {})
     return {
         path + own: _same(name + own.replace("/", "."), *leaf.shape)
         for own, leaf in flatten(shapes).items()
@@ -284,17 +315,16 @@ def _same(name, *shape):
     return Parameter(shape, (Part(f"{name}.weight", shape, shape, tuple(range(len(shape)))),))
 
 
-def _check(table, tensors, source):
+def _check(table, shapes, source):
     parts = {part.name: part for parameter in table.values() for part in parameter.parts}
     for name, part in parts.items():
-        if name not in tensors:
+        if name not in shapes:
             raise CheckpointError(f"{source} lacks the tensor {name}, which its config calls for")
-        found = tensors[name].shape
-        if found != part.shape:
+        if shapes[name] != part.shape:
             raise CheckpointError(
-                f"{source}: {name} has shape {found}, its config calls for {part.shape}"
+                f"{source}: {name} has shape {shapes[name]}, its config calls for {part.shape}"
             )
-    for name in tensors:
+    for name in shapes:
         if name not in parts and not name.endswith(_BUFFERS):
             raise CheckpointError(
                 f"{source} has a tensor {name}, which its config has no place for"

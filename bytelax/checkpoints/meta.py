@@ -5,15 +5,18 @@ Meta's code ends a document at an EOS and transformers does not, so that `mask_d
 here. Cross-attention has as many key heads as heads there, and no field for another head count.
 """
 
+import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 
 import numpy as np
 
-from bytelax.checkpoints import config_fields, layout, safetensors_file, tensors, torch_file
+from bytelax import config as plain
+from bytelax.checkpoints import layout, safetensors_file, tensors, torch_file
 from bytelax.checkpoints.errors import CheckpointError
-from bytelax.checkpoints.layout import Config, Shardings
+from bytelax.checkpoints.layout import Config
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
@@ -22,6 +25,7 @@ from bytelax.models.transformer_config import TransformerConfig
 
 _ENTROPY = "entropy_model"
 _HASHES = "encoder_hash_tok_embedding"
+_HASH_TABLE = re.compile(rf"{_HASHES}\.(\d{{1,6}})\.weight")
 _HUGGINGFACE = {  # one word of a tensor's name: Meta's, transformers'
     "attention": "self_attn",
     "attention_norm": "input_layernorm",
@@ -40,52 +44,122 @@ _HUGGINGFACE = {  # one word of a tensor's name: Meta's, transformers'
     "wv": "v_proj",
 }
 _META = {theirs: ours for ours, theirs in _HUGGINGFACE.items()}
-_FIXED = {  # the architecture as released; other values are other networks
-    "cross_attn_encoder": True,
-    "cross_attn_decoder": True,
-    "cross_attn_init_by_pooling": True,
-    "use_local_encoder_transformer": True,
-    "downsampling_by_pooling": "max",
-    "weight_tying": False,
-}
 _PROJECTION = "model.local_decoder.patch_embedding_projection.weight"
 
 
-def read(
-    directory: pathlib.Path,
-    *,
-    dtype: np.dtype | None,
-    overrides: dict,
-    shardings: Shardings | None,
-) -> tuple[Config, dict]:
-    """Config and parameters of a directory; see `bytelax.checkpoints.read`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Fixed:
+    """The architecture as released; other values are other networks. None is as good."""
+
+    cross_attn_encoder: bool | None = True
+    cross_attn_decoder: bool | None = True
+    cross_attn_init_by_pooling: bool | None = True
+    use_local_encoder_transformer: bool | None = True
+    downsampling_by_pooling: str | None = "max"
+    weight_tying: bool | None = False
+
+    def __post_init__(self):
+        for field in dataclasses.fields(_Fixed):
+            value = getattr(self, field.name)
+            if value not in (field.default, None):
+                raise ValueError(f"{field.name} is {value!r}, only {field.default!r} works")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _PatcherArgs:
+    """What is read of the arguments of an entropy model's patcher."""
+
+    threshold: float | None = None
+    threshold_add: float | None = None
+    monotonicity: bool | None = None
+    max_patch_length: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Args(_Fixed):
+    """What is read of the arguments of `ByteLatentTransformer`."""
+
+    dim_local_encoder: int
+    n_layers_local_encoder: int
+    n_heads_local_encoder: int
+    dim_global: int
+    n_layers_global: int
+    n_heads_global: int
+    dim_local_decoder: int
+    n_layers_local_decoder: int
+    n_heads_local_decoder: int
+    cross_attn_k: int
+    cross_attn_nheads: int | None = None
+    cross_attn_all_layers_encoder: bool | None = None
+    cross_attn_all_layers_decoder: bool | None = None
+    local_attention_window_len: int | None = 512
+    rope_theta: float = 500_000.0
+    norm_eps: float = 1e-5
+    patching_mode: str | None = None
+    patching_threshold: float | None = None
+    patching_threshold_add: float | None = None
+    monotonicity: bool | None = None
+    max_patch_length: int | None = None
+    encoder_hash_byte_group_size: tuple[int, ...] | None = None
+    encoder_hash_byte_group_vocab: int = 30_000
+    encoder_hash_byte_group_nb_functions: int = 3
+    max_encoder_seq_length: int | None = None
+    vocab_size: int = 260
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.cross_attn_all_layers_encoder and self.n_layers_local_encoder > 1:
+            raise ValueError("cross-attention in every one of several encoder layers is not read")
+        if (self.patching_mode or "entropy") not in ("entropy", "byte"):
+            raise ValueError(f"patching_mode {self.patching_mode!r} is not one of entropy, byte")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LMArgs:
+    """What is read of the arguments of `LMTransformer`."""
+
+    dim: int
+    n_layers: int
+    n_heads: int
+    sliding_window: int | None = 512
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-5
+    max_seqlen: int = 8192
+    vocab_size: int = 260
+
+
+def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
+    """The config of a directory, and the state dict of its parameters in transformers' names.
+
+    Raises:
+      CheckpointError, ConfigError: it holds no model that we can run.
+    """
     fields, source = _config_file(directory)
     args = _args(fields, ("args", "model", _ENTROPY), source)
     stored = _weights(directory)
-    own = fields.get("bytelax", {})
+    own = _object(fields, "bytelax", source)
     if "dim_local_encoder" not in args:
         state = {_rename(name, _HUGGINGFACE): tensor for name, tensor in stored.items()}
-        parsed = config_fields.merge(_parse_lm(args, state, "", source), own)
-        config = config_fields.from_fields(ByteLMConfig, parsed, source)
-    else:
-        state = _state_dict(stored, args)
-        entropy = _entropy_model(directory)
-        entropy_args, rule = None, {}
-        if entropy is not None:
-            entropy_fields, entropy_source = _config_file(entropy)
-            entropy_args = _args(entropy_fields, (_ENTROPY, "args", "model"), entropy_source)
-            rule = (entropy_fields.get("data") or {}).get("patcher_args") or {}
-            for name, tensor in _weights(entropy).items():
-                state[f"model.patcher.{_rename(name, _HUGGINGFACE)}"] = tensor
-        parsed = config_fields.merge(_parse(args, entropy_args, rule, state, source), own)
-        config = config_fields.from_fields(BLTConfig, parsed, source)
-    config = config_fields.override(config, overrides)
-    if getattr(config, "patcher", True) is None:
-        state = {k: v for k, v in state.items() if not k.startswith("model.patcher.")}
-    params = layout.read_parameters(
-        config, state, dtype=dtype, source=str(directory), shardings=shardings
-    )
-    return config, params
+        theirs = _lm(plain.known_fields(_LMArgs, args, source), state, "")
+        return plain.from_fields(ByteLMConfig, plain.merge(theirs, own), source), state
+    known = plain.known_fields(_Args, args, source)
+    state = _state_dict(stored, known)
+    entropy, patcher, rule = _entropy_model(directory), None, {}
+    if entropy is not None:
+        entropy_fields, entropy_source = _config_file(entropy)
+        entropy_args = _args(entropy_fields, (_ENTROPY, "args", "model"), entropy_source)
+        data = _object(entropy_fields, "data", entropy_source)
+        rule = _object(data, "patcher_args", entropy_source)
+        plain.known_fields(_PatcherArgs, rule, entropy_source)  # of the right types, that is
+        for name, tensor in _weights(entropy).items():
+            state[f"model.patcher.{_rename(name, _HUGGINGFACE)}"] = tensor
+        patcher = plain.known_fields(_LMArgs, entropy_args, entropy_source)
+    theirs = _blt(known, patcher, rule, state, source)
+    return plain.from_fields(BLTConfig, plain.merge(theirs, own), source), state
+
+
+check = layout.check
+read_parameters = layout.read_parameters
 
 
 def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
@@ -97,9 +171,8 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     state = layout.state_dict(config, params)
     if isinstance(config, ByteLMConfig):
         args = _emit_lm(config)
-        own = config_fields.difference(
-            config_fields.to_fields(config), _parse_lm(args, state, "", "config.json")
-        )
+        theirs = _lm(plain.known_fields(_LMArgs, args, "config.json"), state, "")
+        own = plain.difference(plain.to_fields(config), theirs)
         _refuse(own)
         _write_json(directory / "config.json", {"args": args, "bytelax": own})
         named = {_rename(name, _META): tensor for name, tensor in state.items()}
@@ -108,8 +181,9 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     _check_cross_attention(config)
     args = _emit(config)
     entropy_args = None if config.patcher is None else _emit_lm(config.patcher)
-    parsed = _parse(args, entropy_args, {}, state, "config.json")
-    own = config_fields.difference(config_fields.to_fields(config), parsed)
+    patcher = entropy_args and plain.known_fields(_LMArgs, entropy_args, "params.json")
+    known = plain.known_fields(_Args, args, "config.json")
+    own = plain.difference(plain.to_fields(config), _blt(known, patcher, {}, state, "config.json"))
     _refuse(own)
     _write_json(directory / "config.json", {"args": args, "bytelax": own})
     main, entropy = _meta_names(state, config)
@@ -130,101 +204,97 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
         safetensors_file.write_file(folder / safetensors_file.SINGLE, entropy)
 
 
-def _parse(args, entropy_args, rule, state: Mapping[str, Tensor], source: str) -> dict:
+def _blt(
+    args: _Args, patcher: _LMArgs | None, rule: dict, state: Mapping[str, Tensor], source: str
+) -> dict:
     """The fields of a BLTConfig. `rule` are the patcher's arguments, which overrule `args`."""
-    for name, value in _FIXED.items():
-        if args.get(name, value) not in (value, None):
-            raise CheckpointError(f"{source}: {name} is {args[name]!r}, only {value!r} works")
-    if args.get("cross_attn_all_layers_encoder") and args["n_layers_local_encoder"] > 1:
-        raise CheckpointError(
-            f"{source}: cross-attention in every one of several encoder layers is not supported"
-        )
-    mode = args.get("patching_mode") or "entropy"
-    if mode not in ("entropy", "byte"):
-        raise CheckpointError(f"{source}: patching_mode {mode!r} is not one of entropy, byte")
-    if mode == "entropy" and entropy_args is None:
+    mode = args.patching_mode or "entropy"
+    if mode == "entropy" and patcher is None:
         raise CheckpointError(
             f"{source} needs the entropy model: put its folder {_ENTROPY} beneath it or beside it"
         )
-    window = args.get("local_attention_window_len", 512)
 
     def part(key, name, window=None):
         dim, layers, heads = (
-            _required(args, f"{size}_{key}", source) for size in ("dim", "n_layers", "n_heads")
+            getattr(args, f"{size}_{key}") for size in ("dim", "n_layers", "n_heads")
         )
-        return _transformer(args, dim, layers, heads, window, 500_000.0, state, name)
+        return _transformer(args, dim, layers, heads, window, state, f"model.{name}.")
 
-    encoder = part("local_encoder", "model.local_encoder.", window)
-    decoder = part("local_decoder", "model.local_decoder.", window)
-    nheads = args.get("cross_attn_nheads")
+    window = args.local_attention_window_len
+    encoder = part("local_encoder", "local_encoder", window)
+    decoder = part("local_decoder", "local_decoder", window)
+    nheads = args.cross_attn_nheads
     for name, local in (("encoder", encoder), ("decoder", decoder)):
         if nheads not in (None, local["heads"]) or local["kv_heads"] != local["heads"]:
             raise CheckpointError(
                 f"{source}: the {name}'s cross-attention has {nheads} heads and as many key heads, "
                 f"its self-attention {local['heads']} and {local['kv_heads']}; ours are the same"
             )
-    patching = PatchingConfig()
     return {
         "encoder": encoder,
-        "global_transformer": part("global", "model.global_transformer."),
+        "global_transformer": part("global", "global_transformer"),
         "decoder": decoder,
-        "patching": {
-            "mode": mode,
-            "threshold": _first(
-                rule.get("threshold"), args.get("patching_threshold"), patching.threshold
-            ),
-            "monotonicity": _first(rule.get("monotonicity"), args.get("monotonicity"), False),
-            "threshold_add": rule.get("threshold_add", args.get("patching_threshold_add")),
-            "max_patch_length": rule.get("max_patch_length", args.get("max_patch_length")),
-            "stride": patching.stride,
-        },
-        "patcher": entropy_args
-        and _parse_lm(entropy_args, state, "model.patcher.", f"{_ENTROPY} of {source}"),
+        "patching": {"mode": mode, "stride": PatchingConfig.stride, **_rule(args, rule)},
+        "patcher": patcher and _lm(patcher, state, "model.patcher."),
         "hashing": {
-            "groups": args.get("encoder_hash_byte_group_size") or [],
-            "vocab": args.get("encoder_hash_byte_group_vocab", 30_000),
-            "functions": args.get("encoder_hash_byte_group_nb_functions", 3),
+            "groups": list(args.encoder_hash_byte_group_size or ()),
+            "vocab": args.encoder_hash_byte_group_vocab,
+            "functions": args.encoder_hash_byte_group_nb_functions,
         },
-        "patch_vectors": _required(args, "cross_attn_k", source),
-        "decoder_cross_attention": (
-            "all" if args.get("cross_attn_all_layers_decoder") else "first"
-        ),
+        "patch_vectors": args.cross_attn_k,
+        "decoder_cross_attention": "all" if args.cross_attn_all_layers_decoder else "first",
         "decoder_input": "encoder",
         "block_size": 0,
         "mask_documents": True,
-        "max_bytes": _first(args.get("max_encoder_seq_length"), 24576),
-        "vocab_size": args.get("vocab_size", 260),
+        "max_bytes": _first(args.max_encoder_seq_length, 24576),
+        "vocab_size": args.vocab_size,
     }
 
 
-def _parse_lm(args, state: Mapping[str, Tensor], name: str, source: str) -> dict:
-    """The fields of a ByteLMConfig."""
-    dim, layers, heads = (_required(args, key, source) for key in ("dim", "n_layers", "n_heads"))
-    window = args.get("sliding_window", 512)
+def _rule(args: _Args, rule: dict) -> dict:
+    """The patcher's word where it has one; null is one where null has a meaning."""
     return {
-        "trunk": _transformer(args, dim, layers, heads, window, 10_000.0, state, name),
-        "max_bytes": args.get("max_seqlen", 8192),
+        "threshold": _first(
+            rule.get("threshold"), args.patching_threshold, PatchingConfig.threshold
+        ),
+        "monotonicity": _first(rule.get("monotonicity"), args.monotonicity, False),
+        "threshold_add": rule.get("threshold_add", args.patching_threshold_add),
+        "max_patch_length": rule.get("max_patch_length", args.max_patch_length),
+    }
+
+
+def _lm(args: _LMArgs, state: Mapping[str, Tensor], name: str) -> dict:
+    """The fields of a ByteLMConfig."""
+    window = args.sliding_window
+    return {
+        "trunk": _transformer(args, args.dim, args.n_layers, args.n_heads, window, state, name),
+        "max_bytes": args.max_seqlen,
         "heads": None,
         "mask_documents": True,
-        "vocab_size": args.get("vocab_size", 260),
+        "vocab_size": args.vocab_size,
     }
 
 
-def _transformer(args, dim, layers, heads, window, theta, state, name):
-    head_dim = dim // heads
-    gate = state.get(f"{name}layers.0.mlp.gate_proj.weight")
-    keys = state.get(f"{name}layers.0.self_attn.k_proj.weight")
+def _transformer(args, dim, layers, heads, window, state, name):
+    head_dim = dim // heads if heads > 0 else 0  # the config refuses such heads by name
+    keys = _rows(state, f"{name}layers.0.self_attn.k_proj.weight")
+    ffn_dim = _rows(state, f"{name}layers.0.mlp.gate_proj.weight")
     return {
         "dim": dim,
         "layers": layers,
         "heads": heads,
-        "kv_heads": keys.shape[0] // head_dim if keys else heads,
+        "kv_heads": keys // head_dim if keys and head_dim > 0 else heads,
         "head_dim": head_dim,
-        "ffn_dim": gate.shape[0] if gate else 256 * -(-(8 * dim // 3) // 256),
+        "ffn_dim": _first(ffn_dim, 256 * -(-(8 * dim // 3) // 256)),
         "window": window,
-        "rope_theta": args.get("rope_theta", theta),
-        "norm_eps": args.get("norm_eps", 1e-5),
+        "rope_theta": args.rope_theta,
+        "norm_eps": args.norm_eps,
     }
+
+
+def _rows(state: Mapping[str, Tensor], name: str) -> int | None:
+    """The first axis of a tensor, if it is there."""
+    return next(iter(state[name].shape), None) if name in state else None
 
 
 def _emit(config: BLTConfig) -> dict:
@@ -239,7 +309,7 @@ def _emit(config: BLTConfig) -> dict:
     rule = config.patching
     return {
         **args,
-        **_FIXED,
+        **dataclasses.asdict(_Fixed()),
         **_shared(config.encoder),
         "vocab_size": config.vocab_size,
         "n_kv_heads_global": config.global_transformer.kv_heads,
@@ -298,23 +368,27 @@ def _refuse(own: dict) -> None:
         raise CheckpointError(f"Meta's layout cannot hold {fields}; use the layout 'orbax'")
 
 
-def _state_dict(stored: dict[str, Tensor], args: dict) -> dict[str, Tensor]:
+def _state_dict(stored: dict[str, Tensor], args: _Args) -> dict[str, Tensor]:
     """The main model's tensors in transformers' names: one hash table, a decoder projection."""
     state, tables = {}, {}
     for name, tensor in stored.items():
-        if name.startswith(f"{_HASHES}."):
-            tables[int(name.split(".")[1])] = tensor
+        if table := _HASH_TABLE.fullmatch(name):
+            tables[int(table[1])] = tensor
         elif name.startswith("local_decoder.output."):
             state[name.replace("local_decoder.output", "lm_head")] = tensor
         else:
             state[f"model.{_rename(name, _HUGGINGFACE)}"] = tensor
     if tables:
+        if {tensor.shape[1:] for tensor in tables.values()} != {(args.dim_local_encoder,)}:
+            raise CheckpointError(
+                f"the tables {_HASHES}.* are not {args.dim_local_encoder} wide; download them again"
+            )
         state[f"model.{_HASHES}.weight"] = tensors.concatenate([tables[i] for i in sorted(tables)])
-    identity = args.get("dim_global") == args.get("dim_local_decoder")
-    if _PROJECTION not in state and identity and args.get("cross_attn_k") == 1:
+    as_wide = args.dim_global == args.dim_local_decoder and args.cross_attn_k == 1
+    if _PROJECTION not in state and as_wide:
         like = state.get("lm_head.weight")
-        eye = np.eye(args["dim_global"], dtype=like.dtype if like else np.float32)
-        state[_PROJECTION] = tensors.of_array(eye)
+        dtype = like.dtype if like else np.dtype(np.float32)
+        state[_PROJECTION] = tensors.identity(args.dim_global, dtype)
     return state
 
 
@@ -359,7 +433,7 @@ def _entropy_model(directory):
 def _config_file(directory):
     for name in ("config.json", "params.json"):
         if (directory / name).exists():
-            return config_fields.read_json(directory / name), str(directory / name)
+            return plain.read_json(directory / name), str(directory / name)
     raise CheckpointError(f"{directory} has no config.json or params.json")
 
 
@@ -383,10 +457,12 @@ def _args(fields, keys, source):
     raise CheckpointError(f"{source} has no model arguments under {', '.join(keys)}")
 
 
-def _required(args, name, source):
-    if name not in args:
-        raise CheckpointError(f"{source} lacks {name}")
-    return args[name]
+def _object(fields, name, source):
+    """An object in an object; empty where there is none."""
+    found = fields.get(name)
+    if not isinstance(found, dict | None):
+        raise CheckpointError(f"{source}: {name} is no object")
+    return found or {}
 
 
 def _first(*values):

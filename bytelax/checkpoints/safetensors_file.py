@@ -1,19 +1,23 @@
-"""Safetensors files, read and written by blocks of rows.
+"""Safetensors files, read and written by blocks of rows, so that 15 GB of weights take 15 GB.
 
-The format is a length, a JSON header and the bytes of the tensors. The `safetensors` package maps
-the file into memory, where every page touched counts until the file is closed; plain reads into
-the caller's arrays keep a 15 GB checkpoint at 15 GB.
+The `safetensors` package reads. It has no way to write what is not in memory as a whole, and the
+format is a length, a JSON header and the bytes of the tensors, so that writing is ours.
 """
 
+import dataclasses
+import functools
 import json
 import pathlib
 from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
+import safetensors
 
+from bytelax import config
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
+from bytelax.messages import one_line
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -24,24 +28,22 @@ _DTYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_MAX_HEADER = 100 << 20
 
 
 def read_directory(directory: pathlib.Path) -> dict[str, Tensor]:
     """The tensors of `model.safetensors`, or of the shards its index names.
 
     Raises:
-      CheckpointError: a file is missing, truncated or no safetensors file.
+      CheckpointError, ConfigError: a file is missing, elsewhere, truncated or no safetensors file.
     """
     index = directory / INDEX
     if (directory / SINGLE).exists() or not index.exists():
         return read_file(directory / SINGLE)
-    try:
-        shard_of = json.loads(index.read_text())["weight_map"]
-    except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{index} is not a safetensors index; download it again") from None
+    shard_of = config.from_fields(_Index, config.read_json(index), str(index)).weight_map
     shards = {}
     for shard in sorted(set(shard_of.values())):
+        if pathlib.PurePath(shard).name != shard:
+            raise CheckpointError(f"{index} names the shard {shard!r}, which is not beside it")
         if not (directory / shard).exists():
             raise CheckpointError(f"{directory} lacks the shard {shard}; download it again")
         shards[shard] = read_file(directory / shard)
@@ -60,39 +62,31 @@ def read_file(path: pathlib.Path) -> dict[str, Tensor]:
       CheckpointError: no such file, truncated or too long, not safetensors, or a dtype that is not
         a float of 16, 32 or 64 bits.
     """
-    if not path.is_file():
+    if not path.exists():
         raise CheckpointError(f"{path.parent} has no {path.name}")
-    header, start = _header(path)
-    size, used = path.stat().st_size, start
-    tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        try:
-            shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
-            kind = entry["dtype"]
-            count = int(np.prod(shape, dtype=np.int64))
-        except (KeyError, TypeError, ValueError):
-            raise CheckpointError(f"{path} is not a safetensors file: {name} is garbled") from None
+    if not path.is_file():  # to open a pipe would be to wait
+        raise CheckpointError(f"{path} is not a file")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            entries = {name: (x.get_dtype(), tuple(x.get_shape())) for name, x in found.items()}
+        names = _names(path)
+    except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is not a safetensors file, or not a whole one; download it again: "
+            f"{one_line(error)}"
+        ) from None
+    if len(names) > len(set(names)):
+        raise CheckpointError(f"{path} names a tensor twice; download it again")
+    for name, (kind, _) in entries.items():
         if kind not in _DTYPES:
             raise CheckpointError(
                 f"{path}: {name} is stored as {kind}; convert the checkpoint to F32, BF16 or F16"
             )
-        if end - begin != count * _DTYPES[kind].itemsize:
-            raise CheckpointError(f"{path} is not a safetensors file: {name} has the wrong size")
-        if start + end > size:
-            raise CheckpointError(
-                f"{path} is truncated: {name} ends at byte {start + end} and the file has {size}; "
-                "download it again"
-            )
-        tensors[name] = _tensor(path, start + begin, shape, _DTYPES[kind])
-        used = max(used, start + end)
-    if used < size:
-        raise CheckpointError(
-            f"{path} is not a safetensors file: {size - used} bytes follow its last tensor; "
-            "download it again"
-        )
-    return tensors
+    return {
+        name: Tensor(shape, _DTYPES[kind], functools.partial(_rows, path, name))
+        for name, (kind, shape) in entries.items()
+    }
 
 
 def write_file(path: pathlib.Path, tensors: Mapping[str, Tensor]) -> None:
@@ -121,33 +115,25 @@ def write_file(path: pathlib.Path, tensors: Mapping[str, Tensor]) -> None:
                 file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
 
 
-def _header(path):
-    """The JSON header and the position of the first tensor byte."""
-    size = path.stat().st_size
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Index:
+    """An index of shards: the file of each tensor."""
+
+    weight_map: dict[str, str]
+    metadata: dict | None = None
+
+
+def _names(path):
+    """All names in a header, which the library has read; it takes the last of equal ones."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > _MAX_HEADER:
-            raise CheckpointError(f"{path} is not a safetensors file; download it again")
-        if 8 + length > size:
-            raise CheckpointError(f"{path} is truncated or not safetensors; download it again")
-        try:
-            header = json.loads(file.read(length))
-        except ValueError:
-            header = None
-    if not isinstance(header, dict):
-        raise CheckpointError(f"{path} is not a safetensors file; download it again")
-    return header, 8 + length
+        return json.loads(file.read(length), object_pairs_hook=lambda pairs: [x for x, _ in pairs])
 
 
-def _tensor(path, position, shape, dtype):
-    row_shape = shape[1:]
-    row_bytes = dtype.itemsize * int(np.prod(row_shape, dtype=np.int64))
-
-    def rows(start, stop):
-        count = (stop - start) * row_bytes
-        raw = np.fromfile(path, np.uint8, count, offset=position + start * row_bytes)
-        if raw.size != count:
-            raise CheckpointError(f"{path} became shorter while it was read; try again")
-        return raw.view(dtype).reshape(stop - start, *row_shape)
-
-    return Tensor(shape, dtype, rows)
+def _rows(path, name, start, stop):
+    # Open for one block only: what is mapped and touched counts as memory until it is closed.
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return file.get_slice(name)[start:stop]
+    except (safetensors.SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} changed while it was read: {one_line(error)}") from None

@@ -1,8 +1,10 @@
 """Tensors that are not in memory: known by shape and dtype, read by rows when needed."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 
+import jax.numpy as jnp
 import numpy as np
 
 BLOCK_BYTES = 32 << 20  # what is read or written at a time
@@ -38,6 +40,11 @@ def of_array(array: np.ndarray) -> Tensor:
     return Tensor(array.shape, array.dtype, lambda start, stop: array[start:stop])
 
 
+def identity(size: int, dtype: np.dtype) -> Tensor:
+    """The identity matrix."""
+    return Tensor((size, size), dtype, lambda start, stop: np.eye(stop - start, size, start, dtype))
+
+
 def slice_rows(tensor: Tensor, start: int, stop: int) -> Tensor:
     """Rows `start..stop` as a tensor."""
     return Tensor(
@@ -50,7 +57,7 @@ def slice_rows(tensor: Tensor, start: int, stop: int) -> Tensor:
 def concatenate(parts: list[Tensor]) -> Tensor:
     """One tensor, the parts' rows behind each other. All have the same row shape."""
     ends = np.cumsum([part.shape[0] for part in parts]).tolist()
-    dtype = np.result_type(*(part.dtype for part in parts))
+    dtype = np.dtype(functools.reduce(jnp.promote_types, (part.dtype for part in parts)))
 
     def rows(start, stop):
         found = []

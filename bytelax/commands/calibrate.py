@@ -14,6 +14,7 @@ import tyro
 from jaxtyping import Float, Int
 
 from bytelax import checkpoints
+from bytelax import config as plain
 from bytelax.commands.json_line import json_line
 from bytelax.commands.text_windows import text_windows
 from bytelax.commands.train import model_directory
@@ -166,7 +167,7 @@ def _check_writable(directory, is_blt):
 
 def _write(directory, rule):
     path = directory / "config.json"
-    fields = json.loads(path.read_text())
+    fields = plain.read_json(path)
     fields["config"]["patching"] |= dataclasses.asdict(rule)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(fields, indent=2) + "\n")

@@ -177,7 +177,7 @@ def _parsed(path: Path, text: bytes, conditions: dict) -> tuple[dict, list[dict[
         ours = begun.keys() == conditions.keys() and all(
             {"task", "index"} <= r.keys() for r in rows
         )
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         ours = False
     if not ours:
         raise ValueError(f"{path} holds something other than answers; name another file")

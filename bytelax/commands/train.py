@@ -3,16 +3,15 @@
 import dataclasses
 import functools
 import pathlib
-import tomllib
-import types
-import typing
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+import cattrs
 import jax
 import tyro
 
 from bytelax import checkpoints
+from bytelax import config as plain
 from bytelax.checkpoints import config_fields
 from bytelax.commands.json_line import json_line
 from bytelax.commands.mesh import MeshFlag
@@ -37,7 +36,7 @@ from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig, TrainConfig
 from bytelax.training.train_state import TrainingError
 
-_NOT_RECORDED = ("out", "config", "json", "processes")
+_NOT_RECORDED = {"out", "config", "json", "processes"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -320,57 +319,38 @@ def default(args: Sequence[str]) -> Any:
       args: of the whole command line.
 
     Raises:
-      TrainingError: the file cannot be used. One line says which field and why.
+      TrainingError, ConfigError: the file cannot be used. One line says which field and why.
     """
     path, out = _value_of("--config", args), _value_of("--out", args)
     if len(args) < 2 or args[0] != "train" or args[1] not in KINDS or not path:
         return tyro.MISSING_NONPROP
     kind = args[1]
-    try:
-        fields = tomllib.loads(pathlib.Path(path).read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise TrainingError(f"{path} is no TOML: {error}") from None
+    fields = plain.read_toml(pathlib.Path(path))
     if fields.pop("kind", kind) != kind:
         raise TrainingError(f"{path} is the config of another kind of model than {kind}")
+    for name in fields.keys() & _NOT_RECORDED:
+        raise TrainingError(f"{path}: {name} is a flag, not a field of the file")
     if not out:
         raise TrainingError("--out is required: the directory of the run")
-    return Train(replaced(KINDS[kind](out=pathlib.Path(out)), fields, path))
+    known = plain.to_fields(KINDS[kind](out=pathlib.Path(out)), by=_toml())
+    return Train(plain.from_fields(KINDS[kind], plain.merge(known, fields), path, by=_toml()))
 
 
 def to_fields(run: _Run) -> dict:
     """The config of a run as a file holds it."""
     kind = next(name for name, cls in KINDS.items() if type(run) is cls)
-    return {"kind": kind} | {
-        field.name: _plain(getattr(run, field.name))
-        for field in dataclasses.fields(run)
-        if field.name not in _NOT_RECORDED
-    }
+    fields = plain.to_fields(run, by=_toml())
+    return {"kind": kind} | {name: x for name, x in fields.items() if name not in _NOT_RECORDED}
 
 
-def replaced(config: Any, fields: dict, source: str, place: str = "") -> Any:
-    """A dataclass with fields from nested dicts.
-
-    Raises:
-      TrainingError: an unknown field, or a value of another type or one that the config refuses.
-    """
-    hints = typing.get_type_hints(type(config))
-    known = {field.name for field in dataclasses.fields(config)} - set(_NOT_RECORDED)
-    changes = {}
-    for name, value in fields.items():
-        if name not in known:
-            raise TrainingError(f"{source} has an unknown field {place}{name}")
-        before = getattr(config, name)
-        if dataclasses.is_dataclass(before) and isinstance(value, dict):
-            changes[name] = replaced(before, value, source, f"{place}{name}.")
-            continue
-        try:
-            changes[name] = _typed(hints[name], value)
-        except (TypeError, ValueError) as error:
-            raise TrainingError(f"{source}: {place}{name} = {value!r}: {error}") from None
-    try:
-        return dataclasses.replace(config, **changes)
-    except ValueError as error:
-        raise TrainingError(f"{source}: {error}") from None
+@functools.cache
+def _toml() -> cattrs.Converter:
+    """How a run's config is spelt: sources as on the command line."""
+    made = plain.toml_converter()
+    made.register_structure_hook(Source, lambda x, _: Source.parse(made.structure(x, str)))
+    made.register_unstructure_hook(Source, str)
+    made.register_structure_hook(pathlib.Path, lambda x, _: pathlib.Path(x))
+    return made
 
 
 def read_patcher(location: str) -> tuple[ByteLMConfig, dict]:
@@ -415,37 +395,3 @@ def _value_of(flag, args):
         if argument == flag or argument.startswith(f"{flag}=")
     ]
     return values[-1] if values else ""
-
-
-def _typed(hint, value):
-    """A TOML value as the type that a field asks for."""
-    options = typing.get_args(hint)
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        if value == "None":
-            return None
-        (hint,) = (option for option in options if option is not types.NoneType)
-        return _typed(hint, value)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_typed(options[0], part) for part in value)
-    if origin is Literal:
-        if value not in options:
-            raise TypeError(f"not one of {', '.join(map(str, options))}")
-        return value
-    if hint is Source and isinstance(value, str):
-        return Source.parse(value)
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise TypeError(f"a {getattr(hint, '__name__', hint)} belongs here")
-    return value
-
-
-def _plain(value):
-    if isinstance(value, Source):
-        return str(value)
-    if dataclasses.is_dataclass(value):
-        return {x.name: _plain(getattr(value, x.name)) for x in dataclasses.fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    return value

@@ -39,7 +39,7 @@ def records(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines(path), 1):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{path}:{number}: invalid JSON: {error}") from None
         if not isinstance(record, dict):
             raise ValueError(f"{path}:{number}: the line is no JSON object")

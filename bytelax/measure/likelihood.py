@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.decode.sampling import Sampling, byte_law
+from bytelax.long_reductions import compiler_options
 from bytelax.model import Model
 
 _SMALLEST = 64  # ids; texts are padded to powers of two from here, so programs are shared
@@ -63,7 +64,7 @@ def continuations(
             text, begin = texts[index]
             ids[row, : len(text)] = text
             bounds[:, row] = begin, len(text)
-        log_probs, greedy = _score(model.module, model.params, jnp.asarray(ids), *bounds)
+        log_probs, greedy = _compiled()(model.module, model.params, jnp.asarray(ids), *bounds)
         for row, index in enumerate(rows):
             scored[index] = Scored(float(log_probs[row]), bool(greedy[row]))
     return scored
@@ -75,7 +76,11 @@ def fitting(model: Model, context: bytes, room: int) -> bytes:
     return context[max(len(context) - kept, 0) :]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.cache
+def _compiled():
+    return jax.jit(_score, static_argnums=0, compiler_options=compiler_options())
+
+
 def _score(
     module, params, ids: Int[Array, "B S"], begin: Int[Array, " B"], end: Int[Array, " B"]
 ) -> tuple[Float[Array, " B"], Bool[Array, " B"]]:

@@ -5,23 +5,28 @@ under limits of time, memory, file sizes and processes, and under a list of the 
 may make (`jail.py`): none opens a file to write, removes one, makes a process or a socket, or
 signals another process. Where the kernel lets this user have them, it also gets its own users,
 processes, mounts, network and shared memory. What it may do is read files that this user can read;
-it has no way to tell anyone.
+it has no way to tell anyone: of what it writes to the pipe on which its end is told, a line's worth
+is read, and only words that are known beforehand are passed on.
 
 The limits are on harm. A program made to cheat could look for the token that says it passed.
 """
 
+import builtins
 import contextlib
 import functools
 import json
 import os
 import secrets
+import selectors
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 _JAIL = Path(__file__).with_name("jail.py")
 _UNSHARE = (
@@ -29,6 +34,12 @@ _UNSHARE = (
     # The first process of a namespace is deaf to the limit of time, so a shell is the first.
     "/bin/sh", "-c", '"$@"; exit $?', "sh",
 )  # fmt: skip
+_LONGEST = 64  # bytes of an answer: a token, or the name of an exception
+_EXCEPTIONS = {
+    name
+    for name, found in vars(builtins).items()
+    if isinstance(found, type) and issubclass(found, BaseException)
+}
 _CHECK = "import collections, math, re, typing\nassert math.gcd(4, 6) == 2"
 
 
@@ -54,8 +65,9 @@ class Verdict(NamedTuple):
 
     Attributes:
       passed: it ran to its end.
-      reason: "passed", "time", "forbidden" (a system call that is not on the list), "crash", or the
-        name of the exception that nothing caught.
+      reason: "passed", "time", "forbidden" (a system call that is not on the list), "output" (it
+        wrote where only its end is told), "crash", the name of a built-in exception that nothing
+        caught, or "exception" for one of its own.
     """
 
     passed: bool
@@ -112,8 +124,11 @@ def _run(program: str, limits: Limits) -> Verdict:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             cwd=scratch, env={"PYTHONHASHSEED": "0"}, start_new_session=True,
         )  # fmt: skip
+        deadline = time.monotonic() + limits.clock_seconds
         try:
-            answer, _ = process.communicate(json.dumps(request).encode(), limits.clock_seconds)
+            answer = _exchange(process, json.dumps(request).encode(), deadline)
+            if len(answer) <= _LONGEST:
+                process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return Verdict(False, "time")
         finally:
@@ -121,14 +136,42 @@ def _run(program: str, limits: Limits) -> Verdict:
     return _verdict(answer.decode("ascii", "replace"), token, process.returncode)
 
 
+def _exchange(process: subprocess.Popen, request: bytes, deadline: float) -> bytes:
+    """The answer to a request, to the first byte that is too much.
+
+    Raises:
+      TimeoutExpired: there was no end of it in time.
+    """
+    threading.Thread(target=_send, args=(process.stdin, request), daemon=True).start()
+    answer = b""
+    with selectors.DefaultSelector() as ready:
+        ready.register(process.stdout, selectors.EVENT_READ)
+        while len(answer) <= _LONGEST:
+            if not ready.select(max(0.0, deadline - time.monotonic())):
+                raise subprocess.TimeoutExpired(process.args, deadline)
+            part = os.read(process.stdout.fileno(), _LONGEST + 1 - len(answer))
+            if not part:
+                break
+            answer += part
+    return answer
+
+
+def _send(pipe: BinaryIO, request: bytes) -> None:
+    with contextlib.suppress(OSError, ValueError), pipe:  # who was killed does not read
+        pipe.write(request)
+
+
 def _kill(process: subprocess.Popen) -> None:
     """All that is left of the session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.stdout.close()
+    process.wait()
 
 
 def _verdict(answer: str, token: str, code: int) -> Verdict:
+    if len(answer) > _LONGEST:
+        return Verdict(False, "output")
     if answer == token and code == 0:
         return Verdict(True, "passed")
     # The shell tells of a signal in this way.
@@ -137,4 +180,6 @@ def _verdict(answer: str, token: str, code: int) -> Verdict:
         return Verdict(False, "forbidden")
     if ended in (signal.SIGXCPU, signal.SIGKILL):
         return Verdict(False, "time")
-    return Verdict(False, answer if answer.isidentifier() else "crash")
+    if answer in _EXCEPTIONS:
+        return Verdict(False, answer)
+    return Verdict(False, "exception" if answer.isidentifier() else "crash")

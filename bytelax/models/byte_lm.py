@@ -16,7 +16,7 @@ from bytelax.models.heads import Heads, HeadsConfig
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Embedding, RMSNorm, head
 from bytelax.models.transformer import Transformer
-from bytelax.models.transformer_config import TransformerConfig
+from bytelax.models.transformer_config import TransformerConfig, check_max_bytes
 from bytelax.pods.sharding import TENSOR
 
 
@@ -39,8 +39,7 @@ class ByteLMConfig:
     heads: HeadsConfig | None = None
 
     def __post_init__(self):
-        if self.max_bytes < 2:
-            raise ValueError(f"max_bytes must be at least 2, got {self.max_bytes}")
+        check_max_bytes(self.max_bytes)
         if self.heads is not None:
             self.heads.check(self.trunk.layers)
 

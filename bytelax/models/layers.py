@@ -15,6 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from bytelax.models.execution import Execution
+from bytelax.models.lookup import rows_of
 from bytelax.pods.sharding import DATA, FSDP, Axes
 
 _AXES = "logical_axes"  # the collection that `init` makes beside "params"
@@ -105,7 +106,7 @@ class Embedding(nn.Module):
             parameter(self, "embedding", _SMALL, (self.rows, self.dim), self.axes)
         table = self.get_variable("params", "embedding")
         mesh = self.execution.mesh
-        return table[ids] if mesh is None else lookup(table, ids, mesh=mesh)
+        return rows_of(table, ids) if mesh is None else lookup(table, ids, mesh=mesh)
 
 
 def lookup(
@@ -120,7 +121,7 @@ def lookup(
     rows = PartitionSpec((DATA, FSDP))
 
     def on_device(table, ids):
-        found = table[jax.lax.all_gather(ids, FSDP, tiled=True)]
+        found = rows_of(table, jax.lax.all_gather(ids, FSDP, tiled=True))
         return jax.lax.all_to_all(found, FSDP, 0, found.ndim - 1, tiled=True)
 
     per_device = jax.shard_map(

@@ -1,8 +1,17 @@
 """The sizes of a stack of transformer blocks."""
 
 import dataclasses
+import math
 
 from bytelax import calculator
+
+LONGEST = 1 << 24  # float32, in which rotary phases are, has no odd positions beyond
+
+
+def check_max_bytes(max_bytes: int) -> None:
+    """Raises ValueError for a context that no model has."""
+    if not 2 <= max_bytes <= LONGEST:
+        raise ValueError(f"max_bytes must lie in 2..{LONGEST}, got {max_bytes}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +53,9 @@ class TransformerConfig:
         for field in ("dim", "layers", *defaults):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
+        for field in ("rope_theta", "norm_eps"):
+            if not 0 < getattr(self, field) < math.inf:
+                raise ValueError(f"{field} must be positive, got {getattr(self, field)}")
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads do not divide among {self.kv_heads} kv_heads")
         if self.head_dim % 2:

@@ -22,6 +22,7 @@ from jaxtyping import Int64, UInt16
 from bytelax import vocab
 
 SUFFIXES = (".txt", ".py", ".jsonl", ".tsv")
+_WIDEST = 10_000  # characters that a template may pad a field to
 _KINDS = ".txt, .py, .jsonl or .tsv, plain or .gz"
 
 
@@ -230,13 +231,13 @@ def _rows(file: str, content: bytes, text: Callable[[bytes], str]) -> Iterator[t
             continue
         try:
             yield line, text(line).encode()
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
+        except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
             raise DataError(f"{file}:{number}: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:
     match error:
-        case json.JSONDecodeError():
+        case json.JSONDecodeError() | RecursionError():
             return f"invalid JSON: {error}"
         case UnicodeError():
             return f"invalid UTF-8: {error}"
@@ -279,6 +280,8 @@ class _Template(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if not isinstance(value, str | int | float):
             raise ValueError(f"a field is {type(value).__name__}, not text")
+        if any(int(number) > _WIDEST for number in re.findall(r"\d+", format_spec)):
+            raise ValueError(f"{format_spec!r} asks for more than {_WIDEST} characters")
         return super().format_field(value, format_spec)
 
 

@@ -246,7 +246,7 @@ def _drop_after(path, step):
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-        except ValueError:
+        except (ValueError, LookupError, TypeError, RecursionError):  # not a line of ours
             continue
     rewritten = path.with_suffix(".partial")
     rewritten.write_text("".join(kept))

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import logging
 import math
 import pathlib
 import shutil
@@ -20,14 +19,15 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
-from bytelax import checkpoints
+from bytelax import checkpoints, messages
 from bytelax.generation import generate
+from bytelax.long_reductions import compiler_options
 from bytelax.model import Model
 from bytelax.models.execution import Execution
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
+from bytelax.training import lock, objectives, train_state
 from bytelax.training import metrics as metrics_lib
-from bytelax.training import objectives, train_state
 from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
@@ -161,15 +161,16 @@ def train(
       report: what to do with messages; by default they go to standard error.
 
     Raises:
-      TrainingError: `out` holds another run, a checkpoint cannot be read, the last one cannot be
-        written, or the loss is no number any more.
+      TrainingError: `out` holds another run or is in use by one, a checkpoint cannot be read, the
+        last one cannot be written, or the loss is no number any more.
     """
     out = pathlib.Path(out)
     steps, run = config.optimizer.steps, config.run
     display = Display(steps, report)
     program = _Program.of(config, objective, sharding.make_mesh(config.mesh))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_quiet("absl"))  # what Orbax fails at, we tell in one line
+        stack.enter_context(messages.quiet("absl"))  # what Orbax fails at, we tell in one line
+        stack.enter_context(lock.held(out, report=display.tell))
         kept = Checkpoints(
             out / "checkpoints",
             keep_last=run.keep_last,
@@ -376,7 +377,7 @@ class _Program:
         jitted = jax.jit(step, donate_argnums=0, out_shardings=places)
         traced = jitted.trace(self.abstract, ids, self.key)
         self._flops = metrics_lib.matmul_flops(traced.jaxpr)
-        self._compiled = traced.lower().compile()
+        self._compiled = traced.lower().compile(compiler_options())
 
     def step(self, state: TrainState, ids: np.ndarray) -> tuple[TrainState, Metrics]:
         return self._compiled(state, self._placed(ids), self.key)
@@ -412,7 +413,8 @@ class _Program:
             metrics |= objective.diagnostics(params, ids)
             return metrics | {"loss": (value, jnp.ones(()))}
 
-        return jax.jit(measure, out_shardings=sharding.replicated(self.mesh))
+        everywhere = sharding.replicated(self.mesh)
+        return jax.jit(measure, out_shardings=everywhere, compiler_options=compiler_options())
 
     def validate(self, params: dict, batches: Iterator[Batch]) -> dict[str, float]:
         """Means over the first batches, with the same random numbers each time."""
@@ -442,17 +444,6 @@ class _Program:
             seeds=run.seed,
         )
         return list(zip(run.sample_prompts, output.text, strict=True))
-
-
-@contextlib.contextmanager
-def _quiet(name):
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 class _Interrupts:

@@ -13,9 +13,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from orbax.checkpoint import v1 as ocp
 
+from bytelax import config as plain
+from bytelax.messages import one_line
 from bytelax.pods import distributed, sharding
 from bytelax.training import optimizer
 from bytelax.training.metrics import BITS_PER_BYTE
@@ -117,7 +120,7 @@ class Checkpoints:
             try:
                 loaded = self._checkpointer.load(step, _tree(abstract, position=0, seed=0))
             except Exception as error:  # Orbax and TensorStore raise many kinds
-                reason = _line(error)
+                reason = _reason(error)
             if distributed.anywhere(reason is not None):  # each reads other parts of it
                 broken[step] = reason or "another process cannot read its part"
                 continue
@@ -213,7 +216,7 @@ class Checkpoints:
                 try:
                     json.loads((path / "metrics" / "metrics").read_text())
                 except ValueError as error:
-                    self._rename({int(path.name): _line(error)})
+                    self._rename({int(path.name): _reason(error)})
 
     def _partial(self):
         return sorted(self._directory.glob("*.orbax-checkpoint-tmp*"))
@@ -226,7 +229,7 @@ class Checkpoints:
         kept = f"that of step {self.steps[-1]} is whole" if self.steps else "there is none yet"
         self._report(
             f"the checkpoint of step {step} cannot be written to {self._directory}, {kept}: "
-            f"{_line(error)}"
+            f"{_reason(error)}"
         )
 
     def _set_aside(self, broken):
@@ -255,15 +258,13 @@ def keep_config(
 
     Raises:
       TrainingError: another field differs. One line names it.
+      ConfigError: the file there is no TOML.
       OSError: the directory cannot be written.
     """
     path = directory / CONFIG
     if started and path.exists():
-        try:
-            before = flat(tomllib.loads(path.read_text()))
-        except tomllib.TOMLDecodeError as error:
-            raise TrainingError(f"{path} cannot be read: {_line(error)}") from None
-        now = flat(tomllib.loads(to_toml(config)))
+        before = flatten_dict(plain.read_toml(path), sep=".")
+        now = flatten_dict(tomllib.loads(plain.to_toml(config)), sep=".")
         for name in dict.fromkeys([*before, *now]):
             if before.get(name) != now.get(name) and not free(name):
                 raise TrainingError(
@@ -274,42 +275,8 @@ def keep_config(
     distributed.wait("the config is compared")
     if distributed.is_first():
         partial = path.with_suffix(".partial")
-        partial.write_text(to_toml(config))
+        partial.write_text(plain.to_toml(config))
         os.replace(partial, path)
-
-
-def flat(config: Mapping, prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
-    fields = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            fields |= flat(value, f"{prefix}{name}.")
-        else:
-            fields[prefix + name] = value
-    return fields
-
-
-def to_toml(config: Mapping, table: str = "") -> str:
-    """A nested dict as TOML. TOML has no null: None is written as the string "None"."""
-    plain = {name: x for name, x in config.items() if not isinstance(x, Mapping)}
-    text = "".join(f"{name} = {_toml(value)}\n" for name, value in plain.items())
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            heading = f"{table}.{name}" if table else name
-            text += f"\n[{heading}]\n{to_toml(value, heading)}"
-    return text.lstrip("\n")
-
-
-def _toml(value):
-    if value is None:
-        return '"None"'
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name} = {_toml(x)}" for name, x in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    return json.dumps(value)
 
 
 def _tree(state, *, position, seed):
@@ -322,6 +289,5 @@ def _tree(state, *, position, seed):
     }
 
 
-def _line(error):
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
+def _reason(error):
+    return f"{type(error).__name__}: {one_line(error)}"

@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import os
 import shutil
 
 import numpy as np
@@ -96,13 +97,13 @@ def test_truncated(model, size):
 def test_truncated_by_one_byte(model):
     content = (model / WEIGHTS).read_bytes()
     (model / WEIGHTS).write_bytes(content[:-1])
-    assert "truncated" in message(model)
+    assert "not a whole one" in message(model)
 
 
 def test_bytes_behind_the_last_tensor(model):
     with (model / WEIGHTS).open("ab") as file:
         file.write(b"more")
-    assert "4 bytes follow its last tensor" in message(model)
+    assert "not a whole one; download it again" in message(model)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_a_bad_index(model):
     index.write_text(json.dumps(fields))
     assert "lacks nothing" in message(model)
     index.write_text("{}")
-    assert "is not a safetensors index" in message(model)
+    assert "the field weight_map is missing" in message(model)
 
 
 def test_an_unknown_dtype(model):
@@ -173,7 +174,8 @@ def test_a_broken_orbax_checkpoint(saved, tmp_path):
     changes = [
         ({"version": 99}, "format version 99"),
         ({"kind": "cnn"}, "unknown kind 'cnn'"),
-        ({"config": fields["config"] | {"vocab_size": 300}}, "has shape (260, 16)"),
+        ({"config": fields["config"] | {"vocab_size": 259}}, "has shape (260, 16)"),
+        ({"config": fields["config"] | {"vocab_size": 300}}, "vocab_size is 300, and no tensor"),
         ({"config": fields["config"] | {"surprise": 1}}, "unknown field 'surprise'"),
         ({"config": {}}, "missing"),
     ]
@@ -207,7 +209,7 @@ def test_broken_meta_checkpoints(saved, tmp_path):
     assert f"has no {WEIGHTS} or consolidated.pth" in message(model)
     (model / "config.json").write_text('{"args": {"dim_local_encoder": 16}}')
     shutil.copy(model / WEIGHTS, model / "entropy_model" / WEIGHTS)
-    assert "lacks" in message(model)
+    assert "is missing" in message(model)
     (model / "config.json").write_text('{"args": null}')
     assert "no model arguments" in message(model)
 
@@ -230,3 +232,64 @@ def test_a_pytorch_file(saved, tmp_path):
     expected = random_params(META)["decoder"]["head"]["kernel"].astype("bfloat16")
     np.testing.assert_array_equal(params["decoder"]["head"]["kernel"], expected.astype("float32"))
     assert config == META and SQUARE != META
+
+
+# --- safetensors files and their index ---
+
+
+def framed(header, data):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def entry(offsets, shape=(16,), dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {NORM: entry([-64, 0]), "x.inv_freq": entry([0, 64])},  # the header's own bytes
+        {NORM: entry([0, 64]), "other": entry([0, 64])},  # overlapping
+        {NORM: entry([64, 128])},  # a hole before
+        json.dumps({NORM: entry([0, 64])})[:-1].encode() + b', "%s": ' % NORM.encode()
+        + json.dumps(entry([0, 64])).encode() + b"}",  # twice
+        {NORM: entry([0, 64]), "x.inv_freq": entry([0, 0], [-1])},  # ignored, and yet
+        {NORM: entry([0, 64], [10**30])},
+        {NORM: entry([0, 64], [2**62, 4, 4])},
+        {NORM: entry(["0", "64"])},
+        {NORM: entry(None)},
+        {NORM: entry([0, 64], dtype=["F32"])},
+        b"[" * 100_000,
+    ],
+)  # fmt: skip
+def test_a_header_that_lies(model, header):
+    (model / WEIGHTS).write_bytes(framed(header, bytes(64)))
+    assert "download it again" in message(model)
+
+
+@pytest.mark.parametrize("weight_map", [[], None, {"a": 5}, {"a": None}, {"a": ["b"]}])
+def test_an_index_of_another_form(model, weight_map):
+    shard(model)
+    (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert "index.json: weight_map is" in message(model)
+
+
+@pytest.mark.parametrize("place", ["../outside.safetensors", "/{}/outside.safetensors"])
+def test_shards_lie_in_the_directory(model, place):
+    shard(model)
+    shutil.copy(model / "model-00001-of-00002.safetensors", model.parent / "outside.safetensors")
+    index = model / "model.safetensors.index.json"
+    fields = json.loads(index.read_text())
+    fields["weight_map"][NORM] = place.format(model.parent)
+    index.write_text(json.dumps(fields))
+    assert "which is not beside it" in message(model)
+
+
+def test_weights_that_are_no_file(model):
+    (model / WEIGHTS).unlink()
+    os.mkfifo(model / WEIGHTS)
+    assert "is not a file" in message(model)
+    (model / WEIGHTS).unlink()
+    (model / WEIGHTS).mkdir()
+    assert "is not a file" in message(model)

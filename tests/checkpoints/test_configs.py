@@ -8,6 +8,7 @@ from random_models import BYTE_LM, META, SQUARE, random_params
 
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError, huggingface, meta, tensors
+from bytelax.config import ConfigError, known_fields
 from bytelax.models.patching import PatchingConfig
 
 # As the first conversions of the 1B model wrote it: no windows, theta and eps under older names.
@@ -51,7 +52,7 @@ OLD = {
 
 
 def read(fields, state=None):
-    return huggingface.read_config(fields, state or {}, source="config.json")
+    return huggingface.parse(fields, state or {}, source="config.json")
 
 
 def test_older_spellings():
@@ -121,10 +122,10 @@ def test_an_unsaid_width_is_read_off_the_tensor():
         ({"model_type": "llama"}, "model_type 'llama'"),
         ({"model_type": None}, "model_type None"),
         ({"patching_mode": "space"}, "patching_mode 'space' is not one of entropy, byte"),
-        ({"patching_mode": None}, "patching_mode None is not"),
-        ({"encoder_config": None}, "lacks the object encoder_config"),
-        ({"cross_attn_k": "2"}, "'2' where"),
-        ({"patching_threshold": None}, "None where"),
+        ({"patching_mode": None}, "patching_mode is None where text belongs"),
+        ({"encoder_config": None}, "encoder_config is None where an object belongs"),
+        ({"cross_attn_k": "2"}, "cross_attn_k is '2' where a whole number belongs"),
+        ({"patching_threshold": None}, "patching_threshold is None where a number belongs"),
         ({"encoder_hash_byte_group_vocab": 1 << 30}, "hash vocab"),
         ({"encoder_config": OLD["encoder_config"] | {"rope_scaling": {"type": "yarn"}}}, "yarn"),
         ({"encoder_config": OLD["encoder_config"] | {"hidden_act": "gelu"}}, "gelu"),
@@ -133,8 +134,9 @@ def test_an_unsaid_width_is_read_off_the_tensor():
     ],
 )
 def test_configs_we_cannot_run(change, message):
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(ValueError, match=message) as error:
         read(OLD | change)
+    assert isinstance(error.value, CheckpointError | ConfigError)
 
 
 def test_overrides(tmp_path):
@@ -211,10 +213,11 @@ def test_meta_with_more_query_than_key_heads_in_the_encoder(tmp_path):
     args |= {name.replace("encoder", "decoder"): value for name, value in args.items()}
     args |= {"dim_global": 32, "n_layers_global": 1, "n_heads_global": 4, "cross_attn_k": 2}
     args |= {"patching_mode": "byte", "cross_attn_nheads": 4}
+    args = known_fields(meta._Args, args, "params.json")
     keys = tensors.of_array(np.zeros((8, 16), np.float32))
     state = {"model.local_encoder.layers.0.self_attn.k_proj.weight": keys}
     with pytest.raises(CheckpointError, match="its self-attention 4 and 2"):
-        meta._parse(args, None, {}, state, "params.json")
+        meta._blt(args, None, {}, state, "params.json")
 
 
 def test_meta_without_its_entropy_model(tmp_path):

@@ -1,6 +1,7 @@
 """Generated code does no harm, and whatever it should not do is a fail."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -116,6 +117,59 @@ def test_loops_end(act, anywhere):
     verdict = sandbox.run(f"{caught}\nexcept BaseException: pass", QUICK)
     assert verdict == (False, "time")
     assert time.monotonic() - begin < 15
+
+
+FLOODS = {
+    "without end": "while True:\n    for n in range(3, 10):\n        write(n, b'x' * (1 << 20))",
+    "a byte too much": "for n in range(3, 10): write(n, b'x' * 65)\ntime.sleep(60)",
+    "in small pieces": "while True:\n    for n in range(3, 10): write(n, b'x')",
+    "as a name": "raise type('x' * (1 << 27), (Exception,), {})",
+}
+
+
+@pytest.mark.parametrize("act", FLOODS.values(), ids=FLOODS)
+def test_what_a_program_writes_is_not_kept(act, anywhere):
+    """One that wrote to the pipe of its answer filled this process's memory, 5 GB in 9 seconds."""
+    program = f"""
+import os, time
+def write(n, content):
+    try:
+        os.write(n, content)
+    except OSError:
+        pass
+{act}
+"""
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    verdict = sandbox.run(program, Limits(seconds=5.0, memory=1 << 30))
+    assert verdict == (False, "output")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+    assert time.monotonic() - begin < 15
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("class passed(Exception): pass\nraise passed", "exception"),
+        ("class Told(Exception): pass\nraise Told", "exception"),
+        ("import os\nfor n in range(3, 10):\n    try: os.write(n, b'told')\n    except: pass\n"
+         "os._exit(0)", "exception"),
+    ],
+)  # fmt: skip
+def test_reasons_are_known_words(program, reason):
+    assert sandbox.run(program) == (False, reason)
+
+
+def test_a_program_that_closes_its_answer_and_waits_ends(anywhere):
+    closed = """
+import os, time
+for n in range(3, 10):
+    try:
+        os.close(n)
+    except OSError:
+        pass
+time.sleep(60)
+"""
+    assert sandbox.run(closed, QUICK) == (False, "time")
 
 
 def test_memory_ends(anywhere):

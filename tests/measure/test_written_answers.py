@@ -140,3 +140,10 @@ def test_sacrebleu_is_asked_for_before_anything_is_translated(tmp_path, monkeypa
     monkeypatch.setattr(translation.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="needs sacrebleu"):
         tasks.read("tatoeba-deu-eng", tmp_path)
+
+
+def test_a_line_nested_too_deeply(tmp_path):
+    file = tmp_path / "HumanEval.jsonl"
+    file.write_text('{"prompt": ' + "[" * 100_000 + "\n")
+    with pytest.raises(ValueError, match=r"HumanEval.jsonl:1: invalid JSON: .*recursion"):
+        tasks.read("humaneval", file)

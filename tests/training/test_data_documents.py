@@ -228,3 +228,16 @@ def test_parse_reads_what_str_writes(path, weight, valid, template):
 def test_parse_says_what_a_source_is(text):
     with pytest.raises(DataError, match="a source is a path, then any of weight=, valid=, "):
         Source.parse(text)
+
+
+def test_a_line_nested_too_deeply(tmp_path):
+    (tmp_path / "deep.jsonl").write_text('{"text": ' + "[" * 100_000 + "\n")
+    with pytest.raises(DataError, match=r"deep.jsonl:1: invalid JSON: .*recursion"):
+        load(str(tmp_path / "deep.jsonl"))
+
+
+@pytest.mark.parametrize("template", ["{text:>9999999999999}", "{n:.99999999f}", "{text:>{n}}"])
+def test_a_template_that_asks_for_gigabytes(tmp_path, template):
+    (tmp_path / "a.jsonl").write_text('{"text": "x", "n": 99999999999}\n')
+    with pytest.raises(DataError, match="asks for more than 10000 characters"):
+        load(str(tmp_path / "a.jsonl"), template=template)

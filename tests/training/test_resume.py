@@ -152,7 +152,7 @@ def test_a_damaged_checkpoint_is_set_aside(alone, stopped):
 
 
 def test_what_another_process_cannot_read_is_set_aside(alone, stopped, monkeypatch):
-    answers = iter([True])  # of the others, about the checkpoint of step 7
+    answers = iter([False, True])  # of the others, about the lock and the checkpoint of step 7
     monkeypatch.setattr(distributed, "anywhere", lambda flag: next(answers, flag))
     told = []
     resumed = train(stopped, told=told)
@@ -162,7 +162,8 @@ def test_what_another_process_cannot_read_is_set_aside(alone, stopped, monkeypat
 
 
 def test_a_save_that_failed_elsewhere_ends_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(distributed, "anywhere", lambda _: True)
+    answers = iter([False])  # about the lock
+    monkeypatch.setattr(distributed, "anywhere", lambda _: next(answers, True))
     with pytest.raises(TrainingError, match="step 3 could not be saved"):
         train(tmp_path, config(steps=3))
     assert not (tmp_path / "model").exists()

@@ -5,13 +5,12 @@ import json
 import os
 import shutil
 import signal
-import tomllib
 
 import jax
 import numpy as np
 import pytest
 
-from bytelax import cli, loading
+from bytelax import cli, config, loading
 from bytelax.commands import calibrate, train
 from bytelax.models.patching import PatchingConfig
 from bytelax.training import data
@@ -148,9 +147,7 @@ def test_a_file_holds_the_config_and_flags_overrule_it(patcher, tmp_path):
     file = patcher / "config.toml"
     read = ["train", "entropy", "--config", str(file)]
     again = cli._parse([*read, "--out", "x"]).kind
-    known = tomllib.loads(file.read_text())
-    known["model"]["heads"] = known["init"] = None  # "None" in the file
-    assert train.to_fields(again) == known
+    assert config.to_toml(train.to_fields(again)) == file.read_text()
     changed = cli._parse(
         [*read, "--out", "x", "--optimizer.steps", "7", "--data.sources", "other weight=2"]
     ).kind
@@ -170,9 +167,9 @@ def test_every_kind_takes_a_file(kind, tmp_path):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("[optimizer]\nrate = 1\n", "has an unknown field optimizer.rate"),
-        ("[optimizer]\nsteps = 1.5\n", "optimizer.steps = 1.5: a int belongs here"),
-        ("[optimizer]\nsteps = 0\n", "steps must be at least 1, got 0"),
+        ("[optimizer]\nrate = 1\n", "there is an unknown field 'optimizer.rate'"),
+        ("[optimizer]\nsteps = 1.5\n", "optimizer.steps is 1.5 where a whole number belongs"),
+        ("[optimizer]\nsteps = 0\n", "optimizer: steps must be at least 1, got 0"),
         ('[run]\ndtype = "float16"\n', "not one of float32, bfloat16"),
         ('kind = "blt"\n', "the config of another kind of model than byte-lm"),
         ("steps\n", "is no TOML"),

@@ -1,5 +1,6 @@
 """The Acceptance contract, and the steps that rules share."""
 
+import dataclasses
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
@@ -50,6 +51,15 @@ def is_drafted(draft: Draft) -> Bool[Array, "B K"]:
 def prefix(draft: Draft, accepted: Bool[Array, "B K"]) -> Int[Array, " B"]:
     """How many drafted ids come before the first refusal."""
     return jnp.cumprod(accepted & is_drafted(draft), axis=1).sum(1)
+
+
+def drawn(draft: Draft) -> Draft:
+    """The draft up to the first id to which its own law gives no probability.
+
+    Such an id was not drawn from that law, and p / q would accept it for certain.
+    """
+    possible = at_draft(draft.log_probs, draft) > -jnp.inf
+    return dataclasses.replace(draft, length=prefix(draft, possible))
 
 
 def drafted_probs(draft: Draft) -> Float[Array, "B W V"]:

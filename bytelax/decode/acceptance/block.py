@@ -20,6 +20,7 @@ def block_verification(
     before its end, but on none that would have come after. A refused place may be followed by the
     very byte that was drafted there.
     """
+    draft = base.drawn(draft)
     drafted = base.is_drafted(draft)
     log_ratio = base.at_draft(log_probs[:, :-1], draft) - base.at_draft(draft.log_probs, draft)
     reach = _reach(jnp.where(drafted, jnp.exp(log_ratio), 1))

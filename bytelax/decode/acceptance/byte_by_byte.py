@@ -26,6 +26,7 @@ def rejection(
     Leviathan et al. (arXiv 2211.17192, algorithm 1), Chen et al. (arXiv 2302.01318). Lossless. A
     deterministic row has a one-hot q: accepted with p(x), else p without x.
     """
+    draft = base.drawn(draft)
     p, q = base.at_draft(log_probs[:, :-1], draft), base.at_draft(draft.log_probs, draft)
     accepted = sampling.happens(jnp.exp(p - q), uniforms[:, 0, :-1])
     following = base.residual(jnp.exp(log_probs), base.drafted_probs(draft))

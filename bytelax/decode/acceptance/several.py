@@ -39,6 +39,7 @@ def k_seq(
       What a rule for one draft returns; and which draft
       they follow, i32[B]: one that begins with all accepted ids.
     """
+    drafts = jax.vmap(base.drawn)(drafts)
     many, batch, places = drafts.ids.shape
     # One place more, at which there is nothing drafted: the bonus byte.
     by_place = {

@@ -7,7 +7,7 @@ from bytelax import vocab
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.models.transformer_config import TransformerConfig
+from bytelax.models.transformer_config import TransformerConfig, check_max_bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,7 @@ class BLTConfig:
             raise ValueError("block_size needs decoder_input='embedding': a MASK has no state")
         if self.patching.mode == "entropy" and self.patcher is None:
             raise ValueError("patching mode 'entropy' needs an entropy model: patcher is None")
-        if self.max_bytes < 2:
-            raise ValueError(f"max_bytes must be at least 2, got {self.max_bytes}")
+        check_max_bytes(self.max_bytes)
         if self.patcher is not None and self.patcher.mask_documents != self.mask_documents:
             raise ValueError("the patcher and the model must agree on mask_documents")
         if self.decoder_cross_attention not in ("all", "first"):

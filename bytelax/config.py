@@ -1,0 +1,282 @@
+"""Configs as plain data: frozen dataclasses to nested dicts, and back with every value checked.
+
+Files are not trusted: a value has exactly the type of its field, whole numbers fit in 32 bits,
+numbers are finite, and a config's own `__post_init__` decides about the rest. The message of an
+error is one line that names the field.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import pathlib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import cattrs
+import tomlkit
+from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
+from cattrs.gen import make_dict_structure_fn
+
+from bytelax.messages import one_line
+
+T = TypeVar("T")
+_LARGEST = 2**31 - 1  # sizes, positions and seeds are 32-bit integers on a device
+_MAX_FILE = 64 << 20  # bytes; the largest indices of released models have a few hundred thousand
+_NONE = "None"  # TOML has no null
+
+
+class ConfigError(ValueError):
+    """A config cannot be read; the message is one line that names the field."""
+
+
+def converter(*, unknown: Literal["refuse", "ignore"] = "refuse") -> cattrs.Converter:
+    """What turns dataclasses into nested dicts and back.
+
+    Args:
+      unknown: what to do about fields that a dataclass does not have.
+    """
+    made = cattrs.Converter(forbid_extra_keys=unknown == "refuse")
+    for cls, what in ((bool, "true or false"), (str, "text"), (dict, "an object")):
+        made.register_structure_hook(cls, _exactly(cls, what))
+    made.register_structure_hook(int, _whole)
+    made.register_structure_hook(float, _number)
+    made.register_structure_hook_factory(_is_tuple, _tuple_of)
+    made.register_structure_hook_factory(_is_dict, _dict_of)
+    made.register_structure_hook_factory(_is_literal, _one_of)
+    made.register_structure_hook_factory(dataclasses.is_dataclass, _object_of)
+    made.register_unstructure_hook_func(_is_tuple, lambda x: [*map(made.unstructure, x)])
+    return made
+
+
+def toml_converter() -> cattrs.Converter:
+    """The same for TOML, which has no null: the text "None" stands for it."""
+    made = converter()
+
+    def optional(hint, made):
+        (hint,) = (x for x in typing.get_args(hint) if x is not types.NoneType)
+        return lambda x, _: None if x in (None, _NONE) else made.structure(x, hint)
+
+    made.register_structure_hook_factory(_is_optional, optional)
+    return made
+
+
+@functools.cache
+def _strict() -> cattrs.Converter:
+    return converter()
+
+
+@functools.cache
+def _lenient() -> cattrs.Converter:
+    return converter(unknown="ignore")
+
+
+def to_fields(config: Any, *, by: cattrs.Converter | None = None) -> dict:
+    """The config as a JSON object: nested dicts, lists, numbers, text."""
+    return (by or _strict()).unstructure(config)
+
+
+def from_fields(cls: type[T], fields: Any, source: str, *, by: cattrs.Converter | None = None) -> T:
+    """The config of class `cls` back from its JSON object.
+
+    Args:
+      cls: a dataclass.
+      fields: nested dicts; what is left out has its default.
+      source: what to call the file in errors.
+      by: knows how values are spelt; by default as in JSON.
+
+    Raises:
+      ConfigError: a field is missing, unknown or has a value that the config refuses.
+    """
+    try:
+        return (by or _strict()).structure(fields, cls)
+    except (ClassValidationError, ValueError) as error:
+        raise ConfigError(f"{source}: {_first(error)}") from None
+
+
+def known_fields(cls: type[T], fields: Any, source: str) -> T:
+    """As `from_fields`, but what `cls` has no field for is ignored: for the files of others."""
+    return from_fields(cls, fields, source, by=_lenient())
+
+
+def read_json(path: pathlib.Path) -> dict:
+    """The JSON object in a file.
+
+    Raises:
+      ConfigError: the file holds none.
+    """
+    if not path.is_file():  # to read a pipe would be to wait
+        raise ConfigError(f"{path} is not a file")
+    if path.stat().st_size > _MAX_FILE:
+        raise ConfigError(f"{path} is too large to be a config; download or write it again")
+    try:
+        value = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{path} is not JSON; download or write it again") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} holds no JSON object; download or write it again")
+    return value
+
+
+def read_toml(path: pathlib.Path) -> dict:
+    """The tables of a TOML file as nested dicts.
+
+    Raises:
+      ConfigError: the file is no TOML.
+      OSError: it cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is no TOML: {one_line(error)}") from None
+
+
+def to_toml(fields: Mapping) -> str:
+    """Nested dicts as TOML, None as the text "None"."""
+    return tomlkit.dumps(_as_toml(fields))
+
+
+def merge(base: Mapping, changed: Mapping) -> dict:
+    """`base` with the nested values of `changed`."""
+    merged = dict(base)
+    for name, value in changed.items():
+        nested = isinstance(value, dict) and isinstance(base.get(name), dict)
+        merged[name] = merge(base[name], value) if nested else value
+    return merged
+
+
+def difference(fields: Mapping, base: Mapping) -> dict:
+    """The smallest nested dict that `merge` turns `base` into `fields` with."""
+    changed = {}
+    for name, value in fields.items():
+        before = base.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            value = difference(value, before)
+            if value:
+                changed[name] = value
+        elif name not in base or value != before:
+            changed[name] = value
+    return changed
+
+
+def _exactly(cls, what):
+    def structure(value, _):
+        if type(value) is not cls:
+            raise ValueError(f"is {_short(value)} where {what} belongs")
+        return value
+
+    return structure
+
+
+def _whole(value, _):
+    if type(value) is not int:
+        raise ValueError(f"is {_short(value)} where a whole number belongs")
+    if abs(value) > _LARGEST:
+        raise ValueError(f"does not fit in 32 bits: {_short(value)}")
+    return value
+
+
+def _number(value, _):
+    if type(value) not in (int, float):
+        raise ValueError(f"is {_short(value)} where a number belongs")
+    if not -math.inf < value < math.inf or abs(value) > 1e300:  # JSON's integers have no end
+        raise ValueError(f"must be finite, got {_short(value)}")
+    return float(value)
+
+
+def _tuple_of(hint, made):
+    *hints, last = typing.get_args(hint)
+
+    def structure(values, _):
+        if type(values) not in (list, tuple):
+            raise ValueError(f"is {_short(values)} where a list belongs")
+        each = hints * len(values) if last is Ellipsis else [*hints, last]
+        if len(each) != len(values):
+            raise ValueError(f"has {len(values)} entries, not {len(each)}")
+        return tuple(map(made.structure, values, each))
+
+    return structure
+
+
+def _dict_of(hint, made):
+    is_object = _exactly(dict, "an object")
+    key, value = typing.get_args(hint)
+
+    def structure(values, _):
+        pairs = is_object(values, dict).items()
+        return {made.structure(k, key): made.structure(x, value) for k, x in pairs}
+
+    return structure
+
+
+def _one_of(hint, made):
+    choices = typing.get_args(hint)
+
+    def structure(value, _):
+        if type(value) is not str or value not in choices:
+            raise ValueError(f"is {_short(value)}, not one of {', '.join(choices)}")
+        return value
+
+    return structure
+
+
+def _object_of(cls, made):
+    structure = make_dict_structure_fn(cls, made)
+    is_object = _exactly(dict, "an object")
+    return lambda value, _: structure(is_object(value, dict), cls)
+
+
+def _is_tuple(hint):
+    return typing.get_origin(hint) is tuple
+
+
+def _is_dict(hint):
+    return typing.get_origin(hint) is dict
+
+
+def _is_literal(hint):
+    return typing.get_origin(hint) is Literal
+
+
+def _is_optional(hint):
+    return typing.get_origin(hint) in (types.UnionType, typing.Union)
+
+
+def _first(error, place=""):
+    """Place and reason of the first error in a group of them."""
+    if not isinstance(error, ClassValidationError):
+        return f"{place} {one_line(error)}".lstrip()
+    placed, unplaced = error.group_exceptions()
+    for inner, note in placed:
+        name = f"{place}.{note.name}".lstrip(".")
+        if isinstance(inner, KeyError):
+            return f"the field {name} is missing"
+        return _first(inner, name)
+    inner = unplaced[0]
+    if isinstance(inner, ForbiddenExtraKeysError):
+        unknown = f"{place}.{min(inner.extra_fields)}".lstrip(".")
+        return f"there is an unknown field {_short(unknown)}"
+    return f"{place}: {one_line(inner)}".lstrip(": ")
+
+
+def _short(value):
+    """A value as an error quotes it: strange ones may be very long."""
+    if type(value) is int and abs(value) > 10**20:  # Python refuses to spell the longest
+        return "a number of more than 20 digits"
+    plain = isinstance(value, str | int | float | None)
+    text = repr(value) if plain else f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _as_toml(value):
+    if isinstance(value, Mapping):
+        return {name: _as_toml(x) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_toml(x) for x in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return _NONE if value is None else value

@@ -1,0 +1,61 @@
+"""What the process of a command leaves behind: its exit code, and a line at most."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "bytelax_command"]
+ENVIRONMENT = {name: x for name, x in os.environ.items() if name != "PYTHONUNBUFFERED"}
+ENVIRONMENT |= {"JAX_COMPILATION_CACHE_DIR": ".cache/jax"}
+
+
+def ran(command, **how):
+    """A command of the shell, with `bytelax` for the command."""
+    spelt = command.replace("bytelax", f"{sys.executable} -m bytelax_command")
+    return subprocess.run(
+        ["bash", "-c", spelt], env=ENVIRONMENT, stderr=subprocess.PIPE, timeout=300, **how
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", ["methods", "methods --json"])
+def test_a_full_disk_is_one_line(arguments):
+    """Nothing is written before the end, where Python says 120 and much more."""
+    done = ran(f"bytelax {arguments} > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr == b"bytelax: [Errno 28] No space left on device\n"
+
+
+def test_a_reader_that_has_seen_enough():
+    done = ran("bytelax methods | true; exit ${PIPESTATUS[0]}")
+    assert done.returncode == 141 and done.stderr == b""
+
+
+def test_no_standard_output():
+    done = ran("bytelax methods >&-")
+    assert done.returncode == 2 and done.stderr == b"bytelax: standard output is closed\n"
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.7, 1.5])
+def test_an_interrupt_while_jax_is_imported(seconds):
+    started = subprocess.Popen(
+        [*COMMAND, "generate", "--max-new-bytes", "100000", "x"], stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, env=ENVIRONMENT,
+    )  # fmt: skip
+    time.sleep(seconds)
+    started.send_signal(signal.SIGINT)
+    _, told = started.communicate(timeout=60)
+    assert started.returncode == 130 and told == b"bytelax: interrupted\n"
+
+
+@pytest.mark.slow  # 20 s: the bundled model
+def test_generate_to_a_full_disk_and_to_a_short_reader():
+    done = ran("bytelax generate --model tiny-lm --max-new-bytes 8 abc > /dev/full")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    done = ran("bytelax generate --model tiny-lm --max-new-bytes 8 abc | true; "
+               "exit ${PIPESTATUS[0]}")  # fmt: skip
+    assert done.returncode == 141 and done.stderr == b""
