@@ -16,7 +16,7 @@ def check_max_bytes(max_bytes: int) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """A stack of blocks. A size of 0 is replaced by its default.
+    """A stack of blocks. A size that is None is replaced by its default.
 
     Attributes:
       dim: width of the residual stream.
@@ -32,16 +32,16 @@ class TransformerConfig:
 
     dim: int
     layers: int
-    heads: int = 0
-    kv_heads: int = 0
-    head_dim: int = 0
-    ffn_dim: int = 0
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn_dim: int | None = None
     window: int | None = None
     rope_theta: float = 500_000.0
     norm_eps: float = 1e-5
 
     def __post_init__(self):
-        heads = self.heads or max(self.dim // 64, 1)
+        heads = max(self.dim // 64, 1) if self.heads is None else self.heads
         defaults = {
             "heads": heads,
             "kv_heads": heads,
@@ -49,7 +49,8 @@ class TransformerConfig:
             "ffn_dim": -(-self.dim * 8 // 3 // 64) * 64,
         }
         for field, default in defaults.items():
-            object.__setattr__(self, field, getattr(self, field) or default)
+            if getattr(self, field) is None:
+                object.__setattr__(self, field, default)
         for field in ("dim", "layers", *defaults):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
