@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 
+from bytelax import compiling
 from bytelax.commands import train
 from bytelax.commands.bench import Bench
 from bytelax.commands.calibrate import Calibrate
@@ -37,6 +38,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Runs a command. Bad input is one line on standard error and exit code 2."""
     try:
         command = _parse(sys.argv[1:] if args is None else args)
+        compiling.keep_programs()
         command.run()
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,8 +2,8 @@
 
     python tests/test_golden_outputs.py     # records them anew; only where a change is meant
 
-Log-probabilities may differ in their last bits from one processor to another, so of those the sum is
-kept to four digits.
+Log-probabilities may differ in their last bits from one processor to another, so of those the sum
+is kept to four digits.
 """
 
 import functools
@@ -95,7 +95,12 @@ def recorded():
     return json.loads(RECORDED.read_text())
 
 
-IN_SECONDS = [("ar", "greedy"), ("blt-s", "sampled"), ("blt-d", "greedy"), ("medusa, tree", "sampled")]
+IN_SECONDS = [
+    ("ar", "greedy"),
+    ("blt-s", "sampled"),
+    ("blt-d", "greedy"),
+    ("medusa, tree", "sampled"),
+]
 EACH = [
     pytest.param(case, law, marks=() if (case, law) in IN_SECONDS else pytest.mark.slow)
     for case in CASES

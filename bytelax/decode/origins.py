@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from bytelax.decode.acceptance import Emitted
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 from bytelax.pytree import pytree
 
 

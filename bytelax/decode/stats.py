@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
+from bytelax.decode.draft import Draft, DraftPasses, no_passes
 from bytelax.pytree import pytree
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.decode.drafters.base import Draft, DraftPasses, certain
+from bytelax.decode.draft import Draft, DraftPasses, certain
 
 
 def ancestors(parents: Int[Array, "B K"]) -> Bool[Array, "B W W"]:
@@ -114,12 +114,9 @@ def prune(tree: Grown, nodes: int) -> Grown:
     return tree._replace(parents=place)
 
 
-def draft(tree: Grown, vocab: int, *, passes: DraftPasses | None = None) -> Draft:
-    """The nodes below the root as what is to be verified. Nothing in it was left to chance."""
-    found = certain(tree.ids[:, 1:], vocab_size=vocab)
+def draft(tree: Grown, *, passes: DraftPasses | None = None) -> Draft:
+    """Converts the grown tree to a deterministic `Draft`."""
+    found = certain(tree.ids[:, 1:])
     return dataclasses.replace(
-        found,
-        step=tree.depth[:, 1:],
-        passes=found.passes if passes is None else passes,
-        parents=tree.parents[:, 1:],
+        found, step=tree.depth[:, 1:], passes=passes, parents=tree.parents[:, 1:]
     )

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.decode import sampling
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 
 
 class Emitted(NamedTuple):
@@ -27,6 +27,9 @@ class Acceptance(Protocol):
         uniforms: Float[Array, "B 2 W"],
     ) -> Emitted:
         """Judges a draft.
+
+        Two attributes are optional: `lossless = True` says that the output is that of the target
+        alone, and `trees = True` that the rule judges trees.
 
         All chance passes through `sampling.happens` and `sampling.sample`.
 

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from bytelax.decode import sampling
 from bytelax.decode.acceptance.base import Emitted
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Tree:
     """
 
     depth: int
+
+    lossless = trees = True
 
     def __call__(
         self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
