@@ -262,7 +262,7 @@ class _Engine:
     method: Method
     params: Params
     weights: Sizes  # that a pass of each network reads
-    sampling: Callable[[int], Sampling]  # of so many rows
+    sampling: Callable[[int], Sampling]  # from the number of rows
     budget: int
     stop: tuple[bytes, ...]
     stops: Stops
@@ -322,7 +322,7 @@ class _Engine:
         return len(prompt) + self.budget <= min(capacity, self.model.config.max_bytes)
 
     def capacity(self, prompt: int) -> int:
-        """Length of buffers that hold a prompt of so many ids and its output."""
+        """Length of the buffers for a prompt of `prompt` ids and its output, a power of two."""
         needed, limit = prompt + self.budget, self.model.config.max_bytes
         if needed > limit:
             raise ValueError(
@@ -357,8 +357,8 @@ class _Engine:
 
         Args:
           decoding: of `start` or `insert`.
-          rounds: at most so many.
-          ended: stop once as many more rows of a part have ended.
+          rounds: the most rounds to run.
+          ended: number of rows to wait for, on each batch shard of the mesh.
         """
         return _advance(
             self.params,
@@ -406,7 +406,7 @@ class _Engine:
         return results
 
     def _without_stop(self, emitted: np.ndarray, reason: int) -> int:
-        """How many of the emitted ids belong to the result."""
+        """Number of emitted ids that belong to the result."""
         if reason == stopping.BY_EOS:
             return len(emitted) - 1
         if reason == stopping.BY_STOP:

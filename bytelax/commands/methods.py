@@ -1,4 +1,4 @@
-"""`bytelax methods`: what there is to decode with."""
+"""`bytelax methods`: the decoding methods and their options."""
 
 import dataclasses
 import inspect

@@ -108,7 +108,7 @@ class Draft:
 
 
 def certain(ids: Int[Array, "B K"], *, length: Int[Array, " B"] | None = None) -> Draft:
-    """A draft that was chosen without chance and without a pass.
+    """A deterministic draft that took no forward pass.
 
     Args:
       ids: what is proposed.

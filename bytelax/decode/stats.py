@@ -1,4 +1,4 @@
-"""What a generation did: rounds, drafted and accepted bytes, passes."""
+"""Counters of the decoding loop: rounds, drafted and accepted bytes, forward passes."""
 
 import jax
 import jax.numpy as jnp

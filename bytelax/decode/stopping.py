@@ -55,7 +55,7 @@ def trim(
     limit: Int[Array, " B"],
     stops: Stops,
 ) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
-    """How many of the emitted ids stand, and why the row ends with them (RUNNING if it does not).
+    """Number of emitted ids to keep, and why the row ends with them (RUNNING if it does not).
 
     Args:
       text: before the emitted ids.

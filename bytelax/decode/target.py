@@ -81,22 +81,22 @@ class Target(Protocol):
 
 @runtime_checkable
 class Waiting(Target, Protocol):
-    """A target whose rows may wait for one another, to share what is dear."""
+    """A target whose rows may wait for one another, to share the expensive passes."""
 
     def waits(self, trial: Trial) -> Bool[Array, " B"]:
-        """Rows whose window was not computed: nothing of it may be kept, it will be tried again."""
+        """Rows whose window was not computed. Nothing of it may be kept; it will be tried again."""
         ...
 
 
 @runtime_checkable
 class Rewindable(Target, Protocol):
-    """A target that may run ahead of the text and come back: what a draft model has to be."""
+    """A target that can be rewound after it has run ahead of the text, as a draft model is."""
 
     def rewind(self, ahead: State, back: State) -> State:
-        """`back` again, in the buffers of `ahead`: nothing is copied.
+        """Returns to the state `back`, in the buffers of `ahead`, so that nothing is copied.
 
         Args:
-          ahead: what came of `back` by keeping fewer bytes than the target's width.
+          ahead: what became of `back` by keeping fewer bytes than the target's window.
           back: the state to return to.
         """
         ...
@@ -107,7 +107,7 @@ class Branching(Target, Protocol):
     """A target that takes trees: `extend` has a keyword `parents`, as in `Draft.parents`."""
 
     def along(self, trial: Trial, path: Int[Array, "B W"]) -> Trial:
-        """The trial of the window that is one branch of the tree.
+        """Reorders a trial so that one branch of the tree comes first.
 
         Args:
           trial: of a tree.
@@ -142,7 +142,7 @@ def in_windows(target: Target, window: int) -> Target:
 
 
 def take_in(target: Target, params, state: State, text: Text, *, width: int) -> State:
-    """Brings an empty state up to the pending byte of each row, `width` bytes at a time.
+    """Takes each row's text into an empty state, `width` bytes at a time, up to the pending byte.
 
     Rows whose prompt is shorter stand still; what their windows hold is never kept.
     """

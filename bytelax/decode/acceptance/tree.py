@@ -12,9 +12,9 @@ from bytelax.decode.draft import Draft
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """Draws the target's own byte at each node, and goes down where a child has drafted it.
+    """Samples the target's byte at each node and descends to the child that holds it, if any.
 
-    For children that were chosen without chance this is the rule of SpecInfer (Miao et al., arXiv
+    For children that were not drawn this is the rule of SpecInfer (Miao et al., arXiv
     2305.09781) and EAGLE, which tries them one after the other: child x is accepted with p(x) in
     all. Lossless, since every emitted byte is a draw from the target's law; greedy laws have one.
 

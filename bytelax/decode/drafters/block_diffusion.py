@@ -174,11 +174,11 @@ def _where(rows, new, old):
 
 
 def filled_early(left: Bool[Array, "B C"]) -> Bool[Array, "B C"]:
-    """Cells that must be verified as if they had been given, not drawn.
+    """Cells to verify as if they had been given instead of drawn: those right of an empty one.
 
-    What becomes of a cell still `left` hangs on those filled to its right. Verifying it selects
-    among them, so that once it is accepted they no longer follow the law they were drawn from, and
-    min(1, p / q) with that law would change the output. Accepting x with p(x), and else drawing
-    from p without x, is right whatever law x came from.
+    What a cell that is still `left` will hold depends on those filled to its right. Verifying it
+    selects among them, so that once it is accepted they no longer follow the distribution they were
+    drawn from, and min(1, p / q) with that q would change the output. Accepting x with p(x), and
+    else drawing from p without x, is right wherever x came from.
     """
     return jnp.cumsum(left, axis=1) > 0

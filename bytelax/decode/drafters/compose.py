@@ -17,12 +17,12 @@ from bytelax.decode.target import Text
 
 
 def chain(*parts: Drafter) -> "Chain":
-    """In each row the draft of the first part that has one."""
+    """A drafter that proposes, in each row, the draft of the first part that has one."""
     return Chain(parts)
 
 
 def extend_with(first: Drafter, second: Drafter) -> "ExtendWith":
-    """The draft of `first`, and behind it what `second` makes of the text with that draft in it.
+    """A drafter that continues the draft of `first` with that of `second`, which sees it as text.
 
     Raises:
       ValueError: `second` needs more than the text: a state that has not seen the first's draft.
@@ -80,8 +80,8 @@ class Chain:
 class ExtendWith:
     """See `extend_with`.
 
-    The law of a place is that of the part that drafted it: one-hot where that was chosen without
-    chance. So a row may be certain at first and drawn by chance behind.
+    The distribution of a place is that of the part that drafted it, one-hot where nothing was
+    drawn. So the beginning of a row may be deterministic and the rest random.
     """
 
     first: Drafter
@@ -174,7 +174,7 @@ def _chain_of(draft: Draft) -> Draft:
 
 
 def _appended(text: Text, draft: Draft) -> Text:
-    """The text with the draft behind it, in a buffer that has room for it."""
+    """Appends the draft to the text, in a longer buffer."""
     width = draft.ids.shape[1]
     ids = jnp.pad(text.ids, ((0, 0), (0, width)))
     place = text.length[:, None] + jnp.arange(width)
@@ -183,7 +183,7 @@ def _appended(text: Text, draft: Draft) -> Text:
 
 
 def _joined(head: Draft, tail: Draft) -> Draft:
-    """The tail right behind the head's last byte, in as many places as both have."""
+    """Concatenates drafts of unequal length: the tail begins where the head ends in each row."""
     width = head.ids.shape[1]
     place = jnp.arange(width + tail.ids.shape[1])
     length = head.length[:, None]

@@ -19,7 +19,7 @@ from bytelax.pytree import pytree
 
 @pytree
 class DraftLayerState:
-    """The block's cache up to position `start`, and what the target made of the bytes from there.
+    """The block's cache up to position `start`, and the target's features of the bytes from there.
 
     Byte t enters the block as the pair of its feature and the embedding of byte t + 1. So the last
     window is taken in when the bytes behind it are known: at the next draft.
@@ -122,7 +122,7 @@ class DraftLayer:
         )
 
     def _catch_up(self, model, draft_state, text):
-        """Takes in the last window; the logits behind the pending byte, its feature, the cache."""
+        """Takes in the last window; returns the pending byte's logits, its feature, the caches."""
         place = draft_state.start[:, None] + jnp.arange(draft_state.features.shape[1])
         following = jnp.take_along_axis(text.ids, place + 1, axis=1, mode="clip")
         span = kv_cache.causal_span(place, window=model.config.trunk.window)
@@ -135,7 +135,7 @@ class DraftLayer:
         return logits, jnp.take_along_axis(features, newest, axis=1), caches
 
     def _tree(self, model, text, law, logits, feature, caches) -> tuple[Draft, Caches]:
-        """Level by level. Each pass runs all nodes there are: one block is quick, and simple."""
+        """Grows the tree level by level. Every pass runs all nodes: one block is cheap."""
         tree, level = trees.root(text.pending), slice(0, 1)
         laws, made = sampling.byte_law(logits, law), feature
         for depth in range(self.depth):

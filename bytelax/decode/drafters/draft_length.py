@@ -1,4 +1,4 @@
-"""How much of a draft is offered. Lengths are chosen here so that the output law stays as it is.
+"""Drafters that shorten drafts without changing the output distribution.
 
 The rule is that of `Draft.length`: place j may be left out because of what came before it, never
 because of the id drawn there. Windows keep their width, so a shorter draft saves what verifying
@@ -54,7 +54,7 @@ def by_batch(drafter: Drafter, table: Mapping[int, int]) -> "ByBatch":
 
 @dataclasses.dataclass(frozen=True)
 class StopBelow:
-    """See `stop_below`. Draft & Verify (arXiv 2309.08168) ends its drafts so.
+    """See `stop_below`: the fixed threshold of Draft & Verify (arXiv 2309.08168).
 
     The byte that falls below is kept, and the cut comes after it. Cut before it, the drafts that
     show a byte there would be those that drew a likely one: conditioned on being seen, the id no
@@ -92,7 +92,7 @@ class StopBelow:
 
 @pytree
 class AdaptiveState:
-    """What each row knows of its earlier rounds."""
+    """Per-row statistics of earlier rounds."""
 
     drafter: Any
     threshold: Float[Array, " B"]
@@ -103,7 +103,7 @@ class AdaptiveState:
 
 @dataclasses.dataclass(frozen=True)
 class StopAdaptively:
-    """See `stop_adaptively`. Draft & Verify (arXiv 2309.08168) adapts its threshold so.
+    """See `stop_adaptively`: the adaptive threshold of Draft & Verify (arXiv 2309.08168).
 
     A cut depends on rounds that are over and on earlier bytes of the draft, as in `StopBelow`.
     Rounds without a draft teach nothing. Behind another part of a `chain`, whose bytes it may have
@@ -197,7 +197,7 @@ def adapted(
 
 
 def _cut(draft: Draft, threshold: Float[Array, " B"]) -> Draft:
-    """The draft to its first byte below the threshold, that byte included."""
+    """Truncates the draft behind its first byte below the threshold."""
     draft = draft.written_out()
     sure = jnp.cumprod(draft.confidence >= threshold[:, None], axis=1).sum(1)
     return dataclasses.replace(draft, length=jnp.minimum(draft.length, sure + 1))

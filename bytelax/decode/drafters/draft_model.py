@@ -14,7 +14,7 @@ from bytelax.pytree import pytree
 
 @pytree
 class DraftModelState:
-    """What the draft model has taken in: `seen` bytes of the text, never a drafted one."""
+    """The draft model's state after `seen` bytes of the text, and no drafted byte."""
 
     state: State
     seen: Int[Array, " B"]
@@ -100,7 +100,7 @@ class DraftModel:
     def _catch_up(
         self, weights, draft_state: DraftModelState, text: Text
     ) -> tuple[Float[Array, "B V"], State, Int[Array, " B"]]:
-        """Takes in the rest of the text; the logits behind it, the state, and the passes taken."""
+        """Takes in the rest of the text; returns the logits behind it, the state and the passes."""
         width = self.target.window
 
         def look(state, seen):

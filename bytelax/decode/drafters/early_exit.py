@@ -1,4 +1,4 @@
-"""The first layers draft, all of them verify."""
+"""Early exit: the first layers draft, all of them verify."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The model drafts with some of its blocks skipped, all of them verify."""
+"""Layer skipping: the model drafts without some of its blocks, all of them verify."""
 
 import dataclasses
 

@@ -47,7 +47,7 @@ class MultiByte:
 
 @dataclasses.dataclass(frozen=True)
 class MultiByteTree:
-    """The same as a tree: of every node the likeliest children, and of all nodes the likeliest.
+    """The same as a tree: each node's likeliest children, pruned to the likeliest nodes.
 
     Nothing is drawn, so the tree is judged by `acceptance.Tree`, at any temperature.
 
@@ -103,7 +103,7 @@ def _fit(drafter, target, depth):
 
 
 def _heads(inputs):
-    """From a head's index and the ids before its byte, [B, N], to its logits, [B, N, V]."""
+    """Returns a function from a head's index and the ids before its byte, [B, N], to logits."""
     model, target = inputs.model, inputs.target
     layers = target.module.config.trunk.layers
     final = model.norm(inputs.state.hidden[target.keep.index(layers)])[:, None]

@@ -1,4 +1,4 @@
-"""A byte transformer drafts with some of its own blocks, on the caches of all of them."""
+"""Self-drafting of a byte transformer with some of its blocks, on its own caches."""
 
 import dataclasses
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def propose(
     stride: int = 1,
     hand_over: bool = False,
 ) -> Draft:
-    """Runs ahead of the text, `stride` drawn bytes a pass.
+    """Drafts autoregressively with a part of the blocks, `stride` bytes a pass.
 
     Args:
       inputs: as in `Drafter.propose`.
@@ -34,8 +34,8 @@ def propose(
       part: the blocks that run.
       length: K, bytes drafted; a multiple of `stride`.
       stride: bytes drawn from one hidden state.
-      hand_over: one more pass takes in the last bytes, and `Draft.computed` holds the first blocks
-        of the whole window.
+      hand_over: make one more pass, for the last bytes, so that `Draft.computed` holds the first
+        blocks of the whole window.
     """
     model, state, uniforms = inputs.model, inputs.state, inputs.uniforms(length)
     batch = uniforms.shape[0]
@@ -77,14 +77,14 @@ def propose(
 
 
 def _with_caches(state, caches):
-    """The state in the buffers that were written to, past what it has taken in."""
+    """The state with the caches that drafting has written to, beyond its length."""
     own = zip(state.caches, caches, strict=False)
     run = tuple(old if new is None else new for old, new in own)
     return dataclasses.replace(state, caches=run + state.caches[len(run) :])
 
 
 def _of_part(caches, part):
-    """The caches that the blocks write; the others are not carried along."""
+    """The caches of the blocks that run."""
     last = len(caches) if part.last is None else part.last
     return tuple(
         None if index in part.no_attention else cache for index, cache in enumerate(caches[:last])

@@ -1,4 +1,4 @@
-"""Several drafts a row, side by side in one window: a tree of chains."""
+"""Several independent drafts a row in one window: a tree of chains."""
 
 import dataclasses
 

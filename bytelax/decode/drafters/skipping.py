@@ -14,7 +14,7 @@ def propose_if(
     inputs: DraftInput,
     draft_state: DraftState,
 ) -> tuple[Draft, DraftState]:
-    """`drafter.propose` where `wanted`; else no draft, no pass, and the state as it is.
+    """Calls `drafter.propose` if `wanted`; else returns an empty draft and the state as it is.
 
     What a draft has computed for the target is left out: without a draft there would be none.
     """
