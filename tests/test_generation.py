@@ -265,6 +265,23 @@ def test_generate_many_as_one_by_one(temperature):
     assert len(lengths) > 2  # rows were refilled at different times
 
 
+def test_rows_are_refilled_together(monkeypatch):
+    """An eighth of the batch at once; each prompt is taken in once, and alone."""
+    taken, start = [], generation._Engine.start
+
+    def counted(self, prompts, *args, **how):
+        taken.append(sum(map(bool, prompts)))
+        return start(self, prompts, *args, **how)
+
+    request = {"max_new_bytes": NEW, "temperature": 1.0, "stop": [bytes([i]) for i in range(16)]}
+    prompts = [bytes([65 + i % 26]) * (1 + i % 9) for i in range(40)]
+    alone = bytelax.generate(byte_lm(), prompts, seeds=7, **request)
+    monkeypatch.setattr(generation._Engine, "start", counted)
+    many = by_index(bytelax.generate_many(byte_lm(), prompts, batch=16, seeds=7, **request))
+    assert [result.bytes for result in many] == alone.bytes
+    assert sum(taken) == len(prompts) and max(taken) == 2 and len(taken) < 30
+
+
 def test_generate_many_with_a_blt():
     request = {"batch": 2, "max_new_bytes": NEW, "allow_eos": False, "logprobs": True}
     results = by_index(bytelax.generate_many(blt(), PROMPTS * 2, **request))

@@ -203,7 +203,7 @@ def test_a_block_in_decoding_is_a_block_in_training(start):
         return blt.decoder.joint(text, contexts, cells, patch=known.patch, span=known.span)[1]
 
     expected = small.module.apply({"params": small.params}, method=training)[:, 0]
-    to = target("own")
+    to = dataclasses.replace(target("own"), window=K + 1)
     # All bytes before the block are taken in; a pending one is not, so it is given once more.
     state = to.prefill(small.params, Text(text, jnp.full(2, start + 1)))
     model = small.module.bind({"params": small.params})
