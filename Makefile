@@ -8,8 +8,8 @@ PYTHON = $(VENV)/bin/python
 # A module's tests share what they compile, and stay together. Each worker takes up to 4 GB.
 WORKERS = -n auto --maxprocesses 4 --dist loadfile
 DOCUMENTED = bytelax bytelax.calculator bytelax.checkpoints bytelax.decode.drafters \
-  bytelax.decode.unmasking bytelax.measure bytelax.methods bytelax.methods.any_model \
-  bytelax.methods.blt bytelax.methods.byte_lm bytelax.models bytelax.sharding \
+  bytelax.decode.unmasking bytelax.measure bytelax.methods bytelax.models \
+  bytelax.sharding bytelax.testing \
   bytelax.training
 
 help: ## show this list

@@ -11,6 +11,7 @@ from typing import Annotated
 import jax
 import tyro
 
+from bytelax import compiling
 from bytelax.commands import train
 from bytelax.commands.bench import Bench
 from bytelax.commands.calibrate import Calibrate
@@ -39,6 +40,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         _check_output()
         command = _parse(sys.argv[1:] if args is None else args)
+        compiling.keep_programs()
         command.run()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough

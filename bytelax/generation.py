@@ -1,26 +1,28 @@
-"""`generate`, `stream`, `generate_many`: text in, text out."""
+"""`generate`, `stream`, `generate_many`: text in, text out, by one `Method`."""
 
 import codecs
 import dataclasses
 import functools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bytelax import methods, programs, vocab
-from bytelax.decode import loop, stopping
-from bytelax.decode.drafters import Drafter
-from bytelax.decode.loop import Decoding
+from bytelax import compiling, methods, vocab
+from bytelax.calculator import Sizes
+from bytelax.decode import stopping
+from bytelax.decode.acceptance import Acceptance
+from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
-from bytelax.methods import Factory, Method
 from bytelax.model import Model
+from bytelax.models import layers
 from bytelax.pods import global_arrays, per_device, sharding
 from bytelax.pods.per_device import Placement
 from bytelax.statistics import Statistics
@@ -76,7 +78,7 @@ def generate(
     model: Model,
     prompts: Sequence[bytes | str],
     *,
-    method: str | Drafter | Factory = "ar",
+    method: str | Method = "ar",
     max_new_bytes: int = 128,
     temperature: float = 0.0,
     top_k: int = 0,
@@ -86,6 +88,8 @@ def generate(
     allow_eos: bool = True,
     logprobs: bool = False,
     origins: bool = False,
+    accept: Acceptance | None = None,
+    draft_params: Any = (),
     **options,
 ) -> Output:
     """Continues a batch of prompts.
@@ -93,8 +97,8 @@ def generate(
     Args:
       model: from `load`; on a mesh if it was loaded so, where every process passes the same.
       prompts: bytes of any kind, or text that is encoded as UTF-8.
-      method: a name from `bytelax.methods.METHODS`, a drafter of your own, or a factory of
-        methods like those in that table.
+      method: a name from `bytelax.methods.METHODS`, or a `Method` whose target is
+        `model.target()`.
       max_new_bytes: budget of each row.
       temperature: 0 is greedy.
       top_k: sample among the k likeliest bytes; 0 among all.
@@ -104,35 +108,36 @@ def generate(
       allow_eos: whether the model may end a row by itself.
       logprobs: return the model's log-probabilities of the emitted bytes.
       origins: return where each emitted byte came from: drafted, the target's own, ...
-      **options: of the method, by the names of its factory in `bytelax.methods`: `draft_length`,
-        `block_size`, `unmask`, `alpha`, `gamma`, `latent`, `draft_model`, ... All that verify take
+      accept: an acceptance rule in place of the method's own.
+      draft_params: the parameters of the drafter of a `Method`.
+      **options: of a named method, by the names of its factory in `bytelax.methods`:
+        `draft_length`, `block_size`, `unmask`, `latent`, `draft_model`, ... All that verify take
         `window=W`, which pads every window to W bytes.
 
     Raises:
       ValueError: an argument out of range, an empty prompt, or one beyond the model's context.
     """
-    prompts = list(_several("prompts", prompts))
-    request = _Request.of(
-        model,
-        Sampling.of(_whole(model, len(prompts)), temperature=temperature, top_k=top_k,
-                 top_p=top_p, allow_eos=allow_eos),
-        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, origins=origins,
-        options=options,
+    ids = [_encode(prompt) for prompt in _strings("prompts", prompts)]
+    engine = _Engine.of(
+        model, method=method, max_new_bytes=max_new_bytes, temperature=temperature, top_k=top_k,
+        top_p=top_p, stop=stop, allow_eos=allow_eos, logprobs=logprobs, origins=origins,
+        accept=accept, draft_params=draft_params, **options,
     )  # fmt: skip
-    ids = [_encode(prompt) for prompt in prompts]
     if not ids:
         raise ValueError("there is no prompt to continue")
-    run = request.for_longest(max(map(len, ids)))
+    capacity = engine.capacity(max(map(len, ids)))
+    rows = engine.whole(len(ids))
     begin = time.perf_counter()
-    decoding, compiling = run.start(ids, _row_seeds(seeds, len(ids)))
-    jax.block_until_ready(decoding)
-    prefill = time.perf_counter() - begin - compiling
-    decoding, more = run.advance(decoding)
-    results = run.results(decoding, range(len(ids)))
-    seconds = time.perf_counter() - begin - compiling - more
-    total = Statistics.total([r.stats for r in results])
-    total = total.timed(seconds, compiling + more, prefill=prefill)
-    return Output(results, total, run.method.lossless)
+    with compiling.watch() as compiled:
+        decoding = engine.start(ids, _row_seeds(seeds, len(ids)), rows=rows, capacity=capacity)
+        jax.block_until_ready(decoding)
+        prefill = time.perf_counter() - begin - compiled.seconds
+        decoding = jax.block_until_ready(engine.advance(decoding))
+    results = list(engine.results(decoding, dict(enumerate(range(len(ids))))).values())
+    seconds = time.perf_counter() - begin - compiled.seconds
+    total = Statistics.total([result.stats for result in results])
+    total = total.timed(seconds, compiled.seconds, prefill=prefill)
+    return Output(results, total, engine.method.lossless)
 
 
 def stream(
@@ -141,58 +146,40 @@ def stream(
     *,
     every: int = 8,
     errors: str = "replace",
-    method: str | Drafter | Factory = "ar",
-    max_new_bytes: int = 128,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
     seed: int = 0,
-    stop: Sequence[bytes | str] = (),
-    allow_eos: bool = True,
-    **options,
+    **request,
 ) -> Iterator[str]:
     """Continues one prompt and yields its text as it comes, in whole UTF-8 characters.
 
     Args:
+      model: as in `generate`.
+      prompt: as in `generate`.
       every: rounds between two looks at the output.
       errors: what becomes of bytes that are not UTF-8, as in `bytes.decode`.
-
-    The other arguments are those of `generate`, and so is the text that the pieces add up to.
+      seed: that of the row.
+      **request: the other keywords of `generate`, whose text the pieces add up to.
     """
-    request = _Request.of(
-        model,
-        Sampling.of(_whole(model, 1), temperature=temperature, top_k=top_k, top_p=top_p,
-                 allow_eos=allow_eos),
-        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=False, origins=False,
-        options=options,
-    )  # fmt: skip
+    engine, ids = _Engine.of(model, **request), _encode(prompt)
     if every < 1:
         raise ValueError(f"every must be at least 1, got {every}")
-    ids = _encode(prompt)
+    seeds, capacity = _row_seeds(seed, 1), engine.capacity(len(ids))
+    held_back = max(map(len, engine.stop), default=1) - 1  # may yet become a stop string
     characters = codecs.getincrementaldecoder("utf-8")(errors)
-    return _stream(request.for_longest(len(ids)), ids, _row_seeds(seed, 1), every, characters)
 
+    def pieces():
+        decoding = engine.start([ids], seeds, rows=engine.whole(1), capacity=capacity)
+        sent, finished = 0, False
+        while not finished:
+            decoding = engine.advance(decoding, rounds=every)
+            result = engine.results(decoding, {0: 0})[0]
+            finished = result.stop != stopping.REASONS[stopping.RUNNING]
+            known = max(sent, len(result.bytes) - (0 if finished else held_back))
+            piece = characters.decode(result.bytes[sent:known], final=finished)
+            sent = known
+            if piece:
+                yield piece
 
-def _stream(
-    run: "_Run",
-    ids: list[int],
-    seeds: np.ndarray,
-    every: int,
-    characters: codecs.IncrementalDecoder,
-) -> Iterator[str]:
-    stop = run.request.stop
-    held_back = max(map(len, stop), default=1) - 1  # may yet become a stop string
-    decoding, _ = run.start([ids], seeds)
-    sent, finished = 0, False
-    while not finished:
-        decoding, _ = run.advance(decoding, rounds=every)
-        (result,) = run.results(decoding, range(1))
-        finished = result.stop != stopping.REASONS[stopping.RUNNING]
-        known = max(sent, len(result.bytes) - (0 if finished else held_back))
-        piece = characters.decode(result.bytes[sent:known], final=finished)
-        sent = known
-        if piece:
-            yield piece
+    return pieces()
 
 
 def generate_many(
@@ -200,281 +187,292 @@ def generate_many(
     prompts: Iterable[bytes | str],
     *,
     batch: int = 64,
-    method: str | Drafter | Factory = "ar",
-    max_new_bytes: int = 128,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
     seeds: int | np.integer = 0,
-    stop: Sequence[bytes | str] = (),
-    allow_eos: bool = True,
-    logprobs: bool = False,
-    origins: bool = False,
-    **options,
+    **request,
 ) -> Iterator[Result]:
     """Continues any number of prompts, `batch` at a time, and yields results as they finish.
 
-    A row that has finished is refilled with the next prompt at once, so that one long row does not
-    idle the others. Prompt i has seed `seeds + i`, and at one buffer size its result does not
-    depend on when or beside which others it ran. A prompt longer than those before waits until the
-    batch has drained, and goes on in larger buffers. Other arguments as in `generate`.
+    Rows that have finished are refilled with the next prompts, one eighth of the batch at once, so
+    that one long row does not idle the others. Prompt i has seed `seeds + i`, and at one buffer
+    size and batch its result does not depend on when or beside which others it ran. A prompt longer
+    than those before waits until the batch has drained, and goes on in larger buffers.
 
-    On a mesh the rows are refilled once each part of it has one that has ended.
+    Args:
+      model: as in `generate`; on a mesh each part of it refills its own rows.
+      prompts: as in `generate`, but any iterable.
+      batch: rows that are decoded together.
+      seeds: one number.
+      **request: the other keywords of `generate`.
     """
+    engine = _Engine.of(model, **request)
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
-    if batch != _whole(model, batch):
+    if batch != engine.whole(batch):
         raise ValueError(
-            f"a batch of {batch} rows does not divide among {_whole(model, 1)} parts of the mesh"
+            f"a batch of {batch} rows does not divide among {engine.parts} parts of the mesh"
         )
     if not isinstance(seeds, int | np.integer):
         raise ValueError("generate_many takes one number as seeds; prompt i has seeds + i")
-    request = _Request.of(
-        model,
-        Sampling.of(batch, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos),
-        method=method, max_new_bytes=max_new_bytes, stop=stop, logprobs=logprobs, origins=origins,
-        options=options,
-    )  # fmt: skip
-    return _generate_many(request, _several("prompts", prompts), batch, int(seeds))
+    queue = enumerate(_strings("prompts", prompts))
+    queue = ((index, _encode(prompt)) for index, prompt in queue)
+    return _generate_many(engine, queue, batch, int(seeds))
 
 
-def _generate_many(
-    request: "_Request", prompts: Iterable[bytes | str], batch: int, seeds: int
-) -> Iterator[Result]:
-    queue = ((index, _encode(prompt)) for index, prompt in enumerate(prompts))
+def _generate_many(engine: "_Engine", queue: Iterator, batch: int, seeds: int) -> Iterator[Result]:
+    each = batch // engine.parts  # rows of a part of the mesh
+    together = max(1, each // 8)  # prompts that a part takes in at once
+    slots = range(engine.parts * together)
     waiting = next(queue, None)
     while waiting is not None:
-        run = request.for_longest(len(waiting[1]))
-        rows: list[int | None] = [None] * batch  # the prompt in each row
+        capacity = engine.capacity(len(waiting[1]))
+        rows: dict[int, int] = {}  # the prompt in each row that has one
         decoding = None
-        while waiting is not None or any(row is not None for row in rows):
-            for row in range(batch):
-                fits = waiting is not None and len(waiting[1]) + request.budget <= run.limit
-                if rows[row] is None and fits:
-                    rows[row], ids = waiting
-                    # On a mesh every part of it takes in the prompt, and one of them keeps it.
-                    parts = _whole(request.model, 1)
-                    seed = _row_seeds(seeds + rows[row], 1).repeat(parts)
-                    one, _ = run.start([ids] * parts, seed)
-                    decoding = _idle(one, batch) if decoding is None else decoding
-                    decoding = run.insert(decoding, one, row)
-                    waiting = next(queue, None)
-            if all(row is None for row in rows):
+        while True:
+            while waiting is not None and engine.fits(waiting[1], capacity):
+                prompts: list[list[int]] = [[] for _ in slots]
+                where = np.full(len(slots), each, np.int32)  # a row of the part; beyond: nowhere
+                seed = np.zeros(len(slots), np.uint32)
+                for slot in slots:
+                    own = range(slot // together * each, (slot // together + 1) * each)
+                    free = [row for row in own if row not in rows]
+                    if free and waiting is not None and engine.fits(waiting[1], capacity):
+                        rows[free[0]], prompts[slot] = waiting
+                        where[slot] = free[0] - own.start
+                        seed[slot] = _row_seeds(seeds + waiting[0], 1)[0]
+                        waiting = next(queue, None)
+                if not any(prompts):
+                    break
+                new = engine.start(prompts, seed, rows=len(slots), capacity=capacity)
+                decoding = engine.idle(new, each) if decoding is None else decoding
+                decoding = engine.insert(decoding, new, where)
+            if not rows:
                 break  # the next prompt needs larger buffers, or is too long for any
-            decoding, _ = run.advance(decoding, until_one_ends=True)
-            for row, result in enumerate(run.results(decoding, rows)):
-                if rows[row] is not None and result.stop != "running":
+            decoding = engine.advance(decoding, ended=together)
+            for row, result in engine.results(decoding, rows).items():
+                if result.stop != stopping.REASONS[stopping.RUNNING]:
+                    del rows[row]
                     yield result
-                    rows[row] = None
-            decoding = run.retire(decoding, [row is None for row in rows])
 
 
 @dataclasses.dataclass(frozen=True)
-class _Request:
-    """What is asked for, checked."""
+class _Engine:
+    """A request, checked: what is the same for every prompt."""
 
     model: Model
-    law: Sampling
-    method: str | Drafter | Factory
-    options: dict
+    method: Method
+    params: Params
+    weights: Sizes  # that a pass of each network reads
+    sampling: Callable[[int], Sampling]  # from the number of rows
     budget: int
     stop: tuple[bytes, ...]
     stops: Stops
-    logprobs: bool
+    log_probs: bool
     origins: bool
 
     @classmethod
     def of(
-        cls, model, law, *, method, max_new_bytes, stop, logprobs, origins, options
-    ) -> "_Request":
+        cls,
+        model: Model,
+        *,
+        method: str | Method = "ar",
+        max_new_bytes: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: Sequence[bytes | str] = (),
+        allow_eos: bool = True,
+        logprobs: bool = False,
+        origins: bool = False,
+        draft_params: Any = (),
+        **options,
+    ) -> "_Engine":
         if max_new_bytes < 1:
             raise ValueError(f"max_new_bytes must be at least 1, got {max_new_bytes}")
-        options = methods.settle(method, options)
-        if model.mesh is not None and isinstance(options.get("draft_model"), Model):
-            options["draft_model"] = options["draft_model"].on(model.mesh).part
-        stop = tuple(_bytes(string) for string in _several("stop", stop))
-        request = cls(
-            model, law, method, options, max_new_bytes, stop, Stops.of(stop), logprobs, origins
+        sampling = functools.partial(
+            Sampling.of, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos
         )
-        request.build(_SMALLEST_BUFFER)  # or raise now
-        return request
-
-    def build(self, capacity: int) -> Method:
-        return methods.build(
-            self.method, self.model.part, self.law, capacity=capacity, **self.options
+        sampling(1)  # or raise now
+        built, own = methods.build(method, model, **options)
+        params = Params(model.params, own if isinstance(method, str) else draft_params)
+        weights = model.weights_per_pass._replace(draft_model=layers.weights(params.drafter))
+        stop = tuple(_bytes(string) for string in _strings("stop", stop))
+        stops = Stops.of(stop)
+        return cls(
+            model, built, params, weights, sampling, max_new_bytes, stop, stops, logprobs, origins
         )
-
-    def for_longest(self, prompt: int) -> "_Run":
-        """The request in buffers that hold prompts of up to `prompt` ids and their output."""
-        needed = prompt + self.budget
-        limit = self.model.config.max_bytes
-        if needed > limit:
-            raise ValueError(
-                f"a prompt of {prompt - 1} bytes and {self.budget} new ones exceed the model's "
-                f"context of {limit - 1} bytes; shorten the prompt or lower max_new_bytes"
-            )
-        capacity = max(_SMALLEST_BUFFER, 1 << (needed - 1).bit_length())
-        return _Run(self, self.build(capacity), capacity)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """A request at one buffer size: the compiled programs and what they are called with."""
-
-    request: _Request
-    method: Method
-    capacity: int
-
-    @property
-    def limit(self) -> int:
-        """Longest text that both the buffers and the model can hold."""
-        return min(self.capacity, self.request.model.config.max_bytes)
-
-    @property
-    def params(self) -> dict:
-        return {"target": self.request.model.params, "drafter": self.method.params}
 
     @property
     def mesh(self) -> Mesh | None:
-        return self.request.model.mesh
+        return self.model.mesh
 
     @functools.cached_property
     def placement(self) -> Placement | None:
         return None if self.mesh is None else Placement.of(self.mesh, self.params)
 
-    def start(self, prompts: list[list[int]], seeds: np.ndarray) -> tuple[Decoding, float]:
-        """Takes in the prompts; returns the seconds spent compiling too.
+    @property
+    def parts(self) -> int:
+        """Batch shards of the mesh."""
+        return 1 if self.mesh is None else sharding.batch_parts(self.mesh)
 
-        On a mesh, rows are added that have nothing to do, until there are as many for each part.
-        """
-        rows = _whole(self.request.model, len(prompts))
-        ids = np.zeros((rows, self.capacity), np.int32)
+    def whole(self, rows: int) -> int:
+        """`rows` rounded up to a multiple of the batch shards."""
+        return -(-rows // self.parts) * self.parts
+
+    def fits(self, prompt: list[int], capacity: int) -> bool:
+        return len(prompt) + self.budget <= min(capacity, self.model.config.max_bytes)
+
+    def capacity(self, prompt: int) -> int:
+        """Length of the buffers for a prompt of `prompt` ids and its output, a power of two."""
+        needed, limit = prompt + self.budget, self.model.config.max_bytes
+        if needed > limit:
+            raise ValueError(
+                f"a prompt of {prompt - 1} bytes and {self.budget} new ones exceed the model's "
+                f"context of {limit - 1} bytes; shorten the prompt or lower max_new_bytes"
+            )
+        return max(_SMALLEST_BUFFER, 1 << (needed - 1).bit_length())
+
+    def start(
+        self, prompts: list[list[int]], seeds: np.ndarray, *, rows: int, capacity: int
+    ) -> Decoding:
+        """Takes in the prompts. Rows without one have ended."""
+        ids = np.zeros((rows, capacity), np.int32)
         ids[:, 0] = vocab.BOS
         length, budget = np.ones(rows, np.int32), np.zeros(rows, np.int32)
         for row, prompt in enumerate(prompts):
-            ids[row, : len(prompt)] = prompt
-            length[row], budget[row] = len(prompt), self.request.budget
-        seeds = np.pad(seeds, (0, rows - len(prompts)))
-        return programs.run(
-            _start,
-            self.params,
-            *self._rows((Text(ids, length), budget, seeds)),
-            placement=self.placement,
-            target=self.method.target,
-            drafter=self.method.drafter,
-            draft_length=self.method.draft_length,
-            log_probs=self.request.logprobs,
-            origins=self.request.origins,
-        )
+            if prompt:
+                ids[row, : len(prompt)] = prompt
+                length[row], budget[row] = len(prompt), self.budget
+        seeds = np.pad(seeds, (0, rows - len(seeds)))
+        by_row = (Text(ids, length), budget, seeds, self.sampling(rows))
+        return _start(
+            self.params, *self._rows(by_row), self._put(self.stops, sharding.replicated),
+            method=self.method, placement=self.placement, log_probs=self.log_probs,
+            origins=self.origins,
+        )  # fmt: skip
 
     def advance(
-        self, decoding: Decoding, *, rounds: int | None = None, until_one_ends: bool = False
-    ) -> tuple[Decoding, float]:
-        """Decodes until every row has ended, or earlier. The decoding is donated."""
-        rounds = np.asarray(np.iinfo(np.int32).max if rounds is None else rounds, np.int32)
-        return programs.run(
-            _advance,
+        self, decoding: Decoding, *, rounds: int | None = None, ended: int | None = None
+    ) -> Decoding:
+        """Decodes until every row has ended, or earlier. The decoding is donated.
+
+        Args:
+          decoding: of `start` or `insert`.
+          rounds: the most rounds to run.
+          ended: number of rows to wait for, on each batch shard of the mesh.
+        """
+        return _advance(
             self.params,
             decoding,
-            self._rows(self.request.law),
-            *self._everywhere((self.request.stops, rounds)),
+            method=self.method,
             placement=self.placement,
-            target=self.method.target,
-            drafter=self.method.drafter,
-            accept=self.method.accept,
-            until_one_ends=until_one_ends,
+            rounds=rounds,
+            ended=ended,
         )
 
-    def insert(self, decoding: Decoding, one: Decoding, row: int) -> Decoding:
-        """The decoding with a started prompt in one of its rows."""
-        return _insert(
-            decoding, one, self._everywhere(np.asarray(row, np.int32)), placement=self.placement
-        )
+    def idle(self, one: Decoding, rows: int) -> Decoding:
+        """An all-finished batch with the row shapes and shardings of `one`, `rows` a part."""
+        return _idle(one, rows=rows, placement=self.placement)
 
-    def retire(self, decoding: Decoding, idle: list[bool]) -> Decoding:
-        """Rows without a prompt stand still."""
-        return _retire(decoding, self._rows(np.asarray(idle)), placement=self.placement)
+    def insert(self, decoding: Decoding, new: Decoding, where: np.ndarray) -> Decoding:
+        """The decoding with new rows in the places of others. The decoding is donated.
+
+        Args:
+          decoding: the batch.
+          new: of `start`.
+          where: of each new row, its row within the same part; beyond the last it is dropped.
+        """
+        return _insert(decoding, new, self._rows(where), placement=self.placement)
+
+    def results(self, decoding: Decoding, indices: dict[int, int]) -> dict[int, Result]:
+        """What stands in some rows, finished or not; `indices` are their prompts'."""
+        passes = self.method.target.passes(decoding.state)
+        text, prompt, ended, log_probs, origins, counts, passes = global_arrays.fetch(
+            (decoding.text, decoding.prompt, decoding.ended, decoding.log_probs,
+             decoding.origins, decoding.counts, passes)
+        )  # fmt: skip
+        results = {}
+        for row, index in indices.items():
+            emitted = text.ids[row, prompt[row] : text.length[row]]
+            keep = self._without_stop(emitted, int(ended[row]))
+            kept = row, slice(prompt[row], prompt[row] + keep)
+            results[row] = Result(
+                index=index,
+                bytes=vocab.decode(emitted[:keep]),
+                stop=stopping.REASONS[ended[row]],
+                stats=Statistics.of_row(self.weights, counts, passes, row),
+                log_probs=None if log_probs is None else log_probs[kept],
+                origins=None if origins is None else origins[kept],
+            )
+        return results
+
+    def _without_stop(self, emitted: np.ndarray, reason: int) -> int:
+        """Number of emitted ids that belong to the result."""
+        if reason == stopping.BY_EOS:
+            return len(emitted) - 1
+        if reason == stopping.BY_STOP:
+            out = vocab.decode(emitted)
+            return len(out) - max(len(s) for s in self.stop if out.endswith(s))
+        return len(emitted)
 
     def _rows(self, tree):
         return self._put(tree, sharding.batch_sharding)
-
-    def _everywhere(self, tree):
-        return self._put(tree, sharding.replicated)
 
     def _put(self, tree, place):
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, tree)
         return global_arrays.put(tree, place(self.mesh))
 
-    def results(self, decoding: Decoding, indices: Iterable[int | None]) -> list[Result]:
-        """What stands in each row, finished or not."""
-        host = global_arrays.fetch(
-            (decoding.text, decoding.prompt, decoding.ended, decoding.log_probs,
-             decoding.origins, decoding.counts, self.method.target.passes(decoding.state))
-        )  # fmt: skip
-        text, prompt, ended, log_probs, origins, counts, passes = host
-        results = []
-        for row, index in enumerate(indices):
-            begin, end = prompt[row], text.length[row]
-            emitted = text.ids[row, begin:end]
-            keep = self._without_stop(emitted, int(ended[row]))
-            kept = row, slice(begin, begin + keep)
-            results.append(
-                Result(
-                    index=-1 if index is None else index,
-                    bytes=vocab.decode(emitted[:keep]),
-                    stop=stopping.REASONS[ended[row]],
-                    stats=Statistics.of_row(
-                        self.request.model, counts, passes, row, draft_params=self.method.params
-                    ),
-                    log_probs=None if log_probs is None else log_probs[kept],
-                    origins=None if origins is None else origins[kept],
-                )
-            )
-        return results
 
-    def _without_stop(self, emitted: np.ndarray, reason: int) -> int:
-        """How many of the emitted ids belong to the result."""
-        if reason == stopping.BY_EOS:
-            return len(emitted) - 1
-        if reason == stopping.BY_STOP:
-            out = vocab.decode(emitted)
-            return len(out) - max(len(s) for s in self.request.stop if out.endswith(s))
-        return len(emitted)
+@functools.partial(jax.jit, static_argnames=("method", "placement", "log_probs", "origins"))
+def _start(params, text, budget, seeds, law, stops, *, method, placement, **kept):
+    def start(params, text, budget, seeds, law, stops):
+        return method.init(
+            params, text, budget=budget, seeds=seeds, sampling=law, stops=stops, **kept
+        )
+
+    kinds = ("params", "rows", "rows", "rows", "rows", "same")
+    return _on(placement, start, kinds, params, text, budget, seeds, law, stops)
 
 
 @functools.partial(
-    jax.jit,
-    static_argnames=("placement", "target", "drafter", "draft_length", "log_probs", "origins"),
+    jax.jit, static_argnames=("method", "placement", "rounds", "ended"), donate_argnums=1
 )
-def _start(params, text, budget, seeds, *, placement, **parts):
-    def start(params, text, budget, seeds):
-        return loop.start(params, text, budget=budget, seeds=seeds, **parts)
+def _advance(params, decoding, *, method, placement, rounds, ended):
+    def advance(params, decoding):
+        before, running = decoding.counts.rounds, _running(decoding)
 
-    kinds = ("params", "rows", "rows", "rows")
-    return _on(placement, start, kinds, params, text, budget, seeds)
-
-
-@functools.partial(
-    jax.jit,
-    static_argnames=("placement", "target", "drafter", "accept", "until_one_ends"),
-    donate_argnums=1,
-)
-def _advance(params, decoding, law, stops, rounds, *, placement, until_one_ends, **parts):
-    def advance(params, decoding, law, stops, rounds):
-        most = decoding.counts.rounds + jnp.minimum(rounds, np.iinfo(np.int32).max // 2)
-        running = (decoding.ended == stopping.RUNNING).sum()
-
-        def until(now: Decoding):
-            enough = (now.counts.rounds >= most).any()
-            if until_one_ends:
-                enough |= (now.ended == stopping.RUNNING).sum() < running
+        def until(now):
+            enough = jnp.zeros((), bool)
+            if rounds is not None:
+                enough |= (now.counts.rounds >= before + rounds).any()
+            if ended is not None:
+                enough |= _running(now) <= running - ended
             return enough
 
-        return loop.decode(params, decoding, law=law, stops=stops, until=until, **parts)
+        return method.decode(params, decoding, until=until)
 
-    kinds = ("params", "rows", "rows", "same", "same")
-    return _on(placement, advance, kinds, params, decoding, law, stops, rounds)
+    return _on(placement, advance, ("params", "rows"), params, decoding)
+
+
+@functools.partial(jax.jit, static_argnames=("rows", "placement"))
+def _idle(one, *, rows, placement):
+    def idle(one):
+        wide = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
+        return dataclasses.replace(
+            wide,
+            text=Text(wide.text.ids, jnp.ones(rows, jnp.int32)),
+            ended=jnp.full(rows, stopping.BY_LENGTH, jnp.int32),
+        )
+
+    return _on(placement, idle, ("rows",), one)
+
+
+@functools.partial(jax.jit, static_argnames="placement", donate_argnums=0)
+def _insert(decoding, new, where, *, placement):
+    def insert(decoding, new, where):
+        return jax.tree.map(lambda batch, new: batch.at[where].set(new, mode="drop"), decoding, new)
+
+    return _on(placement, insert, ("rows", "rows", "rows"), decoding, new, where)
 
 
 def _on(placement, function, kinds, *args):
@@ -483,50 +481,11 @@ def _on(placement, function, kinds, *args):
     return per_device.spread(function, placement, kinds, *args)
 
 
-def _idle(one: Decoding, batch: int) -> Decoding:
-    """A batch of rows that have ended, shaped like the rows of `one`, and lying where they do."""
-
-    def rows():
-        wide = jax.tree.map(lambda x: jnp.zeros((batch, *x.shape[1:]), x.dtype), one)
-        length = jnp.ones(batch, jnp.int32)
-        return dataclasses.replace(
-            wide,
-            text=Text(wide.text.ids, length),
-            ended=jnp.full(batch, stopping.BY_LENGTH, jnp.int32),
-        )
-
-    return jax.jit(rows, out_shardings=jax.tree.map(lambda x: x.sharding, one))()
+def _running(decoding):
+    return (decoding.ended == stopping.RUNNING).sum()
 
 
-@functools.partial(jax.jit, static_argnames="placement", donate_argnums=0)
-def _insert(decoding: Decoding, one: Decoding, row, *, placement) -> Decoding:
-    def insert(decoding, one, row):
-        rows = decoding.ended.shape[0]
-        own = row - (0 if placement is None else per_device.shard_index()) * rows
-        own = jnp.where(own < 0, rows, own)  # another part's, as those beyond the last are
-        return jax.tree.map(
-            lambda batch, new: batch.at[own].set(new[0], mode="drop"), decoding, one
-        )
-
-    return _on(placement, insert, ("rows", "rows", "same"), decoding, one, row)
-
-
-@functools.partial(jax.jit, static_argnames="placement", donate_argnums=0)
-def _retire(decoding: Decoding, idle, *, placement) -> Decoding:
-    def retire(decoding, idle):
-        ended = jnp.where(idle, stopping.BY_LENGTH, decoding.ended)
-        return dataclasses.replace(decoding, ended=ended)
-
-    return _on(placement, retire, ("rows", "rows"), decoding, idle)
-
-
-def _whole(model: Model, rows: int) -> int:
-    """The least number of rows from there on that divides among the parts of the model's mesh."""
-    parts = 1 if model.mesh is None else sharding.batch_parts(model.mesh)
-    return -(-rows // parts) * parts
-
-
-def _several(name: str, strings: Iterable[bytes | str]) -> Iterable[bytes | str]:
+def _strings(name: str, strings: Iterable[bytes | str]) -> Iterable[bytes | str]:
     if isinstance(strings, bytes | str):
         raise ValueError(f"{name} must be a list of strings, not one string: [{strings!r}]")
     return strings

@@ -9,6 +9,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
+from bytelax.calculator import Sizes
+from bytelax.decode.target import Rewindable
 from bytelax.models import architectures
 from bytelax.pods import global_arrays, sharding
 
@@ -47,6 +49,15 @@ class Model:
             return self
         module = self.module.device_shard(self.mesh.shape[sharding.TENSOR])
         return dataclasses.replace(self, module=module)
+
+    def target(self) -> Rewindable:
+        """What decodes with this model: the target of a `Method`, on one device of its mesh."""
+        return self.part.module.target()
+
+    @functools.cached_property
+    def weights_per_pass(self) -> Sizes:
+        """Weights that a pass of each network reads; embedding tables are looked up, not read."""
+        return self.module.weights_per_pass(self.params)
 
     @property
     def config(self) -> architectures.Config:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -10,8 +9,6 @@ from bytelax import calculator
 from bytelax.calculator import Passes, Sizes
 from bytelax.decode.drafters import DraftPasses
 from bytelax.decode.stats import Counts
-from bytelax.model import Model
-from bytelax.models import layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,16 +61,15 @@ class Statistics:
 
     @classmethod
     def of_row(
-        cls, model: Model, counts: Counts, passes: dict, row: int, *, draft_params: Any = ()
+        cls, weights: Sizes, counts: Counts, passes: dict[str, np.ndarray], row: int
     ) -> "Statistics":
         """From the counts of a decoding, fetched to the host.
 
         Args:
-          model: the target's.
+          weights: that a pass of each network reads.
           counts: the loop's.
           passes: the target's.
           row: which row of them.
-          draft_params: of the drafter's own network.
         """
         made = {name: int(number[row]) for name, number in passes.items()}
         drafting = DraftPasses(*(int(number[row]) for number in counts.draft_passes))
@@ -84,7 +80,6 @@ class Statistics:
             patcher=made.get("patcher_passes", 0) + drafting.patcher,
             draft_model=drafting.draft_model,
         )
-        weights = weights_per_pass(model)._replace(draft_model=layers.weights(draft_params))
         return cls(
             bytes=int(counts.bytes[row]),
             rounds=int(counts.rounds[row]),
@@ -142,11 +137,6 @@ class Statistics:
             "bytes_per_patch": _ratio(self.bytes, self.patches),
             "bytes_per_second": _ratio(self.bytes, self.seconds or 0),
         }
-
-
-def weights_per_pass(model: Model) -> Sizes:
-    """Weights that a pass of each network reads; embedding tables are looked up, not read."""
-    return model.module.weights_per_pass(model.params)
 
 
 def _ratio(a: float, b: float) -> float | None:

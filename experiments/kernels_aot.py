@@ -43,7 +43,7 @@ from jax.sharding import PartitionSpec as P
 from one_b import one_b
 
 from bytelax import Model, methods
-from bytelax.decode import Sampling, Stops, Text, decode, start
+from bytelax.decode import Params, Text
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.transformer_config import TransformerConfig
@@ -158,22 +158,11 @@ class Loop:
         ids = jax.ShapeDtypeStruct((batch, capacity), jnp.int32)
         params = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
         params = jax.tree_util.tree_map_with_path(_dtype, params)
-        law = Sampling.of(batch)
-        method = methods.build(self.method, Model(module, params), law, capacity=capacity)
-        both = {"target": params, "drafter": ()}
-        parts = {"target": method.target, "drafter": method.drafter}
-        decoding = jax.eval_shape(
-            functools.partial(start, draft_length=method.draft_length, **parts),
-            both,
-            Text(ids, jax.ShapeDtypeStruct((batch,), jnp.int32)),
-            budget=jax.ShapeDtypeStruct((batch,), jnp.int32),
-            seeds=jax.ShapeDtypeStruct((batch,), jnp.uint32),
-        )
-
-        def run(params, decoding, law, stops):
-            return decode(params, decoding, law=law, stops=stops, accept=method.accept, **parts)
-
-        return run, (both, decoding, law, Stops.of(())), (P(),) * 4
+        method, _ = methods.build(self.method, Model(module, params))
+        params = Params(params)
+        text = Text(ids, jax.ShapeDtypeStruct((batch,), jnp.int32))
+        decoding = jax.eval_shape(functools.partial(method.init, budget=1), params, text)
+        return method.decode, (params, decoding), (P(),) * 2
 
     def _module(self):
         if self.method != "early-exit":

@@ -25,7 +25,7 @@ from bytelax_kernels.verify_attention.sight import positions, visible
 from one_b import one_b
 
 from bytelax import vocab
-from bytelax.decode import Text
+from bytelax.decode import BLTTarget, Text
 from bytelax.models.blt import BLT
 from bytelax.models.patching import PatchingConfig
 
@@ -80,14 +80,14 @@ def verify_pass(batch: int, length: int = 2049) -> dict:
     patching = PatchingConfig(threshold=100.0, max_patch_length=4)
     module = BLT(one_b(patching=patching))
     params = random_params(module)
-    target = module.target(capacity=length + 63, width=16)
+    target = BLTTarget(module, window=16)
     ids = jnp.full((batch, length + 63), vocab.OFFSET + 32, jnp.int32).at[:, 0].set(vocab.BOS)
     text = Text(ids, jnp.full(batch, length, jnp.int32))
     state = jax.jit(target.prefill)(params, text)
     row = {}
     for width in (1, 16):
         spent = timing.seconds_of_step(
-            functools.partial(extended_and_taken_back, module.target(capacity=0, width=width)),
+            functools.partial(extended_and_taken_back, BLTTarget(module, window=width)),
             (state, ids[:, 1 : 1 + width]),
             params,
             repeats=50,

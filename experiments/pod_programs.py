@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from pod_cases import Case
 
 from bytelax import Model, methods
-from bytelax.decode import Sampling, Stops, Text, round, start
+from bytelax.decode import Params, Text
 from bytelax.models.blt import BLT
 from bytelax.pods import per_device, sharding
 from bytelax.pods.per_device import Placement
@@ -53,39 +53,20 @@ def decoding_round(case: Case, mesh: Mesh) -> tuple:
     params = jax.eval_shape(whole.init, jax.random.key(0), ids)["params"]
     params = jax.tree_util.tree_map_with_path(_for_decoding, params)
     places = sharding.shardings(params, whole.logical_axes(), mesh, sharding.DECODE_RULES)
-    params = {"target": _lying(params, places), "drafter": ()}
+    params = Params(_lying(params, places))
     placement = Placement.of(mesh, params)
     rows = case.rows * sharding.batch_parts(mesh)
-    law = Sampling.of(rows)
-    part = Model(whole, params["target"], mesh).part
-    method = methods.build(case.what, part, law, capacity=case.context)
-    parts = {"target": method.target, "drafter": method.drafter}
+    method, _ = methods.build(case.what, Model(whole, params.target, mesh))
     number = jax.ShapeDtypeStruct((rows,), jnp.int32)
     text = Text(jax.ShapeDtypeStruct((rows, case.context), jnp.int32), number)
-    seeds = jax.ShapeDtypeStruct((rows,), jnp.uint32)
-    kinds = ("params", "rows", "rows", "rows")
 
-    def begin(params, text, budget, seeds):
-        length = method.draft_length
-        return start(params, text, budget=budget, seeds=seeds, draft_length=length, **parts)
+    def begin(params, text, budget):
+        return method.init(params, text, budget=budget)
 
-    decoding = jax.eval_shape(
-        functools.partial(per_device.spread, begin, placement, kinds), params, text, number, seeds
-    )
-    kinds = ("params", "rows", "rows", "same")
-
-    def run(params, decoding, law, stops):
-        return round(params, decoding, accept=method.accept, law=law, stops=stops, **parts)
-
-    stops = jax.eval_shape(lambda: Stops.of(()))
-    args = (
-        params,
-        _lying(decoding, _states(decoding, mesh)),
-        _lying(law, sharding.batch_sharding(mesh)),
-        _lying(stops, sharding.replicated(mesh)),
-    )
-    program = jax.jit(functools.partial(per_device.spread, run, placement, kinds), donate_argnums=1)
-    return program, args
+    init = functools.partial(per_device.spread, begin, placement, ("params", "rows", "rows"))
+    decoding = jax.eval_shape(init, params, text, number)
+    round = functools.partial(per_device.spread, method.round, placement, ("params", "rows"))
+    return jax.jit(round, donate_argnums=1), (params, _lying(decoding, _states(decoding, mesh)))
 
 
 def _states(decoding, mesh):

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 import jax
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bytelax import programs
-
 RESULTS = pathlib.Path(__file__).parent / "results"
 
 
@@ -91,7 +89,6 @@ def run(
             write()
             progress.advance(task)
             # All programs together would need more memory maps than a process may have.
-            programs.forget()
             jax.clear_caches()
     report = write()
     path.with_suffix(".md").write_text(markdown(report))

@@ -95,7 +95,7 @@ def contestants(kind, replayed=None):
     methods = {name: Contestant(*chosen) for name, chosen in kind.items()}
     for name, places in (replayed or {}).items():
         method, settings = kind[name]
-        methods[name] = Contestant(synthetic.replaying(method, places), settings)
+        methods[name] = Contestant(method, settings | {"accept": synthetic.Replayed(tuple(places))})
     return methods
 
 

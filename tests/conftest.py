@@ -33,7 +33,4 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 def programs_of_one_module():
     """Those of the whole suite would need more memory maps than a process may have."""
     yield
-    from bytelax import programs  # not before the run-time type checks are in place
-
-    programs.forget()
     jax.clear_caches()

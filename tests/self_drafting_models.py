@@ -1,6 +1,5 @@
 """A byte transformer of three byte values with random heads, and every way it drafts for itself."""
 
-import dataclasses
 import functools
 
 import jax
@@ -37,59 +36,58 @@ def trunk(dtype="float32"):
     return model(CONFIG, dtype, seed=SEED)
 
 
-def target_of(drafter_width, *, keep=(1, 2, 3), capacity=16, prefill_width=4):
-    width = drafter_width + 1
-    return ByteLMTarget(trunk().module, capacity, width, prefill_width, keep)
+def target(*, keep=(1, 2, 3), prefill_width=4):
+    return ByteLMTarget(trunk().module, keep=keep, prefill_width=prefill_width)
 
 
-def early_exit(*, target, **options):
+def early_exit(**options):
     """By the model's own output; verification computes everything anew."""
-    return EarlyExit(target(3), 3, 2, hand_over=False, **options), ()
+    return EarlyExit(3, 2, hand_over=False, **options), ()
 
 
-def handed_over(*, target):
+def handed_over():
     """Verification goes on from the states that drafting computed."""
-    return EarlyExit(target(3), 3, 2), ()
+    return EarlyExit(3, 2), ()
 
 
-def exit_head(*, target):
-    return EarlyExit(target(3), 3, 2, head=True, hand_over=False), ()
+def exit_head():
+    return EarlyExit(3, 2, head=True, hand_over=False), ()
 
 
-def composed(*, target):
-    return EarlyExit(target(4), 4, 2, head=True, two_byte=True, hand_over=False), ()
+def composed():
+    return EarlyExit(4, 2, head=True, two_byte=True, hand_over=False), ()
 
 
-def layer_skip(*, target):
-    return LayerSkip(target(3), 3, no_attention=(0, 1), no_mlp=(2,)), ()
+def layer_skip():
+    return LayerSkip(3, no_attention=(0, 1), no_mlp=(2,)), ()
 
 
-def multi_byte(*, target):
-    return MultiByte(target(3), 3), ()
+def multi_byte():
+    return MultiByte(3), ()
 
 
-def two_byte(*, target):
-    return TwoByte(target(1), 3), ()
+def two_byte():
+    return TwoByte(3), ()
 
 
-def two_byte_of_the_middle(*, target):
-    return TwoByte(target(1), 2), ()
+def two_byte_of_the_middle():
+    return TwoByte(2), ()
 
 
-def draft_layer(*, target):
-    return DraftLayer(target(3), 3), ()
+def draft_layer():
+    return DraftLayer(3), ()
 
 
-def multi_byte_tree(*, target):
-    return MultiByteTree(target(6), (2, 2, 1), 6), ()
+def multi_byte_tree():
+    return MultiByteTree((2, 2, 1), 6), ()
 
 
-def draft_layer_tree(*, target):
-    return DraftLayer(target(5), 5, beam=2, depth=3), ()
+def draft_layer_tree():
+    return DraftLayer(5, beam=2, depth=3), ()
 
 
-def several(*, target):
-    one = DraftModel(dataclasses.replace(target(2), keep=()), 2)
+def several():
+    one = DraftModel(target(keep=()), 2)
     noisy = jax.tree.map(lambda x: x * 0.8, trunk().params)
     return Several(one, 2), noisy
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax import programs, vocab
+from bytelax import generation, vocab
 
 PROMPTS = [b"Ragged prompts: ", bytes(range(256))[::-1][:70], "naïve 日本".encode()]
 NEW = 24
@@ -265,6 +265,23 @@ def test_generate_many_as_one_by_one(temperature):
     assert len(lengths) > 2  # rows were refilled at different times
 
 
+def test_rows_are_refilled_together(monkeypatch):
+    """An eighth of the batch at once; each prompt is taken in once, and alone."""
+    taken, start = [], generation._Engine.start
+
+    def counted(self, prompts, *args, **how):
+        taken.append(sum(map(bool, prompts)))
+        return start(self, prompts, *args, **how)
+
+    request = {"max_new_bytes": NEW, "temperature": 1.0, "stop": [bytes([i]) for i in range(16)]}
+    prompts = [bytes([65 + i % 26]) * (1 + i % 9) for i in range(40)]
+    alone = bytelax.generate(byte_lm(), prompts, seeds=7, **request)
+    monkeypatch.setattr(generation._Engine, "start", counted)
+    many = by_index(bytelax.generate_many(byte_lm(), prompts, batch=16, seeds=7, **request))
+    assert [result.bytes for result in many] == alone.bytes
+    assert sum(taken) == len(prompts) and max(taken) == 2 and len(taken) < 30
+
+
 def test_generate_many_with_a_blt():
     request = {"batch": 2, "max_new_bytes": NEW, "allow_eos": False, "logprobs": True}
     results = by_index(bytelax.generate_many(blt(), PROMPTS * 2, **request))
@@ -296,28 +313,32 @@ def test_results_come_as_they_finish():
 # Programs
 
 
+def compiled():
+    return sum(f._cache_size() for f in (generation._start, generation._advance))
+
+
 def test_other_lengths_compile_nothing():
     model = byte_lm()
     law = {"temperature": 0.5, "top_k": 5, "top_p": 0.9, "stop": [b"abc", b"x"]}
     first = bytelax.generate(model, [b"a", b"bc"], max_new_bytes=9, **law)
-    known = programs.compiled()
+    known = compiled()
     assert first.stats.compile_seconds >= 0
     law |= {"temperature": 2.0, "top_k": 50, "top_p": 0.8, "stop": [b"wxyz", b"y"], "seeds": 7}
     for prompts, budget in (([b"d" * 99, b"e"], 9), ([b"f", b"g" * 200], 40)):
         out = bytelax.generate(model, prompts, max_new_bytes=budget, **law)
         assert out.stats.compile_seconds == 0
-    assert programs.compiled() == known
+    assert compiled() == known
     bytelax.generate(model, [b"a", b"b" * 300], max_new_bytes=9, **law)
-    assert programs.compiled() == known + 2  # another bucket: one program to start, one to go on
+    assert compiled() == known + 2  # another bucket: one program to start, one to go on
 
 
 def test_refills_compile_nothing():
     model = byte_lm()
     request = {"batch": 2, "max_new_bytes": 6}
     list(bytelax.generate_many(model, [b"a", b"b", b"c"], **request))
-    known = programs.compiled()
+    known = compiled()
     list(bytelax.generate_many(model, [b"defg" * i for i in range(1, 8)], **request))
-    assert programs.compiled() == known
+    assert compiled() == known
 
 
 # Statistics

@@ -1,12 +1,14 @@
 """The methods of a BLT by their names: what they take, and what they refuse."""
 
 import functools
+import pathlib
 
 import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
+from bytelax.commands.methods import markdown
 
 PROMPTS = [b"Ragged prompts: ", b"and ", "naïve 日本".encode()]
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=6)
@@ -136,3 +138,21 @@ def test_refusals_are_one_line(which, method, options, message):
     with pytest.raises(ValueError, match=message) as refused:
         bytelax.generate(models.model(configs[which]), [b"a"], method=method, **options)
     assert "\n" not in str(refused.value)
+
+
+def test_the_reference_is_made_from_the_signatures():
+    reference = pathlib.Path(__file__).parents[1] / "docs" / "methods.md"
+    assert reference.read_text() == markdown(), "bytelax methods --markdown > docs/methods.md"
+
+
+def test_a_rule_of_ones_own_fills_blocks():
+    def leftmost(log_probs, masked):
+        return masked & (masked.cumsum(1) <= 2)
+
+    out = generate("blt-dv", block_size=4, unmask=leftmost)
+    assert_same(out, plain(model, 5))
+    steps = bytelax.generate(
+        model(), PROMPTS, method="blt-d", block_size=4, unmask=leftmost, max_new_bytes=16,
+        allow_eos=False, origins=True,
+    ).results[0].origins.step  # fmt: skip
+    assert steps.tolist() == [1, 1, 2, 2] * 4

@@ -54,16 +54,15 @@ class Bench:
         model = self.loading.load(self.model)
         if not wanted:
             wanted = [(setting.method, setting.options) for setting in settings_of(model)[0]]
-        wanted = [(method, given, methods.settle(method, given)) for method, given in wanted]
-        for method, _, options in wanted:
+        for method, options in wanted:
             check(model, method, options, temperature=self.temperature)
         rows = []
-        for method, given, options in wanted:
+        for method, options in wanted:
             timed = timing.beside_plain(
                 model, prompts, method, options, new=self.max_new_bytes, repeats=self.repeats,
                 batch=self.batch, temperature=self.temperature,
             )  # fmt: skip
-            rows.append({"method": method, **given, **timing.figures(timed)})
+            rows.append({"method": method, **options, **timing.figures(timed)})
         if self.json:
             names = ("batch", "repeats", "temperature", "max_new_bytes")
             how = {name: getattr(self, name) for name in names}
@@ -72,7 +71,7 @@ class Bench:
         table = rich.table.Table(
             "method", "lossless", "bytes/s", "speed", "range", "accepted", "bytes a round"
         )
-        for (method, options, _), row in zip(wanted, rows, strict=True):
+        for (method, options), row in zip(wanted, rows, strict=True):
             settings = ", ".join(f"{name} {value}" for name, value in options.items())
             low, high = row["decode_speed_range"]
             accepted = row["acceptance"]

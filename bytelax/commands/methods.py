@@ -1,10 +1,11 @@
-"""`bytelax methods`: what there is to decode with."""
+"""`bytelax methods`: the decoding methods and their options."""
 
 import dataclasses
 import inspect
 
 from bytelax.commands.json_line import json_line
 from bytelax.methods import METHODS, options_of
+from bytelax.options import option_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,15 +14,16 @@ class Methods:
 
     json: bool = False
     """Print JSON."""
+    markdown: bool = False
+    """Print docs/methods.md."""
 
     def run(self) -> None:
+        if self.markdown:
+            print(markdown(), end="")
+            return
         rows = [
-            {
-                "name": name,
-                "description": inspect.getdoc(factory).splitlines()[0],
-                "options": list(options_of(name)),
-            }
-            for name, factory in METHODS.items()
+            {"name": name, "description": _doc(name)[0], "options": list(options_of(name))}
+            for name in METHODS
         ]
         if self.json:
             print(json_line(rows))
@@ -29,3 +31,22 @@ class Methods:
         for row in rows:
             options = ", ".join(row["options"])
             print(f"{row['name']:14}{row['description']} Options: {options}.")
+
+
+def markdown() -> str:
+    """The reference of all methods and options."""
+    lines = ["# Methods", "", "Made by `bytelax methods --markdown`."]
+    for name in METHODS:
+        lines += ["", f"## {name}", "", *_doc(name), "", "| option | default | |", "|---|---|---|"]
+        for option, parameter in options_of(name).items():
+            told = option_of(parameter)
+            choices = f" One of {', '.join(told.choices)}." if told.choices else ""
+            default = (
+                "needed" if parameter.default is inspect.Parameter.empty else parameter.default
+            )
+            lines.append(f"| `{option}` | {default} | {told.help}{choices} |")
+    return "\n".join(lines) + "\n"
+
+
+def _doc(name: str) -> list[str]:
+    return inspect.getdoc(METHODS[name]).splitlines()

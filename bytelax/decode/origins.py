@@ -1,4 +1,4 @@
-"""Where each output byte came from."""
+"""Provenance of each output byte: drafted, corrected, or the target's own."""
 
 import enum
 
@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from bytelax.decode.acceptance import Emitted
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 from bytelax.pytree import pytree
 
 
 class Origin(enum.IntEnum):
-    """Why a byte stands where it stands."""
+    """How a byte came about."""
 
     PROMPT = 0  # it was given
     PLAIN = 1  # the target's own; nothing was drafted
@@ -44,12 +44,12 @@ class Origins:
 
 
 def no_origins(batch: int, length: int) -> Origins:
-    """Of texts that are nothing but prompt."""
+    """The origins of texts that are all prompt."""
     return Origins(jnp.zeros((batch, length), jnp.int8), jnp.zeros((batch, length), jnp.int16))
 
 
 def of_round(draft: Draft, emitted: Emitted) -> Origins:
-    """[B, W]: of what a round emits. What stands at or beyond `emitted.count` means nothing."""
+    """Origins [B, W] of the ids a round emits; unspecified at and beyond `emitted.count`."""
     is_drafted = jnp.arange(emitted.ids.shape[1]) < emitted.drafted[:, None]
     whole = emitted.drafted == draft.length
     own = jnp.where(whole, Origin.FREE, Origin.CORRECTED)

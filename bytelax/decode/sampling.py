@@ -1,4 +1,4 @@
-"""From logits to the law that is sampled: the only place of temperature, top-k, top-p and bans.
+"""Sampling: the only place of temperature, top-k, top-p and banned ids.
 
 Plain decoding, drafting and verification all call `process_logits`, so that the p and q of
 min(1, p / q) are the laws really drawn from.
@@ -49,7 +49,7 @@ class Sampling:
         top_p: float = 1.0,
         allow_eos: bool = True,
     ) -> "Sampling":
-        """The same law for every row; temperature 0 is greedy.
+        """The same settings for every row; temperature 0 is greedy.
 
         Raises:
           ValueError: temperature out of range, top_k below 0, or top_p outside (0, 1].
@@ -74,7 +74,7 @@ class Sampling:
 
 
 def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
-    """Log-probabilities of the law that is sampled; -inf where an id is never emitted.
+    """Log-probabilities of the distribution that is sampled; -inf where an id is never emitted.
 
     Greedy is the one-hot law of the likeliest id that may be emitted, the lowest id among equals.
     """
@@ -95,18 +95,18 @@ def byte_law(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W 
 def probability(
     logits: Float[Array, "B W V"], law: Sampling, ids: Int[Array, "B W"]
 ) -> Float[Array, "B W"]:
-    """How likely the model itself thinks each id."""
+    """The model's own probability of each id, temperature 1."""
     log_probs = byte_law(logits, law)
     return jnp.exp(jnp.take_along_axis(log_probs, ids[..., None], axis=-1)[..., 0])
 
 
 def one_hot(ids: Int[Array, "*B"], size: int) -> Float[Array, "*B {size}"]:
-    """Log-probabilities of the laws that know nothing but `ids`."""
+    """Log-probabilities of the one-hot distributions at `ids`."""
     return jnp.where(ids[..., None] == jnp.arange(size), 0.0, -jnp.inf)
 
 
 def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[Array, "*B"]:
-    """The id whose share of [0, 1) holds `uniform`; never one of probability 0."""
+    """Samples by inverse CDF: the id whose share of [0, 1) holds `uniform`, never one of mass 0."""
     probs = jnp.exp(log_probs)
     cumulative = jnp.cumsum(probs, axis=-1)
     # A parallel sum may rise by rounding where the probability is 0.
@@ -118,14 +118,14 @@ def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[
 def draw(
     log_probs: Float[Array, "*B V"], law: Sampling, uniform: Float[Array, "*B"]
 ) -> Int[Array, "*B"]:
-    """`sample`, but without a look at the numbers where the law is greedy."""
+    """Like `sample`, but takes the likeliest id, and no random number, if sampling is greedy."""
     if law.greedy:
         return log_probs.argmax(-1).astype(jnp.int32)
     return sample(log_probs, uniform)
 
 
 def happens(probability: Float[Array, "*B"], uniform: Float[Array, "*B"]) -> Bool[Array, "*B"]:
-    """True with this probability; 1 or more is certain. Ids are drawn by `sample`."""
+    """Bernoulli: True with this probability; 1 or more is certain. Ids are drawn by `sample`."""
     return uniform < probability
 
 
@@ -149,7 +149,7 @@ def row_uniforms(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"
 
 
 def without_banned(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
-    """float32, -inf where an id is never emitted."""
+    """The logits in float32, -inf where an id is never emitted."""
     ids = jnp.arange(logits.shape[-1])
     allowed = (ids >= vocab.OFFSET) | (law.allow_eos & (ids == vocab.EOS))
     return jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)

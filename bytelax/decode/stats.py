@@ -1,10 +1,10 @@
-"""What a generation did: rounds, drafted and accepted bytes, passes."""
+"""Counters of the decoding loop: rounds, drafted and accepted bytes, forward passes."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from bytelax.decode.drafters.base import Draft, DraftPasses, no_passes
+from bytelax.decode.draft import Draft, DraftPasses, no_passes
 from bytelax.pytree import pytree
 
 

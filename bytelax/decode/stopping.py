@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
@@ -16,14 +17,14 @@ REASONS = ("running", "eos", "stop", "length")
 
 @pytree
 class Stops:
-    """Stop strings, padded on the left. Build them with `Stops.of`."""
+    """Stop strings of each row, padded on the left. Build them with `Stops.of`."""
 
-    ids: Int[Array, "N M"]
-    length: Int[Array, " N"]
+    ids: Int[Array, "B N M"]  # B is 1 where all rows have the same ones
+    length: Int[Array, "B N"]
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> "Stops":
-        """A row ends with the first of `strings` that its output contains.
+        """Every row ends with the first of `strings` that its output contains.
 
         Their number and length are shapes, rounded up so that few programs are compiled.
 
@@ -38,7 +39,11 @@ class Stops:
         for row, string in enumerate(strings):
             length[row] = len(string)
             ids[row, longest - len(string) :] = vocab.encode(string, bos=False)
-        return cls(jnp.asarray(ids), jnp.asarray(length))
+        return cls(jnp.asarray(ids)[None], jnp.asarray(length)[None])
+
+    def for_rows(self, batch: int) -> "Stops":
+        """The same for `batch` rows, with the batch as leading axis."""
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape[1:])), self)
 
 
 def trim(
@@ -50,7 +55,7 @@ def trim(
     limit: Int[Array, " B"],
     stops: Stops,
 ) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
-    """How many of the emitted ids stand, and why the row ends with them (RUNNING if it does not).
+    """Number of emitted ids to keep, and why the row ends with them (RUNNING if it does not).
 
     Args:
       text: before the emitted ids.
@@ -77,7 +82,7 @@ def trim(
 
 def _matches(text, emitted, prompt, stops):
     """bool[B, E]: the output up to and including this id ends with a stop string."""
-    longest = stops.ids.shape[1]
+    longest = stops.ids.shape[2]
     if longest == 0:
         return jnp.zeros(emitted.shape, bool)
     # The last `longest - 1` ids of the text and the emitted ones, then a window ending at each.
@@ -86,9 +91,9 @@ def _matches(text, emitted, prompt, stops):
     tail = jnp.where(back >= prompt[:, None], tail, -1)
     recent = jnp.concatenate([tail, emitted], axis=1)
     windows = jnp.stack([recent[:, i : i + emitted.shape[1]] for i in range(longest)], axis=-1)
-    padding = jnp.arange(longest) < longest - stops.length[:, None]
-    same = (windows[:, :, None] == stops.ids) | padding
-    return (same.all(-1) & (stops.length > 0)).any(-1)
+    padding = jnp.arange(longest) < longest - stops.length[..., None]
+    same = (windows[:, :, None] == stops.ids[:, None]) | padding[:, None]
+    return (same.all(-1) & (stops.length > 0)[:, None]).any(-1)
 
 
 def _round_up(n: int) -> int:

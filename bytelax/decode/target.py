@@ -1,11 +1,15 @@
 """The Target contract: a language model that can take back what was rejected."""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax import vocab
 from bytelax.pytree import pytree
 
 State = Any  # a pytree of arrays with a leading batch axis, the target's own
@@ -26,10 +30,21 @@ class Text:
     def pending(self) -> Int[Array, "B 1"]:
         return jnp.take_along_axis(self.ids, self.length[:, None] - 1, axis=1)
 
+    @classmethod
+    def of(cls, prompts: Sequence[bytes], *, length: int) -> "Text":
+        """Prompts in buffers of `length` ids: room for a BOS, the prompt and what will follow."""
+        ids = np.zeros((len(prompts), length), np.int32)
+        for row, prompt in zip(ids, map(vocab.encode, prompts), strict=True):
+            row[: len(prompt)] = prompt
+        return cls(jnp.asarray(ids), jnp.asarray([1 + len(prompt) for prompt in prompts]))
+
 
 @runtime_checkable
 class Target(Protocol):
     """Pure functions over explicit state. The state may be donated.
+
+    A target is hashable, for it is a static argument of compiled programs. One whose caches depend
+    on the widest window that `extend` is given has a field `window`; None leaves it to `Method`.
 
     `extend` computes; what it computed counts only once `commit` has kept it, so a target never
     needs to undo. Rows are independent, and a row's result is bitwise the same whatever the other
@@ -66,22 +81,22 @@ class Target(Protocol):
 
 @runtime_checkable
 class Waiting(Target, Protocol):
-    """A target whose rows may wait for one another, to share what is dear."""
+    """A target whose rows may wait for one another, to share the expensive passes."""
 
     def waits(self, trial: Trial) -> Bool[Array, " B"]:
-        """Rows whose window was not computed: nothing of it may be kept, it will be tried again."""
+        """Rows whose window was not computed. Nothing of it may be kept; it will be tried again."""
         ...
 
 
 @runtime_checkable
 class Rewindable(Target, Protocol):
-    """A target that may run ahead of the text and come back: what a draft model has to be."""
+    """A target that can be rewound after it has run ahead of the text, as a draft model is."""
 
     def rewind(self, ahead: State, back: State) -> State:
-        """`back` again, in the buffers of `ahead`: nothing is copied.
+        """Returns to the state `back`, in the buffers of `ahead`, so that nothing is copied.
 
         Args:
-          ahead: what came of `back` by keeping fewer bytes than the target's width.
+          ahead: what became of `back` by keeping fewer bytes than the target's window.
           back: the state to return to.
         """
         ...
@@ -92,7 +107,7 @@ class Branching(Target, Protocol):
     """A target that takes trees: `extend` has a keyword `parents`, as in `Draft.parents`."""
 
     def along(self, trial: Trial, path: Int[Array, "B W"]) -> Trial:
-        """The trial of the window that is one branch of the tree.
+        """Reorders a trial so that one branch of the tree comes first.
 
         Args:
           trial: of a tree.
@@ -101,19 +116,33 @@ class Branching(Target, Protocol):
         ...
 
 
-def check_width(window: Int[Array, "B W"], width: int) -> None:
+def check_window(window: Int[Array, "B W"], widest: int | None) -> None:
     """Raises ValueError for a window that is wider than the caches of a target allow.
 
     A ring of a stack with a sliding attention window would overwrite positions still in sight.
     """
-    if window.shape[1] > width:
+    if widest is not None and window.shape[1] > widest:
         raise ValueError(
-            f"a window of {window.shape[1]} bytes does not fit a target of width {width}"
+            f"a window of {window.shape[1]} bytes does not fit a target of width {widest}"
         )
 
 
+def in_windows(target: Target, window: int) -> Target:
+    """The target with caches for windows of `window` bytes.
+
+    Raises:
+      ValueError: its caches hold narrower ones.
+    """
+    held = getattr(target, "window", window)
+    if held is None:
+        return dataclasses.replace(target, window=window)
+    if held < window:
+        raise ValueError(f"the target's caches hold windows of {held} bytes, not of {window}")
+    return target
+
+
 def take_in(target: Target, params, state: State, text: Text, *, width: int) -> State:
-    """Brings an empty state up to the pending byte of each row, `width` bytes at a time.
+    """Takes each row's text into an empty state, `width` bytes at a time, up to the pending byte.
 
     Rows whose prompt is shorter stand still; what their windows hold is never kept.
     """

@@ -1,4 +1,4 @@
-"""Trees of drafted bytes: who stands above whom, and the branch that was accepted.
+"""Trees of drafted bytes: ancestors, growth, and the branch that was accepted.
 
 A tree is a window of nodes, its root the pending byte; `parents[b, j]` is the window place of the
 parent of node j + 1, and comes before it. A chain is the tree in which that is j.
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.decode.drafters.base import Draft, DraftPasses, certain
+from bytelax.decode.draft import Draft, DraftPasses, certain
 
 
 def ancestors(parents: Int[Array, "B K"]) -> Bool[Array, "B W W"]:
@@ -27,12 +27,12 @@ def ancestors(parents: Int[Array, "B K"]) -> Bool[Array, "B W W"]:
 
 
 def depths(parents: Int[Array, "B K"]) -> Int[Array, "B W"]:
-    """How far each node lies below the root."""
+    """Depth of each node; the root has 0."""
     return ancestors(parents).sum(-1) - 1
 
 
 def along(draft: Draft, path: Int[Array, "B W"]) -> Draft:
-    """The branch of a tree as a chain, as long as the tree is deep.
+    """Converts one branch of a tree to a chain, as long as the tree is deep.
 
     Args:
       draft: a tree.
@@ -51,7 +51,7 @@ def along(draft: Draft, path: Int[Array, "B W"]) -> Draft:
 
 
 class Grown(NamedTuple):
-    """A tree in the making. Nodes stand behind their parents; the root is the pending byte."""
+    """A growing tree. Parents precede their children; the root is the pending byte."""
 
     ids: Int[Array, "B N"]
     parents: Int[Array, "B N"]  # places; the root is its own
@@ -72,7 +72,7 @@ def grow(
     children: int,
     most: int | None = None,
 ) -> tuple[Grown, slice]:
-    """Gives the nodes of a level their likeliest children.
+    """Adds the likeliest children of the nodes of a level.
 
     Args:
       tree: to be grown.
@@ -103,7 +103,7 @@ def grow(
 
 
 def prune(tree: Grown, nodes: int) -> Grown:
-    """The root and the `nodes` nodes whose branches are likeliest; a node's parent is likelier."""
+    """Keeps the root and the `nodes` nodes of highest path probability."""
     if nodes >= tree.ids.shape[1] - 1:
         return tree
     # Of equals top_k takes the first, and a parent comes before its children.
@@ -114,12 +114,9 @@ def prune(tree: Grown, nodes: int) -> Grown:
     return tree._replace(parents=place)
 
 
-def draft(tree: Grown, vocab: int, *, passes: DraftPasses | None = None) -> Draft:
-    """The nodes below the root as what is to be verified. Nothing in it was left to chance."""
-    found = certain(tree.ids[:, 1:], vocab_size=vocab)
+def draft(tree: Grown, *, passes: DraftPasses | None = None) -> Draft:
+    """Converts the grown tree to a deterministic `Draft`."""
+    found = certain(tree.ids[:, 1:])
     return dataclasses.replace(
-        found,
-        step=tree.depth[:, 1:],
-        passes=found.passes if passes is None else passes,
-        parents=tree.parents[:, 1:],
+        found, step=tree.depth[:, 1:], passes=passes, parents=tree.parents[:, 1:]
     )

@@ -5,11 +5,10 @@ import concurrent.futures
 import dataclasses
 from collections.abc import Sequence
 
+from bytelax import methods
 from bytelax.generation import Output, Result, generate
 from bytelax.model import Model
 from bytelax.models.blt import BLT
-from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.heads import HeadsConfig
 from bytelax.statistics import Statistics
 
 PROMPTS = (
@@ -87,7 +86,7 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
     """Settings that show what a model can do, and why others are left out."""
     settings = [Setting("ar")]
     if not isinstance(model.module, BLT):
-        return _settings_of_byte_lm(model.config)
+        return _settings_of_byte_lm(model)
     settings.append(Setting("blt-s", {"draft_length": 8}))
     trained = model.config.block_size
     if not trained:
@@ -101,21 +100,21 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
     return settings, []
 
 
-def _settings_of_byte_lm(config: ByteLMConfig) -> tuple[list[Setting], list[str]]:
-    heads = config.heads or HeadsConfig()
+def _settings_of_byte_lm(model: Model) -> tuple[list[Setting], list[str]]:
+    settings = [Setting("ar")]
     left_out = ["blt-s, blt-d, blt-dv: left out, they need a Byte Latent Transformer"]
-    settings = [Setting("ar"), Setting("lookup", {"draft_length": 8})]
-    if config.trunk.layers > 1:
-        settings.append(Setting("early-exit", {"draft_length": 4}))
-    by_head = {
-        "medusa": heads.bytes_ahead > 0,
-        "composed": bool(set(heads.exits) & set(heads.two_byte)),
-        "eagle": heads.draft_layer is not None,
-    }
-    settings += [Setting(method) for method, trained in by_head.items() if trained]
-    missing = [method for method, trained in by_head.items() if not trained]
-    if missing:
-        left_out.append(f"{', '.join(missing)}: left out, the model has no heads for them")
+    for setting in (
+        Setting("lookup", {"draft_length": 8}),
+        Setting("early-exit", {"draft_length": 4}),
+        Setting("medusa"),
+        Setting("composed"),
+        Setting("eagle"),
+    ):
+        try:
+            methods.build(setting.method, model, **setting.options)
+            settings.append(setting)
+        except ValueError as error:
+            left_out.append(f"{setting.method}: left out, {error}")
     return settings, left_out
 
 

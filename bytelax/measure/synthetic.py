@@ -6,21 +6,17 @@ chances. The text that comes out means nothing; the passes and the time they tak
 """
 
 import dataclasses
-import functools
-from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bytelax import methods
-from bytelax.decode.acceptance.base import Emitted, follow, is_drafted
-from bytelax.decode.drafters import Draft
-from bytelax.methods import Factory, Method
+from bytelax.decode import Draft, Emitted, follow, is_drafted
 
 
 @dataclasses.dataclass(frozen=True)
 class Replayed:
-    """An acceptance rule for benchmarks: lossy, and deaf to what was drafted.
+    """An acceptance rule for benchmarks, `generate(..., accept=Replayed(...))`: lossy, and it
+    ignores which bytes were drafted.
 
     Attributes:
       by_position: chance that the byte at each place is accepted, as `acceptance_by_position` of
@@ -49,20 +45,3 @@ class Replayed:
         # One number decides how far a draft is kept: P(at least j + 1 places) is the chance at j.
         kept = is_drafted(draft) & (uniforms[:, 0, :1] < chances)
         return follow(draft, kept.sum(1), log_probs, uniforms[:, 1])
-
-
-def replaying(method: str, by_position: Sequence[float]) -> Factory:
-    """The factory of a method whose drafts are kept as far as `by_position` says.
-
-    Args:
-      method: a name from `bytelax.methods.METHODS`, of a method that drafts chains.
-      by_position: see `Replayed`.
-    """
-    factory = methods.METHODS[method]
-    accept = Replayed(tuple(by_position))
-
-    @functools.wraps(factory)
-    def build(*args, **options) -> Method:
-        return dataclasses.replace(factory(*args, **options), accept=accept, lossless=False)
-
-    return build

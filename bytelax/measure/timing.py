@@ -5,9 +5,8 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bytelax.decode.drafters import Drafter
+from bytelax.decode import Method
 from bytelax.generation import Output, generate
-from bytelax.methods import Factory
 from bytelax.model import Model
 from bytelax.statistics import Statistics
 
@@ -28,7 +27,7 @@ class Ratio(NamedTuple):
 class Contestant(NamedTuple):
     """A method with its options, as `generate` takes them."""
 
-    method: str | Drafter | Factory
+    method: str | Method
     settings: dict
 
 
@@ -147,7 +146,7 @@ def beside(plain: Runs, own: Runs) -> Timing:
 
 
 def beside_plain(
-    model: Model, prompts: Sequence[bytes], method: str | Factory, settings: dict, **how
+    model: Model, prompts: Sequence[bytes], method: str | Method, settings: dict, **how
 ) -> Timing:
     """Times one method and plain decoding in turns; `how` is that of `in_turns`."""
     contestants = [PLAIN, Contestant(method, settings)]

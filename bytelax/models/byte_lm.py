@@ -78,16 +78,11 @@ class ByteLM(nn.Module):
         return entropy.next_byte_entropy(self(ids))
 
     @nn.nowrap
-    def target(self, *, capacity: int, width: int) -> Any:
-        """The `Target` that decodes with this model.
-
-        Args:
-          capacity: longest text, in bytes.
-          width: bytes in a window.
-        """
+    def target(self) -> Any:
+        """What decodes with this module, in `decode.Method`."""
         from bytelax.decode.targets.byte_lm import ByteLMTarget  # decoding builds on models
 
-        return ByteLMTarget(self, capacity, width=width)
+        return ByteLMTarget(self)
 
     @nn.nowrap
     def logical_axes(self) -> dict:

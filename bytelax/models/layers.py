@@ -53,7 +53,8 @@ def logical_axes(module: nn.Module) -> dict:
 def weights(params: Any) -> int:
     """Number of weights that a pass reads; of embeddings only a few rows are looked up."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
-    return sum(x.size for path, x in leaves if path[-1].key != "embedding")
+    tables = (jax.tree_util.DictKey("embedding"),)
+    return sum(x.size for path, x in leaves if path[-1:] != tables)
 
 
 class Dense(nn.Module):

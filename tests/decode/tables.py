@@ -8,7 +8,6 @@ import numpy as np
 
 from bytelax import vocab
 from bytelax.decode import Draft, Sampling, process_logits, sampling
-from bytelax.decode.drafters import no_passes
 
 
 def table(byte_values, seed, scale=1.0):
@@ -45,21 +44,22 @@ class TableDrafter:
     """A `Drafter` with a table of its own, which proposes one byte after the other.
 
     Attributes:
-      length: K.
+      draft_length: K.
       temperature: of the drafts; 0 proposes the likeliest bytes, without chance.
       top_p: of the drafts.
       ragged: a draft ends early at some ids, before the ones that it did not draft are known.
     """
 
-    length: int
+    draft_length: int
     temperature: float = 1.0
     top_p: float = 1.0
     ragged: bool = False
 
-    def init(self, params, text, state):
+    def init(self, inputs):
         return ()
 
-    def propose(self, params, draft_state, text, state, key):
+    def propose(self, inputs, draft_state):
+        text = inputs.text
         batch = text.ids.shape[0]
         at = jnp.maximum(text.length[:, None] - jnp.array([2, 1]), 0)
         before, last = jnp.take_along_axis(text.ids, at, axis=1).T
@@ -69,25 +69,17 @@ class TableDrafter:
             place, uniform = now
             if self.ragged:
                 going &= (before + last + place) % 3 != 1
-            logits = params["drafter"][before, last][:, None]
+            logits = inputs.params[before, last][:, None]
             following = sampling.sample(self.drawn(logits)[:, 0], uniform)
             return (last, following, going), (following, self.declared(logits)[:, 0], going)
 
-        uniforms = sampling.row_uniforms(key, self.length)
+        uniforms = inputs.uniforms(self.draft_length)
         begin = before, last, jnp.ones(batch, bool)
-        _, out = jax.lax.scan(step, begin, (jnp.arange(self.length), uniforms.T))
+        _, out = jax.lax.scan(step, begin, (jnp.arange(self.draft_length), uniforms.T))
         ids, log_probs, going = (jnp.moveaxis(x, 0, 1) for x in out)
-        draft = Draft(
-            ids=ids,
-            length=going.sum(1),
-            log_probs=log_probs,
-            deterministic=jnp.full(batch, self.temperature == 0),
-            step=jnp.zeros((batch, self.length), jnp.int32),
-            passes=no_passes(batch),
-        )
-        return draft, draft_state
+        return Draft(ids, going.sum(1), log_probs), draft_state
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return draft_state
 
     def drawn(self, logits):

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from chance import Chance
 
 from bytelax.decode import (
     Draft,
@@ -22,6 +21,7 @@ from bytelax.decode import (
 )
 from bytelax.decode.acceptance import several
 from bytelax.decode.drafters import no_passes
+from bytelax.testing.chance import Chance
 
 VOCAB = 3
 RULES = {
@@ -40,7 +40,7 @@ def log(probs):
         return jnp.asarray(np.log(probs), jnp.float32)
 
 
-def draft_of(ids, log_probs, length=None, deterministic=False):
+def draft_of(ids, log_probs, length=None):
     ids = jnp.asarray(ids, jnp.int32)
     rows = ids.shape[:-1]
     if length is None:
@@ -49,7 +49,6 @@ def draft_of(ids, log_probs, length=None, deterministic=False):
         ids,
         jnp.asarray(length, jnp.int32),
         log_probs,
-        jnp.full(rows, deterministic),
         jnp.zeros(ids.shape, jnp.int32),
         jax.tree.map(lambda x: jnp.broadcast_to(x, rows), no_passes(rows[-1])),
     )
@@ -125,7 +124,7 @@ def emissions(rule, length, many=1, one_hot=False, ragged=False):
                     strict=True,
                 )
             )
-            drafts.append(draft_of(ids, laws, there.sum(1), deterministic=one_hot))
+            drafts.append(draft_of(ids, laws, there.sum(1)))
             target_laws.append(jnp.stack(along, axis=1))
         one = [sampling.row_uniforms(keys(20 + n), length + 1) for n in range(many + 1)]
         uniforms = jnp.stack(one, axis=1)
@@ -318,7 +317,7 @@ def test_take_all_draws_from_the_target_where_nothing_is_drafted():
 def test_what_the_target_forbids(rule):
     p = np.array([[0, 0.5, 0.5], [1, 0, 0]])
     for u in (0.0, 0.3, 1 - 2**-24):
-        draft = draft_of([[0]], log(np.array([[[1.0, 0, 0]]])), deterministic=True)
+        draft = draft_of([[0]], log(np.array([[[1.0, 0, 0]]])))
         out, count, *_ = judge[rule](draft, log(p)[None], jnp.full((1, 2, 2), u))
         assert count[0] == 1 and out[0, 0] in (1, 2)
 

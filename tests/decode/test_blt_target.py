@@ -32,7 +32,7 @@ def text():
 def target_for(model, width, **fields):
     # Prefill windows no wider, or they would size the rings.
     shapes = {"chunk": 2, "prefill_width": min(width, 8), "prefill_chunk": 3} | fields
-    return BLTTarget(model.module, capacity=LENGTH, width=width, **shapes)
+    return BLTTarget(model.module, capacity=LENGTH, window=width, **shapes)
 
 
 @functools.cache
@@ -323,7 +323,7 @@ def test_golden_texts_through_windows(name, width):
     config, params = checkpoints.read(case.directory, dtype="float32")
     ids = np.concatenate([case.ids, case.continuation]).astype(np.int32)[None]
     length = ids.shape[1]
-    target = BLTTarget(BLT(config), capacity=length, width=width, chunk=1 + width // 4)
+    target = BLTTarget(BLT(config), capacity=length, window=width, chunk=1 + width // 4)
     begin = np.zeros(1, np.int32)
     split = windows.at_random(ids, begin, width, 3 * length // width + 60, seed=width)
     model = models.Model(target.module, jax.tree.map(jnp.asarray, params))

@@ -26,7 +26,7 @@ def text():
 
 
 def target_for(model, width, prefill_width=8):
-    return ByteLMTarget(model.module, LENGTH, width=width, prefill_width=prefill_width)
+    return ByteLMTarget(model.module, LENGTH, window=width, prefill_width=prefill_width)
 
 
 def taken(model, target, split, *, begin=NOWHERE, state=None):

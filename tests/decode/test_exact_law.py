@@ -1,19 +1,18 @@
 """The loop leaves the target's law as it is: enumerated, for every rule and drafter; and faults.
 
-Another drafter: a function from the sampling law to a `Setup`, as a line of `SETUPS`.
+Another drafter: a function that returns a `Setup`, as a line of `SETUPS`.
 """
 
 import dataclasses
 import functools
 import itertools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import self_drafting_models
-from chance import QUICK, Chance
-from exact_law import NO_STOPS, Setup, batch_of, distance, exact_law, target_law
 from models_for_tests import BYTE_LM, VARIANTS, model, replace
 from tables import TableDrafter, TableTarget, table
 
@@ -23,11 +22,12 @@ from bytelax.decode import (
     BLTTarget,
     ByteLMTarget,
     Empty,
+    Method,
+    Params,
     PastBoundary,
     Sampling,
     block_verification,
     greedy,
-    loop,
     process_logits,
     rejection,
     sampling,
@@ -37,6 +37,9 @@ from bytelax.decode import (
 from bytelax.decode.acceptance import base
 from bytelax.decode.drafters import block_diffusion, draft_length, stop_adaptively
 from bytelax.decode.unmasking import ONE_STEP, confidence
+from bytelax.testing import assert_lossless, distance, exact_law, target_law
+from bytelax.testing.chance import QUICK, Chance
+from bytelax.testing.exact_law import batch_of
 
 PROMPT = [vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1]
 WARM = {"temperature": 1.0}
@@ -45,24 +48,34 @@ EXACT = 1e-6
 FAULTY = 1e-3
 
 
-def tables(law=None, *, drafter=None, target=None, byte_values=3):
+class Setup(NamedTuple):
+    """What is enumerated: a target and a drafter with weights."""
+
+    target: Any
+    drafter: Any
+    params: Params
+
+    def law(self, accept, **how):
+        return exact_law(Method(self.target, self.drafter, accept), self.params, **how)
+
+
+def tables(*, drafter=None, target=None, byte_values=3):
     drafter = drafter or TableDrafter(2)
-    params = {"target": table(byte_values, 13), "drafter": table(byte_values, 1)}
-    return Setup(target or TableTarget(), drafter, params, drafter.length)
+    params = Params(table(byte_values, 13), table(byte_values, 1))
+    return Setup(target or TableTarget(), drafter, params)
 
 
-def byte_lm(law):
+def byte_lm():
     """A real vocabulary, for laws that keep few of its ids."""
     lm = model(BYTE_LM)
-    target = ByteLMTarget(lm.module, capacity=16, width=3, prefill_width=8)
-    return Setup(target, Empty(2), {"target": lm.params, "drafter": ()}, 2)
+    return Setup(ByteLMTarget(lm.module, prefill_width=8), Empty(2), Params(lm.params))
 
 
 def drafts(*args, **options):
     return functools.partial(tables, drafter=TableDrafter(*args, **options))
 
 
-def adapting(law):
+def adapting():
     """Drafts whose length follows the rounds before; the steps are large, for there are few."""
     setup = tables(drafter=TableDrafter(3))
     return setup._replace(drafter=stop_adaptively(setup.drafter, 0.3, wanted=0.4, step=3.0))
@@ -73,27 +86,27 @@ SMALL_BLT = replace(
 )
 
 
-def blt(law, *, drafter):
+def blt(*, drafter):
     """A BLT of three byte values that drafts for itself."""
     small = model(SMALL_BLT, scale=2.0)
-    target = BLTTarget(small.module, capacity=16, width=4, prefill_width=4, prefill_chunk=2)
-    return Setup(target, drafter(target, 3), {"target": small.params, "drafter": ()}, 3)
+    target = BLTTarget(small.module, chunk=1, prefill_width=4, prefill_chunk=2)
+    return Setup(target, drafter(3), Params(small.params))
 
 
-def one_by_one(target, width):
+def one_by_one(length):
     """A block filled from several passes, in any order."""
-    return BlockDiffusion(target, width, confidence(0.9))
+    return BlockDiffusion(length, confidence(0.9))
 
 
-def in_one_step(target, width):
-    return BlockDiffusion(target, width, ONE_STEP, latent="refresh")
+def in_one_step(length):
+    return BlockDiffusion(length, ONE_STEP, latent="refresh")
 
 
-def for_itself(law, *, make):
+def for_itself(*, make):
     """A byte transformer of three byte values that drafts for itself."""
-    drafter, own = make(target=self_drafting_models.target_of)
-    params = {"target": self_drafting_models.trunk().params, "drafter": own}
-    return Setup(self_drafting_models.target_of(drafter.width), drafter, params, drafter.width)
+    drafter, own = make()
+    params = Params(self_drafting_models.trunk().params, own)
+    return Setup(self_drafting_models.target(), drafter, params)
 
 
 TABLES = {
@@ -120,12 +133,15 @@ SETUPS = TABLES | MODELS
 
 @functools.cache
 def alone(build, new_bytes, law):
-    return target_law(build, prompt=PROMPT, new_bytes=new_bytes, rows=64, **dict(law))
+    target, _, params = build()
+    return target_law(
+        Method(target), params, prompt=PROMPT, new_bytes=new_bytes, rows=64, **dict(law)
+    )
 
 
 def error(build, accept, law, new_bytes=3, **loop_law):
     """How far the loop is from the target alone; `loop_law` differs from `law` in a fault only."""
-    got = exact_law(build, accept, prompt=PROMPT, new_bytes=new_bytes, **(law | loop_law))
+    got = build().law(accept, prompt=PROMPT, new_bytes=new_bytes, **(law | loop_law))
     assert abs(sum(got.values()) - 1) < EXACT
     return distance(got, alone(build, new_bytes, tuple(law.items())))
 
@@ -205,7 +221,7 @@ class ForgetsTheLast(TableTarget):
 )
 def test_a_wrong_part_is_seen(accept, wrong):
     wrong = functools.partial(tables, **wrong)
-    got = exact_law(wrong, accept, prompt=PROMPT, new_bytes=3, **CUT)
+    got = wrong().law(accept, prompt=PROMPT, new_bytes=3, **CUT)
     assert distance(got, alone(tables, 3, tuple(CUT.items()))) > FAULTY
 
 
@@ -275,27 +291,25 @@ def deviation(accept, rows, new_bytes):
     The target is a Markov chain, so each byte is a draw from the law of the two ids before it.
     """
     setup, law = tables(drafter=TableDrafter(3, temperature=0.8)), WARM | {"allow_eos": False}
-    parts = {"target": setup.target, "drafter": setup.drafter}
+    method = Method(setup.target, setup.drafter, accept)
 
     def generate(seeds):
-        decoding = loop.start(
+        decoding = method.init(
             setup.params,
             batch_of([PROMPT], len(PROMPT) + new_bytes, rows),
-            **parts,
-            draft_length=setup.draft_length,
-            budget=jnp.full(rows, new_bytes, jnp.int32),
+            budget=new_bytes,
             seeds=seeds,
+            sampling=Sampling.of(rows, **law),
         )
-        rules = {"accept": accept, "law": Sampling.of(rows, **law), "stops": NO_STOPS}
-        return loop.decode(setup.params, decoding, **parts, **rules).text.ids
+        return method.decode(setup.params, decoding).text.ids
 
     ids = np.asarray(jax.jit(generate, compiler_options=QUICK)(jnp.arange(rows, dtype=jnp.uint32)))
-    size = len(setup.params["target"])
+    size = len(setup.params.target)
     ids = ids[:, len(PROMPT) - 2 :]
     triples = np.stack([ids[:, :-2], ids[:, 1:-1], ids[:, 2:]]).reshape(3, -1)
     seen = np.bincount(np.ravel_multi_index(triples, (size,) * 3), minlength=size**3)
     seen = seen.reshape(size, size, size)
-    p = np.exp(process_logits(setup.params["target"], Sampling.of(size, **law)))
+    p = np.exp(process_logits(setup.params.target, Sampling.of(size, **law)))
     expected = seen.sum(-1, keepdims=True) * p
     used = expected > 0
     assert not seen[~used].any()
@@ -318,3 +332,23 @@ def test_real_random_numbers(accept, rows, new_bytes):
 def test_a_shared_key_is_seen_in_real_random_numbers(monkeypatch, purpose, rows, new_bytes):
     monkeypatch.setattr(sampling, purpose, sampling.DRAFT)
     assert deviation(rejection, rows, new_bytes) > 20
+
+
+def test_any_pair_can_be_certified():
+    """As a user would; and what is not lossless is told, in any of the three ways."""
+    params = Params(table(3, 13), table(3, 1))
+    assert_lossless(Method(TableTarget(), TableDrafter(2)), params)
+    with pytest.raises(AssertionError, match="the method is not lossless"):
+        assert_lossless(Method(TableTarget(), RawQ(2, temperature=0.5)), params)
+    with pytest.raises(AssertionError, match="keeping every draft changes"):
+        assert_lossless(Method(TableTarget(), Empty(2)), params)
+    with pytest.raises(AssertionError, match="another order of the rows"):
+        assert_lossless(Method(TableTarget(), ByRow(2)), params)
+
+
+class ByRow(TableDrafter):
+    """The fault: rows draw by their place in the batch."""
+
+    def propose(self, inputs, draft_state):
+        rolled = dataclasses.replace(inputs, key=jnp.roll(inputs.key, 1, axis=0))
+        return super().propose(rolled if len(inputs.key) == 3 else inputs, draft_state)

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
-from bytelax import programs
+from bytelax import generation, vocab
 from bytelax.decode import Text
 from bytelax.models.heads import HeadsConfig
 from bytelax.pods import sharding
@@ -95,23 +95,30 @@ def test_a_mesh_writes_what_one_device_does(name, mesh):
         assert many.stats.rounds == single.stats.rounds
 
 
-def last_program():
-    return next(reversed(programs._programs.values())).as_text()
+def program(model, keywords):
+    """What decodes, as compiled."""
+    engine = generation._Engine.of(model, **keywords)
+    ids = [vocab.encode(prompt) for prompt in PROMPTS]
+    rows, capacity = engine.whole(len(ids)), engine.capacity(max(map(len, ids)))
+    seeds = np.arange(len(ids), dtype=np.uint32)
+    decoding = engine.start(ids, seeds, rows=rows, capacity=capacity)
+    how = {"method": engine.method, "placement": engine.placement, "rounds": None, "ended": None}
+    return generation._advance.lower(engine.params, decoding, **how).compile().as_text()
 
 
 @pytest.mark.parametrize("name", ["blt-s", pytest.param("blt-dv", marks=pytest.mark.slow)])
 def test_devices_with_different_rows_do_not_speak(name):
     model, keywords, _ = on_one(name)
-    bytelax.generate(model.on(sharding.make_mesh(MESHES["rows"])), PROMPTS, **keywords)
-    assert "while" in last_program()
-    assert pods.collectives(last_program()) == {}
+    found = program(model.on(sharding.make_mesh(MESHES["rows"])), keywords)
+    assert "while" in found
+    assert pods.collectives(found) == {}
 
 
 def test_devices_with_the_same_rows_say_what_they_must():
     """One layer of each stack: a sum behind each attention and SwiGLU, and the hash embeddings."""
     model, keywords, _ = on_one("blt-s")
-    bytelax.generate(model.on(sharding.make_mesh(MESHES["both"])), PROMPTS, **keywords)
-    assert pods.collectives(last_program()) == {
+    found = program(model.on(sharding.make_mesh(MESHES["both"])), keywords)
+    assert pods.collectives(found) == {
         "draft": {"all-gather": 1, "all-reduce": 2 + 3},  # encoder, decoder
         "rest": {"all-gather": 1, "all-reduce": 2 + 1 + 2 + 3},  # and pooling, global
     }
@@ -158,7 +165,7 @@ def test_weights_and_caches_lie_where_the_rules_say():
     patcher = jax.tree.leaves(held["patcher"])
     assert not any(any(spec) for spec in patcher)
     rows = ("data", "fsdp")
-    target = model.module.target(capacity=8, width=2)
+    target = model.target()
     text = Text(jnp.ones((8, 4), jnp.int32), jnp.full(8, 4))
     state = jax.eval_shape(target.prefill, model.params, text)
     specs = sharding.state_specs({"state": state})["state"]

@@ -10,7 +10,6 @@ import pytest
 import bytelax
 from bytelax.decode import Draft, Origin, origins
 from bytelax.decode.acceptance import Emitted
-from bytelax.decode.drafters import no_passes
 
 NEW = 24
 PROMPTS = [b"to be or not to be or ", b"\x00\x01\x02\x03\x00\x01", b"abcabcabcabc"]
@@ -22,10 +21,7 @@ def test_codes_of_a_round():
     draft = Draft(
         ids=jnp.full((5, 3), 9),
         length=length,
-        log_probs=jnp.zeros((5, 3, 11)),
-        deterministic=jnp.ones(5, bool),
         step=jnp.tile(jnp.array([2, 1, 3]), (5, 1)),
-        passes=no_passes(5),
     )
     found = origins.of_round(draft, Emitted(jnp.full((5, 4), 9), drafted + 1, drafted))
     names = [

@@ -62,7 +62,7 @@ def in_windows(prompt, output, counts, stops, budget):
 def packed_stops(stops):
     """Always 4 strings of up to 4 bytes, so that one program serves: unused ones are doubled."""
     few = Stops.of(stops + (b"\xff\xff\xff\xff",) * (4 - len(stops)))
-    assert few.ids.shape == (4, 4)
+    assert few.ids.shape == (1, 4, 4)
     return few
 
 

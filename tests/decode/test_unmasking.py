@@ -4,14 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bytelax_kernels.unmask import unmask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound
+from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound, fill_in
 
 SIZE, CELLS = 5, 6
-run = jax.jit(unmask, static_argnames="rule")
+run = jax.jit(fill_in, static_argnums=0)
 
 
 def laws(seed, sharpness):
@@ -25,9 +24,7 @@ def laws(seed, sharpness):
 def filled(rule, probs, masked):
     with np.errstate(divide="ignore"):
         logits = jnp.asarray(np.log(probs), jnp.float32)
-    return np.asarray(
-        run(logits, jnp.zeros(masked.shape, int), jnp.asarray(masked), rule=rule).chosen
-    )
+    return np.asarray(run(rule, logits, jnp.zeros(masked.shape, int), jnp.asarray(masked)).chosen)
 
 
 def entropy(law):
@@ -95,3 +92,30 @@ def test_nothing_masked_nothing_filled_and_banned_ids_do_not_count(rule):
 def test_bounds_out_of_range_are_refused(make):
     with pytest.raises(ValueError, match=r"got|not"):
         make()
+
+
+@pytest.mark.parametrize("rule", [confidence(0.4), entropy_bound(0.7), ONE_STEP])
+def test_rules_are_functions_of_laws_and_masks(rule):
+    probs, masked = laws(2, 2.0)
+    with np.errstate(divide="ignore"):
+        log_probs = jnp.asarray(np.log(probs), jnp.float32)
+    np.testing.assert_array_equal(rule(log_probs, jnp.asarray(masked)), filled(rule, probs, masked))
+
+
+def leftmost(log_probs, masked):
+    return jnp.arange(masked.shape[1]) == masked.argmax(1)[:, None]
+
+
+def nothing(log_probs, masked):
+    return jnp.zeros_like(masked)
+
+
+def test_a_rule_of_ones_own():
+    """What is not masked stays, and a row of which nothing is chosen has its surest cell filled."""
+    probs, masked = laws(3, 1.0)
+    got = filled(leftmost, probs, masked)
+    np.testing.assert_array_equal(got.sum(1), masked.any(1))
+    assert (got.argmax(1) == masked.argmax(1))[masked.any(1)].all()
+    surest = np.where(masked, probs.max(-1), -1).argmax(1)
+    got = filled(nothing, probs, masked)
+    assert (got.argmax(1) == surest)[masked.any(1)].all() and (got.sum(1) == masked.any(1)).all()

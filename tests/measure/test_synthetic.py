@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax import calculator
+from bytelax import calculator, methods
 from bytelax.decode import certain
 from bytelax.measure import synthetic
 
@@ -18,7 +18,7 @@ CHANCES = (0.9, 0.6, 0.6, 0.1)
 def test_every_place_is_kept_as_often_as_it_should():
     """One uniform number on a fine grid: counts are exact up to the grid."""
     rows = 1000
-    draft = certain(jnp.full((rows, 5), 7), vocab_size=12)
+    draft = certain(jnp.full((rows, 5), 7))
     grid = (jnp.arange(rows) + 0.5) / rows
     uniforms = jnp.broadcast_to(grid[:, None, None], (rows, 2, 6))
     law = jnp.where(jnp.arange(12) == 3, 0.0, -jnp.inf)
@@ -44,7 +44,7 @@ def test_a_method_on_random_weights(config, method, options):
     rows, new = 32, 96
     out = bytelax.generate(
         models.model(config), [b"random weights"] * rows, max_new_bytes=new, allow_eos=False,
-        method=synthetic.replaying(method, CHANCES), **options,
+        method=method, accept=synthetic.Replayed(CHANCES), **options,
     )  # fmt: skip
     assert not out.lossless and all(len(text) == new for text in out.bytes)
     stats = out.stats.to_dict()
@@ -60,11 +60,11 @@ def test_a_method_on_random_weights(config, method, options):
 
 
 def test_equal_settings_share_a_program():
-    one, two = (synthetic.replaying("lookup", CHANCES) for _ in range(2))
     model = models.model(models.BYTE_LM)
-    law = bytelax.decode.Sampling.of(1)
-    built = [factory(model, law, capacity=64, draft_length=4) for factory in (one, two)]
-    assert built[0].accept == built[1].accept and hash(built[0].accept) == hash(built[1].accept)
+    one, two = (
+        methods.build("lookup", model, accept=synthetic.Replayed(CHANCES)) for _ in range(2)
+    )
+    assert one == two and hash(one) == hash(two)
 
 
 @pytest.mark.parametrize("chances", [(0.5, 0.6), (1.1,), (0.5, -0.1)])
@@ -74,7 +74,7 @@ def test_refusals(chances):
 
 
 def test_trees_are_refused():
-    draft = certain(jnp.zeros((1, 2), jnp.int32), vocab_size=12)
+    draft = certain(jnp.zeros((1, 2), jnp.int32))
     tree = dataclasses.replace(draft, parents=jnp.zeros((1, 2), jnp.int32))
     with pytest.raises(ValueError, match="trees"):
         synthetic.Replayed(CHANCES)(tree, jnp.zeros((1, 3, 12)), jnp.zeros((1, 2, 3)))

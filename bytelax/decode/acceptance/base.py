@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.decode import sampling
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 
 
 class Emitted(NamedTuple):
@@ -29,12 +29,15 @@ class Acceptance(Protocol):
     ) -> Emitted:
         """Judges a draft.
 
-        All chance passes through `sampling.happens` and `sampling.sample`.
+        Two attributes are optional: `lossless = True` says that the output is that of the target
+        alone, and `trees = True` that the rule judges trees.
+
+        Random numbers are used in `sampling.happens` and `sampling.sample` alone.
 
         Args:
           draft: the proposal.
-          log_probs: the laws that are sampled, from `process_logits`: row i is the target's law of
-            the byte after i drafted ones.
+          log_probs: the distributions that are sampled, from `process_logits`: row i is the
+            target's distribution of the byte after i drafted ones.
           uniforms: `[:, 0]` decide acceptance, `[:, 1]` draw the byte that follows.
 
         Returns:
@@ -44,12 +47,12 @@ class Acceptance(Protocol):
 
 
 def is_drafted(draft: Draft) -> Bool[Array, "B K"]:
-    """Which places hold a drafted id."""
+    """Mask of the places that hold a drafted id."""
     return jnp.arange(draft.ids.shape[1]) < draft.length[:, None]
 
 
 def prefix(draft: Draft, accepted: Bool[Array, "B K"]) -> Int[Array, " B"]:
-    """How many drafted ids come before the first refusal."""
+    """Number of drafted ids before the first rejection."""
     return jnp.cumprod(accepted & is_drafted(draft), axis=1).sum(1)
 
 
@@ -63,7 +66,7 @@ def drawn(draft: Draft) -> Draft:
 
 
 def drafted_probs(draft: Draft) -> Float[Array, "B W V"]:
-    """The laws the draft was drawn from; 0 where nothing was drafted, so at the bonus byte too."""
+    """Draft probabilities; 0 where nothing was drafted, so at the bonus byte too."""
     q = jnp.where(is_drafted(draft)[..., None], jnp.exp(draft.log_probs), 0)
     return jnp.pad(q, ((0, 0), (0, 1), (0, 0)))
 
@@ -74,10 +77,10 @@ def at_draft(log_probs: Float[Array, "B K V"], draft: Draft) -> Float[Array, "B 
 
 
 def residual(p: Float[Array, "*B V"], q: Float[Array, "*B V"]) -> Float[Array, "*B V"]:
-    """log max(0, p - q), unnormalised: the law of the byte after a refusal.
+    """log max(0, p - q), unnormalised: the distribution of the byte after a rejection.
 
-    Where rounding leaves nothing of it, p and q are equal and nothing was refused but by rounding:
-    then it is p.
+    Where rounding leaves nothing of it, p and q are equal and a rejection was rounding too: then
+    it is p.
     """
     left = jnp.maximum(p - q, 0)
     return jnp.log(jnp.where(left.sum(-1, keepdims=True) > 0, left, p))

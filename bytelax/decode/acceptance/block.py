@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from bytelax.decode import sampling
 from bytelax.decode.acceptance import base
 from bytelax.decode.acceptance.base import Emitted
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 
 
 def block_verification(
@@ -35,6 +35,9 @@ def block_verification(
     # Behind a draft kept whole comes p itself; q is 0 there, and a scale changes no law.
     following = base.residual(reach[..., None] * p, q)
     return base.follow(draft, count, following, uniforms[:, 1])
+
+
+block_verification.lossless = True
 
 
 def _reach(ratio):

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from bytelax.decode import sampling
 from bytelax.decode.acceptance import base
 from bytelax.decode.acceptance.base import Emitted
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 
 
 def greedy(
@@ -18,16 +18,22 @@ def greedy(
     return Emitted(choice, drafted + 1, drafted)
 
 
+greedy.lossless = True
+
+
 def rejection(
     draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
 ) -> Emitted:
     """Speculative sampling: accept x with min(1, p(x) / q(x)), else draw from max(0, p - q).
 
     Leviathan et al. (arXiv 2211.17192, algorithm 1), Chen et al. (arXiv 2302.01318). Lossless. A
-    deterministic row has a one-hot q: accepted with p(x), else p without x.
+    byte that was not drawn has a one-hot q: accepted with p(x), else p without x.
     """
     draft = base.drawn(draft)
     p, q = base.at_draft(log_probs[:, :-1], draft), base.at_draft(draft.log_probs, draft)
     accepted = sampling.happens(jnp.exp(p - q), uniforms[:, 0, :-1])
     following = base.residual(jnp.exp(log_probs), base.drafted_probs(draft))
     return base.follow(draft, base.prefix(draft, accepted), following, uniforms[:, 1])
+
+
+rejection.lossless = True

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from bytelax.decode.acceptance import base
 from bytelax.decode.acceptance.base import Emitted
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 from bytelax.decode import sampling
 from bytelax.decode.acceptance import base
 from bytelax.decode.acceptance.base import Emitted
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 
 _HALVINGS = 16
 
@@ -90,6 +90,8 @@ class SpecTr:
 
     many: int
 
+    lossless = trees = True
+
     def __call__(
         self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
     ) -> Emitted:
@@ -104,11 +106,12 @@ class SpecTr:
             ids=apart(draft.ids),
             length=jnp.broadcast_to(draft.length // self.many, (self.many, batch)),
             log_probs=apart(draft.log_probs),
-            deterministic=jnp.broadcast_to(draft.deterministic, (self.many, batch)),
             step=apart(draft.step),
             passes=jax.tree.map(lambda x: jnp.broadcast_to(x, (self.many, batch)), draft.passes),
             confidence=None,
             parents=None,
+            computed=None,
+            state=None,
         )
         roots = jnp.broadcast_to(log_probs[:, :1], (self.many, batch, 1, log_probs.shape[-1]))
         laws = jnp.concatenate([roots, apart(log_probs[:, 1:])], axis=2)

@@ -7,14 +7,14 @@ from jaxtyping import Array, Float
 
 from bytelax.decode import sampling
 from bytelax.decode.acceptance.base import Emitted
-from bytelax.decode.drafters.base import Draft
+from bytelax.decode.draft import Draft
 
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """Draws the target's own byte at each node, and goes down where a child has drafted it.
+    """Samples the target's byte at each node and descends to the child that holds it, if any.
 
-    For children that were chosen without chance this is the rule of SpecInfer (Miao et al., arXiv
+    For children that were not drawn this is the rule of SpecInfer (Miao et al., arXiv
     2305.09781) and EAGLE, which tries them one after the other: child x is accepted with p(x) in
     all. Lossless, since every emitted byte is a draw from the target's law; greedy laws have one.
 
@@ -23,6 +23,8 @@ class Tree:
     """
 
     depth: int
+
+    lossless = trees = True
 
     def __call__(
         self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]

@@ -1,124 +1,95 @@
 """The Drafter contract."""
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
-from bytelax import vocab
 from bytelax.decode import sampling
-from bytelax.decode.target import State, Text, Trial
-from bytelax.pytree import pytree
+from bytelax.decode.draft import Draft
+from bytelax.decode.sampling import Sampling
+from bytelax.decode.target import State, Target, Text, Trial
+from bytelax.pytree import pytree, static
 
 DraftState = Any
 
 
-class DraftPasses(NamedTuple):
-    """Forward passes made to propose, one number a row."""
-
-    decoder: Int[Array, " B"]  # of the target's local decoder, or of a part of a byte transformer
-    encoder: Int[Array, " B"]
-    global_: Int[Array, " B"]
-    patcher: Int[Array, " B"]
-    draft_model: Int[Array, " B"]  # of a network that is not the target's
-
-
-def no_passes(batch: int) -> DraftPasses:
-    return DraftPasses(*(jnp.zeros(batch, jnp.int32) for _ in DraftPasses._fields))
-
-
 @pytree
-class Draft:
-    """Proposed bytes.
+class DraftInput:
+    """What a drafter may read.
 
     Attributes:
-      ids: the proposal; what stands at or beyond `length` is never read.
-      length: bytes proposed in each row, 0..K. Whether place j is part of it may hang on the text
-        and on ids before j, never on id j: a draft cut because of the id it loses is no longer a
-        draw from `log_probs`, and the output no longer the target's.
-      log_probs: the law each id was really drawn from, after temperature and truncation; the
-        one-hot law where the row is deterministic.
-      deterministic: whether the row's ids were chosen without chance.
-      step: which of the drafter's passes of this round chose the id, from 1; 0 where none did.
-      passes: what proposing took.
-      confidence: the drafter's own probability of each id, before temperature and truncation; None
-        where that is the law's.
-      parents: of a tree, the window place of each id's parent, in 0..j for the id at place j; the
-        pending byte has place 0. None: each id follows the one before it.
-      computed: what the drafter has computed of the window that the target need not compute again;
-        it goes to `extend` as it is. None: nothing.
+      params: the drafter's own parameters.
+      target: the target that verifies, as `Drafter.fit` has returned it.
+      target_params: its parameters.
+      state: its state; all of the text but the pending byte is taken in.
+      text: what has been written so far.
+      sampling: how the request samples; drafts are drawn with its `process_logits`.
+      key: one key a row, fresh each round and used for nothing but drafting; None in `init`.
     """
 
-    ids: Int[Array, "B K"]
-    length: Int[Array, " B"]
-    log_probs: Float[Array, "B K V"]
-    deterministic: Bool[Array, " B"]
-    step: Int[Array, "B K"]
-    passes: DraftPasses
-    confidence: Float[Array, "B K"] | None = None
-    parents: Int[Array, "B K"] | None = None
-    computed: Any = None
+    params: Any
+    target: Target = static()
+    target_params: Any
+    state: State
+    text: Text
+    sampling: Sampling
+    key: Key[Array, " B"] | None
 
+    @property
+    def model(self) -> Any:
+        """The target's Flax module, bound to its parameters."""
+        return self.target.module.bind({"params": self.target_params})
 
-def certain(
-    ids: Int[Array, "B K"], *, length: Int[Array, " B"] | None = None, vocab_size: int = vocab.SIZE
-) -> Draft:
-    """A draft that was chosen without chance and without a pass.
-
-    Args:
-      ids: what is proposed.
-      length: how much of it in each row; None is all.
-      vocab_size: ids of the target.
-    """
-    batch, width = ids.shape
-    return Draft(
-        ids=ids,
-        length=jnp.full(batch, width) if length is None else length,
-        log_probs=sampling.one_hot(ids, vocab_size),
-        deterministic=jnp.ones(batch, bool),
-        step=jnp.zeros((batch, width), jnp.int32),
-        passes=no_passes(batch),
-    )
-
-
-def confidence(draft: Draft) -> Float[Array, "B K"]:
-    """How probable the drafter thinks each id; 1 where it says nothing and chose without chance."""
-    if draft.confidence is not None:
-        return draft.confidence
-    return jnp.exp(jnp.take_along_axis(draft.log_probs, draft.ids[..., None], axis=-1)[..., 0])
+    def uniforms(self, count: int) -> Float[Array, "B {count}"]:
+        """`count` random numbers in [0, 1) for each row: the same ones at every call."""
+        return sampling.row_uniforms(self.key, count)
 
 
 @runtime_checkable
 class Drafter(Protocol):
     """Pure functions over explicit state, as an optax transformation.
 
-    Any object with these three callables will do: a NamedTuple of functions, or a frozen dataclass.
-    It is a static argument of compiled programs, so equal drafters should compare equal.
+    Any hashable object with these members will do, as a frozen dataclass. It is part of a `Method`,
+    which is a static argument of compiled programs: equal drafters should compare equal.
 
-    `params` is `{"target": ..., "drafter": ..., "law": Sampling}`; the law, with which a drafter
-    calls `process_logits`, is there in `propose` alone. A round may commit without having proposed:
-    then another drafter's bytes were judged, or none.
+    A round may commit without having proposed: then another drafter's bytes were judged, or none.
 
-    Two attributes are read where drafters are composed. `width` is K. `text_only`, False where it
-    is missing, says that the draft is a function of the text and the key: such a drafter may be
-    shown bytes that the target has not seen and may never keep.
+    Three more members are optional. `text_only = True` says that the draft depends on the text and
+    the key alone: such a drafter may be shown bytes that the target has not seen and may never
+    keep. `judged_by` is the lossless rule for a drafter of trees, where chains are judged by
+    `Lossless`; None for chains. `fit(target) -> Target` returns the target with what this drafter
+    needs of it (hidden states to keep, cells to run ahead), and raises ValueError where the model
+    has not what it takes.
     """
 
-    def init(self, params, text: Text, state: State) -> DraftState:
+    @property
+    def draft_length(self) -> int:
+        """K, the most bytes that are proposed: places of the draft."""
+        ...
+
+    def init(self, inputs: DraftInput) -> DraftState:
         """The drafter's own state once the target has taken in the prompt."""
         ...
 
-    def propose(
-        self, params, draft_state: DraftState, text: Text, state: State, key: Key[Array, " B"]
-    ) -> tuple[Draft, DraftState]:
-        """Proposes what follows `text`. May read the target's state, never writes it.
-
-        `key` holds one key a row, fresh each round and used for nothing but drafting.
-        """
+    def propose(self, inputs: DraftInput, draft_state: DraftState) -> tuple[Draft, DraftState]:
+        """Proposes what follows the text, and leaves what the target's state means as it is."""
         ...
 
     def commit(
-        self, params, draft_state: DraftState, trial: Trial, count: Int[Array, " B"]
+        self, inputs: DraftInput, draft_state: DraftState, trial: Trial, count: Int[Array, " B"]
     ) -> DraftState:
         """Keeps what belongs to the first `count` window bytes of each row."""
         ...
+
+
+def fitted(drafter: Drafter, target: Target) -> Target:
+    """The target with what the drafter needs of it."""
+    fit = getattr(drafter, "fit", None)
+    return target if fit is None else fit(target)
+
+
+def expect(target: Target, kind: type, drafter: Drafter) -> None:
+    """Raises ValueError where a drafter cannot work with this kind of target."""
+    if not isinstance(target, kind):
+        other = getattr(target, "model_kind", type(target).__name__)
+        raise ValueError(f"{type(drafter).__name__} needs {kind.model_kind}, not {other}")

@@ -1,28 +1,28 @@
 """Drafters made of drafters.
 
-The parts keep apart: `params["drafter"]` and the draft state are tuples by part, and each part's
-keys are folded with its index, so that no two share random numbers.
+The parts keep apart: the drafter's parameters and the draft state are tuples by part, and each
+part's keys are folded with its index, so that no two share random numbers.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
 
-from bytelax.decode.drafters.base import Draft, Drafter, confidence
-from bytelax.decode.drafters.padding import widened
+from bytelax.decode.draft import Draft
+from bytelax.decode.drafters.base import Drafter, DraftInput, fitted
 from bytelax.decode.drafters.skipping import propose_if
 from bytelax.decode.target import Text
 
 
 def chain(*parts: Drafter) -> "Chain":
-    """In each row the draft of the first part that has one."""
+    """A drafter that proposes, in each row, the draft of the first part that has one."""
     return Chain(parts)
 
 
 def extend_with(first: Drafter, second: Drafter) -> "ExtendWith":
-    """The draft of `first`, and behind it what `second` makes of the text with that draft in it.
+    """A drafter that continues the draft of `first` with that of `second`, which sees it as text.
 
     Raises:
       ValueError: `second` needs more than the text: a state that has not seen the first's draft.
@@ -34,7 +34,7 @@ def extend_with(first: Drafter, second: Drafter) -> "ExtendWith":
 class Chain:
     """See `chain`. A part is asked only if some row has no draft from those before it.
 
-    Lossless where the parts are: whether a part is heard hangs on the lengths of earlier drafts
+    Lossless where the parts are: whether a part is heard depends on the lengths of earlier drafts
     that are empty, never on an id that it or anyone else has drawn.
     """
 
@@ -45,40 +45,43 @@ class Chain:
             raise ValueError("a chain needs at least one drafter")
 
     @property
-    def width(self) -> int:
-        return max(part.width for part in self.parts)
+    def draft_length(self) -> int:
+        return max(part.draft_length for part in self.parts)
 
     @property
     def text_only(self) -> bool:
         return all(is_text_only(part) for part in self.parts)
 
-    def init(self, params, text, state):
-        return _init(self.parts, params, text, state)
+    def fit(self, target):
+        return _fit(self.parts, target)
 
-    def propose(self, params, draft_state, text, state, key):
+    def init(self, inputs):
+        return _init(self.parts, inputs)
+
+    def propose(self, inputs, draft_state):
         draft, states = None, []
         for index, (part, own) in enumerate(zip(self.parts, draft_state, strict=True)):
-            arguments = of_part(params, index), own, text, state, keys_of_part(key, index)
             if draft is None:
-                draft, own = part.propose(*arguments)
-                draft = widened(_chain_of(draft), self.width)
+                draft, own = part.propose(of_part(inputs, index), own)
+                draft = _chain_of(draft).widened(self.draft_length)
             else:
-                following, own = propose_if((draft.length == 0).any(), part, *arguments)
-                following = widened(_chain_of(following), self.width)
-                draft = _first_with_a_draft(draft, following)
+                nobody = (draft.length == 0).any()
+                following, own = propose_if(nobody, part, of_part(inputs, index), own)
+                following = _chain_of(following).widened(self.draft_length)
+                draft = _first_with_a_draft(*_alike(draft, following))
             states.append(own)
         return draft, tuple(states)
 
-    def commit(self, params, draft_state, trial, count):
-        return _commit(self.parts, params, draft_state, trial, count)
+    def commit(self, inputs, draft_state, trial, count):
+        return _commit(self.parts, inputs, draft_state, trial, count)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExtendWith:
     """See `extend_with`.
 
-    The law of a place is that of the part that drafted it: one-hot where that was chosen without
-    chance. So a row may be certain at first and drawn by chance behind.
+    The distribution of a place is that of the part that drafted it, one-hot where nothing was
+    drawn. So the beginning of a row may be deterministic and the rest random.
     """
 
     first: Drafter
@@ -92,27 +95,27 @@ class ExtendWith:
             )
 
     @property
-    def width(self) -> int:
-        return self.first.width + self.second.width
+    def draft_length(self) -> int:
+        return self.first.draft_length + self.second.draft_length
 
     @property
     def text_only(self) -> bool:
         return is_text_only(self.first)
 
-    def init(self, params, text, state):
-        return _init((self.first, self.second), params, text, state)
+    def fit(self, target):
+        return _fit((self.first, self.second), target)
 
-    def propose(self, params, draft_state, text, state, key):
-        head, first = self.first.propose(
-            of_part(params, 0), draft_state[0], text, state, keys_of_part(key, 0)
-        )
-        tail, second = self.second.propose(
-            of_part(params, 1), draft_state[1], _appended(text, head), state, keys_of_part(key, 1)
-        )
-        return _joined(_chain_of(head), _chain_of(tail)), (first, second)
+    def init(self, inputs):
+        return _init((self.first, self.second), inputs)
 
-    def commit(self, params, draft_state, trial, count):
-        return _commit((self.first, self.second), params, draft_state, trial, count)
+    def propose(self, inputs, draft_state):
+        head, first = self.first.propose(of_part(inputs, 0), draft_state[0])
+        behind = dataclasses.replace(of_part(inputs, 1), text=_appended(inputs.text, head))
+        tail, second = self.second.propose(behind, draft_state[1])
+        return _joined(*_alike(_chain_of(head), _chain_of(tail))), (first, second)
+
+    def commit(self, inputs, draft_state, trial, count):
+        return _commit((self.first, self.second), inputs, draft_state, trial, count)
 
 
 def is_text_only(drafter: Drafter) -> bool:
@@ -120,24 +123,33 @@ def is_text_only(drafter: Drafter) -> bool:
     return getattr(drafter, "text_only", False)
 
 
-def of_part(params: dict, index: int) -> dict:
-    """`params` as the part with that index sees them."""
-    return params | {"drafter": params["drafter"][index]}
+def of_part(inputs: DraftInput, index: int) -> DraftInput:
+    """`inputs` as the part with that index sees them."""
+    key = inputs.key
+    if key is not None:
+        key = jax.vmap(lambda key: jax.random.fold_in(key, index))(key)
+    return dataclasses.replace(inputs, params=inputs.params[index], key=key)
 
 
-def keys_of_part(key: Key[Array, " B"], index: int) -> Key[Array, " B"]:
-    return jax.vmap(lambda key: jax.random.fold_in(key, index))(key)
+def _fit(parts, target):
+    return functools.reduce(lambda target, part: fitted(part, target), parts, target)
 
 
-def _init(parts, params, text, state):
-    return tuple(part.init(of_part(params, i), text, state) for i, part in enumerate(parts))
+def _init(parts, inputs):
+    return tuple(part.init(of_part(inputs, i)) for i, part in enumerate(parts))
 
 
-def _commit(parts, params, draft_state, trial, count):
+def _commit(parts, inputs, draft_state, trial, count):
     return tuple(
-        part.commit(of_part(params, i), own, trial, count)
+        part.commit(of_part(inputs, i), own, trial, count)
         for i, (part, own) in enumerate(zip(parts, draft_state, strict=True))
     )
+
+
+def _alike(*drafts: Draft) -> list[Draft]:
+    """The drafts with the same fields written out."""
+    sizes = [draft.log_probs.shape[-1] for draft in drafts if draft.log_probs is not None]
+    return [draft.written_out(sizes[0] if sizes else None) for draft in drafts]
 
 
 def _first_with_a_draft(first: Draft, second: Draft) -> Draft:
@@ -158,11 +170,11 @@ def _chain_of(draft: Draft) -> Draft:
     """
     if draft.parents is not None:
         raise ValueError("drafters of trees cannot be composed; draft a chain")
-    return dataclasses.replace(draft, computed=None)
+    return draft.alone()
 
 
 def _appended(text: Text, draft: Draft) -> Text:
-    """The text with the draft behind it, in a buffer that has room for it."""
+    """Appends the draft to the text, in a longer buffer."""
     width = draft.ids.shape[1]
     ids = jnp.pad(text.ids, ((0, 0), (0, width)))
     place = text.length[:, None] + jnp.arange(width)
@@ -171,7 +183,7 @@ def _appended(text: Text, draft: Draft) -> Text:
 
 
 def _joined(head: Draft, tail: Draft) -> Draft:
-    """The tail right behind the head's last byte, in as many places as both have."""
+    """Concatenates drafts of unequal length: the tail begins where the head ends in each row."""
     width = head.ids.shape[1]
     place = jnp.arange(width + tail.ids.shape[1])
     length = head.length[:, None]
@@ -185,10 +197,8 @@ def _joined(head: Draft, tail: Draft) -> Draft:
     return Draft(
         ids=join(head.ids, tail.ids),
         length=head.length + tail.length,
-        log_probs=join(head.log_probs, tail.log_probs),
-        deterministic=(head.deterministic | (head.length == 0))
-        & (tail.deterministic | (tail.length == 0)),
+        log_probs=None if head.log_probs is None else join(head.log_probs, tail.log_probs),
         step=join(head.step, tail.step),
         passes=jax.tree.map(jnp.add, head.passes, tail.passes),
-        confidence=join(confidence(head), confidence(tail)),
+        confidence=join(head.confidence, tail.confidence),
     )

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.decode import sampling, trees
-from bytelax.decode.drafters.base import Draft, no_passes
+from bytelax.decode.acceptance import Tree
+from bytelax.decode.draft import Draft, no_passes
+from bytelax.decode.drafters.base import expect
 from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row, scanned
 from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models import kv_cache
@@ -17,7 +19,7 @@ from bytelax.pytree import pytree
 
 @pytree
 class DraftLayerState:
-    """The block's cache up to position `start`, and what the target made of the bytes from there.
+    """The block's cache up to position `start`, and the target's features of the bytes from there.
 
     Byte t enters the block as the pair of its feature and the embedding of byte t + 1. So the last
     window is taken in when the bytes behind it are known: at the next draft.
@@ -36,40 +38,44 @@ class DraftLayer:
     without that round's bytes: worse drafts, the same output.
 
     Attributes:
-      target: the target that the loop extends; it keeps the states that the layer fuses.
-      width: K, bytes drafted.
-      beam: 1 drafts a chain. With more it is a tree: a node has that many children, at every level
-        the so many likeliest nodes by the product of their branch go on (EAGLE-2, arXiv
-        2406.16858), and of all nodes the likeliest K are verified.
+      draft_length: K, bytes drafted.
+      beam: 1 drafts a chain. With more it is a tree: a node has that many children, each level
+        expands the `beam` nodes of highest path probability (EAGLE-2, arXiv 2406.16858), and the K
+        most probable of all nodes are verified.
       depth: levels of a tree.
     """
 
-    target: ByteLMTarget
-    width: int
+    draft_length: int
     beam: int = 1
     depth: int | None = None
 
     def __post_init__(self):
-        fused = self._fused
-        if fused is None:
-            raise ValueError("the model has no draft layer; `bytelax train heads` trains one")
-        if not set(fused) <= set(self.target.keep):
-            raise ValueError(f"a draft layer needs a target that keeps its states at {fused}")
         if self.beam > 1 and not self.depth:
             raise ValueError("a tree needs a depth")
 
-    def init(self, params, text, state):
-        model = self.target.module.bind({"params": params["target"]})
+    @property
+    def judged_by(self) -> Tree | None:
+        return Tree(self.depth) if self.beam > 1 else None
+
+    def fit(self, target):
+        expect(target, ByteLMTarget, self)
+        fused = _fused(target)
+        if not fused:
+            raise ValueError("the model has no draft layer; `bytelax train heads` trains one")
+        return target.keeping(*fused)
+
+    def init(self, inputs):
+        model, text = inputs.model, inputs.text
         ids = text.ids
         batch, length = ids.shape
         span = model.span(ids)
         hidden, _ = model.trunk.states(model.embed(ids), span=span)
-        features = model.heads.draft_layer.fuse(*(hidden[d] for d in self._fused))
+        features = model.heads.draft_layer.fuse(*(hidden[d] for d in _fused(inputs.target)))
         following = model.embed(jnp.roll(ids, -1, axis=1))
-        empty = self._empty(batch, length, features.dtype)
+        empty = _empty(model.config.trunk, batch, length, features.dtype)
         _, _, caches = model.heads.draft_layer(features, following, empty, span=span)
-        window = self.target.width
-        slots = self._slots(length)
+        window = inputs.target.window
+        slots = self._slots(model.config.trunk, window, length)
         newest = text.length - 2
         # The slots that a ring would lose are those of the padding.
         caches = tuple(kv_cache.resize(cache, newest, slots) for cache in caches)
@@ -77,9 +83,8 @@ class DraftLayer:
         latest = jnp.take_along_axis(features, latest[..., None], axis=1, mode="clip")
         return DraftLayerState(caches, latest, jnp.maximum(newest, 0))
 
-    def propose(self, params, draft_state, text, state, key):
-        model = self.target.module.bind({"params": params["target"]})
-        law = params["law"]
+    def propose(self, inputs, draft_state):
+        model, text, law = inputs.model, inputs.text, inputs.sampling
         logits, feature, caches = self._catch_up(model, draft_state, text)
         if self.beam > 1:
             draft, caches = self._tree(model, text, law, logits, feature, caches)
@@ -94,21 +99,20 @@ class DraftLayer:
             )
             return (logits, feature, position + 1, caches), drawn
 
-        uniforms = sampling.row_uniforms(key, self.width)
+        uniforms = inputs.uniforms(self.draft_length)
         carry = logits, feature, text.length - 1, caches
         (logits, *_, caches), most = jax.lax.scan(step, carry, uniforms[:, :-1].T)
         last = draw(logits, law, uniforms[:, -1:])
         draft = draft_of(
             in_a_row(scanned(most), last),
-            law,
-            step=1 + jnp.arange(self.width),
-            passes=self._passes(text, self.width),
+            step=1 + jnp.arange(self.draft_length),
+            passes=_passes(text, self.draft_length),
         )
         return draft, dataclasses.replace(draft_state, caches=caches)
 
-    def commit(self, params, draft_state, trial, count):
-        model = self.target.module.bind({"params": params["target"]})
-        hidden = (trial.hidden[self.target.keep.index(d)] for d in self._fused)
+    def commit(self, inputs, draft_state, trial, count):
+        model, target = inputs.model, inputs.target
+        hidden = (trial.hidden[target.keep.index(d)] for d in _fused(target))
         kept = (count > 0)[:, None, None]
         features = jnp.where(kept, model.heads.draft_layer.fuse(*hidden), draft_state.features)
         return dataclasses.replace(
@@ -117,13 +121,8 @@ class DraftLayer:
             start=jnp.where(count > 0, trial.state.length, draft_state.start),
         )
 
-    @property
-    def _fused(self):
-        heads = self.target.module.config.heads
-        return heads and heads.draft_layer
-
     def _catch_up(self, model, draft_state, text):
-        """Takes in the last window; the logits behind the pending byte, its feature, the cache."""
+        """Takes in the last window; returns the pending byte's logits, its feature, the caches."""
         place = draft_state.start[:, None] + jnp.arange(draft_state.features.shape[1])
         following = jnp.take_along_axis(text.ids, place + 1, axis=1, mode="clip")
         span = kv_cache.causal_span(place, window=model.config.trunk.window)
@@ -136,7 +135,7 @@ class DraftLayer:
         return logits, jnp.take_along_axis(features, newest, axis=1), caches
 
     def _tree(self, model, text, law, logits, feature, caches) -> tuple[Draft, Caches]:
-        """Level by level. Each pass runs all nodes there are: one block is quick, and simple."""
+        """Grows the tree level by level. Every pass runs all nodes: one block is cheap."""
         tree, level = trees.root(text.pending), slice(0, 1)
         laws, made = sampling.byte_law(logits, law), feature
         for depth in range(self.depth):
@@ -154,27 +153,32 @@ class DraftLayer:
             )
             made = jnp.concatenate([feature, features], axis=1)
             laws = sampling.byte_law(below[:, level.start - 1 :], law)
-        tree = trees.prune(tree, self.width)
-        draft = trees.draft(tree, logits.shape[-1], passes=self._passes(text, self.depth))
+        tree = trees.prune(tree, self.draft_length)
+        draft = trees.draft(tree, passes=_passes(text, self.depth))
         return draft, caches
 
-    def _passes(self, text, count):
-        none = no_passes(text.ids.shape[0])
-        return none._replace(draft_model=none.draft_model + count)
-
-    def _empty(self, batch, slots, dtype):
-        c = self.target.module.config.trunk
-        return kv_cache.zeros(
-            layers=1,
-            batch=batch,
-            kv_heads=c.kv_heads,
-            slots=slots,
-            head_dim=c.head_dim,
-            dtype=dtype,
-        )
-
-    def _slots(self, length):
+    def _slots(self, trunk, window, length):
         """Room for the window that is taken in and what is drafted behind it."""
-        ahead = self.target.width + max(self.width, self.beam * (self.depth or 0)) + 1
-        window = self.target.module.config.trunk.window
-        return kv_cache.ring_slots(window=window, width=ahead, capacity=length + ahead)
+        ahead = window + max(self.draft_length, self.beam * (self.depth or 0)) + 1
+        return kv_cache.ring_slots(window=trunk.window, width=ahead, capacity=length + ahead)
+
+
+def _fused(target):
+    heads = target.module.config.heads
+    return heads and heads.draft_layer
+
+
+def _passes(text, count):
+    none = no_passes(text.ids.shape[0])
+    return none._replace(draft_model=none.draft_model + count)
+
+
+def _empty(trunk, batch, slots, dtype):
+    return kv_cache.zeros(
+        layers=1,
+        batch=batch,
+        kv_heads=trunk.kv_heads,
+        slots=slots,
+        head_dim=trunk.head_dim,
+        dtype=dtype,
+    )

@@ -1,4 +1,4 @@
-"""How much of a draft is offered. Lengths are chosen here so that the output law stays as it is.
+"""Drafters that shorten drafts without changing the output distribution.
 
 The rule is that of `Draft.length`: place j may be left out because of what came before it, never
 because of the id drawn there. Windows keep their width, so a shorter draft saves what verifying
@@ -12,10 +12,14 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.decode.drafters.base import Draft, Drafter, confidence
+from bytelax.decode.draft import Draft
+from bytelax.decode.drafters.base import Drafter, fitted
 from bytelax.decode.drafters.compose import is_text_only
 from bytelax.decode.drafters.skipping import propose_if
 from bytelax.pytree import pytree
+
+# Of Draft & Verify (arXiv 2309.08168): where an adapted threshold begins.
+_GREEDY_START, _SAMPLED_START = 0.8, 0.5
 
 
 def stop_below(drafter: Drafter, threshold: float) -> "StopBelow":
@@ -24,21 +28,21 @@ def stop_below(drafter: Drafter, threshold: float) -> "StopBelow":
 
 
 def stop_adaptively(
-    drafter: Drafter, threshold: float, *, wanted: float = 0.9, step: float = 0.01
+    drafter: Drafter, threshold: float | None = None, *, wanted: float = 0.9, step: float = 0.01
 ) -> "StopAdaptively":
     """As `stop_below`, with a threshold for each row that follows how much of its drafts was kept.
 
     Args:
       drafter: proposes.
-      threshold: of the first round.
+      threshold: of the first round; None is 0.8 under greedy sampling and 0.5 else, as published.
       wanted: share of the drafted bytes that should be kept; below it drafts get shorter.
-      step: of this the threshold moves a tenth in a round.
+      step: distance to the next aim; each round moves a tenth of it.
     """
     return StopAdaptively(drafter, threshold, wanted, step)
 
 
 def by_batch(drafter: Drafter, table: Mapping[int, int]) -> "ByBatch":
-    """Drafts so many bytes as the number of rows that are still running allows.
+    """Drafts as many bytes as the number of rows that are still running allows.
 
     Args:
       drafter: proposes.
@@ -50,7 +54,7 @@ def by_batch(drafter: Drafter, table: Mapping[int, int]) -> "ByBatch":
 
 @dataclasses.dataclass(frozen=True)
 class StopBelow:
-    """See `stop_below`. Draft & Verify (arXiv 2309.08168) ends its drafts so.
+    """See `stop_below`: the fixed threshold of Draft & Verify (arXiv 2309.08168).
 
     The byte that falls below is kept, and the cut comes after it. Cut before it, the drafts that
     show a byte there would be those that drew a likely one: conditioned on being seen, the id no
@@ -65,27 +69,30 @@ class StopBelow:
         _check(self.threshold)
 
     @property
-    def width(self) -> int:
-        return self.drafter.width
+    def draft_length(self) -> int:
+        return self.drafter.draft_length
+
+    def fit(self, target):
+        return fitted(self.drafter, target)
 
     @property
     def text_only(self) -> bool:
         return is_text_only(self.drafter)
 
-    def init(self, params, text, state):
-        return self.drafter.init(params, text, state)
+    def init(self, inputs):
+        return self.drafter.init(inputs)
 
-    def propose(self, params, draft_state, text, state, key):
-        draft, draft_state = self.drafter.propose(params, draft_state, text, state, key)
+    def propose(self, inputs, draft_state):
+        draft, draft_state = self.drafter.propose(inputs, draft_state)
         return _cut(draft, jnp.full(draft.length.shape, self.threshold)), draft_state
 
-    def commit(self, params, draft_state, trial, count):
-        return self.drafter.commit(params, draft_state, trial, count)
+    def commit(self, inputs, draft_state, trial, count):
+        return self.drafter.commit(inputs, draft_state, trial, count)
 
 
 @pytree
 class AdaptiveState:
-    """What each row knows of its earlier rounds."""
+    """Per-row statistics of earlier rounds."""
 
     drafter: Any
     threshold: Float[Array, " B"]
@@ -96,47 +103,53 @@ class AdaptiveState:
 
 @dataclasses.dataclass(frozen=True)
 class StopAdaptively:
-    """See `stop_adaptively`. Draft & Verify (arXiv 2309.08168) adapts its threshold so.
+    """See `stop_adaptively`: the adaptive threshold of Draft & Verify (arXiv 2309.08168).
 
-    A cut hangs on rounds that are over and on earlier bytes of the draft, as in `StopBelow`.
+    A cut depends on rounds that are over and on earlier bytes of the draft, as in `StopBelow`.
     Rounds without a draft teach nothing. Behind another part of a `chain`, whose bytes it may have
     judged as its own, the controller can be misled; the output law cannot.
     """
 
     drafter: Drafter
-    threshold: float
+    threshold: float | None
     wanted: float
     step: float
 
     def __post_init__(self):
-        _check(self.threshold)
+        if self.threshold is not None:
+            _check(self.threshold)
 
     @property
-    def width(self) -> int:
-        return self.drafter.width
+    def draft_length(self) -> int:
+        return self.drafter.draft_length
+
+    def fit(self, target):
+        return fitted(self.drafter, target)
 
     @property
     def text_only(self) -> bool:
         return is_text_only(self.drafter)
 
-    def init(self, params, text, state):
-        rows = text.ids.shape[0]
+    def init(self, inputs):
+        rows, threshold = inputs.text.ids.shape[0], self.threshold
+        if threshold is None:
+            threshold = _GREEDY_START if inputs.sampling.greedy else _SAMPLED_START
         return AdaptiveState(
-            drafter=self.drafter.init(params, text, state),
-            threshold=jnp.full(rows, self.threshold, jnp.float32),
+            drafter=self.drafter.init(inputs),
+            threshold=jnp.full(rows, threshold, jnp.float32),
             matching=jnp.zeros(rows, jnp.float32),
             drafted=jnp.zeros(rows, jnp.int32),
             whole=jnp.zeros(rows, bool),
         )
 
-    def propose(self, params, draft_state, text, state, key):
-        most, own = self.drafter.propose(params, draft_state.drafter, text, state, key)
+    def propose(self, inputs, draft_state):
+        most, own = self.drafter.propose(inputs, draft_state.drafter)
         draft = _cut(most, draft_state.threshold)
         return draft, dataclasses.replace(
             draft_state, drafter=own, drafted=draft.length, whole=draft.length == most.length
         )
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         threshold, matching = adapted(
             draft_state.threshold,
             draft_state.matching,
@@ -148,7 +161,7 @@ class StopAdaptively:
         )
         learns = (draft_state.drafted > 0) & (count > 0)
         return AdaptiveState(
-            drafter=self.drafter.commit(params, draft_state.drafter, trial, count),
+            drafter=self.drafter.commit(inputs, draft_state.drafter, trial, count),
             threshold=jnp.where(learns, threshold, draft_state.threshold),
             matching=jnp.where(learns, matching, draft_state.matching),
             drafted=jnp.zeros_like(draft_state.drafted),
@@ -184,8 +197,9 @@ def adapted(
 
 
 def _cut(draft: Draft, threshold: Float[Array, " B"]) -> Draft:
-    """The draft to its first byte below the threshold, that byte included."""
-    sure = jnp.cumprod(confidence(draft) >= threshold[:, None], axis=1).sum(1)
+    """Truncates the draft behind its first byte below the threshold."""
+    draft = draft.written_out()
+    sure = jnp.cumprod(draft.confidence >= threshold[:, None], axis=1).sum(1)
     return dataclasses.replace(draft, length=jnp.minimum(draft.length, sure + 1))
 
 
@@ -218,24 +232,25 @@ class ByBatch:
             raise ValueError(f"a table of draft lengths is {{rows: length}}, got {self.table}")
 
     @property
-    def width(self) -> int:
-        return self.drafter.width
+    def draft_length(self) -> int:
+        return self.drafter.draft_length
 
-    def init(self, params, text, state):
-        running = jnp.ones(text.ids.shape[0], bool)
-        return ByBatchState(self.drafter.init(params, text, state), running)
+    def fit(self, target):
+        return fitted(self.drafter, target)
 
-    def propose(self, params, draft_state, text, state, key):
+    def init(self, inputs):
+        running = jnp.ones(inputs.text.ids.shape[0], bool)
+        return ByBatchState(self.drafter.init(inputs), running)
+
+    def propose(self, inputs, draft_state):
         rows = draft_state.running.sum()
-        limit = jnp.asarray(self.width)
+        limit = jnp.asarray(self.draft_length)
         for least, length in self.table:
             limit = jnp.where(rows >= least, length, limit)
-        draft, own = propose_if(
-            limit > 0, self.drafter, params, draft_state.drafter, text, state, key
-        )
+        draft, own = propose_if(limit > 0, self.drafter, inputs, draft_state.drafter)
         draft = dataclasses.replace(draft, length=jnp.minimum(draft.length, limit))
         return draft, dataclasses.replace(draft_state, drafter=own)
 
-    def commit(self, params, draft_state, trial, count):
-        own = self.drafter.commit(params, draft_state.drafter, trial, count)
+    def commit(self, inputs, draft_state, trial, count):
+        own = self.drafter.commit(inputs, draft_state.drafter, trial, count)
         return ByBatchState(own, count > 0)

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.decode import sampling
-from bytelax.decode.drafters.base import Draft, no_passes
-from bytelax.decode.target import Rewindable, State, Text
+from bytelax.decode.draft import Draft, no_passes
+from bytelax.decode.target import Rewindable, State, Text, in_windows
 from bytelax.pytree import pytree
 
 
 @pytree
 class DraftModelState:
-    """What the draft model has taken in: `seen` bytes of the text, never a drafted one."""
+    """The draft model's state after `seen` bytes of the text, and no drafted byte."""
 
     state: State
     seen: Int[Array, " B"]
@@ -22,41 +22,47 @@ class DraftModelState:
 
 @dataclasses.dataclass(frozen=True)
 class DraftModel:
-    """Proposes `width` bytes, one after another, under the law of the request.
+    """Proposes `draft_length` bytes, one after another, under the law of the request.
 
     Its caches stand at the text as it was when it last proposed. `propose` first takes in what came
-    since, whoever drafted it, in windows of the target's width: one, if every round proposes. Then
+    since, whoever drafted it, in windows of K + 1 bytes: one, if every round proposes. Then
     it runs ahead of the text, a byte a pass, and goes back. So `commit` has nothing to do, and a
     draft of K bytes takes K passes.
 
-    `params["drafter"]` are the parameters of its model.
+    Its parameters are those of its model.
 
     Attributes:
-      target: the draft model, with a width of at least `width` + 1.
-      width: bytes drafted.
+      target: the draft model.
+      draft_length: K, bytes drafted.
     """
 
     target: Rewindable
-    width: int
+    draft_length: int
 
     def __post_init__(self):
-        if self.width < 1:
-            raise ValueError(f"a draft model must draft at least 1 byte, got {self.width}")
-        if self.target.width <= self.width:
+        if self.draft_length < 1:
+            raise ValueError(f"a draft model must draft at least 1 byte, got {self.draft_length}")
+        object.__setattr__(self, "target", in_windows(self.target, self.draft_length + 1))
+
+    def fit(self, target):
+        sizes = [getattr(one, "vocab_size", None) for one in (self.target, target)]
+        if None not in sizes and sizes[0] != sizes[1]:
             raise ValueError(
-                f"a draft of {self.width} bytes needs a target of width {self.width + 1}, "
-                f"got {self.target.width}"
+                f"the draft model has {sizes[0]} ids, the model {sizes[1]}; they must be of one "
+                "vocabulary"
             )
+        return target
 
-    def init(self, params, text, state):
-        return DraftModelState(self.target.prefill(params["drafter"], text), text.length - 1)
+    def init(self, inputs):
+        text = inputs.text
+        return DraftModelState(self.target.prefill(inputs.params, text), text.length - 1)
 
-    def propose(self, params, draft_state, text, state, key):
-        weights, law = params["drafter"], params["law"]
+    def propose(self, inputs, draft_state):
+        weights, law, text = inputs.params, inputs.sampling, inputs.text
         # A row with nothing new stands still: it has ended, and nobody reads its draft.
         awake = draft_state.seen < text.length
         logits, here, caught_up = self._catch_up(weights, draft_state, text)
-        uniforms = sampling.row_uniforms(key, self.width).T
+        uniforms = inputs.uniforms(self.draft_length).T
 
         def draw(logits, uniform):
             log_probs = sampling.process_logits(logits[:, None], law)[:, 0]
@@ -77,26 +83,25 @@ class DraftModel:
             lambda most, last: jnp.concatenate([most, last[None]]).swapaxes(0, 1), most, last
         )
         batch = text.ids.shape[0]
-        passes = caught_up + awake * (self.width - 1)
+        passes = caught_up + awake * (self.draft_length - 1)
         draft = Draft(
             ids=ids,
-            length=jnp.where(awake, self.width, 0),
+            length=jnp.where(awake, self.draft_length, 0),
             log_probs=log_probs,
-            deterministic=jnp.full(batch, law.greedy),
-            step=jnp.broadcast_to(1 + jnp.arange(self.width), (batch, self.width)),
+            step=jnp.broadcast_to(1 + jnp.arange(self.draft_length), ids.shape),
             passes=no_passes(batch)._replace(draft_model=passes),
             confidence=own,
         )
         return draft, DraftModelState(self.target.rewind(ahead, here), text.length)
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return draft_state
 
     def _catch_up(
         self, weights, draft_state: DraftModelState, text: Text
     ) -> tuple[Float[Array, "B V"], State, Int[Array, " B"]]:
-        """Takes in the rest of the text; the logits behind it, the state, and the passes taken."""
-        width = self.target.width
+        """Takes in the rest of the text; returns the logits behind it, the state and the passes."""
+        width = self.target.window
 
         def look(state, seen):
             window = seen[:, None] + jnp.arange(width)

@@ -1,4 +1,4 @@
-"""Bytes drawn from a drafter's law, and the draft that they are."""
+"""Bytes drawn from a drafter's own distribution, and the draft that they make."""
 
 from typing import Any, NamedTuple
 
@@ -6,12 +6,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.decode import sampling
-from bytelax.decode.drafters.base import Draft, DraftPasses
+from bytelax.decode.draft import Draft, DraftPasses
 from bytelax.decode.sampling import Sampling
 
 
 class Drawn(NamedTuple):
-    """Drafted ids, the laws they were drawn from, and how likely the drafter thought them."""
+    """Drafted ids, the distributions they were drawn from, and the drafter's own probabilities."""
 
     ids: Int[Array, "B N"]
     log_probs: Float[Array, "B N V"]
@@ -19,13 +19,20 @@ class Drawn(NamedTuple):
 
 
 def draw(logits: Float[Array, "B N V"], law: Sampling, uniforms: Float[Array, "B N"]) -> Drawn:
+    """One id from each of the logits, as the request samples.
+
+    Args:
+      logits: the drafter's.
+      law: `DraftInput.sampling`.
+      uniforms: of `DraftInput.uniforms`, each used once.
+    """
     log_probs = sampling.process_logits(logits, law)
     ids = sampling.draw(log_probs, law, uniforms)
     return Drawn(ids, log_probs, sampling.probability(logits, law, ids))
 
 
 def in_a_row(*parts: Drawn) -> Drawn:
-    """One behind the other."""
+    """Concatenates along the places."""
     return Drawn(*(jnp.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
 
@@ -41,29 +48,29 @@ def scanned(drawn: Drawn) -> Drawn:
 
 def draft_of(
     drawn: Drawn,
-    law: Sampling,
     *,
-    step: Int[Array, " N"],
-    passes: DraftPasses,
+    step: Int[Array, " N"] | None = None,
+    passes: DraftPasses | None = None,
     computed: Any = None,
+    state: Any = None,
 ) -> Draft:
-    """All of them, in every row.
+    """Packs drawn bytes into a full-length `Draft`.
 
     Args:
       drawn: the bytes.
-      law: that they were drawn under.
       step: as in `Draft`, the same in each row.
       passes: as in `Draft`.
       computed: as in `Draft`.
+      state: as in `Draft`.
     """
-    batch, width = drawn.ids.shape
+    batch, places = drawn.ids.shape
     return Draft(
         ids=drawn.ids,
-        length=jnp.full(batch, width),
+        length=jnp.full(batch, places),
         log_probs=drawn.log_probs,
-        deterministic=jnp.full(batch, law.greedy),
-        step=jnp.broadcast_to(step, (batch, width)),
+        step=None if step is None else jnp.broadcast_to(step, (batch, places)),
         passes=passes,
         confidence=drawn.confidence,
         computed=computed,
+        state=state,
     )

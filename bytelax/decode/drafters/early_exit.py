@@ -1,9 +1,9 @@
-"""The first layers draft, all of them verify."""
+"""Early exit: the first layers draft, all of them verify."""
 
 import dataclasses
 
-from bytelax.decode import sampling
 from bytelax.decode.drafters import own_layers
+from bytelax.decode.drafters.base import expect
 from bytelax.decode.drafters.drawn import draw, in_a_row
 from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.heads import HeadsConfig, only_bytes
@@ -21,43 +21,45 @@ class EarlyExit:
     pass drafts two bytes.
 
     Attributes:
-      target: the target that the loop extends.
-      width: K, bytes drafted; even with `two_byte`.
+      draft_length: K, bytes drafted; even with `two_byte`.
       layer: how many blocks draft.
       head: read the state by the exit head of that depth, not by the model's own output.
       two_byte: draft a second byte from each state, by the two-byte-ahead head of that depth.
-      hand_over: verification starts behind block `layer`, with the states that drafting computed.
-        Those may differ in their last bits from what a pass of K + 1 bytes would make of them.
+      hand_over: verification starts behind block `layer`, with the states that drafting computed,
+        where the window is K + 1. Those may differ in their last bits from what a pass of K + 1
+        bytes would make of them.
     """
 
-    target: ByteLMTarget
-    width: int
+    draft_length: int
     layer: int
     head: bool = False
     two_byte: bool = False
     hand_over: bool = True
 
-    def __post_init__(self):
-        layers = self.target.module.config.trunk.layers
+    def fit(self, target):
+        expect(target, ByteLMTarget, self)
+        layers = target.module.config.trunk.layers
         if not 1 <= self.layer < layers:
             raise ValueError(
                 f"the model has {layers} layers: an early exit lies behind one of the first "
                 f"{layers - 1}, got {self.layer}"
             )
-        heads = self.target.module.config.heads or HeadsConfig()
+        heads = target.module.config.heads or HeadsConfig()
         if self.head and self.layer not in heads.exits:
             raise ValueError(f"the model has no exit head behind layer {self.layer}{_HINT}")
         if self.two_byte and self.layer not in heads.two_byte:
             raise ValueError(f"the model has no two-byte head behind layer {self.layer}{_HINT}")
-        if self.two_byte and self.width % 2:
-            raise ValueError(f"a two-byte head drafts pairs: an even length, got {self.width}")
+        if self.two_byte and self.draft_length % 2:
+            raise ValueError(
+                f"a two-byte head drafts pairs: an even length, got {self.draft_length}"
+            )
+        return target
 
-    def init(self, params, text, state):
+    def init(self, inputs):
         return ()
 
-    def propose(self, params, draft_state, text, state, key):
-        model = self.target.module.bind({"params": params["target"]})
-        law = params["law"]
+    def propose(self, inputs, draft_state):
+        model, law = inputs.model, inputs.sampling
 
         def drawn(hidden, uniforms):
             logits = model.heads.exit(self.layer, hidden) if self.head else model.logits(hidden)
@@ -69,18 +71,14 @@ class EarlyExit:
             return in_a_row(first, second)
 
         draft = own_layers.propose(
-            model,
-            self.target,
-            state,
-            text.pending,
+            inputs,
             drawn,
-            law,
             part=Part(last=self.layer),
-            uniforms=sampling.row_uniforms(key, self.width),
+            length=self.draft_length,
             stride=1 + self.two_byte,
-            hand_over=self.hand_over,
+            hand_over=self.hand_over and inputs.target.window == self.draft_length + 1,
         )
         return draft, draft_state
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return draft_state

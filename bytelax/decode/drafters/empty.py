@@ -4,28 +4,28 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from bytelax import vocab
-from bytelax.decode.drafters.base import certain
+from bytelax.decode.draft import certain
 
 
 @dataclasses.dataclass(frozen=True)
 class Empty:
-    """Proposes nothing, in `width` padded places.
+    """Proposes nothing, in `draft_length` padded places.
 
-    With `width` 0 this is plain decoding; with `width` K it is its padded twin, bitwise the
+    With 0 of them this is plain decoding; with K of them it is its padded twin, bitwise the
     reference for a drafter of K bytes.
     """
 
-    width: int = 0
-    vocab_size: int = vocab.SIZE
+    draft_length: int = 0
 
-    def init(self, params, text, state):
+    text_only = True
+
+    def init(self, inputs):
         return ()
 
-    def propose(self, params, draft_state, text, state, key):
-        nothing = jnp.zeros_like(text.length)
-        ids = jnp.zeros((len(nothing), self.width), jnp.int32)
-        return certain(ids, length=nothing, vocab_size=self.vocab_size), draft_state
+    def propose(self, inputs, draft_state):
+        nothing = jnp.zeros_like(inputs.text.length)
+        ids = jnp.zeros((len(nothing), self.draft_length), jnp.int32)
+        return certain(ids, length=nothing), draft_state
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return draft_state

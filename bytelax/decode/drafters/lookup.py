@@ -5,8 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from bytelax import vocab
-from bytelax.decode.drafters.base import certain
+from bytelax.decode.draft import certain
 from bytelax.decode.target import Text
 
 
@@ -18,31 +17,31 @@ class Lookup:
     match comes first, and among equals the latest. Nothing found, nothing proposed.
 
     Attributes:
-      width: bytes copied.
+      draft_length: K, bytes copied.
       shortest: fewest bytes that have to match.
       longest: bytes beyond which a match is no better.
     """
 
-    width: int
+    draft_length: int
     shortest: int = 4
     longest: int = 16
-    vocab_size: int = vocab.SIZE
 
     text_only = True
 
     def __post_init__(self):
-        if self.width < 1:
-            raise ValueError(f"a lookup must copy at least 1 byte, got {self.width}")
+        if self.draft_length < 1:
+            raise ValueError(f"a lookup must copy at least 1 byte, got {self.draft_length}")
         if not 1 <= self.shortest <= self.longest:
             raise ValueError(
                 f"a match must have at least 1 byte, and shortest {self.shortest} must not exceed "
                 f"longest {self.longest}"
             )
 
-    def init(self, params, text, state):
+    def init(self, inputs):
         return ()
 
-    def propose(self, params, draft_state, text, state, key):
+    def propose(self, inputs, draft_state):
+        text = inputs.text
         size = text.ids.shape[1]
         matched = matches(text, self.longest)
         # The latest of the longest matches.
@@ -52,12 +51,12 @@ class Lookup:
         # At the end of the text the copy goes on with its own first byte: that is what lookup would
         # propose next, had these bytes been accepted. So a run of one byte fills the draft.
         period = jnp.maximum(text.length - place, 1)
-        source = place[:, None] + jnp.arange(self.width) % period[:, None]
+        source = place[:, None] + jnp.arange(self.draft_length) % period[:, None]
         ids = jnp.take_along_axis(text.ids, source, axis=1, mode="clip")
-        length = jnp.where(found, self.width, 0)
-        return certain(ids, length=length, vocab_size=self.vocab_size), draft_state
+        length = jnp.where(found, self.draft_length, 0)
+        return certain(ids, length=length), draft_state
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return draft_state
 
 

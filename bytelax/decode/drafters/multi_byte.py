@@ -5,7 +5,8 @@ import dataclasses
 import jax.numpy as jnp
 
 from bytelax.decode import sampling, trees
-from bytelax.decode.drafters.base import no_passes
+from bytelax.decode.acceptance import Tree
+from bytelax.decode.drafters.base import expect
 from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row
 from bytelax.decode.targets.byte_lm import ByteLMTarget
 
@@ -18,80 +19,79 @@ class MultiByte:
     pending one, which the verifying pass of the round before left.
 
     Attributes:
-      target: the target that the loop extends; it keeps the state behind its last block.
-      depth: heads that are used, and bytes that are drafted.
+      draft_length: K, heads that are used, and bytes that are drafted.
     """
 
-    target: ByteLMTarget
-    depth: int
+    draft_length: int
 
-    def __post_init__(self):
-        _check(self.target, self.depth)
+    def fit(self, target):
+        return _fit(self, target, self.draft_length)
 
-    @property
-    def width(self) -> int:
-        return self.depth
-
-    def init(self, params, text, state):
+    def init(self, inputs):
         return ()
 
-    def propose(self, params, draft_state, text, state, key):
-        law = params["law"]
-        logits_of = _heads(self, params, state)
-        uniforms = sampling.row_uniforms(key, self.depth)
-        ids, drawn = text.pending, []
-        for index in range(self.depth):
-            drawn.append(draw(logits_of(index, ids), law, uniforms[:, index : index + 1]))
+    def propose(self, inputs, draft_state):
+        logits_of = _heads(inputs)
+        uniforms = inputs.uniforms(self.draft_length)
+        ids, drawn = inputs.text.pending, []
+        for index in range(self.draft_length):
+            here = uniforms[:, index : index + 1]
+            drawn.append(draw(logits_of(index, ids), inputs.sampling, here))
             ids = drawn[-1].ids
-        step, passes = jnp.ones(self.depth, jnp.int32), no_passes(len(text.length))
-        return draft_of(in_a_row(*drawn), law, step=step, passes=passes), draft_state
+        step = jnp.ones(self.draft_length, jnp.int32)
+        return draft_of(in_a_row(*drawn), step=step), draft_state
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return draft_state
 
 
 @dataclasses.dataclass(frozen=True)
 class MultiByteTree:
-    """The same as a tree: of every node the likeliest children, and of all nodes the likeliest.
+    """The same as a tree: each node's likeliest children, pruned to the likeliest nodes.
 
     Nothing is drawn, so the tree is judged by `acceptance.Tree`, at any temperature.
 
     Attributes:
-      target: as in `MultiByte`.
       branches: children of a node, one number a level.
       nodes: how many nodes are kept, those whose branch is likeliest by the heads.
     """
 
-    target: ByteLMTarget
     branches: tuple[int, ...]
     nodes: int
 
     def __post_init__(self):
-        _check(self.target, len(self.branches))
         if min(self.branches) < 1 or self.nodes < 1:
             raise ValueError(f"a tree needs children and nodes, got {self.branches}, {self.nodes}")
 
     @property
-    def width(self) -> int:
+    def draft_length(self) -> int:
         return self.nodes
 
-    def init(self, params, text, state):
+    @property
+    def judged_by(self) -> Tree:
+        return Tree(len(self.branches))
+
+    def fit(self, target):
+        return _fit(self, target, len(self.branches))
+
+    def init(self, inputs):
         return ()
 
-    def propose(self, params, draft_state, text, state, key):
-        logits_of = _heads(self, params, state)
-        grown = trees.root(text.pending)
+    def propose(self, inputs, draft_state):
+        logits_of = _heads(inputs)
+        grown = trees.root(inputs.text.pending)
         level = slice(0, 1)
         for index, children in enumerate(self.branches):
-            log_probs = sampling.byte_law(logits_of(index, grown.ids[:, level]), params["law"])
+            log_probs = sampling.byte_law(logits_of(index, grown.ids[:, level]), inputs.sampling)
             grown, level = trees.grow(grown, log_probs, level, children=children)
-        return trees.draft(trees.prune(grown, self.nodes), log_probs.shape[-1]), draft_state
+        return trees.draft(trees.prune(grown, self.nodes)), draft_state
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return draft_state
 
 
-def _check(target, depth):
+def _fit(drafter, target, depth):
+    expect(target, ByteLMTarget, drafter)
     heads = target.module.config.heads
     many = heads.bytes_ahead if heads else 0
     if not 1 <= depth <= many:
@@ -99,15 +99,14 @@ def _check(target, depth):
             f"the model has {many} multi-byte heads, a draft of {depth} bytes needs as many; "
             "`bytelax train heads` trains them"
         )
-    if target.module.config.trunk.layers not in target.keep:
-        raise ValueError("multi-byte heads need a target that keeps its last hidden state")
+    return target.keeping(target.module.config.trunk.layers)
 
 
-def _heads(drafter, params, state):
-    """From a head's index and the ids before its byte, [B, N], to its logits, [B, N, V]."""
-    model = drafter.target.module.bind({"params": params["target"]})
-    layers = drafter.target.module.config.trunk.layers
-    final = model.norm(state.hidden[drafter.target.keep.index(layers)])[:, None]
+def _heads(inputs):
+    """Returns a function from a head's index and the ids before its byte, [B, N], to logits."""
+    model, target = inputs.model, inputs.target
+    layers = target.module.config.trunk.layers
+    final = model.norm(inputs.state.hidden[target.keep.index(layers)])[:, None]
 
     def logits_of(index, before):
         hidden = jnp.broadcast_to(final, (*before.shape, final.shape[-1]))

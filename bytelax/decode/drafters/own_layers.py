@@ -1,16 +1,16 @@
-"""A byte transformer drafts with some of its own blocks, on the caches of all of them."""
+"""Self-drafting of a byte transformer with some of its blocks, on its own caches."""
 
 import dataclasses
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from bytelax.decode.drafters.base import Draft, no_passes
+from bytelax.decode.draft import Draft, no_passes
+from bytelax.decode.drafters.base import DraftInput
 from bytelax.decode.drafters.drawn import Drawn, draft_of, in_a_row, scanned
-from bytelax.decode.sampling import Sampling
-from bytelax.decode.targets.byte_lm import ByteLMState, ByteLMTarget, FirstLayers
+from bytelax.decode.targets.byte_lm import FirstLayers
 from bytelax.models.transformer import Part
 
 # From the hidden state of the newest byte, [B, 1, D], and N uniforms a row to N drawn ids.
@@ -18,48 +18,41 @@ Draw = Callable[[Float[Array, "B 1 D"], Float[Array, "B N"]], Drawn]
 
 
 def propose(
-    model,
-    target: ByteLMTarget,
-    state: ByteLMState,
-    pending: Int[Array, "B 1"],
+    inputs: DraftInput,
     draw: Draw,
-    law: Sampling,
     *,
     part: Part,
-    uniforms: Float[Array, "B K"],
+    length: int,
     stride: int = 1,
     hand_over: bool = False,
 ) -> Draft:
-    """Runs ahead of the text, `stride` drawn bytes a pass.
+    """Drafts autoregressively with a part of the blocks, `stride` bytes a pass.
 
     Args:
-      model: the target's module, bound.
-      target: the target.
-      state: its state, which is left as it is.
-      pending: the pending byte.
+      inputs: as in `Drafter.propose`.
       draw: what the drafter makes of a hidden state.
-      law: that of the request.
       part: the blocks that run.
-      uniforms: one a drafted byte; K is a multiple of `stride`.
+      length: K, bytes drafted; a multiple of `stride`.
       stride: bytes drawn from one hidden state.
-      hand_over: one more pass takes in the last bytes, and `Draft.computed` holds the first blocks
-        of the whole window.
+      hand_over: make one more pass, for the last bytes, so that `Draft.computed` holds the first
+        blocks of the whole window.
     """
-    batch, width = uniforms.shape
+    model, state, uniforms = inputs.model, inputs.state, inputs.uniforms(length)
+    batch = uniforms.shape[0]
     caches = _of_part(state.caches, part)
 
-    def run(ids, length, caches):
-        span, _ = target.span(dataclasses.replace(state, length=length), ids)
+    def run(ids, position, caches):
+        span, _ = inputs.target.span(dataclasses.replace(state, length=position), ids)
         return model.trunk(model.embed(ids), caches, span=span, part=part)
 
     def ahead(carry, uniforms):
-        ids, length, caches = carry
-        hidden, caches = run(ids, length, caches)
+        ids, position, caches = carry
+        hidden, caches = run(ids, position, caches)
         drawn = draw(hidden[:, -1:], uniforms)
-        return (drawn.ids, length + stride, caches), (drawn, hidden)
+        return (drawn.ids, position + stride, caches), (drawn, hidden)
 
     by_pass = uniforms.reshape(batch, -1, stride).swapaxes(0, 1)
-    root, caches = run(pending, state.length, caches)
+    root, caches = run(inputs.text.pending, state.length, caches)
     first = draw(root, by_pass[0])
     rest = by_pass[1:]
     if hand_over:  # what the last pass draws is not looked at
@@ -68,23 +61,30 @@ def propose(
         ahead, (first.ids, state.length + 1, caches), rest
     )
 
-    drawn = Drawn(*(x[:, :width] for x in in_a_row(first, scanned(most))))
+    drawn = Drawn(*(x[:, :length] for x in in_a_row(first, scanned(most))))
     computed = None
     if hand_over:
-        ahead_of_root = jnp.moveaxis(hidden, 0, 1).reshape(batch, width, -1)
+        ahead_of_root = jnp.moveaxis(hidden, 0, 1).reshape(batch, length, -1)
         window = jnp.concatenate([root, ahead_of_root], axis=1)
         computed = FirstLayers(window, caches, part.last)
     return draft_of(
         drawn,
-        law,
-        step=1 + jnp.arange(width) // stride,
+        step=1 + jnp.arange(length) // stride,
         passes=no_passes(batch)._replace(decoder=jnp.full(batch, 1 + rest.shape[0])),
         computed=computed,
+        state=None if hand_over else _with_caches(state, caches),
     )
 
 
+def _with_caches(state, caches):
+    """The state with the caches that drafting has written to, beyond its length."""
+    own = zip(state.caches, caches, strict=False)
+    run = tuple(old if new is None else new for old, new in own)
+    return dataclasses.replace(state, caches=run + state.caches[len(run) :])
+
+
 def _of_part(caches, part):
-    """The caches that the blocks write; the others are not carried along."""
+    """The caches of the blocks that run."""
     last = len(caches) if part.last is None else part.last
     return tuple(
         None if index in part.no_attention else cache for index, cache in enumerate(caches[:last])

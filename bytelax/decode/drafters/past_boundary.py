@@ -6,8 +6,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from bytelax.decode import sampling
-from bytelax.decode.drafters.base import DraftPasses, no_passes
+from bytelax.decode.draft import DraftPasses, no_passes
+from bytelax.decode.drafters.base import expect
 from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row, scanned
 from bytelax.decode.targets import local_decoder
 from bytelax.decode.targets.blt import BLTTarget
@@ -22,8 +22,7 @@ class PastBoundary:
     trained for it.
 
     Attributes:
-      target: the target that the loop extends.
-      width: K, bytes drafted a round.
+      draft_length: K, bytes drafted a round.
       latent: "reuse" drafts on the latest latent that the verifying pass of the round before left,
         so that a round makes one pass of patcher, encoder and global transformer. That latent is a
         patch too old where the pending byte closed its patch. "refresh" takes in the pending byte
@@ -32,35 +31,37 @@ class PastBoundary:
       depth: decoder layers to draft with; None takes all.
     """
 
-    target: BLTTarget
-    width: int
+    draft_length: int
     latent: Literal["reuse", "refresh"] = "reuse"
     depth: int | None = None
 
     def __post_init__(self):
-        layers = self.target.module.config.decoder.layers
         if self.latent not in ("reuse", "refresh"):
             raise ValueError(f"latent {self.latent!r} is not reuse or refresh")
+
+    def fit(self, target):
+        expect(target, BLTTarget, self)
+        layers = target.module.config.decoder.layers
         if self.depth is not None and not 1 <= self.depth <= layers:
             raise ValueError(f"the decoder has layers 1 to {layers}; it cannot draft {self.depth}")
+        return target
 
-    def init(self, params, text, state):
+    def init(self, inputs):
         return ()
 
-    def propose(self, params, draft_state, text, state, key):
-        law = params["law"]
-        model = self.target.module.bind({"params": params["target"]})
-        uniforms = sampling.row_uniforms(key, self.width)
+    def propose(self, inputs, draft_state):
+        model, target, law = inputs.model, inputs.target, inputs.sampling
+        uniforms = inputs.uniforms(self.draft_length)
 
-        pending = text.pending
-        drawn, made = [], no_passes(text.ids.shape[0])
+        pending, state = inputs.text.pending, inputs.state
+        drawn, made = [], no_passes(len(pending))
         if self.latent == "refresh":
-            logits, trial = self.target.extend(params["target"], state, pending)
-            state = self.target.commit(trial, jnp.ones_like(state.length))
+            logits, trial = target.extend(inputs.target_params, state, pending)
+            state = target.commit(trial, jnp.ones_like(state.length))
             drawn.append(draw(logits, law, uniforms[:, :1]))
             pending, uniforms = drawn[0].ids, uniforms[:, 1:]
             one = jnp.ones_like(made.decoder)
-            patcher = one * (self.target.module.config.patching.mode == "entropy")
+            patcher = one * (model.config.patching.mode == "entropy")
             made = DraftPasses(one, one, trial.ran_global.astype(jnp.int32), patcher, made[-1])
 
         reads_encoder = model.config.decoder_input == "encoder"
@@ -99,18 +100,22 @@ class PastBoundary:
             state.encoder if reads_encoder else (),
             state.decoder[: self.depth],
         )
-        _, out = jax.lax.scan(step, carry, uniforms.T)
+        (*_, encoder, decoder), out = jax.lax.scan(step, carry, uniforms.T)
         drawn.append(scanned(out))
         steps = uniforms.shape[1]
         draft = draft_of(
             in_a_row(*drawn),
-            law,
-            step=1 + jnp.arange(self.width),
+            step=1 + jnp.arange(self.draft_length),
             passes=made._replace(
                 decoder=made.decoder + steps, encoder=made.encoder + steps * reads_encoder
+            ),
+            state=dataclasses.replace(
+                inputs.state,
+                encoder=encoder if reads_encoder else inputs.state.encoder,
+                decoder=decoder + inputs.state.decoder[self.depth or len(decoder) :],
             ),
         )
         return draft, draft_state
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return draft_state

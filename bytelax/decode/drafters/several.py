@@ -1,11 +1,12 @@
-"""Several drafts a row, side by side in one window: a tree of chains."""
+"""Several independent drafts a row in one window: a tree of chains."""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
 
-from bytelax.decode.drafters.base import Drafter
+from bytelax.decode.acceptance import SpecTr
+from bytelax.decode.drafters.base import Drafter, fitted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Several:
     SpecTr (Sun et al., arXiv 2310.15141). Greedy drafts would all be alike.
 
     Attributes:
-      drafter: proposes each of them; all as long as it is wide, or none.
+      drafter: proposes each of them; all of its length, or none.
       many: drafts a row.
     """
 
@@ -27,45 +28,53 @@ class Several:
             raise ValueError(f"there must be at least 1 draft, got {self.many}")
 
     @property
-    def width(self) -> int:
-        return self.many * self.drafter.width
+    def draft_length(self) -> int:
+        return self.many * self.drafter.draft_length
 
-    def init(self, params, text, state):
-        return self.drafter.init(params, text, state)
+    @property
+    def judged_by(self) -> SpecTr:
+        return SpecTr(self.many)
 
-    def propose(self, params, draft_state, text, state, key):
+    def fit(self, target):
+        return fitted(self.drafter, target)
+
+    def init(self, inputs):
+        return self.drafter.init(inputs)
+
+    def propose(self, inputs, draft_state):
         def repeated(tree):
             return jax.tree.map(lambda x: jnp.repeat(x, self.many, axis=0), tree)
 
-        keys = jax.vmap(lambda key: jax.random.split(key, self.many))(key)
-        drafts, states = self.drafter.propose(
-            params | {"law": repeated(params["law"])},
-            repeated(draft_state),
-            repeated(text),
-            repeated(state),
-            keys.reshape(-1),
+        keys = jax.vmap(lambda key: jax.random.split(key, self.many))(inputs.key)
+        each = dataclasses.replace(
+            inputs,
+            state=repeated(inputs.state),
+            text=repeated(inputs.text),
+            sampling=repeated(inputs.sampling),
+            key=keys.reshape(-1),
         )
-        batch = text.length.shape[0]
+        drafts, states = self.drafter.propose(each, repeated(draft_state))
+        drafts = drafts.written_out().alone()
+        batch = inputs.text.length.shape[0]
 
         def flat(x):
             return x.reshape(batch, -1, *x.shape[2:])
 
-        one = self.drafter.width
-        place = jnp.arange(self.width)
+        one = self.drafter.draft_length
+        place = jnp.arange(self.draft_length)
         parents = jnp.where(place % one == 0, 0, place)
         draft = dataclasses.replace(
             drafts,
             ids=flat(drafts.ids),
             length=drafts.length.reshape(batch, -1).sum(1),
-            log_probs=flat(drafts.log_probs),
-            deterministic=drafts.deterministic[:: self.many],
+            log_probs=None if drafts.log_probs is None else flat(drafts.log_probs),
             step=flat(drafts.step),
             passes=jax.tree.map(lambda made: made.reshape(batch, -1).sum(1), drafts.passes),
-            confidence=None if drafts.confidence is None else flat(drafts.confidence),
-            parents=jnp.broadcast_to(parents, (batch, self.width)),
+            confidence=flat(drafts.confidence),
+            parents=jnp.broadcast_to(parents, (batch, self.draft_length)),
         )
         # They differ in what lies beyond the text alone, which nobody reads.
         return draft, jax.tree.map(lambda x: x[:: self.many], states)
 
-    def commit(self, params, draft_state, trial, count):
-        return self.drafter.commit(params, draft_state, trial, count)
+    def commit(self, inputs, draft_state, trial, count):
+        return self.drafter.commit(inputs, draft_state, trial, count)

@@ -1,32 +1,27 @@
 """A drafter that is asked only in some rounds."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Key
+from jaxtyping import Array, Bool
 
-from bytelax.decode.drafters.base import Draft, Drafter, DraftState
-from bytelax.decode.target import State, Text
+from bytelax.decode.draft import Draft
+from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState
 
 
 def propose_if(
     wanted: Bool[Array, ""],
     drafter: Drafter,
-    params,
+    inputs: DraftInput,
     draft_state: DraftState,
-    text: Text,
-    state: State,
-    key: Key[Array, " B"],
 ) -> tuple[Draft, DraftState]:
-    """`drafter.propose` where `wanted`; else no draft, no pass, and the state as it is.
+    """Calls `drafter.propose` if `wanted`; else returns an empty draft and the state as it is.
 
     What a draft has computed for the target is left out: without a draft there would be none.
     """
 
     def propose(draft_state):
-        draft, draft_state = drafter.propose(params, draft_state, text, state, key)
-        return dataclasses.replace(draft, computed=None), draft_state
+        draft, draft_state = drafter.propose(inputs, draft_state)
+        return draft.alone(), draft_state
 
     shapes, _ = jax.eval_shape(propose, draft_state)
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

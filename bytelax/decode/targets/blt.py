@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
-from bytelax.decode.target import Text, check_width, take_in
+from bytelax.decode.target import Text, check_window, take_in
 from bytelax.decode.targets import local_decoder
 from bytelax.models import kv_cache
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
@@ -72,9 +72,11 @@ class BLTTarget:
 
     Attributes:
       module: the model.
-      capacity: longest text, in bytes, that the caches must hold.
-      width: W, the widest window of `extend` after the prefill.
-      chunk: patches in one run of the global transformer while decoding.
+      capacity: longest text, in bytes, that the caches must hold; None is the buffer's at the
+        prefill.
+      window: W, the widest window of `extend` after the prefill; None leaves it to `Method`.
+      chunk: patches in one run of the global transformer while decoding. None: a window of W bytes
+        closes about W / 4 patches, and chunks of half as many again rarely need a second run.
       prefill_width: bytes of the prompt taken in at once.
       prefill_chunk: as `chunk`, in the prefill.
       ahead: C masked cells that the decoder runs behind every window after the prefill, in the same
@@ -87,22 +89,40 @@ class BLTTarget:
     """
 
     module: BLT
-    capacity: int
-    width: int = 1
-    chunk: int = 1
+    capacity: int | None = None
+    window: int | None = None
+    chunk: int | None = None
     prefill_width: int = 128
     prefill_chunk: int = 48
     ahead: int = 0
     open_patch: Literal["latest", "truncated"] = "latest"
     synchronous: float = 0.0
 
+    model_kind = "a Byte Latent Transformer"
+
+    def __post_init__(self):
+        if not 0 <= self.synchronous <= 1:
+            raise ValueError(f"synchronous is a share of the rows, 0..1, got {self.synchronous}")
+
+    @property
+    def vocab_size(self) -> int:
+        return self.module.config.vocab_size
+
+    @property
+    def max_bytes(self) -> int:
+        return self.module.config.max_bytes
+
     def prefill(self, params, text: Text) -> BLTState:
+        rows, longest = text.ids.shape
         width = self.prefill_width
-        wide = dataclasses.replace(
-            self, width=width, chunk=self.prefill_chunk, ahead=0, synchronous=0
+        sized = dataclasses.replace(
+            self, capacity=self.capacity or longest, window=self.window or 1
         )
-        empty = self._empty(params, text.ids.shape[0], width)
-        return self._shrunk(take_in(wide, params, empty, text, width=width))
+        wide = dataclasses.replace(
+            sized, window=width, chunk=self.prefill_chunk, ahead=0, synchronous=0
+        )
+        empty = sized._empty(params, rows, width)
+        return sized._shrunk(take_in(wide, params, empty, text, width=width))
 
     def extend(
         self,
@@ -112,7 +132,7 @@ class BLTTarget:
         *,
         running: Bool[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
-        check_width(window, self.width)
+        check_window(window, self.window)
         c = self.module.config
         model = self.module.bind({"params": params})
         read, caches = model.read(
@@ -215,14 +235,15 @@ class BLTTarget:
 
         Returns the state with their keys in the caches, and the number of chunks run.
         """
+        size = 1 + (3 * ((self.window or 1) - 1) + 7) // 8 if self.chunk is None else self.chunk
         most = closes.sum(1).max()
 
         def unfinished(carry):
-            return carry[0] * self.chunk < most
+            return carry[0] * size < most
 
         def run_chunk(carry):
             index, caches, contexts = carry
-            nth = index * self.chunk + jnp.arange(self.chunk)
+            nth = index * size + jnp.arange(size)
             patches = patches_lib.closing_patches(read.frontier, closes, read.positions, nth)
             before = dataclasses.replace(state, global_=caches, contexts=contexts)
             after = self._run_global(model, before, read, patches)
@@ -250,7 +271,7 @@ class BLTTarget:
         c = self.module.config
         dtype = params["decoder"]["head"]["kernel"].dtype
         # A row that stands still writes a window beyond its end.
-        capacity = self.capacity + max(width, self.width + self.ahead)
+        capacity = self.capacity + max(width, self.window + self.ahead)
 
         def caches(config, dtype=dtype, kind=KVCache):
             return kv_cache.zeros(
@@ -266,7 +287,7 @@ class BLTTarget:
         def zeros(*shape, dtype=jnp.int32):
             return jnp.zeros((batch, *shape), dtype)
 
-        ring = max(width, self.width) + 2  # a window's, the one before it, a truncated one
+        ring = max(width, self.window) + 2  # a window's, the one before it, a truncated one
         context = (ring, c.patch_vectors, c.decoder.kv_heads, c.decoder.head_dim)
         return BLTState(
             length=zeros(),
@@ -298,7 +319,7 @@ class BLTTarget:
         c = self.module.config
         newest = state.length - 1
 
-        def shrink(caches, config, newest=newest, width=self.width):
+        def shrink(caches, config, newest=newest, width=self.window):
             slots = kv_cache.ring_slots(
                 window=config.window, width=width, capacity=state.cross.keys.shape[2]
             )
@@ -309,9 +330,9 @@ class BLTTarget:
             patcher=shrink(state.patcher, c.patcher.trunk) if state.patcher else (),
             encoder=shrink(state.encoder, c.encoder),
             global_=shrink(
-                state.global_, c.global_transformer, state.frontier.patches - 1, self.width + 1
+                state.global_, c.global_transformer, state.frontier.patches - 1, self.window + 1
             ),
-            decoder=shrink(state.decoder, c.decoder, width=self.width + self.ahead),
+            decoder=shrink(state.decoder, c.decoder, width=self.window + self.ahead),
             ahead=self._nothing_ahead(state.length) if self.ahead else None,
             passes=jax.tree.map(jnp.zeros_like, state.passes),
         )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.decode import trees
-from bytelax.decode.target import Text, check_width, take_in
+from bytelax.decode.target import Text, check_window, take_in
 from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.kv_cache import Caches, Span
@@ -51,23 +51,42 @@ class ByteLMTarget:
 
     Attributes:
       module: the model.
-      capacity: longest text, in bytes, that the caches must hold.
-      width: W, the widest window of `extend` after the prefill.
+      capacity: longest text, in bytes, that the caches must hold; None is the buffer's at the
+        prefill.
+      window: W, the widest window of `extend` after the prefill; None leaves it to `Method`.
       prefill_width: bytes of the prompt taken in at once.
       keep: depths, in blocks, at which hidden states are kept for a drafter.
     """
 
     module: ByteLM
-    capacity: int
-    width: int = 1
+    capacity: int | None = None
+    window: int | None = None
     prefill_width: int = 128
     keep: tuple[int, ...] = ()
 
+    model_kind = "a byte transformer"
+
+    @property
+    def vocab_size(self) -> int:
+        return self.module.config.vocab_size
+
+    @property
+    def max_bytes(self) -> int:
+        return self.module.config.max_bytes
+
+    def keeping(self, *depths: int) -> "ByteLMTarget":
+        """The target that keeps the hidden states at these depths too."""
+        return dataclasses.replace(self, keep=tuple(sorted({*self.keep, *depths})))
+
     def prefill(self, params, text: Text) -> ByteLMState:
+        rows, longest = text.ids.shape
         width = self.prefill_width
-        wide = dataclasses.replace(self, width=width)
-        state = take_in(wide, params, self._empty(params, text.ids.shape[0]), text, width=width)
-        slots = self._slots(self.width)
+        sized = dataclasses.replace(
+            self, capacity=self.capacity or longest, window=self.window or 1
+        )
+        wide = dataclasses.replace(sized, window=width)
+        state = take_in(wide, params, sized._empty(params, rows), text, width=width)
+        slots = sized._slots(sized.window)
         return dataclasses.replace(
             state,
             caches=tuple(kv_cache.resize(cache, state.length - 1, slots) for cache in state.caches),
@@ -92,7 +111,7 @@ class ByteLMTarget:
           computed: its first layers, which are not computed again. They may hold other last bits
             than a window of this width would.
         """
-        check_width(window, self.width)
+        check_window(window, self.window)
         model = self.module.bind({"params": params})
         if parents is None:
             span, last_eos = self.span(state, window)
@@ -170,7 +189,7 @@ class ByteLMTarget:
         return kv_cache.ring_slots(
             window=self.module.config.trunk.window,
             width=width,
-            capacity=self.capacity + max(self.width, self.prefill_width),
+            capacity=self.capacity + max(self.window, self.prefill_width),
         )
 
     def _empty(self, params, batch: int) -> ByteLMState:
@@ -183,7 +202,7 @@ class ByteLMTarget:
                 layers=trunk.layers,
                 batch=batch,
                 kv_heads=trunk.kv_heads,
-                slots=self._slots(max(self.width, self.prefill_width)),
+                slots=self._slots(max(self.window, self.prefill_width)),
                 head_dim=trunk.head_dim,
                 dtype=dtype,
             ),

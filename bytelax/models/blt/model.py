@@ -227,19 +227,11 @@ class BLT(nn.Module):
         return entropy.next_byte_entropy(self(ids).logits)
 
     @nn.nowrap
-    def target(self, *, capacity: int, width: int) -> Any:
-        """The `Target` that decodes with this model.
-
-        Args:
-          capacity: longest text, in bytes.
-          width: bytes in a window.
-        """
+    def target(self) -> Any:
+        """What decodes with this module, in `decode.Method`."""
         from bytelax.decode.targets.blt import BLTTarget  # decoding builds on models
 
-        # A window of W bytes closes about W / 4 patches; chunks of half as many again rarely need
-        # a second run.
-        chunk = 1 + (3 * (width - 1) + 7) // 8
-        return BLTTarget(self, capacity, width=width, chunk=chunk)
+        return BLTTarget(self)
 
     @nn.nowrap
     def logical_axes(self) -> dict:

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
@@ -12,13 +13,15 @@ def unmask(block: Block, rule: Rule) -> Unmasked:
     own = jax.nn.log_softmax(logits)
     if drawn is None:
         drawn = logits.argmax(-1).astype(jnp.int32)
-    chosen = _chosen(own, masked, rule)
+    chosen = chosen_by(rule, own, masked)
     confidence = jnp.exp(jnp.take_along_axis(own, drawn[..., None], axis=-1)[..., 0])
     return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence)
 
 
-def _chosen(log_probs, masked, rule):
-    """The cells that the rule fills, from the model's own law."""
+def chosen_by(
+    rule: Rule, log_probs: Float[Array, "B C V"], masked: Bool[Array, "B C"]
+) -> Bool[Array, "B C"]:
+    """The cells that the rule fills, from the model's own distributions."""
     if rule.kind == "all":
         return masked
     if rule.kind == "confidence":

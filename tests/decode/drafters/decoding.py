@@ -8,9 +8,7 @@ import jax.numpy as jnp
 import models_for_tests as models
 import numpy as np
 
-from bytelax.decode import Sampling, Stops, Text, loop
-from bytelax.decode.drafters import Empty
-from bytelax.methods import lossless_rule
+from bytelax.decode import Empty, Method, Params, Sampling, Stops, Text, lossless
 
 BUFFER = 128
 LENGTHS = np.array([40, 9, 64], np.int32)
@@ -31,19 +29,17 @@ def run(model, drafter, own=(), *, ids=None, order=slice(None), **more):
     rows = np.arange(len(LENGTHS))[order]
     ids = (prompts() if ids is None else ids)[order]
     law = Sampling.of(len(rows), temperature=more.pop("temperature", 0.0), allow_eos=False)
-    target = model.module.target(capacity=BUFFER, width=drafter.width + 1)
+    target = model.target()
     if keep := more.pop("keep", ()):
         target = dataclasses.replace(target, keep=keep)
     return decode(
-        {"target": model.params, "drafter": own},
+        Params(model.params, own),
         Text(jnp.asarray(ids), jnp.asarray(LENGTHS[order])),
         jnp.asarray(BUDGETS[order]),
         jnp.asarray(rows, jnp.uint32),
         law,
         Stops.of(more.pop("stop", [])),
-        target=target,
-        drafter=drafter,
-        accept=more.pop("accept", None) or lossless_rule(law),
+        method=Method(target, drafter, more.pop("accept", lossless)),
     )
 
 
@@ -52,15 +48,13 @@ def reference(config, dtype, width):
     return run(models.model(config, dtype), Empty(width))
 
 
-@functools.partial(jax.jit, static_argnames=("target", "drafter", "accept"))
-def decode(params, text, budget, seeds, law, stops, *, target, drafter, accept):
-    decoding = loop.start(
-        params, text, target=target, drafter=drafter, draft_length=drafter.width,
-        budget=budget, seeds=seeds, log_probs=True, origins=True,
+@functools.partial(jax.jit, static_argnames="method")
+def decode(params, text, budget, seeds, law, stops, *, method):
+    decoding = method.init(
+        params, text, budget=budget, seeds=seeds, sampling=law, stops=stops,
+        log_probs=True, origins=True,
     )  # fmt: skip
-    return loop.decode(
-        params, decoding, target=target, drafter=drafter, accept=accept, law=law, stops=stops
-    )
+    return method.decode(params, decoding)
 
 
 def assert_same(decoding, other):

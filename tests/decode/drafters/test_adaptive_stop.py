@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bytelax.decode import Text
-from bytelax.decode.drafters import Empty, draft_length, stop_adaptively
+from bytelax.decode import DraftInput, Empty, Sampling, Text, stop_adaptively
+from bytelax.decode.drafters import draft_length
 
 
 def rounds(*seen, threshold=0.8, step=0.01):
@@ -52,7 +52,8 @@ def test_rows_learn_from_their_own_drafts_alone():
     """Three bytes a row were offered, or cut to one; what was kept counts one of the target's."""
     drafter = stop_adaptively(Empty(3), 0.5)
     text = Text(jnp.zeros((5, 4), jnp.int32), jnp.ones(5, jnp.int32))
-    begin = drafter.init({}, text, ())
+    inputs = DraftInput((), None, (), (), text, Sampling.of(5), None)
+    begin = drafter.init(inputs)
     offered = draft_length.AdaptiveState(
         drafter=(),
         threshold=begin.threshold,
@@ -60,9 +61,9 @@ def test_rows_learn_from_their_own_drafts_alone():
         drafted=jnp.array([3, 3, 1, 3, 0]),
         whole=jnp.array([True, True, False, True, True]),
     )
-    after = drafter.commit({}, offered, (), jnp.array([4, 2, 2, 0, 1]))
+    after = drafter.commit(inputs, offered, (), jnp.array([4, 2, 2, 0, 1]))
     np.testing.assert_allclose(after.matching, [0.95, 0.45 + 1 / 6, 0.95, 0.9, 0.9], atol=1e-6)
     np.testing.assert_allclose(after.threshold, [0.5, 0.501, 0.499, 0.5, 0.5], atol=1e-6)
     # Nothing was proposed since: another's bytes were judged.
-    again = drafter.commit({}, after, (), jnp.full(5, 2))
+    again = drafter.commit(inputs, after, (), jnp.full(5, 2))
     np.testing.assert_array_equal(again.threshold, after.threshold)

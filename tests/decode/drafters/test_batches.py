@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bytelax import methods, vocab
-from bytelax.decode import Origin, Sampling, Stops, Text, sampling, stats, stopping
+from bytelax.decode import Origin, Params, Sampling, Stops, Text, sampling, stats, stopping
 from bytelax.decode.drafters import lookup
 from bytelax.model import Model
 from bytelax.models.heads import HeadsConfig
@@ -110,22 +110,21 @@ def method(which, batch, temperature):
     if name in ("draft-model", "spectr"):
         flatter = jax.tree.map(lambda x: 0.9 * x, model.params)  # often right, not always
         options = options | {"draft_model": Model(model.module, flatter)}
-    return model, law, methods.build(name, model, law, capacity=BUFFER, **options)
+    made, own = methods.build(name, model, **options)
+    return law, made, Params(model.params, own)
 
 
-def run(which, rows, *, temperature=0.8, stops=STOPS, drafter=None):
-    """What becomes of the rows, on the host; `drafter` takes the place of the method's own."""
-    model, law, made = method(which, len(rows.length), temperature)
+def run(which, rows, *, temperature=0.8, stops=STOPS):
+    """What becomes of the rows, on the host."""
+    law, made, params = method(which, len(rows.length), temperature)
     decoding = loops.decode(
-        {"target": model.params, "drafter": made.params},
+        params,
         Text(jnp.asarray(rows.ids), jnp.asarray(rows.length)),
         jnp.asarray(rows.budget),
         jnp.asarray(rows.seed),
         law,
         Stops.of(stops),
-        target=made.target,
-        drafter=made.drafter if drafter is None else drafter,
-        accept=made.accept,
+        method=made,
     )
     return jax.device_get(decoding)
 

@@ -11,8 +11,17 @@ import numpy as np
 import pytest
 
 from bytelax import vocab
-from bytelax.decode import BLTTarget, Sampling, Stops, Text, acceptance, loop
-from bytelax.decode.drafters import BlockDiffusion, PastBoundary, stop_below
+from bytelax.decode import (
+    BlockDiffusion,
+    BLTTarget,
+    Method,
+    Params,
+    PastBoundary,
+    Sampling,
+    Text,
+    stop_below,
+    take_all,
+)
 from bytelax.decode.targets import local_decoder
 from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
@@ -22,26 +31,23 @@ OWN = models.replace(models.VARIANTS["own_embedding"], block_size=K)
 CONFIGS = {"base": models.BASE, "plain": models.PLAIN, "cut": models.VARIANTS["cut"], "own": OWN}
 
 
-def target(name, **fields):
-    module = models.model(CONFIGS[name]).module
-    return dataclasses.replace(module.target(capacity=loops.BUFFER, width=K + 1), **fields)
+def target(name):
+    return models.model(CONFIGS[name]).target()
 
 
 def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
 
 
-def drafter_of(name, which):
-    to = target(name)
-    return {
-        "past": lambda: PastBoundary(to, K),
-        "past, unsure": lambda: stop_below(PastBoundary(to, K), 0.3),
-        "past, refreshed": lambda: PastBoundary(to, K, latent="refresh"),
-        "past, first layer": lambda: PastBoundary(to, K, depth=1),
-        "block": lambda: BlockDiffusion(to, K, confidence(0.3)),
-        "block, refreshed": lambda: BlockDiffusion(to, K, entropy_bound(2.0), latent="refresh"),
-        "block, boundaries": lambda: BlockDiffusion(to, K, ONE_STEP, latent="refresh", finish=True),
-    }[which]()
+DRAFTERS = {
+    "past": PastBoundary(K),
+    "past, unsure": stop_below(PastBoundary(K), 0.3),
+    "past, refreshed": PastBoundary(K, latent="refresh"),
+    "past, first layer": PastBoundary(K, depth=1),
+    "block": BlockDiffusion(K, confidence(0.3)),
+    "block, refreshed": BlockDiffusion(K, entropy_bound(2.0), latent="refresh"),
+    "block, boundaries": BlockDiffusion(K, ONE_STEP, latent="refresh", finish=True),
+}
 
 
 # Every drafter, and every kind of BLT, once: a program each takes its time to compile.
@@ -61,13 +67,13 @@ CASES = [
 @pytest.mark.parametrize(("name", "which", "dtype"), CASES)
 def test_greedy_output_is_that_of_the_empty_draft(name, which, dtype):
     config = CONFIGS[name]
-    decoding = loops.run(models.model(config, dtype), drafter_of(name, which))
+    decoding = loops.run(models.model(config, dtype), DRAFTERS[which])
     loops.assert_same(decoding, loops.reference(config, dtype, K))
     assert decoding.counts.drafted.sum() > 0
 
 
 def test_rows_are_apart_and_padding_is_not_read():
-    run = functools.partial(loops.run, models.model(OWN), drafter_of("own", "block"))
+    run = functools.partial(loops.run, models.model(OWN), DRAFTERS["block"])
     first = run()
     garbage = loops.prompts()
     for row, length in enumerate(loops.LENGTHS):
@@ -86,12 +92,12 @@ def test_passes_of_a_round(monkeypatch, latent, calls):
     close = BLTTarget._close
 
     def counted(self, model, state, read, closes):
-        if self.width == K + 1:  # not the prefill's
+        if self.window == K + 1:  # not the prefill's
             jax.debug.callback(lambda closes: seen.append(closes.any(1)), closes, ordered=True)
         return close(self, model, state, read, closes)
 
     monkeypatch.setattr(BLTTarget, "_close", counted)
-    drafter = dataclasses.replace(PastBoundary(to, K, latent=latent), depth=1)
+    drafter = PastBoundary(K, latent=latent, depth=1)
     jax.clear_caches()
     one = slice(0, 1)
     decoding = loops.run(models.model(config), drafter, order=one)
@@ -108,39 +114,38 @@ def test_passes_of_a_round(monkeypatch, latent, calls):
 # BLT-D
 
 
-def blocks(which, **fields):
-    to = target("own", ahead=K, **fields)
-    return to, BlockDiffusion(to, K, confidence(0.3), **which)
+RULE = confidence(0.3)
 
 
-@functools.partial(jax.jit, static_argnames=("to", "drafter"))
-def decode_whole(params, ids, lengths, *, to, drafter):
+def blocks(rule=RULE, *, refresh=False, **which):
+    """Blocks that are kept whole; `refresh` takes the pending byte in first, with cells ahead."""
+    drafter = BlockDiffusion(K, rule, latent="ahead", **which)
+    to = drafter.fit(target("own"))
+    return Method(
+        to, dataclasses.replace(drafter, latent="refresh") if refresh else drafter, take_all
+    )
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def decode_whole(params, ids, lengths, *, method):
     rows = len(lengths)
     law = Sampling.of(rows, allow_eos=False)
-    seeds = jnp.arange(rows, dtype=jnp.uint32)
-    params = {"target": params, "drafter": ()}
-    decoding = loop.start(
-        params, Text(ids, lengths), target=to, drafter=drafter, draft_length=K,
-        budget=jnp.full(rows, 22), seeds=seeds,
-    )  # fmt: skip
-    return loop.decode(
-        params, decoding, target=to, drafter=drafter, accept=acceptance.take_all, law=law,
-        stops=Stops.of([]),
-    )  # fmt: skip
+    params = Params(params)
+    decoding = method.init(params, Text(ids, lengths), budget=22, sampling=law)
+    return method.decode(params, decoding)
 
 
 def of_the_prompts():
     return models.model(OWN).params, jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)
 
 
-def kept_whole(to, drafter):
-    return decode_whole(*of_the_prompts(), to=to, drafter=drafter)
+def kept_whole(method):
+    return decode_whole(*of_the_prompts(), method=method)
 
 
 def test_a_tpu_fills_the_blocks_with_the_kernel():
     """As lowered for it, which needs none."""
-    to, drafter = blocks({"latent": "ahead"})
-    traced = decode_whole.trace(*of_the_prompts(), to=to, drafter=drafter)
+    traced = decode_whole.trace(*of_the_prompts(), method=blocks())
     program = traced.lower(lowering_platforms=("tpu",)).as_text()
     assert 'kernel_name = "unmask"' in program
     assert 'kernel_name = "verify_attention"' in program
@@ -149,8 +154,8 @@ def test_a_tpu_fills_the_blocks_with_the_kernel():
 @pytest.mark.parametrize("fields", [{}, {"open_patch": "truncated"}], ids=["latest", "truncated"])
 def test_the_pass_that_takes_a_block_in_starts_the_next(fields):
     """As a pass of its own on the pending byte would; and a block costs no pass more."""
-    together = kept_whole(*blocks({"latent": "ahead"}, **fields))
-    apart = kept_whole(*blocks({"latent": "refresh"}, **fields))
+    together = kept_whole(blocks(**fields))
+    apart = kept_whole(blocks(refresh=True, **fields))
     np.testing.assert_array_equal(together.text.ids, apart.text.ids)
     np.testing.assert_array_equal(together.counts.accepted, together.counts.bytes)
     rounds = together.counts.rounds
@@ -160,9 +165,7 @@ def test_the_pass_that_takes_a_block_in_starts_the_next(fields):
 
 
 def test_blocks_start_on_boundaries_where_plain_decoding_finishes_patches():
-    to = target("own", ahead=K)
-    drafter = BlockDiffusion(to, K, ONE_STEP, latent="ahead", finish=True)
-    decoding = kept_whole(to, drafter)
+    decoding = kept_whole(blocks(ONE_STEP, finish=True))
     ids = np.asarray(decoding.text.ids)
     small = models.model(OWN)
     closes = np.asarray(small.module.apply({"params": small.params}, jnp.asarray(ids)).closes)
@@ -180,9 +183,8 @@ def test_no_special_is_filled_in():
         "head": {"kernel": head.at[:, : vocab.OFFSET].set(head[:, 70:71] * 9)}
     }
     params = small.params | {"decoder": decoder}
-    to, drafter = blocks({"latent": "ahead"})
     ids, lengths = jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)
-    decoding = decode_whole(params, ids, lengths, to=to, drafter=drafter)
+    decoding = decode_whole(params, ids, lengths, method=blocks())
     for row, length in enumerate(np.asarray(decoding.text.length)):
         assert (np.asarray(decoding.text.ids)[row, 1:length] >= vocab.OFFSET).all()
 
@@ -201,7 +203,7 @@ def test_a_block_in_decoding_is_a_block_in_training(start):
         return blt.decoder.joint(text, contexts, cells, patch=known.patch, span=known.span)[1]
 
     expected = small.module.apply({"params": small.params}, method=training)[:, 0]
-    to = target("own")
+    to = dataclasses.replace(target("own"), window=K + 1)
     # All bytes before the block are taken in; a pending one is not, so it is given once more.
     state = to.prefill(small.params, Text(text, jnp.full(2, start + 1)))
     model = small.module.bind({"params": small.params})

@@ -11,8 +11,7 @@ import pytest
 
 import bytelax
 from bytelax import vocab
-from bytelax.decode import Sampling, Stops, Text, rejection
-from bytelax.decode.drafters import DraftModel
+from bytelax.decode import DraftModel, Method, Params, Sampling, Stops, Text, rejection
 
 WIDTH = 4
 
@@ -24,7 +23,7 @@ WIDTH = 4
 def test_a_draft_model_that_is_the_target_is_always_right(config):
     """All that was drafted and fits the budget is emitted: its state is never behind or ahead."""
     model = models.model(config)
-    drafter = DraftModel(model.module.target(capacity=128, width=WIDTH + 1), WIDTH)
+    drafter = DraftModel(model.target(), WIDTH)
     decoding = loops.run(model, drafter, model.params)
     rounds = -(-loops.BUDGETS // (WIDTH + 1))
     np.testing.assert_array_equal(decoding.counts.rounds, rounds)
@@ -68,15 +67,13 @@ def frequencies(model, small, accept):
     ids[:, : len(PROMPT)] = PROMPT
     law = Sampling.of(ROWS, temperature=0.3, top_k=12)
     decoding = loops.decode(
-        {"target": model.params, "drafter": small.params},
+        Params(model.params, small.params),
         Text(jnp.asarray(ids), jnp.full(ROWS, len(PROMPT))),
         jnp.full(ROWS, NEW),
         jnp.arange(ROWS, dtype=jnp.uint32),
         law,
         Stops.of([]),
-        target=model.module.target(capacity=16, width=3),
-        drafter=DraftModel(small.module.target(capacity=16, width=3), 2),
-        accept=accept,
+        method=Method(model.target(), DraftModel(small.target(), 2), accept),
     )
     begin = len(PROMPT)
     found = np.asarray(decoding.text.ids)[:, begin : begin + NEW]

@@ -11,18 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bytelax.decode import Text, rejection, sampling
-from bytelax.decode.drafters import (
+from bytelax.decode import (
     Draft,
+    DraftInput,
+    Sampling,
+    Text,
     by_batch,
+    certain,
     chain,
     extend_with,
     no_passes,
+    rejection,
+    sampling,
     stop_adaptively,
     stop_below,
 )
-from bytelax.decode.drafters.base import confidence
-from bytelax.decode.sampling import one_hot
 
 VOCAB, ROWS = 3, 1 << 17
 TEXT = Text(jnp.zeros((ROWS, 1), jnp.int32), jnp.ones(ROWS, jnp.int32))
@@ -40,8 +43,10 @@ TABLES = {seed: table(seed, 5) for seed in (1, 2, 9)}
 TARGET = 9
 
 
-def parameters(parts=0):
-    return {"target": TABLES, "drafter": ({},) * parts, "law": None}
+def inputs_of(parts=0, *, tables=TABLES, keys=KEYS, text=TEXT):
+    """For a drafter of so many parts; the tables are the target's parameters."""
+    own = ((),) * parts
+    return DraftInput(own, None, tables, (), text, Sampling.of(ROWS, temperature=1.0), keys)
 
 
 def laws_of(tables, ids):
@@ -56,31 +61,29 @@ class Tabled:
     """Draws ids by a table; if `sometimes`, in half of the rows."""
 
     seed: int
-    width: int
+    draft_length: int
     sometimes: bool = False
 
-    def init(self, params, text, state):
+    def init(self, inputs):
         return ()
 
-    def propose(self, params, draft_state, text, state, key):
-        uniforms = sampling.row_uniforms(key, self.width + 1)
+    def propose(self, inputs, draft_state):
+        uniforms = inputs.uniforms(self.draft_length + 1)
         ids = jnp.zeros((ROWS, 0), jnp.int32)
-        tables = params["target"][self.seed][: self.width]
-        for place in range(self.width):
+        tables = inputs.target_params[self.seed][: self.draft_length]
+        for place in range(self.draft_length):
             law = laws_of(tables[: place + 1], ids)[:, -1]
             ids = jnp.concatenate([ids, sampling.sample(law, uniforms[:, place])[:, None]], axis=1)
         asleep = self.sometimes & (uniforms[:, -1] < 0.5)
         draft = Draft(
             ids=ids,
-            length=jnp.where(asleep, 0, self.width),
+            length=jnp.where(asleep, 0, self.draft_length),
             log_probs=laws_of(tables, ids),
-            deterministic=jnp.zeros(ROWS, bool),
-            step=jnp.zeros_like(ids),
             passes=no_passes(ROWS),
         )
         return draft, ()
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return ()
 
 
@@ -88,26 +91,16 @@ class Tabled:
 class Last:
     """Proposes the last id of the text over and over, without chance."""
 
-    width: int
+    draft_length: int
     text_only = True
 
-    def init(self, params, text, state):
+    def init(self, inputs):
         return ()
 
-    def propose(self, params, draft_state, text, state, key):
-        last = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
-        ids = jnp.broadcast_to(last, (ROWS, self.width))
-        draft = Draft(
-            ids=ids,
-            length=jnp.full(ROWS, self.width),
-            log_probs=one_hot(ids, VOCAB),
-            deterministic=jnp.ones(ROWS, bool),
-            step=jnp.zeros_like(ids),
-            passes=no_passes(ROWS),
-        )
-        return draft, ()
+    def propose(self, inputs, draft_state):
+        return certain(jnp.broadcast_to(inputs.text.pending, (ROWS, self.draft_length))), ()
 
-    def commit(self, params, draft_state, trial, count):
+    def commit(self, inputs, draft_state, trial, count):
         return ()
 
 
@@ -123,22 +116,23 @@ def worst(drafter, parts=0):
     """
 
     @jax.jit
-    def emit(params, keys, text, uniforms, last):
-        target = params["target"][TARGET][: drafter.width + 1]
-        state = drafter.init(params, text, ())
-        draft, _ = drafter.propose(params, state, text, (), keys)
-        ids, count, *_ = rejection(draft, laws_of(target, draft.ids), uniforms)
+    def emit(tables, keys, text, uniforms, last):
+        target = tables[TARGET][: drafter.draft_length + 1]
+        inputs = inputs_of(parts, tables=tables, keys=keys, text=text)
+        draft, _ = drafter.propose(inputs, drafter.init(inputs))
+        ids, count, *_ = rejection(draft.written_out(VOCAB), laws_of(target, draft.ids), uniforms)
         following = sampling.sample(jnp.log(target[1])[ids[:, 0]], last)
         return ids[:, 0], jnp.where(count > 1, ids[:, 1], following), count
 
     judged = [
-        uniforms_for(purpose, drafter.width + 1) for purpose in (sampling.ACCEPT, sampling.RESIDUAL)
+        uniforms_for(purpose, drafter.draft_length + 1)
+        for purpose in (sampling.ACCEPT, sampling.RESIDUAL)
     ]
     last = uniforms_for(3, 1)[:, 0]
     first, second, count = map(
-        np.asarray, emit(parameters(parts), KEYS, TEXT, jnp.stack(judged, axis=1), last)
+        np.asarray, emit(TABLES, KEYS, TEXT, jnp.stack(judged, axis=1), last)
     )
-    assert 1.1 < count.mean() < drafter.width + 1
+    assert 1.1 < count.mean() < drafter.draft_length + 1
     found = np.bincount(VOCAB * first + second, minlength=VOCAB**2)
     target = TABLES[TARGET]
     p = (target[0][:, None] * target[1]).ravel()
@@ -163,18 +157,19 @@ def test_the_law_is_that_of_the_target(name):
 class CutBefore(type(stop_below(Last(1), 0))):
     """The fault: the byte that fell below is dropped."""
 
-    def propose(self, params, draft_state, text, state, key):
-        draft, draft_state = self.drafter.propose(params, draft_state, text, state, key)
-        sure = jnp.cumprod(confidence(draft) >= self.threshold, axis=1).sum(1)
+    def propose(self, inputs, draft_state):
+        draft, draft_state = self.drafter.propose(inputs, draft_state)
+        draft = draft.written_out()
+        sure = jnp.cumprod(draft.confidence >= self.threshold, axis=1).sum(1)
         return dataclasses.replace(draft, length=jnp.minimum(draft.length, sure)), draft_state
 
 
 class Uncertain(Last):
     """The fault: chosen without chance, and says that it was drawn."""
 
-    def propose(self, params, draft_state, text, state, key):
-        draft, _ = super().propose(params, draft_state, text, state, key)
-        return dataclasses.replace(draft, log_probs=jnp.full_like(draft.log_probs, -1.1)), ()
+    def propose(self, inputs, draft_state):
+        draft, _ = super().propose(inputs, draft_state)
+        return dataclasses.replace(draft, log_probs=jnp.full((*draft.ids.shape, VOCAB), -1.1)), ()
 
 
 @pytest.mark.parametrize(
@@ -191,10 +186,10 @@ def test_faults_are_found(faulty, parts):
 def test_parts_do_not_share_random_numbers():
     """A chain of one drafter twice: the second draws anew."""
     drafter = chain(Tabled(1, 2, sometimes=True), Tabled(1, 2))
-    params = parameters(2)
-    both, _ = drafter.propose(params, ((), ()), TEXT, (), KEYS)
-    alone, _ = Tabled(1, 2, sometimes=True).propose(params, (), TEXT, (), KEYS)
-    first, _ = Tabled(1, 2).propose(params, (), TEXT, (), KEYS)
+    inputs = inputs_of(2)
+    both, _ = drafter.propose(inputs, ((), ()))
+    alone, _ = Tabled(1, 2, sometimes=True).propose(inputs, ())
+    first, _ = Tabled(1, 2).propose(inputs, ())
     for one, other in itertools.combinations((both, alone, first), 2):
         same = (np.asarray(one.ids) == np.asarray(other.ids)).all(1).mean()
         assert same == 1 if other is first and one is alone else same < 0.9
@@ -205,7 +200,7 @@ def test_what_needs_the_state_continues_nothing():
         extend_with(Last(1), Tabled(1, 2))
     with pytest.raises(ValueError, match="Chain cannot continue"):
         extend_with(Last(1), chain(Last(1), Tabled(1, 2)))
-    assert extend_with(Last(1), chain(Last(1), Last(2))).width == 3
+    assert extend_with(Last(1), chain(Last(1), Last(2))).draft_length == 3
 
 
 def test_the_first_with_a_draft():
@@ -213,19 +208,18 @@ def test_the_first_with_a_draft():
 
     @dataclasses.dataclass(frozen=True)
     class Counting(Tabled):
-        def propose(self, params, draft_state, text, state, key):
-            draft, _ = super().propose(params, draft_state, text, state, key)
+        def propose(self, inputs, draft_state):
+            draft, _ = super().propose(inputs, draft_state)
             passes = draft.passes._replace(draft_model=jnp.ones(ROWS, jnp.int32))
             return dataclasses.replace(draft, passes=passes), draft_state + 1
 
-        def init(self, params, text, state):
+        def init(self, inputs):
             return jnp.zeros((), jnp.int32)
 
-    params = parameters(2)
+    inputs = inputs_of(2)
     for sometimes, asked in ((True, 1), (False, 0)):
         drafter = chain(Tabled(1, 2, sometimes), Counting(2, 3))
-        state = drafter.init(params, TEXT, ())
-        draft, state = drafter.propose(params, state, TEXT, (), KEYS)
+        draft, state = drafter.propose(inputs, drafter.init(inputs))
         assert state[1] == asked and (draft.passes.draft_model == asked).all()
         lengths = set(np.asarray(draft.length).tolist())
         assert lengths == ({2, 3} if sometimes else {2})

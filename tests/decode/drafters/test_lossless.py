@@ -24,8 +24,7 @@ WIDTH = 6
 
 
 def draft_model(config, width=WIDTH):
-    module = models.model(config).module
-    return DraftModel(module.target(capacity=loops.BUFFER, width=width + 1), width)
+    return DraftModel(models.model(config).target(), width)
 
 
 @functools.cache
@@ -76,7 +75,7 @@ CASES += [
 )
 def test_greedy_output_is_that_of_the_empty_draft(config, dtype, make):
     drafter, own = make()
-    assert drafter.width == WIDTH
+    assert drafter.draft_length == WIDTH
     decoding = loops.run(models.model(config, dtype), drafter, own)
     loops.assert_same(decoding, loops.reference(config, dtype, WIDTH))
     counts = decoding.counts

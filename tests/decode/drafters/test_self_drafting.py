@@ -13,12 +13,9 @@ import self_drafting_models
 from self_drafting_models import CHAINS, TREES
 
 from bytelax import vocab
+from bytelax.decode import Empty, lossless
 
 VALUES = self_drafting_models.CONFIG.vocab_size - vocab.OFFSET
-
-
-def target(dtype, width):
-    return self_drafting_models.target_of(width, capacity=loops.BUFFER, prefill_width=32)
 
 
 def prompts(seed=0):
@@ -27,8 +24,8 @@ def prompts(seed=0):
 
 
 def run(make, dtype="float32", **options):
-    drafter, own = make(target=functools.partial(target, dtype))
-    accept = TREES.get(make)
+    drafter, own = make()
+    accept = TREES.get(make, lossless)
     ids = options.pop("ids", prompts())
     keep = (1, 2, 3)
     return loops.run(
@@ -44,8 +41,6 @@ def run(make, dtype="float32", **options):
 
 @functools.cache
 def reference(dtype, width):
-    from bytelax.decode.drafters import Empty
-
     return loops.run(self_drafting_models.trunk(dtype), Empty(width), ids=prompts(), keep=(1, 2, 3))
 
 

@@ -1,39 +1,19 @@
-"""The joint law of the next bytes under `loop.round`, by enumeration."""
-
-from collections.abc import Callable
-from typing import Any, NamedTuple
+"""The joint law of the next bytes under `Method.round`, by enumeration."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chance import Chance
 
 from bytelax import vocab
-from bytelax.decode import Sampling, Stops, Text, loop, process_logits, stopping
-from bytelax.decode.acceptance import Acceptance
+from bytelax.decode import Method, Params, Sampling, Text, process_logits, stopping
+from bytelax.testing.chance import Chance
 
 Law = dict[tuple[int, ...], float]  # probability by the ids that follow the prompt
-NO_STOPS = Stops.of([])
-
-
-class Setup(NamedTuple):
-    """What is enumerated: a target and a drafter with weights.
-
-    The drafter must take its chance from `sampling.row_uniforms` (at most 8 numbers a key) and use
-    it in `sampling.sample` or `sampling.happens`, called on the module: see `Chance`. Its work is
-    the number of drafts it can make, so keep supports small: 3 or 4 byte values, or a real
-    vocabulary with a small `top_k`.
-    """
-
-    target: Any
-    drafter: Any
-    params: dict
-    draft_length: int
 
 
 def exact_law(
-    build: Callable[[Sampling], Setup],
-    accept: Acceptance,
+    method: Method,
+    params: Params,
     *,
     prompt: list[int],
     new_bytes: int,
@@ -42,13 +22,15 @@ def exact_law(
 ) -> Law:
     """The law of what is generated within a budget of `new_bytes`, several rounds or one.
 
-    Every draft, every verdict and every drawn byte is integrated out of `loop.round`. After each
+    Every draft, every verdict and every drawn byte is integrated out of `Method.round`. After each
     round, equal texts go on as one, from the likeliest of their states, if the round emitted as
     many of their ids: so that what `commit` keeps of a whole and of a cut window both go on.
 
     Args:
-      build: the setup for the target's sampling law of `rows` rows.
-      accept: the rule.
+      method: its drafter takes its random numbers from `DraftInput.uniforms` (at most 8 of them)
+        and uses them in `sampling.sample` or `sampling.happens`, called on the module (see
+        `Chance`). The work is the number of drafts it can make: keep supports small.
+      params: of target and drafter.
       prompt: ids, BOS first.
       new_bytes: the budget.
       rows: batch of the compiled round.
@@ -58,31 +40,20 @@ def exact_law(
       Probabilities that sum to 1, also of texts that an EOS ended early.
     """
     sampling_law = Sampling.of(rows, **law)
-    setup = build(sampling_law)
 
     def play(decoding):
-        after = loop.round(
-            setup.params,
-            decoding,
-            target=setup.target,
-            drafter=setup.drafter,
-            accept=accept,
-            law=sampling_law,
-            stops=NO_STOPS,
-        )
+        after = method.round(params, decoding)
         there = jnp.arange(after.text.ids.shape[1]) < after.text.length[:, None]
         text = jnp.where(there, after.text.ids, -1)
         return (text, after.text.length - decoding.text.length, after.ended), after
 
     chance = Chance(play, rows)
-    begin = loop.start(
-        setup.params,
+    begin = method.init(
+        params,
         batch_of([prompt], len(prompt) + new_bytes, rows),
-        target=setup.target,
-        drafter=setup.drafter,
-        draft_length=setup.draft_length,
-        budget=jnp.full(rows, new_bytes, jnp.int32),
+        budget=new_bytes,
         seeds=jnp.zeros(rows, jnp.uint32),
+        sampling=sampling_law,
     )
     states, weights = jax.tree.map(lambda x: np.asarray(x)[:1], begin), np.ones(1)
     total: Law = {}
@@ -106,7 +77,8 @@ def exact_law(
 
 
 def target_law(
-    build: Callable[[Sampling], Setup],
+    method: Method,
+    params: Params,
     *,
     prompt: list[int],
     new_bytes: int,
@@ -117,16 +89,13 @@ def target_law(
 
     It is read off one byte at a time behind a fresh prefill, without the loop.
     """
-    sampling_law = Sampling.of(rows, **law)
-    setup = build(sampling_law)
+    sampling_law, target = Sampling.of(rows, **law), method.verifier
 
     @jax.jit
     def following(text):
-        state = setup.target.prefill(setup.params["target"], text)
+        state = target.prefill(params.target, text)
         pending = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
-        logits, _ = setup.target.extend(
-            setup.params["target"], state, pending, running=jnp.ones(rows, bool)
-        )
+        logits, _ = target.extend(params.target, state, pending, running=jnp.ones(rows, bool))
         return process_logits(logits, sampling_law)[:, 0]
 
     total: Law = {}

@@ -1,0 +1,271 @@
+"""A decoding method and its loop: draft, verify, accept, commit."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from bytelax.decode import origins as origin_codes
+from bytelax.decode import sampling as sampling_
+from bytelax.decode import stats, stopping, trees
+from bytelax.decode.acceptance import Acceptance, Lossless, greedy, lossless
+from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, fitted
+from bytelax.decode.drafters.empty import Empty
+from bytelax.decode.origins import Origins
+from bytelax.decode.sampling import Sampling
+from bytelax.decode.stats import Counts
+from bytelax.decode.stopping import Stops
+from bytelax.decode.target import State, Target, Text, Waiting, in_windows
+from bytelax.pytree import pytree
+
+
+class Params(NamedTuple):
+    """The parameters of a method."""
+
+    target: Any
+    drafter: Any = ()
+
+
+@pytree
+class Decoding:
+    """A batch being decoded. Every leaf has the batch as its leading axis.
+
+    Attributes:
+      text: prompts and outputs so far.
+      state: the target's.
+      draft_state: the drafter's.
+      sampling: how each row samples.
+      stops: what ends each row.
+      prompt: length of each prompt.
+      limit: text length at which a row's budget is used up.
+      seeds: one a request; all random numbers of a row come from it.
+      ended: a code of `stopping`; RUNNING while the row goes on.
+      log_probs: the target's log-probability of each id of the text under the untouched model
+        (no temperature, no bans), nats; 0 for the prompt. None when not asked for.
+      origins: where each id of the text came from. None when not asked for.
+      counts: what happened.
+    """
+
+    text: Text
+    state: State
+    draft_state: DraftState
+    sampling: Sampling
+    stops: Stops
+    prompt: Int[Array, " B"]
+    limit: Int[Array, " B"]
+    seeds: UInt32[Array, " B"]
+    ended: Int[Array, " B"]
+    log_probs: Float[Array, "B L"] | None
+    origins: Origins | None
+    counts: Counts
+
+
+Until = Callable[[Decoding], Bool[Array, ""]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A decoding method: what drafts, what verifies, and what is kept.
+
+    A hashable value without arrays: a static argument of compiled programs. `init`, `round` and
+    `decode` are pure functions to call under `jax.jit`, `jax.lax.scan` or whatever else.
+
+    Attributes:
+      target: the model.
+      drafter: proposes up to K bytes a round.
+      accept: judges them; `lossless` leaves the target's distribution as it is.
+      window: W, bytes of every verified window, at least K + 1. Methods of one window and batch
+        size write the same bytes bit for bit; a wider one costs time. None is K + 1.
+
+    Raises:
+      ValueError: the window is too narrow for the drafts or too wide for the target's caches, or
+        the model has not what the drafter needs.
+    """
+
+    target: Target
+    drafter: Drafter = Empty()
+    accept: Acceptance | Lossless = lossless
+    window: int | None = None
+
+    def __post_init__(self):
+        drafted = self.drafter.draft_length
+        longest = getattr(self.target, "max_bytes", None)
+        window = drafted + 1 if self.window is None else self.window
+        if window <= drafted or (longest is not None and window > longest):
+            drafts = f": a round drafts {drafted} bytes" if drafted else ""
+            most = "" if longest is None else longest
+            raise ValueError(f"window must lie in {drafted + 1}..{most}, got {window}{drafts}")
+        object.__setattr__(self, "window", window)
+        _ = self.verifier  # or raise now
+
+    @functools.cached_property
+    def verifier(self) -> Target:
+        """The target with what the drafter needs of it, and with caches for the window."""
+        return in_windows(fitted(self.drafter, self.target), self.window)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the output is that of plain decoding, as the acceptance rule claims."""
+        return getattr(self.accept, "lossless", False)
+
+    def init(
+        self,
+        params: Params,
+        text: Text,
+        *,
+        budget: int | Int[Array, "*B"],
+        seeds: UInt32[Array, " B"] | None = None,
+        sampling: Sampling | None = None,
+        stops: Stops | None = None,
+        log_probs: bool = False,
+        origins: bool = False,
+    ) -> Decoding:
+        """Takes in the prompts.
+
+        Args:
+          params: of the target and of the drafter.
+          text: the prompts, in buffers with room for `budget` ids more.
+          budget: most ids to emit in each row; 0 ends the row at once.
+          seeds: one a row; None numbers the rows.
+          sampling: how the rows sample; None is greedy.
+          stops: stop strings; None has none.
+          log_probs: keep the target's log-probability of every emitted id.
+          origins: keep where every emitted id came from.
+
+        Raises:
+          ValueError: the acceptance rule is for greedy decoding and the sampling is not.
+        """
+        chex.assert_rank(text.ids, 2)
+        batch, length = text.ids.shape
+        chex.assert_shape(text.length, (batch,))
+        sampling = Sampling.of(batch) if sampling is None else sampling
+        stops = (Stops.of([]) if stops is None else stops).for_rows(batch)
+        seeds = jnp.arange(batch, dtype=jnp.uint32) if seeds is None else seeds
+        budget = jnp.broadcast_to(jnp.asarray(budget, jnp.int32), (batch,))
+        chex.assert_shape([seeds, sampling.temperature], (batch,))
+        self._rule(sampling)  # or raise now
+        state = self.verifier.prefill(params.target, text)
+        return Decoding(
+            text=text,
+            state=state,
+            draft_state=self.drafter.init(self._inputs(params, text, state, sampling, None)),
+            sampling=sampling,
+            stops=stops,
+            prompt=text.length,
+            limit=text.length + budget,
+            seeds=seeds,
+            ended=jnp.where(budget > 0, stopping.RUNNING, stopping.BY_LENGTH),
+            log_probs=jnp.zeros((batch, length), jnp.float32) if log_probs else None,
+            origins=origin_codes.no_origins(batch, length) if origins else None,
+            counts=stats.no_counts(batch, self.window - 1),
+        )
+
+    def round(self, params: Params, decoding: Decoding) -> Decoding:
+        """One draft-verify-commit. Rows that have ended, or that wait for others, stand still."""
+        target, text, sampling = self.verifier, decoding.text, decoding.sampling
+        draft_keys, *judge_keys = (
+            sampling_.row_keys(decoding.seeds, text.length, purpose)
+            for purpose in (sampling_.DRAFT, sampling_.ACCEPT, sampling_.RESIDUAL)
+        )
+        inputs = self._inputs(params, text, decoding.state, sampling, draft_keys)
+        with jax.named_scope("draft"):
+            draft, draft_state = self.drafter.propose(inputs, decoding.draft_state)
+        batch, places = text.ids.shape[0], self.drafter.draft_length
+        chex.assert_shape(draft.ids, (batch, places))
+        chex.assert_shape(draft.length, (batch,))
+        draft = draft.widened(self.window - 1)
+        window = jnp.concatenate([text.pending, draft.ids], axis=1)
+        running = decoding.ended == stopping.RUNNING
+        logits, trial = target.extend(
+            params.target,
+            decoding.state if draft.state is None else draft.state,
+            window,
+            running=running,
+            **_of_window(draft),
+        )
+        chex.assert_shape(logits, (*window.shape, None))
+        if isinstance(target, Waiting):
+            running &= ~target.waits(trial)
+        uniforms = jnp.stack(
+            [sampling_.row_uniforms(keys, self.window) for keys in judge_keys], axis=1
+        )
+        draft = draft.written_out(logits.shape[-1]).alone()
+        accept = self._rule(sampling, tree=draft.parents is not None)
+        emitted = accept(draft, sampling_.process_logits(logits, sampling), uniforms)
+        chex.assert_shape(emitted.ids, window.shape)
+        chex.assert_shape([emitted.count, emitted.drafted], (batch,))
+        if emitted.path is not None:
+            trial, draft = target.along(trial, emitted.path), trees.along(draft, emitted.path)
+            logits = jnp.take_along_axis(logits, emitted.path[..., None], axis=1)
+        kept, ended = stopping.trim(
+            text,
+            emitted.ids,
+            jnp.where(running, emitted.count, 0),
+            prompt=decoding.prompt,
+            limit=decoding.limit,
+            stops=decoding.stops,
+        )
+        log_probs = decoding.log_probs
+        if log_probs is not None:
+            scores = jnp.take_along_axis(jax.nn.log_softmax(logits), emitted.ids[..., None], -1)
+            log_probs = _append(log_probs, text.length, scores[..., 0], kept)
+        origins = decoding.origins
+        if origins is not None:
+            origins = jax.tree.map(
+                lambda known, new: _append(known, text.length, new, kept),
+                origins,
+                origin_codes.of_round(draft, emitted),
+            )
+        return dataclasses.replace(
+            decoding,
+            text=Text(_append(text.ids, text.length, emitted.ids, kept), text.length + kept),
+            state=target.commit(trial, kept),
+            draft_state=self.drafter.commit(inputs, draft_state, trial, kept),
+            ended=jnp.where(running, ended, decoding.ended),
+            log_probs=log_probs,
+            origins=origins,
+            counts=stats.count_round(decoding.counts, draft, kept, emitted.drafted),
+        )
+
+    def decode(self, params: Params, decoding: Decoding, *, until: Until | None = None) -> Decoding:
+        """Rounds under one `lax.while_loop`, until every row has ended or `until` says so."""
+
+        def unfinished(decoding):
+            running = (decoding.ended == stopping.RUNNING).any()
+            return running if until is None else running & ~until(decoding)
+
+        return jax.lax.while_loop(unfinished, functools.partial(self.round, params), decoding)
+
+    def _inputs(self, params, text, state, sampling, key):
+        return DraftInput(params.drafter, self.verifier, params.target, state, text, sampling, key)
+
+    def _rule(self, sampling: Sampling, *, tree: bool = False) -> Acceptance:
+        rule = self.accept
+        if isinstance(rule, Lossless):
+            rule = rule.rule(sampling, self.drafter)
+        if rule is greedy and not sampling.greedy:
+            raise ValueError("accept=greedy takes the likeliest bytes, but the sampling draws them")
+        if tree and not getattr(rule, "trees", False):
+            raise ValueError(
+                "the drafter proposes trees: accept must judge them, as Tree and SpecTr"
+            )
+        return rule
+
+
+def _of_window(draft):
+    """Optional keywords of `extend`: tree parents, precomputed layers."""
+    options = {"parents": draft.parents, "computed": draft.computed}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _append(buffer, length, values, count):
+    """Writes the first `count` values of each row behind `length`; the rest go nowhere."""
+    place = jnp.arange(values.shape[1])
+    at = jnp.where(place < count[:, None], length[:, None] + place, buffer.shape[1])
+    row = jnp.arange(buffer.shape[0])[:, None]
+    return buffer.at[row, at].set(values.astype(buffer.dtype), mode="drop")

@@ -1,0 +1,166 @@
+"""The options of the named methods: types that say what they are, for signatures and for help."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from bytelax.decode.acceptance import Lossless, block_verification, lossless
+from bytelax.decode.drafters import Drafter, by_batch, stop_adaptively, stop_below
+from bytelax.decode.method import Method
+from bytelax.decode.unmasking import Unmask
+from bytelax.model import Model
+
+
+class Option(NamedTuple):
+    """What the command line and the documentation say of an option.
+
+    Attributes:
+      help: what it does.
+      choices: the words that it takes; none where it takes anything of its type.
+      parse: from a word of the command line, for a type that is more than one; ValueError if bad.
+      metavar: how that word is written, and `takes` in a sentence.
+      takes: see there.
+    """
+
+    help: str
+    choices: tuple[str, ...] = ()
+    parse: Callable[[str], Any] | None = None
+    metavar: str = ""
+    takes: str = ""
+
+
+def option_of(parameter: inspect.Parameter) -> Option:
+    """What a parameter of a factory says of itself."""
+    return parameter.annotation.__metadata__[-1]
+
+
+def _length(word: str) -> int | dict[int, int]:
+    if ":" not in word:
+        return int(word)
+    return {int(rows): int(n) for rows, n in (part.split(":") for part in word.split(","))}
+
+
+def _threshold(word: str) -> float | str:
+    return word if word == "adaptive" else float(word)
+
+
+def _lengths(help: str) -> Option:
+    return Option(help, (), _length, "INT|ROWS:INT,...", "a number, or ROWS:NUMBER,...")
+
+
+Length = int | Mapping[int, int]  # bytes, or by the number of rows that are running: {rows: bytes}
+Words = tuple[int, ...]
+DraftLength = Annotated[
+    Length, _lengths("Bytes proposed in each round, or that by the number of running rows.")
+]
+BlockSize = Annotated[
+    Length, _lengths("Bytes in a block; blt-dv takes a table as --draft-length does.")
+]
+MinConfidence = Annotated[
+    float | str | None,
+    Option(
+        "End a draft behind the first byte that its drafter thought less probable than this, or "
+        'than a threshold that follows what each row keeps: "adaptive".',
+        (), _threshold, "FLOAT|adaptive", "a number, or adaptive",
+    ),
+]  # fmt: skip
+Verify = Annotated[
+    str, Option("Judge sampled drafts byte by byte, or as a block.", ("byte", "block"))
+]
+Window = Annotated[int | None, Option("Pad every window that is verified to this many bytes.")]
+Synchronous = Annotated[
+    float,
+    Option(
+        "Share of a BLT's rows that must have closed a patch before the global transformer runs "
+        "for them together; rows wait, and no byte changes."
+    ),
+]
+DraftLayers = Annotated[int | None, Option("Decoder layers to draft with; all by default.")]
+Latent = Annotated[
+    str,
+    Option(
+        "What is drafted on: the latent at hand, or one renewed by a second pass.",
+        ("reuse", "refresh"),
+    ),
+]
+UnmaskBy = Annotated[
+    str | Unmask,
+    Option(
+        "Which masked bytes of a block each pass fills.",
+        ("confidence", "entropy", "entropy-minus-max", "one-step"),
+    ),
+]
+Alpha = Annotated[float | None, Option("Confidence: fill bytes that are more probable than this.")]
+Gamma = Annotated[
+    float | None, Option("Entropy: fill bytes whose entropies add up to at most this, in nats.")
+]
+OpenPatch = Annotated[
+    str,
+    Option("What a block reads that starts within a patch.", ("latest", "truncated", "finish")),
+]
+SmallModel = Annotated[Model | str | Path, Option("The small model: as --model.")]
+Drafts = Annotated[int, Option("Drafts among which spectr chooses.")]
+Shortest = Annotated[int, Option("Fewest bytes that have to match.")]
+Longest = Annotated[int, Option("Bytes beyond which a match is no better.")]
+ExitLayer = Annotated[
+    int | None, Option("Layers to draft with; by default half of them, or the nearest exit head.")
+]
+ExitHead = Annotated[
+    bool | None, Option("Read the exit by its own head; by default where there is one.")
+]
+VerifyFrom = Annotated[
+    str, Option("Verify from the states that an exit computed, or anew.", ("exit", "embedding"))
+]
+SkipAttention = Annotated[Words | None, Option("Blocks whose attention is skipped, from 0.")]
+SkipMlp = Annotated[Words | None, Option("Blocks whose SwiGLU is skipped, from 0.")]
+Branches = Annotated[Words | None, Option("Children of a node on each level: drafts a tree.")]
+Nodes = Annotated[int, Option("Nodes of a tree that are verified.")]
+Beam = Annotated[int, Option("Nodes of each level that go on; above 1 drafts a tree.")]
+StateLayer = Annotated[int | None, Option("Depth of the state that is read; the last by default.")]
+
+
+def verified(
+    *, thresholds: bool = True
+) -> Callable[[Callable[..., Drafter]], Callable[..., Method]]:
+    """Makes lossless methods of functions from a model and options to a drafter.
+
+    Adds the options that all of them have: `verify`, `window`, a length that is a table, and with
+    `thresholds` `min_confidence`.
+    """
+    shared = {"min_confidence": (MinConfidence, None)} if thresholds else {}
+    shared |= {"verify": (Verify, "byte"), "window": (Window, None)}
+
+    def decorator(factory):
+        @functools.wraps(factory)
+        def build(model, *, verify="byte", window=None, min_confidence=None, **options):
+            drafter = factory(model, **options)
+            tables = [value for value in options.values() if isinstance(value, Mapping)]
+            if getattr(drafter, "judged_by", None) and (tables or min_confidence is not None):
+                raise ValueError("a tree takes no table of lengths and no threshold of confidence")
+            for table in tables:
+                drafter = by_batch(drafter, table)
+            if min_confidence == "adaptive":
+                drafter = stop_adaptively(drafter)
+            elif isinstance(min_confidence, str):
+                raise ValueError(
+                    f"min_confidence is a number or 'adaptive', got {min_confidence!r}"
+                )
+            elif min_confidence is not None:
+                drafter = stop_below(drafter, min_confidence)
+            rule = Lossless(block_verification) if verify == "block" else lossless
+            return Method(model.target(), drafter, rule, window)
+
+        own = inspect.signature(factory)
+        more = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+            )
+            for name, (kind, default) in shared.items()
+        ]
+        parameters = [*own.parameters.values(), *more]
+        build.__signature__ = own.replace(parameters=parameters, return_annotation=Method)
+        return build
+
+    return decorator

@@ -1,0 +1,119 @@
+"""A `Method`: what it refuses, and that it is one value of pure functions."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import models_for_tests as models
+import numpy as np
+import pytest
+from tables import TableDrafter, TableTarget, table
+
+from bytelax import decode
+from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text
+
+PARAMS = Params(table(3, 13), table(3, 1))
+WARM = {"temperature": 1.0}
+
+
+def text(rows=2):
+    ids = jnp.full((rows, 16), decode.Text.of([b"a"], length=2).ids[0, 0]).at[:, 1].set(5)
+    return Text(ids, jnp.full(rows, 2))
+
+
+def test_equal_methods_are_one_program():
+    """Budgets, seeds and temperatures are data."""
+
+    @chex.assert_max_traces(n=1)
+    def run(params, text, budget, seeds, sampling, method):
+        decoding = method.init(params, text, budget=budget, seeds=seeds, sampling=sampling)
+        return method.decode(params, decoding).text.ids
+
+    run = jax.jit(run, static_argnames="method")
+    outputs = [
+        run(
+            PARAMS, text(), jnp.array([budget, 3]), jnp.array([seed, 9], jnp.uint32),
+            Sampling.of(2, temperature=temperature), Method(TableTarget(), TableDrafter(2)),
+        )
+        for budget, seed, temperature in ((5, 1, 1.0), (9, 2, 0.5))
+    ]  # fmt: skip
+    assert (outputs[0] != outputs[1]).any()
+
+
+def test_rounds_are_what_decode_takes():
+    method = Method(TableTarget(), TableDrafter(2))
+    begin = method.init(PARAMS, text(), budget=9, sampling=Sampling.of(2, **WARM))
+    whole = method.decode(PARAMS, begin)
+
+    def step(decoding, _):
+        return method.round(PARAMS, decoding), decoding.counts.rounds
+
+    stepped, _ = jax.lax.scan(step, begin, None, length=9)  # rows that ended stand still
+    chex.assert_trees_all_equal(stepped.text, whole.text)
+    chex.assert_trees_all_equal(stepped.counts, whole.counts)
+
+
+def test_greedy_acceptance_does_not_sample():
+    method = Method(TableTarget(), TableDrafter(2), decode.greedy)
+    method.init(PARAMS, text(), budget=1)
+    with pytest.raises(ValueError, match="accept=greedy takes the likeliest bytes"):
+        method.init(PARAMS, text(), budget=1, sampling=Sampling.of(2, **WARM))
+
+
+def test_windows_hold_drafts_and_fit_into_caches():
+    target = models.model(models.BYTE_LM).target()
+    assert Method(target, Empty(3)).window == 4
+    with pytest.raises(ValueError, match=r"window must lie in 4\.\.1024, got 3: a round drafts 3"):
+        Method(target, Empty(3), window=3)
+    narrow = decode.ByteLMTarget(target.module, window=3)
+    with pytest.raises(ValueError, match="hold windows of 3 bytes, not of 4"):
+        Method(narrow, Empty(3))
+    assert Method(narrow, Empty(1)).verifier.window == 3
+
+
+def test_a_tree_wants_a_judge_of_trees():
+    class Tree(TableDrafter):
+        def propose(self, inputs, draft_state):
+            draft, state = super().propose(inputs, draft_state)
+            parents = jnp.zeros_like(draft.ids)
+            return Draft(draft.ids, draft.length, parents=parents), state
+
+    class Target(TableTarget):
+        def extend(self, params, state, window, *, running=None, parents=None):
+            return super().extend(params, state, window, running=running)
+
+    method = Method(Target(), Tree(2))
+    with pytest.raises(ValueError, match="the drafter proposes trees"):
+        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+
+
+@pytest.mark.parametrize(
+    ("ids", "length"), [((2, 3), (2,)), ((2, 2), (2, 1))], ids=["too wide", "length of two axes"]
+)
+def test_wrong_shapes_are_told(ids, length):
+    class Wrong(Empty):
+        def propose(self, inputs, draft_state):
+            draft = object.__new__(Draft)
+            for name, value in {"ids": jnp.zeros(ids, int), "length": jnp.ones(length)}.items():
+                object.__setattr__(draft, name, value)
+            return draft, draft_state
+
+    method = Method(TableTarget(), Wrong(2))
+    with pytest.raises(AssertionError, match="shape"):
+        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+
+
+def test_a_method_for_another_model_is_refused():
+    import bytelax
+
+    one, other = models.model(models.BYTE_LM), models.model(models.BYTE_LMS["window"])
+    with pytest.raises(ValueError, match="another model"):
+        bytelax.generate(one, [b"a"], method=Method(other.target()))
+    with pytest.raises(ValueError, match="only named methods take options"):
+        bytelax.generate(one, [b"a"], method=Method(one.target()), draft_length=3)
+
+
+def test_texts_of_prompts():
+    text = Text.of([b"ab", b"c"], length=5)
+    np.testing.assert_array_equal(text.length, [3, 2])
+    np.testing.assert_array_equal(text.ids[:, 3:], 0)
+    np.testing.assert_array_equal(text.pending[:, 0], [4 + ord("b"), 4 + ord("c")])
