@@ -213,16 +213,34 @@ def generate_many(
         )
     if not isinstance(seeds, int | np.integer):
         raise ValueError("generate_many takes one number as seeds; prompt i has seeds + i")
-    queue = enumerate(_strings("prompts", prompts))
-    queue = ((index, _encode(prompt)) for index, prompt in queue)
-    return _generate_many(engine, queue, batch, int(seeds))
+    queue = _Queue(_strings("prompts", prompts), int(seeds))
+    return _generate_many(engine, queue, batch)
 
 
-def _generate_many(engine: "_Engine", queue: Iterator, batch: int, seeds: int) -> Iterator[Result]:
+class _Queue:
+    """Prompts with their seeds, up to the first that is none: the rows before it are finished."""
+
+    def __init__(self, prompts: Iterable[bytes | str], seeds: int):
+        self._prompts, self._seeds = enumerate(prompts), seeds
+        self.error: Exception | None = None
+
+    def take(self) -> tuple[int, list[int], int] | None:
+        """Number, ids and seed of the next prompt."""
+        if self.error is not None:
+            return None
+        try:
+            for index, prompt in self._prompts:
+                return index, _encode(prompt), int(_row_seeds(self._seeds + index, 1)[0])
+        except Exception as error:  # also of what makes the prompts
+            self.error = error
+        return None
+
+
+def _generate_many(engine: "_Engine", queue: _Queue, batch: int) -> Iterator[Result]:
     each = batch // engine.parts  # rows of a part of the mesh
     together = max(1, each // 8)  # prompts that a part takes in at once
     slots = range(engine.parts * together)
-    waiting = next(queue, None)
+    waiting = queue.take()
     while waiting is not None:
         capacity = engine.capacity(len(waiting[1]))
         rows: dict[int, int] = {}  # the prompt in each row that has one
@@ -236,10 +254,9 @@ def _generate_many(engine: "_Engine", queue: Iterator, batch: int, seeds: int) -
                     own = range(slot // together * each, (slot // together + 1) * each)
                     free = [row for row in own if row not in rows]
                     if free and waiting is not None and engine.fits(waiting[1], capacity):
-                        rows[free[0]], prompts[slot] = waiting
+                        rows[free[0]], prompts[slot], seed[slot] = waiting
                         where[slot] = free[0] - own.start
-                        seed[slot] = _row_seeds(seeds + waiting[0], 1)[0]
-                        waiting = next(queue, None)
+                        waiting = queue.take()
                 if not any(prompts):
                     break
                 new = engine.start(prompts, seed, rows=len(slots), capacity=capacity)
@@ -252,6 +269,8 @@ def _generate_many(engine: "_Engine", queue: Iterator, batch: int, seeds: int) -
                 if result.stop != stopping.REASONS[stopping.RUNNING]:
                     del rows[row]
                     yield result
+    if queue.error is not None:
+        raise queue.error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,8 +305,8 @@ class _Engine:
         draft_params: Any = (),
         **options,
     ) -> "_Engine":
-        if max_new_bytes < 1:
-            raise ValueError(f"max_new_bytes must be at least 1, got {max_new_bytes}")
+        if not isinstance(max_new_bytes, int | np.integer) or max_new_bytes < 1:
+            raise ValueError(f"max_new_bytes must be a number from 1, got {max_new_bytes!r}")
         sampling = functools.partial(
             Sampling.of, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos
         )

@@ -10,7 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import jax
+import jax.numpy as jnp
+
 from bytelax import options as o
+from bytelax import vocab
 from bytelax.decode import unmasking
 from bytelax.decode.acceptance import Acceptance, take_all
 from bytelax.decode.drafters import (
@@ -33,7 +37,7 @@ from bytelax.decode.unmasking import Unmask
 from bytelax.loading import load
 from bytelax.model import Model
 from bytelax.models.heads import HeadsConfig
-from bytelax.options import Option, option_of, verified
+from bytelax.options import Option, fits, option_of, verified
 
 
 def ar(model: Model, *, window: o.Window = None, synchronous: o.Synchronous = 0.0) -> Method:
@@ -140,15 +144,19 @@ def early_exit(
     exit_layer: o.ExitLayer = None,
     exit_head: o.ExitHead = None,
     draft_length: o.DraftLength = 4,
-    verify_from: o.VerifyFrom = "exit",
+    verify_from: o.VerifyFrom = None,
 ):
     """The first layers draft, all of them verify. Lossless.
 
-    `verify_from` "exit" goes on from the states that drafting computed; "embedding" computes all
-    layers again, and then the output equals plain decoding's in the same windows to the last bit.
+    `verify_from` "exit" goes on from the states that drafting computed, which differ from those of
+    a wider window by rounding: the default in float32. "embedding" computes all layers again, and
+    then the output equals plain decoding's in the same windows to the last bit: the default in
+    narrower dtypes, in which rounding changes bytes.
     """
     exit = _exit(model, "early-exit", exit_layer, exit_head)
-    return EarlyExit(_longest(model, draft_length), **exit, hand_over=verify_from == "exit")
+    return EarlyExit(
+        _longest(model, draft_length), **exit, hand_over=_hands_over(model, verify_from)
+    )
 
 
 @verified()
@@ -157,11 +165,11 @@ def composed(
     *,
     exit_layer: o.ExitLayer = None,
     draft_length: o.DraftLength = 4,
-    verify_from: o.VerifyFrom = "exit",
+    verify_from: o.VerifyFrom = None,
 ):
     """Early exit whose every pass drafts two bytes, the second by a two-byte head. Lossless."""
     exit = _exit(model, "composed", exit_layer, None)
-    length, hand_over = _longest(model, draft_length), verify_from == "exit"
+    length, hand_over = _longest(model, draft_length), _hands_over(model, verify_from)
     return EarlyExit(length, **exit, two_byte=True, hand_over=hand_over)
 
 
@@ -199,6 +207,11 @@ def medusa(
         return MultiByte(heads.bytes_ahead if draft_length is None else draft_length)
     if draft_length is not None:
         raise ValueError("a tree takes its depth from branches: no draft_length")
+    values = model.config.vocab_size - vocab.OFFSET
+    if not branches or nodes < 1 or not all(1 <= children <= values for children in branches):
+        raise ValueError(
+            f"a node has 1..{values} branches, a tree 1 node or more; got {branches}, nodes {nodes}"
+        )
     return MultiByteTree(tuple(branches), min(nodes, _tree_size(branches)))
 
 
@@ -218,6 +231,8 @@ def eagle(model, *, draft_length: o.DraftLength = 6, beam: o.Beam = 1, nodes: o.
     """
     _byte_lm(model, "eagle")
     depth = _longest(model, draft_length)
+    if beam < 1 or nodes < 1:
+        raise ValueError(f"beam and nodes must be at least 1, got {beam} and {nodes}")
     return DraftLayer(min(nodes, beam * depth), beam, depth) if beam > 1 else DraftLayer(depth)
 
 
@@ -318,6 +333,8 @@ def _check(name: str, known: dict[str, inspect.Parameter], options: dict) -> Non
             raise ValueError(
                 f"method {name!r} takes no {option!r}; its options: {', '.join(known)}"
             )
+        if not fits(value, known[option]):
+            raise ValueError(f"{option} cannot be {value!r}; see `bytelax methods`")
         choices = option_of(known[option]).choices
         if choices and isinstance(value, str) and value not in choices:
             raise ValueError(f"{option} {value!r} is not one of {', '.join(choices)}")
@@ -368,6 +385,17 @@ def _exit(model: Model, method: str, layer: int | None, head: bool | None) -> di
     if layer is None:
         layer = min(exits or (half,), key=lambda layer: abs(layer - half))
     return {"layer": layer, "head": layer in exits if head is None else head}
+
+
+def _hands_over(model: Model, verify_from: str | None) -> bool:
+    """Whether to verify from an exit's states, which in narrow dtypes write other bytes."""
+    exact = all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(model.params))
+    if verify_from == "exit" and not exact:
+        raise ValueError(
+            "verify_from 'exit' needs float32 weights: in a narrower dtype it would write other "
+            "bytes than plain decoding; load the model so, or verify from the embedding"
+        )
+    return exact and verify_from != "embedding"
 
 
 def _tree_size(branches: tuple[int, ...]) -> int:

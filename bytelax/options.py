@@ -2,9 +2,12 @@
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+import numpy as np
 
 from bytelax.decode.acceptance import Lossless, block_verification, lossless
 from bytelax.decode.drafters import Drafter, by_batch, stop_adaptively, stop_below
@@ -34,6 +37,30 @@ class Option(NamedTuple):
 def option_of(parameter: inspect.Parameter) -> Option:
     """What a parameter of a factory says of itself."""
     return parameter.annotation.__metadata__[-1]
+
+
+def fits(value: Any, parameter: inspect.Parameter) -> bool:
+    """Whether a value is of the type that a parameter of a factory says; numbers have 32 bits."""
+    return _is(value, get_args(parameter.annotation)[0])
+
+
+def _is(value, kind):
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (types.UnionType, Union):
+        return any(_is(value, part) for part in parts)
+    if origin is tuple:
+        return isinstance(value, tuple | list) and all(_is(x, parts[0]) for x in value)
+    if origin is not None and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(
+            _is(x, kind) for pair in value.items() for x, kind in zip(pair, parts, strict=True)
+        )
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is int:
+        return isinstance(value, int | np.integer) and -(2**31) <= value < 2**31
+    if kind is float:
+        return isinstance(value, int | float | np.number)
+    return isinstance(value, kind) if isinstance(kind, type) else callable(value)
 
 
 def _length(word: str) -> int | dict[int, int]:
@@ -111,7 +138,12 @@ ExitHead = Annotated[
     bool | None, Option("Read the exit by its own head; by default where there is one.")
 ]
 VerifyFrom = Annotated[
-    str, Option("Verify from the states that an exit computed, or anew.", ("exit", "embedding"))
+    str | None,
+    Option(
+        "Verify from the states that an exit computed, or anew; the first by default, and in "
+        "narrower dtypes than float32 the second.",
+        ("exit", "embedding"),
+    ),
 ]
 SkipAttention = Annotated[Words | None, Option("Blocks whose attention is skipped, from 0.")]
 SkipMlp = Annotated[Words | None, Option("Blocks whose SwiGLU is skipped, from 0.")]

@@ -62,7 +62,7 @@ class Generate:
             # Overrides are the large model's.
             **self.decoding.keywords(self.loading.dtype),
             "max_new_bytes": self.max_new_bytes,
-            "stop": self.stop,
+            "stop": [stop.encode("utf-8", _ESCAPE) for stop in self.stop],
             "allow_eos": self.allow_eos,
         }
         spread = self.mesh.size > 1 or jax.process_count() > 1

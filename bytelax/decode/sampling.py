@@ -59,8 +59,8 @@ class Sampling:
                 f"temperature must be 0 (greedy), or at least {_COLDEST} and finite, "
                 f"got {temperature}"
             )
-        if top_k < 0:
-            raise ValueError(f"top_k must be at least 0 (0 keeps all ids), got {top_k}")
+        if top_k < 0 or top_k != int(top_k):
+            raise ValueError(f"top_k must be a number from 0 (0 keeps all ids), got {top_k}")
         if not 0 < top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
         return cls(

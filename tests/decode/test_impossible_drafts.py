@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from bytelax.decode import Draft, block_verification, k_seq, rejection
-from bytelax.decode.drafters import no_passes
 
 ROWS = 4000
 P = np.array([0.5, 0.25, 0.125, 0.125], np.float32)
@@ -19,9 +18,6 @@ def proposal():
         ids=jnp.zeros((ROWS, 2), jnp.int32),
         length=jnp.full(ROWS, 2, jnp.int32),
         log_probs=law,
-        deterministic=jnp.zeros(ROWS, bool),
-        step=jnp.zeros((ROWS, 2), jnp.int32),
-        passes=no_passes(ROWS),
     )
 
 

@@ -1,0 +1,88 @@
+"""What options may say, and what is promised where."""
+
+import jax
+import jax.numpy as jnp
+import models_for_tests as models
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax import cli
+from bytelax.model import Model
+
+PROMPTS = [b"the cat", b"\x00", b"a"]
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    """A byte transformer in bfloat16."""
+    model = models.model(models.BYTE_LM)
+    params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.params)
+    return Model(model.module, params)
+
+
+def test_early_exit_in_bfloat16_is_plain_decoding_bit_for_bit(narrow):
+    """By default it handed its states over, and wrote other bytes in a quarter of all texts."""
+    run = {"max_new_bytes": 60, "logprobs": True}
+    plain = bytelax.generate(narrow, PROMPTS, window=5, **run)
+    out = bytelax.generate(narrow, PROMPTS, method="early-exit", exit_layer=1, **run)
+    assert out.lossless and out.bytes == plain.bytes
+    for a, b in zip(out.results, plain.results, strict=True):
+        np.testing.assert_array_equal(a.log_probs, b.log_probs)
+    with pytest.raises(ValueError, match="verify_from 'exit' needs float32 weights"):
+        bytelax.generate(narrow, PROMPTS, method="early-exit", verify_from="exit", **run)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return models.model(models.BYTE_LM)
+
+
+def test_a_bad_prompt_waits_for_the_rows_before_it(small):
+    found = bytelax.generate_many(small, [b"a", b"", b"c"], batch=2, max_new_bytes=4)
+    assert next(found).index == 0
+    with pytest.raises(ValueError, match="prompt"):
+        next(found)
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        ({"method": "lookup", "draft_length": 1.5}, "draft_length cannot be 1.5"),
+        ({"method": "lookup", "draft_length": {10**10: 4, 1: 2}}, "draft_length cannot be"),
+        ({"method": "lookup", "shortest": "4"}, "shortest cannot be '4'"),
+        ({"method": "lookup", "draft_length": True}, "draft_length cannot be True"),
+        ({"method": "eagle", "beam": 0}, "beam and nodes must be at least 1"),
+        ({"method": "eagle", "beam": 2, "nodes": 0}, "beam and nodes must be at least 1"),
+        ({"method": "medusa", "branches": (300,)}, "a node has 1..256 branches"),
+        ({"method": "medusa", "branches": ()}, "a node has 1..256 branches"),
+    ],
+)
+def test_options_of_another_kind(small, request_, says):
+    with pytest.raises(ValueError, match=says) as error:
+        bytelax.generate(small, [b"a"], **request_)
+    assert "\n" not in str(error.value)
+
+
+def told(capsys, *arguments):
+    assert cli.main(list(arguments)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_commands_tell_them_in_one_line(capsys):
+    table = ["--method", "lookup", "--draft-length", "10000000000:4,1:2"]
+    assert "draft_length cannot be" in told(capsys, "generate", "--model", "tiny-lm", "x", *table)
+    line = told(capsys, "bench", "--model", "tiny-lm", "lookup:draft_length=1.5")
+    assert "draft_length cannot be 1.5" in line
+    long = ["--override", "max_patch_length=1000000000000000000000"]
+    line = told(capsys, "generate", "--model", "tiny", "x", *long)
+    assert "patching.max_patch_length does not fit in 32 bits" in line
+    wide = ["--override", "max_bytes=2000000000", "--max-new-bytes", "1900000000"]
+    line = told(capsys, "generate", "--model", "tiny-lm", "x", *wide)
+    assert "max_bytes must lie in 2..16777216" in line
+
+
+def test_a_stop_string_that_is_not_utf_8(capsys):
+    flags = ["generate", "--model", "tiny-lm", "--max-new-bytes", "2", "--stop", "\udcff", "x"]
+    assert cli.main(flags) == 0
