@@ -165,7 +165,7 @@ def test_weights_and_caches_lie_where_the_rules_say():
     patcher = jax.tree.leaves(held["patcher"])
     assert not any(any(spec) for spec in patcher)
     rows = ("data", "fsdp")
-    target = model.target()
+    target = model.module.target()
     text = Text(jnp.ones((8, 4), jnp.int32), jnp.full(8, 4))
     state = jax.eval_shape(target.prefill, model.params, text)
     specs = sharding.state_specs({"state": state})["state"]
