@@ -17,8 +17,8 @@ from bytelax.measure import files, translation
 
 METHODS = [
     {"model": "tiny", "method": "blt-s", "draft_length": 8},
-    {"model": "tiny", "method": "blt-dv", "block_size": 8, "unmask": "one-step"},
-    {"model": "tiny", "method": "blt-dv", "block_size": 8, "unmask": "confidence", "alpha": 0.3},
+    {"model": "tiny-d", "method": "blt-dv", "block_size": 8, "unmask": "one-step"},
+    {"model": "tiny-d", "method": "blt-dv", "block_size": 8, "unmask": "confidence", "alpha": 0.3},
     {"model": "tiny", "method": "lookup", "draft_length": 8},
     {"model": "tiny-lm", "method": "early-exit", "exit_layer": 6, "draft_length": 4},
     {"model": "tiny-lm", "method": "medusa"},

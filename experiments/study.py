@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
 
-def parser(doc: str, *, model: str | None = "tiny") -> argparse.ArgumentParser:
+def parser(doc: str, *, model: str | None = "tiny-d") -> argparse.ArgumentParser:
     """The options that every study has.
 
     `--smoke` asks for the least that runs through every line, for the tests.

@@ -32,11 +32,11 @@ BITWISE = {  # model and method: one of each family of drafters
     "two-byte": ("tiny-lm", {}),
     "eagle": ("tiny-lm", {}),
     "blt-s": ("tiny", {"draft_length": 8}),
-    "blt-dv": ("tiny", {"block_size": 8, "unmask": "entropy"}),
+    "blt-dv": ("tiny-d", {"block_size": 8, "unmask": "entropy"}),
 }
 LAWS = {
     "law-blt-s": ("tiny", {"method": "blt-s", "draft_length": 2}),
-    "law-blt-dv": ("tiny", {"method": "blt-dv", "block_size": 2}),
+    "law-blt-dv": ("tiny-d", {"method": "blt-dv", "block_size": 2}),
     "law-medusa": ("tiny-lm", {"method": "medusa"}),
 }
 SAMPLES, ROWS, BYTES, KINDS = 2048, 256, 3, 3
