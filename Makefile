@@ -9,7 +9,7 @@ PYTHON = $(VENV)/bin/python
 WORKERS = -n auto --maxprocesses 4 --dist loadfile
 DOCUMENTED = bytelax bytelax.calculator bytelax.checkpoints bytelax.decode.drafters \
   bytelax.decode.unmasking bytelax.measure bytelax.methods bytelax.models \
-  bytelax.sharding bytelax.testing \
+  bytelax.pods bytelax.testing \
   bytelax.training
 
 help: ## show this list
