@@ -12,6 +12,10 @@ DOCUMENTED = bytelax bytelax.calculator bytelax.checkpoints bytelax.decode.draft
   bytelax.pods bytelax.testing \
   bytelax.training
 
+# pdoc finds the public names only once they are imported.
+PDOC = import bytelax; [getattr(bytelax, name) for name in bytelax.__all__]; \
+  from pdoc.__main__ import cli; cli()
+
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
@@ -24,12 +28,13 @@ test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds
 test-slow: $(VENV)/.installed-$(EXTRAS) ## run the tests that take minutes
 	$(PYTHON) -m pytest $(WORKERS) -m slow $(TESTS)
 
-lint: $(VENV)/.installed-lint ## check style and format
+lint: $(VENV)/.installed-lint ## check style, format and types
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
 
 docs: $(VENV)/.installed-docs ## build the API reference into docs/api
-	$(PYTHON) -W error -m pdoc --docformat google --output-directory docs/api $(DOCUMENTED)
+	$(PYTHON) -W error -c "$(PDOC)" --docformat google --output-directory docs/api $(DOCUMENTED)
 
 # A torch for CPUs only: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make parity
 parity: ## compare with transformers, in an environment of its own
@@ -37,19 +42,19 @@ parity: ## compare with transformers, in an environment of its own
 
 aot: ## compile the kernels and the decode loops for TPU and H200 without the hardware
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
-	.venv-aot/bin/python experiments/kernels_aot.py
+	.venv-aot/bin/python -m experiments.compile.kernels.run
 
 aot-pods: ## compile training and decoding for the smallest pods, a layer of each stack
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
-	.venv-aot/bin/python experiments/pods.py
+	.venv-aot/bin/python -m experiments.compile.pods.run
 
-aot-full: ## the same at more shapes and full depth; writes experiments/results
+aot-full: ## the same at more shapes and full depth; writes their results
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
-	.venv-aot/bin/python experiments/kernels_aot.py --full
-	.venv-aot/bin/python experiments/pods.py --full
+	.venv-aot/bin/python -m experiments.compile.kernels.run --full
+	.venv-aot/bin/python -m experiments.compile.pods.run --full
 
 clean: ## remove the environments and the caches
-	rm -rf docs/api .venv .venv-* .cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/api .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/.made
 	$(PYTHON) -m pip install --quiet --editable .

@@ -1,7 +1,7 @@
-"""The command `bytelax`, which Ctrl-C ends in one line from its first moment on.
+"""Entry point of the command `bytelax`, which Ctrl-C ends with a one-line message at any time.
 
-Importing JAX takes seconds, and an interrupt in between is a traceback where it is not lost. This
-module is therefore apart from the package, and imports nothing before it has set the handler.
+Importing JAX takes seconds, and an interrupt during the import would show a traceback or be lost.
+This module is therefore outside the package, and sets its signal handler before further imports.
 """
 
 import os
@@ -10,16 +10,17 @@ import sys
 
 
 def main() -> int:
+    """Runs the command line and returns its exit code."""
     signal.signal(signal.SIGINT, _leave)
     from bytelax import cli
 
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return cli.main()
-    except KeyboardInterrupt:  # just before or behind what `main` does about it
+    except KeyboardInterrupt:  # raised outside of the handler in `cli.main`
         _leave()
     finally:
-        signal.signal(signal.SIGINT, _leave)  # what runs as Python exits shows tracebacks too
+        signal.signal(signal.SIGINT, _leave)  # an interrupt at exit would show a traceback
 
 
 def _leave(*_):

@@ -1,7 +1,7 @@
-"""What a decoding method costs, from acceptance alone: passes, weights read, when it pays.
+"""Predicts the cost of a decoding method from its acceptance: passes, weights read, break-even.
 
-Numbers only; nothing here runs a model. Formulas of Fast BLT (arXiv 2605.08044, eq. 8), and counts
-that its tables follow. See `docs/calculator.md`.
+Pure arithmetic that runs no model. The formulas are those of Fast BLT (arXiv 2605.08044, eq. 8) and
+the counts behind its tables. See `docs/calculator.md`.
 """
 
 import math
@@ -14,7 +14,7 @@ Latent = Literal["reuse", "refresh"]
 
 
 class Passes(NamedTuple):
-    """Forward passes of each network: of a round, of a byte, or of a whole text."""
+    """Number of forward passes of each network: per round, per byte, or for a whole text."""
 
     decoder: float
     encoder: float
@@ -23,15 +23,16 @@ class Passes(NamedTuple):
     draft_model: float = 0.0
 
     def per_byte(self, bytes_per_round: float) -> "Passes":
-        """The passes of a round, shared among its bytes."""
+        """Converts the passes of a round to passes per emitted byte."""
         return Passes(*(number / bytes_per_round for number in self))
 
     def times(self, number: float) -> "Passes":
+        """Multiplies all passes by a number."""
         return Passes(*(number * each for each in self))
 
 
 class Sizes(NamedTuple):
-    """Numbers that one pass of each network reads: weights, or cached keys and values."""
+    """What one pass of each network reads: numbers of weights, or of cached keys and values."""
 
     decoder: float
     encoder: float
@@ -44,9 +45,14 @@ class Sizes(NamedTuple):
 
 
 def acceptance_by_position(chance: float, draft_length: int) -> tuple[float, ...]:
-    """Chance that a drafted byte is accepted, by place, if each that is reached has one `chance`.
+    """Returns the probability that each drafted byte is accepted: a, a^2, ..., a^k.
 
-    A byte is reached only if all before it were accepted: a, a^2, ..., a^k.
+    Args:
+      chance: a, the probability that a byte is accepted if all before it were.
+      draft_length: k, number of drafted bytes.
+
+    Raises:
+      ValueError: `chance` is outside [0, 1].
     """
     if not 0 <= chance <= 1:
         raise ValueError(f"a chance lies in 0..1, got {chance}")
@@ -54,18 +60,23 @@ def acceptance_by_position(chance: float, draft_length: int) -> tuple[float, ...
 
 
 def bytes_per_round(acceptance_by_position: Sequence[float]) -> float:
-    """Expected bytes of a verified round: the accepted ones, and one of the target's own.
+    """Returns the expected number of bytes per verified round: accepted ones and one more.
 
     Args:
-      acceptance_by_position: accepted bytes out of those drafted, by place in the draft, as in
-        `Statistics.to_dict()`. If they are all one number, that is the acceptance rate of the
-        paper, and the sum is its k acc + 1.
+      acceptance_by_position: share of drafted bytes that are accepted at each position, as in
+        `Statistics.to_dict()`. If all are equal, that number is the acceptance rate acc of the
+        paper, and the result its k acc + 1.
     """
     return 1 + math.fsum(acceptance_by_position)
 
 
 def bytes_per_round_at(chance: float, draft_length: int) -> float:
-    """The same from one chance a byte: (1 - a^(k+1)) / (1 - a) (arXiv 2211.17192, eq. 1)."""
+    """Returns the expected bytes per round, (1 - a^(k+1)) / (1 - a) (arXiv 2211.17192, eq. 1).
+
+    Args:
+      chance: a, the probability that a byte is accepted if all before it were.
+      draft_length: k, number of drafted bytes.
+    """
     return bytes_per_round(acceptance_by_position(chance, draft_length))
 
 
@@ -73,19 +84,23 @@ def bytes_per_round_at(chance: float, draft_length: int) -> float:
 
 
 def plain(bytes_per_patch: float) -> Passes:
-    """Plain decoding: a round is a byte; the global transformer runs where a patch closes."""
+    """Returns the passes of plain decoding, where a round is one byte.
+
+    The global transformer only runs when a patch closes.
+    """
     return Passes(decoder=1, encoder=1, global_=1 / bytes_per_patch, patcher=1)
 
 
 def blt_s(draft_length: int, *, latent: Latent = "reuse", reads_encoder: bool = True) -> Passes:
-    """A round of BLT-S.
+    """Returns the passes of one round of BLT-S.
 
     Args:
-      draft_length: k.
-      latent: "refresh" is the published algorithm, which takes in the pending byte with a full pass
-        before it drafts, and gets the first drafted byte from it.
-      reads_encoder: whether the decoder reads the encoder's states, so that every drafted byte
-        passes through the encoder too (BLT as released; not Fast BLT's embedding).
+      draft_length: k, number of bytes drafted.
+      latent: "refresh" is the published algorithm. It processes the pending byte in a full pass
+        before drafting, and takes the first drafted byte from that pass.
+      reads_encoder: whether the decoder reads the encoder's states, so that every drafted byte also
+        needs an encoder pass. True for BLT as released, False if it reads byte embeddings as in
+        Fast BLT.
     """
     full = _full_passes(latent)
     drafted = draft_length - (full - 1)
@@ -98,21 +113,26 @@ def blt_s(draft_length: int, *, latent: Latent = "reuse", reads_encoder: bool = 
 
 
 def blt_d(unmasking_passes: float) -> Passes:
-    """A block of BLT-D that takes so many decoder passes to fill.
+    """Returns the passes of one block of BLT-D, which takes `unmasking_passes` to fill.
 
-    The pass that takes in the last block is the first one of the next.
+    The decoder pass that processes a block is also the first unmasking pass of the next one.
     """
     return Passes(decoder=unmasking_passes, encoder=1, global_=1, patcher=1)
 
 
 def blt_dv(unmasking_passes: float, *, latent: Latent = "reuse") -> Passes:
-    """A round of BLT-DV: so many decoder passes to fill a block, and one that verifies it."""
+    """Returns the passes of one round of BLT-DV, which fills a block and verifies it.
+
+    Args:
+      unmasking_passes: number of decoder passes that fill a block.
+      latent: as in `blt_s`.
+    """
     full = _full_passes(latent)
     return Passes(decoder=unmasking_passes + 1, encoder=full, global_=full, patcher=full)
 
 
 def _full_passes(latent):
-    """Of all networks in a round: upper bounds, as a window may close no patch."""
+    """Returns the full passes per round: upper bounds, since a window may close no patch."""
     if latent not in ("reuse", "refresh"):
         raise ValueError(f"latent {latent!r} is not reuse or refresh")
     return 1 if latent == "reuse" else 2
@@ -122,10 +142,11 @@ def _full_passes(latent):
 
 
 def bandwidth_gb(passes: Passes, weights: Sizes) -> float:
-    """Weights read, in GB: eq. 8 of Fast BLT, 2 (N_dec P_dec + N_glob (P_enc + P_glob)) / 1e9.
+    """Returns the weights read, in GB, by eq. 8 of Fast BLT (arXiv 2605.08044).
 
-    The encoder is counted where the global transformer runs, as published, and the entropy model
-    not at all. A drafter's own network counts whole at every pass; the paper has none.
+    This is 2 (N_dec P_dec + N_glob (P_enc + P_glob)) / 1e9. As published, the encoder is counted
+    once for every pass of the global transformer, and the entropy model not at all. All weights of
+    a drafter's own network are added at each of its passes; the paper has no such network.
     """
     read = passes.decoder * weights.decoder
     read += passes.global_ * (weights.encoder + weights.global_)
@@ -134,12 +155,12 @@ def bandwidth_gb(passes: Passes, weights: Sizes) -> float:
 
 
 def bandwidth_gb_with_patcher(passes: Passes, weights: Sizes) -> float:
-    """Eq. 8 with the entropy model's weights."""
+    """Returns the weights read by eq. 8 plus those of the entropy model, in GB."""
     return bandwidth_gb(passes, weights) + BYTES_PER_WEIGHT * passes.patcher * weights.patcher / 1e9
 
 
 def bandwidth_gb_in_full(passes: Passes, weights: Sizes, caches: Sizes) -> float:
-    """Each network at each of its own passes: its weights, and the keys and values it looks at."""
+    """Returns the weights, keys and values that each network reads at its own passes, in GB."""
     read = sum(
         number * (weight + cached)
         for number, weight, cached in zip(passes, weights, caches, strict=True)
@@ -148,20 +169,22 @@ def bandwidth_gb_in_full(passes: Passes, weights: Sizes, caches: Sizes) -> float
 
 
 def cached_numbers(layers: int, kv_heads: int, head_dim: int, positions: float) -> float:
-    """Keys and values of a stack that a pass reads.
+    """Returns how many numbers of its key-value cache one pass of a stack reads.
 
     Args:
-      positions: bytes or patches that a query sees: the text's, or the attention window's if that
-        is less.
+      layers: number of layers.
+      kv_heads: number of key-value heads.
+      head_dim: dimension of a head.
+      positions: number of bytes or patches that a query attends to, at most the attention window.
     """
     return 2 * layers * kv_heads * head_dim * positions
 
 
 def break_even_bytes_per_patch(per_round: Passes, bytes_per_round: float, weights: Sizes) -> float:
-    """Mean patch below which a method reads fewer weights than plain decoding, by eq. 8.
+    """Returns the mean patch length below which a method reads fewer weights than plain decoding.
 
-    Plain decoding reads the global transformer once a patch, so the longer the patches the less
-    there is to save. Infinite where the method reads less whatever the patches are.
+    By eq. 8, plain decoding reads the global transformer once per patch, so longer patches leave
+    less to save. Infinite if the method reads less at any patch length.
     """
     plain_decoder = bandwidth_gb(Passes(1, 1, 0, 1), weights)
     a_patch = bandwidth_gb(Passes(0, 0, 1, 0), weights)

@@ -1,64 +1,85 @@
-"""The command line: `bytelax generate | train | calibrate | bench | ...`: see `bytelax --help`."""
+"""The command line `bytelax generate | train | calibrate | bench | ...`; see `bytelax --help`."""
 
 import contextlib
+import difflib
+import importlib
+import importlib.metadata
 import io
 import itertools
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Any
 
-import jax
-import tyro
-
-from bytelax import compiling
-from bytelax.commands import train
-from bytelax.commands.bench import Bench
-from bytelax.commands.calibrate import Calibrate
-from bytelax.commands.convert import Convert
-from bytelax.commands.demo import Demo
-from bytelax.commands.eval import Eval
-from bytelax.commands.generate import Generate
-from bytelax.commands.layers import Layers
-from bytelax.commands.methods import Methods
-
-Command = (
-    Annotated[Generate, tyro.conf.subcommand("generate")]
-    | Annotated[train.Train, tyro.conf.subcommand("train")]
-    | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
-    | Annotated[Layers, tyro.conf.subcommand("layers")]
-    | Annotated[Convert, tyro.conf.subcommand("convert")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[Eval, tyro.conf.subcommand("eval")]
-    | Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Methods, tyro.conf.subcommand("methods")]
-)
+# A command is the class of that name in `bytelax.commands`, imported when it is called.
+COMMANDS = {
+    "generate": "Continue prompts from arguments, files, or standard input.",
+    "demo": "Continue three prompts with every method, and show where each byte came from.",
+    "methods": "List the decoding methods and their options.",
+    "bench": "Time decoding methods against plain decoding, in alternating runs in one process.",
+    "score": "Score files: bits per byte under a model, of each and of all.",
+    "patches": "Cut files into patches by an entropy model, the only part of a BLT that is loaded.",
+    "eval": "Score a model on tasks: translation, code generation, multiple choice.",
+    "train": "Train a model, or resume a training run.",
+    "calibrate": "Find the entropy threshold at which patches have a given mean length.",
+    "layers": "Find blocks to skip with `--method layer-skip`, on sample text.",
+    "convert": "Write a model in another layout, for transformers or for Meta's code.",
+}
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Runs a command. Bad input is one line on standard error and exit code 2."""
+    """Runs a command and returns its exit code.
+
+    Bad input is reported in one line on standard error, with exit code 2.
+
+    Args:
+      args: the arguments; by default those of the process.
+    """
+    args = sys.argv[1:] if args is None else args
     try:
         _check_output()
-        command = _parse(sys.argv[1:] if args is None else args)
-        compiling.keep_programs()
-        command.run()
+        if not _tell(args):
+            _run(args)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         _drop_output()
         return 141
-    except (ValueError, OSError, MemoryError, jax.errors.JaxRuntimeError) as error:
-        return _fail(error)
     except KeyboardInterrupt:
         _drop_output()
         print("bytelax: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        return _fail(error)
     return 0
 
 
+def _tell(args: Sequence[str]) -> bool:
+    """Prints what needs no command to be imported; returns whether there was anything to print."""
+    if args and args[0] in ("-h", "--help"):
+        width = max(map(len, COMMANDS))
+        print("usage: bytelax COMMAND [OPTIONS]\n")
+        print("\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items()))
+        print("\nOptions of a command: bytelax COMMAND --help")
+        return True
+    if args and args[0] == "--version":
+        print(f"bytelax {importlib.metadata.version('bytelax')}")
+        return True
+    return False
+
+
+def _run(args: Sequence[str]) -> None:
+    command = _parse(args)
+    from bytelax import compiling
+
+    compiling.keep_programs()
+    command.run()
+
+
 def _fail(error: Exception) -> int:
+    """Prints what is wrong with the input in one line; raises errors that are not the input's."""
     full = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-    if isinstance(error, jax.errors.JaxRuntimeError) and not full:
-        raise error  # a defect, and not the input
+    if not full and not isinstance(error, ValueError | OSError):
+        raise error
     _drop_output()
     told = "there is not enough memory for this; ask for less at once" if full else str(error)
     print(f"bytelax: {' '.join(told.split())}", file=sys.stderr)
@@ -66,7 +87,7 @@ def _fail(error: Exception) -> int:
 
 
 def _check_output() -> None:
-    """Lets text through that is not UTF-8, such as the name of a file."""
+    """Makes standard output accept text that is not UTF-8, such as names of files."""
     if sys.stdout is None:
         raise OSError("standard output is closed")
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -74,24 +95,33 @@ def _check_output() -> None:
 
 
 def _drop_output() -> None:
-    """Writes what is buffered, or drops what cannot be: Python tries again as it exits."""
+    """Flushes standard output; if that fails, discards it, since Python flushes again at exit."""
     try:
         sys.stdout.flush()
-    except (AttributeError, ValueError):  # there is none
+    except (AttributeError, ValueError):  # there is no standard output
         pass
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parse(args: Sequence[str]):
-    """The command that `args` spell; tyro's framed errors as one line."""
+def _parse(args: Sequence[str]) -> Any:
+    """Parses the command line; raises tyro's framed errors as a ValueError of one line."""
     if not args:
         raise ValueError("a command is missing; see --help")
+    name = args[0]
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        meant = f"did you mean {near[0]!r}?" if near else "see --help"
+        raise ValueError(f"there is no command {name!r}; {meant}")
+    import tyro
+
+    module = importlib.import_module(f"bytelax.commands.{name}")
+    command = getattr(module, name.capitalize())
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            default = train.default(args)
-            return tyro.cli(Command, prog="bytelax", args=args, default=default)
+            default = getattr(module, "default", lambda _: tyro.MISSING_NONPROP)(args)
+            return tyro.cli(command, prog=f"bytelax {name}", args=args[1:], default=default)
     except SystemExit as exit:
         if not exit.code:
             raise
@@ -99,7 +129,7 @@ def _parse(args: Sequence[str]):
 
 
 def _first_part(framed: str) -> str:
-    """The message in tyro's frame: below the title and above the first rule."""
+    """Extracts the message from tyro's framed error: the text between the title and the rule."""
     lines = [line.strip("│ ") for line in framed.splitlines()[1:]]
     parts = itertools.groupby(lines, lambda line: bool(line) and not set(line) <= set("─-╰╯"))
     told = next((" ".join(part) for is_text, part in parts if is_text), "invalid arguments")

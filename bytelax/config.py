@@ -1,8 +1,8 @@
-"""Configs as plain data: frozen dataclasses to nested dicts, and back with every value checked.
+"""Converts configs between frozen dataclasses and nested dicts, JSON and TOML, with validation.
 
-Files are not trusted: a value has exactly the type of its field, whole numbers fit in 32 bits,
-numbers are finite, and a config's own `__post_init__` decides about the rest. The message of an
-error is one line that names the field.
+Files are not trusted. Every value must have exactly the type of its field, integers must fit in 32
+bits, numbers must be finite, and a config's own `__post_init__` validates the rest. Error messages
+are one line that names the field.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from bytelax.messages import one_line
 
 T = TypeVar("T")
 _LARGEST = 2**31 - 1  # sizes, positions and seeds are 32-bit integers on a device
-_MAX_FILE = 64 << 20  # bytes; the largest indices of released models have a few hundred thousand
+_MAX_FILE = 64 << 20  # bytes; indices of released models have a few hundred thousand at most
 _NONE = "None"  # TOML has no null
 
 
@@ -35,10 +35,10 @@ class ConfigError(ValueError):
 
 
 def converter(*, unknown: Literal["refuse", "ignore"] = "refuse") -> cattrs.Converter:
-    """What turns dataclasses into nested dicts and back.
+    """Creates a cattrs converter between dataclasses and nested dicts, with strict types.
 
     Args:
-      unknown: what to do about fields that a dataclass does not have.
+      unknown: whether to refuse or ignore fields that a dataclass does not have.
     """
     made = cattrs.Converter(forbid_extra_keys=unknown == "refuse")
     for cls, what in ((bool, "true or false"), (str, "text"), (dict, "an object")):
@@ -54,7 +54,7 @@ def converter(*, unknown: Literal["refuse", "ignore"] = "refuse") -> cattrs.Conv
 
 
 def toml_converter() -> cattrs.Converter:
-    """The same for TOML, which has no null: the text "None" stands for it."""
+    """Creates a converter for TOML, which has no null and uses the text "None" for it."""
     made = converter()
 
     def optional(hint, made):
@@ -76,21 +76,26 @@ def _lenient() -> cattrs.Converter:
 
 
 def to_fields(config: Any, *, by: cattrs.Converter | None = None) -> dict:
-    """The config as a JSON object: nested dicts, lists, numbers, text."""
+    """Converts a config to a JSON object of nested dicts, lists, numbers and text.
+
+    Args:
+      config: a dataclass.
+      by: converter that decides how values are represented; by default that of JSON.
+    """
     return (by or _strict()).unstructure(config)
 
 
 def from_fields(cls: type[T], fields: Any, source: str, *, by: cattrs.Converter | None = None) -> T:
-    """The config of class `cls` back from its JSON object.
+    """Creates a config of class `cls` from a JSON object.
 
     Args:
       cls: a dataclass.
-      fields: nested dicts; what is left out has its default.
-      source: what to call the file in errors.
-      by: knows how values are spelt; by default as in JSON.
+      fields: nested dicts; fields that are left out have their defaults.
+      source: name of the file in error messages.
+      by: converter that decides how values are represented; by default that of JSON.
 
     Raises:
-      ConfigError: a field is missing, unknown or has a value that the config refuses.
+      ConfigError: a field is missing or unknown, or the config refuses its value.
     """
     try:
         return (by or _strict()).structure(fields, cls)
@@ -99,17 +104,17 @@ def from_fields(cls: type[T], fields: Any, source: str, *, by: cattrs.Converter 
 
 
 def known_fields(cls: type[T], fields: Any, source: str) -> T:
-    """As `from_fields`, but what `cls` has no field for is ignored: for the files of others."""
+    """As `from_fields`, but ignores fields that `cls` does not have, in files of other software."""
     return from_fields(cls, fields, source, by=_lenient())
 
 
 def read_json(path: pathlib.Path) -> dict:
-    """The JSON object in a file.
+    """Reads the JSON object in a file.
 
     Raises:
-      ConfigError: the file holds none.
+      ConfigError: the file holds no JSON object.
     """
-    if not path.is_file():  # to read a pipe would be to wait
+    if not path.is_file():  # reading a pipe would block
         raise ConfigError(f"{path} is not a file")
     if path.stat().st_size > _MAX_FILE:
         raise ConfigError(f"{path} is too large to be a config; download or write it again")
@@ -123,11 +128,11 @@ def read_json(path: pathlib.Path) -> dict:
 
 
 def read_toml(path: pathlib.Path) -> dict:
-    """The tables of a TOML file as nested dicts.
+    """Reads a TOML file as nested dicts.
 
     Raises:
-      ConfigError: the file is no TOML.
-      OSError: it cannot be read.
+      ConfigError: the file is not valid TOML.
+      OSError: the file cannot be read.
     """
     try:
         return tomllib.loads(path.read_text())
@@ -136,12 +141,12 @@ def read_toml(path: pathlib.Path) -> dict:
 
 
 def to_toml(fields: Mapping) -> str:
-    """Nested dicts as TOML, None as the text "None"."""
+    """Formats nested dicts as TOML, with None as the text "None"."""
     return tomlkit.dumps(_as_toml(fields))
 
 
 def merge(base: Mapping, changed: Mapping) -> dict:
-    """`base` with the nested values of `changed`."""
+    """Updates `base` with the values of `changed`, recursively, and returns the result."""
     merged = dict(base)
     for name, value in changed.items():
         nested = isinstance(value, dict) and isinstance(base.get(name), dict)
@@ -150,7 +155,7 @@ def merge(base: Mapping, changed: Mapping) -> dict:
 
 
 def difference(fields: Mapping, base: Mapping) -> dict:
-    """The smallest nested dict that `merge` turns `base` into `fields` with."""
+    """The smallest nested dict of changes with which `merge` turns `base` into `fields`."""
     changed = {}
     for name, value in fields.items():
         before = base.get(name)
@@ -183,7 +188,7 @@ def _whole(value, _):
 def _number(value, _):
     if type(value) not in (int, float):
         raise ValueError(f"is {_short(value)} where a number belongs")
-    if not -math.inf < value < math.inf or abs(value) > 1e300:  # JSON's integers have no end
+    if not -math.inf < value < math.inf or abs(value) > 1e300:  # JSON's integers are unbounded
         raise ValueError(f"must be finite, got {_short(value)}")
     return float(value)
 
@@ -247,7 +252,7 @@ def _is_optional(hint):
 
 
 def _first(error, place=""):
-    """Place and reason of the first error in a group of them."""
+    """Formats the first error in a group, with the path of its field."""
     if not isinstance(error, ClassValidationError):
         return f"{place} {one_line(error)}".lstrip()
     placed, unplaced = error.group_exceptions()
@@ -264,8 +269,8 @@ def _first(error, place=""):
 
 
 def _short(value):
-    """A value as an error quotes it: strange ones may be very long."""
-    if type(value) is int and abs(value) > 10**20:  # Python refuses to spell the longest
+    """Formats a value for an error message, in at most 60 characters."""
+    if type(value) is int and abs(value) > 10**20:  # Python refuses to format very large ones
         return "a number of more than 20 digits"
     plain = isinstance(value, str | int | float | None)
     text = repr(value) if plain else f"a {type(value).__name__}"

@@ -1,13 +1,16 @@
-"""`load`: a model from a directory, a hub id, or the bundled ones."""
+"""`load` and `load_patcher`, which read a directory, a hub id or a bundled model."""
 
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from bytelax import checkpoints
 from bytelax.model import Model
 from bytelax.models import architectures
-from bytelax.pods import sharding
+from bytelax.patcher import Patcher
+from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -18,29 +21,34 @@ def load(
     *,
     dtype: str | None = None,
     mesh: MeshConfig | Mesh | None = None,
+    heads: str | Path | None = None,
     **overrides,
 ) -> Model:
-    """Loads a model.
+    """Loads a model from a directory, from a model hub, or from those bundled with the package.
 
     Args:
-      location: the name of a bundled model, a directory (Orbax, Hugging Face or Meta layout), or a
-        hub id. A directory of a bundled model's name counts if it holds a config.
-      dtype: cast the weights to "float32", "bfloat16" or "float16"; the entropy model stays
-        float32. None keeps what the files hold, and makes a bundled model float32.
-      mesh: the devices to decode on, by default one. Batches are split over `data` and `fsdp`,
-        heads, hidden units and hash embeddings over `tensor`; every process reads its share.
+      location: name of a bundled model, a directory (Orbax, Hugging Face or Meta layout, or of a
+        run of `bytelax train`), or a hub id. A directory with the name of a bundled model takes
+        precedence if it holds a config.
+      dtype: dtype to cast the weights to, "float32", "bfloat16" or "float16"; the entropy model
+        stays in float32. None keeps the dtype of the files, and loads bundled models in float32.
+      mesh: devices to decode on; None uses one device. The batch is sharded over `data` and `fsdp`,
+        and attention heads, hidden units and hash embeddings over `tensor`. Every process reads its
+        own shards only.
+      heads: directory of heads that were trained for this model, as `bytelax train heads` leaves
+        them in `OUT/heads`; they replace the model's own.
       **overrides: config fields that a file cannot hold: monotonicity, patching_threshold,
         patching_threshold_add, patching_mode, patching_stride, max_patch_length, mask_documents,
         max_bytes.
 
     Raises:
-      ValueError: there are fewer devices than the mesh has, or the model does not divide evenly.
-      CheckpointError: nothing there, or nothing that can be read; the message says what to do.
+      ValueError: there are fewer devices than the mesh needs, or the model does not divide evenly.
+      CheckpointError: there is nothing at `location`, or nothing readable; the message says what to
+        do.
     """
-    bundled = _ASSETS / str(location)
-    source = location
-    if _holds_model(bundled) and not _holds_model(Path(location)):
-        source, dtype = bundled, dtype or "float32"  # stored as bfloat16, to be small
+    source = model_directory(location)
+    if _bundled(location):
+        dtype = "float32" if dtype is None else dtype  # stored as bfloat16, to be small
     places = None
     if mesh is not None:
         mesh = sharding.make_mesh(mesh) if isinstance(mesh, MeshConfig) else mesh
@@ -50,9 +58,64 @@ def load(
             return sharding.shardings(params, axes, mesh, sharding.DECODE_RULES)
 
     config, params = checkpoints.read(source, dtype=dtype, shardings=places, **overrides)
+    if heads is not None:
+        config, params["heads"] = _heads(Path(heads), config, params, mesh)
     return Model(architectures.module_of(config), params, mesh)
 
 
+def load_patcher(location: str | Path, **overrides) -> Patcher:
+    """Loads an entropy model: a byte transformer, or only the patcher's tensors of a BLT.
+
+    Args:
+      location: as in `load`.
+      **overrides: as in `load`. Those of patching apply to a byte transformer too, whose files
+        hold no patching rule; the default is that of the released models.
+
+    Raises:
+      CheckpointError: as in `load`, or the BLT has no entropy model.
+      ValueError: the run has not finished.
+    """
+    return Patcher.from_config(*checkpoints.read_patcher(model_directory(location), **overrides))
+
+
+def model_directory(location: str | Path) -> str | Path:
+    """Resolves the name of a bundled model, or the directory of a training run, to the model's.
+
+    Other locations are returned unchanged.
+
+    Raises:
+      ValueError: the run has not finished.
+    """
+    if bundled := _bundled(location):
+        return bundled
+    directory = Path(location)
+    if (directory / "config.toml").exists() and not (directory / "config.json").exists():
+        if not (directory / "model").exists():
+            raise ValueError(f"{location} holds a run that has not finished: it has no model yet")
+        return directory / "model"
+    return location
+
+
+def _heads(directory, config, params, mesh):
+    """Reads heads; returns the config with them, and their parameters, placed like the others."""
+    config, heads = checkpoints.read_heads(directory, config)
+    module = architectures.module_of(config)
+    dtype = jax.tree.leaves(params.get("decoder", params))[0].dtype
+    heads = jax.tree.map(lambda x: jnp.asarray(x, dtype), heads)
+    if mesh is None:
+        return config, heads
+    axes = module.logical_axes()["heads"]
+    return config, global_arrays.put(
+        heads, sharding.shardings(heads, axes, mesh, sharding.DECODE_RULES)
+    )
+
+
+def _bundled(location) -> Path | None:
+    """The directory of the bundled model of this name, unless another model is meant."""
+    bundled = _ASSETS / str(location)
+    return bundled if _holds_model(bundled) and not _holds_model(Path(location)) else None
+
+
 def _holds_model(path: Path) -> bool:
-    """Whether a path is meant where a bundled model has the same name."""
+    """Whether a path holds a model, so that it takes precedence over a bundled one."""
     return any((path / name).exists() for name in ("config.json", "params.json"))

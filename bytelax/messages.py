@@ -1,4 +1,4 @@
-"""What is told, in one line."""
+"""Error messages of one line, and silencing the logs of libraries."""
 
 import contextlib
 import logging
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an error that says something, or the name of its class."""
+    """The first non-empty line of an error's message, or the name of its class."""
     lines = (line.strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)
 
 
 @contextlib.contextmanager
 def quiet(logger: str) -> Iterator[None]:
-    """Silences a library whose failures are told by exceptions as well."""
+    """A context that silences a library's logger, if its failures raise exceptions as well."""
     found = logging.getLogger(logger)
     before = found.level
     found.setLevel(logging.CRITICAL)

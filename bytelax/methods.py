@@ -1,14 +1,15 @@
-"""The named methods: a table of factories, from a model and options to a `Method`.
+"""The named methods: a table of factories, each from a model and options to a `Method`.
 
-A method's options are the keywords of its factory. The flags of the command line, `bytelax methods`
-and docs/methods.md are made from these signatures.
+The options of a method are the keywords of its factory. The command-line flags, `bytelax methods`
+and docs/methods.md are generated from the signatures and docstrings.
 """
 
 import dataclasses
 import inspect
+import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,10 @@ import jax.numpy as jnp
 from bytelax import options as o
 from bytelax import vocab
 from bytelax.decode import unmasking
-from bytelax.decode.acceptance import Acceptance, take_all
+from bytelax.decode.acceptance import Acceptance, Lossless, take_all
 from bytelax.decode.drafters import (
     BlockDiffusion,
+    DraftBlock,
     DraftLayer,
     DraftModel,
     EarlyExit,
@@ -26,26 +28,27 @@ from bytelax.decode.drafters import (
     Lookup,
     MultiByte,
     MultiByteTree,
+    ParallelDrafts,
     PastBoundary,
-    Several,
     TwoByte,
 )
 from bytelax.decode.method import Method
 from bytelax.decode.targets.blt import BLTTarget
-from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.decode.unmasking import Unmask
 from bytelax.loading import load
 from bytelax.model import Model
+from bytelax.models.blt import BLTConfig
+from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.heads import HeadsConfig
 from bytelax.options import Option, fits, option_of, verified
 
 
 def ar(model: Model, *, window: o.Window = None, synchronous: o.Synchronous = 0.0) -> Method:
-    """Plain autoregressive decoding, one byte a round.
+    """Plain autoregressive decoding, one byte per round.
 
-    The rows of a BLT's batch close their patches at different bytes, so some row needs the global
-    transformer at nearly every one. With `synchronous`, rows that have closed a patch wait for the
-    others: 1 is for all of them.
+    The rows of a BLT's batch close their patches at different bytes, so in most rounds some row
+    needs the global transformer. With `synchronous`, rows that have closed a patch wait for the
+    others; with 1, until every running row has closed one.
     """
     target = model.target()
     if synchronous:
@@ -59,13 +62,14 @@ def ar(model: Model, *, window: o.Window = None, synchronous: o.Synchronous = 0.
 def lookup(
     model, *, draft_length: o.DraftLength = 8, shortest: o.Shortest = 4, longest: o.Longest = 16
 ):
-    """Copy what followed the last time the text ended like this. Lossless."""
+    """Prompt lookup: copies what followed an earlier occurrence of the last bytes. Lossless."""
     return Lookup(_longest(model, draft_length), shortest, longest)
 
 
 @verified()
 def draft_model(model, *, draft_model: o.SmallModel, draft_length: o.DraftLength = 4):
-    """A smaller model drafts, byte by byte. Lossless."""
+    """A smaller model drafts byte by byte (speculative decoding). Lossless."""
+    assert isinstance(draft_model, Model)  # `build` loads it
     return DraftModel(draft_model.target(), _longest(model, draft_length))
 
 
@@ -76,13 +80,15 @@ def spectr(
     drafts: o.Drafts = 2,
     draft_length: Annotated[int, Option("Bytes of each draft.")] = 4,
 ) -> Method:
-    """A draft model makes several drafts, optimal transport chooses among them. Lossless.
+    """A draft model proposes several drafts; optimal transport selects one (SpecTr). Lossless.
 
-    Greedy drafts are all alike: there it does what `draft-model` does, at a higher price.
+    Under greedy sampling all drafts are equal, so the output is that of `draft-model` at a higher
+    cost.
     """
     _byte_lm(model, "spectr")
+    assert isinstance(draft_model, Model)  # `build` loads it
     one = DraftModel(draft_model.target(), _longest(model, draft_length))
-    return Method(model.target(), Several(one, drafts))
+    return Method(model.target(), ParallelDrafts(one, drafts))
 
 
 @verified()
@@ -93,8 +99,8 @@ def blt_s(
     latent: o.Latent = "reuse",
     draft_layers: o.DraftLayers = None,
 ):
-    """A BLT's local decoder drafts past its patch, a full pass verifies. Lossless."""
-    return PastBoundary(_longest(model, draft_length), latent, draft_layers)
+    """The local decoder of a BLT drafts past its patch, and a full pass verifies. Lossless."""
+    return PastBoundary(_longest(model, draft_length), cast(Any, latent), draft_layers)
 
 
 def blt_d(
@@ -106,7 +112,7 @@ def blt_d(
     gamma: o.Gamma = None,
     open_patch: o.OpenPatch = "latest",
 ) -> Method:
-    """Blocks of masked bytes, filled by the decoder and kept as they are. Not lossless."""
+    """Block diffusion: the decoder fills blocks of masked bytes, and all are kept. Not lossless."""
     if isinstance(block_size, Mapping):
         raise ValueError(f"blt-d keeps its blocks whole: block_size is a number, got {block_size}")
     drafter = BlockDiffusion(
@@ -129,12 +135,12 @@ def blt_dv(
     gamma: o.Gamma = None,
     latent: o.Latent = "reuse",
 ):
-    """Blocks of masked bytes, filled by the decoder and verified by the same model. Lossless.
+    """Block diffusion with verification: the model verifies the blocks that it fills. Lossless.
 
-    Of a table of block sizes the longest is drafted, and its beginning verified.
+    With a table of block sizes, the largest block is drafted and only its beginning is verified.
     """
     rule = unmasking_rule(unmask, alpha=alpha, gamma=gamma)
-    return BlockDiffusion(_block(model, "blt-dv", block_size), rule, latent=latent)
+    return BlockDiffusion(_block(model, "blt-dv", block_size), rule, latent=cast(Any, latent))
 
 
 @verified()
@@ -146,12 +152,13 @@ def early_exit(
     draft_length: o.DraftLength = 4,
     verify_from: o.VerifyFrom = None,
 ):
-    """The first layers draft, all of them verify. Lossless.
+    """Early exit: the first layers draft, and all of them verify. Lossless.
 
-    `verify_from` "exit" goes on from the states that drafting computed, which differ from those of
-    a wider window by rounding: the default in float32. "embedding" computes all layers again, and
-    then the output equals plain decoding's in the same windows to the last bit: the default in
-    narrower dtypes, in which rounding changes bytes.
+    With `verify_from` "exit", verification continues from the states that drafting computed. They
+    differ from those of a wider window by rounding only; this is the default in float32. With
+    "embedding", all layers are computed again, so that the output equals that of plain decoding in
+    the same windows to the last bit. This is the default in narrower dtypes, where rounding changes
+    bytes.
     """
     exit = _exit(model, "early-exit", exit_layer, exit_head)
     return EarlyExit(
@@ -167,7 +174,7 @@ def composed(
     draft_length: o.DraftLength = 4,
     verify_from: o.VerifyFrom = None,
 ):
-    """Early exit whose every pass drafts two bytes, the second by a two-byte head. Lossless."""
+    """Early exit with a two-byte head, so that every pass drafts two bytes. Lossless."""
     exit = _exit(model, "composed", exit_layer, None)
     length, hand_over = _longest(model, draft_length), _hands_over(model, verify_from)
     return EarlyExit(length, **exit, two_byte=True, hand_over=hand_over)
@@ -181,10 +188,10 @@ def layer_skip(
     skip_mlp: o.SkipMlp = None,
     draft_length: o.DraftLength = 4,
 ):
-    """The model drafts with some blocks skipped. Lossless.
+    """Layer skipping: the model drafts without some of its blocks, and all verify. Lossless.
 
-    By default every second one is skipped whole, but for the first and last; `bytelax layers`
-    searches for better ones.
+    By default every second block is skipped, except the first and the last one. `bytelax layers`
+    searches for a better selection.
     """
     _byte_lm(model, "layer-skip")
     if skip_attention is None and skip_mlp is None:
@@ -201,8 +208,11 @@ def medusa(
     branches: o.Branches = None,
     nodes: o.Nodes = 16,
 ):
-    """Multi-byte heads draft at once: a chain, or a tree with `branches` children. Lossless."""
-    heads = _byte_lm(model, "medusa")
+    """Medusa: multi-byte heads draft all bytes at once, as a chain or a tree. Lossless.
+
+    With `branches` the draft is a tree.
+    """
+    heads = model.config.heads or HeadsConfig()
     if branches is None:
         return MultiByte(heads.bytes_ahead if draft_length is None else draft_length)
     if draft_length is not None:
@@ -217,26 +227,38 @@ def medusa(
 
 @verified(thresholds=False)
 def two_byte(model, *, state_layer: o.StateLayer = None):
-    """A head on a state and the next byte drafts the byte after it. Lossless."""
+    """A two-byte-ahead head drafts the byte after the next one. Lossless."""
     _byte_lm(model, "two-byte")
     return TwoByte(model.config.trunk.layers if state_layer is None else state_layer)
 
 
 @verified()
 def eagle(model, *, draft_length: o.DraftLength = 6, beam: o.Beam = 1, nodes: o.Nodes = 16):
-    """One trained layer on the features of the whole model drafts. Lossless.
+    """EAGLE: one trained layer drafts from features of the whole model. Lossless.
 
-    With a `beam` of more than 1 it drafts a tree of `nodes`, as deep as `draft_length`, at each
-    level of which that many nodes go on.
+    With a `beam` above 1 it drafts a tree with `draft_length` levels, each of which expands `beam`
+    nodes; `nodes` of the tree are verified.
     """
-    _byte_lm(model, "eagle")
-    depth = _longest(model, draft_length)
-    if beam < 1 or nodes < 1:
-        raise ValueError(f"beam and nodes must be at least 1, got {beam} and {nodes}")
+    depth, values = _longest(model, draft_length), model.config.vocab_size - vocab.OFFSET
+    if not 1 <= beam <= values or nodes < 1:
+        raise ValueError(
+            f"beam and nodes must be at least 1, beam at most {values}; got {beam} and {nodes}"
+        )
     return DraftLayer(min(nodes, beam * depth), beam, depth) if beam > 1 else DraftLayer(depth)
 
 
-Factory = Callable[..., Method]  # takes the model; its keywords are the options of the method
+@verified()
+def dflash(model, *, draft_length: o.BlockLength = None):
+    """DFlash: trained layers on the model's states draft a block in one pass. Lossless.
+
+    By default the block is as long as those of training.
+    """
+    heads = model.config.heads or HeadsConfig()
+    length = heads.draft.block_size if draft_length is None else draft_length
+    return DraftBlock(_longest(model, length))
+
+
+Factory = Callable[..., Method]  # takes the model, and the options of the method as keywords
 
 METHODS: dict[str, Factory] = {
     "ar": ar,
@@ -252,16 +274,17 @@ METHODS: dict[str, Factory] = {
     "two-byte": two_byte,
     "composed": composed,
     "eagle": eagle,
+    "dflash": dflash,
 }
 
 
 def options_of(name: str) -> dict[str, inspect.Parameter]:
-    """The options that a named method takes. Their `annotation` ends with an `Option`.
+    """Returns the options of a named method; the `annotation` of each ends with an `Option`.
 
     Raises:
-      ValueError: no such method.
+      ValueError: there is no method of this name.
     """
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise ValueError(f"unknown method {name!r}; there are: {', '.join(METHODS)}")
     parameters = inspect.signature(METHODS[name]).parameters
     return {option: each for option, each in parameters.items() if option != "model"}
@@ -270,27 +293,28 @@ def options_of(name: str) -> dict[str, inspect.Parameter]:
 def build(
     method: str | Method,
     model: Model,
+    /,
     *,
     accept: Acceptance | None = None,
     **options,
 ) -> tuple[Method, Any]:
-    """The method of that name for a model, and the parameters of its drafter.
+    """Builds a named method for a model; returns it with the parameters of its drafter.
 
     Args:
-      method: a name; or a method, which is checked and returned.
-      model: the target's. A draft model is put on its mesh, and loaded if a path was given.
-      accept: an acceptance rule in place of the method's own.
-      **options: of the method; None is its default.
+      method: a name, or a `Method`, which is checked and returned.
+      model: the target model. A draft model is put on the same mesh, and loaded if given as a path.
+      accept: acceptance rule to use in place of the method's own.
+      **options: options of the method; None selects the default.
 
     Raises:
-      ValueError: no such method, an option that it does not take, or one that it needs or that is
+      ValueError: there is no such method, it does not take an option, or an option is missing or
         out of range.
     """
     options = {option: value for option, value in options.items() if value is not None}
     if isinstance(method, Method):
         if options:
             raise ValueError(f"{', '.join(options)}: only named methods take options")
-        if getattr(method.target, "module", None) not in (None, model.target().module):
+        if getattr(method.target, "module", None) not in (None, model.device_shard.module):
             raise ValueError("this Method was built for another model")
     else:
         known = options_of(method)
@@ -301,17 +325,21 @@ def build(
         if small is not None:
             options["draft_model"] = small if model.mesh is None else small.on(model.mesh)
         method = METHODS[method](model, **options)
+    if not (accept is None or callable(accept) or isinstance(accept, Lossless)):
+        raise ValueError(f"accept is a function that judges drafts, got {accept!r}")
     if accept is not None:
         method = dataclasses.replace(method, accept=accept)
     small = options.get("draft_model")
-    return method, () if small is None else small.params
+    return method, () if small is None else small.device_params
 
 
 def unmasking_rule(unmask: str | Unmask, *, alpha: float | None, gamma: float | None) -> Unmask:
-    """The rule called "confidence", "entropy", "entropy-minus-max" or "one-step"; or one's own.
+    """Returns the unmasking rule of this name, or `unmask` itself if it is a function.
+
+    The names are "confidence", "entropy", "entropy-minus-max" and "one-step".
 
     Raises:
-      ValueError: a bound that the rule does not have.
+      ValueError: a bound was given that the rule does not have.
     """
     if alpha is not None and unmask != "confidence":
         raise ValueError(f"alpha belongs to unmask='confidence', not to {unmask!r}")
@@ -334,7 +362,7 @@ def _check(name: str, known: dict[str, inspect.Parameter], options: dict) -> Non
                 f"method {name!r} takes no {option!r}; its options: {', '.join(known)}"
             )
         if not fits(value, known[option]):
-            raise ValueError(f"{option} cannot be {value!r}; see `bytelax methods`")
+            raise ValueError(f"{option} cannot be {reprlib.repr(value)}; see `bytelax methods`")
         choices = option_of(known[option]).choices
         if choices and isinstance(value, str) and value not in choices:
             raise ValueError(f"{option} {value!r} is not one of {', '.join(choices)}")
@@ -348,7 +376,7 @@ def _most(length: o.Length) -> int:
 
 
 def _longest(model: Model, length: o.Length) -> int:
-    """The longest draft: at least a byte, and no more than the model can hold."""
+    """Returns the length of the longest draft; raises ValueError if the model cannot hold it."""
     limit = model.config.max_bytes - 1
     if not 1 <= _most(length) <= limit:
         raise ValueError(f"draft_length must lie in 1..{limit}, got {length}")
@@ -356,8 +384,8 @@ def _longest(model: Model, length: o.Length) -> int:
 
 
 def _block(model: Model, method: str, size: o.Length) -> int:
-    """The longest block, of those that the model was trained on."""
-    if not isinstance(model.target(), BLTTarget):
+    """Returns the largest block size; raises ValueError if the model was not trained on it."""
+    if not isinstance(model.config, BLTConfig):
         raise ValueError(f"method {method!r} needs a Byte Latent Transformer, not a byte model")
     trained = model.config.block_size
     if not trained:
@@ -371,8 +399,8 @@ def _block(model: Model, method: str, size: o.Length) -> int:
 
 
 def _byte_lm(model: Model, method: str) -> HeadsConfig:
-    """The heads of a byte transformer."""
-    if not isinstance(model.target(), ByteLMTarget):
+    """Returns the heads of a byte transformer; raises ValueError for any other model."""
+    if not isinstance(model.config, ByteLMConfig):
         raise ValueError(
             f"method {method!r} needs a byte transformer, not a Byte Latent Transformer"
         )
@@ -380,15 +408,24 @@ def _byte_lm(model: Model, method: str) -> HeadsConfig:
 
 
 def _exit(model: Model, method: str, layer: int | None, head: bool | None) -> dict:
-    """By default the exit head nearest to half the depth; half the depth without one."""
-    exits, half = _byte_lm(model, method).exits, max(model.config.trunk.layers // 2, 1)
+    """Returns the layer and the head of an early exit.
+
+    The default is the exit head nearest to half the depth, or half the depth if there is no exit
+    head.
+    """
+    exits = _byte_lm(model, method).exits
+    assert isinstance(model.config, ByteLMConfig)
+    half = max(model.config.trunk.layers // 2, 1)
     if layer is None:
         layer = min(exits or (half,), key=lambda layer: abs(layer - half))
     return {"layer": layer, "head": layer in exits if head is None else head}
 
 
 def _hands_over(model: Model, verify_from: str | None) -> bool:
-    """Whether to verify from an exit's states, which in narrow dtypes write other bytes."""
+    """Whether verification continues from the exit's states; by default only in float32.
+
+    In narrower dtypes these states would give other bytes than plain decoding.
+    """
     exact = all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(model.params))
     if verify_from == "exit" and not exact:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A loaded model: module, parameters, and what one asks of them outside of decoding."""
+"""A loaded model: its module and parameters, and predictions without decoding."""
 
 import dataclasses
 import functools
@@ -11,19 +11,19 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.calculator import Sizes
 from bytelax.decode.target import Rewindable
-from bytelax.models import architectures
+from bytelax.models import architectures, lookup
 from bytelax.pods import global_arrays, sharding
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """What `bytelax.load` returns.
+    """A loaded model: a Flax module with its parameters, as returned by `bytelax.load`.
 
     Attributes:
       module: the Flax module, for functional use: `module.apply({"params": params}, ids)`.
       params: its parameters.
-      mesh: the devices that it decodes on, from `sharding.make_mesh`; None: the one that its
-        parameters are on.
+      mesh: the devices to decode on, from `sharding.make_mesh`; None uses the device that holds the
+        parameters.
     """
 
     module: architectures.Module
@@ -31,10 +31,10 @@ class Model:
     mesh: Mesh | None = None
 
     def on(self, mesh: Mesh) -> "Model":
-        """The model on a mesh, its parameters split as decoding wants them.
+        """Returns the model on a mesh, with its parameters sharded for decoding.
 
         Raises:
-          ValueError: its heads, hidden units or hash embeddings do not divide evenly.
+          ValueError: attention heads, hidden units or hash embeddings do not divide evenly.
         """
         if mesh == self.mesh:
             return self
@@ -43,41 +43,52 @@ class Model:
         return dataclasses.replace(self, params=global_arrays.put(self.params, places), mesh=mesh)
 
     @property
-    def part(self) -> "Model":
+    def device_shard(self) -> "Model":
         """This model with `module` resized to one device's shard; `params` stay global."""
         if self.mesh is None:
             return self
         module = self.module.device_shard(self.mesh.shape[sharding.TENSOR])
         return dataclasses.replace(self, module=module)
 
+    @functools.cached_property
+    def device_params(self) -> dict:
+        """The parameters as compiled programs take them: see `lookup.tables_as_bits`."""
+        return lookup.tables_as_bits(self.params)
+
     def target(self) -> Rewindable:
-        """What decodes with this model: the target of a `Method`, on one device of its mesh."""
-        return self.part.module.target()
+        """Returns the target of a `Method` for this model, on one device of its mesh."""
+        return self.device_shard.module.target()
 
     @functools.cached_property
     def weights_per_pass(self) -> Sizes:
-        """Weights that a pass of each network reads; embedding tables are looked up, not read."""
+        """Number of weights that a pass of each network reads, without the embedding tables."""
         return self.module.weights_per_pass(self.params)
 
     @property
     def config(self) -> architectures.Config:
+        """The configuration of the module."""
         return self.module.config
 
     def logits(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S V"]:
-        """Next-byte logits after each position of whole texts, float32."""
-        return _predict(self.module, self.params, jnp.asarray(ids, jnp.int32))[0]
+        """Returns next-byte logits after each position of whole texts, float32."""
+        return _predict(self.module, self.device_params, jnp.asarray(ids, jnp.int32))[0]
 
     def entropies(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S"]:
-        """Next-byte entropies in nats: the entropy model's for a BLT that has one, else its own."""
-        return _entropies(self.module, self.params, jnp.asarray(ids, jnp.int32))
+        """Returns next-byte entropies in nats.
+
+        They are those of the entropy model, if a BLT has one, and otherwise the model's own.
+        """
+        return _entropies(self.module, self.device_params, jnp.asarray(ids, jnp.int32))
 
     def patch_lengths(self, ids: Int[Array | np.ndarray, " S"]) -> list[int]:
-        """Bytes in each patch of one text; the byte to come counts, so they sum to S + 1.
+        """Returns the number of bytes in each patch of one text.
+
+        The byte that follows the text counts, so the lengths sum to S + 1.
 
         Raises:
           TypeError: the model has no patches.
         """
-        closes = _closes(self.module, self.params, jnp.asarray(ids, jnp.int32)[None])
+        closes = _closes(self.module, self.device_params, jnp.asarray(ids, jnp.int32)[None])
         if closes is None:
             raise TypeError("a plain byte transformer has no patches")
         starts = np.flatnonzero(np.asarray(closes[0])) + 1

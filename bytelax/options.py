@@ -1,4 +1,4 @@
-"""The options of the named methods: types that say what they are, for signatures and for help."""
+"""The options of the named methods, as annotated types for signatures, help and documentation."""
 
 import functools
 import inspect
@@ -17,14 +17,15 @@ from bytelax.model import Model
 
 
 class Option(NamedTuple):
-    """What the command line and the documentation say of an option.
+    """What the command line and the documentation say about an option.
 
     Attributes:
-      help: what it does.
-      choices: the words that it takes; none where it takes anything of its type.
-      parse: from a word of the command line, for a type that is more than one; ValueError if bad.
-      metavar: how that word is written, and `takes` in a sentence.
-      takes: see there.
+      help: description of the option.
+      choices: allowed words; empty if any value of the type is allowed.
+      parse: converts a word of the command line, for options of more than one type; raises
+        ValueError for a bad word.
+      metavar: placeholder for the word in the help.
+      takes: the allowed values in words, for error messages.
     """
 
     help: str
@@ -35,12 +36,12 @@ class Option(NamedTuple):
 
 
 def option_of(parameter: inspect.Parameter) -> Option:
-    """What a parameter of a factory says of itself."""
+    """Returns the `Option` in the annotation of a factory's parameter."""
     return parameter.annotation.__metadata__[-1]
 
 
 def fits(value: Any, parameter: inspect.Parameter) -> bool:
-    """Whether a value is of the type that a parameter of a factory says; numbers have 32 bits."""
+    """Whether a value has the type of a factory's parameter. Integers must fit into 32 bits."""
     return _is(value, get_args(parameter.annotation)[0])
 
 
@@ -77,10 +78,13 @@ def _lengths(help: str) -> Option:
     return Option(help, (), _length, "INT|ROWS:INT,...", "a number, or ROWS:NUMBER,...")
 
 
-Length = int | Mapping[int, int]  # bytes, or by the number of rows that are running: {rows: bytes}
+Length = int | Mapping[int, int]  # bytes, or a table by the number of running rows: {rows: bytes}
 Words = tuple[int, ...]
 DraftLength = Annotated[
     Length, _lengths("Bytes proposed in each round, or that by the number of running rows.")
+]
+BlockLength = Annotated[
+    Length | None, _lengths("As draft_length elsewhere; all bytes of a block by default.")
 ]
 BlockSize = Annotated[
     Length, _lengths("Bytes in a block; blt-dv takes a table as --draft-length does.")
@@ -156,12 +160,15 @@ StateLayer = Annotated[int | None, Option("Depth of the state that is read; the 
 def verified(
     *, thresholds: bool = True
 ) -> Callable[[Callable[..., Drafter]], Callable[..., Method]]:
-    """Makes lossless methods of functions from a model and options to a drafter.
+    """Returns a decorator that turns a factory of drafters into one of lossless methods.
 
-    Adds the options that all of them have: `verify`, `window`, a length that is a table, and with
-    `thresholds` `min_confidence`.
+    The factory takes a model and options and returns a `Drafter`. The decorator adds the options
+    that all such methods share: `verify`, `window`, tables as draft lengths, and `min_confidence`
+    unless `thresholds` is False.
     """
-    shared = {"min_confidence": (MinConfidence, None)} if thresholds else {}
+    shared: dict[str, tuple[Any, Any]] = (
+        {"min_confidence": (MinConfidence, None)} if thresholds else {}
+    )
     shared |= {"verify": (Verify, "byte"), "window": (Window, None)}
 
     def decorator(factory):
@@ -192,7 +199,8 @@ def verified(
             for name, (kind, default) in shared.items()
         ]
         parameters = [*own.parameters.values(), *more]
-        build.__signature__ = own.replace(parameters=parameters, return_annotation=Method)
+        signature = own.replace(parameters=parameters, return_annotation=Method)
+        build.__signature__ = signature  # type: ignore[attr-defined]  # for `inspect.signature`
         return build
 
     return decorator

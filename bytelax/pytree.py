@@ -1,4 +1,4 @@
-"""Frozen dataclasses of arrays that JAX transformations see through."""
+"""Frozen dataclasses that are JAX pytrees."""
 
 import dataclasses
 import typing
@@ -8,16 +8,17 @@ import jax
 T = typing.TypeVar("T")
 
 
-@typing.dataclass_transform(frozen_default=True)
-def pytree(cls: type[T]) -> type[T]:
-    """Makes `cls` a frozen dataclass and a pytree; fields marked static are part of its structure.
-
-    Its fields are not type-checked: JAX fills pytrees with whatever it maps over.
-    """
-    cls.__no_type_check__ = True
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
-
-
 def static() -> typing.Any:
-    """A field that is not data."""
+    """Declares a field of a `pytree` class that is static metadata instead of data."""
     return dataclasses.field(metadata={"static": True})
+
+
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(static,))
+def pytree(cls: type[T]) -> type[T]:
+    """Class decorator that makes `cls` a frozen dataclass and a pytree.
+
+    Fields declared with `static` are part of the tree structure. The types of fields are not
+    checked, because JAX builds pytrees with arbitrary leaves, such as shapes or shardings.
+    """
+    cls.__no_type_check__ = True  # type: ignore[attr-defined]  # as `typing.no_type_check` does
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))

@@ -1,41 +1,48 @@
-"""The figures of a generation, per row and in total."""
+"""Statistics of a generation, per row and in total."""
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from bytelax import calculator
 from bytelax.calculator import Passes, Sizes
-from bytelax.decode.drafters import DraftPasses
-from bytelax.decode.stats import Counts
+from bytelax.decode.counts import Counts
 
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What a generation took. Ratios are None where they are undefined.
+    """Counts, costs and times of a generation. Ratios are None where they are undefined.
 
     Attributes:
-      bytes: ids emitted, an EOS and stop strings included.
+      bytes: ids emitted, including EOS and stop strings.
       rounds: draft-verify-commit rounds.
-      drafted, accepted: bytes proposed, and those of them that were emitted.
-      accepted_by_position, drafted_by_position: the same by place in the draft; `to_dict` adds
-        their ratio, `acceptance_by_position`.
+      drafted: bytes proposed.
+      accepted: proposed bytes that were emitted.
+      accepted_by_position: `accepted` for each position in the draft.
+      drafted_by_position: `drafted` for each position in the draft; `to_dict` adds the ratio of the
+        two, `acceptance_by_position`.
       patches: patches that closed.
-      decoder_passes, encoder_passes, global_passes, patcher_passes: forward passes of each network
-        since the prompt was taken in, those made to draft included, but for the encoder. A row
-        counts a global pass for each window in which it closed a patch.
+      decoder_passes: forward passes of the decoder since the prefill, including those made to
+        draft.
+      encoder_passes: forward passes of the encoder since the prefill, without those made to draft.
+      global_passes: windows in which the row closed a patch, plus passes of the global transformer
+        made to draft.
+      patcher_passes: forward passes of the entropy model, including those made to draft.
       draft_encoder_passes: encoder passes made only to draft.
       draft_model_passes: forward passes of a drafter's own network.
-      global_chunks: runs of the global transformer that the whole batch made.
-      batch_windows: windows that the whole batch ran, those in which a row waited or had ended too.
-      bandwidth_gb: weights read, in GB, by the formula of Fast BLT (arXiv 2605.08044, eq. 8),
-        2 (N_dec P_dec + N_glob (P_enc + P_glob) + N_draft P_draft) / 1e9, the last term for a
-        drafter's own network, whole at every pass. Embedding tables are not counted.
-      bandwidth_gb_with_patcher: the same with the entropy model counted.
-      seconds: wall clock of the batch, compiling excluded; None for a single row.
-      prefill_seconds: the part of it that took in the prompts.
-      compile_seconds: spent compiling.
+      global_chunks: runs of the global transformer for the whole batch.
+      batch_windows: windows run for the whole batch, including those in which a row waited or had
+        ended.
+      bandwidth_gb: weights read, in GB, by the formula of Fast BLT (arXiv 2605.08044, eq. 8):
+        2 (N_dec P_dec + N_glob (P_enc + P_glob) + N_draft P_draft) / 1e9. The last term is not in
+        the paper and counts all weights of a drafter's own network at every pass. Embedding tables
+        are not counted.
+      bandwidth_gb_with_patcher: `bandwidth_gb` plus the weights of the entropy model.
+      seconds: wall-clock time of the batch without compiling; None for a single row.
+      prefill_seconds: the part of `seconds` spent on the prefill.
+      compile_seconds: time spent compiling.
     """
 
     bytes: int
@@ -63,23 +70,23 @@ class Statistics:
     def of_row(
         cls, weights: Sizes, counts: Counts, passes: dict[str, np.ndarray], row: int
     ) -> "Statistics":
-        """From the counts of a decoding, fetched to the host.
+        """Creates the statistics of one row from the counts of a decoding, fetched to the host.
 
         Args:
-          weights: that a pass of each network reads.
-          counts: the loop's.
-          passes: the target's.
-          row: which row of them.
+          weights: number of weights that a pass of each network reads.
+          counts: counters of the decoding loop.
+          passes: forward passes counted by the target.
+          row: index of the row.
         """
         made = {name: int(number[row]) for name, number in passes.items()}
-        drafting = DraftPasses(*(int(number[row]) for number in counts.draft_passes))
-        total = Passes(
-            decoder=made.get("decoder_passes", 0) + drafting.decoder,
-            encoder=made.get("encoder_passes", 0) + drafting.encoder,
-            global_=made.get("global_passes", 0) + drafting.global_,
-            patcher=made.get("patcher_passes", 0) + drafting.patcher,
-            draft_model=drafting.draft_model,
-        )
+        drafting = {
+            name: int(number[row]) for name, number in counts.draft_passes._asdict().items()
+        }
+        decoder = made.get("decoder_passes", 0) + drafting["decoder"]
+        encoder = made.get("encoder_passes", 0) + drafting["encoder"]
+        global_ = made.get("global_passes", 0) + drafting["global_"]
+        patcher = made.get("patcher_passes", 0) + drafting["patcher"]
+        total = Passes(decoder, encoder, global_, patcher, drafting["draft_model"])
         return cls(
             bytes=int(counts.bytes[row]),
             rounds=int(counts.rounds[row]),
@@ -88,12 +95,12 @@ class Statistics:
             accepted_by_position=tuple(counts.accepted_by_position[row].tolist()),
             drafted_by_position=tuple(counts.drafted_by_position[row].tolist()),
             patches=made.get("patches", 0),
-            decoder_passes=total.decoder,
+            decoder_passes=decoder,
             encoder_passes=made.get("encoder_passes", 0),
-            global_passes=total.global_,
-            patcher_passes=total.patcher,
-            draft_encoder_passes=drafting.encoder,
-            draft_model_passes=drafting.draft_model,
+            global_passes=global_,
+            patcher_passes=patcher,
+            draft_encoder_passes=drafting["encoder"],
+            draft_model_passes=drafting["draft_model"],
             global_chunks=made.get("global_chunks", 0),
             batch_windows=made.get("batch_windows", int(counts.rounds[row])),
             bandwidth_gb=calculator.bandwidth_gb(total, weights),
@@ -102,8 +109,8 @@ class Statistics:
 
     @classmethod
     def total(cls, rows: Sequence["Statistics"]) -> "Statistics":
-        """Sums over rows; what the whole batch ran is its rows' maximum."""
-        summed = {}
+        """Sums over rows, except for `global_chunks` and `batch_windows`, which are maxima."""
+        summed: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             values = [getattr(row, field.name) for row in rows]
             if field.name.endswith("seconds"):
@@ -119,12 +126,13 @@ class Statistics:
     def timed(
         self, seconds: float, compile_seconds: float, *, prefill: float | None = None
     ) -> "Statistics":
+        """Returns the statistics with these times, in seconds."""
         return dataclasses.replace(
             self, seconds=seconds, prefill_seconds=prefill, compile_seconds=compile_seconds
         )
 
     def to_dict(self) -> dict:
-        """All figures and their ratios, ready for JSON."""
+        """Returns all figures and their ratios as a dictionary that can be written as JSON."""
         return dataclasses.asdict(self) | {
             "acceptance": _ratio(self.accepted, self.drafted),
             "acceptance_by_position": [

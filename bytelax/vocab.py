@@ -1,26 +1,26 @@
-"""Byte ids as the released byte models number them: four specials, then the 256 bytes.
+"""The vocabulary of byte ids: four special ids, then the 256 bytes, so that id = byte + 4.
 
-Source: the Byte Latent Transformer (arXiv 2412.09871) as released, id = byte + 4.
+Source: the Byte Latent Transformer (arXiv 2412.09871) as released.
 """
 
 import operator
 from collections.abc import Iterable
 from typing import SupportsIndex
 
-BOE = 0  # beginning of an example; also the id that pads the hash n-grams on the left
-BOS = 1
-EOS = 2
-MASK = 3  # a byte that BLT-D is to fill in; spare in the released vocabulary, never emitted
-OFFSET = 4
-SIZE = 260
-BYTES = 256
+BOE = 0  # beginning of an example; also pads batches, and hash n-grams on the left
+BOS = 1  # beginning of a text
+EOS = 2  # end of a text
+MASK = 3  # a masked byte of BLT-D; unused in the released vocabulary, never emitted
+OFFSET = 4  # id of byte 0
+SIZE = 260  # number of ids
+BYTES = 256  # number of byte values
 
 
 def encode(text: bytes, *, bos: bool = True, eos: bool = False) -> list[int]:
-    """The ids of `text`, by default behind a BOS."""
+    """Converts bytes to ids, by default with a BOS in front."""
     return [BOS] * bos + [byte + OFFSET for byte in text] + [EOS] * eos
 
 
 def decode(ids: Iterable[SupportsIndex]) -> bytes:
-    """The bytes among `ids`; specials are dropped."""
+    """Converts ids to bytes; special ids are dropped."""
     return bytes(i - OFFSET for i in map(operator.index, ids) if i >= OFFSET)

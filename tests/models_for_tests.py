@@ -157,7 +157,7 @@ def random_blt(seed: int = 0) -> Model:
     ids = jnp.asarray(
         [vocab.encode(b"A byte latent transformer reads bytes, and thinks in patches. ")]
     )
-    params = BLT(config).init(jax.random.key(seed), ids)["params"]
+    params = jax.jit(BLT(config).init)(jax.random.key(seed), ids)["params"]
     params = louder_tables(params, 4)
     entropies = Model(BLT(config), params).entropies(ids)
     threshold = float(jnp.quantile(entropies, 0.75))

@@ -14,7 +14,7 @@ from bytelax.decode.drafters import (
     LayerSkip,
     MultiByte,
     MultiByteTree,
-    Several,
+    ParallelDrafts,
     TwoByte,
 )
 from bytelax.decode.targets.byte_lm import ByteLMTarget
@@ -89,7 +89,7 @@ def draft_layer_tree():
 def several():
     one = DraftModel(target(keep=()), 2)
     noisy = jax.tree.map(lambda x: x * 0.8, trunk().params)
-    return Several(one, 2), noisy
+    return ParallelDrafts(one, 2), noisy
 
 
 CHAINS = [

@@ -37,7 +37,10 @@ def test_they_are_small_and_name_their_sources():
         assert "OpenStax" in card and "CC BY 4.0" in card and "Tatoeba" in card
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "tiny-d" else pytest.mark.slow) for name in NAMES],
+)
 def test_they_load_in_float32(name):
     model = bytelax.load(name)
     logits = np.asarray(model.logits(jnp.asarray([bytelax.vocab.encode(b"The cell")])))
@@ -94,8 +97,12 @@ RUN = {
 }
 
 
+def test_every_method_has_a_model():
+    assert bytelax.methods.METHODS.keys() - RUN == {"dflash"}  # no bundled model has a draft block
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("method", bytelax.methods.METHODS)
+@pytest.mark.parametrize("method", RUN)
 def test_every_method_runs_from_the_command_line(method, capsys):
     prompt = "The cells of the body and the cells of the"
     flags = ["generate", "--model", RUN[method], prompt, "--max-new-bytes", "12", "--json"]

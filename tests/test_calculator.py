@@ -2,12 +2,12 @@
 
 import math
 
-import accounting
-import published_fast_blt
 import pytest
 
 from bytelax import calculator
 from bytelax.calculator import Passes, Sizes
+from experiments.harness import published_fast_blt
+from experiments.speed.accounting import run as accounting
 
 # Least squares on the published gigabytes; a pass of "global" there is one of the encoder too.
 ONE_B = Sizes(decoder=160e6, encoder=19e6, global_=1.288e9, patcher=1e8)

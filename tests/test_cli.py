@@ -20,6 +20,14 @@ def model(tmp_path_factory):
     return str(directory)
 
 
+@pytest.fixture(scope="module")
+def byte_lm(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("cli") / "byte_lm"
+    small = models.model(models.BYTE_LM)
+    checkpoints.write(directory, small.config, small.params, layout="orbax")
+    return str(directory)
+
+
 def _json(capsys, *args):
     assert cli.main([*args, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -34,7 +42,9 @@ def _fails(capsys, *args):
     return line
 
 
-def test_generate_json(model, capsys):
+@pytest.mark.parametrize("which", ["byte_lm", pytest.param("model", marks=pytest.mark.slow)])
+def test_generate_json(which, request, capsys):
+    model = request.getfixturevalue(which)
     printed = _json(
         capsys, "generate", "--model", model, "one", "two", "--max-new-bytes", "8", "--logprobs"
     )
@@ -48,6 +58,7 @@ def test_generate_json(model, capsys):
     assert printed["stats"]["bytes"] == sum(r["stats"]["bytes"] for r in printed["results"])
 
 
+@pytest.mark.slow  # decode/test_on_mesh.py
 def test_generate_on_a_mesh(model, capsys):
     flags = ["generate", "--model", model, "one", "two", "three", "--max-new-bytes", "6"]
     one = _json(capsys, *flags)["results"]
@@ -59,10 +70,10 @@ def test_generate_on_a_mesh(model, capsys):
     assert "no coordinator_address and no num_processes" in told
 
 
-def test_prompts_from_files_and_standard_input(model, capsys, tmp_path, monkeypatch):
+def test_prompts_from_files_and_standard_input(byte_lm, capsys, tmp_path, monkeypatch):
     raw = b"caf\xe9 \xff\x00 not utf-8"
     (tmp_path / "prompt").write_bytes(raw)
-    flags = ["generate", "--model", model, "--max-new-bytes", "8"]
+    flags = ["generate", "--model", byte_lm, "--max-new-bytes", "8"]
     from_file = _json(capsys, *flags, "--file", str(tmp_path / "prompt"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
     from_stdin = _json(capsys, *flags)
@@ -101,6 +112,7 @@ def test_what_is_no_number_is_null(capsys, tmp_path):
     assert printed["results"][0]["log_probs"] == [None] * 3
 
 
+@pytest.mark.slow  # checkpoints/test_round_trips.py
 def test_convert_round_trip(model, capsys, tmp_path):
     flags = ["--max-new-bytes", "8", "hello"]
     before = _json(capsys, "generate", "--model", model, *flags)["results"][0]["base64"]
@@ -130,6 +142,7 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
     assert out["stats"]["rounds"] == 2 and out["stats"]["draft_model_passes"] == 6
 
 
+@pytest.mark.slow
 def test_lengths_of_drafts(capsys, tmp_path):
     """By the number of rows, and by confidence: both reach the drafter, neither the output."""
     small = _chain(tmp_path / "small", b"abcdefgh")
@@ -149,6 +162,7 @@ def test_lengths_of_drafts(capsys, tmp_path):
     assert places[0] > 4 and places[1:] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_drafts_whose_length_adapts(capsys, tmp_path):
     small = _chain(tmp_path / "small", b"abcdefgh")
     flags = ["--method", "draft-model", "--draft-model", small, "--min-confidence", "adaptive"]
@@ -211,6 +225,7 @@ def test_bad_commands(model, capsys, tmp_path):
     assert "monotonicity" in _fails(capsys, "convert", model, str(tmp_path / "out"), *monotone)
 
 
+@pytest.mark.slow  # test_output.py
 def test_exit_code_of_the_process(tmp_path):
     ran = subprocess.run(
         [sys.executable, "-m", "bytelax.cli", "generate", "--model", str(tmp_path / "no"), "x"],

@@ -36,6 +36,7 @@ def made(tmp_path_factory):
     return json.loads(line), page.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_every_method_on_every_prompt(made):
     shown, _ = made
     assert [run["method"] for run in shown["methods"]] == [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax import generation, vocab
+from bytelax import engine, vocab
 
 PROMPTS = [b"Ragged prompts: ", bytes(range(256))[::-1][:70], "naïve 日本".encode()]
 NEW = 24
@@ -49,7 +49,7 @@ def logits_of_output(model, prompt, output):
 # Greedy text
 
 
-@pytest.mark.parametrize("which", [byte_lm, blt])
+@pytest.mark.parametrize("which", [byte_lm, pytest.param(blt, marks=pytest.mark.slow)])
 def test_greedy_bytes_are_the_likeliest(which):
     out = greedy(which, None)
     assert out.lossless
@@ -68,8 +68,8 @@ def test_greedy_bytes_are_the_likeliest(which):
     ("which", "window"),
     [
         (byte_lm, 8),
-        (byte_lm, 17),
-        (blt, 8),
+        pytest.param(byte_lm, 17, marks=pytest.mark.slow),
+        pytest.param(blt, 8, marks=pytest.mark.slow),
         pytest.param(blt, 17, marks=pytest.mark.slow),
     ],
 )
@@ -77,7 +77,8 @@ def test_padded_windows_write_the_same(which, window):
     assert greedy(which, window).bytes == greedy(which, None).bytes
 
 
-@pytest.mark.parametrize("which", [byte_lm, pytest.param(blt, marks=pytest.mark.slow)])
+@pytest.mark.slow  # in bfloat16 too: test_promises.py
+@pytest.mark.parametrize("which", [byte_lm, blt])
 def test_bfloat16(which):
     request = {"max_new_bytes": NEW, "allow_eos": False}
     model = which("bfloat16")
@@ -125,7 +126,7 @@ def test_truncation_is_obeyed():
             assert ((logits > chosen[:, None] + 1e-4).sum(-1) < most).all()
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_logprobs_are_those_of_the_model(temperature):
     """Of the untouched model, whatever is sampled from."""
     if temperature:
@@ -166,7 +167,7 @@ def test_budget_and_prompts_of_any_bytes():
     assert [result.index for result in out.results] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("window", [None, 8])
+@pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.slow), 8])
 def test_stop_strings_are_cut_off(window):
     out = bytelax.generate(
         chain(TEXT), ["a", "x", "日"], max_new_bytes=30, stop=["日x", b"\xf0\x9f"], window=window
@@ -199,7 +200,9 @@ def test_eos():
 # Streams
 
 
-@pytest.mark.parametrize("every", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    "every", [1, *(pytest.param(every, marks=pytest.mark.slow) for every in (2, 3, 8))]
+)
 @pytest.mark.parametrize("budget", [22, 23, 24])  # 22 are whole characters; 24 end inside one
 def test_stream_is_the_text_in_whole_characters(every, budget):
     model = chain(TEXT)
@@ -212,8 +215,13 @@ def test_stream_is_the_text_in_whole_characters(every, budget):
         assert len(pieces) > 2
 
 
-@pytest.mark.parametrize("every", [1, 2, 5])
-@pytest.mark.parametrize("stop", [["日x"], ["😀", "zzzzzzzz"], ["x😀", "aé日x", "q"]])
+@pytest.mark.parametrize(
+    "every", [*(pytest.param(every, marks=pytest.mark.slow) for every in (1, 2)), 5]
+)
+@pytest.mark.parametrize(
+    "stop",
+    [pytest.param(["日x"], marks=pytest.mark.slow), ["😀", "zzzzzzzz"], ["x😀", "aé日x", "q"]],
+)
 def test_stop_strings_never_show_in_a_stream(stop, every):
     model = chain(TEXT)
     pieces = list(bytelax.stream(model, "日", every=every, max_new_bytes=40, stop=stop))
@@ -222,6 +230,7 @@ def test_stop_strings_never_show_in_a_stream(stop, every):
     assert out.results[0].stop == "stop"
 
 
+@pytest.mark.slow  # test_cli.py
 def test_stream_of_bytes_that_are_no_text():
     model = chain(b"a\xffb\xc3c")
     for every in (1, 2):
@@ -229,6 +238,7 @@ def test_stream_of_bytes_that_are_no_text():
         assert "".join(pieces) == "a\ufffdb\ufffdca\ufffdb\ufffd"
 
 
+@pytest.mark.slow
 def test_stream_samples_as_generate_does():
     law = {"temperature": 1.0, "max_new_bytes": NEW}
     pieces = bytelax.stream(byte_lm(), PROMPTS[0], seed=11, **law)
@@ -249,7 +259,7 @@ MANY = [PROMPTS[i % 3][: 5 + 3 * i] for i in range(7)]
 MANY[4] = bytes(32 + i % 90 for i in range(300))  # needs a larger buffer
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_generate_many_as_one_by_one(temperature):
     request = {
         "max_new_bytes": NEW, "temperature": temperature, "stop": [bytes([i]) for i in range(16)],
@@ -265,9 +275,10 @@ def test_generate_many_as_one_by_one(temperature):
     assert len(lengths) > 2  # rows were refilled at different times
 
 
+@pytest.mark.slow
 def test_rows_are_refilled_together(monkeypatch):
     """An eighth of the batch at once; each prompt is taken in once, and alone."""
-    taken, start = [], generation._Engine.start
+    taken, start = [], engine.Engine.start
 
     def counted(self, prompts, *args, **how):
         taken.append(sum(map(bool, prompts)))
@@ -276,12 +287,13 @@ def test_rows_are_refilled_together(monkeypatch):
     request = {"max_new_bytes": NEW, "temperature": 1.0, "stop": [bytes([i]) for i in range(16)]}
     prompts = [bytes([65 + i % 26]) * (1 + i % 9) for i in range(40)]
     alone = bytelax.generate(byte_lm(), prompts, seeds=7, **request)
-    monkeypatch.setattr(generation._Engine, "start", counted)
+    monkeypatch.setattr(engine.Engine, "start", counted)
     many = by_index(bytelax.generate_many(byte_lm(), prompts, batch=16, seeds=7, **request))
     assert [result.bytes for result in many] == alone.bytes
     assert sum(taken) == len(prompts) and max(taken) == 2 and len(taken) < 30
 
 
+@pytest.mark.slow  # rows of a BLT: decode/drafters/test_blt_drafters.py
 def test_generate_many_with_a_blt():
     request = {"batch": 2, "max_new_bytes": NEW, "allow_eos": False, "logprobs": True}
     results = by_index(bytelax.generate_many(blt(), PROMPTS * 2, **request))
@@ -314,7 +326,7 @@ def test_results_come_as_they_finish():
 
 
 def compiled():
-    return sum(f._cache_size() for f in (generation._start, generation._advance))
+    return sum(f._cache_size() for f in (engine._start, engine._advance))
 
 
 def test_other_lengths_compile_nothing():
@@ -332,6 +344,7 @@ def test_other_lengths_compile_nothing():
     assert compiled() == known + 2  # another bucket: one program to start, one to go on
 
 
+@pytest.mark.slow
 def test_refills_compile_nothing():
     model = byte_lm()
     request = {"batch": 2, "max_new_bytes": 6}
@@ -372,6 +385,7 @@ def weights(tree):
     return sum(math.prod(x.shape) for path, x in leaves if "embedding" not in str(path))
 
 
+@pytest.mark.slow  # passes are counted: decode/test_blt_target.py
 def test_statistics_of_plain_decoding():
     out, model = greedy(blt, None), blt()
     figures = out.stats.to_dict()
@@ -396,6 +410,7 @@ def test_statistics_of_plain_decoding():
         assert row["bandwidth_gb_with_patcher"] == pytest.approx(2 * read / 1e9)
 
 
+@pytest.mark.slow
 def test_statistics_of_padded_windows():
     out = greedy(blt, 8)
     plain = greedy(blt, None).stats
@@ -439,6 +454,7 @@ BAD = [
     ({"seeds": [1, 2]}, "seeds"),
     ({"stop": [b"ok", b""]}, "stop string"),
     ({"stop": "\n\n"}, "list of strings"),
+    ({"draft_params": {"a": np.ones(2)}}, "draft_params belong to a Method; 'ar' has its own"),
 ]
 
 

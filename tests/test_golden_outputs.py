@@ -10,6 +10,7 @@ import functools
 import json
 import pathlib
 
+import heads_of_a_blt
 import jax
 import models_for_tests as models
 import pytest
@@ -51,6 +52,8 @@ CASES = {
     "composed": ("heads", {"draft_length": 4}),
     "eagle": ("heads", {"draft_length": 4}),
     "eagle, tree": ("heads", {"draft_length": 3, "beam": 2, "nodes": 5}),
+    "eagle, blt": ("blt with heads", {"draft_length": 4}),
+    "dflash": ("blt with heads", {}),
 }
 
 
@@ -58,6 +61,8 @@ CASES = {
 def model(name):
     if name == "heads":
         return self_drafting_models.trunk()
+    if name == "blt with heads":
+        return heads_of_a_blt.blt()
     configs = {
         "blt": models.replace(models.VARIANTS["own_embedding"], block_size=6),
         "base": models.BASE,
@@ -74,7 +79,7 @@ def output(case, law):
         flatter = jax.tree.map(lambda x: 0.9 * x, model(name).params)  # often right, not always
         options = options | {"draft_model": Model(model(name).module, flatter)}
     out = bytelax.generate(
-        model(name), DIGITS if name == "heads" else TEXTS, method=method, max_new_bytes=NEW,
+        model(name), DIGITS if "heads" in name else TEXTS, method=method, max_new_bytes=NEW,
         logprobs=True, **LAWS[law], **options,
     )  # fmt: skip
     return [
@@ -98,7 +103,6 @@ def recorded():
 IN_SECONDS = [
     ("ar", "greedy"),
     ("blt-s", "sampled"),
-    ("blt-d", "greedy"),
     ("medusa, tree", "sampled"),
 ]
 EACH = [

@@ -9,6 +9,7 @@ transformers = pytest.importorskip("transformers")
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
+import bytelax  # noqa: E402
 from bytelax import checkpoints, vocab  # noqa: E402
 from bytelax.models.blt import BLT  # noqa: E402
 
@@ -92,3 +93,23 @@ def test_logits_and_greedy_bytes(variant, tmp_path):
         last = apply({"params": params}, jnp.asarray(text)).logits[0, end - 1, vocab.OFFSET :]
         text[0, end] = int(last.argmax()) + vocab.OFFSET
     np.testing.assert_array_equal(text[0], generated[0])
+
+
+@torch.no_grad()
+def test_scores_and_entropies(tmp_path):
+    """The likelihood among bytes and EOS, and the patches, of texts in one batch."""
+    model = build()
+    model.save_pretrained(tmp_path)
+    texts = [TEXT, TEXT[20:45]]
+    scores = bytelax.score(bytelax.load(tmp_path), texts)
+    cuts = bytelax.patches(bytelax.load_patcher(tmp_path), texts)
+    for text, score, cut in zip(texts, scores.documents, cuts, strict=True):
+        ids = torch.tensor([vocab.encode(text)])
+        logits = model(ids, use_cache=False).logits[0, :-1]
+        logits[:, [vocab.BOE, vocab.BOS, vocab.MASK]] = -torch.inf
+        expected = torch.log_softmax(logits, -1).gather(1, ids[0, 1:, None])[:, 0]
+        np.testing.assert_allclose(score.log_probs, expected.numpy(), rtol=0, atol=TOLERANCE)
+        entropies, *_ = model.model.patcher(ids)
+        np.testing.assert_allclose(cut.entropies, entropies[0, :-1].numpy(), rtol=0, atol=TOLERANCE)
+        high = np.flatnonzero(entropies[0, 1:-1].numpy() > model.config.patching_threshold) + 1
+        assert cut.starts.tolist() == [0, *high]

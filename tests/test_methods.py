@@ -42,6 +42,7 @@ def assert_same(out, other):
         np.testing.assert_array_equal(one.log_probs, two.log_probs)
 
 
+@pytest.mark.slow  # with fewer layers: decode/drafters/
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -63,6 +64,7 @@ def test_lossless_methods_write_what_plain_decoding_does(method, options):
         assert places[2] < places[1]  # while all three rows ran
 
 
+@pytest.mark.slow  # in shorter windows: decode/drafters/test_lossless.py
 @pytest.mark.parametrize("window", [6, 9])
 @pytest.mark.parametrize(
     ("method", "options"),
@@ -80,6 +82,7 @@ def test_windows_of_byte_models_are_as_wide_as_is_asked_for(method, options, win
     assert len(out.stats.drafted_by_position) == window - 1
 
 
+@pytest.mark.slow  # enumerated: decode/test_exact_law.py
 @pytest.mark.parametrize("verify", ["byte", "block"])
 def test_sampling_depends_on_the_seed_alone(verify):
     options = {"block_size": 4, "temperature": 1.0, "verify": verify}
@@ -145,6 +148,7 @@ def test_the_reference_is_made_from_the_signatures():
     assert reference.read_text() == markdown(), "bytelax methods --markdown > docs/methods.md"
 
 
+@pytest.mark.slow
 def test_a_rule_of_ones_own_fills_blocks():
     def leftmost(log_probs, masked):
         return masked & (masked.cumsum(1) <= 2)

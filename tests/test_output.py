@@ -22,7 +22,9 @@ def ran(command, **how):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", ["methods", "methods --json"])
+@pytest.mark.parametrize(
+    "arguments", ["methods", pytest.param("methods --json", marks=pytest.mark.slow)]
+)
 def test_a_full_disk_is_one_line(arguments):
     """Nothing is written before the end, where Python says 120 and much more."""
     done = ran(f"bytelax {arguments} > /dev/full")
@@ -40,7 +42,10 @@ def test_no_standard_output():
     assert done.returncode == 2 and done.stderr == b"bytelax: standard output is closed\n"
 
 
-@pytest.mark.parametrize("seconds", [0.2, 0.7, 1.5])
+@pytest.mark.parametrize(
+    "seconds",
+    [pytest.param(0.2, marks=pytest.mark.slow), 0.7, pytest.param(1.5, marks=pytest.mark.slow)],
+)
 def test_an_interrupt_while_jax_is_imported(seconds):
     started = subprocess.Popen(
         [*COMMAND, "generate", "--max-new-bytes", "100000", "x"], stderr=subprocess.PIPE,

@@ -1,5 +1,8 @@
 """What options may say, and what is promised where."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import models_for_tests as models
@@ -9,28 +12,30 @@ import pytest
 import bytelax
 from bytelax import cli
 from bytelax.model import Model
+from bytelax.models.heads import HeadsConfig
 
 PROMPTS = [b"the cat", b"\x00", b"a"]
 
 
 @pytest.fixture(scope="module")
 def narrow():
-    """A byte transformer in bfloat16."""
-    model = models.model(models.BYTE_LM)
+    """A byte transformer in bfloat16, with a two-byte head behind its first layer."""
+    model = models.model(models.replace(models.BYTE_LM, heads=HeadsConfig(two_byte=(1,))))
     params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.params)
     return Model(model.module, params)
 
 
-def test_early_exit_in_bfloat16_is_plain_decoding_bit_for_bit(narrow):
-    """By default it handed its states over, and wrote other bytes in a quarter of all texts."""
+@pytest.mark.parametrize("method", [pytest.param("early-exit", marks=pytest.mark.slow), "composed"])
+def test_exits_in_bfloat16_are_plain_decoding_bit_for_bit(narrow, method):
+    """By default they handed their states over, and wrote other bytes in a quarter of all texts."""
     run = {"max_new_bytes": 60, "logprobs": True}
     plain = bytelax.generate(narrow, PROMPTS, window=5, **run)
-    out = bytelax.generate(narrow, PROMPTS, method="early-exit", exit_layer=1, **run)
-    assert out.lossless and out.bytes == plain.bytes
+    out = bytelax.generate(narrow, PROMPTS, method=method, exit_layer=1, **run)
+    assert out.lossless and out.bytes == plain.bytes and out.stats.accepted > 0
     for a, b in zip(out.results, plain.results, strict=True):
         np.testing.assert_array_equal(a.log_probs, b.log_probs)
     with pytest.raises(ValueError, match="verify_from 'exit' needs float32 weights"):
-        bytelax.generate(narrow, PROMPTS, method="early-exit", verify_from="exit", **run)
+        bytelax.generate(narrow, PROMPTS, method=method, verify_from="exit", **run)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,10 @@ def test_a_bad_prompt_waits_for_the_rows_before_it(small):
         ({"method": "lookup", "draft_length": {10**10: 4, 1: 2}}, "draft_length cannot be"),
         ({"method": "lookup", "shortest": "4"}, "shortest cannot be '4'"),
         ({"method": "lookup", "draft_length": True}, "draft_length cannot be True"),
+        ({"method": "lookup", "longest": 2**31 - 1}, r"a match has 1\.\.256 bytes"),  # unrolled
+        ({"method": "lookup", "shortest": "9" * 5000}, r"shortest cannot be '9+\.\.\.9+'"),
         ({"method": "eagle", "beam": 0}, "beam and nodes must be at least 1"),
+        ({"method": "eagle", "beam": 10**9}, "beam at most 256; got 1000000000"),
         ({"method": "eagle", "beam": 2, "nodes": 0}, "beam and nodes must be at least 1"),
         ({"method": "medusa", "branches": (300,)}, "a node has 1..256 branches"),
         ({"method": "medusa", "branches": ()}, "a node has 1..256 branches"),
@@ -70,11 +78,20 @@ def told(capsys, *arguments):
     return line
 
 
+@pytest.mark.slow
 def test_commands_tell_them_in_one_line(capsys):
     table = ["--method", "lookup", "--draft-length", "10000000000:4,1:2"]
     assert "draft_length cannot be" in told(capsys, "generate", "--model", "tiny-lm", "x", *table)
     line = told(capsys, "bench", "--model", "tiny-lm", "lookup:draft_length=1.5")
     assert "draft_length cannot be 1.5" in line
+    for setting, says in {
+        "ar:model=5": "takes no 'model'", "ar:method=5": "takes no 'method'",
+        "lookup:longest=" + "-" * 99_999: "longest can",
+    }.items():  # fmt: skip
+        assert says in told(capsys, "bench", "--model", "tiny-lm", setting)
+    deep = ["--override", f"max_bytes={'[' * 99_999}"]
+    assert "max_bytes is" in told(capsys, "generate", "--model", "tiny-lm", "x", *deep)
+    assert "dtype ''" in told(capsys, "generate", "--model", "tiny-lm", "x", "--dtype", "")
     long = ["--override", "max_patch_length=1000000000000000000000"]
     line = told(capsys, "generate", "--model", "tiny", "x", *long)
     assert "patching.max_patch_length does not fit in 32 bits" in line
@@ -83,6 +100,32 @@ def test_commands_tell_them_in_one_line(capsys):
     assert "max_bytes must lie in 2..16777216" in line
 
 
+UNTYPED = """
+import sys
+sys.path.insert(0, "tests")
+import models_for_tests as models
+import bytelax
+
+for wrong in ({"accept": "greedy"}, {"method": []}, {"seeds": [1.5]}, {"seeds": None}):
+    try:
+        bytelax.generate(models.model(models.BYTE_LM), [b"a"], max_new_bytes=1, **wrong)
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_values_of_another_type_where_nothing_checks_types():
+    """The suite checks annotations as it runs, users do not."""
+    done = subprocess.run([sys.executable, "-c", UNTYPED], stdout=subprocess.PIPE, text=True)
+    assert done.stdout.splitlines() == [
+        "accept is a function that judges drafts, got 'greedy'",
+        f"unknown method []; there are: {', '.join(bytelax.methods.METHODS)}",
+        "seeds are whole numbers, or one of them; got [1.5]",
+        "seeds are whole numbers, or one of them; got None",
+    ]
+
+
+@pytest.mark.slow
 def test_a_stop_string_that_is_not_utf_8(capsys):
     flags = ["generate", "--model", "tiny-lm", "--max-new-bytes", "2", "--stop", "\udcff", "x"]
     assert cli.main(flags) == 0

@@ -2,6 +2,7 @@
 
 import functools
 
+import heads_of_a_blt
 import models_for_tests as models
 import pytest
 import self_drafting_models
@@ -18,6 +19,10 @@ def generate(method, *, which=self_drafting_models.trunk, **options):
     )
 
 
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 @functools.cache
 def plain(window):
     return generate("ar", window=window)
@@ -26,15 +31,15 @@ def plain(window):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("early-exit", {"verify_from": "embedding"}),
-        ("early-exit", {"exit_layer": 1, "window": 6, "min_confidence": 0.3}),
-        ("composed", {"verify_from": "embedding"}),
-        ("layer-skip", {"draft_length": {1: 4, 3: 2}, "min_confidence": "adaptive"}),
-        ("layer-skip", {"skip_mlp": (0,), "draft_length": 3, "window": 5}),
+        slow("early-exit", {"verify_from": "embedding"}),
+        slow("early-exit", {"exit_layer": 1, "window": 6, "min_confidence": 0.3}),
+        slow("composed", {"verify_from": "embedding"}),
+        slow("layer-skip", {"draft_length": {1: 4, 3: 2}, "min_confidence": "adaptive"}),
+        slow("layer-skip", {"skip_mlp": (0,), "draft_length": 3, "window": 5}),
         ("medusa", {"window": 5}),
         ("two-byte", {"window": 5}),
-        ("two-byte", {"state_layer": 2, "window": 5}),
-        ("eagle", {"draft_length": 4}),
+        slow("two-byte", {"state_layer": 2, "window": 5}),
+        slow("eagle", {"draft_length": 4}),
     ],
 )
 def test_chains_write_what_plain_decoding_does(method, options):
@@ -52,12 +57,12 @@ def test_a_round_without_a_draft_has_no_states_to_go_on_from():
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("early-exit", {}),
-        ("composed", {}),
+        slow("early-exit", {}),
+        slow("composed", {}),
         ("medusa", {"branches": (2, 2), "nodes": 5}),
-        ("medusa", {"branches": (2, 1), "window": 9}),
-        ("eagle", {"draft_length": 3, "beam": 2, "nodes": 5}),
-        ("spectr", {"draft_length": 2}),
+        slow("medusa", {"branches": (2, 1), "window": 9}),
+        slow("eagle", {"draft_length": 3, "beam": 2, "nodes": 5}),
+        slow("spectr", {"draft_length": 2}),
     ],
 )
 def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
@@ -69,7 +74,7 @@ def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
     assert out.stats.bytes == sum(map(len, out.bytes))
 
 
-@pytest.mark.parametrize("method", ["early-exit", "medusa", "eagle", "spectr"])
+@pytest.mark.parametrize("method", [slow("early-exit"), "medusa", slow("eagle"), slow("spectr")])
 def test_sampling_depends_on_the_seed_alone(method):
     options = {"temperature": 1.0}
     if method == "spectr":
@@ -122,7 +127,12 @@ def test_sampling_depends_on_the_seed_alone(method):
         (test_methods.byte_lm, "eagle", {}, "no draft layer"),
         (test_methods.byte_lm, "spectr", {}, "needs draft_model"),
         (test_methods.model, "early-exit", {}, "needs a byte transformer"),
-        (test_methods.model, "eagle", {}, "needs a byte transformer"),
+        (test_methods.model, "eagle", {}, "no draft layer"),
+        (test_methods.model, "medusa", {}, "0 multi-byte heads"),
+        (test_methods.byte_lm, "dflash", {}, "no draft block"),
+        (heads_of_a_blt.blt, "dflash", {"draft_length": 4}, "blocks of up to 3 bytes, got 4"),
+        (heads_of_a_blt.blt, "medusa", {"branches": (2,)}, "needs a byte transformer"),
+        (heads_of_a_blt.blt, "eagle", {"beam": 2}, "needs a byte transformer"),
     ],
 )
 def test_refusals_say_what_is_wrong(which, method, options, message):
@@ -133,10 +143,11 @@ def test_refusals_say_what_is_wrong(which, method, options, message):
 def test_every_method_of_the_design_is_there():
     assert set(bytelax.methods.METHODS) == {
         "ar", "blt-s", "blt-d", "blt-dv", "draft-model", "early-exit", "layer-skip", "medusa",
-        "two-byte", "eagle", "lookup", "composed", "spectr",
+        "two-byte", "eagle", "dflash", "lookup", "composed", "spectr",
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_models_without_heads_still_skip_and_exit():
     out = generate("early-exit", which=test_methods.byte_lm)
     expected = generate("ar", which=test_methods.byte_lm, window=5)

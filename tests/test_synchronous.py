@@ -42,7 +42,7 @@ def waited(closes, share):
     return windows, together
 
 
-@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize("share", [pytest.param(0.5, marks=pytest.mark.slow), 1.0])
 def test_rows_that_wait_write_the_same(share):
     plain, waiting = decoded(0.0), decoded(share)
     assert waiting.lossless and waiting.bytes == plain.bytes
@@ -52,11 +52,12 @@ def test_rows_that_wait_write_the_same(share):
             assert getattr(one.stats, name) == getattr(other.stats, name)
 
 
+@pytest.mark.slow
 def test_chance_does_not_wait():
     assert decoded(1.0, temperature=0.8).bytes == decoded(0.0, temperature=0.8).bytes
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("share", [0.0, pytest.param(0.5, marks=pytest.mark.slow), 1.0])
 def test_the_batch_makes_the_passes_that_waiting_asks_for(share):
     out = decoded(share)
     pairs = zip(PROMPTS, out.bytes, strict=True)

@@ -1,6 +1,7 @@
-"""Checkpoints: our own layout (Orbax), that of transformers, and that of Meta's release."""
+"""Reads and writes checkpoints in bytelax's own layout, that of transformers, and that of Meta."""
 
 import contextlib
+import importlib
 import os
 import pathlib
 import re
@@ -8,22 +9,35 @@ import shutil
 import types
 import uuid
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 
 from bytelax import config as plain
-from bytelax.checkpoints import config_fields, huggingface, meta, orbax
+from bytelax.checkpoints import config_fields
 from bytelax.checkpoints.errors import CheckpointError
+from bytelax.checkpoints.heads import read_heads, write_heads
 from bytelax.checkpoints.huggingface import check_transformers
-from bytelax.checkpoints.layout import Config, Shardings
+from bytelax.checkpoints.layout import PATCHER, Config, Shardings
+from bytelax.models.blt import BLTConfig
+from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.patching import PatchingConfig
 from bytelax.pods import distributed
 
-__all__ = ["CheckpointError", "Layout", "check_transformers", "read", "read_config", "write"]
+__all__ = [
+    "CheckpointError",
+    "Layout",
+    "check_transformers",
+    "read",
+    "read_config",
+    "read_heads",
+    "read_patcher",
+    "write",
+    "write_heads",
+]
 
 Layout = Literal["orbax", "huggingface", "meta"]
-_LAYOUTS = {"orbax": orbax, "huggingface": huggingface, "meta": meta}
 _DTYPES = ("float32", "bfloat16", "float16")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.pth", "parameters/*"]
@@ -36,14 +50,18 @@ def read(
     shardings: Shardings | None = None,
     **overrides: Any,
 ) -> tuple[Config, dict]:
-    """Reads a model, parameter by parameter: the host never holds much more than the result.
+    """Reads the config and the parameters of a model from a directory or from the hub.
+
+    The layouts of transformers and Meta are read parameter by parameter, so that the host never
+    holds much more than the result. Orbax may take up to twice as much on a CPU.
 
     Args:
       location: a directory in any of the three layouts, or a name `org/model` on the hub.
-      dtype: "float32", "bfloat16" or "float16" for every parameter but the patcher's, which are
-        always float32: its entropies meet a hard threshold. None keeps what is stored.
-      shardings: from the config and the tree of `jax.ShapeDtypeStruct`s to the tree of shardings
-        to put the parameters in; by default they go to the default device.
+      dtype: "float32", "bfloat16" or "float16" for all parameters except the patcher's, which are
+        always float32, because its entropies are compared with a threshold. None keeps the stored
+        dtypes.
+      shardings: a function of the config and the tree of `jax.ShapeDtypeStruct`s that returns the
+        tree of shardings of the parameters. By default parameters go to the default device.
       **overrides: config fields to replace, some of which a file cannot hold: monotonicity,
         patching_threshold, patching_threshold_add, patching_mode, patching_stride,
         max_patch_length, mask_documents, max_bytes.
@@ -52,11 +70,12 @@ def read(
       A `BLTConfig` or `ByteLMConfig`, and the parameters for `module.apply({"params": ...})`.
 
     Raises:
-      CheckpointError: the directory holds no model that bytelax can run; one line says why.
+      CheckpointError: the directory holds no model that bytelax can run; the message is one line
+        that says why.
     """
     if dtype is not None and dtype not in _DTYPES:
         raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
-    found = _open(location, overrides)
+    found = _overridden(location, overrides)
     read_parameters = found.layout.read_parameters
     return found.config, read_parameters(
         found.config,
@@ -67,28 +86,63 @@ def read(
 
 
 def read_config(location: str | os.PathLike, **overrides: Any) -> Config:
-    """The config of a model, its parameters only measured: arguments and errors as in `read`."""
-    return _open(location, overrides).config
+    """Reads the config of a model, and checks it against the shapes of the stored parameters.
+
+    Arguments and errors are those of `read`.
+    """
+    return _overridden(location, overrides).config
+
+
+def read_patcher(
+    location: str | os.PathLike, **overrides: Any
+) -> tuple[ByteLMConfig, PatchingConfig, dict]:
+    """Reads an entropy model: a byte transformer, or only the patcher's tensors of a BLT.
+
+    Args:
+      location: as in `read`.
+      **overrides: as in `read`. Those of patching apply to a byte transformer too, whose files
+        hold no patching rule.
+
+    Returns:
+      The config of the entropy model, the patching rule, and the parameters in float32.
+
+    Raises:
+      CheckpointError: as in `read`, or the BLT has no entropy model.
+    """
+    with _as_checkpoint_error():
+        found = _open(location)
+        config, rule = config_fields.patcher_of(found.config, overrides)
+        found.layout.check(config, found.stored, found.source)
+    inside = isinstance(config, BLTConfig)
+    under = PATCHER if inside else ""
+    params = found.layout.read_parameters(
+        config, found.stored, dtype=jnp.dtype("float32"), under=under
+    )
+    if not isinstance(config, BLTConfig):
+        return config, rule, params
+    assert config.patcher is not None  # `patcher_of` refuses such a BLT
+    return config.patcher, rule, params["patcher"]
 
 
 def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layout: Layout) -> None:
-    """Writes a model into a new directory, whole or not at all.
+    """Writes a model to a new directory, atomically.
 
     Args:
-      directory: where; it must not exist, or be empty.
-      config: the model.
-      params: its parameters, written in the dtypes they have. Those of a patcher that
-        `config.patching.mode` never asks are left out.
-      layout: "huggingface" writes whatever we can run; see `check_transformers` for whether
-        transformers can run it too. "meta" refuses what Meta's code cannot run.
+      directory: directory to write; it must not exist, or be empty.
+      config: config of the model.
+      params: parameters of the model, written in their own dtypes. Those of a patcher that
+        `config.patching.mode` does not use are left out.
+      layout: "orbax" for bytelax's own layout. "huggingface" writes any model that bytelax can run;
+        see `check_transformers` for whether transformers can run it too. "meta" refuses models that
+        Meta's code cannot run.
 
     Raises:
-      CheckpointError: the directory is not empty, several processes write another layout than
-        "orbax", the parameters are not those of the config, or
-        the layout cannot hold the model.
+      CheckpointError: the directory is not empty, several processes write a layout other than
+        "orbax", the parameters do not match the config, the layout cannot hold the model, or the
+        disk is full.
     """
-    if layout not in _LAYOUTS:
-        raise CheckpointError(f"layout {layout!r} is not one of {', '.join(_LAYOUTS)}")
+    if layout not in get_args(Layout):
+        raise CheckpointError(f"layout {layout!r} is not one of {', '.join(get_args(Layout))}")
     target = pathlib.Path(directory).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CheckpointError(f"{directory} is not empty; choose another directory or remove it")
@@ -107,7 +161,7 @@ def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layo
     distributed.wait("begin to write a model")
     try:
         with _as_checkpoint_error():
-            _LAYOUTS[layout].write(temporary, settled, params)
+            _module(layout).write(temporary, settled, params)
         distributed.wait("a model is written")
         if first and target.exists():
             target.rmdir()
@@ -121,10 +175,10 @@ def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layo
 
 
 def detect(directory: pathlib.Path) -> Layout:
-    """Which layout a directory is in.
+    """Detects the layout of a checkpoint directory.
 
     Raises:
-      CheckpointError: none of the three.
+      CheckpointError: the directory has none of the three layouts.
     """
     if not (directory / "config.json").exists():
         if (directory / "params.json").exists():
@@ -137,22 +191,34 @@ def detect(directory: pathlib.Path) -> Layout:
     return "orbax" if fields.get("format") == "bytelax" else "huggingface"
 
 
+def _module(layout: Layout) -> types.ModuleType:
+    """Imports a layout when it is used: Orbax alone takes as long to import as a model to load."""
+    return importlib.import_module(f"bytelax.checkpoints.{layout}")
+
+
 class _Opened(NamedTuple):
-    """A checkpoint whose config is known to be that of its parameters."""
+    """A checkpoint of which only the config has been read."""
 
     layout: types.ModuleType
+    source: str  # what to call it in errors
     config: Config
-    stored: Any  # shapes and dtypes, and how to read what has them
+    stored: Any  # handles of the stored arrays, with their shapes and dtypes
 
 
-def _open(location, overrides):
+def _open(location):
     directory = _directory(location)
+    module = _module(detect(directory))
+    config, stored = module.read_config(directory)
+    return _Opened(module, str(directory), config, stored)
+
+
+def _overridden(location, overrides):
+    """Opens a checkpoint, replaces config fields, and checks them against the parameters."""
     with _as_checkpoint_error():
-        module = _LAYOUTS[detect(directory)]
-        config, stored = module.read_config(directory)
-        config = config_fields.override(config, overrides)
-        module.check(config, stored, str(directory))
-    return _Opened(module, config, stored)
+        found = _open(location)
+        found = found._replace(config=config_fields.override(found.config, overrides))
+        found.layout.check(found.config, found.stored, found.source)
+    return found
 
 
 @contextlib.contextmanager
@@ -164,7 +230,7 @@ def _as_checkpoint_error():
 
 
 def _directory(location):
-    if not str(location):  # pathlib takes it for the current directory
+    if not str(location):  # pathlib would take it for the current directory
         raise CheckpointError("the name of the model is empty; give a directory or a hub id")
     directory = pathlib.Path(location)
     if directory.is_dir():

@@ -1,15 +1,17 @@
-"""What a checkpoint's config can be, and what of it may be changed on the way in."""
+"""The config classes of checkpoints, and the config fields that may be overridden on loading."""
 
 import dataclasses
+from typing import Any
 
 from bytelax import config as plain
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import Config
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.patching import PatchingConfig
 
-KINDS = {"blt": BLTConfig, "byte-lm": ByteLMConfig}
-OVERRIDES = {  # flat name: where it lies in the config
+KINDS: dict[str, type[BLTConfig] | type[ByteLMConfig]] = {"blt": BLTConfig, "byte-lm": ByteLMConfig}
+OVERRIDES = {  # flat name -> path of the field in the config
     "monotonicity": "patching.monotonicity",
     "patching_threshold": "patching.threshold",
     "patching_threshold_add": "patching.threshold_add",
@@ -22,19 +24,19 @@ OVERRIDES = {  # flat name: where it lies in the config
 
 
 def kind(config: Config) -> str:
-    """ "blt" or "byte-lm"."""
+    """The name of a config's class in `KINDS`: "blt" or "byte-lm"."""
     return next(name for name, cls in KINDS.items() if isinstance(config, cls))
 
 
 def override(config: Config, changes: dict) -> Config:
-    """The config with the fields of `OVERRIDES` replaced, by flat name.
+    """Replaces fields of a config, by the flat names in `OVERRIDES`.
 
-    `mask_documents` is also the patcher's. A patcher that the patching mode has no use for is
-    dropped, with its parameters.
+    `mask_documents` is set in the patcher's config too. A patcher that the patching mode does not
+    use is removed from the config.
 
     Raises:
-      CheckpointError: an unknown name.
-      ConfigError: a value that the config refuses.
+      CheckpointError: a name is unknown, or does not apply to this config.
+      ConfigError: the config refuses a value.
     """
     valid = {name: place for name, place in OVERRIDES.items() if _has(config, place)}
     fields = plain.to_fields(config)
@@ -48,8 +50,36 @@ def override(config: Config, changes: dict) -> Config:
     return without_idle_patcher(plain.from_fields(type(config), fields, "override"))
 
 
+def patcher_of(config: Config, changes: dict) -> tuple[Config, PatchingConfig]:
+    """The config with changes as in `override`, and the rule by which it cuts texts into patches.
+
+    A byte transformer has no rule of its own: it gets the default one, which the changes are of.
+
+    Raises:
+      CheckpointError: an unknown name, or a BLT that asks no entropy model.
+      ConfigError: a value that the config refuses.
+    """
+    if isinstance(config, BLTConfig):
+        changed = override(config, changes)
+        assert isinstance(changed, BLTConfig)
+        if changed.patcher is None:
+            raise CheckpointError(
+                f"this BLT cuts patches by {changed.patching.mode} and has no entropy model"
+            )
+        return changed, changed.patching
+    own: dict[str, Any] = {}
+    patching = plain.to_fields(PatchingConfig())
+    for name, value in changes.items():
+        group, _, field = OVERRIDES.get(name, name).rpartition(".")
+        (patching if group == "patching" else own)[field if group else name] = value
+    rule = plain.from_fields(PatchingConfig, patching, "override")
+    if rule.mode != "entropy":
+        raise CheckpointError(f"patches by {rule.mode} need no entropy model")
+    return override(config, own), rule
+
+
 def without_idle_patcher(config: Config) -> Config:
-    """The config less an entropy model that its patching mode never asks."""
+    """Removes the entropy model from a config whose patching mode does not use it."""
     if isinstance(config, BLTConfig) and config.patching.mode != "entropy":
         return dataclasses.replace(config, patcher=None)
     return config

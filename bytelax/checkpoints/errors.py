@@ -1,4 +1,4 @@
-"""The one error of this package."""
+"""The exception that `bytelax.checkpoints` raises."""
 
 
 class CheckpointError(ValueError):

@@ -1,11 +1,11 @@
 """The layout of transformers' `BltForCausalLM`: config.json and safetensors files.
 
-What transformers has no field for lies in config.json under "bytelax", so that our own models come
-back exactly. A model that transformers would load and compute wrongly has another `model_type`
-there, which it refuses. A byte transformer alone has one too.
+Config fields that transformers does not have are stored under "bytelax" in config.json, so that
+bytelax reads back exactly the model it wrote. Models that transformers would load but compute
+wrongly, and byte transformers, have a `model_type` of their own, which transformers refuses.
 
-`max_bytes` is the encoder's `max_position_embeddings` (24576 as released: bytes); the model's own
-4096 counts patches and bounds nothing here.
+`max_bytes` is the encoder's `max_position_embeddings`, which counts bytes (24576 as released). The
+model's own value, 4096, counts patches and is not a limit here.
 """
 
 import dataclasses
@@ -27,18 +27,18 @@ from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.patching import PatchingConfig
 
 MODEL_TYPES = {"blt": BLTConfig, "bytelax-blt": BLTConfig, "bytelax-byte-lm": ByteLMConfig}
-_WINDOW = 512  # where a config says nothing: the released ones predate the field
+_WINDOW = 512  # default of a missing field, which the released configs predate
 _MAX_BYTES = 24576
 _THETA = 500_000.0
 _PATCHER_THETA = 10_000.0
 _GATE = "layers.0.mlp.gate_proj.weight"
-# Transformers computes the same without these fields, texts with an EOS inside excepted.
+# Without these fields transformers computes the same, except for texts with an EOS inside.
 _HARMLESS = {"mask_documents", "patcher.mask_documents"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Rope:
-    """`rope_parameters`, or `rope_scaling` in older files."""
+    """The rotary parameters: `rope_parameters`, or `rope_scaling` in older files."""
 
     rope_type: str | None = None
     type: str | None = None
@@ -52,7 +52,7 @@ class _Rope:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Stack:
-    """A sub-config. None: what the class of transformers it belongs to has by default."""
+    """The config of one stack. None stands for the default of the class in transformers."""
 
     hidden_size: int | None = None
     num_hidden_layers: int | None = None
@@ -82,7 +82,7 @@ class _Stack:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Fields:
-    """What is read of a config.json."""
+    """The fields of config.json that are read."""
 
     encoder_config: _Stack
     global_config: _Stack
@@ -108,10 +108,10 @@ class _Fields:
 
 
 def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
-    """The config of a directory, and the tensors of which it makes parameters.
+    """Reads the config of a directory and its state dict.
 
     Raises:
-      CheckpointError, ConfigError: it holds no model that we can run.
+      CheckpointError, ConfigError: the directory holds no model that bytelax can run.
     """
     source = str(directory / "config.json")
     fields = plain.read_json(directory / "config.json")
@@ -127,7 +127,11 @@ read_parameters = layout.read_parameters
 
 
 def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
-    """Writes config.json and model.safetensors."""
+    """Writes config.json and model.safetensors.
+
+    Raises:
+      CheckpointError: the parameters do not match the config.
+    """
     tensors = layout.state_dict(config, params)
     head = tensors["lm_head.weight"].dtype.name
     fields = {**to_config_json(config), "dtype": head}
@@ -136,16 +140,16 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
 
 
 def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config:
-    """The config of a config.json, in the spelling of any release of transformers.
+    """Parses a config.json, as written by bytelax or by any release of transformers.
 
     Args:
       fields: the JSON object.
-      tensors: the state dict, asked for the sizes that config.json leaves out.
-      source: what to call config.json in errors.
+      tensors: the state dict, for sizes that config.json leaves out.
+      source: name of config.json in error messages.
 
     Raises:
-      CheckpointError: another model type.
-      ConfigError: a value we cannot run.
+      CheckpointError: the model type or the patching mode is unknown.
+      ConfigError: the config refuses a value.
     """
     model_type = fields.get("model_type")
     if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
@@ -158,14 +162,14 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
     theirs = plain.known_fields(_Fields, fields, source)
     config = plain.from_fields(BLTConfig, plain.merge(_ours(theirs, tensors), own), source)
     mode = theirs.patching_mode
-    # A mode that transformers does not know is ours where "bytelax" says it again.
+    # A mode that transformers does not have is accepted if the object "bytelax" repeats it.
     if mode not in ("entropy", "byte", config.patching.mode):
         raise CheckpointError(f"{source}: patching_mode {mode!r} is not one of entropy, byte")
     return config
 
 
 def to_config_json(config: Config) -> dict:
-    """The JSON object that `parse` turns back into `config`."""
+    """Converts a config to the JSON object from which `parse` restores it."""
     if isinstance(config, ByteLMConfig):
         own = plain.to_fields(config)
         return {"model_type": "bytelax-byte-lm", "bytelax": own}
@@ -179,12 +183,12 @@ def to_config_json(config: Config) -> dict:
 
 
 def check_transformers(config: Config) -> None:
-    """Makes sure that transformers computes what we compute from the files that `write` leaves.
+    """Checks that transformers can load the model that `write` writes and computes the same.
 
-    Warns where it does so only for some texts.
+    Warns if the results differ for some texts only.
 
     Raises:
-      CheckpointError: it cannot; the message says why.
+      CheckpointError: transformers cannot run the model; the message says why.
     """
     if isinstance(config, ByteLMConfig):
         raise CheckpointError(
@@ -209,7 +213,7 @@ def check_transformers(config: Config) -> None:
 
 
 def _ours(c: _Fields, tensors: Mapping[str, Tensor]) -> dict:
-    """The fields of a BLTConfig that transformers knows."""
+    """Builds the fields of a BLTConfig from those of transformers."""
 
     def part(sub, name, defaults, window=None):
         return _transformer(sub, defaults, window, tensors.get(f"model.{name}.{_GATE}"))
@@ -217,6 +221,7 @@ def _ours(c: _Fields, tensors: Mapping[str, Tensor]) -> dict:
     window, patcher = c.local_attention_window_len, None
     if c.patch_in_forward:
         p = c.patcher_config
+        assert p is not None  # `_Fields` refuses it
         patcher = {
             "trunk": part(p, "patcher", _Defaults(768, 14, 12, _PATCHER_THETA), p.sliding_window),
             "max_bytes": _or(p.max_position_embeddings, 8192),
@@ -251,11 +256,12 @@ def _ours(c: _Fields, tensors: Mapping[str, Tensor]) -> dict:
         "mask_documents": False,
         "max_bytes": _or(c.encoder_config.max_position_embeddings, _MAX_BYTES),
         "vocab_size": c.vocab_size,
+        "heads": None,
     }
 
 
 class _Defaults(NamedTuple):
-    """What a sub-config that leaves a size out means."""
+    """Default sizes of a stack whose config leaves them out."""
 
     dim: int
     layers: int
@@ -264,7 +270,7 @@ class _Defaults(NamedTuple):
 
 
 def _transformer(c: _Stack, defaults: _Defaults, window: int | None, gate: Tensor | None) -> dict:
-    """The fields of a TransformerConfig; its hidden width may have to be read off a tensor."""
+    """Builds the fields of a TransformerConfig; a missing hidden width is taken from a tensor."""
     dim, heads = _or(c.hidden_size, defaults.dim), _or(c.num_attention_heads, defaults.heads)
     rope = c.rope_parameters or c.rope_scaling or _Rope()
     stored = gate.shape[0] if gate and gate.shape else 256 * -(-(8 * dim // 3) // 256)
@@ -282,12 +288,12 @@ def _transformer(c: _Stack, defaults: _Defaults, window: int | None, gate: Tenso
 
 
 def _or(*values):
-    """The first that is not None."""
+    """The first value that is not None."""
     return next(value for value in values if value is not None)
 
 
 def _emit(config: BLTConfig) -> dict:
-    """config.json as transformers 5.23 writes it."""
+    """Builds config.json as transformers 5.23 writes it."""
     enc, glob, dec = config.encoder, config.global_transformer, config.decoder
     local = {
         "vocab_size": config.vocab_size,
@@ -350,15 +356,16 @@ def _emit_transformer(c, model_type, max_bytes):
 
 
 def _lost(config: BLTConfig) -> dict:
-    """The fields that do not come back from transformers' own."""
+    """The config fields that are lost if only the fields of transformers are stored."""
     theirs = plain.known_fields(_Fields, _emit(config), "config.json")
     return plain.difference(plain.to_fields(config), _ours(theirs, {}))
 
 
 def _pooled_last(tensors: dict[str, Tensor], fields: _Fields, config: BLTConfig) -> dict:
-    """The state dict without cross-attentions whose output transformers throws away.
+    """The state dict without encoder cross-attentions whose output transformers discards.
 
-    An encoder with cross-attention in all layers pools anew in each: the last one is what counts.
+    An encoder with cross-attention in all layers pools again in each layer, and only the result of
+    the last layer is used.
     """
     if not fields.encoder_config.cross_attn_all_layers:
         return tensors

@@ -1,15 +1,16 @@
-"""Where each parameter of our models lies in a state dict: the one table both ways.
+"""The table that maps bytelax's parameters to the tensors of a state dict, for reading and writing.
 
-The names are those of transformers' `BltForCausalLM`; a byte transformer alone uses the names that
-its entropy model has there. A state dict stores linear maps as [out, in], ours are [in, out] with
-heads apart, and queries, keys and values (gates and ups) lie in one array: a `Parameter` is filled
-by one or more `Part`s.
+Tensor names are those of transformers' `BltForCausalLM`. A byte transformer uses the names that the
+entropy model has there. A state dict stores linear maps as [out, in]; bytelax stores them as
+[in, out], with separate axes for heads, and fuses queries, keys and values (and gate and up) into
+one array. Hence a `Parameter` consists of one or more `TensorSlice` objects.
 """
 
 import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,33 +21,36 @@ from bytelax import config as plain
 from bytelax import vocab
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
+from bytelax.models.architectures import module_of
 from bytelax.models.blt import BLTConfig
-from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.transformer_config import TransformerConfig
 from bytelax.pods import global_arrays
 
 Config = BLTConfig | ByteLMConfig
-# A config and a tree of jax.ShapeDtypeStruct -> a tree of jax.Sharding
+# (config, tree of `jax.ShapeDtypeStruct`) -> tree of `jax.sharding.Sharding`
 Shardings = Callable[[Config, dict], dict]
-PATCHER = "patcher/"  # the entropy model's parameters: float32 whatever the rest is in
+PATCHER = "patcher/"  # path of the entropy model's parameters, which are always float32
 flatten = functools.partial(flatten_dict, sep="/")  # {"a": {"b": x}} -> {"a/b": x}
 unflatten = functools.partial(unflatten_dict, sep="/")
-_BUFFERS = ("inv_freq", "freqs_cis")  # rotary tables that some files carry and no model reads
-_COUNTS = ("layers", "bytes_ahead")  # fields of a config that say how many tensors there are,
-_AXES = ("dim", "heads", "head_dim", "ffn_dim", "vocab_size")  # and how large
-_ALIGNMENT = 64  # of host arrays, so that JAX on CPU takes them as they are
+_BUFFERS = ("inv_freq", "freqs_cis")  # rotary tables in some files, which no model reads
+_COUNTS = ("layers", "bytes_ahead")  # config fields on which the number of tensors depends
+_AXES = ("dim", "heads", "head_dim", "ffn_dim", "table_rank", "vocab_size")  # and their sizes
+_ALIGNMENT = 64  # alignment, in bytes, at which JAX on CPU uses host arrays without a copy
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """A tensor of the state dict and the place it fills: parameter[at] = split, then transposed.
+class TensorSlice:
+    """A tensor of a state dict, and the slice of a parameter that it fills.
+
+    parameter[at] = tensor.reshape(split).transpose(order).
 
     Attributes:
-      name: in the state dict.
-      shape: there.
-      split: the shape with heads apart.
-      order: the axes of `split` in the order of the parameter's.
-      at: index into the parameter.
+      name: name in the state dict.
+      shape: shape in the state dict.
+      split: shape after heads are split into axes of their own.
+      order: permutation from the axes of `split` to those of the parameter.
+      at: index of the slice in the parameter.
     """
 
     name: str
@@ -56,29 +60,31 @@ class Part:
     at: tuple[slice, ...] = ()
 
     def read(self, tensor: np.ndarray) -> np.ndarray:
+        """Converts a tensor of the state dict to the slice of the parameter."""
         return tensor.reshape(self.split).transpose(self.order)
 
     def write(self, parameter: jax.Array | np.ndarray) -> np.ndarray:
+        """Converts the slice of the parameter to the tensor of the state dict."""
         part = np.asarray(parameter[self.at])
         return part.transpose(np.argsort(self.order)).reshape(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """An array of ours: its shape and the tensors it is made of."""
+    """A parameter of a bytelax model: its shape, and the tensors that it consists of."""
 
     shape: tuple[int, ...]
-    parts: tuple[Part, ...]
+    slices: tuple[TensorSlice, ...]
 
     @property
     def plain(self) -> bool:
-        """Whether it is one tensor of the state dict as it stands."""
-        part = self.parts[0]
+        """Whether the parameter is identical to one tensor of the state dict."""
+        part = self.slices[0]
         return part.shape == self.shape and part.order == tuple(range(len(self.shape)))
 
 
 def parameters(config: Config) -> dict[str, Parameter]:
-    """Every parameter of the model, by its path `encoder/trunk/layers_0/...`."""
+    """All parameters of a model, by their paths, such as `encoder/trunk/layers_0/...`."""
     if isinstance(config, ByteLMConfig):
         return _byte_lm(config, "", "")
     enc, glob, dec = config.encoder, config.global_transformer, config.decoder
@@ -114,27 +120,34 @@ def parameters(config: Config) -> dict[str, Parameter]:
         )
     if config.patcher is not None:
         table.update(_byte_lm(config.patcher, PATCHER, "model.patcher."))
-    return table
+    return table | heads(config)
+
+
+def parameters_under(start: str, config: Config) -> dict[str, Parameter]:
+    """As `parameters`, those whose paths begin so."""
+    return {path: x for path, x in parameters(config).items() if path.startswith(start)}
 
 
 def bounded_parameters(
     config: Config, shapes: Mapping[str, tuple[int, ...]], source: str
 ) -> dict[str, Parameter]:
-    """As `parameters`, for a config that may ask for more than there is memory for in the world.
+    """As `parameters`, but first refuses configs with sizes that the stored arrays cannot have.
+
+    A damaged config could otherwise ask for a table or for arrays that do not fit in memory.
 
     Args:
-      config: the model.
-      shapes: of all that is stored.
-      source: what to call it in errors.
+      config: config of the model.
+      shapes: shapes of all stored arrays, by name.
+      source: name of the checkpoint in error messages.
 
     Raises:
-      CheckpointError: it counts more layers or wider ones than are stored.
+      CheckpointError: the config has more layers, or larger axes, than the stored arrays.
     """
     longest = max((size for shape in shapes.values() for size in shape), default=0)
     sizes = flatten_dict(plain.to_fields(config), sep=".")
     for field, value in sizes.items():
         last = field.rpartition(".")[2]
-        if value is None:  # a model without such a part
+        if value is None:  # the model does not have this network
             continue
         if last in _COUNTS and value > len(shapes):
             raise CheckpointError(f"{source}: {field} is {value}, of {len(shapes)} tensors in all")
@@ -148,12 +161,12 @@ def bounded_parameters(
 
 
 def check(config: Config, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Makes sure that a state dict holds the parameters of a config, and little more.
+    """Checks that a state dict holds exactly the parameters of a config.
 
-    An entropy model that the config has no use for may lie beside them.
+    Rotary tables, and an entropy model that the config does not use, are allowed in addition.
 
     Raises:
-      CheckpointError: a tensor is missing, unexpected or misshapen.
+      CheckpointError: a tensor is missing or unexpected, or has the wrong shape.
     """
     idle = getattr(config, "patcher", True) is None
     shapes = {
@@ -161,7 +174,11 @@ def check(config: Config, tensors: Mapping[str, Tensor], source: str) -> None:
         for name, tensor in tensors.items()
         if not (idle and name.startswith("model.patcher."))
     }
-    _check(bounded_parameters(config, shapes, source), shapes, source)
+    table = bounded_parameters(config, shapes, source)
+    wanted = {part.name: part.shape for parameter in table.values() for part in parameter.slices}
+    check_shapes(
+        wanted, shapes, source, kind="tensor", ignored=lambda name: name.endswith(_BUFFERS)
+    )
 
 
 def read_parameters(
@@ -170,21 +187,23 @@ def read_parameters(
     *,
     dtype: np.dtype | None,
     shardings: Shardings | None = None,
+    under: str = "",
 ) -> dict:
-    """Fills the parameters from a state dict that `check` has seen, one at a time.
+    """Reads parameters from a state dict that `check` has accepted, one parameter at a time.
 
     Args:
-      config: the model.
-      tensors: the state dict; rotary buffers in it are ignored.
-      dtype: of every parameter but the patcher's, which are float32; None keeps what is stored
-        (the wider one where the tensors of a parameter differ; 32 bits of 64).
+      config: config of the model.
+      tensors: the state dict; rotary tables in it are ignored.
+      dtype: dtype of all parameters except the patcher's, which are float32. None keeps the stored
+        dtype. If the tensors of a parameter differ, their dtypes are promoted; float64 becomes
+        float32.
       shardings: where to put the parameters; by default on the default device.
+      under: read only the parameters whose paths begin so, and no other tensor.
 
     Returns:
-      The nested dict of `jax.Array`s that `module.apply({"params": ...})` takes.
-
+      The nested dict of `jax.Array`s for `module.apply({"params": ...})`.
     """
-    table = parameters(config)
+    table = parameters_under(under, config)
     abstract = {
         path: jax.ShapeDtypeStruct(parameter.shape, _dtype(path, parameter, tensors, dtype))
         for path, parameter in table.items()
@@ -193,7 +212,7 @@ def read_parameters(
     read = {}
     for path, parameter in table.items():
         host = _aligned(parameter.shape, abstract[path].dtype)
-        for part in parameter.parts:
+        for part in parameter.slices:
             if parameter.plain:
                 for start, rows in tensors[part.name].blocks():
                     host[start : start + len(rows)] = rows
@@ -202,17 +221,17 @@ def read_parameters(
         place = places.get(path)
         if place is None or place.is_fully_addressable:
             placed = jax.device_put(host, place, may_alias=True)
-        else:  # every process has read the same, and puts its share on its devices
+        else:  # every process has read the whole array, and puts its shards on its devices
             placed = global_arrays.put(host, place)
-        read[path] = placed.block_until_ready()  # or the host copies of a device pile up
+        read[path] = placed.block_until_ready()  # otherwise host copies would accumulate
     return unflatten(read)
 
 
 def state_dict(config: Config, params: Mapping) -> dict[str, Tensor]:
-    """The parameters as a state dict, nothing copied before it is read.
+    """Converts parameters to a state dict of lazy tensors, which copy nothing until they are read.
 
     Raises:
-      CheckpointError: the parameters are not those of the model.
+      CheckpointError: the parameters do not match the config.
     """
     table, leaves = parameters(config), flatten(params)
     for path in table:
@@ -227,8 +246,8 @@ def state_dict(config: Config, params: Mapping) -> dict[str, Tensor]:
             )
     tensors = {}
     for path, parameter in table.items():
-        for part in parameter.parts:
-            tensors[part.name] = _stored(leaves[path], part, plain=parameter.plain)
+        for part in parameter.slices:
+            tensors[part.name] = stored(leaves[path], part, plain=parameter.plain)
     return tensors
 
 
@@ -238,24 +257,30 @@ def _byte_lm(config: ByteLMConfig, path: str, name: str):
         **_trunk(config.trunk, f"{path}trunk/", name),
         f"{path}norm/scale": _same(f"{name}norm", config.trunk.dim),
         f"{path}head/kernel": _linear(f"{name}lm_head", (config.trunk.dim,), (config.vocab_size,)),
-        **_heads(config, f"{path}heads/", f"{name}heads."),
+        **heads(config, path, name),
     }
 
 
-def _heads(config: ByteLMConfig, path: str, name: str):
-    """Nobody else's layout has them: they lie there under our names, as they are."""
+def heads(config: Config, path: str = "", name: str = "") -> dict[str, Parameter]:
+    """Parameters of prediction heads. Other layouts have no names for them, so ours are used.
+
+    Args:
+      config: config of the model.
+      path: beginning of the parameters' paths.
+      name: beginning of the tensors' names.
+    """
     if config.heads is None:
         return {}
-    ids = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-    shapes = jax.eval_shape(ByteLM(config).init, jax.random.key(0), ids)["params"].get("heads", {})
+    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    shapes = jax.eval_shape(module_of(config).init, jax.random.key(0), ids)["params"]
     return {
-        path + own: _same(name + own.replace("/", "."), *leaf.shape)
-        for own, leaf in flatten(shapes).items()
+        f"{path}heads/{own}": _same(f"{name}heads.{own.replace('/', '.')}", *leaf.shape)
+        for own, leaf in flatten(shapes.get("heads", {})).items()
     }
 
 
 def _trunk(c: TransformerConfig, path: str, name: str):
-    table = {}
+    table: dict[str, Any] = {}
     for i in range(c.layers):
         block, stored = f"{path}layers_{i}/", f"{name}layers.{i}."
         table |= {
@@ -286,48 +311,65 @@ def _cross(c: TransformerConfig, path: str, name: str):
 
 
 def _queries_keys_values(c: TransformerConfig, name: str):
-    """[D, K, G + 2, hd]: the G query heads of each key head, its key and its value."""
+    """The fused kernel [D, K, G + 2, hd]: each key head with its G queries, its key, its value."""
     group = c.heads // c.kv_heads
     places = {"q_proj": (0, group), "k_proj": (group, group + 1), "v_proj": (group + 1, group + 2)}
     return _fused((c.dim,), (c.kv_heads, group + 2, c.head_dim), places, name, axis=1)
 
 
 def _fused(inputs, outputs, places, name, *, axis=0):
-    """Linear maps side by side on one output axis: {tensor: (start, stop)} on it."""
+    """Linear maps concatenated along an output axis; `places` gives the range of each tensor."""
     parts = []
     for tensor, (start, stop) in places.items():
         own = (*outputs[:axis], stop - start, *outputs[axis + 1 :])
-        (part,) = _linear(f"{name}{tensor}", inputs, own).parts
+        (part,) = _linear(f"{name}{tensor}", inputs, own).slices
         at = (*[slice(None)] * (len(inputs) + axis), slice(start, stop))
         parts.append(dataclasses.replace(part, at=at))
     return Parameter((*inputs, *outputs), tuple(parts))
 
 
 def _linear(name, inputs, outputs):
-    """[out, in] in the state dict, [*inputs, *outputs] here."""
+    """A linear map, stored as [out, in] in the state dict and as [*inputs, *outputs] in bytelax."""
     split = (*outputs, *inputs)
     order = (*range(len(outputs), len(split)), *range(len(outputs)))
     shape = (math.prod(outputs), math.prod(inputs))
-    return Parameter((*inputs, *outputs), (Part(f"{name}.weight", shape, split, order),))
+    return Parameter((*inputs, *outputs), (TensorSlice(f"{name}.weight", shape, split, order),))
 
 
 def _same(name, *shape):
-    return Parameter(shape, (Part(f"{name}.weight", shape, shape, tuple(range(len(shape)))),))
+    return Parameter(
+        shape, (TensorSlice(f"{name}.weight", shape, shape, tuple(range(len(shape)))),)
+    )
 
 
-def _check(table, shapes, source):
-    parts = {part.name: part for parameter in table.values() for part in parameter.parts}
-    for name, part in parts.items():
-        if name not in shapes:
-            raise CheckpointError(f"{source} lacks the tensor {name}, which its config calls for")
-        if shapes[name] != part.shape:
+def check_shapes(
+    wanted: Mapping[str, tuple[int, ...]],
+    stored: Mapping[str, tuple[int, ...]],
+    source: str,
+    *,
+    kind: str,
+    ignored: Callable[[str], bool],
+) -> None:
+    """Raises CheckpointError unless the stored arrays are those that the config requires.
+
+    Args:
+      wanted: shapes that the config requires, by name.
+      stored: shapes of the stored arrays, by name.
+      source: the file or directory, for error messages.
+      kind: what an array is called in error messages.
+      ignored: whether a stored array of this name is allowed although the config does not need it.
+    """
+    for name, shape in wanted.items():
+        if name not in stored:
+            raise CheckpointError(f"{source} lacks the {kind} {name}, which its config calls for")
+        if stored[name] != shape:
             raise CheckpointError(
-                f"{source}: {name} has shape {shapes[name]}, its config calls for {part.shape}"
+                f"{source}: {name} has shape {stored[name]}, its config calls for {shape}"
             )
-    for name in shapes:
-        if name not in parts and not name.endswith(_BUFFERS):
+    for name in stored:
+        if name not in wanted and not ignored(name):
             raise CheckpointError(
-                f"{source} has a tensor {name}, which its config has no place for"
+                f"{source} has a {kind} {name}, which its config has no place for"
             )
 
 
@@ -336,7 +378,7 @@ def _dtype(path, parameter, tensors, dtype):
         return np.dtype(np.float32)
     if dtype is not None:
         return dtype
-    stored = [tensors[part.name].dtype for part in parameter.parts]
+    stored = [tensors[part.name].dtype for part in parameter.slices]
     widest = functools.reduce(jnp.promote_types, stored)
     return np.dtype(np.float32) if np.dtype(widest).itemsize > 4 else np.dtype(widest)
 
@@ -348,7 +390,7 @@ def _aligned(shape, dtype):
     return buffer[skip : skip + size].view(dtype).reshape(shape)
 
 
-def _stored(leaf, part, *, plain):
+def stored(leaf: jax.Array | np.ndarray, part: TensorSlice, *, plain: bool) -> Tensor:
     def rows(start, stop):
         return np.asarray(leaf[start:stop]) if plain else part.write(leaf)[start:stop]
 

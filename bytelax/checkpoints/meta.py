@@ -1,8 +1,9 @@
-"""Meta's layout: `{"args": ...}` in config.json or params.json, the entropy model in a folder.
+"""Meta's layout: `{"args": ...}` in config.json or params.json, and a folder for the entropy model.
 
-Sizes that follow from several arguments there (hidden width, key heads) are read off the tensors.
-Meta's code ends a document at an EOS and transformers does not, so that `mask_documents` is True
-here. Cross-attention has as many key heads as heads there, and no field for another head count.
+Sizes that depend on several of Meta's arguments (hidden width, number of key heads) are taken from
+the shapes of the tensors. `mask_documents` is True for this layout, because Meta's code ends a
+document at an EOS (transformers does not). Meta's cross-attention has as many key heads as query
+heads, and its config has no field for another number.
 """
 
 import dataclasses
@@ -10,6 +11,7 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from bytelax.models.transformer_config import TransformerConfig
 _ENTROPY = "entropy_model"
 _HASHES = "encoder_hash_tok_embedding"
 _HASH_TABLE = re.compile(rf"{_HASHES}\.(\d{{1,6}})\.weight")
-_HUGGINGFACE = {  # one word of a tensor's name: Meta's, transformers'
+_HUGGINGFACE = {  # one component of a tensor's name: Meta's -> transformers'
     "attention": "self_attn",
     "attention_norm": "input_layernorm",
     "cross_attn_norm_kv": "k_norm",
@@ -49,7 +51,10 @@ _PROJECTION = "model.local_decoder.patch_embedding_projection.weight"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Fixed:
-    """The architecture as released; other values are other networks. None is as good."""
+    """Arguments of the released architecture; bytelax cannot run networks with other values.
+
+    None counts as the released value.
+    """
 
     cross_attn_encoder: bool | None = True
     cross_attn_decoder: bool | None = True
@@ -67,7 +72,7 @@ class _Fixed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PatcherArgs:
-    """What is read of the arguments of an entropy model's patcher."""
+    """The arguments of an entropy model's patcher that are read."""
 
     threshold: float | None = None
     threshold_add: float | None = None
@@ -77,7 +82,7 @@ class _PatcherArgs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Args(_Fixed):
-    """What is read of the arguments of `ByteLatentTransformer`."""
+    """The arguments of Meta's `ByteLatentTransformer` that are read."""
 
     dim_local_encoder: int
     n_layers_local_encoder: int
@@ -116,7 +121,7 @@ class _Args(_Fixed):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _LMArgs:
-    """What is read of the arguments of `LMTransformer`."""
+    """The arguments of Meta's `LMTransformer` that are read."""
 
     dim: int
     n_layers: int
@@ -129,10 +134,10 @@ class _LMArgs:
 
 
 def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
-    """The config of a directory, and the state dict of its parameters in transformers' names.
+    """Reads the config of a directory, and its state dict with the names of transformers.
 
     Raises:
-      CheckpointError, ConfigError: it holds no model that we can run.
+      CheckpointError, ConfigError: the directory holds no model that bytelax can run.
     """
     fields, source = _config_file(directory)
     args = _args(fields, ("args", "model", _ENTROPY), source)
@@ -150,7 +155,7 @@ def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
         entropy_args = _args(entropy_fields, (_ENTROPY, "args", "model"), entropy_source)
         data = _object(entropy_fields, "data", entropy_source)
         rule = _object(data, "patcher_args", entropy_source)
-        plain.known_fields(_PatcherArgs, rule, entropy_source)  # of the right types, that is
+        plain.known_fields(_PatcherArgs, rule, entropy_source)  # checks the types
         for name, tensor in _weights(entropy).items():
             state[f"model.patcher.{_rename(name, _HUGGINGFACE)}"] = tensor
         patcher = plain.known_fields(_LMArgs, entropy_args, entropy_source)
@@ -163,10 +168,10 @@ read_parameters = layout.read_parameters
 
 
 def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
-    """Writes config.json, model.safetensors and the folder entropy_model.
+    """Writes config.json, model.safetensors and, if there is an entropy model, its folder.
 
     Raises:
-      CheckpointError: Meta's code cannot run the model.
+      CheckpointError: Meta's code cannot run the model, or the parameters do not match the config.
     """
     state = layout.state_dict(config, params)
     if isinstance(config, ByteLMConfig):
@@ -181,7 +186,9 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     _check_cross_attention(config)
     args = _emit(config)
     entropy_args = None if config.patcher is None else _emit_lm(config.patcher)
-    patcher = entropy_args and plain.known_fields(_LMArgs, entropy_args, "params.json")
+    patcher = (
+        None if entropy_args is None else plain.known_fields(_LMArgs, entropy_args, "params.json")
+    )
     known = plain.known_fields(_Args, args, "config.json")
     own = plain.difference(plain.to_fields(config), _blt(known, patcher, {}, state, "config.json"))
     _refuse(own)
@@ -207,7 +214,10 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
 def _blt(
     args: _Args, patcher: _LMArgs | None, rule: dict, state: Mapping[str, Tensor], source: str
 ) -> dict:
-    """The fields of a BLTConfig. `rule` are the patcher's arguments, which overrule `args`."""
+    """Builds the fields of a BLTConfig.
+
+    `rule` holds the arguments of the entropy model's patcher, which take precedence over `args`.
+    """
     mode = args.patching_mode or "entropy"
     if mode == "entropy" and patcher is None:
         raise CheckpointError(
@@ -248,11 +258,16 @@ def _blt(
         "mask_documents": True,
         "max_bytes": _first(args.max_encoder_seq_length, 24576),
         "vocab_size": args.vocab_size,
+        "heads": None,
     }
 
 
 def _rule(args: _Args, rule: dict) -> dict:
-    """The patcher's word where it has one; null is one where null has a meaning."""
+    """Fields of the patching rule: the patcher's arguments, or else the model's.
+
+    A null of the patcher is a value for `threshold_add` and `max_patch_length`, where it means off,
+    but not for the other fields.
+    """
     return {
         "threshold": _first(
             rule.get("threshold"), args.patching_threshold, PatchingConfig.threshold
@@ -264,7 +279,7 @@ def _rule(args: _Args, rule: dict) -> dict:
 
 
 def _lm(args: _LMArgs, state: Mapping[str, Tensor], name: str) -> dict:
-    """The fields of a ByteLMConfig."""
+    """Builds the fields of a ByteLMConfig."""
     window = args.sliding_window
     return {
         "trunk": _transformer(args, args.dim, args.n_layers, args.n_heads, window, state, name),
@@ -276,7 +291,7 @@ def _lm(args: _LMArgs, state: Mapping[str, Tensor], name: str) -> dict:
 
 
 def _transformer(args, dim, layers, heads, window, state, name):
-    head_dim = dim // heads if heads > 0 else 0  # the config refuses such heads by name
+    head_dim = dim // heads if heads > 0 else 0  # the config refuses heads < 1 with a clear error
     keys = _rows(state, f"{name}layers.0.self_attn.k_proj.weight")
     ffn_dim = _rows(state, f"{name}layers.0.mlp.gate_proj.weight")
     return {
@@ -293,13 +308,13 @@ def _transformer(args, dim, layers, heads, window, state, name):
 
 
 def _rows(state: Mapping[str, Tensor], name: str) -> int | None:
-    """The first axis of a tensor, if it is there."""
+    """Size of the first axis of a tensor, or None if there is no such tensor."""
     return next(iter(state[name].shape), None) if name in state else None
 
 
 def _emit(config: BLTConfig) -> dict:
-    """The arguments of Meta's `ByteLatentTransformer`."""
-    args = {}
+    """Builds the arguments of Meta's `ByteLatentTransformer`."""
+    args: dict[str, Any] = {}
     for key, c in (
         ("local_encoder", config.encoder),
         ("global", config.global_transformer),
@@ -331,7 +346,7 @@ def _emit(config: BLTConfig) -> dict:
 
 
 def _emit_lm(config: ByteLMConfig) -> dict:
-    """The arguments of Meta's `LMTransformer`."""
+    """Builds the arguments of Meta's `LMTransformer`."""
     return {
         "dim": config.trunk.dim,
         "n_layers": config.trunk.layers,
@@ -359,7 +374,7 @@ def _check_cross_attention(config: BLTConfig) -> None:
 
 
 def _refuse(own: dict) -> None:
-    """Raises unless `own` is only what Meta's code computes differently after an EOS."""
+    """Raises CheckpointError if the layout loses fields other than `mask_documents`."""
     patcher = own.get("patcher") or {}
     rest = {name: value for name, value in own.items() if name not in ("mask_documents", "patcher")}
     rest |= {f"patcher.{name}": x for name, x in patcher.items() if name != "mask_documents"}
@@ -369,7 +384,10 @@ def _refuse(own: dict) -> None:
 
 
 def _state_dict(stored: dict[str, Tensor], args: _Args) -> dict[str, Tensor]:
-    """The main model's tensors in transformers' names: one hash table, a decoder projection."""
+    """Converts the main model's tensors to transformers' layout.
+
+    The hash tables are concatenated into one, and a missing decoder projection becomes an identity.
+    """
     state, tables = {}, {}
     for name, tensor in stored.items():
         if table := _HASH_TABLE.fullmatch(name):
@@ -395,7 +413,7 @@ def _state_dict(stored: dict[str, Tensor], args: _Args) -> dict[str, Tensor]:
 def _meta_names(
     state: dict[str, Tensor], config: BLTConfig
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The reverse: the main model's tensors and the entropy model's."""
+    """The inverse of `_state_dict`: tensors of the main model, and those of the entropy model."""
     main, entropy = {}, {}
     for name, tensor in state.items():
         if name.startswith("model.patcher."):
@@ -408,7 +426,7 @@ def _meta_names(
                 table = tensors.slice_rows(tensor, i * rows, (i + 1) * rows)
                 main[f"{_HASHES}.{i}.weight"] = table
         elif name == _PROJECTION and config.global_transformer.dim == config.decoder.dim:
-            if not np.array_equal(tensor.whole(), np.eye(*tensor.shape)):
+            if not np.array_equal(tensor.whole(), np.eye(tensor.shape[0], tensor.shape[-1])):
                 raise CheckpointError(
                     "Meta's decoder has no projection when it is as wide as the global "
                     "transformer, and this model's is not the identity; use the layout 'orbax'"
@@ -423,7 +441,7 @@ def _rename(name, words):
 
 
 def _entropy_model(directory):
-    """The folder of the entropy model, beneath the model's or beside it."""
+    """Finds the folder of the entropy model, inside the model's folder or beside it."""
     for folder in (directory / _ENTROPY, directory.absolute().parent / _ENTROPY):
         if folder.is_dir():
             return folder
@@ -438,7 +456,7 @@ def _config_file(directory):
 
 
 def _weights(directory):
-    """The tensors of safetensors files, or of consolidated.pth."""
+    """Opens the tensors of safetensors files, or of consolidated.pth."""
     names = (safetensors_file.SINGLE, safetensors_file.INDEX)
     if any((directory / name).exists() for name in names):
         return safetensors_file.read_directory(directory)
@@ -448,7 +466,7 @@ def _weights(directory):
 
 
 def _args(fields, keys, source):
-    """The model's arguments, under the first of `keys` that holds an object, or bare."""
+    """The model's arguments: the object under the first of `keys`, or the fields themselves."""
     for key in keys:
         if isinstance(fields.get(key), dict):
             return fields[key]
@@ -458,7 +476,7 @@ def _args(fields, keys, source):
 
 
 def _object(fields, name, source):
-    """An object in an object; empty where there is none."""
+    """A JSON object that is a field of another one; empty if the field is missing."""
     found = fields.get(name)
     if not isinstance(found, dict | None):
         raise CheckpointError(f"{source}: {name} is no object")

@@ -1,8 +1,11 @@
-"""bytelax's own layout: config.json and an Orbax checkpoint of the parameters beside it."""
+"""bytelax's own layout: config.json and an Orbax checkpoint of the parameters."""
 
+import contextlib
 import json
 import pathlib
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -21,17 +24,17 @@ _PARAMETERS = "parameters"
 
 
 class Stored(NamedTuple):
-    """An Orbax checkpoint: where it is, and shape and dtype of its arrays by path."""
+    """An Orbax checkpoint: its path, and the metadata (shape, dtype) of its arrays by name."""
 
     path: pathlib.Path
     arrays: dict[str, Any]
 
 
 def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
-    """The config of a directory, and what there is for it.
+    """Reads the config of a checkpoint directory and the metadata of its arrays.
 
     Raises:
-      CheckpointError, ConfigError: it holds no model that we can run.
+      CheckpointError, ConfigError: the directory holds no model that bytelax can run.
     """
     source = str(directory / "config.json")
     fields = plain.read_json(directory / "config.json")
@@ -42,8 +45,8 @@ def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
     kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in config_fields.KINDS:
         raise CheckpointError(f"{source} is of an unknown kind {kind!r}")
-    config = plain.from_fields(config_fields.KINDS[kind], fields.get("config"), source)
-    path = directory.absolute() / _PARAMETERS  # Orbax takes no other
+    config: Config = plain.from_fields(config_fields.KINDS[kind], fields.get("config"), source)
+    path = directory.absolute() / _PARAMETERS  # Orbax requires an absolute path
     if not path.is_dir():
         raise CheckpointError(f"{directory} has no folder {_PARAMETERS}; copy it again")
     try:
@@ -53,23 +56,13 @@ def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
 
 
 def check(config: Config, stored: Stored, source: str) -> None:
-    """Raises CheckpointError where the parameters are not those of the config."""
+    """Raises CheckpointError if the stored parameters do not match the config."""
     shapes = {name: tuple(array.shape) for name, array in stored.arrays.items()}
     table = layout.bounded_parameters(config, shapes, source)
-    for name, parameter in table.items():
-        if name not in shapes:
-            raise CheckpointError(
-                f"{source} lacks the parameter {name}, which its config calls for"
-            )
-        if shapes[name] != parameter.shape:
-            raise CheckpointError(
-                f"{source}: {name} has shape {shapes[name]}, its config calls for {parameter.shape}"
-            )
-    for name in shapes:
-        if name not in table and not name.startswith(PATCHER):
-            raise CheckpointError(
-                f"{source} has a parameter {name}, which its config has no place for"
-            )
+    wanted = {name: parameter.shape for name, parameter in table.items()}
+    layout.check_shapes(
+        wanted, shapes, source, kind="parameter", ignored=lambda name: name.startswith(PATCHER)
+    )
 
 
 def read_parameters(
@@ -77,16 +70,28 @@ def read_parameters(
     stored: Stored,
     *,
     dtype: np.dtype | None,
-    shardings: Shardings | None,
+    shardings: Shardings | None = None,
+    under: str = "",
 ) -> dict:
-    """The parameters that the config has a place for.
+    """Reads the parameters of a config whose paths begin with `under`.
 
-    With `shardings` every process reads only what its devices hold, without them all of it, on its
-    first device. Orbax reads the arrays at once, so that a CPU holds up to twice the result for a
-    moment; the other layouts need no such room.
+    With `shardings` every process reads only the shards of its devices. Without them it reads all
+    parameters to its first device. Orbax reads all arrays at the same time, so a CPU temporarily
+    holds up to twice the size of the result, unlike with the other layouts.
+
+    Args:
+      config: config of the model.
+      stored: from `read_config`.
+      dtype: dtype of all parameters except the patcher's, which are float32. None keeps the stored
+        dtypes.
+      shardings: where to put the parameters.
+      under: beginning of the paths to read; all paths by default.
+
+    Raises:
+      CheckpointError: an array cannot be read.
     """
     known = {}
-    for name, parameter in layout.parameters(config).items():
+    for name, parameter in layout.parameters_under(under, config).items():
         wanted = np.float32 if name.startswith(PATCHER) else dtype or stored.arrays[name].dtype
         known[name] = jax.ShapeDtypeStruct(parameter.shape, wanted)
     if shardings is None:
@@ -108,8 +113,12 @@ def read_parameters(
 
 
 def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
-    """Writes config.json and the folder `parameters`."""
-    layout.state_dict(config, params)  # checks the tree
+    """Writes config.json, and an Orbax checkpoint in the folder `parameters`.
+
+    Raises:
+      CheckpointError: the parameters do not match the config, or cannot be written.
+    """
+    layout.state_dict(config, params)  # raises if the parameters do not match
     fields = {
         "format": "bytelax",
         "version": VERSION,
@@ -118,5 +127,23 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     }
     if distributed.is_first():
         (directory / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
-    with quiet("absl"):  # a full disk is an exception too
-        ocp.save(directory.absolute() / _PARAMETERS, params)
+    try:
+        with quiet("absl"), _ended_threads():  # Orbax also logs what it raises
+            ocp.save(directory.absolute() / _PARAMETERS, params)
+    except Exception as error:
+        told = "No space left on device"  # in a line that also says RESOURCE_EXHAUSTED
+        told = told if told in str(error) else one_line(error)
+        raise CheckpointError(f"{directory.parent} cannot be written: {told}") from None
+
+
+@contextlib.contextmanager
+def _ended_threads() -> Iterator[None]:
+    """After an error, waits for threads that still write where the caller will clean up."""
+    before = set(threading.enumerate())
+    try:
+        yield
+    except BaseException:
+        deadline = time.monotonic() + 5
+        for thread in set(threading.enumerate()) - before:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        raise

@@ -1,7 +1,8 @@
-"""Safetensors files, read and written by blocks of rows, so that 15 GB of weights take 15 GB.
+"""Reads and writes safetensors files in blocks of rows, so that weights are in memory only once.
 
-The `safetensors` package reads. It has no way to write what is not in memory as a whole, and the
-format is a length, a JSON header and the bytes of the tensors, so that writing is ours.
+Files are read with the `safetensors` package, which can write only tensors that are in memory as a
+whole. The format is simple (a length, a JSON header, and the bytes of the tensors), so `write_file`
+writes it directly.
 """
 
 import dataclasses
@@ -31,10 +32,11 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def read_directory(directory: pathlib.Path) -> dict[str, Tensor]:
-    """The tensors of `model.safetensors`, or of the shards its index names.
+    """Opens the tensors of `model.safetensors`, or of the shards that its index lists.
 
     Raises:
-      CheckpointError, ConfigError: a file is missing, elsewhere, truncated or no safetensors file.
+      CheckpointError, ConfigError: a file is missing or truncated, in another directory, or not a
+        safetensors file.
     """
     index = directory / INDEX
     if (directory / SINGLE).exists() or not index.exists():
@@ -56,15 +58,15 @@ def read_directory(directory: pathlib.Path) -> dict[str, Tensor]:
 
 
 def read_file(path: pathlib.Path) -> dict[str, Tensor]:
-    """The tensors of one file. Only the header is read now.
+    """Opens the tensors of one file; only its header is read.
 
     Raises:
-      CheckpointError: no such file, truncated or too long, not safetensors, or a dtype that is not
-        a float of 16, 32 or 64 bits.
+      CheckpointError: the file does not exist, is truncated or too long, or is not a safetensors
+        file, or a dtype is not a float of 16, 32 or 64 bits.
     """
     if not path.exists():
         raise CheckpointError(f"{path.parent} has no {path.name}")
-    if not path.is_file():  # to open a pipe would be to wait
+    if not path.is_file():  # opening a pipe would block
         raise CheckpointError(f"{path} is not a file")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
@@ -90,12 +92,13 @@ def read_file(path: pathlib.Path) -> dict[str, Tensor]:
 
 
 def write_file(path: pathlib.Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes the tensors to one file, block by block.
+    """Writes tensors to one file, block by block.
 
     Raises:
-      CheckpointError: a tensor has a dtype the checkpoints do not use.
+      CheckpointError: a tensor has an unsupported dtype.
     """
-    header, offset = {"__metadata__": {"format": "pt"}}, 0  # transformers asks for the format
+    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}  # transformers requires the format
+    offset = 0
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
             raise CheckpointError(f"{name} is {tensor.dtype}; cast it to float32 or bfloat16")
@@ -112,26 +115,26 @@ def write_file(path: pathlib.Path, tensors: Mapping[str, Tensor]) -> None:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
             for _, block in tensor.blocks():
-                file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
+                file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Index:
-    """An index of shards: the file of each tensor."""
+    """The index of a sharded checkpoint: the file of each tensor."""
 
     weight_map: dict[str, str]
     metadata: dict | None = None
 
 
 def _names(path):
-    """All names in a header, which the library has read; it takes the last of equal ones."""
+    """All tensor names in a header, with duplicates, of which the library keeps only the last."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         return json.loads(file.read(length), object_pairs_hook=lambda pairs: [x for x, _ in pairs])
 
 
 def _rows(path, name, start, stop):
-    # Open for one block only: what is mapped and touched counts as memory until it is closed.
+    # The file is opened for one block only: pages that were read count as memory until it closes.
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             return file.get_slice(name)[start:stop]

@@ -1,4 +1,4 @@
-"""Tensors that are not in memory: known by shape and dtype, read by rows when needed."""
+"""Lazy tensors: shape and dtype are known, and rows are read when they are needed."""
 
 import dataclasses
 import functools
@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 import jax.numpy as jnp
 import numpy as np
 
-BLOCK_BYTES = 32 << 20  # what is read or written at a time
+BLOCK_BYTES = 32 << 20  # number of bytes read or written at a time
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A tensor of a state dict.
+    """A lazy tensor of a state dict.
 
     Attributes:
-      shape: its shape.
-      dtype: its dtype; bfloat16 is that of `ml_dtypes`.
-      rows: `rows(start, stop)` gives that range of the first axis as an array of its own.
+      shape: shape of the tensor.
+      dtype: dtype of the tensor; bfloat16 is that of `ml_dtypes`.
+      rows: `rows(start, stop)` reads this range of the first axis as an array.
     """
 
     shape: tuple[int, ...]
@@ -25,10 +25,11 @@ class Tensor:
     rows: Callable[[int, int], np.ndarray]
 
     def whole(self) -> np.ndarray:
+        """Reads the whole tensor."""
         return self.rows(0, self.shape[0])
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """(first row, rows) from the first row to the last, about `BLOCK_BYTES` at a time."""
+        """Iterates over blocks of about `BLOCK_BYTES`, each as (index of its first row, rows)."""
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
         step = max(1, BLOCK_BYTES // max(1, row_bytes))
         for start in range(0, self.shape[0], step):
@@ -36,17 +37,17 @@ class Tensor:
 
 
 def of_array(array: np.ndarray) -> Tensor:
-    """A tensor that is in memory after all."""
+    """Wraps an array in memory as a `Tensor`."""
     return Tensor(array.shape, array.dtype, lambda start, stop: array[start:stop])
 
 
 def identity(size: int, dtype: np.dtype) -> Tensor:
-    """The identity matrix."""
+    """A lazy identity matrix."""
     return Tensor((size, size), dtype, lambda start, stop: np.eye(stop - start, size, start, dtype))
 
 
 def slice_rows(tensor: Tensor, start: int, stop: int) -> Tensor:
-    """Rows `start..stop` as a tensor."""
+    """A lazy slice of rows `start` up to, but not including, `stop`."""
     return Tensor(
         (stop - start, *tensor.shape[1:]),
         tensor.dtype,
@@ -55,7 +56,7 @@ def slice_rows(tensor: Tensor, start: int, stop: int) -> Tensor:
 
 
 def concatenate(parts: list[Tensor]) -> Tensor:
-    """One tensor, the parts' rows behind each other. All have the same row shape."""
+    """Concatenates tensors along their first axis, lazily. Their other axes must be equal."""
     ends = np.cumsum([part.shape[0] for part in parts]).tolist()
     dtype = np.dtype(functools.reduce(jnp.promote_types, (part.dtype for part in parts)))
 

@@ -1,4 +1,4 @@
-"""PyTorch's own checkpoint files, where torch is installed."""
+"""Reads PyTorch checkpoint files; needs torch to be installed."""
 
 import pathlib
 
@@ -10,7 +10,7 @@ from bytelax.checkpoints.tensors import Tensor
 
 
 def read_file(path: pathlib.Path) -> dict[str, Tensor]:
-    """The tensors of a `.pth` file, mapped and not loaded; nothing in it is executed.
+    """Maps the tensors of a `.pth` file into memory without executing any code in the file.
 
     Raises:
       CheckpointError: torch is not installed, or the file holds no state dict.

@@ -1,1 +1,1 @@
-"""The commands of the command line, one file each."""
+"""The subcommands of the command line, one file each."""

@@ -1,4 +1,4 @@
-"""`bytelax bench`: methods beside plain decoding, on a model and prompts of the user's."""
+"""`bytelax bench`: times decoding methods against plain decoding, on any model and prompts."""
 
 import ast
 import dataclasses
@@ -13,37 +13,38 @@ import tyro
 
 from bytelax import methods
 from bytelax.commands.json_line import json_line
-from bytelax.commands.loading import LoadFlags
+from bytelax.commands.load_flags import LoadFlags
 from bytelax.commands.method_flags import check
 from bytelax.demo.comparison import PROMPTS, settings_of
 from bytelax.measure import timing
 
-_COMMA = re.compile(r",(?![^(\[{]*[)\]}])")  # none within brackets
+_COMMA = re.compile(r",(?![^(\[{]*[)\]}])")  # a comma that is not within brackets
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Time methods beside plain decoding at W = 1, in turns, in one process."""
+    """Time decoding methods against plain decoding, in alternating runs in one process."""
 
     settings: tyro.conf.Positional[tuple[str, ...]] = ()
-    """What to time, as METHOD or METHOD:option=value,...; by default what `bytelax demo` shows."""
+    """Methods to time, as METHOD or METHOD:option=value,...; by default those of `bytelax demo`."""
     model: str = "tiny"
     """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
-    """A file whose whole text is a prompt; may be given several times. By default three prompts."""
+    """A file whose whole text is a prompt; by default three built-in prompts."""
     max_new_bytes: int = 256
-    """Bytes to emit for each prompt."""
+    """Number of bytes to generate for each prompt."""
     batch: int = 1
-    """Prompts that are continued together; they are repeated to fill the last batch."""
+    """Number of prompts in a batch; prompts are repeated to fill the last batch."""
     repeats: int = 5
-    """Pairs of runs; speeds are medians of their ratios."""
+    """Number of pairs of runs; reported speeds are medians of their ratios."""
     temperature: float = 0.0
-    """0 takes the likeliest byte."""
+    """Sampling temperature; 0 is greedy."""
     json: bool = False
-    """Print all figures as JSON."""
+    """Print all results as JSON."""
 
     def run(self) -> None:
+        """Runs the command."""
         for name in ("max_new_bytes", "batch", "repeats"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -96,7 +97,7 @@ class Bench:
 
 
 def _parsed(setting: str) -> tuple[str, dict]:
-    """ "blt-s:draft_length=8" as a method and its options."""
+    """Parses a setting such as "blt-s:draft_length=8" into a method and its options."""
     method, _, rest = setting.partition(":")
     options = {}
     for part in filter(None, _COMMA.split(rest)):
@@ -105,7 +106,7 @@ def _parsed(setting: str) -> tuple[str, dict]:
             raise ValueError(f"{setting!r}: options are written option=value, got {part!r}")
         try:
             options[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
             options[name] = value
-    methods.options_of(method)  # a misspelt method is told before anything is loaded
+    methods.options_of(method)  # reports a misspelt method before anything is loaded
     return method, options

@@ -1,4 +1,4 @@
-"""`bytelax calibrate`: the entropy threshold that gives a wanted mean patch length."""
+"""`bytelax calibrate`: finds the entropy threshold for a target mean patch length."""
 
 import dataclasses
 import functools
@@ -17,46 +17,48 @@ from bytelax import checkpoints
 from bytelax import config as plain
 from bytelax.commands.json_line import json_line
 from bytelax.commands.text_windows import text_windows
-from bytelax.commands.train import model_directory
+from bytelax.loading import model_directory
 from bytelax.model import Model
 from bytelax.models import architectures, patching
 from bytelax.models.blt import BLTConfig
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig
 
-_BATCH = 16  # windows at a time through the entropy model
+_BATCH = 16  # number of windows in a batch of the entropy model
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibrate:
-    """Find the entropy threshold at which patches of given text have a wanted mean length."""
+    """Find the entropy threshold at which patches have a given mean length."""
 
     model: Annotated[str, tyro.conf.arg(aliases=["--patcher"])]
     """Directory of an entropy model or of a BLT that has one."""
     text: tuple[str, ...]
     """Files, directories or globs of .txt, .py, .jsonl or .tsv, plain or gzipped."""
     patch_length: float = 4.5
-    """Wanted mean, in bytes."""
+    """Target mean number of bytes per patch."""
     max_patch_length: int | None = None
-    """Longer patches are cut; by default as the BLT has it."""
+    """Longer patches are cut to this many bytes; by default as in the config of the BLT."""
     window: int = 1024
-    """Bytes of text that the entropy model sees at once, as in training."""
+    """Number of bytes in each window that the entropy model reads, as in training."""
     max_bytes: int = 2_000_000
-    """Bytes of text to measure on, evenly spread."""
+    """Approximate number of bytes to measure on, evenly spread over the text."""
     write: bool = False
-    """Write the threshold, and the longest patch if given, into the config of the BLT."""
+    """Write the threshold, and --max-patch-length if given, to the config of the BLT."""
     json: bool = False
     """Print the result as JSON."""
 
     def run(self) -> None:
+        """Runs the command."""
         directory = pathlib.Path(model_directory(self.model))
         config, params = checkpoints.read(directory)
-        is_blt = isinstance(config, BLTConfig)
-        if is_blt and config.patching.mode != "entropy":
-            raise ValueError(f"{self.model} cuts patches by {config.patching.mode}, not by entropy")
+        own = config.patching if isinstance(config, BLTConfig) else None
+        is_blt = own is not None
+        if own is not None and own.mode != "entropy":
+            raise ValueError(f"{self.model} cuts patches by {own.mode}, not by entropy")
         if self.write:
             _check_writable(directory, is_blt)
-        rule = config.patching if is_blt else PatchingConfig()
+        rule = PatchingConfig() if own is None else own
         if self.max_patch_length is not None:
             rule = dataclasses.replace(rule, max_patch_length=self.max_patch_length)
         windows, lengths = text_windows(self.text, self.window, self.max_bytes)
@@ -85,23 +87,23 @@ def threshold(
     rule: PatchingConfig,
     wanted: float,
 ) -> tuple[float, float]:
-    """The threshold whose mean patch length is the closest to the wanted one, and that length.
+    """Finds the threshold whose mean patch length is closest to `wanted`, and returns both.
 
-    The mean is a step function of the threshold that never falls, and changes only where the
-    threshold crosses a value that the rule compares with it: bisection over those is exact. The
-    threshold lies half-way between two of them, so that rounding moves no patch.
+    The mean patch length is a non-decreasing step function of the threshold. It changes only where
+    the threshold crosses a value that the rule compares with it, so bisection over those values is
+    exact. The result is half-way between two of them, so that rounding moves no patch boundary.
 
     Args:
-      entropies: of texts, right-padded.
-      lengths: their lengths.
-      rule: its threshold is not used.
-      wanted: bytes.
+      entropies: entropies of right-padded texts, in nats.
+      lengths: lengths of the texts.
+      rule: the patching rule; its threshold is not used.
+      wanted: target mean number of bytes per patch.
 
     Raises:
-      ValueError: no threshold comes near: the wanted length is out of reach.
+      ValueError: the target is outside the range that thresholds can reach.
     """
     there = np.arange(entropies.shape[1]) < lengths[:, None]
-    # At positions 0 and 1 the rule starts a patch in any case, or nearly so.
+    # The rule forces the first patches, so the first values may decide nothing. That is harmless.
     compared = np.diff(entropies, axis=1, prepend=0) if rule.monotonicity else entropies
     values = np.unique(compared[there])
     between = (values[1:].astype(np.float64) + values[:-1]) / 2
@@ -127,7 +129,13 @@ def threshold(
 def mean_patch_length(
     entropies: Float[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], *, rule: PatchingConfig
 ) -> float:
-    """Bytes over patches, the last one of each text included."""
+    """Mean number of bytes per patch, counting the last patch of each text.
+
+    Args:
+      entropies: entropies of right-padded texts, in nats.
+      lengths: lengths of the texts.
+      rule: the patching rule.
+    """
     positions = jnp.broadcast_to(jnp.arange(entropies.shape[1]), entropies.shape)
     opened = patching.open_patches(
         patching.no_patch(len(entropies)), jnp.asarray(entropies), positions, config=rule
@@ -138,7 +146,7 @@ def mean_patch_length(
 
 
 def _first(holds: Callable[[int], bool], top: int) -> int:
-    """The first index to `top` at which a condition that then stays true is true."""
+    """The first index up to `top` at which a monotone condition holds, by bisection."""
     low, high = 0, top
     while low < high:
         middle = (low + high) // 2

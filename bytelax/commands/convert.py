@@ -1,4 +1,4 @@
-"""`bytelax convert`: a model from one layout to another."""
+"""`bytelax convert`: converts a model from one checkpoint layout to another."""
 
 import dataclasses
 from pathlib import Path
@@ -10,24 +10,25 @@ import tyro
 from bytelax import checkpoints
 from bytelax.checkpoints import Layout
 from bytelax.commands.json_line import json_line
-from bytelax.commands.loading import LoadFlags
+from bytelax.commands.load_flags import LoadFlags
 
 
 @dataclasses.dataclass(frozen=True)
 class Convert:
-    """Write a model in another layout. What `--to huggingface` writes, transformers loads."""
+    """Write a model in another layout, for transformers or for Meta's code."""
 
     source: tyro.conf.Positional[str]
     """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
     target: tyro.conf.Positional[Path]
-    """Directory to write; it must not exist yet, or be empty."""
+    """Directory to write; it must not exist, or be empty."""
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     to: Layout = "orbax"
-    """Layout of the copy."""
+    """Layout to write."""
     json: bool = False
-    """Print what was written as JSON."""
+    """Print a summary as JSON."""
 
     def run(self) -> None:
+        """Runs the command."""
         model = self.loading.load(self.source)
         if self.to == "huggingface":
             checkpoints.check_transformers(model.config)

@@ -1,4 +1,4 @@
-"""`bytelax demo`: every method side by side, within a minute."""
+"""`bytelax demo`: shows every method side by side, within a minute."""
 
 import dataclasses
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from bytelax.commands.json_line import json_line
-from bytelax.commands.loading import LoadFlags
+from bytelax.commands.load_flags import LoadFlags
 from bytelax.demo import page, terminal
 from bytelax.demo.comparison import PROMPTS, compare, to_json
 
@@ -20,13 +20,14 @@ class Demo:
     """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     max_new_bytes: int = 160
-    """Most bytes to emit for each prompt."""
+    """Maximum number of bytes to generate for each prompt."""
     html: Path | None = None
-    """Write the comparison to this file, as one self-contained page."""
+    """Write the comparison to this file, as a self-contained HTML page."""
     json: bool = False
-    """Print the figures as JSON."""
+    """Print the results as JSON."""
 
     def run(self) -> None:
+        """Runs the command."""
         if self.max_new_bytes < 1:
             raise ValueError(f"max_new_bytes must be at least 1, got {self.max_new_bytes}")
         if self.html is not None and not self.html.parent.is_dir():

@@ -1,62 +1,61 @@
-"""`bytelax eval`: what a model knows, by published tasks."""
+"""`bytelax eval`: scores a model on published tasks."""
 
 import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import rich
-import rich.console
-import rich.progress
 import rich.table
 import tyro
 
 from bytelax import methods
 from bytelax.commands.json_line import json_line
-from bytelax.commands.loading import LoadFlags
+from bytelax.commands.load_flags import LoadFlags
 from bytelax.commands.method_flags import MethodFlags, check
+from bytelax.commands.progress_bar import progress_bar
 from bytelax.measure import evaluate, tasks
 from bytelax.measure.prompted import Prompted
 
 
 @dataclasses.dataclass(frozen=True)
 class Eval:
-    """Score a model on tasks: translation, programs that pass their tests, multiple choice."""
+    """Score a model on tasks: translation, code generation, multiple choice."""
 
     tasks: tyro.conf.Positional[tuple[str, ...]]
     """Tasks, as NAME or NAME=PATH: arc-easy, arc-challenge, piqa, hellaswag, mmlu,
     tatoeba-deu-eng, tatoeba-fra-eng, flores-deu-eng, flores-fra-eng, humaneval, mbpp."""
     data: Path = Path(".")
-    """Directory of the data sets, for tasks without a PATH; see docs/evaluation.md."""
+    """Directory of the data sets of tasks without a PATH; see docs/evaluation.md."""
     model: str = "tiny"
     """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     limit: int | None = None
-    """Most examples of each task, evenly spread; all by default."""
+    """Maximum number of examples of each task, evenly spread; all by default."""
     shots: int | None = None
-    """Solved examples before each one; by default as published."""
+    """Number of solved examples in each prompt; by default as published."""
     max_new_bytes: int | None = None
-    """Most bytes of an answer; each task has its own default."""
+    """Maximum number of bytes in an answer; each task has its own default."""
     batch: int = 1
-    """Prompts that are continued together."""
+    """Number of prompts in a batch."""
     decoding: Annotated[MethodFlags, tyro.conf.arg(name="")] = MethodFlags()
     seed: int = 0
-    """Example i is sampled with seed + i."""
+    """Random seed; example i is sampled with seed + i."""
     out: Path | None = None
-    """A file of JSON lines that keeps every answer; an interrupted run goes on from it."""
+    """A file of JSON lines to keep every answer; an interrupted run resumes from it."""
     json: bool = False
-    """Print all figures as JSON."""
+    """Print all results as JSON."""
 
     def run(self) -> None:
+        """Runs the command."""
         bounds = {"limit": 1, "shots": 0, "max_new_bytes": 1, "batch": 1, "seed": 0}
         for name, least in bounds.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
-        methods.options_of(self.decoding.method)  # a misspelt method is told before all else
+        methods.options_of(self.decoding.method)  # reports a misspelt method first
         if not self.tasks:
             raise ValueError(f"there are no tasks to score; known are: {', '.join(tasks.TASKS)}")
         read = {
@@ -64,7 +63,7 @@ class Eval:
             for spelt in self.tasks
         }
         conditions = json.loads(json.dumps(dataclasses.asdict(self), default=str))
-        for other in ("tasks", "out", "json"):  # the same answers whatever they are
+        for other in ("tasks", "out", "json"):  # answers do not depend on these
             del conditions[other]
         kept = _Kept.open(self.out, conditions)
         keywords = self.decoding.keywords(self.loading.dtype)
@@ -72,12 +71,12 @@ class Eval:
             keywords["max_new_bytes"] = self.max_new_bytes
         model = self.loading.load(self.model)
         if any(isinstance(task, Prompted) for task in read.values()):
-            law = ("method", "max_new_bytes", "temperature", "top_k", "top_p")
+            sampling = ("method", "max_new_bytes", "temperature", "top_k", "top_p")
             check(
                 model,
                 keywords["method"],
-                {name: value for name, value in keywords.items() if name not in law},
-                **{name: keywords[name] for name in law[2:]},
+                {name: value for name, value in keywords.items() if name not in sampling},
+                **{name: keywords[name] for name in sampling[2:]},
             )
         figures = {}
         for name, task in read.items():
@@ -88,28 +87,19 @@ class Eval:
             new = evaluate.answers(
                 model, task, known=found, batch=self.batch, seed=self.seed, **keywords
             )
-            for index, answer in _shown(new, name, evaluate.examples(task), len(found)):
-                kept.add(name, index, answer)
-                found[index] = answer
+            with progress_bar(name, evaluate.examples(task), len(found)) as advance:
+                for index, answer in new:
+                    kept.add(name, index, answer)
+                    found[index] = answer
+                    advance(1)
             figures[name] = evaluate.figures(task, found)
         print(json_line(figures)) if self.json else _print(figures)
 
 
 def _placed(task: str, data: Path) -> tuple[str, Path]:
-    """ "piqa=/there" as a name and a path."""
+    """Parses a task such as "piqa=/path" into its name and the path of its data."""
     name, _, path = task.partition("=")
     return name, Path(path) if path else data / tasks.named(name).place
-
-
-def _shown(answers: Iterator, name: str, total: int, known: int) -> Iterator:
-    """The answers, with a bar on standard error."""
-    console = rich.console.Console(stderr=True)
-    quiet = not console.is_terminal  # it would leave an empty line there
-    with rich.progress.Progress(console=console, transient=True, disable=quiet) as progress:
-        bar = progress.add_task(name, total=total, completed=known)
-        for answer in answers:
-            yield answer
-            progress.advance(bar)
 
 
 def _print(figures: dict[str, dict]) -> None:
@@ -132,23 +122,28 @@ def _print(figures: dict[str, dict]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Kept:
-    """Answers in a file of JSON lines, below a line that says how they came about."""
+    """Answers kept in a file of JSON lines, whose first line records their conditions."""
 
     path: Path | None
     rows: dict[str, dict[int, dict[str, Any]]]
 
     @classmethod
     def open(cls, path: Path | None, conditions: dict) -> "_Kept":
-        """What the file holds; it begins anew where there is none.
+        """Reads the answers in a file, which is created if it does not exist.
+
+        Args:
+          path: the file; None keeps answers in memory only.
+          conditions: model, method and data on which answers depend.
 
         Raises:
-          ValueError: its answers came about in another way, or it holds something else.
+          ValueError: the answers in the file have other conditions, or the file holds something
+            else.
         """
         kept = cls(path, {})
         if path is None:
             return kept
         text = path.read_bytes() if path.exists() else b""
-        whole = text[: text.rfind(b"\n") + 1]  # what follows was not written whole
+        whole = text[: text.rfind(b"\n") + 1]  # without an incomplete last line
         begun, rows = _parsed(path, whole, conditions) if text else (conditions, [])
         if rows and begun != conditions:
             raise ValueError(f"{path} holds answers of another model, method or data; see line 1")
@@ -161,17 +156,18 @@ class _Kept:
         return kept
 
     def of(self, task: str) -> dict[int, dict[str, Any]]:
-        """Answers to a task by index."""
+        """The answers to a task, by index of the example."""
         return self.rows.setdefault(task, {})
 
     def add(self, task: str, index: int, answer: dict[str, Any]) -> None:
+        """Appends an answer to the file."""
         if self.path is not None:
             with self.path.open("a") as file:
                 file.write(json.dumps({"task": task, "index": index, **answer}) + "\n")
 
 
 def _parsed(path: Path, text: bytes, conditions: dict) -> tuple[dict, list[dict[str, Any]]]:
-    """The conditions and the answers in a file, which may be one of quite another kind."""
+    """Parses the conditions and the answers in a file; raises if it is a file of another kind."""
     try:
         begun, *rows = map(json.loads, text.splitlines())
         ours = begun.keys() == conditions.keys() and all(

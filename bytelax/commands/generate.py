@@ -1,4 +1,4 @@
-"""`bytelax generate`: continue prompts."""
+"""`bytelax generate`: generates continuations of prompts."""
 
 import base64
 import dataclasses
@@ -10,15 +10,16 @@ import jax
 import tyro
 
 from bytelax.commands.json_line import json_line
-from bytelax.commands.loading import LoadFlags
+from bytelax.commands.load_flags import LoadFlags
 from bytelax.commands.mesh import MeshFlag
 from bytelax.commands.method_flags import MethodFlags
-from bytelax.generation import Output, Result, generate, stream
+from bytelax.generation import generate, stream
 from bytelax.pods import distributed
 from bytelax.pods.distributed import Processes
 from bytelax.pods.sharding import MeshConfig
+from bytelax.results import Output, Result
 
-_ESCAPE = "surrogateescape"  # bytes that are not UTF-8 come through text unharmed
+_ESCAPE = "surrogateescape"  # preserves bytes that are not UTF-8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,30 +29,31 @@ class Generate:
     prompts: tyro.conf.Positional[tuple[str, ...]] = ()
     """Texts to continue."""
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
-    """A file to continue, may be given several times; `-` is standard input, the default."""
+    """A file to continue; `-` is standard input, which is the default."""
     model: str = "tiny"
     """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     mesh: MeshFlag = MeshConfig()
-    """Devices to decode on: prompts are split over data and fsdp, the model over tensor."""
+    """Mesh of devices: prompts are split over data and fsdp, the model over tensor."""
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
     decoding: Annotated[MethodFlags, tyro.conf.arg(name="")] = MethodFlags()
     max_new_bytes: int = 128
-    """Most bytes to emit for each prompt."""
+    """Maximum number of bytes to generate for each prompt."""
     seed: int = 0
-    """Prompt i is sampled with seed + i."""
+    """Random seed; prompt i is sampled with seed + i."""
     stop: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A string that ends a continuation; may be given several times."""
+    """A string that ends a continuation."""
     allow_eos: bool = True
-    """Let the model end a continuation by itself."""
+    """Let the model end a continuation with an EOS."""
     logprobs: bool = False
     """Add the log-probability of each byte to the JSON."""
     stream: bool = False
-    """Print the continuation of a single prompt as it comes."""
+    """Print the continuation of a single prompt while it is generated."""
     json: bool = False
     """Print results and statistics as JSON."""
 
     def run(self) -> None:
+        """Runs the command."""
         prompts = self._prompts()
         if self.stream and (self.json or self.logprobs or len(prompts) > 1):
             raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
@@ -59,7 +61,7 @@ class Generate:
             raise ValueError("--logprobs is printed as JSON only: add --json")
         distributed.start(self.processes)
         keywords = {
-            # Overrides are the large model's.
+            # Overrides apply to the large model only, not to a draft model.
             **self.decoding.keywords(self.loading.dtype),
             "max_new_bytes": self.max_new_bytes,
             "stop": [stop.encode("utf-8", _ESCAPE) for stop in self.stop],
@@ -98,7 +100,7 @@ class Generate:
 
 
 def to_json(output: Output) -> dict:
-    """What `--json` prints."""
+    """Converts the output to the JSON object that `--json` prints."""
     return {
         "results": [_result(result) for result in output.results],
         "stats": output.stats.to_dict(),

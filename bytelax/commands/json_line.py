@@ -1,4 +1,4 @@
-"""What `--json` prints."""
+"""Formats results for `--json`."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def json_line(value: Any) -> str:
-    """The value as one line of JSON, which has no NaN and no infinities: they become null."""
+    """Formats a value as one line of JSON; NaN and infinities, which JSON lacks, become null."""
     return json.dumps(_finite(value), allow_nan=False)
 
 

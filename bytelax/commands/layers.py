@@ -1,4 +1,4 @@
-"""`bytelax layers`: which blocks a byte transformer should skip to draft for itself."""
+"""`bytelax layers`: finds the blocks that a byte transformer should skip to draft for itself."""
 
 import dataclasses
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import tyro
 
 from bytelax.commands.json_line import json_line
-from bytelax.commands.loading import LoadFlags
+from bytelax.commands.load_flags import LoadFlags
 from bytelax.commands.text_windows import text_windows
 from bytelax.measure.layer_skip import Skipped, search
 
@@ -16,26 +16,27 @@ class Layers:
     """Find blocks to skip with `--method layer-skip`, on sample text."""
 
     model: tyro.conf.Positional[str]
-    """A byte transformer: as `--model` of `bytelax generate`."""
+    """A byte transformer, as for `bytelax generate --model`."""
     text: tyro.conf.Positional[tuple[str, ...]]
     """Files, directories or globs of .txt, .py, .jsonl or .tsv, plain or gzipped."""
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     temperature: float = 0.0
-    """Of the sampling that is to be fast; 0 is greedy."""
+    """Sampling temperature to optimize for; 0 is greedy."""
     longest: int = 12
-    """Most bytes to draft in a round."""
+    """Maximum number of bytes to draft in a round."""
     most: int | None = None
-    """Most half-blocks (an attention or a SwiGLU) to skip; by default until none is left."""
+    """Maximum number of half-blocks (an attention or a SwiGLU) to skip; by default no limit."""
     place_cost: float = 0.0
-    """What each drafted byte adds to a verifying pass, as a share of the pass."""
+    """Cost that each drafted byte adds to a verification pass, as a share of that pass."""
     window: int = 256
-    """Bytes of text that the model sees at once."""
+    """Number of bytes in each window of text that the model reads."""
     max_bytes: int = 8192
-    """Bytes of text to measure on, evenly spread."""
+    """Approximate number of bytes to measure on, evenly spread over the text."""
     json: bool = False
-    """Print all sets as JSON."""
+    """Print all sets of blocks as JSON."""
 
     def run(self) -> None:
+        """Runs the command."""
         if self.most is not None and self.most < 1:
             raise ValueError(f"--most must be at least 1, got {self.most}")
         if not 2 <= self.window <= self.max_bytes:
@@ -63,7 +64,7 @@ class Layers:
 
 
 def flags(skipped: Skipped) -> str:
-    """The set as flags of `bytelax generate`."""
+    """Formats a set of skipped blocks as flags of `bytelax generate`."""
     words = ["--method layer-skip"]
     for name, value in skipped.options().items():
         numbers = value if isinstance(value, tuple) else (value,)

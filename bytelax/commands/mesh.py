@@ -1,4 +1,4 @@
-"""`--mesh data=8,tensor=4`: a mesh of devices in one flag."""
+"""The flag `--mesh data=8,tensor=4`, which sets all axes of a mesh."""
 
 import dataclasses
 from collections.abc import Sequence

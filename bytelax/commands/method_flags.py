@@ -1,4 +1,4 @@
-"""How a command decodes: flags made from the options of the named methods."""
+"""Flags for decoding, generated from the options of the named methods."""
 
 import dataclasses
 from typing import Annotated, Any, Literal, get_args
@@ -13,7 +13,10 @@ from bytelax.options import Option, option_of
 
 
 def _flags() -> dict[str, tuple[Any, Option, list[str]]]:
-    """Every option of a named method, as the first method that has it says."""
+    """All options of the named methods: type, description, and the methods that have them.
+
+    Type and description are those of the first method that has the option.
+    """
     found: dict[str, tuple[Any, Option, list[str]]] = {}
     for name in methods.METHODS:
         for option, parameter in methods.options_of(name).items():
@@ -32,32 +35,32 @@ def _field(name: str) -> tuple:
         kind = Literal[option.choices]
     if option.parse or name == "draft_model":
         kind = str
-    more = {"metavar": option.metavar} if option.metavar else {}
-    flag = Annotated[kind | None, tyro.conf.arg(help=help, **more)]
+    more: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {}
+    flag: Any = Annotated[kind | None, tyro.conf.arg(help=help, **more)]
     return name, flag, dataclasses.field(default=None)
 
 
-_Options = dataclasses.make_dataclass("_Options", map(_field, _OPTIONS), frozen=True)
+_Options: Any = dataclasses.make_dataclass("_Options", map(_field, _OPTIONS), frozen=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class MethodFlags(_Options):
-    """How to decode, and the law that is sampled."""
+    """The decoding method with its options, and the sampling parameters."""
 
     method: str = "ar"
-    """How to decode; see `bytelax methods`."""
+    """Decoding method; see `bytelax methods`."""
     temperature: float = 0.0
-    """0 takes the likeliest byte."""
+    """Sampling temperature; 0 is greedy."""
     top_k: int = 0
-    """Sample among that many likeliest bytes; 0 among all."""
+    """Sample only among this number of most likely bytes; 0 turns this off."""
     top_p: float = 1.0
-    """Sample among the likeliest bytes that hold this much probability."""
+    """Sample only among the most likely bytes with this total probability."""
 
     def keywords(self, dtype: str | None) -> dict:
-        """As `generate` takes them.
+        """Converts the flags to keyword arguments of `bytelax.generate`, and loads a draft model.
 
         Args:
-          dtype: of a draft model's weights.
+          dtype: dtype of the draft model's weights; None keeps the stored dtype.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         keywords = {name: _parsed(name, value) for name, value in fields.items()}
@@ -66,9 +69,16 @@ class MethodFlags(_Options):
         return keywords
 
 
-def check(model: Model, method: str, options: dict, **law) -> None:
-    """Raises at once what decoding so would raise: ValueError, for an option of any bad kind."""
-    Sampling.of(1, **law)
+def check(model: Model, method: str, options: dict, **sampling) -> None:
+    """Raises ValueError at once if a method cannot decode with these options.
+
+    Args:
+      model: the model.
+      method: name of the method.
+      options: options of the method.
+      **sampling: sampling parameters, as in `Sampling.of`.
+    """
+    Sampling.of(1, **sampling)
     try:
         methods.build(method, model, **options)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""`bytelax methods`: the decoding methods and their options."""
+"""`bytelax methods`: lists the decoding methods and their options."""
 
 import dataclasses
 import inspect
@@ -15,9 +15,10 @@ class Methods:
     json: bool = False
     """Print JSON."""
     markdown: bool = False
-    """Print docs/methods.md."""
+    """Print the reference as Markdown, as in docs/methods.md."""
 
     def run(self) -> None:
+        """Runs the command."""
         if self.markdown:
             print(markdown(), end="")
             return
@@ -34,7 +35,7 @@ class Methods:
 
 
 def markdown() -> str:
-    """The reference of all methods and options."""
+    """Generates the reference of all methods and options as Markdown."""
     lines = ["# Methods", "", "Made by `bytelax methods --markdown`."]
     for name in METHODS:
         lines += ["", f"## {name}", "", *_doc(name), "", "| option | default | |", "|---|---|---|"]
@@ -49,4 +50,4 @@ def markdown() -> str:
 
 
 def _doc(name: str) -> list[str]:
-    return inspect.getdoc(METHODS[name]).splitlines()
+    return (inspect.getdoc(METHODS[name]) or "").splitlines()

@@ -1,4 +1,4 @@
-"""Sample text for commands that measure on it."""
+"""Reads windows of sample text for commands that measure on text."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,17 @@ from bytelax.training import documents, packing
 def text_windows(
     texts: Sequence[str], window: int, max_bytes: int
 ) -> tuple[Int[np.ndarray, "B {window}"], Int[np.ndarray, " B"]]:
-    """Windows of the texts of each path end to end, evenly spread, and how much of each is text.
+    """Cuts text into windows, and returns an evenly spread sample of them and their lengths.
+
+    The documents of each path are concatenated.
 
     Args:
       texts: files, directories or globs, as `bytelax.training.documents` reads them.
-      window: bytes of each; the last one of a path is padded with BOE.
-      max_bytes: about so many in all.
+      window: number of ids in a window; the last window of a path is padded with BOE.
+      max_bytes: approximate total number of bytes.
 
     Raises:
-      ValueError: a path without text.
+      ValueError: a path has no text.
     """
     kept = []
     for path in texts:

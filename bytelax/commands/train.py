@@ -1,4 +1,4 @@
-"""`bytelax train entropy | byte-lm | heads | blt | blt-d`: train a model, or go on training it."""
+"""`bytelax train entropy | byte-lm | heads | blt | blt-d`: trains a model, or resumes a run."""
 
 import dataclasses
 import functools
@@ -15,6 +15,7 @@ from bytelax import config as plain
 from bytelax.checkpoints import config_fields
 from bytelax.commands.json_line import json_line
 from bytelax.commands.mesh import MeshFlag
+from bytelax.loading import model_directory
 from bytelax.models import architectures
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
@@ -29,7 +30,7 @@ from bytelax.training import data, train_loop
 from bytelax.training.corruption import CorruptionConfig
 from bytelax.training.data import DataConfig
 from bytelax.training.documents import Source
-from bytelax.training.head_objective import HeadLoss
+from bytelax.training.head_objective import HeadLoss, LossOf
 from bytelax.training.metrics import BITS_PER_BYTE
 from bytelax.training.objectives import BLTD, Distillation, NextByte, Objective
 from bytelax.training.optimizer import OptimizerConfig
@@ -41,7 +42,21 @@ _NOT_RECORDED = {"out", "config", "json", "processes"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BLTShape:
-    """A BLT but for its entropy model; see `bytelax.models.blt.BLTConfig`."""
+    """Sizes of a BLT without its entropy model; see `bytelax.models.blt.BLTConfig`.
+
+    Attributes:
+      encoder: stack over bytes whose states are pooled into patches.
+      global_transformer: stack over patches.
+      decoder: stack over bytes that predicts the next byte.
+      patching: the rule that divides a text into patches.
+      hashing: the hash n-gram embeddings.
+      patch_vectors: number of vectors that represent a patch in both cross-attentions.
+      decoder_cross_attention: whether "all" layers of the decoder read the latent, or only the
+        "first".
+      decoder_input: whether the decoder reads the "encoder" states or has a byte "embedding".
+      mask_documents: whether bytes and patches do not attend past the latest EOS.
+      max_bytes: longest text that the model supports, BOS included.
+    """
 
     encoder: TransformerConfig = TransformerConfig(dim=256, layers=1, window=512)
     global_transformer: TransformerConfig = TransformerConfig(dim=512, layers=8)
@@ -55,58 +70,59 @@ class BLTShape:
     max_bytes: int = 4096
 
     def config(self, patcher: ByteLMConfig | None) -> BLTConfig:
+        """The config of a BLT with these sizes and the given entropy model."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return BLTConfig(patcher=patcher, **fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NextByteLoss:
-    """The next byte's loss on a BLT."""
+    """The next-byte loss of a BLT."""
 
     max_patches: int | None = None
-    """Patches of a window that there is room for; None has room for one a byte, at a price."""
+    """Capacity for patches in a window. None allows one per byte, which costs time and memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JointLoss:
-    """Fast BLT's loss; see `bytelax.training.objectives.BLTD`."""
+    """The joint loss of Fast BLT; see `bytelax.training.objectives.BLTD`."""
 
     corruption: CorruptionConfig = CorruptionConfig()
     mask_loss: Literal["sum", "mean"] = "sum"
-    """"sum" is the paper's; "mean" divides by the cells, whatever the block size."""
+    """"sum" as in the paper; "mean" divides by the number of cells in blocks instead of bytes."""
     mask_weight: float = 1.0
-    """Multiplies the loss of the masked bytes."""
+    """Weight of the masked-byte loss."""
     exit_layer: int | None = None
-    """Decoder layer that the head learns to read too, for `blt-s` to draft with so many layers."""
+    """Number of decoder layers after which an early exit is trained, for `blt-s` to draft with."""
     exit_weight: float = 0.2
-    """Multiplies the loss at that layer."""
+    """Weight of the early exit's loss."""
     max_patches: int | None = None
-    """Patches of a window that there is room for; None has room for one a byte, at a price."""
+    """Capacity for patches in a window. None allows one per byte, which costs time and memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What all kinds of model are trained with."""
+    """Options that all kinds of training runs share."""
 
     out: pathlib.Path
-    """Directory of the run; where it holds a checkpoint of the same config, the run goes on."""
+    """Directory of the run. If it holds a checkpoint of the same config, the run is resumed."""
     config: pathlib.Path | None = None
-    """A TOML file of the fields below, as `OUT/config.toml` holds them; flags overrule it."""
+    """A TOML file with the fields below, such as `OUT/config.toml`; flags take precedence."""
     json: bool = False
-    """Print what the run came to as JSON."""
+    """Print the result as JSON."""
     init: str | None = None
-    """Start from this model, which also decides the config of the new one."""
+    """Start from the parameters and the config of this model."""
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     mesh: MeshFlag = MeshConfig()
-    """Devices that the work is spread over: data, fsdp and tensor; an axis left out has one."""
+    """Mesh of devices, with the axes data, fsdp and tensor; omitted axes have size 1."""
     run: RunConfig = RunConfig()
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 
     def start(self) -> None:
-        """Trains."""
+        """Runs the training and prints its result."""
         distributed.start(self.processes)
-        if self.run.validate_every:  # or its data would be found missing many steps later
+        if self.run.validate_every:  # reports missing data now, not after many steps
             for split in ("train", "valid"):
                 data.examples(self.data, split)
         objective, initial = self.prepare()
@@ -118,6 +134,7 @@ class _Run:
             raise KeyboardInterrupt
         if not distributed.is_first():
             return
+        self.also_write(objective.module.config, result.params)
         if self.json:
             print(json_line({
                 "out": str(self.out), "model": str(result.model), "step": result.step,
@@ -130,19 +147,25 @@ class _Run:
         print(f"{result.model}: {count:,} parameters, {result.step} steps{known}")
 
     def prepare(self) -> tuple[Objective, Any]:
-        """The objective, and where the parameters come from."""
+        """The objective, and a function that returns the initial parameters.
+
+        None in place of the function initializes the parameters at random.
+        """
         raise NotImplementedError
+
+    def also_write(self, config, params) -> None:
+        """Writes what a kind of run leaves beside its model."""
 
     def _batches(self, split, start):
         rows = global_arrays.rows_here(sharding.make_mesh(self.mesh), self.data.batch)
         return data.batches(self.data, split=split, start=start, rows=rows)
 
     def _initial(self, kind):
-        """Config and parameters of `init`, which must be of a kind; None without it."""
+        """Config and float32 parameters of `init`, or None. The config must be of class `kind`."""
         if self.init is None:
             return None
-        default = next(x.default for x in dataclasses.fields(self) if x.name == "model")
-        if self.model != default:
+        model = next(field for field in dataclasses.fields(self) if field.name == "model")
+        if getattr(self, model.name) != model.default:
             raise ValueError("--init brings a config of its own: leave the --model flags out")
         config, params = checkpoints.read(model_directory(self.init), dtype="float32")
         if not isinstance(config, kind):
@@ -150,7 +173,7 @@ class _Run:
         return config, params
 
 
-# No kind is a subclass of another: tyro would take the one's defaults for the other's.
+# No kind is a subclass of another, because tyro would take the defaults of one for the other's.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _ByteLMRun(_Run):
     model: ByteLMConfig
@@ -163,15 +186,15 @@ class _ByteLMRun(_Run):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ByteTransformer(_ByteLMRun):
-    """Train a byte transformer, by itself or after a teacher."""
+    """Train a byte transformer, alone or by distillation from a teacher."""
 
     model: ByteLMConfig = ByteLMConfig(trunk=TransformerConfig(dim=384, layers=6))
     teacher: str | None = None
-    """A model whose laws it learns too, as a draft model must."""
+    """A model to distil from, useful for training a draft model."""
     teacher_weight: float = 0.5
-    """Share of the loss that is the divergence from the teacher."""
+    """Weight of the divergence from the teacher; the next-byte loss has the rest."""
     teacher_max_patches: int | None = None
-    """Patches of a window that a teacher has room for that is a BLT; None: one a byte."""
+    """Capacity for patches in a window, if the teacher is a BLT; None allows one per byte."""
 
     def prepare(self):
         objective, initial = super().prepare()
@@ -196,41 +219,56 @@ class ByteTransformer(_ByteLMRun):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadsOf(_ByteLMRun):
-    """Train the heads with which a byte transformer drafts for itself; the result holds both."""
+    """Train the heads with which a byte transformer or a BLT drafts for itself.
+
+    The model is frozen. The result holds both, and `OUT/heads` the heads alone, for
+    `load(..., heads=)`.
+    """
 
     model: ByteLMConfig = ByteLMConfig(trunk=TransformerConfig(dim=384, layers=6))
     heads: HeadsConfig = HeadsConfig()
-    loss_of: Literal["kl", "total-variation", "cross-entropy"] = "kl"
-    """What the heads minimise: a distance to the trunk's laws, or the text's own bytes."""
+    loss_of: LossOf = "kl"
+    """Loss of the heads: a distance to the model's distributions, or cross-entropy on the text."""
     joint: bool = False
-    """The trunk learns too; without --init, from scratch."""
+    """Train the trunk of a byte transformer too, from scratch unless --init is given."""
     head_weight: float = 1.0
-    """Multiplies the heads' loss beside the trunk's own, with --joint."""
+    """Weight of the heads' loss relative to the trunk's own."""
     own_outputs: int = 4
-    """Steps of the draft layer in training, all but the first on its own outputs."""
+    """Number of steps that a draft layer is unrolled for, all but the first on its own outputs."""
+    decay: float | None = None
+    """Bytes of a draft after which the weight of the loss is 1 / e; None weighs all bytes alike."""
+    blocks: int = 32
+    """Number of random blocks that a draft block is trained on in each window."""
+    max_patches: int | None = None
+    """Largest number of patches in a window of a BLT; None is one per byte."""
 
     def prepare(self):
         if self.init is None and not self.joint:
             raise ValueError("heads need --init, the trained model they are for (or --joint)")
-        objective, initial = super().prepare()
-        config = dataclasses.replace(objective.module.config, heads=self.heads)
+        found = self._initial(ByteLMConfig | BLTConfig)
+        config, params = found or (self.model, {})
+        config = dataclasses.replace(config, heads=self.heads)
+        fields = (
+            "loss_of", "joint", "head_weight", "own_outputs", "decay", "blocks", "max_patches",
+        )  # fmt: skip
         objective = HeadLoss(
-            ByteLM(config), self.loss_of, self.joint, self.head_weight, self.own_outputs
+            architectures.module_of(config), **{name: getattr(self, name) for name in fields}
         )
-        if initial is None:
+        if found is None:
             return objective, None
-        return (
-            objective,
-            lambda: (
-                objective.init(jax.random.key(self.run.seed))
-                | {name: part for name, part in initial().items() if name != "heads"}
-            ),
-        )
+        known = {name: part for name, part in params.items() if name != "heads"}
+        # Compiled, so that only the heads are made of a model that may be large.
+        fresh = jax.jit(lambda key: objective.init(key)["heads"])
+        return objective, lambda: known | {"heads": fresh(jax.random.key(self.run.seed))}
+
+    def also_write(self, config, params):
+        if jax.process_count() == 1:  # or they may lie on the devices of others
+            checkpoints.write_heads(self.out / "heads", config, params)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entropy(_ByteLMRun):
-    """Train an entropy model: a small byte transformer that cuts text into patches for a BLT."""
+    """Train an entropy model: a small byte transformer that divides text into patches for a BLT."""
 
     model: ByteLMConfig = ByteLMConfig(trunk=TransformerConfig(dim=128, layers=3, window=512))
 
@@ -242,7 +280,10 @@ class _BLTRun(_Run):
     model: BLTShape
 
     def _blt(self, **changes):
-        """The config, with changes to that of `init`, and the parameters to start from."""
+        """The config of the BLT, and a function that returns its initial parameters, or None.
+
+        `changes` replace fields in the config of `init`.
+        """
         found = self._initial(BLTConfig)
         if found is not None:
             if self.patcher is not None:
@@ -257,26 +298,26 @@ class _BLTRun(_Run):
             return self.model.config(None), None
         if self.patcher is None:
             raise ValueError("patching by entropy needs --patcher, from `bytelax train entropy`")
-        patcher, params = read_patcher(self.patcher)
+        patcher, _, params = checkpoints.read_patcher(model_directory(self.patcher))
         config = self.model.config(patcher)
         return config, functools.partial(_started, config, {"patcher": params}, self.run.seed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlainBLT(_BLTRun):
-    """Train a Byte Latent Transformer around a trained entropy model, which stays as it is."""
+    """Train a Byte Latent Transformer with a trained entropy model, which stays fixed."""
 
     model: BLTShape = BLTShape()
     objective: NextByteLoss = NextByteLoss()
 
     def prepare(self):
-        config, initial = self._blt(block_size=0)  # what is not trained on is forgotten
+        config, initial = self._blt(block_size=0)  # without its loss, block prediction degrades
         return NextByte(BLT(config), self.objective.max_patches), initial
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockDiffusionBLT(_BLTRun):
-    """Train a BLT-D (arXiv 2605.08044), which also fills in blocks of masked bytes."""
+    """Train a BLT-D (arXiv 2605.08044), which also predicts blocks of masked bytes."""
 
     model: BLTShape = BLTShape(decoder_input="embedding")
     objective: JointLoss = JointLoss()
@@ -304,22 +345,23 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Train a model, or go on training it."""
+    """Train a model, or resume a training run."""
 
     kind: Annotated[Kind, tyro.conf.arg(name="")]
 
     def run(self) -> None:
+        """Runs the command."""
         self.kind.start()
 
 
 def default(args: Sequence[str]) -> Any:
-    """What tyro fills in where flags say nothing: the file named by `--config`, if there is one.
+    """The default values for tyro: those in the file given by `--config`, if there is one.
 
     Args:
-      args: of the whole command line.
+      args: all arguments of the command line.
 
     Raises:
-      TrainingError, ConfigError: the file cannot be used. One line says which field and why.
+      TrainingError, ConfigError: the file cannot be used; the message is one line that says why.
     """
     path, out = _value_of("--config", args), _value_of("--out", args)
     if len(args) < 2 or args[0] != "train" or args[1] not in KINDS or not path:
@@ -337,7 +379,7 @@ def default(args: Sequence[str]) -> Any:
 
 
 def to_fields(run: _Run) -> dict:
-    """The config of a run as a file holds it."""
+    """Converts a run to the fields that `config.toml` records."""
     kind = next(name for name, cls in KINDS.items() if type(run) is cls)
     fields = plain.to_fields(run, by=_toml())
     return {"kind": kind} | {name: x for name, x in fields.items() if name not in _NOT_RECORDED}
@@ -345,7 +387,7 @@ def to_fields(run: _Run) -> dict:
 
 @functools.cache
 def _toml() -> cattrs.Converter:
-    """How a run's config is spelt: sources as on the command line."""
+    """The converter for the config of a run; sources are written as on the command line."""
     made = plain.toml_converter()
     made.register_structure_hook(Source, lambda x, _: Source.parse(made.structure(x, str)))
     made.register_unstructure_hook(Source, str)
@@ -353,31 +395,11 @@ def _toml() -> cattrs.Converter:
     return made
 
 
-def read_patcher(location: str) -> tuple[ByteLMConfig, dict]:
-    """Config and float32 parameters of an entropy model: a byte transformer, or that of a BLT."""
-    config, params = checkpoints.read(model_directory(location), dtype="float32")
-    if isinstance(config, ByteLMConfig):
-        return config, params
-    if config.patcher is None:
-        raise ValueError(f"--patcher {location} is a BLT without an entropy model")
-    return config.patcher, params["patcher"]
-
-
-def model_directory(location: str) -> str:
-    """The model in the directory of a run, or the location itself."""
-    directory = pathlib.Path(location)
-    if (directory / "config.toml").exists() and not (directory / "config.json").exists():
-        if not (directory / "model").exists():
-            raise ValueError(f"{location} holds a run that has not finished: it has no model yet")
-        return str(directory / "model")
-    return location
-
-
 def _started(config: BLTConfig, known: dict, seed: int) -> dict:
-    """Random parameters but for those that are known.
+    """Initializes parameters at random, except for known ones.
 
-    A decoder that reads bytes itself, where the known one read the encoder's states, starts from
-    the encoder's embedding of bytes.
+    If the decoder embeds bytes itself but the known decoder read the encoder's states, its
+    embedding is initialized with that of the encoder.
     """
     fresh = NextByte(BLT(config)).init
     params = jax.jit(fresh)(jax.random.key(seed)) | known
@@ -388,7 +410,7 @@ def _started(config: BLTConfig, known: dict, seed: int) -> dict:
 
 
 def _value_of(flag, args):
-    """What follows a flag, behind a space or an equals sign; empty without the flag."""
+    """The value of a flag, after a space or an equals sign; empty if the flag is not given."""
     values = [
         following if argument == flag else argument.removeprefix(f"{flag}=")
         for argument, following in zip(args, [*args[1:], ""], strict=True)

@@ -1,4 +1,4 @@
-"""The composable pieces of decoding: a `Method` is a target, a drafter and an acceptance rule."""
+"""The building blocks of decoding: a `Method` is a target, a drafter and an acceptance rule."""
 
 from bytelax.decode.acceptance import (
     Acceptance,
@@ -24,6 +24,7 @@ from bytelax.decode.acceptance import (
 from bytelax.decode.drafters import (
     BlockDiffusion,
     Draft,
+    DraftBlock,
     Drafter,
     DraftInput,
     DraftLayer,
@@ -36,8 +37,9 @@ from bytelax.decode.drafters import (
     Lookup,
     MultiByte,
     MultiByteTree,
+    Nested,
+    ParallelDrafts,
     PastBoundary,
-    Several,
     TwoByte,
     by_batch,
     certain,
@@ -58,6 +60,7 @@ from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Target, Text
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.decode.targets.byte_lm import ByteLMTarget
+from bytelax.decode.targets.local_decoder import LocalDecoderTarget
 
 __all__ = [
     "Acceptance",
@@ -66,6 +69,7 @@ __all__ = [
     "ByteLMTarget",
     "Decoding",
     "Draft",
+    "DraftBlock",
     "DraftInput",
     "DraftLayer",
     "DraftModel",
@@ -76,17 +80,19 @@ __all__ = [
     "Emitted",
     "Empty",
     "LayerSkip",
+    "LocalDecoderTarget",
     "Lookup",
     "Lossless",
     "Method",
     "MultiByte",
     "MultiByteTree",
+    "Nested",
     "Origin",
     "Origins",
+    "ParallelDrafts",
     "Params",
     "PastBoundary",
     "Sampling",
-    "Several",
     "SpecTr",
     "Stops",
     "Target",

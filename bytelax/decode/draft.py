@@ -1,4 +1,4 @@
-"""What a drafter proposes."""
+"""`Draft`, the proposal of a drafter, and `DraftPasses`, the forward passes that it took."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -12,42 +12,45 @@ from bytelax.pytree import pytree
 
 
 class DraftPasses(NamedTuple):
-    """Forward passes made to propose, one number a row."""
+    """Number of forward passes made to propose a draft, per row and network."""
 
-    decoder: Int[Array, " B"]  # of the target's local decoder, or of a part of a byte transformer
+    decoder: Int[Array, " B"]  # the target's local decoder, or part of a byte transformer
     encoder: Int[Array, " B"]
     global_: Int[Array, " B"]
     patcher: Int[Array, " B"]
-    draft_model: Int[Array, " B"]  # of a network that is not the target's
+    draft_model: Int[Array, " B"]  # a network that is not part of the target
 
 
 def no_passes(batch: int) -> DraftPasses:
+    """Returns the counts of a batch that made no forward pass."""
     return DraftPasses(*(jnp.zeros(batch, jnp.int32) for _ in DraftPasses._fields))
 
 
 @pytree
 class Draft:
-    """Proposed bytes. Only `ids` and `length` are needed of a drafter that draws nothing.
+    """The bytes that a drafter proposes. A deterministic drafter needs `ids` and `length` only.
 
     Attributes:
-      ids: the proposal; what stands at or beyond `length` is never read.
-      length: number of bytes proposed in each row, 0..K. Whether place j is part of the draft may
-        depend on the text and on the ids before j, never on id j: a draft cut because of the id it
-        loses is no longer a draw from `log_probs`, and the output no longer the target's.
-      log_probs: the distribution each id was really drawn from, after temperature and truncation.
-        None: nothing was drawn, and each distribution is one-hot.
-      step: which of the drafter's passes of this round chose the id, from 1; 0 (None) where none
-        did.
-      passes: forward passes that proposing took; None: none.
-      confidence: the drafter's own probability of each id, before temperature and truncation. None:
-        that of `log_probs`.
-      parents: of a tree, the window place of each id's parent, in 0..j for the id at place j; the
-        pending byte has place 0. None: each id follows the one before it.
-      computed: what the drafter has computed of the window that the target need not compute again.
-        It is the keyword `computed` of `extend`. None: nothing.
-      state: the target's state in the buffers that the drafter has run ahead in, so that they are
-        not copied. It means what it meant before: whatever the drafter wrote lies in the window.
-        None: the state as it was.
+      ids: the proposed ids; entries at or beyond `length` are never read.
+      length: number of bytes proposed in each row, 0..K. Whether position j belongs to the draft
+        may depend on the text and on the ids before j, but never on id j. If a draft is cut because
+        of the id it loses, the remaining ids are no longer samples from `log_probs`, and the output
+        no longer follows the target's distribution.
+      log_probs: the distribution that each id was sampled from, after temperature and truncation,
+        in nats. None means that the draft is deterministic: every distribution is one-hot.
+      step: number of the drafter's pass in this round that chose each id, counted from 1; 0 if no
+        pass did. None means 0 everywhere.
+      passes: forward passes made to propose. None means none.
+      confidence: the drafter's own probability of each id, before temperature and truncation. None
+        means the probability under `log_probs`.
+      parents: for a tree, the window index of each id's parent; the pending byte has index 0, and
+        the id at position j has a parent in 0..j. None means a chain, where each id follows the one
+        before it.
+      computed: what the drafter has already computed of the window, so that the target need not
+        compute it again; passed to `extend` as its keyword `computed`. None means nothing.
+      state: the target's state, in the buffers that the drafter ran ahead in, so that they are not
+        copied. Its meaning must be unchanged: the drafter may only have written to positions that
+        the window overwrites. None means the state as it was.
     """
 
     ids: Int[Array, "B K"]
@@ -61,18 +64,19 @@ class Draft:
     state: State = None
 
     def written_out(self, vocab_size: int | None = None) -> "Draft":
-        """The same draft, with arrays for what None stands for, trees and computations aside.
+        """Replaces None by explicit arrays in all fields but `parents`, `computed` and `state`.
 
         Args:
-          vocab_size: number of the target's ids; None leaves `log_probs` as it is.
+          vocab_size: number of ids of the target; None leaves `log_probs` as it is.
         """
         batch, places = self.ids.shape
         log_probs, confidence = self.log_probs, self.confidence
-        if confidence is None and log_probs is None:
-            confidence = jnp.ones((batch, places), jnp.float32)
-        elif confidence is None:
-            here = jnp.take_along_axis(log_probs, self.ids[..., None], axis=-1)
-            confidence = jnp.exp(here[..., 0])
+        if confidence is None:
+            if log_probs is None:
+                confidence = jnp.ones((batch, places), jnp.float32)
+            else:
+                here = jnp.take_along_axis(log_probs, self.ids[..., None], axis=-1)
+                confidence = jnp.exp(here[..., 0])
         if log_probs is None and vocab_size is not None:
             log_probs = sampling.one_hot(self.ids, vocab_size)
         return dataclasses.replace(
@@ -84,7 +88,7 @@ class Draft:
         )
 
     def widened(self, places: int) -> "Draft":
-        """The draft in `places` places, of which those behind its own are never part of it."""
+        """Pads the draft to `places` positions; the added ones are never part of the draft."""
         further = places - self.ids.shape[1]
         if not further:
             return self
@@ -103,16 +107,16 @@ class Draft:
         )
 
     def alone(self) -> "Draft":
-        """The draft without what was computed for its own window."""
+        """Drops `computed` and `state`, which are only valid for the draft's own window."""
         return dataclasses.replace(self, computed=None, state=None)
 
 
 def certain(ids: Int[Array, "B K"], *, length: Int[Array, " B"] | None = None) -> Draft:
-    """A deterministic draft that took no forward pass.
+    """Creates a deterministic draft that took no forward pass.
 
     Args:
-      ids: what is proposed.
-      length: how much of it in each row; None is all.
+      ids: the proposed ids.
+      length: number of bytes proposed in each row; None proposes all of them.
     """
     batch, places = ids.shape
     return Draft(ids, jnp.full(batch, places) if length is None else length)

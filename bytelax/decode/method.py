@@ -1,4 +1,4 @@
-"""A decoding method and its loop: draft, verify, accept, commit."""
+"""`Method`, a decoding method, and its loop: draft, verify, accept, commit."""
 
 import dataclasses
 import functools
@@ -8,24 +8,26 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from bytelax.decode import origins as origin_codes
 from bytelax.decode import sampling as sampling_
-from bytelax.decode import stats, stopping, trees
+from bytelax.decode import stopping, trees
 from bytelax.decode.acceptance import Acceptance, Lossless, greedy, lossless
+from bytelax.decode.counts import Counts, count_round, no_counts
 from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, fitted
 from bytelax.decode.drafters.empty import Empty
 from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
-from bytelax.decode.stats import Counts
 from bytelax.decode.stopping import Stops
-from bytelax.decode.target import State, Target, Text, Waiting, in_windows
+from bytelax.decode.target import Branching, State, Target, Text, Waiting, in_windows
+from bytelax.filled import UNFILLED, Filled
 from bytelax.pytree import pytree
 
 
 class Params(NamedTuple):
-    """The parameters of a method."""
+    """The parameters of a method: those of the target and those of the drafter."""
 
     target: Any
     drafter: Any = ()
@@ -33,22 +35,22 @@ class Params(NamedTuple):
 
 @pytree
 class Decoding:
-    """A batch being decoded. Every leaf has the batch as its leading axis.
+    """The state of a batch that is being decoded. Every leaf has a leading batch axis.
 
     Attributes:
       text: prompts and outputs so far.
-      state: the target's.
-      draft_state: the drafter's.
-      sampling: how each row samples.
-      stops: what ends each row.
-      prompt: length of each prompt.
+      state: the target's state.
+      draft_state: the drafter's state.
+      sampling: sampling settings of each row.
+      stops: stop strings of each row.
+      prompt: length of each prompt in ids, including BOS.
       limit: text length at which a row's budget is used up.
-      seeds: one a request; all random numbers of a row come from it.
-      ended: a code of `stopping`; RUNNING while the row goes on.
-      log_probs: the target's log-probability of each id of the text under the untouched model
-        (no temperature, no bans), nats; 0 for the prompt. None when not asked for.
-      origins: where each id of the text came from. None when not asked for.
-      counts: what happened.
+      seeds: one seed per row; all random numbers of the row are derived from it.
+      ended: why the row has ended, a code of `stopping`; RUNNING as long as it has not.
+      log_probs: the target's log-probability of each id of the text, before temperature and with no
+        id banned, in nats; 0 for the prompt. None if not requested.
+      origins: provenance of each id of the text. None if not requested.
+      counts: counters of rounds, bytes and draft passes.
     """
 
     text: Text
@@ -70,47 +72,50 @@ Until = Callable[[Decoding], Bool[Array, ""]]
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A decoding method: what drafts, what verifies, and what is kept.
+    """A decoding method: a target model, a drafter, and an acceptance rule.
 
-    A hashable value without arrays: a static argument of compiled programs. `init`, `round` and
-    `decode` are pure functions to call under `jax.jit`, `jax.lax.scan` or whatever else.
+    A hashable value without arrays, to be used as a static argument of compiled programs. `init`,
+    `round` and `decode` are pure functions, which can be called under `jax.jit`, `jax.lax.scan` and
+    other transformations.
 
     Attributes:
-      target: the model.
-      drafter: proposes up to K bytes a round.
-      accept: judges them; `lossless` leaves the target's distribution as it is.
-      window: W, bytes of every verified window, at least K + 1. Methods of one window and batch
-        size write the same bytes bit for bit; a wider one costs time. None is K + 1.
+      target: the model that verifies.
+      drafter: proposes up to K bytes per round.
+      accept: the acceptance rule; `lossless` preserves the target's distribution.
+      window: W, number of bytes in each verified window, at least K + 1. Lossless methods with the
+        same window and batch size write the same bytes, bit for bit. A wider window costs time.
+        None means K + 1.
 
     Raises:
       ValueError: the window is too narrow for the drafts or too wide for the target's caches, or
-        the model has not what the drafter needs.
+        the model lacks what the drafter needs.
     """
 
     target: Target
     drafter: Drafter = Empty()
     accept: Acceptance | Lossless = lossless
-    window: int | None = None
+    window: Filled[int] = UNFILLED
 
     def __post_init__(self):
         drafted = self.drafter.draft_length
         longest = getattr(self.target, "max_bytes", None)
         window = drafted + 1 if self.window is None else self.window
-        if window <= drafted or (longest is not None and window > longest):
+        whole = isinstance(window, int | np.integer)
+        if not whole or window <= drafted or (longest is not None and window > longest):
             drafts = f": a round drafts {drafted} bytes" if drafted else ""
             most = "" if longest is None else longest
-            raise ValueError(f"window must lie in {drafted + 1}..{most}, got {window}{drafts}")
+            raise ValueError(f"window must lie in {drafted + 1}..{most}, got {window!r}{drafts}")
         object.__setattr__(self, "window", window)
-        _ = self.verifier  # or raise now
+        _ = self.verifier  # raises early if the drafter does not fit the target
 
     @functools.cached_property
     def verifier(self) -> Target:
-        """The target with what the drafter needs of it, and with caches for the window."""
+        """The target, adapted to the drafter and with caches for the window."""
         return in_windows(fitted(self.drafter, self.target), self.window)
 
     @property
     def lossless(self) -> bool:
-        """Whether the output is that of plain decoding, as the acceptance rule claims."""
+        """Whether the output follows the target's distribution, as the rule `accept` declares."""
         return getattr(self.accept, "lossless", False)
 
     def init(
@@ -124,18 +129,23 @@ class Method:
         stops: Stops | None = None,
         log_probs: bool = False,
         origins: bool = False,
+        state: State | None = None,
+        draft_state: DraftState | None = None,
     ) -> Decoding:
-        """Takes in the prompts.
+        """Prefills the prompts and returns the initial state.
 
         Args:
-          params: of the target and of the drafter.
-          text: the prompts, in buffers with room for `budget` ids more.
-          budget: most ids to emit in each row; 0 ends the row at once.
-          seeds: one a row; None numbers the rows.
-          sampling: how the rows sample; None is greedy.
-          stops: stop strings; None has none.
-          log_probs: keep the target's log-probability of every emitted id.
-          origins: keep where every emitted id came from.
+          params: parameters of the target and of the drafter.
+          text: the prompts, in buffers with room for `budget` more ids.
+          budget: maximum number of ids to emit in each row; a row with 0 ends at once.
+          seeds: one per row; None uses the row numbers.
+          sampling: sampling settings; None is greedy.
+          stops: stop strings; None means none.
+          log_probs: whether to record the target's log-probability of every emitted id.
+          origins: whether to record the provenance of every emitted id.
+          state: state of the target, if it has processed all of the text but the pending byte
+            already; None prefills.
+          draft_state: state of the drafter that goes with it; None initialises the drafter.
 
         Raises:
           ValueError: the acceptance rule is for greedy decoding and the sampling is not.
@@ -148,12 +158,16 @@ class Method:
         seeds = jnp.arange(batch, dtype=jnp.uint32) if seeds is None else seeds
         budget = jnp.broadcast_to(jnp.asarray(budget, jnp.int32), (batch,))
         chex.assert_shape([seeds, sampling.temperature], (batch,))
-        self._rule(sampling)  # or raise now
-        state = self.verifier.prefill(params.target, text)
+        self._rule(sampling)  # raises early if the rule does not suit the sampling
+        if state is None:
+            state = self.verifier.prefill(params.target, text)
+        if draft_state is None:
+            inputs = self._inputs(params, text, state, sampling, None)
+            draft_state = self.drafter.init(inputs)
         return Decoding(
             text=text,
             state=state,
-            draft_state=self.drafter.init(self._inputs(params, text, state, sampling, None)),
+            draft_state=draft_state,
             sampling=sampling,
             stops=stops,
             prompt=text.length,
@@ -162,11 +176,14 @@ class Method:
             ended=jnp.where(budget > 0, stopping.RUNNING, stopping.BY_LENGTH),
             log_probs=jnp.zeros((batch, length), jnp.float32) if log_probs else None,
             origins=origin_codes.no_origins(batch, length) if origins else None,
-            counts=stats.no_counts(batch, self.window - 1),
+            counts=no_counts(batch, self.window - 1),
         )
 
     def round(self, params: Params, decoding: Decoding) -> Decoding:
-        """One draft-verify-commit. Rows that have ended, or that wait for others, stand still."""
+        """Runs one draft-verify-commit round.
+
+        Rows that have ended, or that wait for others, stand still.
+        """
         target, text, sampling = self.verifier, decoding.text, decoding.sampling
         draft_keys, *judge_keys = (
             sampling_.row_keys(decoding.seeds, text.length, purpose)
@@ -200,12 +217,15 @@ class Method:
         chex.assert_shape(emitted.ids, window.shape)
         chex.assert_shape([emitted.count, emitted.drafted], (batch,))
         if emitted.path is not None:
+            assert isinstance(target, Branching)
             trial, draft = target.along(trial, emitted.path), trees.along(draft, emitted.path)
             logits = jnp.take_along_axis(logits, emitted.path[..., None], axis=1)
+        # A rule that emitted nothing would never end.
+        count = jnp.clip(emitted.count, 1, self.window)
         kept, ended = stopping.trim(
             text,
             emitted.ids,
-            jnp.where(running, emitted.count, 0),
+            jnp.where(running, count, 0),
             prompt=decoding.prompt,
             limit=decoding.limit,
             stops=decoding.stops,
@@ -229,11 +249,11 @@ class Method:
             ended=jnp.where(running, ended, decoding.ended),
             log_probs=log_probs,
             origins=origins,
-            counts=stats.count_round(decoding.counts, draft, kept, emitted.drafted),
+            counts=count_round(decoding.counts, draft, kept, emitted.drafted),
         )
 
     def decode(self, params: Params, decoding: Decoding, *, until: Until | None = None) -> Decoding:
-        """Rounds under one `lax.while_loop`, until every row has ended or `until` says so."""
+        """Runs rounds in one `lax.while_loop` until every row has ended or `until` holds."""
 
         def unfinished(decoding):
             running = (decoding.ended == stopping.RUNNING).any()
@@ -258,13 +278,13 @@ class Method:
 
 
 def _of_window(draft):
-    """Optional keywords of `extend`: tree parents, precomputed layers."""
+    """Returns the optional keywords of `extend`: tree parents and precomputed layers."""
     options = {"parents": draft.parents, "computed": draft.computed}
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _append(buffer, length, values, count):
-    """Writes the first `count` values of each row behind `length`; the rest go nowhere."""
+    """Writes the first `count` values of each row from index `length` on, and drops the rest."""
     place = jnp.arange(values.shape[1])
     at = jnp.where(place < count[:, None], length[:, None] + place, buffer.shape[1])
     row = jnp.arange(buffer.shape[0])[:, None]

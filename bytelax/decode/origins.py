@@ -12,23 +12,23 @@ from bytelax.pytree import pytree
 
 
 class Origin(enum.IntEnum):
-    """How a byte came about."""
+    """Where a byte of a text comes from."""
 
-    PROMPT = 0  # it was given
-    PLAIN = 1  # the target's own; nothing was drafted
-    DRAFTED = 2  # drafted, and accepted
-    CORRECTED = 3  # the target's own, in place of a drafted byte that was refused
-    FREE = 4  # the target's own, behind a draft that was accepted whole
+    PROMPT = 0  # part of the prompt
+    PLAIN = 1  # the target's own, in a round without a draft
+    DRAFTED = 2  # drafted and accepted
+    CORRECTED = 3  # the target's own, in place of a rejected byte
+    FREE = 4  # the target's own, after a fully accepted draft (the bonus byte)
 
 
 @pytree
 class Origins:
-    """Of the bytes of a text, or of many.
+    """Provenance of every byte of one text or of a batch of texts.
 
     Attributes:
-      kind: a code of `Origin` for each.
-      step: which pass of its drafter chose a drafted byte, from 1, as in `Draft.step`: for a block
-        of masked bytes the pass that filled it in. 0 for all others.
+      kind: an `Origin` code for each byte.
+      step: number of the drafter's pass that chose a drafted byte, counted from 1, as in
+        `Draft.step`; in block diffusion the pass that unmasked it. 0 for all other bytes.
     """
 
     kind: Int[Array | np.ndarray, "*B L"]
@@ -39,21 +39,22 @@ class Origins:
 
     @property
     def names(self) -> list[str]:
-        """The kinds in lower case; of a single text."""
+        """The kinds of a single text as lower-case names."""
         return [Origin(kind).name.lower() for kind in self.kind]
 
 
 def no_origins(batch: int, length: int) -> Origins:
-    """The origins of texts that are all prompt."""
+    """Returns the origins of a batch of texts that consist of their prompts only."""
     return Origins(jnp.zeros((batch, length), jnp.int8), jnp.zeros((batch, length), jnp.int16))
 
 
 def of_round(draft: Draft, emitted: Emitted) -> Origins:
-    """Origins [B, W] of the ids a round emits; unspecified at and beyond `emitted.count`."""
+    """Returns the origins [B, W] of the ids of a round; undefined from `emitted.count` on."""
     is_drafted = jnp.arange(emitted.ids.shape[1]) < emitted.drafted[:, None]
     whole = emitted.drafted == draft.length
     own = jnp.where(whole, Origin.FREE, Origin.CORRECTED)
     own = jnp.where(draft.length == 0, Origin.PLAIN, own)
+    assert draft.step is not None  # the draft is written out
     step = jnp.pad(draft.step, ((0, 0), (0, 1)))
     return Origins(
         jnp.where(is_drafted, Origin.DRAFTED, own[:, None]).astype(jnp.int8),

@@ -1,7 +1,7 @@
-"""Sampling: the only place of temperature, top-k, top-p and banned ids.
+"""Sampling: the only module that applies temperature, top-k, top-p and banned ids.
 
-Plain decoding, drafting and verification all call `process_logits`, so that the p and q of
-min(1, p / q) are the laws really drawn from.
+Plain decoding, drafting and verification all call `process_logits`, so that p and q in
+min(1, p / q) are the distributions that are really sampled from.
 """
 
 import jax
@@ -11,25 +11,25 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from bytelax import vocab
 from bytelax.pytree import pytree, static
 
-# What random numbers are for. Draft, acceptance and residual never share a stream.
+# Purposes of random numbers. Draft, acceptance and residual never share a stream.
 DRAFT, ACCEPT, RESIDUAL = range(3)
 
-_COLDEST = 1e-4  # below, logits over temperature leave the range of float32 sums
+_COLDEST = 1e-4  # below this, sums of logits / temperature may leave the range of float32
 
 
 @pytree
 class Sampling:
-    """How each row samples. Build one with `Sampling.of`.
+    """The sampling settings of every row. Build one with `Sampling.of`.
 
-    The numbers are data, one a row, so that changing them compiles nothing anew.
+    Temperature, top-k and top-p are arrays, so that changing them does not trigger a recompilation.
 
     Attributes:
       temperature: divides the logits.
       top_k: keep the k likeliest ids; 0 keeps all.
-      top_p: keep the smallest set of likeliest ids that holds this much probability.
+      top_p: keep the smallest set of likeliest ids with at least this total probability.
       greedy: static; every row takes the likeliest id.
-      truncated: static; some row has a top_k or top_p.
-      allow_eos: static; EOS may be emitted. No other special ever is.
+      truncated: static; some row uses top_k or top_p.
+      allow_eos: static; EOS may be emitted. No other special id is ever emitted.
     """
 
     temperature: Float[Array, " B"]
@@ -49,7 +49,7 @@ class Sampling:
         top_p: float = 1.0,
         allow_eos: bool = True,
     ) -> "Sampling":
-        """The same settings for every row; temperature 0 is greedy.
+        """Creates the same settings for every row of a batch; temperature 0 is greedy.
 
         Raises:
           ValueError: temperature out of range, top_k below 0, or top_p outside (0, 1].
@@ -73,68 +73,75 @@ class Sampling:
         )
 
 
-def process_logits(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
-    """Log-probabilities of the distribution that is sampled; -inf where an id is never emitted.
+def process_logits(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[Array, "B W V"]:
+    """Returns the log-probabilities of the distribution that is sampled, in nats; -inf if banned.
 
-    Greedy is the one-hot law of the likeliest id that may be emitted, the lowest id among equals.
+    Under greedy sampling the distribution is one-hot at the likeliest id that may be emitted; ties
+    go to the lowest id.
     """
-    logits = without_banned(logits, law)
-    if law.greedy:
+    logits = without_banned(logits, sampling)
+    if sampling.greedy:
         return one_hot(logits.argmax(-1), logits.shape[-1])
-    logits = logits / law.temperature[:, None, None]
-    if law.truncated:
-        logits = _truncate(logits, law)
+    logits = logits / sampling.temperature[:, None, None]
+    if sampling.truncated:
+        logits = _truncate(logits, sampling)
     return jax.nn.log_softmax(logits)
 
 
-def byte_law(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
-    """Log-probabilities under the model itself, temperature 1, of the ids that may be emitted."""
-    return jax.nn.log_softmax(without_banned(logits, law))
+def byte_log_probs(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[Array, "B W V"]:
+    """Returns the model's own log-probabilities (temperature 1) of ids that may be emitted."""
+    return jax.nn.log_softmax(without_banned(logits, sampling))
 
 
 def probability(
-    logits: Float[Array, "B W V"], law: Sampling, ids: Int[Array, "B W"]
+    logits: Float[Array, "B W V"], sampling: Sampling, ids: Int[Array, "B W"]
 ) -> Float[Array, "B W"]:
-    """The model's own probability of each id, temperature 1."""
-    log_probs = byte_law(logits, law)
+    """Returns the model's own probability of each id, at temperature 1."""
+    log_probs = byte_log_probs(logits, sampling)
     return jnp.exp(jnp.take_along_axis(log_probs, ids[..., None], axis=-1)[..., 0])
 
 
 def one_hot(ids: Int[Array, "*B"], size: int) -> Float[Array, "*B {size}"]:
-    """Log-probabilities of the one-hot distributions at `ids`."""
+    """Returns the log-probabilities of one-hot distributions at `ids`: 0 there, -inf elsewhere."""
     return jnp.where(ids[..., None] == jnp.arange(size), 0.0, -jnp.inf)
 
 
 def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[Array, "*B"]:
-    """Samples by inverse CDF: the id whose share of [0, 1) holds `uniform`, never one of mass 0."""
+    """Samples ids by inverting the cumulative distribution; never returns an id of probability 0.
+
+    Args:
+      log_probs: distributions, which need not be normalised.
+      uniform: random numbers in [0, 1), one per distribution.
+    """
     probs = jnp.exp(log_probs)
     cumulative = jnp.cumsum(probs, axis=-1)
-    # A parallel sum may rise by rounding where the probability is 0.
+    # By rounding, a parallel cumulative sum can increase even where the probability is 0.
     reached = (cumulative > uniform[..., None] * cumulative[..., -1:]) & (probs > 0)
-    # Rounding can leave the top of [0, 1) beyond the last step.
+    # By rounding, numbers just below 1 can lie beyond the last step of the cumulative sum.
     return jnp.where(reached.any(-1), reached.argmax(-1), log_probs.argmax(-1)).astype(jnp.int32)
 
 
 def draw(
-    log_probs: Float[Array, "*B V"], law: Sampling, uniform: Float[Array, "*B"]
+    log_probs: Float[Array, "*B V"], sampling: Sampling, uniform: Float[Array, "*B"]
 ) -> Int[Array, "*B"]:
-    """Like `sample`, but takes the likeliest id, and no random number, if sampling is greedy."""
-    if law.greedy:
+    """Samples ids as `sample` does; under greedy sampling, takes the likeliest ids instead."""
+    if sampling.greedy:
         return log_probs.argmax(-1).astype(jnp.int32)
     return sample(log_probs, uniform)
 
 
 def happens(probability: Float[Array, "*B"], uniform: Float[Array, "*B"]) -> Bool[Array, "*B"]:
-    """Bernoulli: True with this probability; 1 or more is certain. Ids are drawn by `sample`."""
+    """Returns True with the given probability; a probability of 1 or more always gives True."""
     return uniform < probability
 
 
 def row_keys(
     seeds: UInt32[Array, " B"], position: Int[Array, " B"], purpose: int
 ) -> Key[Array, " B"]:
-    """One key a row from its seed, its text length at the start of the round, and the purpose.
+    """Derives one key per row from its seed, its text length before the round, and a purpose.
 
-    The length grows every round, so no key is met twice, and nothing depends on the batch row.
+    The length grows in every round, so no key is used twice. Nothing depends on the row's place in
+    the batch.
     """
 
     def row_key(seed, at):
@@ -144,27 +151,27 @@ def row_keys(
 
 
 def row_uniforms(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"]:
-    """`count` numbers in [0, 1) from each row's key."""
+    """Returns `count` uniform random numbers in [0, 1) from each row's key."""
     return jax.vmap(lambda key: jax.random.uniform(key, (count,)))(keys)
 
 
-def without_banned(logits: Float[Array, "B W V"], law: Sampling) -> Float[Array, "B W V"]:
-    """The logits in float32, -inf where an id is never emitted."""
+def without_banned(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[Array, "B W V"]:
+    """Casts logits to float32 and sets those of ids that are never emitted to -inf."""
     ids = jnp.arange(logits.shape[-1])
-    allowed = (ids >= vocab.OFFSET) | (law.allow_eos & (ids == vocab.EOS))
+    allowed = (ids >= vocab.OFFSET) | (sampling.allow_eos & (ids == vocab.EOS))
     return jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)
 
 
-def _truncate(logits, law):
-    """-inf below the k-th logit and outside the nucleus of probability p."""
+def _truncate(logits, sampling):
+    """Sets logits outside the top k, or outside the nucleus of probability p, to -inf."""
     size = logits.shape[-1]
-    order = jnp.argsort(-logits, axis=-1)  # stable: equals stay in id order
+    order = jnp.argsort(-logits, axis=-1)  # stable: ties stay in id order
     rank = jnp.argsort(order, axis=-1)
-    top_k = jnp.where(law.top_k == 0, size, law.top_k)[:, None, None]
+    top_k = jnp.where(sampling.top_k == 0, size, sampling.top_k)[:, None, None]
     logits = jnp.where(rank < top_k, logits, -jnp.inf)
     sorted_probs = jnp.take_along_axis(jax.nn.softmax(logits), order, axis=-1)
     before = jnp.cumsum(sorted_probs, axis=-1) - sorted_probs
-    top_p = law.top_p[:, None, None]
-    inside = (before < top_p) | (top_p == 1)  # the sum of all may round to 1 before the last
+    top_p = sampling.top_p[:, None, None]
+    inside = (before < top_p) | (top_p == 1)  # rounded sums may reach 1 early
     inside = jnp.take_along_axis(inside, rank, axis=-1)
     return jnp.where(inside | (rank == 0), logits, -jnp.inf)

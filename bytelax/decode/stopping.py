@@ -17,19 +17,20 @@ REASONS = ("running", "eos", "stop", "length")
 
 @pytree
 class Stops:
-    """Stop strings of each row, padded on the left. Build them with `Stops.of`."""
+    """The stop strings of every row, padded on the left. Build them with `Stops.of`."""
 
-    ids: Int[Array, "B N M"]  # B is 1 where all rows have the same ones
+    ids: Int[Array, "B N M"]  # B is 1 if all rows share them
     length: Int[Array, "B N"]
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> "Stops":
-        """Every row ends with the first of `strings` that its output contains.
+        """Creates stop strings shared by all rows; a row ends as soon as its output contains one.
 
-        Their number and length are shapes, rounded up so that few programs are compiled.
+        The number of strings and their length are array shapes. Both are rounded up to a power of
+        two, so that few programs are compiled.
 
         Raises:
-          ValueError: an empty stop string.
+          ValueError: a stop string is empty.
         """
         if not all(strings):
             raise ValueError("a stop string must not be empty")
@@ -42,7 +43,7 @@ class Stops:
         return cls(jnp.asarray(ids)[None], jnp.asarray(length)[None])
 
     def for_rows(self, batch: int) -> "Stops":
-        """The same for `batch` rows, with the batch as leading axis."""
+        """Broadcasts the stop strings along the batch axis to `batch` rows."""
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape[1:])), self)
 
 
@@ -55,15 +56,18 @@ def trim(
     limit: Int[Array, " B"],
     stops: Stops,
 ) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
-    """Number of emitted ids to keep, and why the row ends with them (RUNNING if it does not).
+    """Returns how many emitted ids to keep, and why each row ends there (RUNNING if it does not).
 
     Args:
-      text: before the emitted ids.
-      emitted: ids to be appended.
-      count: how many of them, 0 in rows that ended before.
-      prompt: length of each prompt; a stop string is looked for in the output alone.
+      text: the text before the emitted ids.
+      emitted: ids to append.
+      count: number of emitted ids; 0 in rows that had already ended.
+      prompt: length of each prompt; stop strings are only searched for in the output.
       limit: text length at which the row's budget is used up.
       stops: stop strings.
+
+    Returns:
+      The number of ids to keep, and one of RUNNING, BY_EOS, BY_STOP and BY_LENGTH.
     """
     width = emitted.shape[1]
     place = jnp.arange(width)
@@ -81,11 +85,12 @@ def trim(
 
 
 def _matches(text, emitted, prompt, stops):
-    """bool[B, E]: the output up to and including this id ends with a stop string."""
+    """Returns bool[B, E]: whether the output up to and with this id ends in a stop string."""
     longest = stops.ids.shape[2]
     if longest == 0:
         return jnp.zeros(emitted.shape, bool)
-    # The last `longest - 1` ids of the text and the emitted ones, then a window ending at each.
+    # Join the last `longest - 1` ids of the output to the emitted ones, so that every emitted id
+    # is the end of a window of `longest` ids.
     back = text.length[:, None] - longest + 1 + jnp.arange(longest - 1)
     tail = jnp.take_along_axis(text.ids, jnp.maximum(back, 0), axis=1)
     tail = jnp.where(back >= prompt[:, None], tail, -1)

@@ -1,8 +1,8 @@
-"""The Target contract: a language model that can take back what was rejected."""
+"""The `Target` protocol: a language model that can roll back the bytes that were rejected."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +12,15 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax import vocab
 from bytelax.pytree import pytree
 
-State = Any  # a pytree of arrays with a leading batch axis, the target's own
+State = Any  # a pytree of arrays with a leading batch axis, opaque to the loop
 Trial = Any
 
 
 @pytree
 class Text:
-    """What the loop owns: prompt and output, right-padded, BOS first.
+    """The prompts and outputs of a batch, right-padded, each beginning with BOS.
 
-    The last byte of each row is pending: emitted, but not yet seen by the target.
+    The last byte of each row is pending: it was emitted, but the target has not processed it yet.
     """
 
     ids: Int[Array, "B L"]
@@ -28,11 +28,12 @@ class Text:
 
     @property
     def pending(self) -> Int[Array, "B 1"]:
+        """The last id of each row, which the target has not processed yet."""
         return jnp.take_along_axis(self.ids, self.length[:, None] - 1, axis=1)
 
     @classmethod
     def of(cls, prompts: Sequence[bytes], *, length: int) -> "Text":
-        """Prompts in buffers of `length` ids: room for a BOS, the prompt and what will follow."""
+        """Encodes prompts into buffers of `length` ids, which must hold BOS, prompt and output."""
         ids = np.zeros((len(prompts), length), np.int32)
         for row, prompt in zip(ids, map(vocab.encode, prompts), strict=True):
             row[: len(prompt)] = prompt
@@ -41,18 +42,19 @@ class Text:
 
 @runtime_checkable
 class Target(Protocol):
-    """Pure functions over explicit state. The state may be donated.
+    """Protocol of a language model that verifies drafts: pure functions over explicit state.
 
-    A target is hashable, for it is a static argument of compiled programs. One whose caches depend
-    on the widest window that `extend` is given has a field `window`; None leaves it to `Method`.
+    A target must be hashable, because it is a static argument of compiled programs. A target whose
+    caches depend on the widest window passed to `extend` has a field `window`; if that is None,
+    `Method` sets it.
 
-    `extend` computes; what it computed counts only once `commit` has kept it, so a target never
-    needs to undo. Rows are independent, and a row's result is bitwise the same whatever the other
-    rows hold and wherever in a window its bytes stand, at one (B, W).
+    `extend` only computes. Nothing counts until `commit` keeps it, so a target never has to undo
+    anything. Rows are independent: at one shape (B, W), the result for a row is bitwise the same,
+    whatever the other rows hold and wherever in a window its bytes lie. The state may be donated.
     """
 
     def prefill(self, params, text: Text) -> State:
-        """Takes in all bytes but the pending one."""
+        """Processes all bytes of the prompts except the pending one."""
         ...
 
     def extend(
@@ -63,10 +65,10 @@ class Target(Protocol):
         *,
         running: Bool[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
-        """Next-byte logits after each byte of a window; `window[:, 0]` is the pending byte.
+        """Computes next-byte logits after each byte of a window, the first being the pending one.
 
-        Nothing of a row that is not `running` will be kept: its logits are never read, and work
-        that only it needs may be left out.
+        Nothing is kept of a row that is not `running`: its logits are never read, and work that
+        only this row needs may be skipped.
         """
         ...
 
@@ -75,28 +77,39 @@ class Target(Protocol):
         ...
 
     def passes(self, state: State) -> dict[str, Int[Array, " B"]]:
-        """Forward passes since the prefill, by network (`decoder_passes`, ...), and `patches`."""
+        """Returns the number of forward passes since the prefill, by network, and of patches.
+
+        The keys are `decoder_passes`, ... and `patches`.
+        """
         ...
 
 
 @runtime_checkable
 class Waiting(Target, Protocol):
-    """A target whose rows may wait for one another, to share the expensive passes."""
+    """Protocol of a target whose rows may wait for each other, to share expensive passes."""
 
     def waits(self, trial: Trial) -> Bool[Array, " B"]:
-        """Rows whose window was not computed. Nothing of it may be kept; it will be tried again."""
+        """Returns the rows whose window was not computed and has to be tried again.
+
+        Nothing of such a window may be kept.
+        """
         ...
 
 
 @runtime_checkable
 class Rewindable(Target, Protocol):
-    """A target that can be rewound after it has run ahead of the text, as a draft model is."""
+    """Protocol of a target that can run ahead and go back, as a draft model does."""
+
+    @property
+    def window(self) -> int | None:
+        """Number of bytes of the widest window; None until `in_windows` sets it."""
+        ...
 
     def rewind(self, ahead: State, back: State) -> State:
         """Returns to the state `back`, in the buffers of `ahead`, so that nothing is copied.
 
         Args:
-          ahead: what became of `back` by keeping fewer bytes than the target's window.
+          ahead: a state reached from `back` by keeping fewer bytes than the target's window holds.
           back: the state to return to.
         """
         ...
@@ -104,22 +117,47 @@ class Rewindable(Target, Protocol):
 
 @runtime_checkable
 class Branching(Target, Protocol):
-    """A target that takes trees: `extend` has a keyword `parents`, as in `Draft.parents`."""
+    """Protocol of a target that verifies trees: `extend` takes `parents`, as in `Draft.parents`."""
+
+    model_kind: ClassVar[str] = "a byte transformer"
 
     def along(self, trial: Trial, path: Int[Array, "B W"]) -> Trial:
         """Reorders a trial so that one branch of the tree comes first.
 
         Args:
-          trial: of a tree.
-          path: window places, the root's first; what stands beyond the branch is never kept.
+          trial: the trial of a tree.
+          path: window indices of the branch, beginning with the root's; entries beyond the branch
+            are never kept.
         """
         ...
 
 
-def check_window(window: Int[Array, "B W"], widest: int | None) -> None:
-    """Raises ValueError for a window that is wider than the caches of a target allow.
+@runtime_checkable
+class KeepsStates(Target, Protocol):
+    """Protocol of a target that keeps hidden states for drafters.
 
-    A ring of a stack with a sliding attention window would overwrite positions still in sight.
+    The states of a window are `trial.hidden`, one array for each depth in `keep`. Those of the
+    latest bytes are `state.hidden`: rings that `targets.kept_states` reads by position, up to
+    `state.length - 1`. The state of a byte depends on that byte and those before it.
+    """
+
+    model_kind: ClassVar[str] = "a byte transformer or a Byte Latent Transformer"
+
+    @property
+    def keep(self) -> tuple[int, ...]:
+        """Depths whose states are kept, in ascending order."""
+        ...
+
+    def keeping(self, *depths: int, reach: int | None = 1) -> "KeepsStates":
+        """Returns the target that also keeps the states at these depths, of `reach` bytes."""
+        ...
+
+
+def check_window(window: Int[Array, "B W"], widest: int | None) -> None:
+    """Raises ValueError for a window that is wider than the target's caches allow.
+
+    In a stack with sliding-window attention, a wider window would overwrite ring slots that are
+    still visible.
     """
     if widest is not None and window.shape[1] > widest:
         raise ValueError(
@@ -128,23 +166,28 @@ def check_window(window: Int[Array, "B W"], widest: int | None) -> None:
 
 
 def in_windows(target: Target, window: int) -> Target:
-    """The target with caches for windows of `window` bytes.
+    """Returns the target with caches for windows of `window` bytes.
 
     Raises:
-      ValueError: its caches hold narrower ones.
+      ValueError: the target was built with caches for narrower windows.
     """
     held = getattr(target, "window", window)
     if held is None:
-        return dataclasses.replace(target, window=window)
+        return dataclasses.replace(cast(Any, target), window=window)
     if held < window:
         raise ValueError(f"the target's caches hold windows of {held} bytes, not of {window}")
     return target
 
 
 def take_in(target: Target, params, state: State, text: Text, *, width: int) -> State:
-    """Takes each row's text into an empty state, `width` bytes at a time, up to the pending byte.
+    """Processes all but the last byte of each row's text, `width` bytes at a time.
 
-    Rows whose prompt is shorter stand still; what their windows hold is never kept.
+    Args:
+      target: the model.
+      params: its parameters.
+      state: an empty state.
+      text: the prompts. Rows with shorter ones stand still; nothing their windows hold is kept.
+      width: number of bytes per call of `extend`.
     """
     length = text.ids.shape[1]
     ids = jnp.pad(text.ids, ((0, 0), (0, -length % width)))

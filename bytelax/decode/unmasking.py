@@ -1,10 +1,10 @@
-"""Which masked bytes of a block to fill in from one pass of the decoder.
+"""Unmasking: which masked bytes of a block to fill in after one pass of the decoder.
 
-A rule is a function `choose(log_probs f32[B, C, V], masked bool[B, C]) -> bool[B, C]`. It judges
-the model's own distributions, before temperature and truncation: greedy decoding would make every
-byte look certain. The rules here are those of Fast BLT (arXiv 2605.08044, section 2.2) and of
-EB-Sampler (arXiv 2505.24857), which the kernels of `bytelax_kernels.unmask` know; a rule of your
-own runs as it is written.
+A rule is a function `choose(log_probs f32[B, C, V], masked bool[B, C]) -> bool[B, C]`. It reads the
+model's own distributions, before temperature and truncation, because under greedy decoding every
+byte would look certain. The rules in this module are those of Fast BLT (arXiv 2605.08044, section
+2.2) and EB-Sampler (arXiv 2505.24857), and the kernels of `bytelax_kernels.unmask` implement them.
+Any other function works too, as plain JAX.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ Unmask = Callable[[Float[Array, "B C V"], Bool[Array, "B C"]], Bool[Array, "B C"
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A rule that the kernels carry out. Built by `confidence`, `entropy_bound` or `ONE_STEP`."""
+    """An unmasking rule with a kernel. Built by `confidence`, `entropy_bound` or `ONE_STEP`."""
 
     rule: Rule
 
@@ -30,23 +30,30 @@ class Known:
         return chosen_by(self.rule, log_probs, masked)
 
 
-ONE_STEP = Known(Rule("all"))  # every byte, from the first pass
+ONE_STEP = Known(Rule("all"))  # fills every byte in one pass
 
 
 def confidence(alpha: float = 0.7) -> Known:
-    """Every byte whose likeliest value has a probability above alpha, or the single surest."""
+    """Unmasks every byte whose top probability is above alpha, or else the most confident one.
+
+    Raises:
+      ValueError: alpha is outside [0, 1).
+    """
     if not 0 <= alpha < 1:
         raise ValueError(f"alpha is a probability, 0 <= alpha < 1, got {alpha}")
     return Known(Rule("confidence", alpha))
 
 
 def entropy_bound(gamma: float = 1.0, but_one: bool = False) -> Known:
-    """The most certain bytes whose entropies add up to at most gamma, or the single most certain.
+    """Unmasks the most certain bytes whose entropies sum to at most gamma, but always at least one.
 
     Args:
-      gamma: nats.
-      but_one: leave out the largest of the entropies, which is EB-Sampler's bound on what filling
-        bytes independently can lose. Fast BLT's wording is the sum of all.
+      gamma: bound on the sum of entropies, in nats.
+      but_one: leave the largest entropy out of the sum. This is EB-Sampler's bound on the error of
+        filling bytes independently. Fast BLT describes the sum of all.
+
+    Raises:
+      ValueError: gamma is negative or infinite.
     """
     if not 0 <= gamma < float("inf"):
         raise ValueError(f"gamma is a number of nats, at least 0, got {gamma}")
@@ -61,24 +68,34 @@ def fill_in(
     *,
     drawn: Int[Array, "B C"] | None = None,
 ) -> Unmasked:
-    """Fills the masked cells of a block that a rule chooses.
+    """Fills in the masked cells of a block that an unmasking rule chooses.
 
-    A row with masked cells of which the rule chooses none fills its surest, so that every block is
-    full after at most C passes.
+    If the rule chooses no masked cell of a row, the most confident one is filled, so that every
+    block is complete after at most C passes.
 
     Args:
       choose: the rule.
-      logits: the model's, of each cell; -inf for ids that are never emitted, but not for all.
+      logits: the model's logits for each cell; -inf for ids that are never emitted, but not for
+        all.
       ids: the block.
-      masked: its cells still to be filled.
-      drawn: what each cell would be filled with; None takes the likeliest id, the lowest of equals.
+      masked: its cells that are still masked.
+      drawn: the id to fill each cell with; None takes the likeliest, with ties to the lowest id.
+
+    Raises:
+      ValueError: the rule does not return a mask.
     """
     if isinstance(choose, Known):
         return unmask(logits, ids, masked, rule=choose.rule, drawn=drawn)
     own = jax.nn.log_softmax(logits)
     drawn = logits.argmax(-1).astype(jnp.int32) if drawn is None else drawn
     surest = chosen_by(Rule("confidence", 1.0), own, masked)
-    chosen = choose(own, masked) & masked
+    chosen = jnp.asarray(choose(own, masked))
+    if chosen.shape != masked.shape or chosen.dtype != bool:
+        raise ValueError(
+            f"an unmasking rule returns bool{list(masked.shape)}, as `masked` is; got "
+            f"{chosen.dtype}{list(chosen.shape)}"
+        )
+    chosen &= masked
     chosen = jnp.where(chosen.any(1, keepdims=True), chosen, surest)
     sure = jnp.exp(jnp.take_along_axis(own, drawn[..., None], axis=-1)[..., 0])
     return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, sure)

@@ -1,1 +1,1 @@
-"""Every method on the same prompts, and where each byte of it came from."""
+"""A demo: the same prompts under every method, with the provenance of each byte."""

@@ -1,4 +1,4 @@
-"""The same prompts under every method that a model has."""
+"""Runs the same prompts under every method that a model supports."""
 
 import base64
 import concurrent.futures
@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from bytelax import methods
-from bytelax.generation import Output, Result, generate
+from bytelax.generation import generate
 from bytelax.model import Model
-from bytelax.models.blt import BLT
+from bytelax.models.blt import BLTConfig
+from bytelax.results import Output, Result
 from bytelax.statistics import Statistics
 
 PROMPTS = (
@@ -27,6 +28,7 @@ class Setting:
 
     @property
     def label(self) -> str:
+        """The method and its options in words."""
         options = self.options.copy()
         parts = [self.method]
         for name, words in (("draft_length", "{} bytes"), ("block_size", "blocks of {}")):
@@ -37,17 +39,18 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """All prompts under one setting.
+    """The results of all prompts under one setting.
 
     Attributes:
-      setting: which.
-      lossless: whether it is meant to give the output of plain decoding.
-      results: one a prompt, with origins.
-      stats: sums over the prompts, of a run in which nothing was compiled.
-      first_difference: for each prompt the first byte that is not plain decoding's, or None.
-      padded_differs: for each prompt whether the output is not that of plain decoding in windows of
-        this method's width either. Only looked at where a lossless method differs: plain decoding
-        in windows of another width may round a tie otherwise.
+      setting: the method and its options.
+      lossless: whether the output is meant to be that of plain decoding.
+      results: one per prompt, with origins.
+      stats: sums over the prompts, from a run without compilation.
+      first_difference: for each prompt, index of the first byte that differs from plain decoding,
+        or None.
+      padded_differs: for each prompt, whether the output also differs from plain decoding in
+        windows of this method's width. Checked only if a lossless method differs, because rounding
+        may break a tie differently in windows of another width.
     """
 
     setting: Setting
@@ -59,17 +62,18 @@ class Run:
 
     @property
     def same(self) -> bool:
+        """Whether all outputs equal those of plain decoding."""
         return all(place is None for place in self.first_difference)
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What the demo shows.
+    """The outputs of all settings on the same prompts.
 
     Attributes:
-      prompts: what was continued.
-      runs: one a setting; the first is plain decoding.
-      left_out: why methods are missing, a line each.
+      prompts: the prompts.
+      runs: one per setting; the first is plain decoding.
+      left_out: why methods are missing, one line each.
     """
 
     prompts: Sequence[bytes]
@@ -77,15 +81,15 @@ class Comparison:
     left_out: list[str]
 
     def speed(self, run: Run) -> float | None:
-        """Times the bytes a second of plain decoding."""
+        """Returns the speed-up of a run over plain decoding, in bytes per second."""
         ours, plain = (_bytes_per_second(x.stats) for x in (run, self.runs[0]))
         return ours / plain if ours and plain else None
 
 
 def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
-    """Settings that show what a model can do, and why others are left out."""
+    """Returns settings that show what a model supports, and why other methods are left out."""
     settings = [Setting("ar")]
-    if not isinstance(model.module, BLT):
+    if not isinstance(model.config, BLTConfig):
         return _settings_of_byte_lm(model)
     settings.append(Setting("blt-s", {"draft_length": 8}))
     trained = model.config.block_size
@@ -121,8 +125,8 @@ def _settings_of_byte_lm(model: Model) -> tuple[list[Setting], list[str]]:
 def compare(model: Model, prompts: Sequence[bytes], *, max_new_bytes: int) -> Comparison:
     """Continues each prompt by itself under every setting, greedily.
 
-    Each setting runs twice, and the second time counts: by then it is compiled, and nothing else is
-    running. What takes the time is compiling, so that is done for two settings at once.
+    Each setting runs twice, and the second run counts: by then everything is compiled, and nothing
+    else is running. Most of the time is spent compiling, so two settings are compiled at once.
     """
     settings, left_out = settings_of(model)
     requests = [
@@ -133,10 +137,10 @@ def compare(model: Model, prompts: Sequence[bytes], *, max_new_bytes: int) -> Co
         first = list(pool.map(lambda request: _one_by_one(model, prompts, **request), requests))
     runs: list[Run] = []
     for setting, request, compiled in zip(settings, requests, first, strict=True):
-        compiling = sum(output.stats.compile_seconds for output in compiled)
+        compiling = sum(output.stats.compile_seconds or 0.0 for output in compiled)
         timed = _one_by_one(model, prompts, **request)
         results = [output.results[0] for output in timed]
-        seconds = sum(output.stats.seconds for output in timed)
+        seconds = sum(output.stats.seconds or 0.0 for output in timed)
         plain = runs[0].results if runs else results
         differs = [_first_difference(a.bytes, b.bytes) for a, b in zip(results, plain, strict=True)]
         lossless = timed[0].lossless
@@ -153,7 +157,7 @@ def compare(model: Model, prompts: Sequence[bytes], *, max_new_bytes: int) -> Co
 
 
 def to_json(comparison: Comparison) -> dict:
-    """What `--json` prints."""
+    """Converts a comparison to the JSON that `--json` prints."""
     return {
         "prompts": [prompt.decode("utf-8", "replace") for prompt in comparison.prompts],
         "methods": [_run_to_json(comparison, run) for run in comparison.runs],
@@ -188,7 +192,7 @@ def _run_to_json(comparison, run):
 
 
 def _one_by_one(model: Model, prompts: Sequence[bytes], **request) -> list[Output]:
-    """Batches of one: what a person who waits for a single answer sees."""
+    """Continues each prompt in a batch of its own, as for a single user."""
     return [generate(model, [prompt], **request) for prompt in prompts]
 
 

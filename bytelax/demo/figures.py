@@ -1,4 +1,4 @@
-"""The figures of a run in words, alike on the terminal and on the page."""
+"""The figures of a run in words, shared by the terminal and the page."""
 
 from bytelax.demo.comparison import Comparison, Run
 
@@ -9,7 +9,7 @@ COLUMNS = (
 
 
 def row(comparison: Comparison, run: Run) -> list[str]:
-    """One cell a column. Passes are those of all prompts together."""
+    """Returns the cells of one table row. Passes are sums over all prompts."""
     figures = run.stats.to_dict()
     return [
         run.setting.label,
@@ -25,7 +25,7 @@ def row(comparison: Comparison, run: Run) -> list[str]:
 
 
 def verdict(run: Run) -> str:
-    """Whether the output is that of plain decoding."""
+    """Returns in words whether the output is that of plain decoding."""
     if run.same:
         return "same"
     if run.lossless:
@@ -35,7 +35,7 @@ def verdict(run: Run) -> str:
 
 
 def summary(run: Run, index: int) -> str:
-    """One prompt's passes and acceptance."""
+    """Returns the passes and the acceptance rate of one prompt in words."""
     stats = run.results[index].stats
     figures = stats.to_dict()
     encoder = stats.encoder_passes + stats.draft_encoder_passes

@@ -1,4 +1,4 @@
-"""The comparison as one self-contained page: no script, nothing fetched."""
+"""Renders the comparison as one self-contained HTML page, without scripts or downloads."""
 
 import html
 import importlib.resources
@@ -13,12 +13,12 @@ _TOLD = {
     Origin.CORRECTED: "corrected: the model's own byte for a refused one",
     Origin.FREE: "free: the model's own byte behind a whole draft",
 }
-_HUES = 6  # passes told apart by colour; later ones look like the last
+_HUES = 6  # passes with a colour of their own; later ones share the last
 _TITLE = "Where each byte came from"
 
 
 def render(comparison: Comparison) -> str:
-    """The page."""
+    """Returns the HTML of the page."""
     style = importlib.resources.files("bytelax.demo").joinpath("page.css").read_text("utf-8")
     prompts = "".join(_prompt(comparison, index) for index in range(len(comparison.prompts)))
     left_out = "".join(f"<p>{html.escape(line)}</p>" for line in comparison.left_out)
@@ -69,15 +69,15 @@ def _prompt(comparison: Comparison, index: int) -> str:
 
 
 def _card(run: Run, index: int) -> str:
-    # Tags break lines, the output does not: every newline in the <pre> is one of its bytes.
+    # No newlines between the tags: every newline in the <pre> is a byte of the output.
     cells = "".join(map(_cell, pieces_of(run.results[index])))
     label, summary = html.escape(run.setting.label), html.escape(figures.summary(run, index))
-    # The parser drops a newline right behind <pre>.
+    # HTML parsers drop a newline right after <pre>, so add one for them.
     return f"<article><h2>{label}</h2><p>{summary}</p><pre>\n{cells}</pre></article>\n"
 
 
 def _cell(piece: Piece) -> str:
-    kind, told = piece.origin.name.lower(), _TOLD.get(piece.origin)
+    kind, told = piece.origin.name.lower(), _TOLD.get(piece.origin, "")
     if piece.origin == Origin.DRAFTED:
         kind, told = f"d d{min(max(piece.step, 1), _HUES)}", "drafted and accepted"
         if piece.step:

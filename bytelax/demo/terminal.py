@@ -1,4 +1,4 @@
-"""The comparison on a terminal, in colour where it has any."""
+"""Shows the comparison on a terminal, in colour where it is supported."""
 
 from rich.console import Console
 from rich.text import Text
@@ -13,12 +13,13 @@ _STYLES = {
     Origin.CORRECTED: "bold red",
     Origin.FREE: "yellow",
 }
-# By the pass that drafted a byte; the last stands for all later ones.
+# Styles by the pass that drafted a byte; the last one is for all later passes.
 _DRAFTED = ("green", "cyan", "bright_blue", "magenta")
 
 
 def show(comparison: Comparison) -> None:
-    # rich leaves colour out where standard output is no terminal or NO_COLOR is set.
+    """Prints the outputs of all methods, and a table of their figures."""
+    # rich omits colour if standard output is not a terminal or NO_COLOR is set.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if console.color_system and not console.no_color:
         console.print(_legend())

@@ -1,1 +1,1 @@
-"""What models and methods are worth: timing, searches for settings, and scores."""
+"""Measurements of models and methods: timing, likelihood, task scores, searches for settings."""

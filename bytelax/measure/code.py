@@ -1,4 +1,4 @@
-"""Programs written by a model, judged by the tests that they come with: HumanEval and MBPP."""
+"""Code generation tasks, HumanEval and MBPP, scored by running the tests that come with them."""
 
 import functools
 from collections import Counter
@@ -10,11 +10,17 @@ from bytelax.measure.prompted import Example, Prompted
 
 _HUMANEVAL_STOPS = (b"\nclass ", b"\ndef ", b"\n#", b"\nif ", b"\nprint(", b"\n@")
 _MBPP_TEST = range(11, 511)  # ids
-_MBPP_SOLVED = range(2, 11)  # from the second, as the authors take them
+_MBPP_SOLVED = range(2, 11)  # solved examples; the authors take them from the second on
 
 
 def humaneval(file: Path, *, limit: int | None, new: int) -> Prompted:
-    """HumanEval's JSON lines: the body of a function, no examples."""
+    """Reads HumanEval from its JSON lines: functions whose body is to be written, without examples.
+
+    Args:
+      file: the data.
+      limit: maximum number of examples; None takes all.
+      new: maximum number of bytes of an answer.
+    """
     return Prompted(
         tuple(
             Example(row["prompt"].encode(), (row["prompt"], _checks(row)))
@@ -31,7 +37,17 @@ def _checks(row: dict) -> str:
 
 
 def mbpp(file: Path, *, shots: int, limit: int | None, new: int) -> Prompted:
-    """MBPP's `mbpp.jsonl`: a whole program, behind examples in the authors' words."""
+    """Reads MBPP from `mbpp.jsonl`: whole programs, after solved examples in the authors' wording.
+
+    Args:
+      file: the data.
+      shots: number of solved examples in each prompt.
+      limit: maximum number of examples; None takes all.
+      new: maximum number of bytes of an answer.
+
+    Raises:
+      ValueError: there are fewer than `shots` solved examples.
+    """
     rows = {row["task_id"]: row for row in files.records(file)}
     if shots > len(_MBPP_SOLVED):
         raise ValueError(f"there are {len(_MBPP_SOLVED)} solved examples, not {shots}")
@@ -67,12 +83,12 @@ def score(
     *,
     limits: sandbox.Limits | None = None,
 ) -> dict:
-    """pass@1 of one answer each, and how the others ended.
+    """Runs one answer per problem and returns pass@1, with the number of runs by how they ended.
 
     Args:
-      answers: what stands between the two texts of `around`.
+      answers: the text between the two texts of `around`.
       around: beginning and end of each program.
-      limits: of each run.
+      limits: resource limits of each run.
     """
     run = functools.partial(sandbox.run, limits=limits)
     verdicts = [

@@ -1,4 +1,4 @@
-"""A model's answers to the examples of a task, one by one, and what they are worth."""
+"""Answers a task with a model, example by example, and scores the answers."""
 
 import base64
 import dataclasses
@@ -14,7 +14,7 @@ from bytelax.statistics import Statistics
 
 
 def examples(task: Read) -> int:
-    """How many there are."""
+    """Returns the number of examples of a task."""
     return len(task.examples) if isinstance(task, Prompted) else len(task)
 
 
@@ -27,17 +27,17 @@ def answers(
     seed: int = 0,
     **options,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The answers that are not known yet, as JSON, with the index of their example.
+    """Answers the examples that are not answered yet; yields their index and the answer as JSON.
 
-    What does not fit the model's context loses its beginning.
+    A prompt that exceeds the model's context loses its beginning.
 
     Args:
-      model: answers.
+      model: the model that answers.
       task: from `tasks.read`.
-      known: indices that are left out.
-      batch: prompts that are continued together.
+      known: indices of examples to leave out.
+      batch: number of prompts that are continued together.
       seed: example i is sampled with seed + i.
-      **options: of `generate`; questions with given answers take none.
+      **options: keywords of `generate`; multiple-choice tasks take none.
     """
     missing = [index for index in range(examples(task)) if index not in known]
     if not isinstance(task, Prompted):
@@ -65,13 +65,15 @@ def answers(
 
 
 def too_long(model: Model, task: Read, *, new: int | None = None) -> int:
-    """How many examples lose their beginning.
+    """Returns how many examples exceed the model's context and lose their beginning.
 
     Args:
-      new: most bytes of an answer; as the task has it if None.
+      model: the model that answers.
+      task: from `tasks.read`.
+      new: maximum number of bytes of an answer; None takes the task's own.
 
     Raises:
-      ValueError: an answer may take the whole context.
+      ValueError: an answer could fill the whole context.
     """
     limit = model.config.max_bytes - 1
     if isinstance(task, Prompted):
@@ -85,7 +87,12 @@ def too_long(model: Model, task: Read, *, new: int | None = None) -> int:
 
 
 def figures(task: Read, found: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """What the answers to all examples are worth, as JSON."""
+    """Scores the answers to all examples of a task, as JSON.
+
+    Args:
+      task: from `tasks.read`.
+      found: the answer to each example, from `answers`, by index.
+    """
     rows = [found[index] for index in range(examples(task))]
     if not isinstance(task, Prompted):
         accuracy = multiple_choice.accuracy(task, [row["log_probs"] for row in rows])

@@ -1,4 +1,4 @@
-"""Data sets as files: lines of text or of JSON, plain or gzipped."""
+"""Reads data sets from files of text lines or JSON lines, plain or gzipped."""
 
 import gzip
 import json
@@ -11,11 +11,11 @@ Item = TypeVar("Item")
 
 
 def lines(path: Path) -> list[str]:
-    """The lines of a text file; of `path`.gz where there is no `path`.
+    """Returns the lines of a text file, or of `path`.gz if `path` does not exist.
 
     Raises:
-      OSError: neither is there, or cannot be read.
-      ValueError: it is no text, or not whole.
+      OSError: neither file exists, or it cannot be read.
+      ValueError: the file is truncated or is not text.
     """
     zipped = path.with_name(f"{path.name}.gz")
     if zipped.exists() and not path.exists():
@@ -25,15 +25,15 @@ def lines(path: Path) -> list[str]:
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
     except (EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: {error}") from None
-    # Not `splitlines`: a sentence, or a string of JSON, may hold Unicode's other line ends.
+    # `splitlines` would also split at Unicode line ends within a sentence or a JSON string.
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """The objects of a `.jsonl` file.
+    """Returns the objects of a `.jsonl` file.
 
     Raises:
-      ValueError: a line that is no object; the message says which.
+      ValueError: a line is not a JSON object; the message says which one.
     """
     found = []
     for number, line in enumerate(lines(path), 1):
@@ -48,9 +48,9 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def spread(items: Sequence[Item], count: int | None) -> tuple[Item, ...]:
-    """So many of the items, evenly spread, in order; all of them if None or too few.
+    """Returns `count` of the items, evenly spread and in order; all of them if None or too few.
 
-    Data sets are often sorted, by length or by subject.
+    Data sets are often sorted by length or by subject, so their first items would be biased.
     """
     if count is None or count >= len(items):
         return tuple(items)

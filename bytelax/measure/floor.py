@@ -1,4 +1,4 @@
-"""The least time decoding can take: reading weights and caches, or multiplying, once a pass."""
+"""A lower bound on decoding time: the memory traffic or the arithmetic of every pass (roofline)."""
 
 import concurrent.futures
 import os
@@ -15,11 +15,12 @@ from bytelax.model import Model
 
 
 class Machine(NamedTuple):
-    """What a device can do at best.
+    """Peak performance of a device.
 
     Attributes:
-      bytes_per_second: read from memory.
-      flops_per_second: in products of matrices of the weights' dtype.
+      bytes_per_second: memory bandwidth for reading.
+      flops_per_second: floating-point operations per second in matrix products of the weights'
+        dtype.
     """
 
     bytes_per_second: float
@@ -27,22 +28,22 @@ class Machine(NamedTuple):
 
 
 def measured(dtype: str = "float32", *, megabytes: int = 512, size: int = 2048) -> Machine:
-    """What this machine can do, as the best of ten.
+    """Measures the peak performance of this machine, as the best of ten runs.
 
     Args:
-      dtype: of the products.
-      megabytes: of the array that is read, far more than caches hold.
-      size: of the square matrices that are multiplied.
+      dtype: dtype of the matrix products.
+      megabytes: size of the array that is read, in MiB; far more than the caches hold.
+      size: rows and columns of the square matrices that are multiplied.
     """
     return Machine(_read(megabytes << 20), _multiply(jnp.ones((size, size), dtype)))
 
 
 def _read(size: int) -> float:
-    """Bytes a second."""
+    """Returns the bytes read per second."""
     if jax.default_backend() != "cpu":
         array = jnp.ones(size // 4, jnp.float32)
         return size / _best(lambda: _sum(array).block_until_ready())
-    # XLA sums on one thread, and not as fast as memory gives.
+    # On CPU, XLA sums on one thread, which does not reach the memory bandwidth.
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = np.array_split(np.ones(size // 4, np.float32), threads or 1)
     with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
@@ -54,7 +55,7 @@ _product = jax.jit(jnp.matmul)
 
 
 def _multiply(matrix: jax.Array) -> float:
-    """Floating-point operations a second."""
+    """Returns the floating-point operations per second."""
     seconds = _best(lambda: _product(matrix, matrix).block_until_ready())
     return 2 * len(matrix) ** 3 / seconds
 
@@ -70,20 +71,21 @@ def _best(run: Callable[[], object], times: int = 10) -> float:
 
 
 def weights(model: Model) -> Sizes:
-    """Weights that a pass of each network reads; of embedding tables rows are looked up.
+    """Returns the number of weights that a pass of each network reads, without embedding tables.
 
-    What a BLT runs only where a patch closes counts as the global transformer's: pooling, and the
-    keys and values that the decoder reads of a patch.
+    Whatever a BLT computes only when a patch closes counts as the global transformer's: pooling,
+    and the keys and values of a patch for the decoder's cross-attention.
     """
     return model.module.weights_per_pass(model.params, by_pass=True)
 
 
 def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
-    """Keys and values that a pass of each network looks at in one row.
+    """Returns how many cached keys and values a pass of each network reads in one row.
 
     Args:
-      context: bytes of the text.
-      bytes_per_patch: of a BLT's text.
+      model: the model.
+      context: length of the text in bytes.
+      bytes_per_patch: mean patch length of the text, for a BLT.
     """
 
     return model.module.cached_per_pass(context, bytes_per_patch=bytes_per_patch)
@@ -99,18 +101,19 @@ def seconds(
     width: float = 1,
     itemsize: int = 4,
 ) -> float:
-    """Least seconds of so many passes of one network, each over a batch.
+    """Returns a lower bound on the time of `passes` forward passes of one network over a batch.
 
-    A pass reads the weights once and each row's cache, or multiplies each weight with each byte,
-    whichever takes longer.
+    A pass either reads the weights once and the cache of each row, or multiplies each weight with
+    each byte, whichever takes longer.
 
     Args:
-      weights: numbers of the network.
-      cached: numbers of one row's keys and values.
-      passes: that the batch makes.
-      rows: of the batch.
-      width: bytes, or patches, of each row in a pass.
-      itemsize: bytes of a number.
+      machine: peak performance of the device.
+      weights: number of weights of the network.
+      cached: number of cached keys and values of one row.
+      passes: number of passes that the batch makes.
+      rows: number of rows of the batch.
+      width: bytes or patches per row in one pass.
+      itemsize: bytes per number.
     """
     reading = itemsize * (weights + rows * cached) / machine.bytes_per_second
     multiplying = 2 * weights * rows * width / machine.flops_per_second

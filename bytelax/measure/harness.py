@@ -1,4 +1,4 @@
-"""A bytelax model as lm-evaluation-harness drives one (`pip install lm-eval`).
+"""A bytelax model for lm-evaluation-harness (`pip install lm-eval`).
 
 lm_eval.simple_evaluate(HarnessModel(bytelax.load("my-blt"), method="blt-s"), tasks=["piqa"])
 """
@@ -9,22 +9,23 @@ from typing import Any
 from bytelax.generation import generate
 from bytelax.measure import likelihood
 from bytelax.model import Model
+from bytelax.scoring import score
 
 try:
     from lm_eval.api.model import LM
-except ImportError:  # the same methods, for who drives them without the harness
+except ImportError:  # the methods also work without the harness
     LM = object
 
 
 class HarnessModel(LM):
-    """Likelihoods by bytes, and texts by any decoding method.
+    """A model for lm-evaluation-harness: likelihoods by bytes, and text by any decoding method.
 
     Args:
       model: from `bytelax.load`.
-      batch: texts at a time.
-      max_new_bytes: of an answer whose task does not say; what a task says in tokens is taken as
-        bytes.
-      **options: of the method, as `generate` takes them.
+      batch: number of texts scored at a time.
+      max_new_bytes: maximum number of bytes of an answer, if the task does not give one; a number
+        of tokens given by a task is taken as bytes.
+      **options: options of the decoding method, as in `generate`.
     """
 
     def __init__(self, model: Model, *, batch: int = 8, max_new_bytes: int = 256, **options):
@@ -33,7 +34,10 @@ class HarnessModel(LM):
         self._max_new_bytes, self._options = max_new_bytes, options
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
-        """Of each continuation behind its context, which loses its beginning if it is too long."""
+        """Returns log-probability (nats) and greediness of each continuation after its context.
+
+        A context that is too long loses its beginning.
+        """
         pairs = []
         for request in requests:
             context, continuation = (text.encode() for text in request.args)
@@ -42,20 +46,20 @@ class HarnessModel(LM):
         return [tuple(each) for each in self._scored(pairs)]
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
-        """Of whole texts: in windows, half of each of which is what came before."""
+        """Returns the log-probability of whole texts, in nats.
+
+        A text beyond the model's context is scored in windows whose first half is the text before
+        them.
+        """
         limit = self._model.config.max_bytes - 1
-        totals = []
-        for request in requests:
-            text = request.args[0].encode()
-            pairs = [(b"", text[:limit])]
-            for begin in range(limit, len(text), limit // 2):
-                new = text[begin : begin + limit // 2]
-                pairs.append((text[begin - (limit - limit // 2) : begin], new))
-            totals.append(sum(each.log_prob for each in self._scored(pairs)))
-        return totals
+        found = score(
+            self._model, [request.args[0].encode() for request in requests],
+            window=limit, stride=max(1, limit // 2), batch=self._batch,
+        )  # fmt: skip
+        return [document.log_prob for document in found.documents]
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
-        """What the method writes up to the first of the request's `until`."""
+        """Returns the continuation of each request up to its first `until` string."""
         return [self._answer(*request.args) for request in requests]
 
     def _answer(self, context: str, wanted: dict) -> str:

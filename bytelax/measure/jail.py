@@ -1,11 +1,11 @@
-"""Runs one program that nobody has read: limits first, then a list of what the kernel lets it ask.
+"""Runs one untrusted program, under resource limits and a filter of system calls (seccomp).
 
     python -I -S -B jail.py <request.json
 
-A script of the standard library alone, started by `sandbox.py`; nothing imports it. The list is of
-system calls, and it is short: a process may read files, allocate, look at clocks and write to what
-it holds open. Whatever else it asks for (a file to write or delete, a socket, a fork, a signal to
-another process) ends it at once, so that it cannot go on as if nothing had been.
+A script that uses the standard library only. `sandbox.py` starts it; nothing imports it. The filter
+allows few system calls: a process may read files, allocate memory, read clocks, and write to what
+it holds open. Any other call (to write or delete a file, open a socket, fork, or signal another
+process) kills it at once, so that it cannot go on as if nothing had happened.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import resource
 import struct
 import sys
 
-# Audit architecture and system calls by machine.
+# Audit architecture and allowed system calls of each machine.
 _X86_64 = (
     0xC000003E,
     {
@@ -41,30 +41,30 @@ _AARCH64 = (
         "openat": 56, "fcntl": 25, "ioctl": 29, "prlimit64": 261,
     },
 )  # fmt: skip
-_CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}
+_CALLS: dict[str, tuple[int, dict]] = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
-_WRITING = 0o3 | 0o100 | 0o1000  # write or read and write, create, truncate
-_IOCTLS = (0x5401, 0x5413, 0x5451)  # is it a terminal, how wide, close on exec
-_LAST_FCNTL = 3  # duplicate, read or set close-on-exec, read flags; the next ones can send signals
+_WRITING = 0o3 | 0o100 | 0o1000  # flags of open: write, read and write, create, truncate
+_IOCTLS = (0x5401, 0x5413, 0x5451)  # TCGETS (is it a terminal), TIOCGWINSZ (its size), FIOCLEX
+_LAST_FCNTL = 3  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL; later commands can send signals
 
-# Of linux/filter.h, linux/seccomp.h and linux/prctl.h.
+# Constants of linux/filter.h, linux/seccomp.h and linux/prctl.h.
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _KILL, _ALLOW = 0x80000000, 0x7FFF0000
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _SECCOMP_FILTER = 38, 22, 2
 
 
 def _argument(index, *, high=False):
-    """Where half of a call's argument lies; the machines above are little-endian."""
+    """Loads one half of a call's argument; the machines above are little-endian."""
     return (_LOAD, 0, 0, 16 + 8 * index + 4 * high)
 
 
 def instructions(machine):
-    """The filter, as (code, jump if true, jump if false, k)."""
+    """Returns the filter as a list of (code, jump if true, jump if false, k)."""
     audit, calls = _CALLS[machine]
     program = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
 
     def when(call, *checks):
-        # Every check ends the process or falls through to the next one.
+        # Each check kills the process or falls through to the next one.
         body = [*checks, (_RETURN, 0, 0, _ALLOW)]
         program.extend([(_EQUAL, 0, len(body), call), *body])
 
@@ -83,10 +83,10 @@ def instructions(machine):
 
 
 def confine():
-    """Leaves this process the calls of the list, for good.
+    """Restricts this process to the allowed system calls, for good.
 
     Raises:
-      OSError: the kernel or the machine has no such filters.
+      OSError: the kernel or the machine does not support such filters.
     """
     if sys.platform != "linux" or platform.machine() not in _CALLS:
         raise OSError(f"no filter of system calls for {sys.platform} on {platform.machine()}")
@@ -103,7 +103,7 @@ def confine():
 
 
 def limit(seconds, memory):
-    """Time on the processor, memory, and none of: file sizes, processes, core dumps."""
+    """Limits CPU time (seconds) and memory (bytes), and forbids files, processes and core dumps."""
     limits = {"CPU": (seconds, seconds + 1), "AS": (memory, memory)}
     for name in ("FSIZE", "NPROC", "CORE"):
         limits[name] = (0, 0)
@@ -112,6 +112,7 @@ def limit(seconds, memory):
 
 
 def main():
+    """Reads a request from standard input, runs its program, and writes how it ended."""
     request = json.load(sys.stdin)
     answer = os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
@@ -123,7 +124,7 @@ def main():
     token = request.pop("token").encode()
     try:
         exec(compile(request["program"], "<program>", "exec"), {"__name__": "__main__"})
-    except BaseException as error:  # sys.exit is no way to pass
+    except BaseException as error:  # SystemExit included: only running to the end passes
         os.write(answer, type(error).__name__.encode())
         os._exit(1)
     os.write(answer, token)

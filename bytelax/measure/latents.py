@@ -1,11 +1,12 @@
-"""What the latents of a BLT are worth: its loss once they are stale, another text's, or their mean.
+"""How much a BLT relies on its latents: its loss with stale, foreign or mean latents.
 
-A decoder can predict bytes well from the bytes in its window alone. Then its latents decide
-nothing, and figures of such a model say nothing about the Byte Latent Transformer.
+A decoder can predict bytes well from the bytes in its attention window alone. Its latents then
+hardly matter, and measurements of such a model say little about the Byte Latent Transformer.
 """
 
 from collections.abc import Callable
 
+import flax.linen as nn
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
@@ -17,7 +18,10 @@ Replace = Callable[[Float[Array, "B P G"], Int[Array, " B"]], Float[Array, "B P 
 
 
 def stale(patches: int) -> Replace:
-    """Every byte reads the latent of so many patches earlier than its own, or the first one."""
+    """Returns an ablation in which each byte reads the latent `patches` patches before its own.
+
+    If there is none, it reads the first one.
+    """
 
     def replace(latents, count):
         index = jnp.maximum(jnp.arange(latents.shape[1]) - patches, 0)
@@ -27,14 +31,14 @@ def stale(patches: int) -> Replace:
 
 
 def another_text(latents: Float[Array, "B P G"], count: Int[Array, " B"]) -> Float[Array, "B P G"]:
-    """Every text reads the latents of the text after it in the batch, over and over."""
+    """Replaces the latents of each text by those of the next one in the batch, over and over."""
     count = jnp.maximum(jnp.roll(count, -1), 1)[:, None]
     index = jnp.arange(latents.shape[1]) % count
     return jnp.take_along_axis(jnp.roll(latents, -1, axis=0), index[..., None], axis=1)
 
 
 def mean(latents: Float[Array, "B P G"], count: Int[Array, " B"]) -> Float[Array, "B P G"]:
-    """Every byte reads the mean over all closed patches of the batch."""
+    """Replaces all latents by their mean over the closed patches of the batch."""
     closed = (jnp.arange(latents.shape[1]) < count[:, None])[..., None]
     total = jnp.sum(jnp.where(closed, latents, 0), axis=(0, 1))
     return jnp.broadcast_to(total / jnp.maximum(closed.sum(), 1), latents.shape)
@@ -52,18 +56,20 @@ ABLATIONS: dict[str, Replace] = {
 def bits_by_latents(
     module: BLT, params: dict, ids: Int[Array, "B L"], *, max_patches: int | None = None
 ) -> dict[str, tuple[Float[Array, ""], Float[Array, ""]]]:
-    """Bits of the next bytes under each of `ABLATIONS`, and the number of bytes.
+    """Returns the bits of the next bytes under each of `ABLATIONS`, and the number of bytes.
 
     The encoder and the global transformer run once; only what the decoder reads changes.
 
     Args:
       module: the BLT.
       params: its parameters.
-      ids: texts of L ids, BOS first, padded with BOE. At least two, or no text is another.
+      ids: texts of L ids, BOS first, padded with BOE. There must be at least two, for "other" to
+        differ from "own".
       max_patches: as in `BLT.encode`.
 
     Returns:
-      Name of the ablation -> sum of -log2 p over the texts' bytes, and their number; float32.
+      A dict from the name of the ablation to the sum of -log2 p over the bytes of the texts, and
+        the number of these bytes; float32.
     """
     targets = ids[:, 1:]
     there = targets != vocab.BOE
@@ -81,5 +87,5 @@ def bits_by_latents(
             sums[name] = jnp.sum(jnp.where(there, nats, 0)) / jnp.log(2.0)
         return sums
 
-    sums = module.apply({"params": params}, method=bits)
+    sums = nn.apply(bits, module)({"params": params})
     return {name: (total, there.sum().astype(jnp.float32)) for name, total in sums.items()}

@@ -1,8 +1,8 @@
-"""Which blocks a byte transformer should skip when it drafts for itself.
+"""Searches for the blocks that a byte transformer should skip when it drafts for itself.
 
-Draft & Verify (arXiv 2309.08168) searches with a Gaussian process over timed runs. Here every
-half-block is tried in turn, and what a set is worth is computed: what would be accepted of its
-drafts, from one parallel pass over sample text, against the weights that drafting reads.
+Draft & Verify (arXiv 2309.08168) searches with Bayesian optimisation over timed runs. Here every
+half-block is tried in turn, and the speed of a set is computed: from the acceptance rate of its
+drafts, measured in one parallel pass over sample text, and the weights that drafting reads.
 """
 
 import dataclasses
@@ -15,23 +15,23 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.decode.sampling import Sampling, process_logits
 from bytelax.model import Model
-from bytelax.models.byte_lm import ByteLM
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 
-_ROWS = 8  # windows at a time through the model
+_ROWS = 8  # windows that go through the model at a time
 
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """A set of half-blocks to skip, and what it is worth. A pass of the whole model is 1.
+    """A set of half-blocks to skip, and its predicted speed. The unit of cost is one full pass.
 
     Attributes:
-      skip_attention: blocks whose attention is skipped, from 0.
+      skip_attention: blocks whose attention is skipped, counted from 0.
       skip_mlp: blocks whose SwiGLU is skipped.
-      draft_length: the best one, K.
+      draft_length: K, the best draft length.
       accepted: share of first drafted bytes that are accepted.
-      bytes_per_round: expected of K drafted bytes, with the one that is the model's own.
-      drafting: weights that a drafting pass reads, as a share of all.
-      speed: bytes in the time of a pass; plain decoding makes 1.
+      bytes_per_round: expected bytes per round with K drafted ones, including the model's own byte.
+      drafting: weights that a drafting pass reads, as a share of all weights.
+      speed: bytes in the time of one full pass; plain decoding has 1.
     """
 
     skip_attention: tuple[int, ...]
@@ -43,7 +43,7 @@ class Skipped:
     speed: float
 
     def options(self) -> dict:
-        """What `generate(..., method="layer-skip")` takes."""
+        """Returns the options for `generate(..., method="layer-skip")`."""
         names = ("skip_attention", "skip_mlp", "draft_length")
         return {name: getattr(self, name) for name in names}
 
@@ -57,23 +57,23 @@ def search(
     most: int | None = None,
     place_cost: float = 0.0,
 ) -> list[Skipped]:
-    """Skips one half-block more at each step: the one that leaves the highest speed.
+    """Finds half-blocks to skip greedily: each step skips the one that leaves the highest speed.
 
-    All candidates of a step run in one program, the same at every step.
+    All candidates of a step run in one program, which is the same for every step.
 
     Args:
       model: a byte transformer.
-      ids: windows of sample text, S above `longest`.
-      temperature: of the sampling that is to be fast; 0 is greedy.
-      longest: most bytes to draft in a round.
-      most: half-blocks to skip at most; None goes on until none is left.
-      place_cost: what each drafted byte adds to a verifying pass, as a share of the pass.
+      ids: windows of sample text; S must be above `longest`.
+      temperature: sampling temperature to optimise for; 0 is greedy.
+      longest: maximum draft length.
+      most: maximum number of half-blocks to skip; None continues until none is left.
+      place_cost: cost that each drafted byte adds to a verifying pass, as a share of a full pass.
 
     Returns:
-      The sets of 1, 2, ... half-blocks; `max(..., key=lambda skipped: skipped.speed)` is the best.
+      The sets of 1, 2, ... half-blocks. The best is `max(..., key=lambda skipped: skipped.speed)`.
 
     Raises:
-      ValueError: no byte transformer, or too little text.
+      ValueError: the model is not a byte transformer, or an argument is out of range.
     """
     if not isinstance(model.module, ByteLM):
         raise ValueError("only a byte transformer has blocks to skip, not a Byte Latent one")
@@ -83,15 +83,22 @@ def search(
         raise ValueError(f"place_cost must be at least 0, got {place_cost}")
     shares, always = weight_shares(model)
     runs, found = np.ones(shares.shape, bool), []
-    law = Sampling.of(1, temperature=temperature)
-    probs = _probs(model.module, model.params, ids, law)
+    sampling = Sampling.of(1, temperature=temperature)
+    probs = _probs(model.module, model.params, ids, sampling)
     for _ in range(runs.size if most is None else min(most, runs.size)):
         candidates = [(half, block) for half, block in np.ndindex(runs.shape) if runs[half, block]]
         without = np.repeat(runs[None], runs.size, axis=0)
         for tried, (half, block) in zip(without, candidates, strict=False):
             tried[half, block] = False
         survival = _survival(
-            model.module, model.params, ids, probs, without, len(candidates), law, longest=longest
+            model.module,
+            model.params,
+            ids,
+            probs,
+            without,
+            len(candidates),
+            sampling,
+            longest=longest,
         )
         tried = [
             score(one, chances, always + (shares * one).sum(), place_cost)
@@ -109,13 +116,13 @@ def score(
     drafting: float,
     place_cost: float = 0.0,
 ) -> Skipped:
-    """What the drafts of a set of half-blocks are worth, at their best length up to K.
+    """Predicts the speed of a set of half-blocks at its best draft length, at most K.
 
     Args:
       runs: which half-blocks still run, attention first.
-      survival: chance that the first 1..K drafted bytes are all accepted.
+      survival: probability that the first 1..K drafted bytes are all accepted.
       drafting: cost of a drafting pass.
-      place_cost: what each drafted byte adds to the verifying pass, which costs 1.
+      place_cost: cost that each drafted byte adds to the verifying pass, which costs 1.
     """
     length = 1 + np.arange(len(survival))
     made = 1 + np.cumsum(survival, dtype=np.float64)
@@ -134,14 +141,16 @@ def score(
 
 
 def weight_shares(model: Model) -> tuple[Float[np.ndarray, "2 L"], float]:
-    """The share of each half-block in the weights of a pass, attention first; and of the rest.
+    """Returns the share of each half-block in the weights of a pass, attention first, and the rest.
 
-    Norms count with what they stand before, the embedding not at all: a pass reads a row of it.
+    Norms count with the layer after them. The embedding does not count, since a pass reads one row
+    of it.
     """
 
     def size(tree, *names):
         return sum(x.size for name in names for x in jax.tree.leaves(tree[name]))
 
+    assert isinstance(model.config, ByteLMConfig)
     trunk = model.params["trunk"]
     blocks = [trunk[f"layers_{index}"] for index in range(model.config.trunk.layers)]
     halves = np.array(
@@ -152,26 +161,26 @@ def weight_shares(model: Model) -> tuple[Float[np.ndarray, "2 L"], float]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _probs(module, params, ids, law) -> Float[Array, "B S V"]:
-    """The whole model's law of the next byte at every place."""
+def _probs(module, params, ids, sampling) -> Float[Array, "B S V"]:
+    """Returns the full model's distribution of the next byte at every position."""
 
     def of_row(row):
-        return jnp.exp(process_logits(module.apply({"params": params}, row[None]), law))[0]
+        return jnp.exp(process_logits(module.apply({"params": params}, row[None]), sampling))[0]
 
     return jax.lax.map(of_row, ids, batch_size=_ROWS)
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="longest")
 def _survival(
-    module, params, ids, probs, candidates, count, law, *, longest
+    module, params, ids, probs, candidates, count, sampling, *, longest
 ) -> Float[Array, "C K"]:
-    """For each of the first `count` candidates, bool[C, 2, L]: see `score`; 0 for the others."""
+    """Returns `survival` of `score` for the first `count` candidates bool[C, 2, L], and else 0."""
 
     def of_row(runs, row, p):
         logits = module.apply({"params": params}, row[None], runs, method=_skipping)
-        # What rejection sampling accepts of drafts from q: sum_x min(p(x), q(x)). Greedy laws are
-        # one-hot, and this is whether they agree.
-        accepted = jnp.minimum(p, jnp.exp(process_logits(logits, law))[0]).sum(-1)
+        # Rejection sampling accepts a draft from q with probability sum_x min(p(x), q(x)). Greedy
+        # distributions are one-hot, so there it is 1 if they agree, and 0 otherwise.
+        accepted = jnp.minimum(p, jnp.exp(process_logits(logits, sampling))[0]).sum(-1)
         begins = len(row) - longest + 1
         ahead = jnp.stack([accepted[place : place + begins] for place in range(longest)])
         return jnp.cumprod(ahead, axis=0).mean(1)
@@ -189,6 +198,9 @@ def _survival(
 
 
 def _skipping(model: ByteLM, ids, runs):
-    """Logits without the half-blocks that do not run: as data, so that one program serves all."""
+    """Returns the logits without the half-blocks that do not run.
+
+    `runs` is data, so that one program serves all sets.
+    """
     hidden, _ = model.trunk.states(model.embed(ids), span=model.span(ids), runs=runs)
     return model.logits(hidden[-1])

@@ -1,4 +1,4 @@
-"""Questions with given answers, judged by how likely the model thinks each answer."""
+"""Multiple-choice tasks, answered by the likelihood of each choice."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from bytelax.measure import files, likelihood
 from bytelax.model import Model
 
-_RESAMPLES, _OUTSIDE = 10_000, 5.0  # of the bootstrap; per cent outside an interval
+_RESAMPLES, _OUTSIDE = 10_000, 5.0  # bootstrap resamples; per cent outside the interval
 _LETTERS = "ABCDE"
 
 
@@ -18,9 +18,9 @@ class Question(NamedTuple):
     """A question and the answers to choose from.
 
     Attributes:
-      context: what stands before the answer.
-      choices: the answers, with the space before them.
-      answer: index of the right one.
+      context: the text before the answer.
+      choices: the answers, each with the space before it.
+      answer: index of the right answer.
     """
 
     context: bytes
@@ -29,7 +29,7 @@ class Question(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A share of right answers, and its 95 % bootstrap interval over questions."""
+    """A share of right answers, with its 95 % bootstrap interval over questions."""
 
     value: float
     low: float
@@ -37,13 +37,13 @@ class Share(NamedTuple):
 
 
 class Accuracy(NamedTuple):
-    """How many questions were answered right.
+    """The share of questions that were answered right.
 
     Attributes:
-      questions: how many were asked.
-      likeliest: by the log-probability of the whole answer.
-      normalised: by log-probability a byte.
-      chance: of a guess.
+      questions: number of questions.
+      likeliest: accuracy of choosing by the log-probability of the whole answer.
+      normalised: accuracy of choosing by the log-probability per byte.
+      chance: accuracy of guessing.
     """
 
     questions: int
@@ -53,18 +53,21 @@ class Accuracy(NamedTuple):
 
 
 def log_probs(model: Model, question: Question) -> tuple[float, ...]:
-    """Of each choice behind the context, nats; a context that is too long loses its beginning."""
+    """Returns the log-probability of each choice given the context, in nats.
+
+    A context that is too long loses its beginning.
+    """
     context = likelihood.fitting(model, question.context, max(map(len, question.choices)))
     pairs = [(context, choice) for choice in question.choices]
     return tuple(each.log_prob for each in likelihood.continuations(model, pairs, batch=len(pairs)))
 
 
 def accuracy(questions: Sequence[Question], found: Sequence[Sequence[float]]) -> Accuracy:
-    """Of equal choices the first one is taken.
+    """Returns the accuracy of choosing the likeliest answer; ties go to the first choice.
 
     Args:
       questions: at least one.
-      found: the log-probabilities of the choices of each.
+      found: the log-probabilities of the choices of each question.
     """
     whole, normalised = [], []
     for question, scores in zip(questions, found, strict=True):
@@ -76,16 +79,16 @@ def accuracy(questions: Sequence[Question], found: Sequence[Sequence[float]]) ->
 
 
 def share(right: Sequence[bool], *, seed: int = 0) -> Share:
-    """The share of true values, with its interval."""
+    """Returns the share of true values, with its bootstrap interval."""
     count, mean = len(right), float(np.mean(right))
-    # The sum of `count` truth values drawn with replacement is a binomial number.
+    # The sum of `count` truth values drawn with replacement follows a binomial distribution.
     drawn = np.random.default_rng(seed).binomial(count, mean, _RESAMPLES) / count
     low, high = np.percentile(drawn, [_OUTSIDE / 2, 100 - _OUTSIDE / 2])
     return Share(mean, float(low), float(high))
 
 
 def piqa(folder: Path) -> list[Question]:
-    """PIQA's `valid.jsonl` and `valid-labels.lst`."""
+    """Reads PIQA from `valid.jsonl` and `valid-labels.lst`."""
     labels = files.lines(folder / "valid-labels.lst")
     rows = files.records(folder / "valid.jsonl")
     return [
@@ -95,7 +98,7 @@ def piqa(folder: Path) -> list[Question]:
 
 
 def arc(file: Path) -> list[Question]:
-    """ARC as JSON lines: the authors' layout, or that of the data-set hub."""
+    """Reads ARC from JSON lines, in the authors' layout or that of the Hugging Face Hub."""
     return [_of_arc(row) for row in files.records(file)]
 
 
@@ -112,7 +115,7 @@ def _of_arc(row: dict) -> Question:
 
 
 def hellaswag(file: Path) -> list[Question]:
-    """HellaSwag's `hellaswag_val.jsonl`, or the same from the data-set hub."""
+    """Reads HellaSwag from `hellaswag_val.jsonl`, or from its Hugging Face Hub version."""
     return [
         _question(
             _unmarked(f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}"),
@@ -124,13 +127,19 @@ def hellaswag(file: Path) -> list[Question]:
 
 
 def _unmarked(text: str) -> str:
-    """Without the marks that WikiHow's pages left, as lm-evaluation-harness has it."""
+    """Removes the markup left over from WikiHow pages, as lm-evaluation-harness does."""
     text = re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". "))
     return text.replace("  ", " ")
 
 
 def mmlu(folder: Path, *, shots: int) -> list[Question]:
-    """MMLU's `mmlu_test.jsonl`, behind `shots` questions of `mmlu_dev.jsonl` on the subject."""
+    """Reads MMLU from `mmlu_test.jsonl`, with `shots` solved questions per subject.
+
+    The solved questions come from `mmlu_dev.jsonl`.
+
+    Raises:
+      ValueError: a subject has fewer than `shots` solved questions.
+    """
     solved: dict[str, list[str]] = {}
     for row in files.records(folder / "mmlu_dev.jsonl") if shots else []:
         solved.setdefault(row["subject"], []).append(_asked(row) + f" {_LETTERS[row['answer']]}\n")

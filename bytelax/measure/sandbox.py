@@ -1,14 +1,15 @@
-"""Programs that nobody has read, run where they can do no harm.
+"""Runs untrusted programs in a sandbox.
 
-Each runs in a process of its own, in an empty directory, without environment, in its own session,
-under limits of time, memory, file sizes and processes, and under a list of the system calls that it
-may make (`jail.py`): none opens a file to write, removes one, makes a process or a socket, or
-signals another process. Where the kernel lets this user have them, it also gets its own users,
-processes, mounts, network and shared memory. What it may do is read files that this user can read;
-it has no way to tell anyone: of what it writes to the pipe on which its end is told, a line's worth
-is read, and only words that are known beforehand are passed on.
+Each program runs in its own process and session, in an empty directory, with an empty environment,
+under limits of time, memory, file sizes and processes, and under a filter of system calls
+(`jail.py`). None of the allowed calls opens a file for writing, removes one, creates a process or a
+socket, or signals another process. If the kernel lets this user create namespaces, the process also
+gets its own users, processes, mounts, network and shared memory. It can read the files that this
+user can read, but has no way to pass them on: of the pipe on which it reports its end, at most a
+line is read, and only words that are known beforehand are passed on.
 
-The limits are on harm. A program made to cheat could look for the token that says it passed.
+The sandbox prevents harm, not cheating: a program written to cheat could look for the token that
+says that it passed.
 """
 
 import builtins
@@ -31,10 +32,11 @@ from typing import BinaryIO, NamedTuple
 _JAIL = Path(__file__).with_name("jail.py")
 _UNSHARE = (
     "unshare", "--map-root-user", "--pid", "--mount", "--net", "--ipc", "--fork", "--kill-child",
-    # The first process of a namespace is deaf to the limit of time, so a shell is the first.
+    # The first process of a PID namespace ignores the signal of the CPU limit, so let a shell be
+    # the first.
     "/bin/sh", "-c", '"$@"; exit $?', "sh",
 )  # fmt: skip
-_LONGEST = 64  # bytes of an answer: a token, or the name of an exception
+_LONGEST = 64  # bytes of an answer, which is a token or the name of an exception
 _EXCEPTIONS = {
     name
     for name, found in vars(builtins).items()
@@ -44,11 +46,11 @@ _CHECK = "import collections, math, re, typing\nassert math.gcd(4, 6) == 2"
 
 
 class Limits(NamedTuple):
-    """What a program may use.
+    """Resource limits of a program.
 
     Attributes:
-      seconds: of the processor, starting Python included.
-      memory: bytes of address space.
+      seconds: CPU time, including the start of Python.
+      memory: address space in bytes.
     """
 
     seconds: float = 5.0
@@ -56,7 +58,10 @@ class Limits(NamedTuple):
 
     @property
     def clock_seconds(self) -> float:
-        """When what waits is ended; a busy machine gives a program a part of its time."""
+        """Wall-clock limit in seconds.
+
+        It exceeds the CPU time, because a busy machine runs a program only part of the time.
+        """
         return 3 * self.seconds
 
 
@@ -64,10 +69,10 @@ class Verdict(NamedTuple):
     """How a program ended.
 
     Attributes:
-      passed: it ran to its end.
-      reason: "passed", "time", "forbidden" (a system call that is not on the list), "output" (it
-        wrote where only its end is told), "crash", the name of a built-in exception that nothing
-        caught, or "exception" for one of its own.
+      passed: whether it ran to its end.
+      reason: "passed", "time", "forbidden" (a system call that is not allowed), "output" (it wrote
+        to the pipe on which its end is reported), "crash", the name of an uncaught built-in
+        exception, or "exception" for any other.
     """
 
     passed: bool
@@ -75,7 +80,7 @@ class Verdict(NamedTuple):
 
 
 def run(program: str, limits: Limits | None = None) -> Verdict:
-    """Runs a program; it passes if nothing is raised before its end.
+    """Runs a program; it passes if it reaches its end without an exception.
 
     Raises:
       OSError: this system cannot confine a process; nothing was run.
@@ -86,7 +91,7 @@ def run(program: str, limits: Limits | None = None) -> Verdict:
 
 @functools.cache
 def namespaces() -> bool:
-    """Whether this user may have namespaces of its own."""
+    """Whether this user may create namespaces."""
     if shutil.which(_UNSHARE[0]) is None:
         return False
     tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, timeout=30, check=False)
@@ -95,7 +100,7 @@ def namespaces() -> bool:
 
 @functools.cache
 def check() -> None:
-    """Tries the list of calls on a harmless program and on one that it must stop.
+    """Tests the sandbox with a harmless program and with one that it must stop.
 
     Raises:
       OSError: this system cannot confine a process.
@@ -137,11 +142,12 @@ def _run(program: str, limits: Limits) -> Verdict:
 
 
 def _exchange(process: subprocess.Popen, request: bytes, deadline: float) -> bytes:
-    """The answer to a request, to the first byte that is too much.
+    """Sends a request and returns the answer, up to the first byte that is too many.
 
     Raises:
-      TimeoutExpired: there was no end of it in time.
+      TimeoutExpired: the answer was not complete in time.
     """
+    assert process.stdout is not None  # it is a pipe
     threading.Thread(target=_send, args=(process.stdin, request), daemon=True).start()
     answer = b""
     with selectors.DefaultSelector() as ready:
@@ -157,15 +163,16 @@ def _exchange(process: subprocess.Popen, request: bytes, deadline: float) -> byt
 
 
 def _send(pipe: BinaryIO, request: bytes) -> None:
-    with contextlib.suppress(OSError, ValueError), pipe:  # who was killed does not read
+    with contextlib.suppress(OSError, ValueError), pipe:  # a killed process does not read
         pipe.write(request)
 
 
 def _kill(process: subprocess.Popen) -> None:
-    """All that is left of the session."""
+    """Kills whatever is left of the session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.stdout.close()
+    if process.stdout is not None:
+        process.stdout.close()
     process.wait()
 
 
@@ -174,7 +181,7 @@ def _verdict(answer: str, token: str, code: int) -> Verdict:
         return Verdict(False, "output")
     if answer == token and code == 0:
         return Verdict(True, "passed")
-    # The shell tells of a signal in this way.
+    # A shell reports a signal as 128 plus its number.
     ended = -code if code < 0 else code - 128
     if ended == signal.SIGSYS:
         return Verdict(False, "forbidden")

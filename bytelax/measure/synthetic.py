@@ -1,8 +1,8 @@
-"""Acceptance that is given instead of measured: what a method would cost on weights of any size.
+"""Given acceptance rates in place of measured ones: the cost of a method on untrained weights.
 
-Random weights accept nothing, so a model that has not been trained cannot be timed. Here the
-drafter drafts and the target verifies as ever, but how much of a draft is kept is drawn from given
-chances. The text that comes out means nothing; the passes and the time they take do.
+With random weights hardly any draft is accepted, so an untrained model cannot be timed. Here the
+drafter drafts and the target verifies as usual, but how much of a draft is kept is sampled from
+given probabilities. The generated text is meaningless; the passes and their times are not.
 """
 
 import dataclasses
@@ -15,12 +15,16 @@ from bytelax.decode import Draft, Emitted, follow, is_drafted
 
 @dataclasses.dataclass(frozen=True)
 class Replayed:
-    """An acceptance rule for benchmarks, `generate(..., accept=Replayed(...))`: lossy, and it
-    ignores which bytes were drafted.
+    """LOSSY: accepts drafts at given rates, whatever bytes they hold. For benchmarks.
+
+    Use it as `generate(..., accept=Replayed(...))`.
 
     Attributes:
-      by_position: chance that the byte at each place is accepted, as `acceptance_by_position` of
-        the statistics has it: of all drafts, so it never rises.
+      by_position: probability that the byte at each position is accepted, as in
+        `acceptance_by_position` of the statistics. It counts all drafts, so it never increases.
+
+    Raises:
+      ValueError: the probabilities increase or lie outside [0, 1].
     """
 
     by_position: tuple[float, ...]
@@ -40,8 +44,8 @@ class Replayed:
         if draft.parents is not None:
             raise ValueError("given acceptance is by place of a chain; this method drafts trees")
         places = draft.ids.shape[1]
-        # Padded places and those of a longer window than was measured accept nothing.
+        # Nothing is accepted in padding, or beyond the draft length that was measured.
         chances = jnp.asarray((*self.by_position, *[0.0] * places)[:places])
-        # One number decides how far a draft is kept: P(at least j + 1 places) is the chance at j.
+        # One number per row decides how much is kept: P(at least j + 1 bytes) is chances[j].
         kept = is_drafted(draft) & (uniforms[:, 0, :1] < chances)
         return follow(draft, kept.sum(1), log_probs, uniforms[:, 1])

@@ -1,4 +1,4 @@
-"""The tasks of `bytelax eval`, by name, and where in a directory of data sets each one lies."""
+"""The tasks of `bytelax eval` by name, and where their data lies in a directory of data sets."""
 
 import functools
 from collections.abc import Callable
@@ -13,12 +13,12 @@ Read = tuple[Question, ...] | Prompted
 
 
 class Task(NamedTuple):
-    """A task that can be read.
+    """How to read a task.
 
     Attributes:
-      place: file or folder of its data, in a directory of data sets.
-      shots: solved examples before each one, as published.
-      read: from that path, `shots` and the most examples that are wanted.
+      place: file or folder of its data, relative to a directory of data sets.
+      shots: number of solved examples in each prompt, as published.
+      read: takes that path, `shots` and the maximum number of examples, and returns the task.
     """
 
     place: str
@@ -27,16 +27,17 @@ class Task(NamedTuple):
 
 
 def read(name: str, path: Path, *, shots: int | None = None, limit: int | None = None) -> Read:
-    """The examples of a task.
+    """Reads the examples of a task.
 
     Args:
-      name: of `TASKS`.
-      path: of its own data, as `Task.place`.
-      shots: solved examples before each; as published if None.
-      limit: most examples; evenly spread over the data.
+      name: a key of `TASKS`.
+      path: path of its data, as `Task.place`.
+      shots: number of solved examples in each prompt; None takes the published number.
+      limit: maximum number of examples, evenly spread over the data; None takes all.
 
     Raises:
-      ValueError: no such task, files that are not in its layout, or more shots than they have.
+      ValueError: there is no such task, the files have another layout, or `shots` exceeds the
+        number of solved examples.
     """
     task = named(name)
     try:
@@ -51,10 +52,10 @@ def read(name: str, path: Path, *, shots: int | None = None, limit: int | None =
 
 
 def named(name: str) -> Task:
-    """The task called so.
+    """Returns the task of this name.
 
     Raises:
-      ValueError: none is.
+      ValueError: there is no such task.
     """
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}; there are: {', '.join(TASKS)}")
@@ -80,7 +81,7 @@ def _mmlu(path: Path, shots: int, limit: int | None) -> Read:
 
 def _translation(sentences, test: str, valid: str, language: str, new: int):
     def read(path: Path, shots: int, limit: int | None) -> Read:
-        translation.needs_sacrebleu()  # before anything is translated
+        translation.needs_sacrebleu()  # fails before any time is spent on translating
         examples = files.spread(sentences(path, language, valid), shots) if shots else ()
         if len(examples) < shots:
             raise ValueError(f"{path}: {shots} solved examples are more than its {len(examples)}")
@@ -91,7 +92,7 @@ def _translation(sentences, test: str, valid: str, language: str, new: int):
 
 
 def _humaneval(path: Path, shots: int, limit: int | None) -> Read:
-    sandbox.check()  # before any program is written
+    sandbox.check()  # fails before any time is spent on generating
     _without_examples(shots)
     return code.humaneval(path, limit=limit, new=512)
 

@@ -1,4 +1,4 @@
-"""Decoding methods beside one another, run in turns in one process."""
+"""Times decoding methods side by side, in alternating runs in one process."""
 
 import dataclasses
 import statistics
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bytelax.decode import Method
-from bytelax.generation import Output, generate
+from bytelax.generation import generate
 from bytelax.model import Model
+from bytelax.results import Output
 from bytelax.statistics import Statistics
 
 
 class Ratio(NamedTuple):
-    """Times of plain decoding over those of a method, of neighbouring runs."""
+    """Speed-up over plain decoding: ratios of the times of neighbouring runs."""
 
     median: float
     lowest: float
@@ -20,12 +21,13 @@ class Ratio(NamedTuple):
 
     @classmethod
     def of(cls, plain: Sequence[float], own: Sequence[float]) -> "Ratio":
+        """Computes the ratios from the times of plain decoding and those of a method."""
         ratios = [a / b for a, b in zip(plain, own, strict=True)]
         return cls(statistics.median(ratios), min(ratios), max(ratios))
 
 
 class Contestant(NamedTuple):
-    """A method with its options, as `generate` takes them."""
+    """A method and its options, as for `generate`."""
 
     method: str | Method
     settings: dict
@@ -39,9 +41,9 @@ class Runs:
     """The runs of one contestant.
 
     Attributes:
-      outputs: of the last run, one for each batch of prompts.
-      seconds: of each run, compiling left out.
-      decode_seconds: the same without taking in the prompts.
+      outputs: outputs of the last run, one per batch of prompts.
+      seconds: time of each run, without compiling.
+      decode_seconds: time of each run, without compiling and prefill.
     """
 
     outputs: list[Output]
@@ -50,7 +52,7 @@ class Runs:
 
     @property
     def stats(self) -> Statistics:
-        """Sums over prompts and batches."""
+        """Statistics summed over prompts and batches."""
         total = Statistics.total([r.stats for o in self.outputs for r in o.results])
         shared = ("global_chunks", "batch_windows")
         return dataclasses.replace(
@@ -59,21 +61,22 @@ class Runs:
 
     @property
     def texts(self) -> list[bytes]:
+        """The continuations of all prompts."""
         return [text for output in self.outputs for text in output.bytes]
 
 
 class Timing(NamedTuple):
-    """What one method took.
+    """The timing of one method.
 
     Attributes:
-      stats: sums over the prompts.
-      rows: prompts.
-      seconds: median of the runs, and of them without taking in the prompts.
-      decode_seconds: as said.
-      speed: plain decoding's seconds over the method's.
-      decode_speed: the same without the prompts.
-      same_outputs: prompts whose output is plain decoding's at W = 1.
-      lossless: whether the method claims to be.
+      stats: statistics summed over the prompts.
+      rows: number of prompts.
+      seconds: median time of a run.
+      decode_seconds: median time of a run, without the prefill.
+      speed: speed-up over plain decoding.
+      decode_speed: speed-up over plain decoding, without the prefill.
+      same_outputs: number of prompts whose output equals that of plain decoding at W = 1.
+      lossless: whether the method claims to be lossless.
     """
 
     stats: Statistics
@@ -96,16 +99,16 @@ def in_turns(
     batch: int = 1,
     temperature: float = 0.0,
 ) -> list[Runs]:
-    """Times several methods in turns, once each has been compiled.
+    """Times several methods in alternating runs, after compiling each.
 
     Args:
       model: the model.
-      prompts: continued `batch` at a time.
-      contestants: what to time.
-      new: bytes emitted for each prompt.
-      repeats: runs of each.
-      batch: rows that are decoded together.
-      temperature: of all.
+      prompts: prompts, continued `batch` at a time.
+      contestants: methods to time.
+      new: number of bytes to emit for each prompt.
+      repeats: number of runs of each method.
+      batch: number of rows that are decoded together.
+      temperature: sampling temperature of all methods.
     """
     batches = [prompts[start : start + batch] for start in range(0, len(prompts), batch)]
 
@@ -125,14 +128,19 @@ def in_turns(
 
 
 def _runs(repeats: list[list[Output]]) -> Runs:
-    seconds = [sum(o.stats.seconds for o in outputs) for outputs in repeats]
-    prefill = [sum(o.stats.prefill_seconds for o in outputs) for outputs in repeats]
+    seconds = [sum(_known(o.stats.seconds) for o in outputs) for outputs in repeats]
+    prefill = [sum(_known(o.stats.prefill_seconds) for o in outputs) for outputs in repeats]
     decode = [whole - prompts for whole, prompts in zip(seconds, prefill, strict=True)]
     return Runs(repeats[-1], tuple(seconds), tuple(decode))
 
 
+def _known(seconds: float | None) -> float:
+    assert seconds is not None  # batches are timed, only single rows are not
+    return seconds
+
+
 def beside(plain: Runs, own: Runs) -> Timing:
-    """What the runs of a method say beside those of plain decoding."""
+    """Compares the runs of a method with those of plain decoding."""
     return Timing(
         stats=own.stats,
         rows=len(own.texts),
@@ -148,13 +156,13 @@ def beside(plain: Runs, own: Runs) -> Timing:
 def beside_plain(
     model: Model, prompts: Sequence[bytes], method: str | Method, settings: dict, **how
 ) -> Timing:
-    """Times one method and plain decoding in turns; `how` is that of `in_turns`."""
+    """Times one method against plain decoding; `how` takes the keywords of `in_turns`."""
     contestants = [PLAIN, Contestant(method, settings)]
     return beside(*in_turns(model, prompts, contestants, **how))
 
 
 def figures(timing: Timing) -> dict:
-    """As JSON: counts are means over the prompts."""
+    """Converts a timing to JSON. Counts are means over the prompts."""
     stats = timing.stats.to_dict()
     means = (
         "rounds", "decoder_passes", "encoder_passes", "global_passes", "patcher_passes",

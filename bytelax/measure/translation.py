@@ -1,4 +1,4 @@
-"""Translation into English, scored against several references by sacrebleu."""
+"""Translation into English, scored by sacrebleu against one or several references."""
 
 import importlib.util
 import itertools
@@ -13,20 +13,20 @@ _SHORT = {"deu": "de", "fra": "fr", "eng": "en"}
 
 
 class Sentence(NamedTuple):
-    """A sentence and its translations."""
+    """A sentence and its reference translations."""
 
     source: str
     references: tuple[str, ...]
 
 
 def tatoeba(folder: Path, language: str, split: str) -> list[Sentence]:
-    """`SPLIT.LANGUAGE2eng.jsonl`: a source and its references a line."""
+    """Reads Tatoeba from `SPLIT.LANGUAGE2eng.jsonl`: one source and its references per line."""
     rows = files.records(folder / f"{split}.{language}2eng.jsonl")
     return [Sentence(row["src"], tuple(row["refs"])) for row in rows]
 
 
 def flores(folder: Path, language: str, split: str) -> list[Sentence]:
-    """FLORES as released: `SPLIT/LANGUAGE_Latn.SPLIT`, line by line."""
+    """Reads FLORES in its released layout, from the lines of `SPLIT/LANGUAGE_Latn.SPLIT`."""
     sides = [files.lines(folder / split / f"{name}_Latn.{split}") for name in (language, "eng")]
     return [Sentence(source, (target,)) for source, target in zip(*sides, strict=True)]
 
@@ -34,16 +34,16 @@ def flores(folder: Path, language: str, split: str) -> list[Sentence]:
 def task(
     sentences: Sequence[Sentence], examples: Sequence[Sentence], language: str, *, new: int
 ) -> Prompted:
-    """Sentences to translate behind some that are.
+    """Builds a translation task: sentences to translate after some solved examples.
 
-    Fast BLT gives four examples and does not say how they were written down. Here each is two
-    lines, `de: ...` and `en: ...`, as in the training text of the bundled models.
+    Fast BLT uses four examples and does not give their format. Here each example is two lines, `de:
+    ...` and `en: ...`, as in the training text of the bundled models.
 
     Args:
-      sentences: to translate.
-      examples: before each of them; none is zero-shot.
-      language: of the sources, as "deu".
-      new: most bytes of an answer, which is a line.
+      sentences: sentences to translate.
+      examples: solved examples in each prompt; none makes it zero-shot.
+      language: source language, for example "deu".
+      new: maximum number of bytes of an answer, which is one line.
     """
     own, english = _SHORT[language], _SHORT["eng"]
     shots = "".join(f"{own}: {s.source}\n{english}: {s.references[0]}\n" for s in examples)
@@ -59,10 +59,10 @@ def task(
 
 
 def score(answers: Sequence[bytes], references: Sequence[Sequence[str]]) -> dict:
-    """BLEU, spBLEU and chrF of the whole set.
+    """Returns BLEU, spBLEU and chrF of the whole corpus.
 
-    spBLEU cuts into the pieces of FLORES-200's sentencepiece model; it is None unless
-    `sentencepiece` and that model are there (`sacrebleu --tokenize flores200` fetches it).
+    spBLEU uses the sentencepiece model of FLORES-200. It is None unless `sentencepiece` and that
+    model are installed (`sacrebleu --tokenize flores200` downloads it).
 
     Raises:
       ValueError: sacrebleu is not installed.
@@ -71,7 +71,7 @@ def score(answers: Sequence[bytes], references: Sequence[Sequence[str]]) -> dict
     from sacrebleu.metrics import BLEU, CHRF
 
     said = [answer.decode("utf-8", "replace").strip() for answer in answers]
-    # A stream for the first references, one for the second ones...; None where there are fewer.
+    # One stream of first references, one of second ones, and so on; None where there are fewer.
     streams = list(map(list, itertools.zip_longest(*references)))
     pieces = BLEU(tokenize="flores200") if _has_pieces() else None
     return {
@@ -82,13 +82,13 @@ def score(answers: Sequence[bytes], references: Sequence[Sequence[str]]) -> dict
 
 
 def needs_sacrebleu() -> None:
-    """Raises ValueError where it is not installed."""
+    """Raises ValueError if sacrebleu is not installed."""
     if importlib.util.find_spec("sacrebleu") is None:
         raise ValueError("scoring translations needs sacrebleu: pip install 'bytelax[eval]'")
 
 
 def _has_pieces() -> bool:
-    """Whether sacrebleu can cut for spBLEU without fetching anything."""
+    """Whether sacrebleu can compute spBLEU without downloading anything."""
     from sacrebleu.utils import SACREBLEU_DIR
 
     model = Path(SACREBLEU_DIR) / "models" / "flores200sacrebleuspm"

@@ -1,1 +1,1 @@
-"""Flax Linen models: pure `init` and `apply`, no decoding method is known here."""
+"""Flax Linen models with pure `init` and `apply`, independent of any decoding method."""

@@ -1,4 +1,7 @@
-"""Which module each config is of. A new architecture is a line here, a module and a target."""
+"""The module class of each config class.
+
+A new architecture needs a module, a decoding target, and an entry here.
+"""
 
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
@@ -10,5 +13,5 @@ _MODULES = {BLTConfig: BLT, ByteLMConfig: ByteLM}
 
 
 def module_of(config: Config) -> Module:
-    """The module of a config, for `init` and `apply`."""
+    """Creates the Flax module that a config describes."""
     return _MODULES[type(config)](config)

@@ -1,4 +1,4 @@
-"""Self-attention within a stack, and the cross-attention between bytes and patches."""
+"""Self-attention of a stack, and cross-attention between bytes and patches."""
 
 import functools
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, RMSNorm
 from bytelax.models.transformer_config import TransformerConfig
 
-# (queries, keys, values, cache) -> (attended, cache): what a window of positions sees. A cache is
-# what the function makes of it: a `KVCache` for those of `kv_cache`.
+# (queries, keys, values, cache) -> (attended, cache). The function decides which positions each
+# query of the window attends to and what a cache is: a `KVCache` for `kv_cache.attend`.
 Cache = tuple | None
 Attend = Callable[..., tuple[Float[Array, "B W H D"], Cache]]
 
@@ -20,10 +20,15 @@ Attend = Callable[..., tuple[Float[Array, "B W H D"], Cache]]
 def rotary(
     x: Float[Array, "B W H D"], positions: Int[Array, "B W"], *, theta: float
 ) -> Float[Array, "B W H D"]:
-    """Rotates the pairs (0, 1), (2, 3), ... of each head by position-dependent phases.
+    """Applies rotary position embeddings to the interleaved pairs (0, 1), (2, 3), ... of each head.
 
-    Source: RoPE (arXiv 2104.09864). The phases are float32 whatever the dtype of `x`: a phase in
-    another precision moves entropies across the patching threshold.
+    Source: RoPE (arXiv 2104.09864). Phases are computed in float32 for any dtype of `x`, because a
+    lower precision would move entropies across the patching threshold.
+
+    Args:
+      x: queries or keys.
+      positions: position of each of the W entries.
+      theta: base of the frequencies.
     """
     dim = x.shape[-1]
     frequency = 1.0 / theta ** (jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
@@ -36,7 +41,7 @@ def rotary(
 
 
 class SelfAttention(nn.Module):
-    """Grouped-query attention; `attend` decides which positions each query sees."""
+    """Grouped-query self-attention; `attend` decides which positions each query attends to."""
 
     config: TransformerConfig
     execution: Execution = Execution()
@@ -50,10 +55,21 @@ class SelfAttention(nn.Module):
         positions: Int[Array, "B W"],
         attend: Attend,
     ) -> tuple[Float[Array, "B W D"], Cache]:
+        """Attends from each position of a window.
+
+        Args:
+          x: normalized hidden states of the window.
+          cache: cache that `attend` reads and writes.
+          positions: positions for the rotary phases.
+          attend: computes the attention; see `Attend`.
+
+        Returns:
+          The update of the residual stream, and the cache that `attend` returns.
+        """
         c = self.config
         group = c.heads // c.kv_heads
         precision = self.execution.precision
-        # One matrix for queries, keys and values, grouped by key head so that it splits by head.
+        # One matrix for queries, keys and values, grouped by key head so that it shards by head.
         qkv = Dense(
             (c.kv_heads, group + 2, c.head_dim),
             ("embed", "kv_head", None, "head_dim"),
@@ -69,10 +85,11 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention between bytes and patches: no positions, and the input added twice.
+    """Cross-attention between bytes and patches, without positions (arXiv 2412.09871, section 3).
 
-    `keys_values` and `queries` are apart because the keys are computed once and cached. The output
-    is `x + attention(norm(x))`; BLT as released adds `x` once more, which is part of `residual`.
+    `queries` and `keys_values` are separate methods because keys and values are computed once and
+    cached. The released BLT adds the input a second time after the usual residual connection;
+    `residual` does both.
     """
 
     config: TransformerConfig
@@ -87,15 +104,18 @@ class CrossAttention(nn.Module):
         self.out = Dense((c.dim,), ("head", "head_dim", "embed"))
 
     def queries(self, x: Float[Array, "B W D"]) -> Float[Array, "B W H d"]:
+        """Normalizes and projects `x` to queries."""
         return self.query(self.query_norm(x))
 
     def keys_values(
         self, x: Float[Array, "*B D"]
     ) -> tuple[Float[Array, "*B K d"], Float[Array, "*B K d"]]:
+        """Normalizes and projects `x` to keys and values."""
         pair = self.key_value(self.key_norm(x))
         return pair[..., 0, :, :], pair[..., 1, :, :]
 
     def residual(
         self, x: Float[Array, "B W D"], attended: Float[Array, "B W H d"]
     ) -> Float[Array, "B W D"]:
+        """Projects the attended values and adds the input twice: `2 x + out(attended)`."""
         return x + (x + self.execution.psum(self.out(attended)))

@@ -1,7 +1,8 @@
-"""Which bytes a masked block sees in training: the attention of BLT-D's decoder.
+"""Attention of masked blocks in the training of BLT-D's decoder.
 
-Source: Fast BLT (arXiv 2605.08044, section 2.1.2). In decoding a block is a window whose cells see
-up to the block's end; here many blocks of one text, overlapping or not, share the clean half.
+Source: Fast BLT (arXiv 2605.08044, section 2.1.2). During decoding, a block is a window whose cells
+all attend up to the end of the block. During training, many blocks of one text, which may overlap,
+attend to the same clean bytes.
 """
 
 from typing import NamedTuple
@@ -16,16 +17,18 @@ from bytelax.models.kv_cache import Span
 
 
 class Blocks(NamedTuple):
-    """Runs of consecutive bytes of each text, some of them masked."""
+    """M blocks of up to C consecutive bytes from each text, with some bytes masked."""
 
-    ids: Int[Array, "B M C"]  # MASK where the byte is to be filled in
-    start: Int[Array, "B M"]  # position of the first cell, at least 1 and at most S
+    ids: Int[Array, "B M C"]  # MASK where the byte has to be predicted
+    start: Int[Array, "B M"]  # position of the first cell, 1..S
     length: Int[Array, "B M"]  # number of cells in use, 0..C
 
     def positions(self) -> Int[Array, "B M C"]:
+        """Position of each cell in its text."""
         return self.start[..., None] + jnp.arange(self.ids.shape[2])
 
     def there(self) -> Bool[Array, "B M C"]:
+        """Whether each cell is in use."""
         return jnp.arange(self.ids.shape[2]) < self.length[..., None]
 
 
@@ -38,24 +41,39 @@ def attend(
     span: Span,
     blocks: Blocks,
 ) -> tuple[Float[Array, "B T H D"], None]:
-    """Attention of S clean bytes followed by M blocks of C cells, T = S + M C.
+    """Attention over S clean bytes followed by M blocks of C cells, so that T = S + M C.
 
     Args:
-      queries, keys, values: rotated by position.
-      cache: there is none.
-      span: of the clean bytes, causal; its window holds for the cells too.
+      queries, keys, values: projections with rotary positions applied.
+      cache: unused; always None.
+      span: causal span of the clean bytes. Its sliding window applies to the cells as well.
       blocks: the blocks.
+
+    Returns:
+      The attended values, and None in place of a cache.
     """
     length = span.positions.shape[1]
     clean = [x[:, :length] for x in (queries, keys, values)]
     cells = [x[:, length:] for x in (queries, keys, values)]
     attended = kv_cache.attend_whole(*clean, span=span)
-    filled = _attend_cells(*cells, *clean[1:], span=span, blocks=blocks)
+    filled = attend_cells(*cells, *clean[1:], span=span, blocks=blocks)
     return jnp.concatenate([attended, filled], axis=1), None
 
 
-def _attend_cells(queries, keys, values, clean_keys, clean_values, *, span, blocks):
-    """Each block against the clean bytes before it and then itself: one interval of both."""
+def attend_cells(
+    queries: Float[Array, "B Q H D"],
+    keys: Float[Array, "B Q K D"],
+    values: Float[Array, "B Q K D"],
+    clean_keys: Float[Array, "B S K D"],
+    clean_values: Float[Array, "B S K D"],
+    *,
+    span: Span,
+    blocks: Blocks,
+) -> Float[Array, "B Q H D"]:
+    """Attends from each block to the clean bytes before it and to the block itself.
+
+    The clean bytes and the cells are concatenated, so that what a cell sees is one interval.
+    """
     batch, number, size = blocks.ids.shape
     length = clean_keys.shape[1]
     reach = min(span.window or length, length)
@@ -64,10 +82,10 @@ def _attend_cells(queries, keys, values, clean_keys, clean_values, *, span, bloc
         cells = cells.reshape(batch, number, size, *cells.shape[2:])
         padded = jnp.pad(clean, ((0, 0), (reach, 0), (0, 0), (0, 0)))
 
-        def before(row, start):  # padding moved position p to p + reach
+        def reached(row, start):  # padding moved position p to p + reach
             return jax.lax.dynamic_slice_in_dim(row, start, reach)
 
-        before = jax.vmap(jax.vmap(before, (None, 0)))(padded, blocks.start)
+        before = jax.vmap(jax.vmap(reached, (None, 0)))(padded, blocks.start)
         both = jnp.concatenate([before, cells], axis=2)
         return both.reshape(batch * number, *both.shape[2:]).swapaxes(1, 2)
 
@@ -77,7 +95,7 @@ def _attend_cells(queries, keys, values, clean_keys, clean_values, *, span, bloc
     if span.window is not None:
         first = jnp.maximum(first, blocks.positions() - span.window + 1)
     first = jnp.broadcast_to(first, blocks.ids.shape) - begin[..., None]
-    # An empty block attends to its first cell, so that its unused outputs are finite.
+    # An empty block attends to its first cell, which keeps its unused outputs finite.
     last = reach + jnp.maximum(blocks.length, 1) - 1
     attended = verify_attention(
         queries.reshape(batch * number, size, *queries.shape[2:]),

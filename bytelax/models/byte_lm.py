@@ -1,4 +1,4 @@
-"""The decoder-only byte transformer; also the network behind BLT's entropies."""
+"""The decoder-only byte transformer, which also serves as BLT's entropy model."""
 
 import dataclasses
 from typing import Any
@@ -22,14 +22,14 @@ from bytelax.pods.sharding import TENSOR
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ByteLMConfig:
-    """A byte transformer.
+    """Configuration of a byte transformer.
 
     Attributes:
-      trunk: its blocks.
-      max_bytes: longest text it is meant for, BOS included.
-      mask_documents: bytes do not see past the latest EOS before them.
-      vocab_size: ids; the released layout has 260.
-      heads: what it can draft with beside its own output; None: nothing.
+      trunk: the stack of blocks.
+      max_bytes: longest text that the model supports, BOS included.
+      mask_documents: whether bytes do not attend past the latest EOS before them.
+      vocab_size: number of ids; 260 in released models.
+      heads: prediction heads for drafting; None if there are none.
     """
 
     trunk: TransformerConfig
@@ -41,11 +41,13 @@ class ByteLMConfig:
     def __post_init__(self):
         check_max_bytes(self.max_bytes)
         if self.heads is not None:
-            self.heads.check(self.trunk.layers)
+            self.heads.check(self.trunk)
+            if self.heads.draft.latent:
+                raise ValueError("a byte transformer has no latents: draft.latent must be False")
 
 
 class ByteLM(nn.Module):
-    """Embedding, blocks, final norm, untied head."""
+    """A decoder-only transformer over bytes: embedding, blocks, final norm, untied output layer."""
 
     config: ByteLMConfig
     execution: Execution = Execution()
@@ -60,27 +62,33 @@ class ByteLM(nn.Module):
             self.heads = Heads(c.heads, c.trunk, c.vocab_size, execution)
 
     def __call__(self, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
-        """Next-byte logits after every position of whole texts, float32."""
-        span = self.span(ids)
-        hidden, _ = self.trunk(self.embed(ids), span=span)
+        """Computes float32 next-byte logits after every position of whole texts."""
+        embedded = self.embed(ids)
         if self.is_initializing() and self.config.heads is not None:
-            self.heads(hidden, ids, span)
+            self.heads(self.states(ids), embedded, ids)
+        hidden, _ = self.trunk(embedded, span=self.span(ids))
         return self.logits(hidden)
+
+    def states(
+        self, ids: Int[Array, "B S"], *, max_patches: int | None = None
+    ) -> tuple[Float[Array, "B S D"], ...]:
+        """The embedding and the hidden states behind each block, of whole texts."""
+        return self.trunk.states(self.embed(ids), span=self.span(ids))[0]
 
     def predict(
         self, ids: Int[Array, "B S"], *, max_patches: int | None = None
     ) -> tuple[Float[Array, "B S V"], None]:
-        """Next-byte logits of whole texts; there are no patches."""
+        """Computes next-byte logits of whole texts, and None, since there are no patches."""
         return self(ids), None
 
     def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
-        """Next-byte entropies of whole texts, nats."""
+        """Computes next-byte entropies of whole texts, in nats."""
         return entropy.next_byte_entropy(self(ids))
 
     @nn.nowrap
     def target(self) -> Any:
-        """What decodes with this module, in `decode.Method`."""
-        from bytelax.decode.targets.byte_lm import ByteLMTarget  # decoding builds on models
+        """The decoding target of this module, for a `decode.Method`."""
+        from bytelax.decode.targets.byte_lm import ByteLMTarget  # not at the top: it imports models
 
         return ByteLMTarget(self)
 
@@ -91,31 +99,33 @@ class ByteLM(nn.Module):
 
     @nn.nowrap
     def device_shard(self, devices: int) -> "ByteLM":
-        """The model as one of several devices runs it, which share its heads and hidden units.
+        """The module that each device runs when `devices` of them share heads and hidden units.
 
         See `pods.per_device`.
         """
         if devices == 1:
             return self
-        trunk = self.config.trunk.device_shard(devices)
+        trunk, heads = self.config.trunk, self.config.heads
+        heads = heads and heads.device_shard(trunk, devices)
+        trunk = trunk.device_shard(devices)
         return self.clone(
-            config=dataclasses.replace(self.config, trunk=trunk),
+            config=dataclasses.replace(self.config, trunk=trunk, heads=heads),
             execution=dataclasses.replace(self.execution, tensor_axis=TENSOR),
         )
 
     @nn.nowrap
     def weights_per_pass(self, params: dict, *, by_pass: bool = False) -> Sizes:
-        """Number of weights that a pass reads, prediction heads and embeddings aside."""
+        """Number of weights that one pass reads, without prediction heads and embedding tables."""
         own = {name: part for name, part in params.items() if name != "heads"}
         return Sizes(decoder=layers.weights(own), encoder=0, global_=0)
 
     @nn.nowrap
     def cached_per_pass(self, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
-        """Number of keys and values that a pass reads of a row with `context` bytes."""
+        """Number of scalars that one pass reads from the KV caches of a row of `context` bytes."""
         return Sizes(decoder=self.config.trunk.cached_numbers(context), encoder=0, global_=0)
 
     def span(self, ids: Int[Array, "B S"]) -> Span:
-        """What each byte of whole texts sees."""
+        """The causal span of whole texts: which positions each byte attends to."""
         last_eos = last_eos_before(ids, mask=self.config.mask_documents)
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
         return kv_cache.causal_span(
@@ -125,12 +135,21 @@ class ByteLM(nn.Module):
     def window(
         self, ids: Int[Array, "B W"], caches: Caches | None, *, span: Span
     ) -> tuple[Float[Array, "B W V"], Caches | None]:
-        """The same for a window of text behind the caches; returns them with the window in."""
+        """Computes next-byte logits of a window, and the caches with the window written to them.
+
+        Args:
+          ids: ids of the window.
+          caches: caches of the text before the window; None for whole texts.
+          span: positions of the window and what each of them attends to.
+        """
         hidden, caches = self.trunk(self.embed(ids), caches, span=span)
         return self.logits(hidden), caches
 
     def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
-        """The head on the output of any layer: an early exit."""
+        """Applies the final norm and the output layer to hidden states.
+
+        The states may come from any block; those of an earlier one give an early exit.
+        """
         return self.head(self.norm(hidden)).astype(jnp.float32)
 
 
@@ -141,13 +160,16 @@ def last_eos_before(
     state: Int[Array, " B"] | None = None,
     start: Int[Array, " B"] | int = 0,
 ) -> Int[Array, "B W+1"]:
-    """Position of the latest EOS before each byte of a window, and after its last; -1 where none.
+    """Position of the latest EOS before each byte of a window and after its last byte.
 
     Args:
-      ids: the window.
-      mask: False pretends that there is no EOS: documents then see each other.
-      state: the latest EOS before the window.
-      start: position of the window's first byte.
+      ids: ids of the window.
+      mask: if False, every EOS in the window is ignored, so that documents attend to each other.
+      state: position of the latest EOS before the window; None if there is none.
+      start: position of the first byte of the window.
+
+    Returns:
+      Positions with axes [B, W + 1], -1 where there is no EOS.
     """
     if state is None:
         state = jnp.full(ids.shape[0], -1, jnp.int32)

@@ -1,4 +1,4 @@
-"""How a network runs: on which devices, at which precision, and what its backward pass keeps."""
+"""Execution options of a network: devices, precision, and rematerialization."""
 
 import dataclasses
 from typing import Any
@@ -11,16 +11,18 @@ from bytelax.pods import sharding
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """An attribute of every module. It changes rounding at most, never what is computed.
+    """How a module runs; an attribute of every module.
+
+    These options affect rounding at most; they never change what is computed.
 
     Attributes:
-      precision: of matrix products.
-      remat: in the backward pass each block is computed again from its input, the only thing kept.
-      scan: a stack that reads whole texts is a loop over its blocks, which compiles faster.
-      mesh: of a training step. Parameters and the batch are split over it; see `lookup` and
-        `by_rows`. None: one device.
-      tensor_axis: in `pods.per_device`, the axis of the mesh that heads and hidden units are split
-        over. None: every device has all of them.
+      precision: precision of matrix products.
+      remat: rematerialize each block in the backward pass, so that only its input is stored.
+      scan: run a stack over whole texts as a `lax.scan` over its blocks, which compiles faster.
+      mesh: mesh of a training step, over which parameters and the batch are sharded; see
+        `layers.lookup` and `by_rows`. None runs on one device.
+      tensor_axis: inside `pods.per_device.spread`, the mesh axis over which heads and hidden units
+        are split. None if every device holds all of them.
     """
 
     precision: jax.lax.Precision | None = None
@@ -30,26 +32,26 @@ class Execution:
     tensor_axis: str | None = None
 
     def psum(self, x: Any) -> Any:
-        """Sums over the devices that hold different heads or hidden units."""
+        """Sums `x` over the devices that hold different heads or hidden units."""
         return x if self.tensor_axis is None else jax.lax.psum(x, self.tensor_axis)
 
     def all_gather(self, x: Any) -> Any:
-        """Joins the last axis, of which each of these devices has a piece."""
+        """Concatenates the last axis of `x` over the devices along the tensor axis."""
         if self.tensor_axis is None:
             return x
         return jax.lax.all_gather(x, self.tensor_axis, axis=x.ndim - 1, tiled=True)
 
     def by_rows(self, x: Any) -> Any:
-        """Splits the batch axis over the mesh, and no other axis.
+        """Constrains `x` to be sharded over the mesh along its batch axis only.
 
-        XLA chooses the layout of everything between two such constraints. Left alone it would
-        split hidden states by width, as the weights that produce them are split.
+        XLA chooses the shardings between two such constraints. Without them it would split hidden
+        states by width, like the weights that produce them.
         """
         if self.mesh is None:
             return x
         return jax.lax.with_sharding_constraint(x, sharding.batch_sharding(self.mesh))
 
 
-# Of the entropy model: its outputs are compared with a threshold, and on accelerators the default
-# would round float32 inputs to bfloat16.
+# For the entropy model. Its outputs are compared with a threshold, and the default precision of
+# accelerators would round float32 inputs to bfloat16.
 EXACT = Execution(precision=jax.lax.Precision.HIGHEST)

@@ -1,12 +1,13 @@
-"""Hash n-gram ids: which rows of the hash table a byte's recent history selects.
+"""Hash n-gram embeddings: the rows of the hash table that the latest bytes select.
 
 Source: BLT (arXiv 2412.09871, section 3.2.1) as released. For function f and group size g,
 
     h_i = sum_{j < g} ids[i - g + 1 + j] * prime_f ** j      in signed 64-bit arithmetic that wraps
     row = h_i mod vocab                                      floor-mod, never negative
 
-The ids are hashed, specials included; id 0 stands before the first one. JAX without x64 has no
-64-bit integers, so the sum runs in four 16-bit limbs held by uint32: exact for groups up to 128.
+Ids are hashed rather than byte values, special ids included, and id 0 pads the text on the left.
+JAX without x64 has no 64-bit integers, so the sum is computed in four 16-bit limbs held in uint32.
+This is exact for groups of up to 128 ids.
 """
 
 import dataclasses
@@ -20,12 +21,18 @@ PRIMES = (
     9576890767, 3628273133, 2860486313, 5463458053, 3367900313,
 )  # fmt: skip
 _LIMBS = 4
-_MAX_VOCAB = 1 << 24  # the remainder is taken byte by byte: remainder * 256 must fit in 32 bits
+_MAX_VOCAB = 1 << 24  # `_remainder` works byte by byte: remainder * 256 must fit in 32 bits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashConfig:
-    """`functions * len(groups)` hashes, each into a table of `vocab` rows."""
+    """Hash n-gram tables: `functions * len(groups)` hashes, each into `vocab` rows.
+
+    Attributes:
+      groups: n-gram lengths, in ids.
+      vocab: number of rows of each table.
+      functions: number of hash functions for each n-gram length.
+    """
 
     groups: tuple[int, ...] = (3, 4, 5, 6, 7, 8)
     vocab: int = 500_002
@@ -41,27 +48,29 @@ class HashConfig:
 
     @property
     def rows(self) -> int:
-        """Rows of the one fused table."""
+        """Number of rows of the fused table, which holds the tables of all hashes."""
         return self.functions * len(self.groups) * self.vocab
 
     @property
     def history(self) -> int:
-        """Ids before the current one that a hash can reach."""
+        """Number of ids before the current one that the longest n-gram covers."""
         return max(self.groups, default=1) - 1
 
 
 def hash_ids(ids: Int[Array, "B T"], *, config: HashConfig) -> Int[Array, "B W N"]:
-    """Rows of the fused table for each id that has `config.history` ids before it.
+    """Rows of the fused hash table for each new id, one per hash.
 
     Args:
-      ids: the history, zeros before the first id, followed by the W = T - history new ids.
-      config: group sizes, functions and table size.
+      ids: `config.history` earlier ids, with zeros before the start of the text, followed by the
+        W = T - history new ids.
+      config: n-gram lengths, number of functions and table size.
 
     Returns:
-      i32[B, W, N], one row a hash, function-major, each with its table's offset added.
+      i32[B, W, N], where N = functions * len(groups). The last axis is function-major, and the
+      offset of each hash's table is already added.
     """
     ids = ids.astype(jnp.uint32)
-    rows = []
+    rows: list[Array] = []
     for function in range(config.functions):
         for group in config.groups:
             offset = len(rows) * config.vocab
@@ -73,7 +82,7 @@ def hash_ids(ids: Int[Array, "B T"], *, config: HashConfig) -> Int[Array, "B W N
 
 
 def _polynomial(ids, prime, group):
-    """The 64-bit sums of every window of `group` ids, as four 16-bit limbs, lowest first."""
+    """The 64-bit hash of every window of `group` ids, as four 16-bit limbs, lowest first."""
     windows = ids.shape[1] - group + 1
     limbs = [jnp.uint32(0)] * _LIMBS
     for j in range(group):
@@ -89,7 +98,10 @@ def _polynomial(ids, prime, group):
 
 
 def _remainder(limbs, vocab):
-    """Floor-mod of the signed 64-bit number: unsigned remainder, less 2**64 where negative."""
+    """Floor-mod of a signed 64-bit number by `vocab`.
+
+    The number is reduced as an unsigned one, and 2**64 is subtracted if its sign bit is set.
+    """
     remainder = jnp.uint32(0)
     for limb in reversed(limbs):
         for byte in (limb >> 8, limb & 0xFF):

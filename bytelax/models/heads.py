@@ -1,11 +1,12 @@
-"""Prediction heads with which a byte transformer drafts for itself.
+"""Prediction heads with which a byte transformer or a BLT drafts for itself.
 
-They read the trunk's hidden states and are trained while it is frozen. All of them give the logits
-of byte values, never of specials.
+The heads read the trunk's hidden states and are usually trained with the trunk frozen. They predict
+byte values only, never special ids.
 """
 
 import dataclasses
 import functools
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -13,6 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
+from bytelax.models.draft_block import DraftBlock
+from bytelax.models.draft_config import DraftConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Dense, LayerNorm, RMSNorm, head, parameter, project
@@ -22,29 +25,44 @@ from bytelax.models.transformer_config import TransformerConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadsConfig:
-    """Which heads there are. Depths count blocks: the state at depth n is what n blocks made.
+    """Which prediction heads a model has. The state at depth n is the output of n blocks.
 
     Attributes:
-      exits: depths with an exit head.
-      bytes_ahead: multi-byte heads: how many bytes after the next one are predicted at once.
-      correction: the multi-byte heads have a table of the byte before.
+      exits: depths with an early-exit head.
+      bytes_ahead: number of multi-byte heads, each of which predicts one byte after the next one.
+      correction: whether the multi-byte heads add a table indexed by the byte before the predicted
+        one.
       two_byte: depths whose state a two-byte-ahead head reads.
-      draft_layer: depths of the low, middle and high state that a draft layer fuses; None: no
+      draft_layer: depths of the states, low, middle and high, that a draft layer fuses; None for no
         draft layer.
+      draft_block: the same of a draft block.
+      draft: sizes of both.
     """
 
     exits: tuple[int, ...] = ()
     bytes_ahead: int = 0
     correction: bool = False
     two_byte: tuple[int, ...] = ()
-    draft_layer: tuple[int, int, int] | None = None
+    draft_layer: tuple[int, ...] | None = None
+    draft_block: tuple[int, ...] | None = None
+    draft: DraftConfig = DraftConfig()
 
-    def check(self, layers: int) -> None:
-        """Raises ValueError for a depth that a trunk of `layers` blocks does not have."""
+    def fused(self, depths: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the depths of all states that are fused; 0 is the latent of a BLT."""
+        return (0, *depths) if self.draft.latent else depths
+
+    def device_shard(self, trunk: TransformerConfig, devices: int) -> "HeadsConfig":
+        """Returns the heads of one of several devices, for a trunk that is not yet split."""
+        return dataclasses.replace(self, draft=self.draft.device_shard(trunk, devices))
+
+    def check(self, trunk: TransformerConfig) -> None:
+        """Raises ValueError if the heads do not fit the trunk, or fields conflict."""
+        layers = trunk.layers
         for name, depths, most in (
             ("exits", self.exits, layers - 1),
             ("two_byte", self.two_byte, layers),
             ("draft_layer", self.draft_layer or (), layers),
+            ("draft_block", self.draft_block or (), layers),
         ):
             for depth in depths:
                 if not 1 <= depth <= most:
@@ -53,10 +71,13 @@ class HeadsConfig:
             raise ValueError(f"bytes_ahead must be at least 0, got {self.bytes_ahead}")
         if self.correction and not self.bytes_ahead:
             raise ValueError("the correction belongs to multi-byte heads; give bytes_ahead")
+        if () in (self.draft_layer, self.draft_block):
+            raise ValueError("draft_layer and draft_block need a state to read: give a depth")
+        self.draft.stack(trunk, layers=self.draft.layers)
 
 
 class Heads(nn.Module):
-    """The heads of a trunk. Each method is the forward pass of one of them."""
+    """The prediction heads of a trunk; each method is the forward pass of one kind of head."""
 
     config: HeadsConfig
     trunk: TransformerConfig
@@ -73,22 +94,27 @@ class Heads(nn.Module):
             zeros, axes = nn.initializers.zeros, (None, "byte", "byte")
             self.correction = parameter(self, "correction", zeros, shape, axes)
         self.two_byte_heads = {str(depth): TwoByteHead(dim) for depth in c.two_byte}
+        draft, execution = c.draft, self.execution
         if c.draft_layer:
-            self.draft_layer = DraftLayer(self.trunk, values, self.execution)
+            stack = draft.stack(self.trunk, layers=1)
+            self.draft_layer = DraftLayer(stack, values, draft.latent, execution)
+        if c.draft_block:
+            stack = draft.stack(self.trunk, layers=draft.layers)
+            self.draft_block = DraftBlock(stack, values, draft.table_rank, draft.latent, execution)
 
     def exit(self, depth: int, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
-        """Next byte from the state at a depth."""
+        """Computes next-byte logits from the hidden state at a depth."""
         return with_specials(self.exit_heads[str(depth)](hidden))
 
     def ahead(
         self, index: int, hidden: Float[Array, "*B D"], before: Int[Array, "*B"]
     ) -> Float[Array, "*B V"]:
-        """The byte `index` + 2 places on, from the final state.
+        """Computes logits of the byte `index` + 2 positions ahead, from the final hidden state.
 
         Args:
-          index: which head, from 0.
-          hidden: final states, behind the trunk's last norm.
-          before: id of the byte before the predicted one, for the correction.
+          index: index of the multi-byte head, from 0.
+          hidden: final hidden states, after the trunk's final norm.
+          before: id of the byte before the predicted one, for the correction table.
         """
         logits = self.ahead_heads[index](hidden)
         if self.config.correction:
@@ -101,46 +127,64 @@ class Heads(nn.Module):
         hidden: Float[Array, "*B D"],
         embedded: Float[Array, "*B D"],
     ) -> Float[Array, "*B D"]:
-        """Final state of the byte after the next, for the trunk's own output to read.
+        """Predicts the final hidden state at the next byte; the trunk's output layer reads it.
 
         Args:
-          depth: of the state.
-          hidden: states.
+          depth: depth of the hidden states.
+          hidden: hidden states.
           embedded: the trunk's embedding of the next byte.
         """
         return self.two_byte_heads[str(depth)](hidden, embedded)
 
-    def __call__(self, hidden: Float[Array, "B S D"], ids: Int[Array, "B S"], span: Span) -> None:
-        """Runs every head once, so that `init` makes all parameters."""
-        for depth in self.config.exits:
-            self.exit(depth, hidden)
-        for index in range(self.config.bytes_ahead):
-            self.ahead(index, hidden, ids)
-        for depth in self.config.two_byte:
-            self.two_byte(depth, hidden, hidden)
-        if self.config.draft_layer:
-            self.draft_layer(self.draft_layer.fuse(hidden, hidden, hidden), hidden, span=span)
+    def __call__(
+        self,
+        hidden: tuple[Float[Array, "B S _"], ...],
+        embedded: Float[Array, "B S D"],
+        ids: Int[Array, "B S"],
+    ) -> None:
+        """Runs every head once, so that `init` creates all parameters."""
+        c, final = self.config, hidden[-1]
+        for depth in c.exits:
+            self.exit(depth, final)
+        for index in range(c.bytes_ahead):
+            self.ahead(index, final, ids)
+        for depth in c.two_byte:
+            self.two_byte(depth, final, final)
+        if c.draft_layer:
+            layer = self.draft_layer
+            layer.unroll(layer.fuse(*(hidden[n] for n in c.fused(c.draft_layer))), embedded, 1)
+        if c.draft_block:
+            block = self.draft_block
+            features = block.fuse(*(hidden[n] for n in c.fused(c.draft_block)))
+            start = jnp.ones((ids.shape[0], 1), jnp.int32)
+            block.of_texts(features, embedded[:, :1], start=start, size=1)
+            block.table_row(ids)
 
 
 class ExitHead(nn.Module):
-    """Layer norm and one linear map: an early exit's own output."""
+    """An early-exit head: layer norm and a linear map to the logits of byte values."""
 
     values: int
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B N"]:
+        """Computes float32 logits of byte values from hidden states."""
         normed = LayerNorm(name="norm")(hidden)
         return head(self.values, name="out")(normed).astype(jnp.float32)
 
 
 class MultiByteHead(nn.Module):
-    """W (h + silu(U h)), U zero at first: Medusa (Cai et al., arXiv 2401.10774, section 2.1.1)."""
+    """A Medusa head, W (h + silu(U h)), with U initialized to zero.
+
+    Source: Cai et al., arXiv 2401.10774, section 2.1.1.
+    """
 
     dim: int
     values: int
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B N"]:
+        """Computes float32 logits of byte values from final hidden states."""
         zeros = nn.initializers.zeros
         step = Dense((self.dim,), ("embed", None), init=zeros, name="step")(hidden)
         hidden = hidden + nn.silu(step)
@@ -148,7 +192,7 @@ class MultiByteHead(nn.Module):
 
 
 class TwoByteHead(nn.Module):
-    """A projection of [state; embedding of the next byte] to where the shared output reads."""
+    """Projects [state; embedding of the next byte] to an input of the trunk's output layer."""
 
     dim: int
 
@@ -156,73 +200,88 @@ class TwoByteHead(nn.Module):
     def __call__(
         self, hidden: Float[Array, "*B D"], embedded: Float[Array, "*B D"]
     ) -> Float[Array, "*B D"]:
+        """Projects a hidden state and the embedding of the next byte to one vector."""
         return project(self.dim, name="project")(jnp.concatenate([hidden, embedded], axis=-1))
 
 
 class DraftLayer(nn.Module):
-    """One block that predicts the next byte from fused states, then from its own outputs.
+    """EAGLE-3's draft layer: one block that predicts bytes from fused states or its own outputs.
 
-    EAGLE-3 (Li et al., arXiv 2503.01840): the low, middle and high states of a byte are fused into
-    one feature; the block reads it beside the embedding of the byte that followed.
+    The low, middle and high states of a byte are fused into one feature. The block reads the
+    feature together with the embedding of the byte that followed. When it drafts further bytes,
+    its own outputs take the place of the features.
+
+    Source: Li et al., arXiv 2503.01840.
+
+    Attributes:
+      trunk: the sizes of the block.
+      values: number of byte values.
+      latent: whether the first of the fused states is a latent.
+      execution: how the block runs.
     """
 
     trunk: TransformerConfig
     values: int
+    latent: bool = False
     execution: Execution = Execution()
 
     def setup(self):
         t = self.trunk
         self.fusion = project(t.dim)
+        if self.latent:
+            self.latent_norm = RMSNorm(t.norm_eps)
         self.feature_norm, self.embedding_norm = RMSNorm(t.norm_eps), RMSNorm(t.norm_eps)
         self.inward = project(t.dim)
-        self.block = Transformer(dataclasses.replace(t, layers=1), self.execution)
+        self.block = Transformer(t, self.execution)
         self.norm = RMSNorm(t.norm_eps)
         self.out = head(self.values)
 
-    def fuse(
-        self,
-        low: Float[Array, "*B D"],
-        middle: Float[Array, "*B D"],
-        high: Float[Array, "*B D"],
-    ) -> Float[Array, "*B D"]:
-        return self.fusion(jnp.concatenate([low, middle, high], axis=-1))
+    def fuse(self, *states: Float[Array, "*B _"]) -> Float[Array, "*B D"]:
+        """Fuses the states of each byte into one feature."""
+        if self.latent:
+            states = (self.latent_norm(states[0]), *states[1:])
+        return self.fusion(jnp.concatenate(states, axis=-1))
 
     def __call__(
         self,
         feature: Float[Array, "B W D"],
-        embedded: Float[Array, "B W D"],
+        embedded: Float[Array, "B W E"],
         caches: Caches | None = None,
         *,
         span: Span,
     ) -> tuple[Float[Array, "B W V"], Float[Array, "B W D"], Caches | None]:
-        """Logits of the byte after each embedded one, the next features, and the caches.
+        """Runs the draft layer over a window.
 
         Args:
-          feature: of each byte: from `fuse`, or this layer's own for the byte before.
-          embedded: the trunk's embedding of the byte that followed it.
-          caches: of this layer.
-          span: positions of the first of the two.
+          feature: feature of each byte, from `fuse`, or an earlier output of this layer.
+          embedded: the trunk's embedding of the byte that followed each of these bytes.
+          caches: caches of this layer.
+          span: positions of the features' bytes.
+
+        Returns:
+          Logits of the byte after each embedded one, the next features, and the caches.
         """
         x, caches = self.block(self._joined(feature, embedded), caches, span=span)
         return self._logits(x), x, caches
 
     def unroll(
-        self, features: Float[Array, "B S D"], embedded: Float[Array, "B S D"], steps: int
+        self, features: Float[Array, "B S D"], embedded: Float[Array, "B S E"], steps: int
     ) -> list[Float[Array, "B S V"]]:
-        """As drafting runs on whole texts: logits of each step, the later ones on own outputs.
+        """Unrolls drafting over whole texts, for training: the logits of each drafting step.
 
-        Step j at byte t reads what step j - 1 gave for byte t - 1. It sees fused features up to
-        byte t - j, and behind them one byte of each earlier step: what the cache holds when j bytes
-        have been drafted.
+        The first step reads fused features. Step j > 0 at byte t reads the output of step j - 1 at
+        byte t - 1. It attends to fused features up to byte t - j, and after them to one byte of
+        each later step: what the cache holds once j bytes have been drafted.
 
         Args:
           features: from `fuse`.
-          embedded: the trunk's embedding of the byte that followed each.
-          steps: how many.
+          embedded: the trunk's embedding of the byte that followed each feature's byte.
+          steps: number of drafting steps.
         """
         positions = jnp.broadcast_to(jnp.arange(features.shape[1]), features.shape[:2])
         attend = functools.partial(_attend_to_own_outputs, window=self.trunk.window)
-        before, outputs = (), []
+        before: Any = ()  # keys and values of the steps so far
+        outputs = []
         for _ in range(steps):
             x, before = self.block.layers[0](
                 self._joined(features, embedded), before, positions=positions, attend=attend
@@ -240,7 +299,7 @@ class DraftLayer(nn.Module):
 
 
 def _attend_to_own_outputs(queries, keys, values, before, *, window):
-    """An `Attend` whose cache is the keys and values of the steps before, oldest first."""
+    """An `Attend` for `unroll`; its cache holds keys and values of earlier steps, oldest first."""
     steps = (*before, (keys, values))
     age = len(steps) - 1
     length, heads, dim = queries.shape[1:]
@@ -250,7 +309,7 @@ def _attend_to_own_outputs(queries, keys, values, before, *, window):
         return jnp.repeat(x, group, axis=2)
 
     place = jnp.arange(length)
-    back = place[:, None] - place  # how far each key lies behind each query
+    back = place[:, None] - place  # distance from each query back to each key
     seen = (back >= age) & (back < (window or length))
     scores = jnp.einsum("bqhd,bkhd->bhqk", queries, of_heads(steps[0][0]))
     scores = jnp.where(seen, scores.astype(jnp.float32), -jnp.inf)
@@ -260,7 +319,7 @@ def _attend_to_own_outputs(queries, keys, values, before, *, window):
     ]
     diagonal = [jnp.einsum("bqhd,bqhd->bhq", queries, k).astype(jnp.float32) for k, _ in own]
     scores = jnp.concatenate([scores, *(x[..., None] for x in diagonal)], axis=-1)
-    # A row that sees nothing stands before the text; its loss is not counted.
+    # A query that attends to nothing lies before the text, and its loss is not counted.
     weights = jax.nn.softmax(jnp.maximum(scores * dim**-0.5, -1e30)).astype(queries.dtype)
     attended = jnp.einsum("bhqk,bkhd->bqhd", weights[..., :length], of_heads(steps[0][1]))
     for index, (_, v) in enumerate(own):
@@ -269,11 +328,11 @@ def _attend_to_own_outputs(queries, keys, values, before, *, window):
 
 
 def with_specials(logits: Float[Array, "*B N"]) -> Float[Array, "*B V"]:
-    """Logits of byte values as those of ids: no special has a chance."""
+    """Extends logits over byte values to logits over ids; special ids get -inf."""
     pad = [(0, 0)] * (logits.ndim - 1) + [(vocab.OFFSET, 0)]
     return jnp.pad(logits, pad, constant_values=-jnp.inf)
 
 
 def only_bytes(logits: Float[Array, "*B V"]) -> Float[Array, "*B V"]:
-    """Logits without those of specials."""
+    """Sets the logits of special ids to -inf."""
     return with_specials(logits[..., vocab.OFFSET :])

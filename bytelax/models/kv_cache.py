@@ -1,8 +1,9 @@
-"""Key-value caches addressed by position, and the span of positions a window sees.
+"""Key-value caches addressed by position, and spans of positions that queries attend to.
 
-Position p lives in slot `p % S`. A rejected window leaves garbage only in slots that the next
-window overwrites or masks, so rollback is a matter of lengths (no copy, no undo). With a sliding
-attention window, S >= attention window + decode window slots suffice: a ring.
+Position p is stored in slot `p % S`. Rejected bytes leave stale entries only in slots that the next
+window overwrites or masks, so a rollback only changes lengths; nothing is copied or undone. With a
+sliding attention window the cache is a ring, for which S >= attention window + decoding window
+slots suffice.
 """
 
 import dataclasses
@@ -12,44 +13,51 @@ import jax.numpy as jnp
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.pods.sharding import BATCH
+from bytelax.pods.sharding import BATCH, Axes
 from bytelax.pytree import pytree, static
 
-BLOCK = 256  # slots read at a time from the caches that grow with the text
+BLOCK = 256  # number of slots read at a time from caches that grow with the text
 
 
 class KVCache(NamedTuple):
-    """One layer's keys and values; heads before slots, as the attention reads them."""
+    """Keys and values of one layer, with S slots for positions."""
 
     keys: Float[Array, "B K S D"]
     values: Float[Array, "B K S D"]
 
-    logical_axes = (BATCH, "kv_head", None, "head_dim")
+    @property
+    def logical_axes(self) -> Axes:
+        """Logical axes of both arrays."""
+        return (BATCH, "kv_head", None, "head_dim")
 
 
 class WholeKVCache(KVCache):
-    """A cache that is not split by heads: that of the entropy model."""
+    """A cache that is not sharded by heads; the entropy model uses it."""
 
-    logical_axes = (BATCH, None, None, "head_dim")
+    @property
+    def logical_axes(self) -> Axes:
+        """Logical axes of both arrays."""
+        return (BATCH, None, None, "head_dim")
 
 
-Caches = tuple[KVCache | None, ...]  # one a layer; None for one whose attention does not run
+Caches = tuple[KVCache | None, ...]  # one per layer; None for layers whose attention does not run
 
 
 @pytree
 class Span:
-    """Where a window of queries stands and what each of them may see.
+    """The positions of a window of queries, and the positions each of them attends to.
 
     Attributes:
-      positions: position of each query; -1 marks a query that is not there (nothing is written).
-      first: first visible position.
-      last: last visible position, inclusive; its own position when causal.
-      newest: latest position written once the window is in the cache.
-      window: static; no query sees more positions than that, its own included. None: no limit.
-      ancestors: for a tree of queries, which of the window's own positions each sees beside
-        `first..last`. None: a chain.
-      turns: positions for the rotary phases, where they differ from `positions`: the nodes of a
-        tree are stored one after another, but their phases count their depth.
+      positions: position of each query. -1 marks an absent query, which is not written to a cache.
+      first: first position that each query attends to.
+      last: last position that each query attends to, inclusive; its own position if causal.
+      newest: latest position in the cache after the window is written.
+      window: attention window, static: the maximum number of positions that a query attends to,
+        its own included. None for no limit.
+      ancestors: for a tree of queries, which entries of the window each query attends to in
+        addition to `first..last`. None for a chain.
+      turns: positions for the rotary phases if they differ from `positions`. The nodes of a tree
+        are stored one after another, but their phases depend on their depth.
     """
 
     positions: Int[Array, "B W"]
@@ -67,7 +75,13 @@ def causal_span(
     window: int | None,
     first: Int[Array, "B W"] | int = 0,
 ) -> Span:
-    """Each query sees the positions up to its own: at most `window`, and none before `first`."""
+    """The span of causal attention: each query attends to positions up to its own.
+
+    Args:
+      positions: position of each query.
+      window: attention window: the maximum number of positions attended to. None for no limit.
+      first: positions before this one are masked, e.g. those of earlier documents.
+    """
     lowest = jnp.zeros_like(positions) if window is None else positions - window + 1
     return Span(
         positions=positions,
@@ -85,12 +99,12 @@ def tree_span(
     window: int | None,
     first: Int[Array, "B W"] | int = 0,
 ) -> Span:
-    """Each node of a tree sees the text before `start`, itself and the nodes above it.
+    """The span of tree attention: each node attends to the text, to its ancestors and to itself.
 
     Args:
-      start: position of the root.
-      ancestors: [b, i, j]: node j is node i or above it.
-      window: as in `causal_span`, counted along the branches.
+      start: position of the root; the text is what comes before it.
+      ancestors: `ancestors[b, i, j]` is whether node j is node i or an ancestor of it.
+      window: as in `causal_span`, counted along the branch of each node.
       first: as in `causal_span`.
     """
     width = ancestors.shape[1]
@@ -108,7 +122,7 @@ def tree_span(
 
 
 def move(cache: KVCache, source: Int[Array, "B W"], target: Int[Array, "B W"]) -> KVCache:
-    """Puts what lies at positions `source` at positions `target`; where that is -1, nowhere."""
+    """Copies the entries at positions `source` to positions `target`; a target of -1 is skipped."""
     slots = cache.keys.shape[2]
 
     def picked(buffer):
@@ -127,15 +141,20 @@ def zeros(
     dtype,
     kind: type[KVCache] = KVCache,
 ) -> Caches:
-    """Empty caches. Every array is its own buffer, so that the state can be donated."""
+    """Creates empty caches, one per layer. No two arrays share a buffer, so they can be donated."""
     shape = (batch, kv_heads, slots, head_dim)
     return tuple(kind(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(layers))
 
 
 def ring_slots(*, window: int | None, width: int, capacity: int) -> int:
-    """Slots for `capacity` positions when at most `width` are written beyond the visible ones.
+    """Number of slots that a cache needs, rounded up to a multiple of 8.
 
-    A multiple of 8: kernels move caches in tiles of 8 lines.
+    Kernels move caches in tiles of 8 slots.
+
+    Args:
+      window: attention window; None if queries attend to all positions.
+      width: largest number of positions that are written beyond those attended to.
+      capacity: largest number of positions in a text.
     """
     needed = capacity if window is None else min(window + width, capacity)
     return -(-needed // 8) * 8
@@ -147,14 +166,14 @@ def write(
     values: Float[Array, "B W K D"],
     positions: Int[Array, "B W"],
 ) -> KVCache:
-    """Puts each position's key and value in its slot; position -1 writes nowhere."""
+    """Writes keys and values to the slots of their positions; position -1 is not written."""
     batch, kv_heads, slots, dim = cache.keys.shape
-    slot = jnp.where(positions < 0, slots, positions % slots)  # out of bounds is dropped
+    slot = jnp.where(positions < 0, slots, positions % slots)  # out-of-bounds slots are dropped
     slot = jnp.repeat(slot, kv_heads, axis=0)
     row = jnp.arange(batch * kv_heads)[:, None]
 
-    # Rows and heads as one axis, as the attention multiplies them: with an axis of size 1 between
-    # the two, XLA on CPU fuses the update into the product and copies the cache for it.
+    # Rows and heads are merged into one axis, as in the attention's matmul. With an axis of size 1
+    # between the two, XLA on CPU fuses the update into the matmul and copies the cache for it.
     def put(buffer, update):
         update = update.astype(buffer.dtype).swapaxes(1, 2).reshape(batch * kv_heads, -1, dim)
         merged = buffer.reshape(batch * kv_heads, slots, dim)
@@ -164,7 +183,13 @@ def write(
 
 
 def resize(cache: KVCache, newest: Int[Array, " B"], slots: int) -> KVCache:
-    """The latest `slots` positions of `cache` in a ring of `slots`."""
+    """Copies the latest `slots` positions of a cache to a ring of `slots` slots.
+
+    Args:
+      cache: the cache.
+      newest: latest position in it.
+      slots: number of slots of the result.
+    """
     old = cache.keys.shape[2]
     if old == slots:
         return cache
@@ -182,7 +207,17 @@ def attend(
     span: Span,
     block: int | None = None,
 ) -> tuple[Float[Array, "B W H D"], KVCache | None]:
-    """Writes the window into the cache and attends; without a cache the window is all there is."""
+    """Writes a window to the cache and attends to the cache; without a cache, to the window itself.
+
+    Args:
+      queries, keys, values: the window, with rotary positions applied.
+      cache: cache of the text before the window; None for whole texts.
+      span: positions of the window and what each of them attends to.
+      block: as in `verify_attention`.
+
+    Returns:
+      The attended values, and the cache with the window written to it.
+    """
     if cache is None:
         return attend_whole(queries, keys, values, span=span), None
     cache = write(cache, keys, values, span.positions)
@@ -205,16 +240,18 @@ def attend_whole(
     *,
     span: Span,
 ) -> Float[Array, "B S H D"]:
-    """Attention within whole texts, whose positions count from 0.
+    """Attention within whole texts, whose positions start at 0.
 
-    Under a sliding window, queries are taken in runs of that many, each against its own run of keys
-    and the one before: the work grows with the text, not with its square.
+    With a sliding window, queries are split into runs of the window's length, and each run is
+    scored only against its own keys and those of the run before. The cost is then linear in the
+    length of the text instead of quadratic.
     """
     length, window = queries.shape[1], span.window
     if window is None or length <= 2 * window:
         keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
-        seen = {"first": span.first, "last": span.last, "newest": span.newest}
-        return verify_attention(queries, keys, values, **seen)
+        return verify_attention(
+            queries, keys, values, first=span.first, last=span.last, newest=span.newest
+        )
     runs = -(-length // window)
 
     def cut(x):

@@ -1,6 +1,7 @@
-"""Parameters with logical axes: linear maps, tables and norms.
+"""Basic layers whose parameters carry logical axes: linear maps, embeddings and norms.
 
-The compute dtype is the dtype of the parameters: cast them, and the module follows.
+Modules have no `dtype` option. They compute in the dtype of their parameters, so casting the
+parameters changes the compute dtype.
 """
 
 import functools
@@ -18,17 +19,20 @@ from bytelax.models.execution import Execution
 from bytelax.models.lookup import rows_of
 from bytelax.pods.sharding import DATA, FSDP, Axes
 
-_AXES = "logical_axes"  # the collection that `init` makes beside "params"
+_AXES = "logical_axes"  # a variable collection that `init` creates next to "params"
 _SMALL = nn.initializers.normal(0.02)
 
 
 @jax.tree_util.register_static
 class _Names(tuple):
-    """Logical axes as a leaf without data."""
+    """Logical axis names as a static pytree node, so that `jax.eval_shape` accepts them."""
 
 
 def parameter(module: nn.Module, name: str, init, shape: tuple[int, ...], axes: Axes) -> Array:
-    """A parameter of a module, and the logical name of each of its axes; see `pods.sharding`."""
+    """Creates a module parameter and records the logical name of each of its axes.
+
+    See `pods.sharding` for how logical axes are mapped to a mesh.
+    """
     if module.is_initializing() and not module.has_variable(_AXES, name):
         module.put_variable(_AXES, name, _Names(axes))
     return module.param(name, init, shape)
@@ -36,7 +40,10 @@ def parameter(module: nn.Module, name: str, init, shape: tuple[int, ...], axes: 
 
 @functools.lru_cache(maxsize=32)
 def logical_axes(module: nn.Module) -> dict:
-    """The logical axes of every parameter of a model: a tuple where `params` has an array.
+    """The logical axes of every parameter of a model.
+
+    Returns:
+      A tree with the structure of `params`, with a tuple of axis names in place of each array.
 
     Raises:
       ValueError: a parameter was not made by `parameter`.
@@ -51,31 +58,37 @@ def logical_axes(module: nn.Module) -> dict:
 
 
 def weights(params: Any) -> int:
-    """Number of weights that a pass reads; of embeddings only a few rows are looked up."""
+    """Number of weights that a pass reads.
+
+    Embedding tables are not counted, since a pass looks up only a few of their rows.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(params)
     tables = (jax.tree_util.DictKey("embedding"),)
     return sum(x.size for path, x in leaves if path[-1:] != tables)
 
 
 class Dense(nn.Module):
-    """A linear map without bias over the last axes of its input.
+    """A linear map without bias that contracts the last axes of its input.
 
     Attributes:
-      features: sizes of the output's axes.
-      axes: logical axes of the kernel, those that are contracted first.
-      precision: of the product.
-      init: of the kernel; None: standard deviation 1 / sqrt(fan-in), so that outputs are as large
-        as inputs at any width. A fixed 0.02 is several times too little at widths of tens to
-        hundreds, and the latents of a small BLT, which pass through many matrices, would die.
+      features: sizes of the new axes of the output.
+      axes: logical axes of the kernel: the contracted axes first, then those of `features`.
+      precision: precision of the product.
+      init: initializer of the kernel. None uses a standard deviation of 1 / sqrt(fan-in), which
+        keeps the scale of activations at any width. A fixed 0.02 is several times too small for
+        widths of tens to hundreds, and the latents of a small BLT, which pass through many
+        matrices, would vanish.
     """
 
     features: tuple[int, ...]
     axes: Axes
     precision: jax.lax.Precision | None = None
-    init: nn.initializers.Initializer | None = None
+    # The name hides `Module.init`: layers are only initialized as parts of a model.
+    init: nn.initializers.Initializer | None = None  # type: ignore[assignment]
 
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Contracts the last axes of `x` with the kernel, and appends the axes of `features`."""
         contracted = len(self.axes) - len(self.features)
         shape = (*x.shape[x.ndim - contracted :], *self.features)
         init = self.init or nn.initializers.variance_scaling(
@@ -88,12 +101,13 @@ class Dense(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Looks up rows of a table.
+    """Looks up rows of an embedding table.
 
     Attributes:
-      rows, dim: shape of the table. On a device of `pods.per_device` it may have fewer columns.
-      axes: its logical axes.
-      execution: see there.
+      rows, dim: shape of the table. Inside `pods.per_device.spread` a device may hold fewer
+        columns.
+      axes: logical axes of the table.
+      execution: how the lookup runs; see `Execution`.
     """
 
     rows: int
@@ -103,9 +117,10 @@ class Embedding(nn.Module):
 
     @nn.compact
     def __call__(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
+        """Looks up the rows of the given ids."""
         if self.is_initializing():
             parameter(self, "embedding", _SMALL, (self.rows, self.dim), self.axes)
-        table = self.get_variable("params", "embedding")
+        table: Array = self.get_variable("params", "embedding")
         mesh = self.execution.mesh
         return rows_of(table, ids) if mesh is None else lookup(table, ids, mesh=mesh)
 
@@ -113,11 +128,12 @@ class Embedding(nn.Module):
 def lookup(
     table: Float[Array, "R D"], ids: Int[Array, "B *S"], *, mesh: Mesh
 ) -> Float[Array, "B *S D"]:
-    """`table[ids]`, where each device has some columns of `table` and some rows of `ids`.
+    """Computes `table[ids]` with the columns of `table` and the rows of `ids` sharded over `mesh`.
 
-    A device looks up its columns for all rows of the devices that it shares the table with, and
-    exchanges the results for the other columns of its own rows. Left alone XLA would, beside a
-    `data` axis, hold the gradient of the whole table on every device and sum it over all of them.
+    Each device looks up its columns for the rows of every device along the `fsdp` axis, and an
+    all-to-all exchanges the results for the remaining columns of its own rows. Without this, XLA
+    would materialize the gradient of the whole table on every device as soon as there is a `data`
+    axis, and sum it over all of them.
     """
     rows = PartitionSpec((DATA, FSDP))
 
@@ -132,12 +148,13 @@ def lookup(
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square norm with float32 statistics."""
+    """Root-mean-square normalization (arXiv 1910.07467) with float32 statistics."""
 
     eps: float
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        """Normalizes the last axis of `x` and multiplies it by a learned scale."""
         scale = parameter(self, "scale", nn.initializers.ones, (x.shape[-1],), ("norm",))
         wide = x.astype(jnp.float32)
         wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + self.eps)
@@ -145,10 +162,11 @@ class RMSNorm(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Layer norm without a bias, with float32 statistics."""
+    """Layer normalization (arXiv 1607.06450) without a bias, with float32 statistics."""
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        """Normalizes and scales the last axis of `x`; the result has the dtype of `x`."""
         scale = parameter(self, "scale", nn.initializers.ones, (x.shape[-1],), ("norm",))
         wide = x.astype(jnp.float32)
         mean = wide.mean(-1, keepdims=True)
@@ -157,10 +175,10 @@ class LayerNorm(nn.Module):
 
 
 def head(vocab: int, precision: jax.lax.Precision | None = None, name: str | None = None) -> Dense:
-    """Hidden states to logits, untied."""
+    """An output layer from hidden states to logits over `vocab` ids, not tied to an embedding."""
     return Dense((vocab,), ("embed", "byte"), precision, _SMALL, name=name)
 
 
 def project(dim: int, name: str | None = None) -> Dense:
-    """A plain linear map."""
+    """A linear map to `dim` features that is sharded over its input axis only."""
     return Dense((dim,), ("embed", None), name=name)

@@ -1,8 +1,9 @@
-"""Patch boundaries from next-byte entropies, decided as the bytes arrive.
+"""Incremental patch boundaries from next-byte entropies.
 
-The predictive rule of BLT (arXiv 2412.09871, section 2.3, and its released patcher): whether byte
-i + 1 starts a patch is known from bytes up to i. Positions 0 and 1 always start one, so that the
-first patch is the BOS alone. The same function serves a whole text and one window of it.
+This is the causal patching rule of BLT (arXiv 2412.09871, section 2.3, and its released patcher):
+whether byte i + 1 starts a patch depends only on bytes up to i. Positions 0 and 1 always start a
+patch, so the first patch is the BOS alone. The same function handles a whole text and a window of
+one.
 """
 
 import dataclasses
@@ -16,16 +17,18 @@ from jaxtyping import Array, Bool, Float, Int
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PatchingConfig:
-    """When a patch ends.
+    """The rule that divides a text into patches.
 
     Attributes:
-      mode: "entropy" asks the entropy model; "stride" ends a patch every `stride` bytes; "byte"
+      mode: "entropy" uses the entropy model; "stride" ends a patch every `stride` bytes; "byte"
         makes every byte a patch.
-      threshold: nats. Byte i + 1 starts a patch where entropy e_i exceeds it.
-      monotonicity: compare e_i - e_(i-1) with `threshold` instead; overrules `threshold_add`.
-      threshold_add: both must hold: e_i > threshold and e_i - e_(i-1) > threshold_add.
-      max_patch_length: longer patches are cut into pieces of this length; None leaves them.
-      stride: bytes a patch in mode "stride".
+      threshold: threshold in nats. Byte i + 1 starts a patch if e_i, the entropy of its predicted
+        distribution, exceeds the threshold.
+      monotonicity: compare e_i - e_(i-1) with `threshold` instead; `threshold_add` is then ignored.
+      threshold_add: second threshold in nats. Byte i + 1 then starts a patch only if both
+        e_i > threshold and e_i - e_(i-1) > threshold_add.
+      max_patch_length: longer patches are cut into pieces of this many bytes; None does not cut.
+      stride: number of bytes per patch in mode "stride".
     """
 
     mode: Literal["entropy", "stride", "byte"] = "entropy"
@@ -47,15 +50,15 @@ class PatchingConfig:
 
 
 class OpenPatch(NamedTuple):
-    """State of the patching rule. Leading axes: B, or B and a slot."""
+    """State of the patching rule, with leading axes [B] or [B, number of states]."""
 
-    start: Int[Array, " *B"]  # first byte of the open patch
-    rule_start: Int[Array, " *B"]  # the same before cutting to max_patch_length
-    entropy: Float[Array, " *B"]  # of the byte before, nats
+    start: Int[Array, " *B"]  # position of the first byte of the open patch
+    rule_start: Int[Array, " *B"]  # the same before patches are cut to max_patch_length
+    entropy: Float[Array, " *B"]  # e_i of the latest byte i, in nats
 
 
 def no_patch(batch: int) -> OpenPatch:
-    """Before the first byte: position 0 starts a patch."""
+    """The initial state, before the first byte: position 0 starts a patch."""
     return OpenPatch(
         jnp.zeros(batch, jnp.int32), jnp.zeros(batch, jnp.int32), jnp.zeros(batch, jnp.float32)
     )
@@ -68,17 +71,18 @@ def open_patches(
     *,
     config: PatchingConfig,
 ) -> OpenPatch:
-    """The open patch before and after each byte of a window.
+    """Advances the patching rule over a window: the open patch before and after each byte.
 
     Args:
-      state: the open patch before the window, [B].
-      entropies: e_i of the window's bytes.
-      positions: their positions.
-      config: the rule.
+      state: the open patch before the window, with axes [B].
+      entropies: entropies e_i, in nats, after each byte of the window.
+      positions: positions of the bytes in their texts.
+      config: the patching rule.
 
     Returns:
-      Arrays [B, W + 1]; slot w is the patch that byte w of the window belongs to, slot W the
-      patch of the byte after it. Byte w closes its patch iff `start[:, w + 1]` is its position + 1.
+      The states with axes [B, W + 1]. Entry w is the patch that byte w of the window belongs to,
+      and entry W is the patch of the byte after the window. Byte w is the last of its patch if and
+      only if `start[:, w + 1]` is its position plus 1.
     """
     entropy = jnp.concatenate([state.entropy[:, None], entropies], axis=1)
     after = positions + 1
@@ -93,12 +97,12 @@ def open_patches(
 
 
 def closing(open_patch: OpenPatch, positions: Int[Array, "B W"]) -> Bool[Array, "B W"]:
-    """Whether each byte of the window is the last of its patch."""
+    """Whether each byte of a window is the last of its patch, from the result of `open_patches`."""
     return open_patch.start[:, 1:] == positions + 1
 
 
 def _starts(entropy, before, i, config):
-    """Whether byte i + 1 starts a patch, before any cutting."""
+    """Whether byte i + 1 starts a patch, before patches are cut to `max_patch_length`."""
     forced = i == 0
     if config.mode == "byte":
         return jnp.ones_like(forced)

@@ -1,6 +1,6 @@
-"""The Llama-style stack all of bytelax's networks are built of.
+"""The Llama-style transformer stack that all of bytelax's networks consist of.
 
-Pre-norm, SwiGLU, no biases, grouped-query attention, interleaved rotary positions.
+Pre-norm blocks, SwiGLU, no biases, grouped-query attention, interleaved rotary positions.
 """
 
 import dataclasses
@@ -22,14 +22,14 @@ from bytelax.models.transformer_config import TransformerConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class LayerRange:
     """Which blocks of a stack run.
 
     Attributes:
-      first: the first of them; the input is then what the blocks before it gave.
-      last: the first that does not run; None runs to the end.
-      no_attention: blocks whose attention is skipped.
-      no_mlp: blocks whose SwiGLU is skipped.
+      first: index of the first block that runs; its input is the output of the block before.
+      last: index after the last block that runs; None runs to the end of the stack.
+      no_attention: indices of blocks whose attention is skipped.
+      no_mlp: indices of blocks whose SwiGLU is skipped.
     """
 
     first: int = 0
@@ -38,17 +38,18 @@ class Part:
     no_mlp: tuple[int, ...] = ()
 
 
-ALL = Part()
+ALL = LayerRange()
 
 
 class SwiGLU(nn.Module):
-    """down(silu(gate(x)) * up(x)), gate and up in one matrix."""
+    """The gated MLP `down(silu(gate(x)) * up(x))` (arXiv 2002.05202), gate and up in one matrix."""
 
     config: TransformerConfig
     execution: Execution = Execution()
 
     @nn.compact
     def __call__(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
+        """Computes the update of the residual stream from normalized hidden states."""
         c, precision = self.config, self.execution.precision
         gate_up = Dense((2, c.ffn_dim), ("embed", None, "hidden"), precision, name="gate_up")(x)
         hidden = nn.silu(gate_up[..., 0, :]) * gate_up[..., 1, :]
@@ -57,7 +58,7 @@ class SwiGLU(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then + mlp(norm(.))."""
+    """A pre-norm transformer block: `x + attention(norm(x))`, then `x + mlp(norm(x))`."""
 
     config: TransformerConfig
     execution: Execution = Execution()
@@ -72,15 +73,19 @@ class Block(nn.Module):
         attends: bool | Bool[Array, ""] = True,
         transforms: bool | Bool[Array, ""] = True,
     ) -> tuple[Float[Array, "B W D"], Cache]:
-        """The hidden states behind the block, and its cache with the window in it.
+        """Runs the block over a window.
 
         Args:
-          x: hidden states before it.
-          cache: of its attention.
-          positions: for the rotary phases.
-          attend: what each position sees.
-          attends, transforms: whether the attention and the SwiGLU run. A half that is False is
-            left out, cache and all; one that an array says does not run adds 0.
+          x: hidden states before the block.
+          cache: cache of its attention.
+          positions: positions for the rotary phases.
+          attend: decides which positions each query attends to.
+          attends, transforms: whether the attention and the SwiGLU run. With the literal False the
+            half is not traced, and the cache stays as it is. With an array the half is computed,
+            and contributes 0 where the array is False.
+
+        Returns:
+          Hidden states after the block, and its cache with the window written to it.
         """
 
         run = functools.partial(
@@ -96,7 +101,7 @@ class Block(nn.Module):
 
     @nn.compact
     def halves(self, x, cache, *, positions, attend, attends, transforms):
-        """What `remat` computes again."""
+        """The attention and the SwiGLU with their residuals: what `nn.remat` is applied to."""
         eps = self.config.norm_eps
         if attends is not False:
             attention = SelfAttention(self.config, self.execution, name="attention")
@@ -111,13 +116,13 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A stack of blocks without embedding, final norm or head."""
+    """A stack of blocks without embedding, final norm or output layer."""
 
     config: TransformerConfig
     execution: Execution = Execution()
 
     def setup(self):
-        # Unrolled: on CPU a scan over layers would copy the caches.
+        # Layers are unrolled because a scan over layers copies the caches on CPU.
         self.layers = [Block(self.config, self.execution) for _ in range(self.config.layers)]
 
     def __call__(
@@ -127,16 +132,25 @@ class Transformer(nn.Module):
         *,
         span: Span,
         block: int | None = None,
-        part: Part = ALL,
+        layers: LayerRange = ALL,
     ) -> tuple[Float[Array, "B W D"], Caches | None]:
-        """The hidden states behind the stack, and the caches with the window in them.
+        """Runs the stack over a window.
 
-        Caches of blocks that do not run, or not their attention, come back as they are.
+        Args:
+          x: hidden states before the first block that runs.
+          caches: one cache per block; None for whole texts.
+          span: positions of the window and what each of them attends to.
+          block: as in `verify_attention`.
+          layers: which blocks run.
+
+        Returns:
+          Hidden states after the last block that runs, and the caches with the window written to
+          them. The caches of blocks whose attention does not run are returned unchanged.
         """
-        whole = caches is None and part == ALL and not self.is_initializing()
+        whole = caches is None and layers == ALL and not self.is_initializing()
         if self.execution.scan and whole and self.config.layers > 1:
             return self._scanned(x, span=span, block=block), None
-        hidden, caches = self.states(x, caches, span=span, block=block, part=part)
+        hidden, caches = self.states(x, caches, span=span, block=block, layers=layers)
         return hidden[-1], caches
 
     def states(
@@ -146,40 +160,42 @@ class Transformer(nn.Module):
         *,
         span: Span,
         block: int | None = None,
-        part: Part = ALL,
+        layers: LayerRange = ALL,
         runs: Bool[Array, "2 L"] | None = None,
     ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
-        """As `__call__`, but with the hidden states before the first block and behind each.
+        """As `__call__`, but returns the hidden states before the first block and after each block.
 
-        `runs` says as data which attentions and which SwiGLUs run; the others add 0.
+        `runs` selects at run time which attentions (`runs[0]`) and which SwiGLUs (`runs[1]`)
+        contribute. Unlike those that `part` skips, the others are computed and then replaced by 0.
         """
         attend = functools.partial(kv_cache.attend, span=span, block=block)
         positions = span.positions if span.turns is None else span.turns
-        last = len(self.layers) if part.last is None else part.last
-        hidden, written = [x], list(caches or [None] * len(self.layers))
-        for index in range(part.first, last):
+        last = len(self.layers) if layers.last is None else layers.last
+        hidden: list[Array] = [x]
+        written: list[Any] = list(caches or [None] * len(self.layers))
+        for index in range(layers.first, last):
             gates = (True, True) if runs is None else runs[:, index]
             x, written[index] = self.layers[index](
                 x,
                 written[index],
                 positions=positions,
                 attend=attend,
-                attends=gates[0] if index not in part.no_attention else False,
-                transforms=gates[1] if index not in part.no_mlp else False,
+                attends=gates[0] if index not in layers.no_attention else False,
+                transforms=gates[1] if index not in layers.no_mlp else False,
             )
             hidden.append(x)
         return tuple(hidden), caches and tuple(written)
 
     def _scanned(self, x, **how):
-        """A loop over the blocks, so that XLA compiles one of them.
+        """Runs the blocks as a `lax.scan`, so that XLA compiles only one of them.
 
-        Every block keeps its own parameters, and each pass stacks them. The copy is small beside
-        the work of a training step, but not beside that of a window of bytes.
+        Every block keeps its own parameters, and each pass stacks them. This copy is cheap compared
+        with a training step, but not compared with a window of a few bytes.
         """
         first_block = self.clone(parent=None)
 
         def step(x, params):
-            return first_block.apply({"params": params}, x, part=Part(last=1), **how)
+            return first_block.apply({"params": params}, x, layers=LayerRange(last=1), **how)
 
         params = self.variables["params"]
         layers = [{"layers_0": params[f"layers_{index}"]} for index in range(self.config.layers)]
@@ -187,7 +203,7 @@ class Transformer(nn.Module):
 
 
 def stacked(layers: Sequence[Any]) -> Any:
-    """Trees of one structure as one tree, with a new first axis."""
+    """Stacks trees of the same structure into one tree, along a new first axis."""
     return jax.tree.map(lambda *each: jnp.stack(each), *layers)
 
 

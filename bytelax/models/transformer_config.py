@@ -1,41 +1,43 @@
-"""The sizes of a stack of transformer blocks."""
+"""Configuration of a stack of transformer blocks."""
 
 import dataclasses
 import math
 
 from bytelax import calculator
+from bytelax.filled import UNFILLED, Filled
 
-LONGEST = 1 << 24  # float32, in which rotary phases are, has no odd positions beyond
+LONGEST = 1 << 24  # rotary phases are float32, which cannot represent every larger integer
 
 
 def check_max_bytes(max_bytes: int) -> None:
-    """Raises ValueError for a context that no model has."""
+    """Raises ValueError if `max_bytes` is not a context length that bytelax supports."""
     if not 2 <= max_bytes <= LONGEST:
         raise ValueError(f"max_bytes must lie in 2..{LONGEST}, got {max_bytes}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """A stack of blocks. A size that is None is replaced by its default.
+    """Sizes of a stack of transformer blocks. A size that is None is replaced by its default.
 
     Attributes:
       dim: width of the residual stream.
       layers: number of blocks.
-      heads: query heads; by default one for every 64 of `dim`.
-      kv_heads: key and value heads, a divisor of `heads`; by default as many.
-      head_dim: width of a head, even; by default `dim // heads`.
-      ffn_dim: hidden width of the SwiGLU; by default 8/3 of `dim`, in multiples of 64.
-      window: positions that a query sees, its own included; None sees all.
+      heads: number of query heads; by default `dim // 64`, at least 1.
+      kv_heads: number of key and value heads, a divisor of `heads`; by default equal to `heads`.
+      head_dim: width of a head, an even number; by default `dim // heads`.
+      ffn_dim: hidden width of the SwiGLU; by default 8/3 of `dim`, rounded up to a multiple of 64.
+      window: size of the sliding attention window: the number of positions a query attends to, its
+        own included. None attends to all earlier positions.
       rope_theta: base of the rotary frequencies.
-      norm_eps: added to the mean square.
+      norm_eps: added to the mean square in each RMSNorm.
     """
 
     dim: int
     layers: int
-    heads: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    ffn_dim: int | None = None
+    heads: Filled[int] = UNFILLED
+    kv_heads: Filled[int] = UNFILLED
+    head_dim: Filled[int] = UNFILLED
+    ffn_dim: Filled[int] = UNFILLED
     window: int | None = None
     rope_theta: float = 500_000.0
     norm_eps: float = 1e-5
@@ -65,11 +67,11 @@ class TransformerConfig:
             raise ValueError(f"an attention window must be at least 1, got {self.window}")
 
     def cached_numbers(self, positions: float) -> float:
-        """Number of keys and values that a pass reads of a row with that many positions."""
+        """Number of scalars that one pass reads from the KV caches of a row of `positions`."""
         seen = min(positions, self.window or positions)
         return calculator.cached_numbers(self.layers, self.kv_heads, self.head_dim, seen)
 
     def device_shard(self, devices: int) -> "TransformerConfig":
-        """What one of several devices holds: its share of the heads and the hidden units."""
+        """The config of one tensor-parallel shard: heads and hidden units divided by `devices`."""
         shares = {x: getattr(self, x) // devices for x in ("heads", "kv_heads", "ffn_dim")}
         return dataclasses.replace(self, **shares)

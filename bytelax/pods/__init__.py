@@ -1,1 +1,1 @@
-"""Many devices: the mesh and its rules, programs per device, processes, and arrays across them."""
+"""Running on many devices: meshes and sharding, per-device programs, and several processes."""

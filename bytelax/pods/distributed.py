@@ -1,6 +1,6 @@
-"""Starts JAX's distributed runtime, and lets processes wait for and agree with one another.
+"""Starts JAX's distributed runtime, and synchronizes processes.
 
-Every process runs the same program on its own devices. Only the first one writes files and
+Every process runs the same program on its own devices. Only the first process writes files and
 messages.
 """
 
@@ -20,12 +20,13 @@ _SLURM = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Processes:
-    """Overrides for the detection of a cluster."""
+    """Overrides for the automatic detection of a cluster."""
 
     coordinator: str | None = None
-    """HOST:PORT of the first process, which must be free there; "auto" asks the machine, as a TPU
-    pod that sets no variables needs. Else JAX_COORDINATOR_ADDRESS, SLURM or a TPU pod's variables
-    decide; without any of them there is one process."""
+    """HOST:PORT of the first process, where the port must be free. "auto" lets JAX detect the
+    cluster, which a TPU pod without environment variables needs. By default the address comes from
+    JAX_COORDINATOR_ADDRESS, SLURM or the variables of a TPU pod; without any of them there is one
+    process."""
     num_processes: int | None = None
     """Number of processes; by default JAX_NUM_PROCESSES."""
     process_id: int | None = None
@@ -33,18 +34,18 @@ class Processes:
 
 
 def start(processes: Processes = Processes()) -> None:
-    """Joins the other processes, if there are any. Call it before anything asks for a device.
+    """Connects to the other processes, if there are any. Call it before any use of a device.
 
-    If the processes cannot find each other, JAX ends this one after five minutes.
+    If the processes cannot find each other, JAX terminates this one after five minutes.
 
     Raises:
       ValueError: the settings are incomplete or inconsistent.
-      OSError: the coordinator's port is taken.
+      OSError: the distributed runtime cannot start, for instance because the port is taken.
     """
     found = settings(processes, os.environ)
     if found is None or jax.distributed.is_initialized():
         return
-    # It would take SIGTERM away from the training loop, which saves and ends on it.
+    # JAX's service would intercept SIGTERM, on which the training loop saves and ends.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(**found)
@@ -54,9 +55,9 @@ def start(processes: Processes = Processes()) -> None:
 
 
 def settings(processes: Processes, environment: Mapping[str, str]) -> dict | None:
-    """Arguments of `jax.distributed.initialize`; None for a single process.
+    """Arguments for `jax.distributed.initialize`, or None for a single process.
 
-    JAX takes whatever is missing from the cluster's environment variables.
+    JAX takes missing arguments from the cluster's environment variables.
 
     Raises:
       ValueError: the settings are incomplete or inconsistent.
@@ -90,7 +91,7 @@ def settings(processes: Processes, environment: Mapping[str, str]) -> dict | Non
 
 
 def is_first() -> bool:
-    """Whether this process writes logs and messages."""
+    """Whether this is the first process, which alone writes files and messages."""
     return jax.process_index() == 0
 
 
@@ -108,7 +109,7 @@ def of_first(number: int) -> int:
 
 
 def anywhere(flag: bool) -> bool:
-    """Whether the flag is set in any process; all processes have to call this."""
+    """Whether the flag is set in any process. All processes have to call this."""
     if jax.process_count() == 1:
         return flag
     return bool(multihost_utils.process_allgather(np.asarray(flag)).any())

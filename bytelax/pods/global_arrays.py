@@ -1,4 +1,4 @@
-"""Arrays on a mesh that several processes share: how a process writes and reads its rows."""
+"""Creates and reads arrays on a mesh that several processes share."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from bytelax.pods import sharding
 
 
 def put(tree: Any, places: Any) -> Any:
-    """Puts host values, the same in every process, on the devices that `places` names.
+    """Puts host values on devices, as `jax.device_put` does, also across processes.
 
     Args:
-      tree: of anything that numpy takes.
-      places: the same tree of shardings, or one sharding for all.
+      tree: pytree of array-likes; the values must be equal in all processes.
+      places: tree of shardings with the same structure, or one sharding for all leaves.
     """
 
     def place(value, where):
@@ -34,21 +34,25 @@ def put(tree: Any, places: Any) -> Any:
 
 
 def fetch(tree: Any) -> Any:
-    """Copies whole arrays to the host of every process; all processes have to call it."""
+    """Copies whole arrays to the host of every process. All processes have to call this."""
     if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
         return jax.device_get(tree)
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def rows_here(mesh: Mesh, rows: int) -> Int[np.ndarray, " R"]:
-    """Indices of the rows of a batch that the devices of this process hold, ascending.
+    """Indices, ascending, of the rows of a batch that the devices of this process hold.
 
-    Processes hold the same rows where the mesh's `tensor` axis extends across them.
+    Processes hold the same rows if the mesh's `tensor` axis extends across them.
+
+    Args:
+      mesh: from `sharding.make_mesh`.
+      rows: number of rows of the global batch.
 
     Raises:
-      ValueError: the rows do not divide evenly.
+      ValueError: the rows do not divide evenly among the shards of the batch axis.
     """
-    parts = sharding.batch_parts(mesh)
+    parts = sharding.batch_shards(mesh)
     if rows % parts:
         raise ValueError(f"a batch of {rows} rows does not divide among {parts} parts of the mesh")
     held = sharding.batch_sharding(mesh).addressable_devices_indices_map((rows,))
@@ -56,17 +60,17 @@ def rows_here(mesh: Mesh, rows: int) -> Int[np.ndarray, " R"]:
 
 
 def all_rows(mesh: Mesh, own: int) -> int:
-    """Size of the global batch, given the number of rows that this process has."""
-    parts = sharding.batch_parts(mesh)
+    """Number of rows of the global batch, given the number of rows of this process."""
+    parts = sharding.batch_shards(mesh)
     return own * parts // len(rows_here(mesh, parts))
 
 
 def put_rows(mesh: Mesh, own: np.ndarray) -> jax.Array:
-    """Makes a batch on the mesh from the rows of every process.
+    """Creates a batch on the mesh from the rows of every process.
 
     Args:
       mesh: from `sharding.make_mesh`.
-      own: this process's rows, those of `rows_here`.
+      own: the rows of this process, in the order of `rows_here`.
     """
     rows = all_rows(mesh, len(own))
     here = rows_here(mesh, rows)

@@ -1,9 +1,9 @@
-"""Decoding on a mesh: each device runs the program on its own rows and its shard of the weights.
+"""Decoding on a mesh: every device runs the program on its own rows and its shard of the weights.
 
-The rows of a batch are independent, and so are devices with different rows: each loops until its
-own rows have ended. Devices that share their rows hold different heads and hidden units of every
-layer, and sum what these add to the hidden states (`Execution.psum`). Equal sums lead to equal
-decisions, so that they run the same number of rounds.
+Rows of a batch are independent, and so are devices with different rows: each loops until its own
+rows have ended. Devices with the same rows hold different heads and hidden units of every layer,
+and sum the contributions of these to the hidden states (`Execution.psum`). All of them get equal
+sums and make equal decisions, so they run the same number of rounds.
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ from jax.sharding import Mesh, PartitionSpec
 from bytelax.pods import sharding
 from bytelax.pods.sharding import DATA, FSDP
 
-Kind = Literal["params", "rows", "same"]  # of an argument of `spread`
+Kind = Literal["params", "rows", "same"]  # how an argument of `spread` is sharded
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """A mesh, and how the parameters are split over it. Hashable, to be static in `jax.jit`."""
+    """A mesh and the partition specs of the parameters; hashable, so static in `jax.jit`."""
 
     mesh: Mesh
     _specs: tuple[PartitionSpec, ...]
@@ -29,25 +29,26 @@ class Placement:
 
     @classmethod
     def of(cls, mesh: Mesh, params: Any) -> "Placement":
-        """As the parameters lie: arrays, or `jax.ShapeDtypeStruct`s with shardings."""
+        """The placement of given parameters: arrays, or `jax.ShapeDtypeStruct`s with shardings."""
         specs, tree = jax.tree.flatten(jax.tree.map(lambda x: x.sharding.spec, params))
         return cls(mesh, tuple(specs), tree)
 
     @property
     def params(self) -> Any:
-        """The tree of `PartitionSpec`s."""
+        """The tree of `PartitionSpec`s of the parameters."""
         return jax.tree.unflatten(self._tree, self._specs)
 
 
 def spread(function: Callable, placement: Placement, kinds: tuple[Kind, ...], *args: Any) -> Any:
-    """Calls a function on every device of a mesh, each with its shard of the arguments.
+    """Calls a function on every device of a mesh, each with its shards of the arguments.
 
     Args:
-      function: of pytrees of arrays. Its modules are from `device_shard`; whatever it returns has
-        the batch as its first axis.
-      placement: of the parameters.
-      kinds: of each argument: "params", "rows" where the batch is the first axis, "same" for what
-        every device has a copy of.
+      function: function of pytrees of arrays. It uses modules from `device_shard`, and the first
+        axis of every array that it returns is the batch axis, unless a `Cached` node says
+        otherwise.
+      placement: mesh, and partition specs of the parameters.
+      kinds: how each argument is sharded: "params" like the parameters, "rows" along the batch
+        axis, which comes first, and "same" not at all.
       *args: arrays on the mesh.
 
     Raises:
@@ -60,13 +61,13 @@ def spread(function: Callable, placement: Placement, kinds: tuple[Kind, ...], *a
             function, mesh=placement.mesh, in_specs=specs, out_specs=out_specs, check_vma=False
         )
 
-    # The form of the result, which its specs have, is known only once the function was traced.
+    # The specs of the result need its tree structure, which is known only after tracing.
     form = jax.eval_shape(over_devices(PartitionSpec()), *args)
     return over_devices(sharding.state_specs(form))(*args)
 
 
 def shard_index() -> jax.Array:
-    """Within `spread`: which shard of the batch this device has, from 0."""
+    """Index of the shard of the batch that this device holds, from 0; only within `spread`."""
     return jax.lax.axis_index((DATA, FSDP))
 
 

@@ -1,8 +1,7 @@
-"""How parameters, caches and batches are split over a mesh of devices.
+"""Meshes, and the sharding of parameters, caches and batches over them.
 
-Every axis of a parameter and of a cache has a logical name, written where the parameter or the
-cache is made. Rules say which axis of the mesh a logical axis is split over. One device is the
-smallest mesh.
+Every axis of a parameter and of a cache has a logical name, given where the parameter or the cache
+is defined. Rules map logical axes to axes of the mesh. A single device is a mesh of size 1.
 """
 
 import dataclasses
@@ -21,13 +20,13 @@ BATCH = "batch"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshConfig:
-    """How many devices each axis of the mesh has.
+    """Number of devices along each axis of the mesh.
 
     Attributes:
-      data: copies of the model, each with its share of the batch.
-      fsdp: the batch is split here too, and so are the parameters: every device holds a piece of
-        each and gathers the others when it needs them.
-      tensor: attention heads and hidden units are split here.
+      data: data parallelism: replicas of the model, each with its share of the batch.
+      fsdp: fully sharded data parallelism: the batch is split along this axis too, and so are the
+        parameters in training. Devices gather parameters when they need them.
+      tensor: tensor parallelism: attention heads and hidden units are split along this axis.
     """
 
     data: int = 1
@@ -41,18 +40,19 @@ class MeshConfig:
 
     @property
     def size(self) -> int:
+        """Total number of devices."""
         return self.data * self.fsdp * self.tensor
 
 
 Axes = tuple[str | None, ...]
 
-# Logical axis -> the axis or axes of the mesh that it is split over; None: not split.
+# Logical axis -> the axis or axes of the mesh over which it is split; None if it is not split.
 Rules = Mapping[str, str | tuple[str, ...] | None]
 
 _WHOLE = dict.fromkeys(("head_dim", "byte", "hash_row", "norm"))
 _HEADS = dict.fromkeys(("kv_head", "head", "hidden"), TENSOR)
 
-# Tables of bytes and hashes are split by their width: a lookup then stays on its device.
+# Byte and hash tables are split by columns, so that a lookup needs no rows of other devices.
 _TRAINED = {**_WHOLE, **_HEADS, "embed": FSDP, "hash_width": FSDP}
 TRAIN_RULES: Rules = {
     BATCH: (DATA, FSDP),
@@ -60,9 +60,9 @@ TRAIN_RULES: Rules = {
     **{f"patcher_{axis}": where for axis, where in _TRAINED.items()},
 }
 
-# Heads, hidden units and the hash table are split; every device has all other weights, because to
-# gather them for every byte would take longer than to read them. It has the whole entropy model
-# too, so that a text is cut into the same patches, to the last bit, on any number of devices.
+# Heads, hidden units and the hash table are split. Every device holds all other weights, because
+# gathering them for every byte would take longer than reading them. The entropy model is replicated
+# too, so that the patches of a text do not depend on the number of devices.
 _DECODED = {**_WHOLE, **_HEADS, "embed": None, "hash_width": TENSOR}
 DECODE_RULES: Rules = {
     BATCH: (DATA, FSDP),
@@ -72,16 +72,17 @@ DECODE_RULES: Rules = {
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh [data, fsdp, tensor].
+    """Creates a mesh with the axes data, fsdp and tensor.
 
     Args:
-      config: its shape.
-      devices: the mesh takes the first `config.size` of them; by default all devices.
+      config: shape of the mesh.
+      devices: devices of which the mesh takes the first `config.size`; by default
+        `jax.devices()`.
 
     Raises:
-      ValueError: there are too few devices; or a device of another process would be left out, and
-        that process would wait forever; or the devices belong to several TPU slices, whose
-        connection is too slow for these axes.
+      ValueError: there are too few devices; or there are several processes and the mesh leaves
+        out a device, whose process would wait forever; or the devices belong to several TPU
+        slices, whose connection is too slow for these axes.
     """
     found = list(jax.devices() if devices is None else devices)
     shape = (config.data, config.fsdp, config.tensor)
@@ -95,31 +96,31 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     if len(slices) > 1:
         raise ValueError(f"a mesh of {wanted} spans {len(slices)} slices of TPUs, not one")
     kinds = (AxisType.Auto,) * len(shape)
-    # `jax.make_mesh` refuses a part of a torus's axis, as 4 of the 8 of a v5p 8x8x8 are.
+    # `jax.make_mesh` refuses to split an axis of a torus, such as the 8 of a v5p 8x8x8 into 4 x 2.
     placed = mesh_utils.create_device_mesh(shape, taken, allow_split_physical_axes=True)
     return Mesh(placed, (DATA, FSDP, TENSOR), axis_types=kinds)
 
 
 @typing.runtime_checkable
 class Cached(Protocol):
-    """A node of a decoding's state that says what its arrays' axes are; see `KVCache`."""
+    """A node of the decoding state that names the logical axes of its arrays, such as `KVCache`."""
 
     @property
     def logical_axes(self) -> Axes:
-        """The same for each of its arrays."""
+        """The logical axes, which all arrays of the node share."""
         ...
 
 
 def state_specs(state: Any, rules: Rules = DECODE_RULES) -> Any:
-    """Partition specs of a decoding, or of any tree whose arrays begin with the batch axis.
+    """Partition specs of a decoding state, or of any tree whose arrays start with the batch axis.
 
     Args:
-      state: pytree of arrays. What is not a `Cached` has the batch as its first axis, and every
-        device that works on a row has the rest of it.
+      state: pytree of arrays. The arrays of a `Cached` node are split by their logical axes, and
+        all others along their first axis, the batch axis, only.
       rules: see `Rules`.
 
     Returns:
-      The same tree of `PartitionSpec`s.
+      A tree of `PartitionSpec`s with the same structure.
     """
 
     def specs(node):
@@ -131,21 +132,21 @@ def state_specs(state: Any, rules: Rules = DECODE_RULES) -> Any:
 
 
 def shardings(params: Any, axes: Any, mesh: Mesh | AbstractMesh, rules: Rules = TRAIN_RULES) -> Any:
-    """The sharding of each parameter.
+    """Shardings of the parameters of a model.
 
     Args:
       params: nested dict of arrays or `jax.ShapeDtypeStruct`s.
-      axes: the logical axes of each, from `module.logical_axes()`.
-      mesh: from `make_mesh`, or an abstract one to compile for devices that are not there.
+      axes: logical axes of each parameter, from `module.logical_axes()`.
+      mesh: from `make_mesh`, or an abstract mesh to compile for devices that are not attached.
       rules: see `Rules`.
 
     Returns:
-      The same tree of `NamedSharding`s; also what `checkpoints.read` takes, given a mesh.
+      A tree of `NamedSharding`s with the structure of `params`.
 
     Raises:
-      ValueError: an unknown axis, or one that does not divide evenly.
+      ValueError: an axis is unknown, or its size does not divide evenly.
     """
-    for axis in rules:  # all of them: caches and batches will need theirs
+    for axis in rules:  # rules for caches and batches are checked here as well
         _mesh_axis(axis, mesh, rules)
 
     def place(path, leaf, names):
@@ -157,17 +158,17 @@ def shardings(params: Any, axes: Any, mesh: Mesh | AbstractMesh, rules: Rules = 
 
 
 def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
-    """The sharding of arrays whose first axis is the batch."""
+    """The sharding of arrays that are split along their first axis, the batch axis."""
     return NamedSharding(mesh, PartitionSpec((DATA, FSDP)))
 
 
 def replicated(mesh: Mesh | AbstractMesh) -> NamedSharding:
-    """The sharding of arrays that every device has a copy of."""
+    """The sharding of arrays that are replicated on all devices."""
     return NamedSharding(mesh, PartitionSpec())
 
 
-def batch_parts(mesh: Mesh) -> int:
-    """Number of shards of a batch on a mesh."""
+def batch_shards(mesh: Mesh) -> int:
+    """Number of shards of the batch axis on a mesh."""
     return mesh.shape[DATA] * mesh.shape[FSDP]
 
 

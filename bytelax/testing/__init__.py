@@ -1,4 +1,4 @@
-"""Losslessness, to be asserted of any method: exactly, with all randomness integrated out."""
+"""Exact tests of losslessness for any method, with all randomness integrated out."""
 
 from bytelax.testing.exact_law import distance, exact_law, target_law
 from bytelax.testing.lossless import assert_lossless

@@ -1,4 +1,4 @@
-"""Integrates all chance out of a program, exactly."""
+"""Enumerates all outcomes of a random program, with their exact probabilities."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -11,47 +11,49 @@ from jax.experimental import io_callback
 
 from bytelax.decode import sampling
 
-NARROW = 5e-7  # stretches of [0, 1) below this are rounding; their neighbours take them
-_PER_KEY = 8  # most numbers drawn from one key
-# Compiling is most of the time, and programs with callbacks are in no cache.
+NARROW = 5e-7  # intervals below this width are rounding errors; their neighbours absorb them
+_PER_KEY = 8  # maximum number of random numbers per key
+# Most of the time is spent compiling, as programs with callbacks cannot be cached.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class Chance:
-    """Every outcome of a program, with its probability.
+    """Enumerates every outcome of a program, with its probability.
 
-    The program is a batched function whose chance comes from `sampling.row_uniforms` and is used in
-    `sampling.sample` and `sampling.happens` alone, each called on the module and on whole batches
-    (leading axis: rows, or each row several times), under jit, scan or while. Those two cut [0, 1)
-    at edges that depend on nothing but what was drawn before, so a run shows the edges of each
-    number it used: the row is split there, and the parts run again, until none of the numbers of a
-    part meets an edge inside it. The functions run are the real ones; only where the numbers come
-    from is replaced. A number is known by its key, so a key that is used twice gives the same
-    numbers twice.
+    The program is a batched function. All its random numbers come from `sampling.row_uniforms`, and
+    it uses them only in `sampling.sample` and `sampling.happens`. It must call these as attributes
+    of the module and on whole batches (leading axis: rows, or each row several times), under jit,
+    scan or while. Both functions compare a number with edges in [0, 1) that depend only on numbers
+    drawn before. A run records the edges of each number it used. The row is split there, and the
+    parts run again, until no number of a part has an edge inside its interval. The functions that
+    run are the real ones; only the source of the random numbers is replaced. A number is identified
+    by its key, so a key that is used twice gives the same numbers twice.
 
-    Every run takes other points of the same stretches, and each outcome is confirmed by a second
-    run: a number that is used in another way is noticed.
+    Every run uses other points of the same intervals, and a second run confirms each outcome. So a
+    number that is used in any other way is detected.
 
     Args:
-      program: from a pytree of arrays to (outcome, rest), both pytrees of arrays; all have the rows
-        as leading axis. `rest` comes along with the outcome and may differ between two runs.
-      rows: rows of one run. Programs are compiled for this number.
+      program: function from a pytree of arrays to (outcome, rest), both pytrees of arrays; all have
+        the rows as their leading axis. `rest` is returned with the outcome and may differ between
+        runs.
+      rows: number of rows per run, for which the program is compiled.
     """
 
     def __init__(self, program: Callable, rows: int = 512):
-        # Traced under another name than the caller's, so that no trace without the probes is met.
+        # A new function, so that jit cannot reuse a trace of `program` without the probes.
         self._run = jax.jit(lambda batch: program(batch), compiler_options=QUICK)
         self._rows = rows
         self._random = np.random.default_rng(0)
-        self._probe = None
+        self._probe: _Probe  # of the run in progress
+        self._place: dict[bytes, int] = {}
 
     def outcomes(self, batch) -> Iterator[tuple]:
         """Yields (outcome, rest, row of `batch`, probability given the row), many rows at a time.
 
-        Outcomes of a row may come more than once; their probabilities sum to 1 in each row.
+        An outcome of a row may occur several times. The probabilities of each row sum to 1.
 
         Raises:
-          AssertionError: chance that this class cannot follow.
+          AssertionError: the program uses random numbers in a way that this class cannot follow.
         """
         many = jax.tree.leaves(batch)[0].shape[0]
         parts = [(np.arange(many), np.zeros((many, 0)), np.ones((many, 0)))]
@@ -75,12 +77,12 @@ class Chance:
         assert unsure < 1e-6 * many, "an outcome depends on a number in an unknown way"
 
     def _observe(self, chunk, low, high, many):
-        """Runs once; the outcome of the first `many` rows, and how their numbers were used."""
+        """Runs the program once; returns outcomes, rests, intervals and uses of numbers."""
         while True:
-            self._probe = _Probe(low, high, self._rows, self._random)
+            self._probe = _Probe(low, high, self._rows, self._random, self._place)
             with self._probed():
                 outcome, rest = jax.block_until_ready(self._run(chunk))
-            if self._probe.numbers_differ():  # else a number could be taken for another
+            if self._probe.numbers_differ():  # otherwise they could not be told apart
                 break
         assert not self._probe.strangers, "a number that row_uniforms did not give"
         outcome, rest = (_rows(part, slice(many)) for part in (outcome, rest))
@@ -118,34 +120,33 @@ def _rows(tree, which):
 
 
 class _Probe:
-    """Gives one run its numbers, and sees where they go.
+    """Supplies the random numbers of one run, and records what they are compared with.
 
-    A slot is a number of a key: `_PER_KEY` slots for each call of `row_uniforms`, of which a call
-    with a key met before in that row uses the earlier ones.
+    A slot is one number of a key; each key has `_PER_KEY` of them. Slots are found by the key, not
+    by the order of calls: how often an inner loop draws depends on the other rows of the run.
     """
 
-    def __init__(self, low, high, rows, random):
+    def __init__(self, low, high, rows, random, place):
         self.low, self.high = (
             np.concatenate([x, x[:1].repeat(rows - len(x), 0)]) for x in (low, high)
         )
         self.records = []  # (slot i[rows, M], edges f[rows, M, T])
         self.strangers = False
         self._random = random
-        self._keys = []
+        self._place = place  # of each key among all that were used
         self._numbers = np.zeros((rows, 0), np.float32)
         self._given = np.zeros((rows, 0), bool)
 
     def give(self, key, count):
         copies = len(key) // len(self._numbers)
-        if copies > 1:  # a batch in which each row stands several times, one beside the other
+        if copies > 1:  # a batch that holds each row several times, side by side
             parts = [self.give(key[copy::copies], count) for copy in range(copies)]
             return np.stack(parts, axis=1).reshape(len(key), count)
         assert count <= _PER_KEY, f"at most {_PER_KEY} numbers a key, not {count}"
-        self._keys.append(key)
-        call = len(self._keys) - 1
-        self._grow((call + 1) * _PER_KEY)
-        first = np.stack([(key == old).all(1) for old in self._keys]).argmax(0)
-        slot = first[:, None] * _PER_KEY + np.arange(count)
+        distinct, which = np.unique(key, axis=0, return_inverse=True)
+        place = [self._place.setdefault(one.tobytes(), len(self._place)) for one in distinct]
+        self._grow(len(self._place) * _PER_KEY)
+        slot = np.array(place)[which.reshape(-1, 1)] * _PER_KEY + np.arange(count)
         np.put_along_axis(self._given, slot, True, axis=1)
         return np.take_along_axis(self._numbers, slot, axis=1)
 
@@ -182,7 +183,10 @@ class _Probe:
 
 
 def _split(row, low, high, records):
-    """bool[n]: rows that no edge cuts; and the pieces of the others, at the first number cut."""
+    """Returns bool[n], the rows that no edge cuts, and the pieces of the others.
+
+    A row is cut at the edges of the first number that has any inside its interval.
+    """
     whole = np.ones(len(row), bool)
     pieces = [(row[:0], low[:0], high[:0])]
     for slots, edges in records:
@@ -198,7 +202,7 @@ def _split(row, low, high, records):
 
 
 def _inside(edges, low, high):
-    """f[n, T]: the edges between `low` and `high` in order, then inf."""
+    """Returns f[n, T]: the edges between `low` and `high` in order, then inf."""
     with np.errstate(invalid="ignore"):
         edges = np.where(
             (edges > low[:, None] + NARROW) & (edges < high[:, None] - NARROW), edges, np.inf
@@ -223,7 +227,7 @@ def _cut(row, low, high, slot, edges):
 
 
 def _same(one, other):
-    """bool[n]: rows in which two outcomes agree."""
+    """Returns bool[n]: the rows in which two outcomes are equal."""
     equal = [
         (a == b).reshape(len(a), -1).all(1)
         for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)

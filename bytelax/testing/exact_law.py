@@ -1,4 +1,6 @@
-"""The joint law of the next bytes under `Method.round`, by enumeration."""
+"""The exact joint distribution of the next bytes under `Method.round`, by enumeration."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ from bytelax import vocab
 from bytelax.decode import Method, Params, Sampling, Text, process_logits, stopping
 from bytelax.testing.chance import Chance
 
-Law = dict[tuple[int, ...], float]  # probability by the ids that follow the prompt
+Law = dict[tuple[int, ...], float]  # maps the ids after the prompt to their probability
 
 
 def exact_law(
@@ -20,24 +22,26 @@ def exact_law(
     rows: int = 512,
     **law,
 ) -> Law:
-    """The law of what is generated within a budget of `new_bytes`, several rounds or one.
+    """Computes the exact joint distribution of what a method generates within `new_bytes` ids.
 
-    Every draft, every verdict and every drawn byte is integrated out of `Method.round`. After each
-    round, equal texts go on as one, from the likeliest of their states, if the round emitted as
-    many of their ids: so that what `commit` keeps of a whole and of a cut window both go on.
+    Every draft, acceptance decision and sampled byte of `Method.round` is integrated out, over as
+    many rounds as it takes. After each round, equal texts are merged if the round emitted equally
+    many ids, and continue from the likeliest of their states. Texts with other numbers of ids stay
+    apart, so that the states after `commit` of a whole window and of a part of one are both
+    followed.
 
     Args:
-      method: its drafter takes its random numbers from `DraftInput.uniforms` (at most 8 of them)
-        and uses them in `sampling.sample` or `sampling.happens`, called on the module (see
-        `Chance`). The work is the number of drafts it can make: keep supports small.
-      params: of target and drafter.
+      method: its drafter takes random numbers from `DraftInput.uniforms` (at most 8), and uses them
+        in `sampling.sample` or `sampling.happens`, called as attributes of the module (see
+        `Chance`). The cost grows with the number of possible drafts, so keep supports small.
+      params: parameters of target and drafter.
       prompt: ids, BOS first.
-      new_bytes: the budget.
-      rows: batch of the compiled round.
-      **law: of `Sampling.of`.
+      new_bytes: maximum number of ids to emit.
+      rows: batch size of the compiled round.
+      **law: keywords of `Sampling.of`.
 
     Returns:
-      Probabilities that sum to 1, also of texts that an EOS ended early.
+      Probabilities that sum to 1, including those of texts that EOS ended early.
     """
     sampling_law = Sampling.of(rows, **law)
 
@@ -58,7 +62,8 @@ def exact_law(
     states, weights = jax.tree.map(lambda x: np.asarray(x)[:1], begin), np.ones(1)
     total: Law = {}
     while len(weights):
-        going = {}  # by text and ids of the last round: probability, of the likeliest state, state
+        # (text, ids in the last round): (probability, that of the best state, state)
+        going: dict[tuple[tuple[int, ...], int], tuple[float, float, Any]] = {}
         for (texts, emitted, ended), after, row, share in chance.outcomes(states):
             weight = share * weights[row]
             for i, likeliest, mass in _merged(np.column_stack([texts, emitted]), weight):
@@ -85,9 +90,10 @@ def target_law(
     rows: int = 512,
     **law,
 ) -> Law:
-    """The law of the same bytes under the target alone: arguments as for `exact_law`.
+    """Computes the joint distribution of the same bytes under the target alone.
 
-    It is read off one byte at a time behind a fresh prefill, without the loop.
+    It prefills anew for every byte and does not use the decoding loop. Arguments as for
+    `exact_law`.
     """
     sampling_law, target = Sampling.of(rows, **law), method.verifier
 
@@ -99,9 +105,9 @@ def target_law(
         return process_logits(logits, sampling_law)[:, 0]
 
     total: Law = {}
-    going = {(): 1.0}
+    going: Law = {(): 1.0}
     for step in range(new_bytes):
-        longer = {}
+        longer: Law = {}
         known = list(going)
         for first in range(0, len(known), rows):
             some = known[first : first + rows]
@@ -116,12 +122,12 @@ def target_law(
 
 
 def distance(one: Law, other: Law) -> float:
-    """The largest difference of two probabilities."""
+    """Returns the largest difference between two probabilities of the same text."""
     return max(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in one.keys() | other.keys())
 
 
 def batch_of(texts: list, length: int, rows: int) -> Text:
-    """`rows` texts in buffers of `length`, the first one again behind the last."""
+    """Packs texts into a batch of `rows` rows, repeating the first text to fill it up."""
     texts = texts + [texts[0]] * (rows - len(texts))
     ids = np.zeros((rows, length), np.int32)
     for row, text in enumerate(texts):
@@ -134,7 +140,7 @@ def _row(batch, row):
 
 
 def _merged(keys, weights):
-    """(a row, its heaviest row, its weight) of each distinct key."""
+    """Returns (a row, its heaviest row, the total weight) for each distinct key."""
     _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     which = which.ravel()
     order = np.lexsort((weights, which))

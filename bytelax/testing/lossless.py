@@ -1,6 +1,7 @@
-"""`assert_lossless`: the certificate of a pair of target and drafter."""
+"""`assert_lossless`, a test that certifies a method as lossless."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,8 @@ from bytelax import vocab
 from bytelax.decode import Method, Params, Sampling, Text, take_all
 from bytelax.testing.exact_law import distance, exact_law, target_law
 
-EXACT = 1e-6  # the largest difference of two probabilities that is rounding
-FAULTY = 1e-3  # what a planted fault must change at least
+EXACT = 1e-6  # differences of probabilities below this are rounding errors
+FAULTY = 1e-3  # a planted fault must change some probability by more than this
 
 
 def assert_lossless(
@@ -25,32 +26,34 @@ def assert_lossless(
     top_p: float = 0.9,
     top_k: int = 0,
 ) -> None:
-    """Asserts that a method writes what its target alone would.
+    """Asserts that a method generates what its target alone would generate.
 
-    Three things: the joint distribution of the next `new_bytes` ids, with every draft, verdict and
-    drawn byte integrated out, is the target's to 1e-6; a row's bytes and log-probabilities are the
-    same bits in any order of the batch and with anything behind the text; and the same enumeration
-    sees a fault that is planted, an acceptance rule that keeps every draft.
+    Three properties are tested. First, the joint distribution of the next `new_bytes` ids is that
+    of the target to 1e-6, with every draft, acceptance decision and sampled byte integrated out.
+    Second, the bytes and log-probabilities of a row are bitwise the same in any order of the batch
+    and with anything in the padding. Third, the same enumeration detects a planted fault: an
+    acceptance rule that keeps every draft.
 
-    Its work is the number of drafts that can be made, so keep supports small: a target of 3 or 4
-    byte values, or a real vocabulary with a small `top_k`. The drafter must take its random numbers
-    from `DraftInput.uniforms` (at most 8), and use them in `decode.draw` or `decode.sampling`.
+    The cost grows with the number of possible drafts, so keep supports small: use a target of 3 or
+    4 byte values, or a real vocabulary with a small `top_k`. The drafter must take its random
+    numbers from `DraftInput.uniforms` (at most 8), and use them in `decode.draw` or
+    `decode.sampling`.
 
     Args:
-      method: to be certified, drafter and acceptance rule.
-      params: of target and drafter.
+      method: the method to certify, with its drafter and acceptance rule.
+      params: parameters of target and drafter.
       prompt: ids, BOS first.
-      new_bytes: ids to enumerate; more than the window, so that a second round is seen.
-      rows: batch of the compiled round.
-      temperature: of the request; 0 is greedy.
-      top_p: of the request.
-      top_k: of the request.
+      new_bytes: number of ids to enumerate; more than the window, so that a second round is tested.
+      rows: batch size of the compiled round.
+      temperature: sampling temperature; 0 is greedy.
+      top_p: as in `Sampling`.
+      top_k: as in `Sampling`.
 
     Raises:
-      AssertionError: what is wrong, and by how much.
+      AssertionError: the method is not lossless; the message says what differs, and by how much.
     """
     law = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-    how = {"prompt": list(prompt), "new_bytes": new_bytes, "rows": rows} | law
+    how: dict[str, Any] = {"prompt": list(prompt), "new_bytes": new_bytes, "rows": rows} | law
     own = target_law(method, params, **how)
     off = distance(exact_law(method, params, **how), own)
     assert off < EXACT, f"a probability is off by {off:.2g}: the method is not lossless"
@@ -61,7 +64,7 @@ def assert_lossless(
 
 
 def _assert_rows_apart(method, params, prompt, law, new_bytes=8):
-    """Bitwise: rows in another order, and with other ids in their padding."""
+    """Asserts bitwise equality with rows in another order, and with other ids in their padding."""
     lengths = np.arange(len(prompt), 0, -1)
     ids = np.full((len(lengths), len(prompt) + new_bytes), vocab.OFFSET, np.int32)
     ids[:, : len(prompt)] = prompt

@@ -1,1 +1,1 @@
-"""Training: data, objectives and the loop."""
+"""Training: data, objectives, optimizers and the training loop."""

@@ -1,9 +1,9 @@
-"""Which blocks BLT-D trains on, and what is masked in them.
+"""Samples the blocks that BLT-D trains on, and masks bytes in them.
 
-Source: Fast BLT (arXiv 2605.08044, section 2.1): one block at the start of every patch but the
-first, each byte masked with probability t ~ U(0, 1). Beyond the paper, all off by default: several
-block sizes for one model, blocks that start mid-patch (as they do in decoding), a t of its own for
-every block, and a subset of the blocks.
+Source: Fast BLT (arXiv 2605.08044, section 2.1). There is one block at the start of every patch
+except the first, and each of its bytes is masked with probability t ~ U(0, 1). These extensions of
+the paper are off by default: several block sizes for one model, blocks that start within a patch
+(as they do during decoding), a separate t for every block, and training on a subset of the blocks.
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ from bytelax.models.block_attention import Blocks
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorruptionConfig:
-    """How a text is corrupted.
+    """How blocks are sampled from a text and masked.
 
     Attributes:
-      block_sizes: bytes in a block; each text draws one of them.
-      mid_patch: share of the blocks that start anywhere instead of at a patch.
-      smallest_t: t is drawn from (smallest_t, 1); the loss divides by it.
-      t_for_each: one t a "text" (the paper) or a "block".
-      most_blocks: a random subset of that many blocks a text; None takes all.
+      block_sizes: possible numbers of bytes in a block; one of them is sampled for each text.
+      mid_patch: share of the blocks that start at a random position instead of at a patch.
+      smallest_t: lower bound of t ~ U(smallest_t, 1). The loss divides by t.
+      t_for_each: whether t is sampled once for each "text" (the paper) or for each "block".
+      most_blocks: number of blocks to sample at random from each text; None takes all.
     """
 
     block_sizes: tuple[int, ...] = (4,)
@@ -47,14 +47,14 @@ class CorruptionConfig:
 
 
 class Corrupted(NamedTuple):
-    """Blocks of a batch and what to predict in them."""
+    """The masked blocks of a batch and their targets."""
 
     blocks: Blocks
-    targets: Int[Array, "B M C"]  # the bytes themselves
-    masked: Bool[Array, "B M C"]  # cells that are there and masked
-    t: Float[Array, "B M"]
-    on_boundary: Bool[Array, "B M"]  # whether the block starts at a patch
-    patches: Int[Array, " B"]  # blocks that the paper's objective has
+    targets: Int[Array, "B M C"]  # ids before masking
+    masked: Bool[Array, "B M C"]  # whether a cell is in use and masked
+    t: Float[Array, "B M"]  # masking probability
+    on_boundary: Bool[Array, "B M"]  # whether the block starts at a patch boundary
+    patches: Int[Array, " B"]  # number of blocks in the paper's objective, without sampling
 
 
 def corrupt(
@@ -64,13 +64,13 @@ def corrupt(
     *,
     config: CorruptionConfig,
 ) -> Corrupted:
-    """Draws the blocks of a batch.
+    """Samples and masks the blocks of a batch.
 
     Args:
-      key: consumed.
-      ids: the texts of S = L - 1 bytes and the byte after them; a block may reach up to that one.
+      key: PRNG key; it is consumed.
+      ids: texts of S = L - 1 bytes and the byte after each of them, which blocks may include.
       closes: whether each byte of the texts is the last of its patch.
-      config: what to draw.
+      config: how to sample and mask.
     """
     which_key, place_key, size_key, t_key, mask_key = jax.random.split(key, 5)
     batch, length = closes.shape
@@ -88,7 +88,7 @@ def corrupt(
     t = jnp.broadcast_to(t, (batch, number))
     hidden = jax.random.uniform(mask_key, targets.shape) < t[..., None]
     inside = jnp.arange(widest) < cells[..., None]
-    masked = hidden & inside & (targets != vocab.BOE)  # BOE is padding
+    masked = hidden & inside & (targets != vocab.BOE)  # BOE pads
     return Corrupted(
         Blocks(jnp.where(masked, vocab.MASK, targets), start, cells),
         targets,
@@ -100,9 +100,9 @@ def corrupt(
 
 
 def _starts(which_key, place_key, closes, number, mid_patch):
-    """Position of each block, whether it starts a patch, and whether it is there."""
+    """Samples the position of each block, whether it is at a patch boundary, and whether in use."""
     length = closes.shape[1]
-    # Byte p + 1 starts a patch where byte p closes one; the first patch, at 0, is nobody's.
+    # Byte p + 1 starts a patch if byte p closes one. Hence the first patch, at 0, gets no block.
     order = jnp.where(closes, jax.random.uniform(which_key, closes.shape), -1)
     drawn, last = jax.lax.top_k(order, number)
     start, there = last + 1, drawn >= 0

@@ -14,7 +14,7 @@ from bytelax.training.documents import DataError, Documents, Source
 
 Split = Literal["train", "valid"]
 
-# tyro cannot take a tuple of dataclasses apart: on a command line a source is one argument.
+# tyro cannot parse a tuple of dataclasses, so each source is one argument on the command line.
 _SOURCE_ARGUMENTS = PrimitiveConstructorSpec(
     nargs="*",
     metavar="'PATH [weight=..] [valid=..] [separator=..] [template=..]' ..",
@@ -26,20 +26,20 @@ _SOURCE_ARGUMENTS = PrimitiveConstructorSpec(
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """What to train on, in what pieces and in what order."""
+    """Training text, and how it is divided into windows and batches."""
 
     sources: Annotated[tuple[Source, ...], _SOURCE_ARGUMENTS] = ()
     """Text to train on: files, directories or globs of .txt, .py, .jsonl or .tsv, plain or .gz."""
     window: int = 1024
-    """Targets in an example, which has one id more."""
+    """Number of targets in an example, which has one more id than that."""
     batch: int = 32
-    """Examples in a step, of all processes together."""
+    """Number of examples in a step, over all processes."""
     seed: int = 0
-    """Of the order of documents and windows."""
+    """Seed of the order of documents and windows."""
     valid_fraction: float = 0.01
-    """Share of documents held out for validation, of sources without files for it."""
+    """Share of documents held out for validation, in sources that name no files for it."""
     prefetch: int = 4
-    """Batches that a thread reads ahead; 0 reads when asked."""
+    """Number of batches that a thread reads ahead; 0 reads each batch when it is needed."""
 
     def __post_init__(self):
         for name, least in (("window", 1), ("batch", 1), ("prefetch", 0)):
@@ -50,39 +50,39 @@ class DataConfig:
 
 
 class Batch(NamedTuple):
-    """A process's examples of one step.
+    """The examples of one process in one step.
 
     Attributes:
-      ids: inputs are `[:, :-1]`, targets `[:, 1:]`. A target BOE (0) is padding, which only the
-        last windows of a validation have.
-      index: how many examples all processes together have taken, this step included: the `start`
-        that goes on after it.
+      ids: inputs are `[:, :-1]` and targets are `[:, 1:]`. A target BOE (0) is padding, which
+        occurs only in the last windows of the validation split.
+      index: number of examples that all processes have taken up to and including this step. Pass
+        it as `start` to continue after this step.
     """
 
     ids: Int32[np.ndarray, "B N+1"]
-    index: int
+    index: int  # type: ignore[assignment]  # hides `tuple.index`
 
 
 def examples(config: DataConfig, split: Split) -> grain.MapDataset:
-    """All examples of a split by their global index: windows i32[N + 1].
+    """All examples of a split, indexed globally; an example is a window i32[N + 1].
 
-    Those to train on never end, are drawn from the sources by weight, and each source has epochs
-    of its own. Those to validate on are the windows of each source once, in order.
+    Training examples never end. They are sampled from the sources by weight, and each source has
+    its own epochs. Validation examples are the windows of each source once, in order.
 
     Raises:
-      DataError: the sources cannot be read, or hold too little.
+      DataError: the sources cannot be read, or hold too little text.
     """
     if not config.sources:
         raise DataError("no text to train on: give at least one source")
     corpora = [_documents(source, config, split) for source in config.sources]
     if split == "valid":
-        windows = [packing.ValidWindows(corpus, config.window) for corpus in corpora]
-        if not any(map(len, windows)):
+        held_out = [packing.ValidWindows(corpus, config.window) for corpus in corpora]
+        if not any(map(len, held_out)):
             raise DataError(
                 "no document is held out: raise valid_fraction, or name files in a source's valid"
             )
         return grain.MapDataset.concatenate(
-            [grain.MapDataset.source(source) for source in windows if len(source)]
+            [grain.MapDataset.source(source) for source in held_out if len(source)]
         )
     for source, corpus in zip(config.sources, corpora, strict=True):
         _check_size(source, corpus, config.window)
@@ -103,21 +103,23 @@ def batches(
     start: int = 0,
     rows: Int[np.ndarray, " R"] | None = None,
 ) -> Iterator[Batch]:
-    """The batches of one process from global example `start` on.
+    """Iterates over the batches of one process, starting at global example `start`.
 
-    A step takes the next `config.batch` examples: example `start + r` is row r of the first batch,
-    whichever process has that row. So the steps of a run are the same for any number of processes,
-    and a run goes on from `Batch.index` with another number of them, at no cost in `start`.
-    Training batches never end. The last validation batch is filled with padding.
+    Each step takes the next `config.batch` examples: example `start + r` is row r of the first
+    batch, whichever process holds that row. The batches therefore do not depend on the number of
+    processes, and a run may resume from `Batch.index` with another number of them. The time to
+    resume does not depend on `start`. Training batches never end. The last validation batch is
+    padded.
 
     Args:
-      config: what of.
-      split: which part.
-      start: examples that were taken before.
-      rows: those of each batch that this process takes, by `global_arrays.rows_here`; None: all.
+      config: the data.
+      split: which split.
+      start: number of examples taken before.
+      rows: rows of each batch that this process takes, from `global_arrays.rows_here`. None takes
+        all rows.
 
     Raises:
-      DataError: the sources cannot be read or hold too little, or a batch has no such row.
+      DataError: the sources cannot be read, or hold too little text, or `rows` are out of range.
     """
     rows = np.arange(config.batch) if rows is None else rows
     for row in rows[(rows < 0) | (rows >= config.batch)]:
@@ -137,7 +139,7 @@ def batches(
 
 
 class _Rows:
-    """Some rows of each batch of a dataset."""
+    """Selects the same rows from every batch of a dataset, as a random-access source for Grain."""
 
     def __init__(self, dataset: grain.MapDataset, rows: list[int], batch: int):
         self._dataset, self._rows, self._batch = dataset, rows, batch

@@ -1,4 +1,4 @@
-"""Text files as documents, each of them ids `BOS bytes EOS`, in one buffer a source."""
+"""Reads text files as documents `BOS bytes EOS`, packed into one buffer of ids per source."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ import re
 import shlex
 import string
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from jaxtyping import Int64, UInt16
 from bytelax import vocab
 
 SUFFIXES = (".txt", ".py", ".jsonl", ".tsv")
-_WIDEST = 10_000  # characters that a template may pad a field to
+_WIDEST = 10_000  # largest width, in characters, that a template may pad a field to
 _KINDS = ".txt, .py, .jsonl or .tsv, plain or .gz"
 
 
@@ -32,23 +32,24 @@ class DataError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    r"""Text files, what is a document in them, and how often they are drawn from.
+    r"""A source of training text: files, how they divide into documents, and a sampling weight.
 
-    A `.py` file is one document, each line of a `.jsonl` or `.tsv` file is one, and a `.txt` file
-    is one unless `separator` cuts it. Documents of nothing but white space are dropped.
+    A `.py` file is one document. Each line of a `.jsonl` or `.tsv` file is one document. A `.txt`
+    file is one document unless `separator` splits it. Documents that contain only white space are
+    dropped.
 
     Attributes:
-      path: a file, a directory (all files in it of a suffix above, also in its subdirectories), or
-        a glob (`**` crosses directories). Any of the files may be gzipped: `.txt.gz`.
-      weight: share of the windows drawn from this source, relative to those of the others.
-      valid: files held out for validation, as in `path`, which loses them. By default documents
-        of `path` are held out, by `DataConfig.valid_fraction`.
-      separator: a regular expression of what stands between the documents of a `.txt` file and
+      path: a file, a directory (all files with a suffix above, subdirectories included), or a glob
+        (`**` crosses directories). Any of the files may be gzipped: `.txt.gz`.
+      weight: weight with which windows are sampled from this source, relative to other sources.
+      valid: files held out for validation, written as `path`; they are not trained on. By default
+        a share `DataConfig.valid_fraction` of the documents of `path` is held out.
+      separator: a regular expression for the text between the documents of a `.txt` file, which
         belongs to none of them; `^` and `$` match at every line. Two blank lines: `\n{3,}`.
-        A header that is dropped: `\n*^# file: .*\n`. One that is kept: `^(?=# file: )`.
-      template: the document that a line of a table stands for, by Python's format rules and with
-        `\n` and `\t` written as here: `{question}\n{answer}` of the fields of a `.jsonl` object
-        (default `{text}`), `{1}\t{0}\n` of the columns of a `.tsv` line (default: the line).
+        A header to drop: `\n*^# file: .*\n`. A header to keep: `^(?=# file: )`.
+      template: format string that makes a document from a line of a table; `\n` and `\t` are
+        written as here. `.jsonl`: fields of the object, as in `{question}\n{answer}` (default
+        `{text}`). `.tsv`: columns counted from 0, as in `{1}\t{0}\n` (default: the whole line).
     """
 
     path: str
@@ -71,15 +72,15 @@ class Source:
 
     @classmethod
     def parse(cls, text: str) -> "Source":
-        r"""The source that a line such as `books/*.txt.gz weight=2 separator="\n{3,}"` spells.
+        r"""Parses a source from a line such as `books/*.txt.gz weight=2 separator="\n{3,}"`.
 
-        The path comes first. Quotes keep spaces; backslashes stand for themselves.
+        The path comes first. Text with spaces has to be quoted; backslashes are literal.
         """
         lexer = shlex.shlex(text, posix=True)
         lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
         try:
             path, *settings = lexer
-            fields = dict(setting.split("=", 1) for setting in settings)
+            fields: dict[str, Any] = dict(setting.split("=", 1) for setting in settings)
             if "weight" in fields:
                 fields["weight"] = float(fields["weight"])
             return cls(path, **fields)
@@ -90,7 +91,7 @@ class Source:
             raise DataError(f"{text!r}: a source is a path, then any of {names}") from None
 
     def __str__(self) -> str:
-        """The line that `parse` reads as this source."""
+        """Formats the source as a line that `parse` reads back."""
         changed = {
             field.name: value
             for field in dataclasses.fields(self)[1:]
@@ -101,14 +102,14 @@ class Source:
 
 
 class Documents(NamedTuple):
-    """Documents in one buffer: document d is `ids[starts[d]:starts[d + 1]]`, BOS and EOS in it."""
+    """Documents in one buffer: document d is `ids[starts[d]:starts[d + 1]]`, with BOS and EOS."""
 
     ids: UInt16[np.ndarray, " T"]
     starts: Int64[np.ndarray, "D+1"]
 
 
 def pack(texts: Sequence[bytes]) -> Documents:
-    """The documents of `texts`."""
+    """Packs texts into one buffer of documents."""
     starts = np.cumsum([0, *(len(text) + 2 for text in texts)], dtype=np.int64)
     buffer = b"".join(b" %b " % text for text in texts)
     ids = np.frombuffer(buffer, np.uint8).astype(np.uint16) + np.uint16(vocab.OFFSET)
@@ -121,11 +122,12 @@ def pack(texts: Sequence[bytes]) -> Documents:
 def load(
     path: str, *, valid: str, separator: str, template: str, valid_fraction: float
 ) -> tuple[Documents, Documents]:
-    """The documents of a source to train and to validate on; fields as in `Source`.
+    """Loads the training and the validation documents of a source; fields are as in `Source`.
 
-    Where `valid` is empty, a document is held out if the hash of its bytes (for a table: of its
-    line) is below `valid_fraction`. So the split stays when files, sources or templates change,
-    and copies of one text are on one side. Every file is read once in the life of the process.
+    If `valid` is empty, a document is held out if the hash of its bytes (for a table, of its line)
+    falls into a share `valid_fraction` of all hashes. The split therefore does not depend on other
+    files, on other sources or on the template, and copies of a text are always in the same split.
+    Results are cached, so each source is read once per process.
     """
     split = functools.partial(_split, cut=re.compile(separator.encode(), re.MULTILINE))
     if not valid:
@@ -133,14 +135,15 @@ def load(
         return _join(train for train, _ in parts), _join(held for _, held in parts)
     held = {os.path.realpath(file): file for file in files(valid)}
     left = [file for file in files(path) if os.path.realpath(file) not in held]
-    return tuple(
-        _join(split(file, template=template, fraction=0.0)[0] for file in chosen)
-        for chosen in (left, held.values())
-    )
+
+    def joined(chosen: Iterable[str]) -> Documents:
+        return _join(split(file, template=template, fraction=0.0)[0] for file in chosen)
+
+    return joined(left), joined(held.values())
 
 
 def files(path: str) -> list[str]:
-    """The files that `path`, a file, a directory or a glob, stands for, in their fixed order."""
+    """Lists the files that a path matches: a file, a directory or a glob, in a fixed order."""
     path = os.path.expanduser(path)
     if os.path.isdir(path):
         inside = glob.glob(os.path.join(glob.escape(path), "**", "*"), recursive=True)
@@ -167,7 +170,7 @@ def _suffix(file: str) -> str:
 def _split(
     file: str, *, cut: re.Pattern[bytes], template: str, fraction: float
 ) -> tuple[Documents, Documents]:
-    """The documents of a file, those to validate on apart."""
+    """Packs the documents of a file, separately for training and for validation."""
     sides: tuple[list[bytes], list[bytes]] = ([], [])
     for record, text in _documents(file, cut, template):
         if text.strip():
@@ -190,7 +193,7 @@ def _join(parts: Iterable[Documents]) -> Documents:
 
 
 def _documents(file: str, cut: re.Pattern[bytes], template: str) -> Iterator[tuple[bytes, bytes]]:
-    """Each document of a file: the bytes it is known by, and its text."""
+    """Iterates over the documents of a file: the record that decides the split, and the text."""
     content = _content(file)
     match _suffix(file):
         case ".jsonl":
@@ -220,8 +223,8 @@ def _content(file: str) -> bytes:
 
 
 def _pieces(content: bytes, cut: re.Pattern[bytes]) -> Iterator[bytes]:
-    bounds = itertools.chain.from_iterable(match.span() for match in cut.finditer(content))
-    bounds = [0, *bounds, len(content)]
+    cuts = itertools.chain.from_iterable(match.span() for match in cut.finditer(content))
+    bounds = [0, *cuts, len(content)]
     return (content[begin:end] for begin, end in zip(bounds[::2], bounds[1::2], strict=True))
 
 
@@ -265,14 +268,14 @@ def _of_columns(template: str) -> Callable[[bytes], str]:
 
 
 def _with_controls(template: str) -> str:
-    r"""A `\n` or `\t` typed on a command line as the character it means."""
+    r"""Replaces `\n` and `\t`, as typed on a command line, by the characters they denote."""
     return template.replace(r"\n", "\n").replace(r"\t", "\t")
 
 
 class _Template(string.Formatter):
-    """Python's format rules, for text and numbers only."""
+    """Python's string formatter, restricted to text and numbers and to bounded widths."""
 
-    def get_value(self, key: int | str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if isinstance(key, int) and key >= len(args):
             raise ValueError(f"no column {key}; the columns are counted from 0")
         return super().get_value(key, args, kwargs)
@@ -286,7 +289,7 @@ class _Template(string.Formatter):
 
 
 def _quote(word: str) -> str:
-    """A word as `Source.parse` reads it: quoted where it has spaces or quotes."""
+    """Quotes a word for `Source.parse` if it has spaces or quotes."""
     if word and not set(word) & set(" \t\r\n'\""):
         return word
     return '"' + word.replace('"', '"\'"\'"') + '"'

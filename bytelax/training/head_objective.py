@@ -1,131 +1,210 @@
-"""What the heads of a byte transformer are trained on: the laws of the trunk they sit on."""
+"""Training objective of prediction heads: by default the distributions of the frozen model."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from bytelax import vocab
+from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
+from bytelax.models.heads import with_specials
 from bytelax.training.objectives import Metrics, NextByte
+
+LossOf = Literal["kl", "total-variation", "cross-entropy", "lk"]
+
+
+class Drafted(NamedTuple):
+    """What one head says of some bytes of each text, at one place of a draft."""
+
+    name: str
+    place: int  # in the draft, from 1
+    logits: Float[Array, "B N V"]
+    byte: Int[Array, "#B N"]  # positions of the bytes that it predicts, 1..S
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadLoss:
-    """Mean loss of all heads, each on the law of the byte that it has to draft.
+    """Mean loss of all prediction heads of a byte transformer.
 
-    A head is asked for what the trunk says at a later byte of the same text. A draft is accepted
-    with probability sum min(p, q), so that is logged for each head as `overlap_...`; and how often
-    both think the same byte likeliest, as `agreed_...`.
+    The target of a head is the model's distribution of the byte that the head has to draft, which
+    the model predicts at a later position of the same text. A drafted byte is accepted with
+    probability sum(min(p, q)), which is logged for each head as `overlap_...`. How often the model
+    and the head agree on the most likely byte is logged as `agreed_...`.
 
     Attributes:
-      module: a byte transformer with heads.
-      loss_of: "kl", the divergence of the trunk's law from the head's; "total-variation", what
-        acceptance itself loses (both arXiv 2310.08461, section 3); or "cross-entropy" with the
-        text's own bytes.
-      joint: the trunk learns too, from the text's bytes.
-      head_weight: multiplies the heads' loss beside the trunk's own, if that learns.
-      own_outputs: steps that a draft layer takes in training, all but the first on its own outputs
-        (EAGLE-3, arXiv 2503.01840, "training-time test").
+      module: a byte transformer or a BLT, with heads.
+      loss_of: "kl" for KL(model || head); "total-variation" for the total variation distance,
+        which is 1 minus the acceptance probability (both arXiv 2310.08461, section 3); "lk" for
+        -log sum(min(p, q)) (arXiv 2602.23881); or "cross-entropy" with the bytes of the text.
+      joint: whether the trunk of a byte transformer is trained too, with the next-byte loss.
+      head_weight: weight of the heads' loss relative to the trunk's own.
+      own_outputs: number of steps that a draft layer is unrolled for in training, all but the first
+        of them on its own outputs (EAGLE-3, arXiv 2503.01840, "training-time test").
+      decay: the loss at byte k of a draft has weight exp(-(k - 1) / decay); None weighs all alike.
+      blocks: number of random blocks per text that a draft block is trained on.
+      max_patches: largest number of closed patches in the pass of a BLT; None is one per byte.
     """
 
-    module: ByteLM
-    loss_of: Literal["kl", "total-variation", "cross-entropy"] = "kl"
+    module: ByteLM | BLT
+    loss_of: LossOf = "kl"
     joint: bool = False
     head_weight: float = 1.0
     own_outputs: int = 4
+    decay: float | None = None
+    blocks: int = 32
+    max_patches: int | None = None
 
     def __post_init__(self):
         if self.module.config.heads is None:
             raise ValueError("there are no heads to train: say which")
-        if self.own_outputs < 1:
-            raise ValueError(f"own_outputs must be at least 1, got {self.own_outputs}")
+        if self.joint and not isinstance(self.module, ByteLM):
+            raise ValueError("joint training is for byte transformers; a BLT stays as it is")
+        for name in ("own_outputs", "blocks"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.decay is not None and not self.decay > 0:
+            raise ValueError(f"decay must be positive, got {self.decay}")
 
     def init(self, key: Key[Array, ""]) -> dict:
+        """Initializes the parameters of the trunk and the heads."""
         return NextByte(self.module).init(key)
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
+        """Computes the loss of a batch of windows of N + 1 ids, and metrics to log."""
         if not self.joint:
             frozen = {name: part for name, part in params.items() if name != "heads"}
             params = jax.lax.stop_gradient(frozen) | {"heads": params["heads"]}
-        logits, drafted = self.module.apply(
-            {"params": params}, ids, self.own_outputs, method=_drafted
+        logits, drafted = nn.apply(_drafted, self.module)(
+            {"params": params},
+            ids,
+            key,
+            own_outputs=self.own_outputs,
+            blocks=self.blocks,
+            max_patches=self.max_patches,
         )
         there = ids[:, 1:] != vocab.BOE
-        laws = jax.nn.log_softmax(logits[..., vocab.OFFSET :])
+        taught = jax.lax.stop_gradient(jax.nn.log_softmax(logits[..., vocab.OFFSET :]))
         nats = -jnp.take_along_axis(jax.nn.log_softmax(logits), ids[:, 1:, None], axis=-1)[..., 0]
         total, count = _sum(nats, there)
         metrics = {"bits_per_byte": (total / jnp.log(2.0), count)}
-        losses = []
-        for name, ahead, head_logits in drafted:
-            length = head_logits.shape[1]
-            p = jax.lax.stop_gradient(laws[:, ahead : ahead + length])
+        losses, weights = [], []
+        for name, place, head_logits, byte in drafted:
+            byte = jnp.broadcast_to(byte, head_logits.shape[:2])
+            p = jnp.take_along_axis(taught, byte[..., None] - 1, axis=1)
             q = jax.nn.log_softmax(head_logits[..., vocab.OFFSET :])
-            text = ids[:, 1 + ahead : 1 + ahead + length]
-            known = there[:, ahead : ahead + length] & (text >= vocab.OFFSET)
+            text = jnp.take_along_axis(ids, byte, axis=1)
+            known = text >= vocab.OFFSET
             total_of_head, count_of_head = _sum(self._apart(p, q, text), known)
             losses.append(total_of_head / jnp.maximum(count_of_head, 1))
-            overlap = jnp.minimum(jnp.exp(p), jnp.exp(q)).sum(-1)
-            metrics[f"overlap_{name}"] = _sum(overlap, known)
+            weights.append(1.0 if self.decay is None else jnp.exp(-(place - 1) / self.decay))
+            metrics[f"overlap_{name}"] = _sum(_overlap(p, q), known)
             metrics[f"agreed_{name}"] = _sum(p.argmax(-1) == q.argmax(-1), known)
-        loss = self.head_weight * sum(losses) / len(losses)
-        return loss + self.joint * total / jnp.maximum(count, 1), metrics
+        loss = sum(w * x for w, x in zip(weights, losses, strict=True)) / sum(weights)
+        return self.head_weight * loss + self.joint * total / jnp.maximum(count, 1), metrics
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        """Returns no further metrics."""
         return {}
 
     def logical_axes(self) -> dict:
+        """The logical axes of the parameters; see `pods.sharding`."""
         return self.module.logical_axes()
 
     def trainable(self, path: tuple[str, ...]) -> bool:
+        """Whether a parameter is trained: those of the heads, and with `joint` all."""
         return self.joint or path[0] == "heads"
 
     def model_params(self, params: dict) -> dict:
+        """Returns all parameters, since they are all parameters of `module`."""
         return params
 
     def _apart(self, p, q, text):
-        """[B, S]: how far the head's law is from what it should be."""
-        if self.loss_of == "cross-entropy":
-            place = jnp.maximum(text - vocab.OFFSET, 0)[..., None]
-            return -jnp.take_along_axis(q, place, axis=-1)[..., 0]
-        if self.loss_of == "kl":
-            return jnp.sum(jnp.exp(p) * (p - q), axis=-1)
+        """The loss of a head at each position, [B, N], from log-probabilities of byte values."""
+        match self.loss_of:
+            case "cross-entropy":
+                value = jnp.maximum(text - vocab.OFFSET, 0)[..., None]
+                return -jnp.take_along_axis(q, value, axis=-1)[..., 0]
+            case "kl":
+                return jnp.sum(jnp.exp(p) * (p - q), axis=-1)
+            case "lk":
+                return -jnp.log(_overlap(p, q) + 1e-9)
         return jnp.abs(jnp.exp(p) - jnp.exp(q)).sum(-1) / 2
 
 
-def _drafted(model: ByteLM, ids: Int[Array, "B L"], own_outputs: int):
-    """The trunk's logits behind bytes 0..L-2, and each head's.
+def _overlap(p, q):
+    return jnp.minimum(jnp.exp(p), jnp.exp(q)).sum(-1)
 
-    A head's entry is its name, the byte whose law its first row should be, and its logits.
-    """
+
+def _drafted(
+    model: ByteLM | BLT,
+    ids: Int[Array, "B L"],
+    key: Key[Array, ""],
+    *,
+    own_outputs: int,
+    blocks: int,
+    max_patches: int | None,
+) -> tuple[Float[Array, "B S V"], list[Drafted]]:
+    """Computes the model's logits after bytes 0..L-2, and the logits of every head as it drafts."""
     config, heads = model.config.heads, model.heads
-    read, embedded = ids[:, :-1], model.embed(ids[:, 1:])
-    hidden, _ = model.trunk.states(model.embed(read), span=model.span(read))
+    assert config is not None
+    hidden = model.states(ids[:, :-1], max_patches=max_patches)
+    embedded = model.embed(ids[:, 1:])
     logits, final = model.logits(hidden[-1]), model.norm(hidden[-1])
-    drafted = [(f"exit_{n}", 0, heads.exit(n, hidden[n])) for n in config.exits]
+    length = logits.shape[1]
+    places = jnp.arange(length)[None]  # of the bytes that are read
+    drafted = [Drafted(f"exit_{n}", 1, heads.exit(n, hidden[n]), places + 1) for n in config.exits]
     for index in range(config.bytes_ahead):
-        end = read.shape[1] - 1 - index
+        end = length - 1 - index
         before = ids[:, 1 + index : 1 + index + end]
-        drafted.append(
-            (f"ahead_{index + 2}", 1 + index, heads.ahead(index, final[:, :end], before))
-        )
+        out = heads.ahead(index, final[:, :end], before)
+        drafted.append(Drafted(f"ahead_{index + 2}", index + 1, out, places[:, :end] + index + 2))
     for n in config.two_byte:
         after = heads.two_byte(n, hidden[n][:, :-1], embedded[:, :-1])
-        drafted.append((f"two_byte_{n}", 1, model.logits(after)))
+        drafted.append(Drafted(f"two_byte_{n}", 1, model.logits(after), places[:, :-1] + 2))
     if config.draft_layer:
-        features = heads.draft_layer.fuse(*(hidden[n] for n in config.draft_layer))
+        features = heads.draft_layer.fuse(*(hidden[n] for n in config.fused(config.draft_layer)))
         for step, out in enumerate(
             heads.draft_layer.unroll(features[:, :-1], embedded[:, :-1], own_outputs)
         ):
-            # The first rows of later steps would read outputs from before the text.
-            drafted.append((f"draft_layer_{step + 1}", 1 + step, out[:, step:]))
+            # The first positions of later steps would read outputs from before the text.
+            byte = places[:, step:-1] + 2
+            drafted.append(Drafted(f"draft_layer_{step + 1}", step + 1, out[:, step:], byte))
+    if config.draft_block:
+        drafted += _blocks(model, ids, hidden, key, blocks)
     return logits, drafted
 
 
-def _sum(values, there: Bool[Array, "B S"]):
+def _blocks(model, ids, hidden, key, blocks) -> list[Drafted]:
+    """What a draft block says of blocks at random places of each text."""
+    config, block = model.config.heads, model.heads.draft_block
+    size, (rows, length) = config.draft.block_size, hidden[-1].shape[:2]
+    if length <= size:
+        raise ValueError(f"a text of {length} bytes has no block of {size}: take longer windows")
+    features = block.fuse(*(hidden[n] for n in config.fused(config.draft_block)))
+    number = min(blocks, length - size)
+    start = 1 + _distinct(key, rows, length - size, number)
+    out = block.of_texts(
+        features, model.embed(jnp.take_along_axis(ids, start, axis=1)), start=start, size=size
+    )
+    drafted = []
+    for place in range(1, size + 1):
+        before = jnp.take_along_axis(ids, start + place - 1, axis=1)
+        logits = with_specials(out[:, :, place - 1] + block.table_row(before))
+        drafted.append(Drafted(f"draft_block_{place}", place, logits, start + place))
+    return drafted
+
+
+def _distinct(key, rows, most, number) -> Int[Array, "B N"]:
+    """Distinct numbers below `most`, as many in each row."""
+    return jax.lax.top_k(jax.random.uniform(key, (rows, most)), number)[1]
+
+
+def _sum(values, there):
     total = jnp.sum(jnp.where(there, values, 0)).astype(jnp.float32)
     return total, there.sum().astype(jnp.float32)

@@ -1,4 +1,4 @@
-"""One run in a directory at a time."""
+"""A file lock that keeps two training runs out of the same directory."""
 
 import contextlib
 import fcntl
@@ -15,18 +15,19 @@ FILE = ".lock"
 
 @contextlib.contextmanager
 def held(directory: pathlib.Path, *, report: Callable[[str], None] = print) -> Iterator[None]:
-    """Keeps other runs out of the directory of this one.
+    """Holds the lock of a run's directory, so that no other run can use the directory.
 
-    The system gives the lock back when this process ends, however it ends. Of several processes
-    of a run the first one has it.
+    The operating system releases the lock when the process ends for any reason. In a run of
+    several processes the first one holds the lock.
 
     Args:
-      directory: of the run, made if it is not there.
-      report: told where the file system has no locks, and the run goes on without one.
+      directory: directory of the run; it is created if it does not exist.
+      report: called with a message if the file system does not support locks. The run then
+        continues without one.
 
     Raises:
-      TrainingError: another run has it; the message names its process and machine.
-      OSError: the directory cannot be made or written.
+      TrainingError: another run holds the lock; the message names its process and machine.
+      OSError: the directory cannot be created or written.
     """
     owner = None
     with contextlib.ExitStack() as stack:
@@ -43,7 +44,7 @@ def held(directory: pathlib.Path, *, report: Callable[[str], None] = print) -> I
 
 
 def _take(file, report):
-    """Who has the lock already; None now that this process has it."""
+    """Takes the lock. Returns who holds it already, or None if this process now holds it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What a run tells about itself: JSON lines, TensorBoard, and the share of the device's peak."""
+"""Logging of a training run: JSON lines, TensorBoard, a progress bar, and device utilization."""
 
 import contextlib
 import functools
@@ -19,10 +19,10 @@ import rich.progress
 
 from bytelax.pods import distributed
 
-BITS_PER_BYTE = "bits_per_byte"  # the metric of an objective that ranks checkpoints
+BITS_PER_BYTE = "bits_per_byte"  # the metric by which checkpoints are ranked
 
-# Dense bfloat16 operations a second of one device as JAX counts them, from the vendors' data
-# sheets. The first name that the device's kind contains counts.
+# Dense bfloat16 FLOP/s of one device, as JAX counts devices, from the vendors' data sheets. The
+# first name that is contained in the device kind applies.
 PEAKS = (
     ("H200", 989e12),
     ("H100 PCIe", 756e12),
@@ -39,7 +39,7 @@ PEAKS = (
 )
 
 
-# What a line of progress shows, where it is known.
+# What a line of progress shows, for the metrics that are known.
 _FIGURES = {
     "loss": "loss {:.4f}",
     BITS_PER_BYTE: "{:.4f} bits/byte",
@@ -52,10 +52,12 @@ _FIGURES = {
 
 
 def means(metrics: Iterable[Mapping[str, tuple[Any, Any]]]) -> dict[str, float]:
-    """Sums over counts of the metrics of several batches; what was never counted is left out.
+    """Averages metrics over batches: the total sum divided by the total count of each.
+
+    Metrics whose count is 0 are left out.
 
     Args:
-      metrics: name -> (sum, count), on the host or on devices.
+      metrics: for each batch a dict of name to (sum, count), on the host or on devices.
     """
     totals: dict[str, np.ndarray] = {}
     for batch in jax.device_get(list(metrics)):
@@ -67,14 +69,14 @@ def means(metrics: Iterable[Mapping[str, tuple[Any, Any]]]) -> dict[str, float]:
 
 @functools.cache
 def peak_flops(platform: str, kind: str) -> float | None:
-    """Multiplications and additions a second that a device is sold as doing in bfloat16.
+    """Peak FLOP/s of a device: the vendor's bfloat16 figure, or measured on a CPU.
 
-    A processor's is measured, as the best of a few float32 products. None for a device that is not
-    in `PEAKS`.
+    The peak of a CPU is the best of a few float32 matrix products. None if the device is not in
+    `PEAKS`.
 
     Args:
-      platform: of a `jax.Device`.
-      kind: its `device_kind`.
+      platform: `platform` of a `jax.Device`.
+      kind: `device_kind` of the same device.
     """
     if platform == "cpu":
         return _measured()
@@ -82,29 +84,29 @@ def peak_flops(platform: str, kind: str) -> float | None:
 
 
 def matmul_flops(jaxpr: Any) -> int:
-    """Operations of all matrix products in a traced function, 2 a multiply-add.
+    """Number of FLOPs of all matrix products in a traced function; a multiply-add counts as 2.
 
-    What is recomputed counts twice, the longest branch of a conditional counts, and a loop of
-    unknown length counts once.
+    Rematerialized products count twice, a conditional counts as its most expensive branch, and the
+    body of a loop of unknown length counts once.
 
     Args:
-      jaxpr: `jax.jit(f).trace(...).jaxpr`.
+      jaxpr: the traced function, from `jax.jit(f).trace(...).jaxpr`.
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     return sum(_flops(equation) for equation in jaxpr.eqns)
 
 
 class MetricsLog:
-    """Appends to `metrics.jsonl` and `samples.jsonl` of a run, and to TensorBoard's files.
+    """Appends to `metrics.jsonl` and `samples.jsonl` of a run, and to its TensorBoard files.
 
-    TensorBoard is written where tensorboardX is installed. A disk that is full costs lines, with
-    one message, and never the run. Of several processes the first one writes.
+    TensorBoard files are written if tensorboardX is installed. A full disk loses lines, with a
+    single message, but never stops the run. Only the first process writes.
     """
 
     def __init__(
         self, directory: pathlib.Path, *, start: int, report: Callable[[str], None] = print
     ):
-        """Opens the files of a run that goes on from step `start`: later lines are dropped."""
+        """Opens the files of a run that continues from step `start`, and drops later lines."""
         self._directory = directory
         self._report = report
         self._failed = False
@@ -120,7 +122,7 @@ class MetricsLog:
         self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
 
     def write(self, step: int, split: str, values: Mapping[str, float | None]) -> None:
-        """One line `{"step": ..., "split": ..., ...}`; numbers that are not finite become null."""
+        """Appends a line `{"step": ..., "split": ..., ...}`; non-finite numbers become null."""
         finite = {name: _finite(value) for name, value in values.items()}
         self._append("metrics.jsonl", {"step": step, "split": split, **finite})
         for name, value in finite.items():
@@ -128,11 +130,12 @@ class MetricsLog:
                 self._draw("add_scalar", f"{split}/{name}", value, step)
 
     def sample(self, step: int, prompt: str, text: str) -> None:
-        """A continuation of a prompt by the model of this step."""
+        """Appends a continuation of a prompt by the model at this step."""
         self._append("samples.jsonl", {"step": step, "prompt": prompt, "text": text})
         self._draw("add_text", f"sample/{prompt}", text, step)
 
     def close(self) -> None:
+        """Closes the TensorBoard writer."""
         self._draw("close")
 
     def _append(self, name, line):
@@ -158,13 +161,13 @@ class MetricsLog:
 
 
 class Clock:
-    """Seconds of training, without validation, samples and checkpoints."""
+    """Measures the time spent in training steps, without validation, samples and checkpoints."""
 
     def __init__(self):
         self._begin = time.perf_counter()
 
     def lap(self, pending: Any) -> float:
-        """Waits for the steps, and returns the seconds since the last lap."""
+        """Blocks until the steps are done, and returns the seconds since the last lap."""
         jax.block_until_ready(pending[-1])
         now = time.perf_counter()
         seconds, self._begin = now - self._begin, now
@@ -172,13 +175,14 @@ class Clock:
 
     @contextlib.contextmanager
     def paused(self):
+        """A context whose time is not measured."""
         begin = time.perf_counter()
         yield
         self._begin += time.perf_counter() - begin
 
 
 class Display:
-    """A progress bar with the time left on a terminal, else a line now and then."""
+    """Shows progress: a bar with the remaining time on a terminal, otherwise lines of text."""
 
     def __init__(self, steps: int, report: Callable[[str], None] | None = None):
         self._steps, self._report = steps, report
@@ -193,7 +197,7 @@ class Display:
                 console=console,
             )
             self._task = self._bar.add_task("compiling", total=steps)
-        self._first = None
+        self._first: tuple[int, float] | None = None  # step and time of the first line
 
     def __enter__(self):
         if self._bar is not None:
@@ -205,6 +209,7 @@ class Display:
             self._bar.stop()
 
     def tell(self, message: str) -> None:
+        """Shows a message, in the first process only."""
         if not distributed.is_first():
             return
         if self._report is not None:
@@ -215,7 +220,7 @@ class Display:
             print(message, file=sys.stderr, flush=True)
 
     def show(self, step: int, values: Mapping[str, float | None], split: str = "train") -> None:
-        """The figures of a step."""
+        """Shows the metrics of a step."""
         figures = [
             pattern.format(values[name])
             for name, pattern in _FIGURES.items()
@@ -238,7 +243,7 @@ class Display:
 
 
 def _drop_after(path, step):
-    """Rewrites a file of JSON lines without those of later steps and one that was cut off."""
+    """Rewrites a file of JSON lines without lines of later steps or incomplete lines."""
     if not path.exists():
         return
     kept = []
@@ -246,7 +251,7 @@ def _drop_after(path, step):
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-        except (ValueError, LookupError, TypeError, RecursionError):  # not a line of ours
+        except (ValueError, LookupError, TypeError, RecursionError):  # cut off, or not written here
             continue
     rewritten = path.with_suffix(".partial")
     rewritten.write_text("".join(kept))

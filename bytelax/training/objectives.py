@@ -1,7 +1,7 @@
-"""Training losses: the next byte, a teacher's distributions, or Fast BLT's joint loss."""
+"""Training objectives: next-byte loss, distillation, and the joint loss of Fast BLT."""
 
 import dataclasses
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import flax.linen as nn
 import jax
@@ -17,7 +17,7 @@ from bytelax.models.execution import Execution
 from bytelax.training import corruption
 from bytelax.training.corruption import Corrupted, CorruptionConfig
 
-# Sum and count of what is averaged: adds up over microbatches and hosts.
+# Name -> (sum, count) of a quantity to be averaged. Sums and counts add up over microbatches.
 Metrics = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 _LN2 = 0.6931471805599453
@@ -25,22 +25,29 @@ _LN2 = 0.6931471805599453
 
 @runtime_checkable
 class Objective(Protocol):
-    """A loss for the training loop. Static and hashable."""
+    """A loss that the training loop minimizes: a static, hashable dataclass."""
 
     module: nn.Module
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def init(self, key: Key[Array, ""]) -> dict:
-        """Random parameters."""
+        """Initializes the parameters at random."""
         ...
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
-        """The loss of a batch of windows of N + 1 ids, and what to log."""
+        """Computes the loss of a batch of windows of L = N + 1 ids, and metrics to log.
+
+        Args:
+          params: all parameters.
+          ids: inputs are `ids[:, :-1]` and targets are `ids[:, 1:]`.
+          key: PRNG key of the step.
+        """
         ...
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
-        """What a validation logs beside the metrics of the loss."""
+        """Computes further metrics, which are logged in validation only."""
         ...
 
     def logical_axes(self) -> dict:
@@ -48,38 +55,42 @@ class Objective(Protocol):
         ...
 
     def trainable(self, path: tuple[str, ...]) -> bool:
-        """Whether the parameter at this path learns."""
+        """Whether the parameter at a path is trained."""
         ...
 
     def model_params(self, params: dict) -> dict:
-        """Those of `module`, among whatever else the loss needs."""
+        """Selects the parameters of `module` from all parameters of the loss."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class NextByte:
-    """Mean negative log-likelihood of the next byte.
+    """Mean negative log-likelihood of the next byte, in nats.
 
     Attributes:
-      module: a byte transformer, which is what an entropy model is too, or a BLT. The entropy model
-        inside a BLT does not learn.
-      max_patches: room for closed patches in a BLT's pass; None for one a byte.
+      module: a byte transformer (which includes entropy models) or a BLT. The entropy model inside
+        a BLT is not trained.
+      max_patches: static capacity for the closed patches of a text in a BLT's pass; None for one
+        per byte.
     """
 
     module: ByteLM | BLT
     max_patches: int | None = None
 
     def init(self, key: Key[Array, ""]) -> dict:
+        """Initializes the parameters of `module` at random."""
         return _init(self.module, key)
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
+        """Computes the next-byte loss of a batch of windows of N + 1 ids, and metrics to log."""
         logits, metrics = self._forward(params, ids[:, :-1])
         loss, clean = _next_byte(logits, ids[:, 1:])
         return loss, metrics | clean
 
     def logits(self, params: dict, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+        """Computes next-byte logits after every position of whole texts."""
         return self._forward(params, ids)[0]
 
     def _forward(self, params, ids):
@@ -89,31 +100,35 @@ class NextByte:
         return logits, {} if closes is None else _patch_metrics(closes, self.max_patches)
 
     def logical_axes(self) -> dict:
+        """The logical axes of the parameters; see `pods.sharding`."""
         return self.module.logical_axes()
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        """Computes what the latents of a BLT are worth, in bits; see `measure.latents`."""
         return _latent_metrics(self.module, params, ids, self.max_patches)
 
     def trainable(self, path: tuple[str, ...]) -> bool:
+        """Whether a parameter is trained: all but those of the entropy model inside a BLT."""
         return path[0] != "patcher"
 
     def model_params(self, params: dict) -> dict:
+        """Returns all parameters, since they are all parameters of `module`."""
         return params
 
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
-    """Next-byte loss of a small model beside its divergence from a large one's laws.
+    """Next-byte loss of a student model, combined with its divergence from a teacher model.
 
-    Hinton et al. (arXiv 1503.02531), at temperature 1: a draft is accepted as far as the two laws
-    overlap, so the teacher's are what a draft model has to learn. The teacher's parameters lie
-    under "teacher" and do not learn.
+    Knowledge distillation (Hinton et al., arXiv 1503.02531) at temperature 1. It suits a draft
+    model, because the overlap of its distributions with those of the large model is the probability
+    that a drafted byte is accepted. The teacher's parameters are under "teacher" and stay fixed.
 
     Attributes:
       module: the student.
       teacher: a byte transformer or a BLT.
-      weight: share of the loss that is KL(teacher || student); the rest is the next byte's.
-      max_patches: as in `NextByte`, for a teacher that is a BLT.
+      weight: weight of KL(teacher || student); the next-byte loss has weight `1 - weight`.
+      max_patches: as in `NextByte`, if the teacher is a BLT.
     """
 
     module: ByteLM
@@ -128,12 +143,14 @@ class Distillation:
             raise ValueError("student and teacher must be of one vocabulary")
 
     def init(self, key: Key[Array, ""]) -> dict:
+        """Initializes the parameters of the student and the teacher at random."""
         return _init(self.module, key) | {"teacher": _init(self.teacher, key)}
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
-        logits = self.module.apply({"params": self.model_params(params)}, ids[:, :-1])
+        """Computes the loss of a batch of windows of N + 1 ids, and metrics to log."""
+        logits = NextByte(self.module).logits(self.model_params(params), ids[:, :-1])
         taught = NextByte(self.teacher, self.max_patches).logits(params["teacher"], ids[:, :-1])
         taught = jax.lax.stop_gradient(taught)
         loss, metrics = _next_byte(logits, ids[:, 1:])
@@ -146,33 +163,38 @@ class Distillation:
         return (1 - self.weight) * loss + self.weight * apart / jnp.maximum(count, 1), metrics
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        """Returns no further metrics."""
         return {}
 
     def logical_axes(self) -> dict:
+        """The logical axes of the student's and the teacher's parameters; see `pods.sharding`."""
         return self.module.logical_axes() | {"teacher": self.teacher.logical_axes()}
 
     def trainable(self, path: tuple[str, ...]) -> bool:
+        """Whether a parameter is trained: all but the teacher's."""
         return path[0] != "teacher"
 
     def model_params(self, params: dict) -> dict:
+        """Selects the student's parameters."""
         return {name: part for name, part in params.items() if name != "teacher"}
 
 
 @dataclasses.dataclass(frozen=True)
 class BLTD:
-    """Next-byte loss and masked-byte loss of BLT-D (Fast BLT, arXiv 2605.08044, eqs. 5 to 7).
+    """Next-byte loss plus masked-byte loss of BLT-D (Fast BLT, arXiv 2605.08044, eqs. 5 to 7).
 
     Attributes:
-      module: a BLT whose decoder embeds its own bytes.
-      corruption: the blocks.
-      mask_loss: "sum" is the paper's: 1 / t times the masked cross-entropies, summed over all
-        blocks and divided by the bytes of the text, so that its weight grows with the block size.
+      module: a BLT with decoder_input="embedding".
+      corruption: how blocks are sampled and masked.
+      mask_loss: "sum" (the paper) sums 1 / t times the masked cross-entropies over all blocks and
+        divides by the number of bytes in the text, so that its weight grows with the block size.
         "mean" divides by the number of cells instead.
-      mask_weight: multiplies the masked-byte loss.
-      exit_layer: decoder layer that the head learns to read too, for BLT-S to draft with the layers
-        up to it (LayerSkip, arXiv 2404.16710, section 4.1, at one layer). Beyond the paper.
-      exit_weight: multiplies that next-byte loss.
-      max_patches: room for closed patches; None for one a byte.
+      mask_weight: weight of the masked-byte loss.
+      exit_layer: number of decoder layers after which a further next-byte loss is computed, so that
+        BLT-S can draft with these layers alone (LayerSkip, arXiv 2404.16710, section 4.1, at one
+        layer). Not in the paper; None to turn off.
+      exit_weight: weight of that loss.
+      max_patches: as in `NextByte`.
     """
 
     module: BLT
@@ -191,11 +213,14 @@ class BLTD:
             raise ValueError("BLT-D needs decoder_input='embedding': a MASK has no encoder state")
 
     def init(self, key: Key[Array, ""]) -> dict:
+        """Initializes the parameters of `module` at random."""
         return _init(self.module, key)
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
+        """Computes the joint loss of a batch of windows of N + 1 ids, and metrics to log."""
+
         def joint(model: BLT):
             text = model.encode(ids[:, :-1], max_patches=self.max_patches)
             drawn = corruption.corrupt(key, ids, text.closes, config=self.corruption)
@@ -210,7 +235,7 @@ class BLTD:
             )
             return *logits, drawn, text.closes
 
-        clean, cells, exits, drawn, closes = self.module.apply({"params": params}, method=joint)
+        clean, cells, exits, drawn, closes = nn.apply(joint, self.module)({"params": params})
         loss, metrics = _next_byte(clean, ids[:, 1:])
         if exits is not None:
             exit_loss, exit_metrics = _next_byte(exits, ids[:, 1:])
@@ -222,28 +247,32 @@ class BLTD:
         return loss, metrics | _masked_metrics(masked_nats, cells, drawn)
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        """Computes what the latents of the BLT are worth, in bits; see `measure.latents`."""
         return _latent_metrics(self.module, params, ids, self.max_patches)
 
     def logical_axes(self) -> dict:
+        """The logical axes of the parameters; see `pods.sharding`."""
         return self.module.logical_axes()
 
     def trainable(self, path: tuple[str, ...]) -> bool:
+        """Whether a parameter is trained: all but those of the entropy model."""
         return path[0] != "patcher"
 
     def model_params(self, params: dict) -> dict:
+        """Returns all parameters, since they are all parameters of `module`."""
         return params
 
     def _masked_loss(self, nats, drawn: Corrupted, ids):
         total = jnp.sum(jnp.where(drawn.masked, nats / drawn.t[..., None], 0), axis=(1, 2))
         if self.mask_loss == "mean":
             return total.sum() / jnp.maximum(drawn.blocks.length.sum(), 1)
-        # A subset of the blocks stands for all of them.
+        # If blocks were sampled, scale their sum up to estimate that over all blocks.
         share = drawn.patches / jnp.maximum((drawn.blocks.length > 0).sum(1), 1)
         return jnp.sum(total * share) / (ids.shape[0] * (ids.shape[1] - 1))
 
 
 def executed(objective: Objective, execution: Execution) -> Objective:
-    """The objective with all its networks run in another way."""
+    """Returns the objective with `execution` set on all of its networks."""
     fields = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
     networks = {
         name: value.clone(execution=execution)
@@ -263,14 +292,14 @@ def _mean(values, where=True):
 
 
 def _next_byte(logits, targets):
-    """Mean over the targets but BOE, which pads the last windows of a validation pass."""
+    """Mean next-byte loss in nats, and its metrics. BOE targets are padding and do not count."""
     nats = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     total, count = _mean(nats, targets != vocab.BOE)
     return total / jnp.maximum(count, 1), {"bits_per_byte": (total / _LN2, count)}
 
 
 def _latent_metrics(module, params, ids, max_patches) -> Metrics:
-    """Bits per byte that the latents of a BLT are worth; see `bytelax.measure.latents`."""
+    """Increase in bits per byte if a BLT's latents are replaced; see `bytelax.measure.latents`."""
     if not isinstance(module, BLT):
         return {}
     bits = latents.bits_by_latents(module, params, ids, max_patches=max_patches)
@@ -288,7 +317,7 @@ def _patch_metrics(closes, max_patches) -> Metrics:
 
 
 def _masked_metrics(nats, cells, drawn: Corrupted) -> Metrics:
-    """Bits and accuracy of masked bytes: by t, by place in the block, on and off boundaries."""
+    """Bits and accuracy of masked bytes, by t, by position in the block, and by block start."""
     right = (cells.argmax(-1) == drawn.targets).astype(jnp.float32)
     masked = drawn.masked
     metrics = {

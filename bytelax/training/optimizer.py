@@ -1,4 +1,4 @@
-"""AdamW or Muon with warm-up, cosine decay and clipping; gradients summed over microbatches."""
+"""AdamW or Muon with a learning-rate schedule and clipping, and gradient accumulation."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,34 +12,37 @@ from optax import contrib
 
 from bytelax.training.objectives import Metrics
 
-Params = Any  # nested dict of arrays; `None` where a parameter was taken out by `partition`
-Trainable = Callable[[tuple[str, ...]], bool]  # of a path ("decoder", "head", "kernel")
+Params = Any  # nested dict of arrays, with None for parameters that `partition` removed
+Trainable = Callable[[tuple[str, ...]], bool]  # takes a path such as ("decoder", "head", "kernel")
 Loss = Callable[[Params, Int[Array, "B L"], Key[Array, ""]], tuple[Float[Array, ""], Metrics]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW (arXiv 1711.05101) as BLT and Fast BLT (arXiv 2605.08044, section 4) use it, or Muon.
+    """AdamW (arXiv 1711.05101) as in BLT and Fast BLT (arXiv 2605.08044, section 4), or Muon.
 
-    Only matrices that multiply activations (`kernel`) decay: a norm's scale has no business at
-    zero, and a rare row of an embedding would decay between two visits.
+    Weight decay applies only to matrices that multiply activations (`kernel`). Norm scales should
+    not shrink to 0, and a rarely used row of an embedding would decay between two updates.
 
     Attributes:
-      name: "adamw", or "muon" (Jordan et al., 2024), which makes the update of every hidden matrix
-        orthogonal, and leaves embeddings, norms and the head to AdamW. An update of Muon has the
-        same size however small its gradient is, so that the encoder and the global transformer of
-        a small BLT learn from the first step on (docs/training.md).
-      steps: length of the run, and so of the cosine.
-      peak: highest learning rate of AdamW, reached after the warm-up.
-      muon_peak: the same of Muon, whose updates have a spectral norm of about 1.
-      warmup: steps of linear warm-up from 0.
+      name: "adamw", or "muon" (Jordan et al., 2024), which orthogonalizes the update of every
+        hidden matrix and uses AdamW for embeddings, norms and the output layer. The size of a Muon
+        update does not depend on the size of the gradient, so the encoder and the global
+        transformer of a small BLT learn from the first step (docs/training.md).
+      steps: number of steps of the run, and so the length of the schedule.
+      peak: peak learning rate of AdamW, reached after the warm-up.
+      muon_peak: peak learning rate of Muon, whose updates have a spectral norm of about 1.
+      warmup: number of steps of linear warm-up.
       final: the learning rate at the end, as a fraction of the peak.
-      cooldown: steps at the end in which the rate falls linearly, after a constant one; None falls
-        along a cosine all the time. A run with a cooldown may go on with another number of steps.
-      beta1, beta2, eps: of Adam.
-      weight_decay: multiplied by the learning rate.
+      cooldown: number of steps at the end in which the learning rate falls linearly, after being
+        constant. None uses cosine decay from the end of the warm-up. A run with a cooldown may be
+        resumed with another number of steps.
+      beta1: decay rate of Adam's first moment.
+      beta2: decay rate of Adam's second moment.
+      eps: added to the denominator of Adam's update.
+      weight_decay: weight decay coefficient; it is multiplied by the learning rate.
       clip: largest global norm of the gradient; None does not clip.
-      accumulate: microbatches that a step's batch is cut into, one after the other.
+      accumulate: number of microbatches that the batch of a step is divided into.
     """
 
     name: Literal["adamw", "muon"] = "adamw"
@@ -78,13 +81,14 @@ class OptimizerConfig:
 
 
 def learning_rate(config: OptimizerConfig, *, peak: float | None = None) -> optax.Schedule:
-    """Step, from 0, to learning rate: linear to the peak, then down to `final * peak`.
+    """The learning-rate schedule: linear warm-up to the peak, then decay to `final * peak`.
 
-    The first step has the rate `peak / (warmup + 1)`, not 0, which would waste it.
+    The first step, step 0, has the learning rate `peak / (warmup + 1)`, because a step with a
+    learning rate of 0 would be wasted.
 
     Args:
-      config: the length of warm-up and decay.
-      peak: by default that of AdamW.
+      config: the lengths of warm-up and decay.
+      peak: peak learning rate; by default that of AdamW.
     """
     peak = config.peak if peak is None else peak
     rise = optax.linear_schedule(peak / (config.warmup + 1), peak, max(config.warmup, 1))
@@ -100,25 +104,26 @@ def learning_rate(config: OptimizerConfig, *, peak: float | None = None) -> opta
 
 
 def decays(params: Params) -> Params:
-    """Whether each parameter has weight decay, as a tree of bools."""
+    """Mask of the parameters that AdamW decays, as a tree of bools."""
     return jax.tree_util.tree_map_with_path(lambda path, _: _last(path) == "kernel", params)
 
 
 def hidden_matrices(params: Params) -> Params:
-    """The axes that Muon orthogonalises, of each parameter; None where AdamW has the update.
+    """The axes of each parameter that Muon orthogonalizes, or None if AdamW updates it.
 
-    Matrices that share one kernel (queries, keys and values; gate and up) are taken one by one.
+    Matrices that share one kernel (queries, keys and values; gate and up) are orthogonalized
+    separately.
     """
 
     def axes(path, x):
         names = [jax.tree_util.keystr((key,), simple=True) for key in path]
         if names[-1] != "kernel" or "head" in names or x.ndim < 2:
             return None
-        if names[-2] == "out" and x.ndim == 3:  # heads and their widths to the residual stream
+        if names[-2] == "out" and x.ndim == 3:  # heads, width of a head, residual stream
             return contrib.MuonDimensionNumbers((0, 1), 2)
         if names[-2] == "query":
             return contrib.MuonDimensionNumbers(0, (1, 2))
-        if x.ndim == 4:  # width, key heads, which of q, k and v, width of a head
+        if x.ndim == 4:  # residual stream; key heads and q, k, v in either order; width of a head
             which = 2 if names[-2] == "qkv" else 1
             return contrib.MuonDimensionNumbers(0, tuple({1, 2, 3} - {which}))
         return contrib.MuonDimensionNumbers(0, x.ndim - 1)
@@ -127,7 +132,7 @@ def hidden_matrices(params: Params) -> Params:
 
 
 def transformation(config: OptimizerConfig) -> optax.GradientTransformation:
-    """The optimizer; it takes the tree of the trained parameters only."""
+    """Builds the Optax transformation for the trained parameters."""
     clip = optax.identity() if config.clip is None else optax.clip_by_global_norm(config.clip)
     if config.name == "muon":
         return optax.chain(
@@ -156,9 +161,10 @@ def transformation(config: OptimizerConfig) -> optax.GradientTransformation:
 
 
 def partition(params: Params, trainable: Trainable) -> tuple[Params, Params]:
-    """Two trees of the same form, the trained and the frozen parameters, with `None` for the rest.
+    """Splits parameters into a trained and a frozen tree, each with `None` for the other's leaves.
 
-    `None` is an empty tree to JAX: no gradient is taken and no optimizer state kept for it.
+    JAX treats `None` as an empty tree, so no gradient is computed and no optimizer state is kept
+    for it.
     """
 
     def select(wanted):
@@ -172,7 +178,7 @@ def partition(params: Params, trainable: Trainable) -> tuple[Params, Params]:
 
 
 def combine(trained: Params, frozen: Params) -> Params:
-    """The inverse of `partition`."""
+    """Merges the two trees that `partition` returns."""
     return jax.tree.map(
         lambda a, b: b if a is None else a, trained, frozen, is_leaf=lambda x: x is None
     )
@@ -186,15 +192,18 @@ def accumulated_gradient(
     *,
     microbatches: int,
 ) -> tuple[Params, Float[Array, ""], Metrics]:
-    """Mean gradient and loss over the microbatches of a batch, and the sum of their metrics.
+    """Computes the mean gradient and loss over microbatches, and the sum of their metrics.
 
     Args:
-      loss: of the trained parameters.
-      trained: float32.
-      ids: the batch. Every microbatch takes rows from each part of it, so that a batch split over
-        devices is not moved between them.
-      key: folded with the number of the microbatch.
-      microbatches: a divisor of B.
+      loss: the loss as a function of the trained parameters.
+      trained: the trained parameters, float32.
+      ids: the batch. The rows of a microbatch are strided over the batch, so that a batch sharded
+        over devices does not move between them.
+      key: PRNG key, folded with the index of the microbatch.
+      microbatches: number of microbatches; it divides B.
+
+    Returns:
+      The gradient, the loss, and the metrics.
     """
     gradient = jax.value_and_grad(loss, has_aux=True)
     if microbatches == 1:

@@ -1,4 +1,4 @@
-"""Documents end to end, cut into windows of N + 1 ids that overlap by one."""
+"""Concatenates documents and cuts them into windows of N + 1 ids that overlap by one id."""
 
 import functools
 import hashlib
@@ -13,12 +13,13 @@ from bytelax.training.documents import Documents
 
 
 class Stream(NamedTuple):
-    """Documents end to end in some order.
+    """A virtual concatenation of documents in some order, without copying them.
 
     Attributes:
       ids: the buffer of the documents.
-      starts: where in the stream each document begins, in stream order, and the stream's end.
-      shifts: what to add to a position in the stream for the place in `ids`, document by document.
+      starts: position in the stream at which each document starts, in stream order, and the length
+        of the stream.
+      shifts: for each document, the difference between positions in `ids` and in the stream.
     """
 
     ids: UInt16[np.ndarray, " T"]
@@ -27,13 +28,13 @@ class Stream(NamedTuple):
 
 
 def stream(documents: Documents, order: Int64[np.ndarray, " D"]) -> Stream:
-    """The documents end to end in `order`."""
+    """Concatenates documents in the given order."""
     starts = np.concatenate([[0], np.cumsum(np.diff(documents.starts)[order])]).astype(np.int64)
     return Stream(documents.ids, starts, documents.starts[order] - starts[:-1])
 
 
 def cut(source: Stream, begin: int, end: int) -> Int32[np.ndarray, " {end}-{begin}"]:
-    """The ids at `begin` to `end` (excluded) of a stream, which has no fewer than `end`."""
+    """Copies the ids from `begin` up to, but not including, `end`, which must be in the stream."""
     first = np.searchsorted(source.starts, begin, side="right") - 1
     last = np.searchsorted(source.starts, end, side="left")
     bounds = np.clip(source.starts[first : last + 1], begin, end)
@@ -45,12 +46,12 @@ def cut(source: Stream, begin: int, end: int) -> Int32[np.ndarray, " {end}-{begi
 
 
 def full_windows(total: int, window: int) -> int:
-    """How many windows of `window` targets `total` ids fill."""
+    """Number of full windows of `window` targets in `total` ids."""
     return max(total - 1, 0) // window
 
 
 def shuffled(count: int, *key: object) -> Int64[np.ndarray, " {count}"]:
-    """0 to `count` - 1 in an order that is a function of `key` alone, on every machine for ever."""
+    """A permutation of 0..count - 1 that depends only on `key`, not on machine or versions."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     salt = np.frombuffer(digest, "<u8").astype(np.uint64)
     return np.argsort(_splitmix(np.arange(count, dtype=np.uint64), salt)).astype(np.int64)
@@ -59,7 +60,7 @@ def shuffled(count: int, *key: object) -> Int64[np.ndarray, " {count}"]:
 def _splitmix(
     index: UInt64[np.ndarray, " n"], salt: UInt64[np.ndarray, "1"]
 ) -> UInt64[np.ndarray, " n"]:
-    """Number `index` of SplitMix64 (Steele et al., 2014) seeded with `salt`: a bijection."""
+    """Output number `index` of SplitMix64 (Steele et al., 2014) with seed `salt`: a bijection."""
     mixed = salt + (index + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -67,18 +68,18 @@ def _splitmix(
 
 
 class TrainWindows:
-    """The windows of a source, epoch after epoch without end, by their index.
+    """An endless random-access sequence of training windows, epoch after epoch.
 
-    In every epoch the documents stand end to end in another order, and the windows cut from them
-    come in another order. Of the T ids of a source an epoch has floor((T - 1) / N) * N as targets,
-    each once: all but the stream's first (a BOS) and the last (T - 1) mod N, which are others in
-    every epoch. Window i is a function of (documents, N, key, i).
+    Each epoch concatenates the documents in a new order, and visits the windows cut from them in a
+    new order. Of the T ids of a source, floor((T - 1) / N) * N are targets once per epoch: all but
+    the first id of the stream (a BOS) and the last (T - 1) mod N, which differ from epoch to epoch.
+    Window i depends only on (documents, N, key, i).
     """
 
     def __init__(self, documents: Documents, window: int, key: tuple):
         self._documents, self._window, self._key = documents, window, key
         self.windows_per_epoch = full_windows(documents.ids.size, window)
-        # Examples of a batch may stand on both sides of an epoch's end.
+        # A batch may contain examples of two epochs.
         self._epoch = functools.lru_cache(maxsize=2)(self._new_epoch)
 
     def __len__(self) -> int:
@@ -97,9 +98,9 @@ class TrainWindows:
 
 
 class ValidWindows:
-    """The windows of a source once, in order; the last is padded with BOE, which is no target.
+    """The validation windows of a source, in order; each id except the first is a target once.
 
-    Every id but the first (a BOS) is a target once.
+    The last window is padded with BOE, which does not count as a target.
     """
 
     def __init__(self, documents: Documents, window: int):
@@ -117,5 +118,5 @@ class ValidWindows:
 
 
 def padding(window: int) -> Int32[np.ndarray, " {window}+1"]:
-    """A window without targets."""
+    """A window that consists of padding only."""
     return np.full(window + 1, vocab.BOE, np.int32)

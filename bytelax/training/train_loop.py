@@ -1,4 +1,4 @@
-"""The training loop: one jitted step, validation, samples, checkpoints, and resuming."""
+"""The training loop: a jitted step, validation, samples, checkpoints, and resuming."""
 
 import contextlib
 import dataclasses
@@ -34,45 +34,46 @@ from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_state import Checkpoints, TrainingError, TrainState
 
-_PATCHER = "patcher/"  # never cast: its entropies meet a hard threshold
-_STEPS, _VALIDATION = 0, 1  # purposes of random numbers
+_PATCHER = "patcher/"  # never cast, because its entropies are compared with a threshold
+_STEPS, _VALIDATION = 0, 1  # folded into the PRNG key, one for each purpose
 
 
 @runtime_checkable
 class Batch(Protocol):
-    """This process's rows of a step's batch, and the index of the first example after it.
+    """One process's rows of a batch, and the index of the first example after the batch.
 
-    Its rows are those of `global_arrays.rows_here`.
+    The rows are those that `global_arrays.rows_here` lists.
     """
 
     ids: np.ndarray
     index: int
 
 
-Batches = Callable[[Literal["train", "valid"], int], Iterator[Batch]]  # of a split, from an index
+# (split, index of the first example) -> batches.
+Batches = Callable[[Literal["train", "valid"], int], Iterator[Batch]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """How a run goes about it.
+    """Execution, logging, validation and checkpoints of a training run.
 
     Attributes:
-      seed: of the parameters and of every step's random numbers.
-      dtype: what the model computes in; the parameters that the optimizer keeps are float32.
-      remat: recompute each block in the backward pass instead of keeping its inner activations.
-      scan: loop over the blocks of a stack, which compiles faster; for accelerators.
-      log_every: steps between two lines of metrics.
-      validate_every: steps between two validations; 0 never validates.
-      validation_batches: batches of a validation, the same ones each time.
-      sample_every: steps between two rounds of sample generations; 0 makes none, and neither do
-        several processes.
-      sample_prompts: what is continued.
-      sample_bytes: length of a sample.
-      sample_temperature: 0 takes the likeliest byte.
-      save_every: steps between two checkpoints, a multiple of `validate_every`, so that every
-        checkpoint can be ranked; 0 saves at the end only.
-      keep_last: checkpoints kept, the latest.
-      keep_best: checkpoints kept beside them, the best on the validation text.
+      seed: seed of the parameters and of the random numbers of every step.
+      dtype: compute dtype of the model; the optimizer keeps float32 parameters.
+      remat: rematerialize each block in the backward pass instead of storing its activations.
+      scan: run a stack as a scan over its blocks, which compiles faster; for accelerators.
+      log_every: number of steps between two lines of metrics.
+      validate_every: number of steps between two validations; 0 never validates.
+      validation_batches: number of batches in a validation, the same ones each time.
+      sample_every: number of steps between two rounds of samples; 0 generates none. Runs of several
+        processes generate none either.
+      sample_prompts: prompts of the samples.
+      sample_bytes: number of bytes in a sample.
+      sample_temperature: sampling temperature; 0 is greedy.
+      save_every: number of steps between two checkpoints, a multiple of `validate_every`, so that
+        every checkpoint can be ranked; 0 saves at the end only.
+      keep_last: number of latest checkpoints to keep.
+      keep_best: number of checkpoints with the best validation result to keep in addition.
     """
 
     seed: int = 0
@@ -108,7 +109,7 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All that the loop itself needs to know."""
+    """Configuration of the training loop, without data, model and objective."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
     mesh: MeshConfig = MeshConfig()
@@ -117,14 +118,14 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a run came to.
+    """The outcome of a training run.
 
     Attributes:
-      step: steps taken, in this run and before.
-      finished: False after an interrupt.
-      params: of the last step, float32.
-      valid: the last validation's metrics, by name; empty where there was none.
-      model: directory of the exported model; None where there is none yet.
+      step: total number of steps taken, including those before the run was resumed.
+      finished: False if the run was interrupted.
+      params: float32 parameters after the last step.
+      valid: metrics of the last validation, by name; empty if there was none.
+      model: directory of the exported model; None if the run has not finished.
     """
 
     step: int
@@ -144,32 +145,34 @@ def train(
     record: Mapping | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Result:
-    """Trains, from the latest checkpoint in `out` if it holds one of the same config.
+    """Trains a model, and resumes from the latest checkpoint in `out` if there is one.
 
-    The same machine, mesh and config give the same parameters bit for bit, however often the run
-    was stopped. SIGINT and SIGTERM save a checkpoint before the function returns.
+    Results do not depend on how often the run was stopped and resumed: on the same machine, with
+    the same mesh and config, the parameters are identical bit for bit. On SIGINT or SIGTERM the
+    function saves a checkpoint and returns.
 
     Args:
-      config: of the loop.
-      objective: model and loss.
-      batches: its batches have `ids` i32[b, N + 1], as many rows each, and `index`; see
-        `bytelax.training.data.batches`.
-      out: directory of checkpoints, metrics, and at the end of the model, in `out/model`.
-      initial: the parameters to start from; by default `objective.init`.
-      record: the whole config of the run as nested dicts, kept in `out` and compared on the way
-        back; by default that of the loop.
-      report: what to do with messages; by default they go to standard error.
+      config: configuration of the loop.
+      objective: the model and its loss.
+      batches: returns the batches of a split from an example on. They have `ids` i32[b, N + 1],
+        with the same number of rows b each, and `index`; see `bytelax.training.data.batches`.
+      out: directory of the run, with checkpoints, metrics and, at the end, the model in
+        `out/model`.
+      initial: returns the parameters to start from; by default those of `objective.init`.
+      record: the whole config of the run as nested dicts. It is recorded in `out`, and compared
+        when the run is resumed. By default it is `config`.
+      report: called with messages; by default they are shown on standard error.
 
     Raises:
-      TrainingError: `out` holds another run or is in use by one, a checkpoint cannot be read, the
-        last one cannot be written, or the loss is no number any more.
+      TrainingError: `out` holds another run or is in use by one, no checkpoint in it can be read,
+        the last checkpoint cannot be written, the data end too early, or the loss is not finite.
     """
     out = pathlib.Path(out)
     steps, run = config.optimizer.steps, config.run
     display = Display(steps, report)
     program = _Program.of(config, objective, sharding.make_mesh(config.mesh))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(messages.quiet("absl"))  # what Orbax fails at, we tell in one line
+        stack.enter_context(messages.quiet("absl"))  # Orbax's failures are reported in one line
         stack.enter_context(lock.held(out, report=display.tell))
         kept = Checkpoints(
             out / "checkpoints",
@@ -179,14 +182,11 @@ def train(
         )
         stack.callback(kept.close)
         record = dataclasses.asdict(config) if record is None else record
-        longer = ("optimizer.steps", "optimizer.cooldown")
         train_state.keep_config(
             out,
             record,
             started=bool(kept.steps),
-            free=lambda field: (
-                _may_differ(field) or (config.optimizer.cooldown is not None and field in longer)
-            ),
+            free=functools.partial(_may_differ, config.optimizer),
         )
         restored = kept.restore(program.abstract)
         if restored is None:
@@ -215,14 +215,15 @@ def train(
                 _due(step, every, steps)
                 for every in (run.log_every, run.validate_every, run.save_every)
             ):
-                values = program.speed(clock.lap(pending), len(pending), batch.ids)
-                values = metrics_lib.means(pending) | values
+                speed = program.speed(clock.lap(pending), len(pending), batch.ids)
+                means = metrics_lib.means(pending)
+                values = {**means, **speed}
                 pending = []
                 log.write(step, "train", values)
                 display.show(step, values)
-                if not math.isfinite(values["loss"]):
+                if not math.isfinite(means["loss"]):
                     raise TrainingError(
-                        f"the loss is {values['loss']} at step {step}; checkpoints of steps "
+                        f"the loss is {means['loss']} at step {step}; checkpoints of steps "
                         f"{kept.steps} are kept: lower optimizer.peak"
                     )
             if run.validate_every and _due(step, run.validate_every, steps):
@@ -243,7 +244,7 @@ def train(
         if step > begin:
             score = valid.get(BITS_PER_BYTE) if scored == step else None
             whole = kept.save(state, position=position, seed=run.seed, score=score) and kept.wait()
-        if distributed.anywhere(not whole):  # or those that wrote their part would wait for others
+        if distributed.anywhere(not whole):  # all processes stop, or some would wait forever
             raise TrainingError(f"step {step} could not be saved to {out}; see above")
         if step < steps:
             display.tell(f"stopped and saved at step {step}: run the same command again to go on")
@@ -254,7 +255,14 @@ def train(
 
 
 def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> pathlib.Path:
-    """Writes the trained model as `bytelax.load` reads it; `replace` one of an earlier run."""
+    """Writes a trained model that `bytelax.load` can read, and returns its directory.
+
+    Args:
+      directory: where to write the model.
+      config: config of the model.
+      params: its parameters.
+      replace: overwrite a model that is already there; otherwise that one is kept.
+    """
     if replace or not directory.exists():
         partial = directory.with_name(f".{directory.name}.partial")
         if distributed.is_first():
@@ -269,7 +277,7 @@ def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> p
 
 
 def cast(params: dict, dtype: str) -> dict:
-    """The parameters in the compute dtype, those of the patcher as they are."""
+    """Casts floating-point parameters to the compute dtype, except those of the patcher."""
 
     def convert(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -285,9 +293,10 @@ def make_step(
     transformation: optax.GradientTransformation,
     mesh: Mesh | None = None,
 ) -> Callable[[TrainState, Int[Array, "B L"], Key[Array, ""]], tuple[TrainState, Metrics]]:
-    """One step as a pure function of the state, a batch i32[B, N + 1], and the run's key.
+    """Builds a training step: a pure function of the state, a batch i32[B, N + 1], and the key.
 
-    With a mesh of several devices, hidden states are split over it by rows; see `Execution`.
+    The step folds its number into the key, so the same key is passed to all steps. On a mesh of
+    several devices, hidden states are sharded along the batch axis; see `Execution`.
     """
     schedule = optimizer_lib.learning_rate(config.optimizer)
     execution = Execution(remat=config.run.remat, scan=config.run.scan, mesh=_several(mesh))
@@ -319,19 +328,19 @@ def make_step(
 
 
 def _several(mesh):
-    """The mesh, if it has more than one device."""
+    """Returns the mesh if it has more than one device, else None."""
     return None if mesh is None or mesh.size == 1 else mesh
 
 
 class _Program:
-    """The compiled programs of a run, and what they run on."""
+    """The compiled programs of a run, its mesh, and its random key."""
 
     def __init__(self, config, objective, mesh, transformation, abstract):
         self.config, self.objective, self.mesh = config, objective, mesh
         self.transformation, self.abstract = transformation, abstract
         key = functools.partial(jax.random.key, config.run.seed)
         self.key = jax.jit(key, out_shardings=sharding.replicated(mesh))()
-        self._compiled = None
+        self._compiled: jax.stages.Compiled | None = None
 
     @classmethod
     def of(cls, config: TrainConfig, objective: Objective, mesh: Mesh) -> "_Program":
@@ -353,10 +362,10 @@ class _Program:
         return jax.tree.map(lambda x: x.sharding, self.abstract)
 
     def start(self, initial: Callable[[], dict] | None) -> TrainState:
-        """The state before the first step."""
+        """Creates the sharded state before the first step."""
 
         def fresh(params):
-            # Copied, so that no step overwrites what the caller holds.
+            # Copied, because steps donate the state and would overwrite the caller's arrays.
             params = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=True), params)
             return train_state.new_state(params, self.transformation, self.objective.trainable)
 
@@ -367,7 +376,7 @@ class _Program:
         return jax.jit(fresh, out_shardings=self.places)(params)
 
     def compile(self, ids: np.ndarray) -> None:
-        """Compiles the step, once, for batches like this one."""
+        """Compiles the step for batches of this shape, in the first call only."""
         if self._compiled is not None:
             return
         ids = self._placed(ids)
@@ -380,10 +389,11 @@ class _Program:
         self._compiled = traced.lower().compile(compiler_options())
 
     def step(self, state: TrainState, ids: np.ndarray) -> tuple[TrainState, Metrics]:
+        assert self._compiled is not None  # by `compile`
         return self._compiled(state, self._placed(ids), self.key)
 
     def _check_batch(self, rows):
-        parts, microbatches = sharding.batch_parts(self.mesh), self.config.optimizer.accumulate
+        parts, microbatches = sharding.batch_shards(self.mesh), self.config.optimizer.accumulate
         if rows % (parts * microbatches):
             raise TrainingError(
                 f"a batch of {rows} examples does not divide among {microbatches} microbatches on "
@@ -394,11 +404,11 @@ class _Program:
         return global_arrays.put_rows(self.mesh, np.ascontiguousarray(ids, np.int32))
 
     def speed(self, seconds: float, steps: int, ids: np.ndarray) -> dict[str, float | None]:
-        """Bytes a second, and the share of the devices' peak that the matrix products are."""
+        """Training speed in bytes per second, and as a share of the peak FLOP/s of the devices."""
         targets = global_arrays.all_rows(self.mesh, len(ids)) * (ids.shape[1] - 1) * steps
         device = self.mesh.devices.flat[0]
         peak = metrics_lib.peak_flops(device.platform, device.device_kind)
-        if peak is not None and device.platform != "cpu":  # a processor's devices share it
+        if peak is not None and device.platform != "cpu":  # CPU devices share one processor
             peak *= self.config.mesh.size
         share = None if peak is None else self._flops * steps / seconds / peak
         return {"bytes_per_second": targets / seconds, "peak_share": share}
@@ -417,7 +427,7 @@ class _Program:
         return jax.jit(measure, out_shardings=everywhere, compiler_options=compiler_options())
 
     def validate(self, params: dict, batches: Iterator[Batch]) -> dict[str, float]:
-        """Means over the first batches, with the same random numbers each time."""
+        """Averages metrics over the first validation batches, with the same keys each time."""
         measured = []
         key = jax.random.fold_in(self.key, _VALIDATION)
         for index, batch in enumerate(
@@ -431,7 +441,7 @@ class _Program:
         return metrics_lib.means(measured)
 
     def samples(self, params: dict) -> list[tuple[str, str]]:
-        """Prompts and what the model makes of them; none where several processes hold it."""
+        """Generates a continuation of each prompt; none if there are several processes."""
         run = self.config.run
         if jax.process_count() > 1 or not run.sample_prompts:
             return []
@@ -447,7 +457,7 @@ class _Program:
 
 
 class _Interrupts:
-    """Notes SIGINT and SIGTERM instead of dying of them. The second one is not caught."""
+    """Records SIGINT and SIGTERM instead of terminating; a second signal is not caught."""
 
     def __init__(self):
         self._noted = False
@@ -463,7 +473,7 @@ class _Interrupts:
         self._restore()
 
     def agreed(self, step: int, every: int) -> bool:
-        """Whether to stop. Several processes ask each other, every so many steps."""
+        """Whether to stop. Several processes synchronize on this in every `every`-th step."""
         if jax.process_count() == 1:
             return self._noted
         return step % every == 0 and distributed.anywhere(self._noted)
@@ -482,8 +492,10 @@ def _due(step, every, steps):
     return (every and step % every == 0) or step == steps
 
 
-def _may_differ(field: str) -> bool:
-    """Whether a field of the config leaves a run's numbers alone, up to the mesh's rounding."""
+def _may_differ(optimizer: OptimizerConfig, field: str) -> bool:
+    """Whether a run may be resumed with another value of a field of its config."""
     if field.startswith("run."):
         return field not in ("run.seed", "run.dtype", "run.remat", "run.scan")
+    if field in ("optimizer.steps", "optimizer.cooldown"):
+        return optimizer.cooldown is not None  # until the cooldown the rate does not depend on them
     return field.startswith("mesh.") or field == "data.prefetch"

@@ -1,4 +1,4 @@
-"""The state of a run, and the directory it is kept in."""
+"""The state of a training run, its checkpoints, and its recorded config."""
 
 import contextlib
 import dataclasses
@@ -27,21 +27,21 @@ CONFIG = "config.toml"
 
 
 class TrainingError(ValueError):
-    """A run cannot start or go on; the message is one line that says what to do."""
+    """A training run cannot start or continue; the message is one line that says what to do."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """What a step changes.
+    """The state that a training step updates.
 
     Attributes:
-      step: steps taken.
-      params: float32, all parameters of the model.
-      optimizer: the state of `optimizer.transformation`, of the trained parameters only.
+      step: number of steps taken.
+      params: all parameters of the objective, float32.
+      optimizer: the state of `optimizer.transformation`, for the trained parameters only.
     """
 
-    step: Any  # i32[]; a shape or a sharding in trees of these
+    step: Any  # i32[]; or a shape or a sharding, in trees of those
     params: dict
     optimizer: Any
 
@@ -49,13 +49,13 @@ class TrainState:
 def new_state(
     params: dict, transformation: optax.GradientTransformation, trainable: optimizer.Trainable
 ) -> TrainState:
-    """The state before the first step."""
+    """Creates the state before the first step."""
     trained, _ = optimizer.partition(params, trainable)
     return TrainState(jnp.zeros((), jnp.int32), params, transformation.init(trained))
 
 
 def state_shardings(abstract: TrainState, axes: dict, mesh: Mesh) -> TrainState:
-    """Shardings of a state. The optimizer's moments lie where their parameters do."""
+    """Shardings of a state; the optimizer's moments are sharded like their parameters."""
     params = sharding.shardings(abstract.params, axes, mesh)
     everywhere = sharding.replicated(mesh)
     by_path = dict(jax.tree_util.tree_leaves_with_path(params))
@@ -69,10 +69,10 @@ def state_shardings(abstract: TrainState, axes: dict, mesh: Mesh) -> TrainState:
 
 
 class Checkpoints:
-    """The checkpoints of a run: written in the background, whole or not at all.
+    """The checkpoints of a run, written atomically and in the background.
 
-    Each holds the state, the position in the data and the seed. The latest ones are kept, and the
-    best by bits per byte.
+    Each checkpoint holds the state, the position in the data and the seed. The latest checkpoints
+    are kept, and those with the fewest bits per byte.
     """
 
     def __init__(
@@ -83,10 +83,16 @@ class Checkpoints:
         keep_best: int,
         report: Callable[[str], None] = print,
     ):
-        """Opens the directory of checkpoints; half-written ones in it are removed, with a message.
+        """Opens the directory of checkpoints and removes half-written ones, with a message.
+
+        Args:
+          directory: where to keep checkpoints; it is created if it does not exist.
+          keep_last: number of latest checkpoints to keep.
+          keep_best: number of best checkpoints to keep in addition.
+          report: called with messages.
 
         Raises:
-          OSError: the directory cannot be made or written.
+          OSError: the directory cannot be created or written.
         """
         self._directory = pathlib.Path(directory).absolute()
         self._keep = (keep_last, keep_best)
@@ -100,19 +106,23 @@ class Checkpoints:
 
     @property
     def steps(self) -> list[int]:
-        """Steps of the whole checkpoints there are."""
+        """Steps of the complete checkpoints, ascending."""
         return [found.step for found in self._checkpointer.checkpoints]
 
     def restore(self, abstract: TrainState) -> tuple[TrainState, int] | None:
-        """The latest checkpoint that can be read, and its position in the data; None without any.
+        """Restores the latest readable checkpoint and its position in the data.
 
-        Those that cannot are renamed out of the way, with a message, once an earlier one could.
+        Later checkpoints that cannot be read are renamed, with a message, once an earlier one is
+        restored.
 
         Args:
-          abstract: `jax.ShapeDtypeStruct`s with shardings.
+          abstract: the state as `jax.ShapeDtypeStruct`s with shardings.
+
+        Returns:
+          The state and the position in the data, or None if there are no checkpoints.
 
         Raises:
-          TrainingError: there are checkpoints, and none can be read. They are left as they are.
+          TrainingError: there are checkpoints, but none can be read. They are left unchanged.
         """
         broken: dict[int, str] = {}
         for step in reversed(self.steps):
@@ -121,7 +131,7 @@ class Checkpoints:
                 loaded = self._checkpointer.load(step, _tree(abstract, position=0, seed=0))
             except Exception as error:  # Orbax and TensorStore raise many kinds
                 reason = _reason(error)
-            if distributed.anywhere(reason is not None):  # each reads other parts of it
+            if distributed.anywhere(reason is not None):  # each process reads other shards
                 broken[step] = reason or "another process cannot read its part"
                 continue
             if broken:
@@ -137,19 +147,19 @@ class Checkpoints:
         return None
 
     def save(self, state: TrainState, *, position: int, seed: int, score: float | None) -> bool:
-        """Starts to write a checkpoint, once the one before is written.
+        """Starts to write a checkpoint, after waiting for the one before.
 
-        A failure leaves the earlier checkpoints as they are and is told in a message, now or when
-        the next one is saved.
+        A failure leaves earlier checkpoints unchanged. It is reported in a message, now or at the
+        next call.
 
         Args:
-          state: copied before this returns, so that the next step may overwrite it.
-          position: in the data, of the first example that was not trained on.
-          seed: of the run.
-          score: bits per byte on the validation text; None ranks behind all others.
+          state: the state; it is copied before this returns, so the next step may overwrite it.
+          position: position in the data of the first example that was not trained on.
+          seed: seed of the run.
+          score: bits per byte on the validation text. None ranks below all other checkpoints.
 
         Returns:
-          Whether nothing has failed so far.
+          False if this checkpoint or the one before is known to have failed.
         """
         whole = self.wait()
         step = int(state.step)
@@ -168,7 +178,7 @@ class Checkpoints:
         return whole
 
     def wait(self) -> bool:
-        """Waits for the checkpoint that is being written; False if it could not be."""
+        """Waits for the checkpoint that is being written; returns False if it failed."""
         if self._saving is None:
             return True
         step, pending = self._saving
@@ -181,7 +191,7 @@ class Checkpoints:
         return True
 
     def close(self) -> bool:
-        """Waits, and closes; False if the last checkpoint could not be written."""
+        """Waits as `wait` does, then closes; returns False if the last checkpoint failed."""
         whole = self.wait()
         self._checkpointer.close()
         if distributed.is_first():
@@ -198,7 +208,7 @@ class Checkpoints:
                 policies.LatestN(last),
                 policies.BestN(
                     get_metric_fn=lambda metrics: metrics[BITS_PER_BYTE],
-                    reverse=True,  # the best come last
+                    reverse=True,  # lower is better
                     n=best,
                     keep_checkpoints_without_metrics=False,
                 ),
@@ -206,7 +216,7 @@ class Checkpoints:
         )  # fmt: skip
 
     def _sweep(self):
-        """Removes what was never finished, and sets aside what Orbax would stumble over."""
+        """Removes unfinished checkpoints, and renames those whose metrics Orbax cannot parse."""
         for path in self._partial():
             step, *_ = path.name.split(".")
             self._report(f"skipped the half-written checkpoint of step {step}")
@@ -222,7 +232,7 @@ class Checkpoints:
         return sorted(self._directory.glob("*.orbax-checkpoint-tmp*"))
 
     def _failed(self, step, error):
-        """Tells of it, and starts again from what is on the disk."""
+        """Reports that a checkpoint failed, and reopens the directory from what is on disk."""
         with contextlib.suppress(Exception):
             self._checkpointer.close()
         self._open()
@@ -248,17 +258,17 @@ class Checkpoints:
 def keep_config(
     directory: pathlib.Path, config: Mapping, *, started: bool, free: Callable[[str], bool]
 ) -> None:
-    """Writes the config of a run beside its checkpoints, or compares it with the one there.
+    """Writes the config of a run to its directory, after comparing it with the recorded one.
 
     Args:
-      directory: of the run.
+      directory: directory of the run.
       config: nested dict of strings, numbers, bools, None, and lists of these or of dicts.
-      started: whether there is anything to go on from; a config without is overwritten.
-      free: whether a field, `run.log_every`, may differ from that of the run so far.
+      started: whether the run has checkpoints. Without them a recorded config is not compared.
+      free: whether a field, such as `run.log_every`, may differ from the recorded one.
 
     Raises:
-      TrainingError: another field differs. One line names it.
-      ConfigError: the file there is no TOML.
+      TrainingError: another field differs; the message is one line that names it.
+      ConfigError: the recorded config is not TOML.
       OSError: the directory cannot be written.
     """
     path = directory / CONFIG

@@ -1,1 +1,1 @@
-"""Array kernels of bytelax. They know arrays, never models."""
+"""Array kernels of bytelax; they depend on arrays only, never on models."""

@@ -1,4 +1,4 @@
-"""Which implementation of a kernel runs, and which of them has a derivative."""
+"""Chooses the implementation of a kernel, by platform or by name, and defines its derivative."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,11 +10,11 @@ _PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
 
 
 class Kernel(NamedTuple):
-    """One implementation.
+    """One implementation of an operation.
 
     Attributes:
-      takes: whether it is made for such inputs; looks at shapes and dtypes only.
-      run: from the inputs, one pytree of arrays, to the results.
+      takes: whether the implementation supports given inputs; depends on shapes and dtypes only.
+      run: function from the inputs, one pytree of arrays, to the results.
     """
 
     takes: Callable[[Any], bool]
@@ -31,19 +31,20 @@ def call(
     libraries: Mapping[str, Kernel] | None = None,
     derivative: Callable | None = None,
 ) -> Any:
-    """Runs the implementation of this name; without one, that of the platform.
+    """Runs the implementation with the given name, or by default that of the platform.
 
     Args:
-      implementation: "xla" is the reference, None the choice of `by_platform`.
+      implementation: "xla" for the reference, another name for that kernel, or None to choose by
+        platform among the kernels that support the inputs; see `by_platform`.
       inputs: one pytree of arrays.
-      reference: a differentiable function of them.
-      kernels: for "tpu" and "gpu".
-      split: makes a kernel `partitioned`.
+      reference: differentiable reference implementation.
+      kernels: kernels for "tpu" and "gpu".
+      split: function that makes a kernel `partitioned`.
       libraries: further implementations, which run only by name.
       derivative: as in `by_platform`.
 
     Raises:
-      ValueError: the implementation does not take these inputs.
+      ValueError: the named implementation does not support these inputs.
     """
     if implementation == "xla":
         return reference(inputs)
@@ -60,16 +61,16 @@ def call(
 def by_platform(
     reference: Callable, kernels: Mapping[str, Callable], *, derivative: Callable | None = None
 ) -> Callable:
-    """The kernel of the platform that a program is lowered for; the reference where there is none.
+    """A function that runs the kernel of the platform it is lowered for, or else the reference.
 
-    Its derivative is the reference's on every platform, so that training needs no switch, and what
-    `jax.vmap` makes of it is the reference too: the kernels have batch axes of their own.
+    The derivative is that of the reference on every platform, so that training needs no switch.
+    `jax.vmap` uses the reference as well, because the kernels have batch axes of their own.
 
     Args:
-      reference: a differentiable function of arrays.
+      reference: differentiable function of arrays.
       kernels: functions of the same arrays, for "tpu" and "gpu".
-      derivative: the same function as the reference, where another way to compute it suits training
-        better.
+      derivative: a function equal to `reference` that is differentiated in its place, if another
+        computation suits training better.
     """
     derivative = derivative or reference
     if not kernels and derivative is reference:
@@ -101,15 +102,15 @@ def by_platform(
 
 
 def partitioned(kernel: Callable, rule: str, *, whole: str, **sizes: int) -> Callable:
-    """`kernel` for arrays that XLA's partitioner splits over a mesh: each device calls its part.
+    """Makes XLA's partitioner run `kernel` on each device's shards of sharded arrays.
 
-    On one device and under `jax.shard_map` it is the kernel itself.
+    On a single device and inside `jax.shard_map` the result is the kernel itself.
 
     Args:
-      kernel: a function of arrays.
-      rule: of the flat arguments and results, as `custom_partitioning` takes it.
-      whole: factors of the rule along which nothing may be split, with spaces between.
-      **sizes: of the factors that are part of one axis only.
+      kernel: function of arrays.
+      rule: sharding rule of the flat arguments and results, as for `custom_partitioning`.
+      whole: factors of the rule that must not be sharded, separated by spaces.
+      **sizes: sizes of factors that occur only as part of an axis.
     """
 
     def partition(mesh, arguments, results):
@@ -127,7 +128,7 @@ def partitioned(kernel: Callable, rule: str, *, whole: str, **sizes: int) -> Cal
 
 
 def inference_only(kernel: Callable) -> Callable:
-    """`kernel`, with a clear error where somebody asks for its derivative."""
+    """Wraps a kernel so that taking its derivative raises a clear error."""
     guarded = jax.custom_jvp(kernel)
 
     @guarded.defjvp

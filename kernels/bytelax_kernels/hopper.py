@@ -1,6 +1,7 @@
-"""What Mosaic GPU calls by other names from one JAX to the next."""
+"""Compatibility of Mosaic GPU's interface between versions of JAX."""
 
 import inspect
+from typing import Any
 
 import jax
 from jax.experimental import pallas as pl
@@ -8,13 +9,17 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 
 def load(ref, layout) -> jax.Array:
-    """All of `ref`, in a register layout. Unaligned: JAX would refuse what is not in full tiles."""
-    # JAX 0.10 wants an index beside the reference, 0.12 knows none.
+    """Loads a whole reference into registers with the given layout.
+
+    The load is not optimized, because JAX would then refuse references that are not made of full
+    tiles.
+    """
+    # `plgpu.load` requires an index in JAX 0.10 and has no such argument in 0.12.
     index = [()] if "idx" in inspect.signature(plgpu.load).parameters else []
     return plgpu.load(ref, *index, layout=layout, optimized=False)
 
 
-def costing(cost: pl.CostEstimate) -> dict[str, pl.CostEstimate]:
-    """What `plgpu.kernel` is told of a cost: from JAX 0.12 on."""
+def costing(cost: pl.CostEstimate) -> dict[str, Any]:
+    """The keyword argument for a cost estimate in `plgpu.kernel`; none before JAX 0.12."""
     told = "cost_estimate" in inspect.signature(plgpu.kernel).parameters
     return {"cost_estimate": cost} if told else {}

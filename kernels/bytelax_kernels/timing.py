@@ -1,7 +1,7 @@
-"""Seconds of one call on the device, for the benchmarks of the kernels."""
+"""Measures device time per call, for the benchmarks of the kernels."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,29 +9,34 @@ import jax.numpy as jnp
 
 
 def seconds(call: Callable, first: jax.Array, *rest: Any, repeats: int = 200) -> float:
-    """Of `call(first, *rest)`, whose result broadcasts with its first argument."""
+    """Measures the seconds that `call(first, *rest)` takes on the device.
+
+    The result of the call must broadcast with its first argument.
+    """
 
     def step(first, *rest):
-        # The result flows into the next call's first argument and leaves it as it is.
+        # Each call depends on the result of the one before, without a change in value.
         return first + 0 * jnp.nan_to_num(call(first, *rest)).astype(first.dtype)
 
     return seconds_of_step(step, first, *rest, repeats=repeats)
 
 
 def seconds_of_step(step: Callable, carry: Any, *fixed: Any, repeats: int) -> float:
-    """Of `carry = step(carry, *fixed)`, without the host: many in one program, the best of five.
+    """Measures the seconds of one `carry = step(carry, *fixed)`, without host overhead.
+
+    Many steps run in one program, and the best of five runs of it counts.
 
     Args:
-      step: keeps shapes and dtypes.
-      carry: a pytree of arrays.
-      *fixed: pytrees of arrays, the same for all steps.
-      repeats: steps in one program.
+      step: function that keeps the shapes and dtypes of `carry`.
+      carry: pytree of arrays.
+      *fixed: pytrees of arrays that are the same in all steps.
+      repeats: number of steps in one program.
     """
 
     @jax.jit
     def many(carry, fixed):
         def once(_, carry):
-            # Nothing that a step computes from `fixed` alone is taken out of the loop.
+            # Keeps XLA from hoisting computations on `fixed` alone out of the loop.
             carry, here = jax.lax.optimization_barrier((carry, fixed))
             return step(carry, *here)
 
@@ -47,27 +52,38 @@ def seconds_of_step(step: Callable, carry: Any, *fixed: Any, repeats: int) -> fl
 
 
 def bandwidth(floats: int = 2**30) -> float:
-    """Bytes a second that an array's copy reads and writes."""
+    """Measures memory bandwidth, reads plus writes, in bytes per second.
+
+    Args:
+      floats: number of float32 values that are read and written.
+    """
     big = jnp.zeros(floats, jnp.float32)
     return 2 * big.nbytes / seconds_of_step(lambda x: x + 1, big, repeats=10)
 
 
-def microseconds(ways: dict[str, Callable], *args: Any) -> dict[str, float | str]:
-    """Of each way to make the same call; where one does not run, what it says.
+def microseconds(ways: Mapping[str, Callable], *args: Any) -> dict[str, float | str]:
+    """Measures the microseconds of several implementations of the same call.
 
-    "loop_us" is what measuring costs: the same loop around nothing.
+    Returns:
+      A dict of `{name}_us`: the time, or the first line of the error if the call fails. "loop_us"
+      is the overhead of the measurement, from an empty loop.
     """
-    row = {}
+    row: dict[str, float | str] = {}
     for name, way in {**ways, "loop": lambda first, *_: first}.items():
         try:
             row[f"{name}_us"] = round(1e6 * seconds(way, *args), 2)
-        except Exception as error:  # of any kind: the other ways still count
+        except Exception as error:  # of any kind, so that the others are still measured
             row[f"{name}_us"] = str(error).split("\n")[0][:100]
     return row
 
 
 def show(cases: dict[str, Any], times: Callable[[Any, float], dict]) -> None:
-    """Prints what a benchmark says of each case."""
+    """Prints the device, its bandwidth, and the times of each case of a benchmark.
+
+    Args:
+      cases: cases by name.
+      times: function of a case and the bandwidth in bytes per second.
+    """
     per_second = bandwidth()
     print(f"{jax.devices()[0].device_kind}, {per_second / 1e12:.2f} TB/s")
     for name, case in cases.items():

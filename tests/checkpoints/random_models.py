@@ -12,7 +12,9 @@ import safetensors.numpy
 from bytelax.models.architectures import module_of
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.draft_config import DraftConfig
 from bytelax.models.hashing import HashConfig
+from bytelax.models.heads import HeadsConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.transformer_config import TransformerConfig
 
@@ -53,6 +55,16 @@ OWN = dataclasses.replace(
     patching=PatchingConfig(mode="stride", stride=3, monotonicity=True, threshold_add=0.5),
     patcher=None,
     mask_documents=True,
+)
+# Heads as wide as nothing else.
+WITH_HEADS = dataclasses.replace(
+    SQUARE,
+    heads=HeadsConfig(
+        bytes_ahead=1,
+        draft_layer=(1, 2),
+        draft_block=(2,),
+        draft=DraftConfig(dim=20, heads=2, table_rank=3, latent=True),
+    ),
 )
 BYTE_LM = dataclasses.replace(PATCHER, vocab_size=259)
 

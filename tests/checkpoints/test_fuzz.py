@@ -69,6 +69,7 @@ def known_arrays(monkeypatch):
     monkeypatch.setattr(orbax.ocp, "metadata", functools.cache(orbax.ocp.metadata))
 
 
+@pytest.mark.slow  # 30 s
 def test_a_sample_of_all_mutations(models, known_arrays):
     tally = fuzz.Tally()
     for number, (model, file, contents) in enumerate(targets(models)):

@@ -14,6 +14,7 @@ from random_models import (
     META,
     OWN,
     SQUARE,
+    WITH_HEADS,
     assert_same,
     logits,
     random_params,
@@ -26,7 +27,14 @@ from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError
 
 
-@pytest.mark.parametrize("config", [SQUARE, GROUPED, META, OWN, BYTE_LM])
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(pytest.param(config, marks=pytest.mark.slow) for config in (SQUARE, GROUPED, META, OWN)),
+        WITH_HEADS,
+        BYTE_LM,
+    ],
+)
 @pytest.mark.parametrize("layout", ["orbax", "huggingface"])
 def test_any_model_comes_back(config, layout, tmp_path):
     params = random_params(config)
@@ -35,6 +43,20 @@ def test_any_model_comes_back(config, layout, tmp_path):
     assert read_config == config
     assert_same(read_params, params)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_heads_of_their_own_directory_fit_the_model_they_were_made_for(tmp_path):
+    params = random_params(WITH_HEADS)
+    checkpoints.write_heads(tmp_path / "heads", WITH_HEADS, params)
+    config, heads = checkpoints.read_heads(tmp_path / "heads", SQUARE)
+    assert config == WITH_HEADS
+    assert_same(heads, params["heads"])
+    with pytest.raises(CheckpointError, match="for a model of another shape"):
+        checkpoints.read_heads(tmp_path / "heads", OWN)
+    stored = tmp_path / "heads" / "config.json"
+    stored.write_text(stored.read_text().replace('"bytes_ahead": 1', '"bytes_ahead": 2'))
+    with pytest.raises(CheckpointError, match="lacks the tensor heads"):
+        checkpoints.read_heads(tmp_path / "heads", SQUARE)
 
 
 def test_through_all_layouts_in_turn(tmp_path):
@@ -82,6 +104,7 @@ def test_meta_without_decoder_projection_is_the_identity(tmp_path):
     ("config", "reason"),
     [
         (GROUPED, "as many key heads"),
+        (WITH_HEADS, "cannot hold heads="),
         (OWN, "patching_mode 'stride'"),
         (dataclasses.replace(META, decoder_input="embedding"), "decoder_input='embedding'"),
         (dataclasses.replace(META, decoder=stack(16, 2, 48, window=3)), "window"),
@@ -154,7 +177,14 @@ def test_an_encoder_with_cross_attention_in_all_layers_keeps_the_last(tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["orbax", "huggingface", "meta"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param("float32", marks=pytest.mark.slow),
+        pytest.param("bfloat16", marks=pytest.mark.slow),
+        "float16",
+    ],
+)
 def test_a_dtype_is_for_all_but_the_patcher(layout, dtype, tmp_path):
     params = random_params(META, dtype=jnp.bfloat16)
     checkpoints.write(tmp_path / "a", META, params, layout=layout)
@@ -203,6 +233,7 @@ def test_shardings_decide_where_parameters_go(layout, tmp_path):
     assert_same(read, params)
 
 
+@pytest.mark.slow
 def test_what_is_read_computes(tmp_path):
     params = random_params(GROUPED)
     checkpoints.write(tmp_path / "a", GROUPED, params, layout="huggingface")
@@ -224,7 +255,7 @@ def test_writing_is_all_or_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full"]
 
 
-@pytest.mark.parametrize("layout", ["orbax", "huggingface"])
+@pytest.mark.parametrize("layout", ["orbax", pytest.param("huggingface", marks=pytest.mark.slow)])
 def test_a_patcher_that_is_never_asked_is_left_out(layout, tmp_path):
     params = random_params(SQUARE)
     checkpoints.write(tmp_path / "a", SQUARE, params, layout=layout)

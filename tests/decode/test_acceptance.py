@@ -19,7 +19,7 @@ from bytelax.decode import (
     take_all,
     typical,
 )
-from bytelax.decode.acceptance import several
+from bytelax.decode.acceptance import spectr
 from bytelax.decode.drafters import no_passes
 from bytelax.testing.chance import Chance
 
@@ -175,14 +175,14 @@ CASES = [
     ("rejection", 3, {"ragged": True}),
     ("block", 0, {}),
     ("block", 1, {}),
-    ("block", 2, {"one_hot": True}),
-    ("block", 3, {}),
+    pytest.param("block", 2, {"one_hot": True}, marks=pytest.mark.slow),
+    pytest.param("block", 3, {}, marks=pytest.mark.slow),
     ("block", 3, {"ragged": True}),
     ("k_seq", 0, {"many": 2}),
-    ("k_seq", 2, {}),
-    ("k_seq", 2, {"many": 2}),
+    pytest.param("k_seq", 2, {}, marks=pytest.mark.slow),
+    pytest.param("k_seq", 2, {"many": 2}, marks=pytest.mark.slow),
     ("k_seq", 2, {"many": 2, "ragged": True}),
-    ("k_seq", 1, {"many": 3}),
+    pytest.param("k_seq", 1, {"many": 3}, marks=pytest.mark.slow),
 ]
 
 
@@ -196,9 +196,9 @@ def test_the_law_of_the_target(rule, length, options):
 
 def test_several_drafts_judged_as_one_are_seen(monkeypatch):
     """The same chance and residual for each candidate, as if there were no other."""
-    judged = several._rho_and_residual
+    judged = spectr._rho_and_residual
     monkeypatch.setattr(
-        several, "_rho_and_residual", lambda p, q, many: judged(p, q, jnp.minimum(many, 1))
+        spectr, "_rho_and_residual", lambda p, q, many: judged(p, q, jnp.minimum(many, 1))
     )
     law, (target, _) = emissions.__wrapped__("k_seq", 1, many=2)["rich"], PAIRS["rich"]
     off = [abs(share - chain(target, text)) for text, share in completed(law, target, 2).items()]

@@ -72,8 +72,12 @@ def assert_threshold_is_far(name):
         assert np.abs(compared - rule.threshold).min() > 1e-5
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("width", [1, 8, 17])
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("dtype", ["float32", slow("bfloat16")])
+@pytest.mark.parametrize("width", [slow(1), 8, slow(17)])
 def test_any_split_gives_the_same_bits(width, dtype):
     model = models.model(models.BASE, dtype)
     target = target_for(model, width)
@@ -84,12 +88,14 @@ def test_any_split_gives_the_same_bits(width, dtype):
         Taken(model, target, split).assert_same(reference)
 
 
-@pytest.mark.parametrize("width", [1, 8, 17])
+@pytest.mark.parametrize("width", [slow(1), 8, slow(17)])
 def test_base_agrees_with_the_parallel_pass(width):
     check_against_the_parallel_pass("base", width)
 
 
-@pytest.mark.parametrize("name", list(models.VARIANTS)[1:])
+@pytest.mark.parametrize(
+    "name", [name if name == "stride" else slow(name) for name in list(models.VARIANTS)[1:]]
+)
 def test_variants(name):
     reference, others = check_against_the_parallel_pass(name, 8)
     for other in others:
@@ -124,7 +130,7 @@ def test_the_cases_are_hard():
     assert np.quantile(np.diff(top), 0.1) < 0.1 * forward.logits.std()
 
 
-@pytest.mark.parametrize(("width", "prefill_width"), [(1, 8), (8, 5)])
+@pytest.mark.parametrize(("width", "prefill_width"), [slow(1, 8), (8, 5)])
 def test_prefill_of_ragged_prompts(width, prefill_width):
     """Rings shrink or grow behind it; what stands behind a prompt is never read."""
     model = models.model(models.BASE)
@@ -151,6 +157,7 @@ def test_prefill_of_ragged_prompts(width, prefill_width):
         other.assert_same(reference)
 
 
+@pytest.mark.slow  # drafters/test_blt_drafters.py
 def test_a_row_is_the_same_beside_any_others():
     model = models.model(models.BASE)
     target = target_for(model, 8)
@@ -218,6 +225,8 @@ def poison(config, state):
         contexts=jax.tree.map(lambda x: spoil(x, patches, 2, 1), state.contexts),
         decoder=caches(state.decoder, state.length, config.decoder.window),
         ahead=None,
+        latents=state.latents,  # none: no drafter reads them here
+        hidden=state.hidden,
         passes=state.passes,
     )
 
@@ -267,12 +276,17 @@ def test_rows_that_stand_still_run_no_global_pass():
     target = target_for(model, 8)
     state = windows.blank(target, model.params, BATCH)
     window = jnp.asarray(text()[:, :8])
-    logits, trial = target.extend(model.params, state, window)
+
+    @jax.jit
+    def extend(running):
+        return target.extend(model.params, state, window, running=running)
+
+    logits, trial = extend(jnp.ones(BATCH, bool))
     assert trial.chunks > 0
     nobody = jnp.zeros(BATCH, bool)
-    assert target.extend(model.params, state, window, running=nobody)[1].chunks == 0
+    assert extend(nobody)[1].chunks == 0
     one = nobody.at[1].set(True)
-    alone, trial = target.extend(model.params, state, window, running=one)
+    alone, trial = extend(one)
     np.testing.assert_array_equal(alone[1], logits[1])
     closed = trial.frontier.patches[1, -1]
     assert trial.chunks == -(-closed // target.chunk)
@@ -309,9 +323,9 @@ def test_the_frontier_is_that_of_the_parallel_pass():
         assert frontier.last_eos_patch[row] == max(eos, default=-1)
 
 
-ALL_WIDTHS = ("long_patch",)
+IN_SECONDS = [("base", 8)]
 GOLDEN = [
-    pytest.param(name, width, marks=() if width == 8 or name in ALL_WIDTHS else pytest.mark.slow)
+    (name, width) if (name, width) in IN_SECONDS else slow(name, width)
     for name in cases.NAMES
     for width in (1, 8, 17)
 ]

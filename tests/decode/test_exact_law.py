@@ -5,9 +5,9 @@ Another drafter: a function that returns a `Setup`, as a line of `SETUPS`.
 
 import dataclasses
 import functools
-import itertools
 from typing import Any, NamedTuple
 
+import heads_of_a_blt
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +21,7 @@ from bytelax.decode import (
     BlockDiffusion,
     BLTTarget,
     ByteLMTarget,
+    DraftBlock,
     Empty,
     Method,
     Params,
@@ -102,6 +103,13 @@ def in_one_step(length):
     return BlockDiffusion(length, ONE_STEP, latent="refresh")
 
 
+def with_heads(*, make):
+    """A BLT of three byte values that drafts with heads."""
+    small = heads_of_a_blt.blt()
+    target = BLTTarget(small.module, chunk=1, prefill_width=4, prefill_chunk=2)
+    return Setup(target, make(), Params(small.params))
+
+
 def for_itself(*, make):
     """A byte transformer of three byte values that drafts for itself."""
     drafter, own = make()
@@ -127,6 +135,10 @@ MODELS = {
         make.__name__: functools.partial(for_itself, make=make)
         for make in self_drafting_models.CHAINS
     },
+    **{
+        f"{make.__name__} of a blt": functools.partial(with_heads, make=make)
+        for make in heads_of_a_blt.DRAFTERS
+    },
 }
 SETUPS = TABLES | MODELS
 
@@ -146,14 +158,23 @@ def error(build, accept, law, new_bytes=3, **loop_law):
     return distance(got, alone(build, new_bytes, tuple(law.items())))
 
 
+def each(accept, law, names, *, fast):
+    """Cases of one rule and law; what is not named to be fast takes seconds more to compile."""
+    return (
+        pytest.param(name, accept, law, marks=() if name in fast else pytest.mark.slow)
+        for name in names
+    )
+
+
 @pytest.mark.parametrize(
     ("setup", "accept", "law"),
     [
-        *itertools.product(TABLES, [rejection, block_verification], [CUT]),
-        *itertools.product(["three bytes"], [rejection, block_verification], [WARM]),
-        *itertools.product(MODELS, [rejection], [CUT]),
-        # Models take long, and one rule tells of their drafts.
-        *(pytest.param(name, block_verification, CUT, marks=pytest.mark.slow) for name in MODELS),
+        *each(rejection, CUT, TABLES, fast=("three bytes", "adapting")),
+        *each(block_verification, CUT, TABLES, fast=("three bytes", "likeliest, ragged")),
+        *each(rejection, WARM, ["three bytes"], fast=()),
+        *each(block_verification, WARM, ["three bytes"], fast=()),
+        *each(rejection, CUT, MODELS, fast=("in one step",)),
+        *each(block_verification, CUT, MODELS, fast=()),
     ],
 )
 def test_the_law_of_the_target(setup, accept, law):
@@ -171,25 +192,27 @@ def test_the_law_of_the_target_from_trees(make):
     ("setup", "accept"),
     [
         ("three bytes", greedy),
-        ("likeliest, ragged", greedy),
-        ("three bytes", rejection),
+        pytest.param("likeliest, ragged", greedy, marks=pytest.mark.slow),
+        pytest.param("three bytes", rejection, marks=pytest.mark.slow),
         ("likeliest, ragged", block_verification),
-        ("three bytes", typical),
+        pytest.param("three bytes", typical, marks=pytest.mark.slow),
     ],
 )
 def test_the_choices_of_the_target(setup, accept):
     assert error(SETUPS[setup], accept, {"temperature": 0.0}, new_bytes=5) < EXACT
 
 
+@pytest.mark.slow
 def test_without_eos():
     assert error(SETUPS["three bytes"], rejection, CUT | {"allow_eos": False}, new_bytes=4) < EXACT
 
 
+@pytest.mark.slow
 def test_a_real_vocabulary():
     assert error(byte_lm, rejection, {"temperature": 0.8, "top_k": 3}, 2) < EXACT
 
 
-@pytest.mark.parametrize("accept", [typical, take_all])
+@pytest.mark.parametrize("accept", [pytest.param(typical, marks=pytest.mark.slow), take_all])
 def test_lossy_rules_are_seen_as_such(accept):
     assert error(SETUPS["three bytes"], accept, WARM) > FAULTY
 
@@ -213,8 +236,16 @@ class ForgetsTheLast(TableTarget):
     ("accept", "wrong"),
     [
         (rejection, {"drafter": RawQ(2, temperature=0.5, top_p=0.8)}),
-        (block_verification, {"drafter": RawQ(2, temperature=0.5, top_p=0.8)}),
-        (rejection, {"drafter": OtherTemperature(2, temperature=2.0)}),
+        pytest.param(
+            block_verification,
+            {"drafter": RawQ(2, temperature=0.5, top_p=0.8)},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            rejection,
+            {"drafter": OtherTemperature(2, temperature=2.0)},
+            marks=pytest.mark.slow,
+        ),
         (rejection, {"target": ForgetsTheLast()}),
     ],
     ids=["raw q", "raw q, block", "temperature", "commit"],
@@ -225,22 +256,48 @@ def test_a_wrong_part_is_seen(accept, wrong):
     assert distance(got, alone(tables, 3, tuple(CUT.items()))) > FAULTY
 
 
+class WithoutTheTable(DraftBlock):
+    """The fault: bytes are drawn with the table, and said to be drawn without it."""
+
+    def propose(self, inputs, draft_state):
+        draft, after = super().propose(inputs, draft_state)
+        heads = inputs.target_params["heads"]
+        block = jax.tree.map(lambda x: x, heads["draft_block"])
+        block["right"] = jnp.zeros_like(block["right"])
+        silent = inputs.target_params | {"heads": heads | {"draft_block": block}}
+        told, _ = super().propose(dataclasses.replace(inputs, target_params=silent), draft_state)
+        return dataclasses.replace(draft, log_probs=told.log_probs), after
+
+
+@pytest.mark.slow
+def test_a_block_that_hides_its_table_is_seen():
+    build = functools.partial(with_heads, make=lambda: WithoutTheTable(3))
+    assert error(build, rejection, CUT, new_bytes=2) > FAULTY
+
+
+RULES = [rejection, pytest.param(block_verification, marks=pytest.mark.slow)]
+
+
 @pytest.mark.parametrize(
     ("purpose", "accept"),
-    [("ACCEPT", rejection), ("ACCEPT", block_verification), ("RESIDUAL", rejection)],
+    [
+        ("ACCEPT", rejection),
+        pytest.param("ACCEPT", block_verification, marks=pytest.mark.slow),
+        ("RESIDUAL", rejection),
+    ],
 )
 def test_a_shared_key_is_seen(monkeypatch, accept, purpose):
     monkeypatch.setattr(sampling, purpose, sampling.DRAFT)
     assert error(tables, accept, WARM) > FAULTY
 
 
-@pytest.mark.parametrize("accept", [rejection, block_verification])
+@pytest.mark.parametrize("accept", RULES)
 def test_a_missing_residual_is_seen(monkeypatch, accept):
     monkeypatch.setattr(base, "residual", lambda p, q: jnp.log(p))
     assert error(tables, accept, CUT) > FAULTY
 
 
-@pytest.mark.parametrize("accept", [rejection, block_verification])
+@pytest.mark.parametrize("accept", RULES)
 def test_a_bonus_byte_of_the_place_before_is_seen(monkeypatch, accept):
     follow = base.follow
 
@@ -258,6 +315,7 @@ def test_a_law_of_bytes_filled_out_of_order_is_seen(monkeypatch):
     assert error(SETUPS["one by one"], rejection, WARM) > 100 * EXACT
 
 
+@pytest.mark.slow
 def test_a_cut_that_drops_the_byte_it_was_made_for_is_seen(monkeypatch):
     cut = draft_length._cut
 
@@ -269,6 +327,7 @@ def test_a_cut_that_drops_the_byte_it_was_made_for_is_seen(monkeypatch):
     assert error(adapting, rejection, CUT) > FAULTY
 
 
+@pytest.mark.slow  # as a raw q is
 def test_a_temperature_on_one_side_is_seen():
     """The drafter and the prefix reference use 0.8, the verifier 1."""
     drafter = TableDrafter(2, temperature=0.8, top_p=0.9)
@@ -322,28 +381,23 @@ SAMPLES = [(2048, 16), pytest.param(2**15, 32, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("rows", "new_bytes"), SAMPLES)
-@pytest.mark.parametrize("accept", [rejection, block_verification])
+@pytest.mark.parametrize(
+    "accept", [pytest.param(rejection, marks=pytest.mark.slow), block_verification]
+)
 def test_real_random_numbers(accept, rows, new_bytes):
     assert abs(deviation(accept, rows, new_bytes)) < 4.5
 
 
 @pytest.mark.parametrize(("rows", "new_bytes"), SAMPLES)
-@pytest.mark.parametrize("purpose", ["ACCEPT", "RESIDUAL"])
+@pytest.mark.parametrize("purpose", ["ACCEPT", pytest.param("RESIDUAL", marks=pytest.mark.slow)])
 def test_a_shared_key_is_seen_in_real_random_numbers(monkeypatch, purpose, rows, new_bytes):
     monkeypatch.setattr(sampling, purpose, sampling.DRAFT)
     assert deviation(rejection, rows, new_bytes) > 20
 
 
 def test_any_pair_can_be_certified():
-    """As a user would; and what is not lossless is told, in any of the three ways."""
-    params = Params(table(3, 13), table(3, 1))
-    assert_lossless(Method(TableTarget(), TableDrafter(2)), params)
-    with pytest.raises(AssertionError, match="the method is not lossless"):
-        assert_lossless(Method(TableTarget(), RawQ(2, temperature=0.5)), params)
-    with pytest.raises(AssertionError, match="keeping every draft changes"):
-        assert_lossless(Method(TableTarget(), Empty(2)), params)
-    with pytest.raises(AssertionError, match="another order of the rows"):
-        assert_lossless(Method(TableTarget(), ByRow(2)), params)
+    """As a user would."""
+    assert_lossless(Method(TableTarget(), TableDrafter(2)), Params(table(3, 13), table(3, 1)))
 
 
 class ByRow(TableDrafter):
@@ -352,3 +406,16 @@ class ByRow(TableDrafter):
     def propose(self, inputs, draft_state):
         rolled = dataclasses.replace(inputs, key=jnp.roll(inputs.key, 1, axis=0))
         return super().propose(rolled if len(inputs.key) == 3 else inputs, draft_state)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "says"),
+    [
+        (RawQ(2, temperature=0.5), "the method is not lossless"),
+        pytest.param(Empty(2), "keeping every draft changes", marks=pytest.mark.slow),
+        pytest.param(ByRow(2), "another order of the rows", marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_not_lossless_is_told(drafter, says):
+    with pytest.raises(AssertionError, match=says):
+        assert_lossless(Method(TableTarget(), drafter), Params(table(3, 13), table(3, 1)))

@@ -1,5 +1,7 @@
 """A `Method`: what it refuses, and that it is one value of pure functions."""
 
+from typing import NamedTuple
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -8,8 +10,9 @@ import numpy as np
 import pytest
 from tables import TableDrafter, TableTarget, table
 
-from bytelax import decode
-from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text
+import bytelax
+from bytelax import decode, engine
+from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, stopping
 
 PARAMS = Params(table(3, 13), table(3, 1))
 WARM = {"temperature": 1.0}
@@ -103,13 +106,76 @@ def test_wrong_shapes_are_told(ids, length):
 
 
 def test_a_method_for_another_model_is_refused():
-    import bytelax
-
     one, other = models.model(models.BYTE_LM), models.model(models.BYTE_LMS["window"])
     with pytest.raises(ValueError, match="another model"):
         bytelax.generate(one, [b"a"], method=Method(other.target()))
     with pytest.raises(ValueError, match="only named methods take options"):
         bytelax.generate(one, [b"a"], method=Method(one.target()), draft_length=3)
+
+
+class Told(NamedTuple):
+    """What a drafter may have for parameters."""
+
+    a: object
+    b: object
+
+
+def propose_a(inputs):
+    rows = len(inputs.text.length)
+    return Draft(jnp.full((rows, 2), 4 + ord("a")), jnp.full(rows, 2))
+
+
+class Own(Empty):
+    def propose(self, inputs, draft_state):
+        return propose_a(inputs), draft_state
+
+
+@pytest.mark.parametrize(
+    ("params", "weights"),
+    [
+        (jnp.ones(3), 3),
+        pytest.param(np.ones(3), 3, marks=pytest.mark.slow),
+        (np.float32(1), 1),
+        (None, 0),
+        ((), 0),
+        ([jnp.ones(3), {"embedding": jnp.ones((2, 3))}], 3),
+        (Told(jnp.ones((2, 2)), None), 4),
+    ],
+)
+def test_parameters_of_a_drafter_are_any_pytree(params, weights):
+    """A bare array used to end in an IndexError once all had been written."""
+    model = models.model(models.BYTE_LM)
+    method = Method(model.target(), Own(2))
+    out = bytelax.generate(model, [b"a"], method=method, draft_params=params, max_new_bytes=2)
+    plain = bytelax.generate(model, [b"a"], max_new_bytes=2, window=3)
+    assert out.bytes == plain.bytes and out.stats.drafted
+    assert engine.Engine.of(model, method=method, draft_params=params).weights[-1] == weights
+
+
+@pytest.mark.parametrize("leaf", [1.5, "abc", object(), True])
+def test_parameters_of_a_drafter_are_arrays(leaf):
+    model = models.model(models.BYTE_LM)
+    method = Method(model.target(), Own(2))
+    with pytest.raises(ValueError, match=r"draft_params\['a'\]\[0\] is not an array but of type"):
+        bytelax.generate(model, [b"a"], method=method, draft_params={"a": [leaf]})
+
+
+@pytest.mark.parametrize("count", [0, pytest.param(-7, marks=pytest.mark.slow), 99])
+def test_a_rule_that_counts_wrongly_comes_to_an_end(count):
+    """One that emits nothing would run for ever, one that emits too much beyond the window."""
+
+    def accept(draft, log_probs, uniforms):
+        rows, places, _ = log_probs.shape
+        none = jnp.zeros(rows, jnp.int32)
+        return decode.Emitted(jnp.full((rows, places), 5), none + count, none)
+
+    method = Method(TableTarget(), TableDrafter(2), accept)
+    decoding = method.init(PARAMS, text(), budget=7)
+    for _ in range(7):
+        decoding = method.round(PARAMS, decoding)
+    assert (decoding.ended == stopping.BY_LENGTH).all()
+    np.testing.assert_array_equal(decoding.text.length, decoding.prompt + 7)
+    np.testing.assert_array_equal(decoding.text.ids[:, 2:9], 5)
 
 
 def test_texts_of_prompts():

@@ -7,16 +7,17 @@ import jax
 import jax.numpy as jnp
 import models_for_tests
 import numpy as np
-import pods
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
-from bytelax import generation, vocab
+from bytelax import engine, vocab
 from bytelax.decode import Text
+from bytelax.models.draft_config import DraftConfig
 from bytelax.models.heads import HeadsConfig
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
+from experiments.compile.pods import run as pods
 
 BLT = models_for_tests.replace(
     models_for_tests.PLAIN, decoder_input="embedding", block_size=4, decoder={"layers": 2}
@@ -27,6 +28,12 @@ HEADS = HeadsConfig(
 )
 SMALL = models_for_tests.replace(BYTE_LM, trunk={"layers": 1, "dim": 16})
 WITH_HEADS = models_for_tests.replace(BYTE_LM, heads=HEADS)
+BLT_WITH_HEADS = models_for_tests.replace(
+    models_for_tests.PLAIN,
+    heads=HeadsConfig(
+        draft_layer=(1,), draft_block=(1,), draft=DraftConfig(block_size=3, latent=True, heads=4)
+    ),
+)
 PROMPTS = [b"one", b"another one", b"x" * 40, b"q", b"hello there"]
 MESHES = {
     "rows": MeshConfig(data=2, fsdp=2),
@@ -48,8 +55,10 @@ METHODS = {
     "two-byte": (WITH_HEADS, {}),
     "composed": (WITH_HEADS, {}),
     "eagle": (WITH_HEADS, {"beam": 2, "draft_length": 2}),
+    "eagle of a blt": (BLT_WITH_HEADS, {"draft_length": 2}),
+    "dflash": (BLT_WITH_HEADS, {}),
 }
-QUICK = {("blt-s", "both"), ("eagle", "heads")}
+QUICK = {("blt-s", "both")}
 
 
 @functools.cache
@@ -97,16 +106,17 @@ def test_a_mesh_writes_what_one_device_does(name, mesh):
 
 def program(model, keywords):
     """What decodes, as compiled."""
-    engine = generation._Engine.of(model, **keywords)
+    request = engine.Engine.of(model, **keywords)
     ids = [vocab.encode(prompt) for prompt in PROMPTS]
-    rows, capacity = engine.whole(len(ids)), engine.capacity(max(map(len, ids)))
+    rows, capacity = request.whole(len(ids)), request.capacity(max(map(len, ids)))
     seeds = np.arange(len(ids), dtype=np.uint32)
-    decoding = engine.start(ids, seeds, rows=rows, capacity=capacity)
-    how = {"method": engine.method, "placement": engine.placement, "rounds": None, "ended": None}
-    return generation._advance.lower(engine.params, decoding, **how).compile().as_text()
+    decoding = request.start(ids, seeds, rows=rows, capacity=capacity)
+    how = {"method": request.method, "placement": request.placement, "rounds": None, "ended": None}
+    return engine._advance.lower(request.params, decoding, **how).compile().as_text()
 
 
-@pytest.mark.parametrize("name", ["blt-s", pytest.param("blt-dv", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["blt-s", "blt-dv"])
 def test_devices_with_different_rows_do_not_speak(name):
     model, keywords, _ = on_one(name)
     found = program(model.on(sharding.make_mesh(MESHES["rows"])), keywords)
@@ -131,6 +141,7 @@ def eight():
     )
 
 
+@pytest.mark.slow
 def test_sampling_draws_the_same():
     model = models_for_tests.model(models_for_tests.PLAIN)
     keywords = {"max_new_bytes": 8, "temperature": 0.7, "seeds": 5, "method": "blt-s"}

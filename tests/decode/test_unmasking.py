@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bytelax import vocab
 from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound, fill_in
 
 SIZE, CELLS = 5, 6
@@ -119,3 +120,28 @@ def test_a_rule_of_ones_own():
     surest = np.where(masked, probs.max(-1), -1).argmax(1)
     got = filled(nothing, probs, masked)
     assert (got.argmax(1) == surest)[masked.any(1)].all() and (got.sum(1) == masked.any(1)).all()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda log_probs, masked: masked[:, 0],
+        lambda log_probs, masked: masked * 1.0,
+        lambda log_probs, masked: masked.astype(int),
+        lambda log_probs, masked: log_probs > 0,
+    ],
+)
+def test_a_rule_of_ones_own_returns_a_mask(rule):
+    probs, masked = laws(3, 1.0)
+    with pytest.raises(ValueError, match=r"an unmasking rule returns bool\[3, 6\]"):
+        filled(rule, probs, masked)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("rule", [confidence(), entropy_bound(), ONE_STEP, nothing])
+def test_blocks_are_filled_whatever_the_logits(rule, value):
+    """Else the loop of passes would have no end."""
+    masked = jnp.ones((2, CELLS), bool)
+    logits = jnp.full((2, CELLS, 9), value).at[..., :4].set(-jnp.inf)
+    got = fill_in(rule, logits, jnp.full((2, CELLS), vocab.MASK), masked)
+    assert got.chosen.any(1).all() and (got.ids[got.chosen] != vocab.MASK).all()

@@ -2,30 +2,37 @@
 
 import importlib.util
 import json
+import pathlib
 
 import pytest
+
+import experiments
+from experiments.harness.discovery import Study
 
 
 @pytest.fixture
 def smoke(data, tmp_path, monkeypatch):
     """Runs a study on `data` and draws it, then again with nothing left to measure.
 
-    Returns the report and the table.
+    Returns the main report and its page.
     """
 
     def run(name, *flags):
-        command = [f"{name}.py", "--data", data, "--results", str(tmp_path), "--smoke", *flags]
+        study = Study(name, pathlib.Path(experiments.__file__).parent / name)
+        command = ["run.py", "--data", data, "--results", str(tmp_path), "--smoke", *flags]
         monkeypatch.setattr("sys.argv", command)
-        study = importlib.import_module(name)
-        study.main()
-        written = (tmp_path / f"{name}.json").read_text()
-        monkeypatch.setattr(study, "measure", None)
-        study.main()
-        assert (tmp_path / f"{name}.json").read_text() == written
-        report = json.loads(written)
-        assert report["complete"]
-        if importlib.util.find_spec("matplotlib"):
-            importlib.import_module("figures").draw(name, report, tmp_path / f"{name}.svg")
-        return report, (tmp_path / f"{name}.md").read_text()
+        study.module().main()
+        paths = [tmp_path / f"{each}.json" for each in study.results]
+        written = [path.read_text() for path in paths]
+        monkeypatch.setattr(study.module(), "measure", None)
+        study.module().main()
+        assert [path.read_text() for path in paths] == written
+        for text, path in zip(written, paths, strict=True):
+            report = json.loads(text)
+            assert report["complete"]
+            study.headline(report)
+            if importlib.util.find_spec("matplotlib"):
+                study.draw(report, path.with_suffix(".svg"))
+        return json.loads(written[0]), (tmp_path / "README.md").read_text()
 
     return run

@@ -2,11 +2,12 @@
 
 import itertools
 
-import agreement
 import jax.numpy as jnp
 import models_for_tests as models
 import numpy as np
 import pytest
+
+from experiments.quality.agreement import run as agreement
 
 
 def enumerated(law, draws):

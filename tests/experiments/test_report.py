@@ -1,21 +1,32 @@
-"""The report: it runs what is missing, and shows what is there."""
+"""The report: it finds the studies, runs what is missing, and shows what is there."""
 
 import json
+import textwrap
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
-import headline
-import report
-import report_page
-import study
-from report import Study
+import experiments
+from experiments.harness import discovery, report, report_page, speed_table, study
+from experiments.harness.discovery import Study
 
 METHOD = {
     "acceptance": 0.5, "bytes_per_round": 2.5, "bytes_per_patch": 2.0, "lossless": True,
     "decode_bytes_per_second": 100.0, "decode_speed": 1.25, "decode_speed_range": [1.125, 1.5],
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def studies():
+    """All studies by name."""
+    return {each.name: each for each in discovery.studies()}
+
+
+def write(folder, report, page):
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps(report))
+    (folder / "README.md").write_text(page)
 
 
 def batch_report():
@@ -34,82 +45,124 @@ def batch_report():
     }  # fmt: skip
 
 
-def test_one_report_of_what_is_there(tmp_path):
-    (tmp_path / "batch.json").write_text(json.dumps(batch_report()))
-    (tmp_path / "batch.md").write_text(
-        "# Methods in batches\n\n## `tiny`\n\n| a | b |\n|---|---|\n"
+def test_a_new_study_is_a_new_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "studies" / "novel" / "new"
+    folder.mkdir(parents=True)
+    (folder / "run.py").write_text(
+        textwrap.dedent("""
+        MINUTES = 3
+
+        def headline(report):
+            yield ("a new row",)
+        """)
     )
-    (tmp_path / "kernels.md").write_text("No title, | no table\n")
-    report_page.build(tmp_path, ["blt_methods", "batch"])
+    (folder / "figure.py").write_text(
+        textwrap.dedent("""
+        from matplotlib import pyplot as plt
+
+        def draw(report):
+            return plt.figure()
+        """)
+    )
+    monkeypatch.setattr(experiments, "__path__", [str(tmp_path / "studies")])
+    (new,) = discovery.studies()
+    assert (new.name, new.minutes, new.results) == ("novel/new", 3, ("results",))
+    write(tmp_path / "out" / "novel" / "new", {"rows": [{}]}, "# Something new\n")
+    report_page.build(tmp_path / "out", [new])
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "| a new row |" in text and "## Something new" in text
+    assert "![novel/new](novel/new/figure.svg)" in text
+    assert (tmp_path / "out" / "novel" / "new" / "figure.svg").exists()
+
+
+def test_every_study_says_how_it_is_run(studies):
+    assert len(studies) > 10
+    for each in studies.values():
+        assert callable(each.module().main), each.name
+        assert f"{each.package}.run" in each.module().__doc__ or "make aot" in each.module().__doc__
+
+
+def test_one_report_of_what_is_there(tmp_path, studies):
+    page = "# Methods in batches\n\n## `tiny`\n\n| a | b |\n|---|---|\n"
+    write(tmp_path / "speed" / "batch", batch_report(), page)
+    write(tmp_path / "compile" / "kernels", {"programs": {}}, "No title, | no table\n")
+    chosen = [studies[n] for n in ("speed/blt_methods", "speed/batch", "compile/kernels")]
+    report_page.build(tmp_path, chosen)
     text = (tmp_path / "report.md").read_text()
     _, line = (line for line in text.splitlines() if line.startswith("| tiny | blt-s 8"))
     for told in ("1.25", "1.12 to 1.50 (5 runs)", "plain, all wait", "128", "2.00", "a machine"):
         assert told in line
     assert "## Methods in batches\n" in text and "### `tiny`" in text
-    assert "## kernels\n\nNo title" in text
-    assert "Not measured yet\n\nblt_methods\n" in text
+    assert "## compile/kernels\n\nNo title" in text
+    assert "Not measured yet\n\nspeed/blt_methods, speed/blt_methods, sampled\n" in text
     page = (tmp_path / "report.html").read_text()
     assert "<td>1.25</td>" in page and 'src="data:image/svg+xml;base64,' in page
-    report_page.build(tmp_path, ["blt_methods", "batch"])
+    report_page.build(tmp_path, chosen)
     assert (tmp_path / "report.md").read_text() == text  # it does not take itself in
 
 
 def test_a_lossy_method_stands_with_the_patches_of_its_own_text():
     plain = METHOD | {"setting": {"method": "ar"}}
+    slower = METHOD | {"setting": {"method": "blt-d"}, "lossless": False, "decode_speed": 1.0}
     lossy = METHOD | {"setting": {"method": "blt-d"}, "lossless": False, "bytes_per_patch": 6.5}
     conditions = {"model": "tiny", "prompt_bytes": 128, "temperature": 0.0, "repeats": 5}
-    reports = {"blt_methods": conditions | {"machine": "a machine", "rows": [plain, lossy]}}
-    (line,) = (line for line in headline.lines(reports) if "blt-d" in line)
-    assert "| no | 1.25 |" in line and "| 6.50 |" in line
+    found = conditions | {"machine": "a machine", "rows": [plain, lossy, slower]}
+    (row,) = speed_table.best_settings(found)
+    assert row[1:4] == ("blt-d", "no", "1.25") and "6.50" in row
 
 
-def test_a_study_that_has_only_begun_shows_no_older_table(tmp_path):
-    (tmp_path / "batch.json").write_text(json.dumps(batch_report() | {"complete": False}))
-    (tmp_path / "batch.md").write_text("# Methods in batches\n")
-    report_page.build(tmp_path, ["batch"])
+def test_a_study_that_has_only_begun_shows_no_older_table(tmp_path, studies):
+    begun = batch_report() | {"complete": False}
+    write(tmp_path / "speed" / "batch", begun, "# Methods in batches\n")
+    report_page.build(tmp_path, [studies["speed/batch"]])
     text = (tmp_path / "report.md").read_text()
-    assert "Not measured yet\n\nbatch (2 rows so far)\n" in text
+    assert "Not measured yet\n\nspeed/batch (2 rows so far)\n" in text
     assert "Methods in batches" not in text and "blt-s 8" not in text
 
 
-def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys):
-    for name, done in (("batch", True), ("wall_clock", False)):
-        (tmp_path / f"{name}.json").write_text(json.dumps({"complete": done, "rows": []}))
+def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys, studies):
+    for name, done in (
+        ("speed/batch/results", True),
+        ("speed/wall_clock/results", False),
+        ("speed/blt_methods/results", True),  # but for its samples
+    ):
+        path = tmp_path / f"{name}.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"complete": done, "rows": []}))
     commands = []
 
     class Finished:
         returncode = 0
 
-    def run(command, check):
+    def run(command, cwd, check):
         commands.append(command)
         finished = Finished()
-        finished.returncode = int("sampled.py" in command[1])
+        finished.returncode = int("blt_methods" in command[2])
         return finished
 
     monkeypatch.setattr(report.subprocess, "run", run)
-    studies = [
-        Study("batch", 25),
-        Study("wall_clock", 15),
-        Study("again", 5, ("--temperature", "1"), "sampled"),
-    ]
     options = type("Options", (), {"results": tmp_path, "data": "texts", "smoke": True})
-    assert report.run(studies, options) == ["again"]
-    assert [command[1].rpartition("/")[2] for command in commands] == [
-        "wall_clock.py",
-        "sampled.py",
+    chosen = [studies[f"speed/{name}"] for name in ("batch", "wall_clock", "blt_methods")]
+    assert report.run(chosen, options) == ["speed/blt_methods"]
+    assert [command[2] for command in commands] == [
+        "experiments.speed.wall_clock.run",
+        "experiments.speed.blt_methods.run",
     ]
-    assert all(c[2:4] == ["--results", str(tmp_path)] and c[-1] == "--smoke" for c in commands)
-    assert commands[1][4:6] == ["--temperature", "1"]
+    results = tmp_path / "speed" / "wall_clock"
+    assert commands[0][1] == "-m" and commands[0][3:5] == ["--results", str(results)]
+    assert commands[0][5:] == ["--data", "texts", "--smoke"]
     told = capsys.readouterr().out
-    assert "[1/2] wall_clock: about 15 minutes; all together about 20 minutes left" in told
+    assert "[1/2] speed/wall_clock: about 15 minutes; all together about 80 minutes left" in told
 
 
-def test_a_smoke_run_keeps_out_of_the_results(monkeypatch, capsys):
-    for options in (study.parser("A study."), study.parser("A study.", model=None)):
+def test_a_smoke_run_keeps_out_of_the_results(tmp_path, monkeypatch, capsys):
+    script = str(tmp_path / "run.py")
+    for options in (study.parser("A study.", script), study.parser("A.", script, model=None)):
         assert options.parse_args(["--smoke", "--results", "elsewhere"]).smoke
-        with pytest.raises(SystemExit):
-            options.parse_args(["--smoke"])
-        assert "--smoke needs --results" in capsys.readouterr().err
+        for folder in ([], ["--results", str(tmp_path)]):
+            with pytest.raises(SystemExit):
+                options.parse_args(["--smoke", *folder])
+            assert "--smoke needs --results" in capsys.readouterr().err
     monkeypatch.setattr("sys.argv", ["report.py", "--smoke", "--data", "texts"])
     with pytest.raises(SystemExit):
         report.main()
@@ -121,3 +174,10 @@ def test_studies_that_do_not_exist(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         report.main()
     assert "no such study: nope" in capsys.readouterr().err
+
+
+def test_the_names_of_the_files_of_a_study(tmp_path):
+    main, more = tmp_path / "results.json", tmp_path / "sampled.json"
+    assert [study.page(main).name, study.page(more).name] == ["README.md", "sampled.md"]
+    assert [study.figure(main).name, study.figure(more).name] == ["figure.svg", "sampled.svg"]
+    assert isinstance(discovery.studies()[0], Study)

@@ -5,12 +5,12 @@ import dataclasses
 import jax
 import models_for_tests as models
 import pytest
-import roofline
 
 import bytelax
 from bytelax.measure import floor
 from bytelax.measure.floor import Machine
 from bytelax.measure.timing import Contestant
+from experiments.harness import roofline
 
 
 def test_a_pass_reads_or_multiplies():
@@ -37,6 +37,7 @@ def test_weights_are_all_counted_once():
     )
 
 
+@pytest.mark.slow
 def test_plain_decoding_of_a_blt():
     model = models.model(models.BASE)
     out = bytelax.generate(model, [b"again and again"], max_new_bytes=24, allow_eos=False)

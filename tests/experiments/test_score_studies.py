@@ -1,9 +1,10 @@
 """The studies of scores run through: a few bytes of everything, on texts made up here."""
 
-import fast_blt
 import pytest
 import score_data
-from diversity import type_token_ratio
+
+from experiments.quality.diversity.run import type_token_ratio
+from experiments.quality.fast_blt import run as fast_blt
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_type_token_ratio():
 def test_fast_blt(smoke):
     pytest.importorskip("sacrebleu")
     report, table = smoke(
-        "fast_blt", "--examples", "1", "--new", "8", "--shots", "1",
+        "quality/fast_blt", "--examples", "1", "--new", "8", "--shots", "1",
         "--tasks", "tatoeba-deu-eng", "humaneval",
     )  # fmt: skip
     plain, drafted = (row["tasks"] for row in report["rows"])
@@ -53,7 +54,7 @@ def test_fast_blt(smoke):
 
 @pytest.mark.slow
 def test_likelihood(smoke):
-    report, table = smoke("likelihood", "--limit", "2")
+    report, table = smoke("quality/likelihood", "--limit", "2")
     (row,) = report["rows"]
     assert row["accuracy"]["value"] == 0.5 and row["chance"] == 0.5
     assert "Not there: arc-easy" in table and "79.38" in table
@@ -61,7 +62,7 @@ def test_likelihood(smoke):
 
 @pytest.mark.slow
 def test_diversity(smoke):
-    report, table = smoke("diversity", "--samples", "2", "--new", "16")
+    report, table = smoke("quality/diversity", "--samples", "2", "--new", "16")
     (row,) = report["rows"]
     assert 0 <= row["type_token_ratio"] <= 1 and 2 <= row["decoder_passes"] <= 18
     assert "| blt-d | 0.5 | 0.8 |" in table
@@ -69,7 +70,7 @@ def test_diversity(smoke):
 
 @pytest.mark.slow
 def test_acceptance(smoke):
-    report, table = smoke("acceptance", "--prompts", "2", "--length", "64", "--new", "8")
+    report, table = smoke("quality/acceptance", "--prompts", "2", "--length", "64", "--new", "8")
     parts = report["rows"][0]["parts"]
     assert len(parts) == 9 + 3 + 3 + 1
     drafted = [parts[f"{domain}, seen"]["drafted"] for domain in ("prose", "code", "translation")]

@@ -24,15 +24,15 @@ def data(tmp_path_factory):
 
 
 def test_accounting(smoke):
-    report, table = smoke("accounting")
+    report, table = smoke("speed/accounting")
     assert sum(row["rows"] for row in report["rows"]) == 223
     assert "219 of 223 rows" in table
 
 
 @pytest.mark.slow
 def test_batch(smoke, monkeypatch):
-    monkeypatch.setattr("batch.LEAST", 2)
-    report, table = smoke("batch", "--context", "24", "--new", "8", "--repeats", "1")
+    monkeypatch.setattr("experiments.speed.batch.run.LEAST", 2)
+    report, table = smoke("speed/batch", "--context", "24", "--new", "8", "--repeats", "1")
     (row,) = report["rows"]
     methods = row["methods"]
     assert methods[row["best_plain"]]["decode_speed"] == 1
@@ -46,7 +46,7 @@ def test_batch(smoke, monkeypatch):
 @pytest.mark.slow
 def test_wall_clock(smoke):
     flags = ("--context", "24", "--new", "8", "--repeats", "1", "--prompts", "1")
-    report, table = smoke("wall_clock", *flags)
+    report, table = smoke("speed/wall_clock", *flags)
     bundled, *priced = (row["methods"]["blt-s 8"] for row in report["rows"])
     assert bundled["lossless"] and not any(method["lossless"] for method in priced)
     assert len(priced) == 2
@@ -57,21 +57,21 @@ def test_wall_clock(smoke):
 
 @pytest.mark.slow
 def test_exactness(smoke):
-    report, _ = smoke("exactness")
+    report, _ = smoke("quality/exactness")
     for figures in report["rows"][0]["methods"].values():
         assert figures["bitwise_equal_at_the_same_window"] == report["prompts"] == 2
 
 
 @pytest.mark.slow
 def test_agreement(smoke):
-    report, table = smoke("agreement")
+    report, table = smoke("quality/agreement")
     assert report["rows"][0]["positions"] > 0 and "56.2" in table
 
 
 @pytest.mark.slow
 def test_vs_peers(smoke):
     pytest.importorskip("transformers")
-    report, table = smoke("vs_peers", "--repeats", "1", "--prompts", "1")
+    report, table = smoke("speed/vs_peers", "--repeats", "1", "--prompts", "1")
     blt = [row for row in report["rows"] if row["setting"]["contest"] == "blt"]
     assert all(row["bytes_agree"] for row in blt)
     rows = report["rows"][-1]["rows"]

@@ -3,10 +3,8 @@
 import functools
 
 import jax
-import kernels_h200
 import models_for_tests as models
 import pytest
-import study
 from bytelax_kernels import timing
 from bytelax_kernels.unmask import Rule
 from bytelax_kernels.unmask import benchmark as unmask_benchmark
@@ -14,6 +12,8 @@ from bytelax_kernels.verify_attention import benchmark as attention_benchmark
 from interpreting import on
 
 from bytelax.decode import BLTTarget
+from experiments.compile.h200 import run as h200
+from experiments.harness import study
 
 ATTENTION = attention_benchmark.Case(2, 3, 2, 1, slots=72, dim=64, length=100)
 CASES = {"ring": ATTENTION, "tree": ATTENTION._replace(length=60, tree=True)}
@@ -39,7 +39,7 @@ def test_times():
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_attention_is_checked(case):
     with on("gpu"):
-        assert kernels_h200.check_attention(case)["exact"]
+        assert h200.check_attention(case)["exact"]
 
 
 def test_bits_that_hang_on_the_row_are_seen(monkeypatch):
@@ -47,17 +47,18 @@ def test_bits_that_hang_on_the_row_are_seen(monkeypatch):
         out = attention_benchmark.attend(*inputs, implementation="xla")
         return out.at[:, 0].multiply(1.01) if implementation == "gpu" else out
 
-    monkeypatch.setattr(kernels_h200, "attend", attend)
-    row = kernels_h200.check_attention(ATTENTION)
+    monkeypatch.setattr(h200, "attend", attend)
+    row = h200.check_attention(ATTENTION)
     assert row["error"] < 1e-2 and not row["exact"]
 
 
 def test_unmask_is_checked():
     with on("gpu"):
-        row = kernels_h200.check_unmask(UNMASK)
+        row = h200.check_unmask(UNMASK)
     assert row["exact"]
 
 
+@pytest.mark.slow
 def test_a_verify_pass_is_timed(monkeypatch):
     """Also that of one byte runs the global model."""
     ran = []
@@ -69,21 +70,21 @@ def test_a_verify_pass_is_timed(monkeypatch):
 
     monkeypatch.setattr(BLTTarget, "commit", watched)
     monkeypatch.setattr(
-        kernels_h200, "one_b", lambda patching: models.replace(models.BASE, patching=patching)
+        h200, "one_b", lambda patching: models.replace(models.BASE, patching=patching)
     )
-    assert kernels_h200.verify_pass(2, length=41)["ratio"] > 0
+    assert h200.verify_pass(2, length=41)["ratio"] > 0
     assert ran and all(ran)
 
 
 def test_the_study_keeps_its_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(attention_benchmark, "CASES", CASES)
-    monkeypatch.setattr(kernels_h200, "bandwidth", lambda: 1e9)
+    monkeypatch.setattr(h200, "bandwidth", lambda: 1e9)
     which = {"kernel": "verify_attention", "case": "ring"}
     settings = [{"step": "check", **which}, {"step": "time", **which}]
     with on("gpu"):
         report = study.run(
-            tmp_path / "all.json", {"device": "none"}, settings, kernels_h200.measure,
-            markdown=kernels_h200.markdown,
+            tmp_path / "all.json", {"device": "none"}, settings, h200.measure,
+            markdown=h200.markdown,
         )  # fmt: skip
     assert report["rows"][0]["exact"]
     assert "| verify_attention | ring | " in (tmp_path / "all.md").read_text()

@@ -12,7 +12,7 @@ from bytelax import checkpoints, cli
 from bytelax.measure import layer_skip
 from bytelax.model import Model
 from bytelax.models import kv_cache
-from bytelax.models.transformer import Part
+from bytelax.models.transformer import LayerRange
 
 CONFIG = models.replace(models.BYTE_LM, trunk={"layers": 3, "window": 9})
 IDS = models.random_text(9, 24)  # one row more than go through the model at a time
@@ -32,7 +32,7 @@ def without_output(model, block, half, layer):
     return Model(model.module, model.params | {"trunk": trunk})
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 @pytest.mark.parametrize(
     ("block", "half", "layer", "attention", "mlp"),
     [("layers_1", "attention", "out", (1,), ()), ("layers_2", "mlp", "down", (), (2,))],
@@ -52,12 +52,12 @@ def test_a_useless_half_block_is_found_first(
 
 def skipping(model, found):
     """Logits of the model that does skip them."""
-    part = Part(no_attention=found.skip_attention, no_mlp=found.skip_mlp)
+    layers = LayerRange(no_attention=found.skip_attention, no_mlp=found.skip_mlp)
 
     def run(module, ids):
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
         span = kv_cache.causal_span(positions, window=CONFIG.trunk.window)
-        hidden, _ = module.trunk(module.embed(ids), span=span, part=part)
+        hidden, _ = module.trunk(module.embed(ids), span=span, layers=layers)
         return module.logits(hidden)
 
     return np.asarray(model.module.apply({"params": model.params}, jnp.asarray(IDS), method=run))
@@ -106,6 +106,7 @@ def test_each_step_takes_the_best_of_its_candidates(small):
     assert set(first.skip_mlp) <= set(second.skip_mlp)
 
 
+@pytest.mark.slow
 def test_one_program_for_all_steps(small):
     before = layer_skip._survival._cache_size()
     layer_skip.search(small, IDS[:, :20], longest=3)
@@ -142,6 +143,7 @@ def test_refusals(small):
         layer_skip.search(small, IDS, longest=4, place_cost=-1)
 
 
+@pytest.mark.slow
 def test_the_command_prints_flags_that_generate_takes(small, capsys, tmp_path):
     checkpoints.write(tmp_path / "model", small.config, small.params, layout="orbax")
     (tmp_path / "text.txt").write_bytes(bytes(range(32, 127)) * 2)

@@ -9,7 +9,11 @@ from bytelax import generate, vocab
 from bytelax.measure import likelihood
 
 
-@pytest.mark.parametrize("config", [models.BYTE_LM, models.BASE], ids=["byte transformer", "blt"])
+@pytest.mark.parametrize(
+    "config",
+    [models.BYTE_LM, pytest.param(models.BASE, marks=pytest.mark.slow)],
+    ids=["byte transformer", "blt"],
+)
 def test_sums_of_log_probabilities(config):
     model = models.model(config)
     pairs = [(b"", b"one"), (b"a context ", b"and more"), (b"x" * 60, b"longer than the rest")]

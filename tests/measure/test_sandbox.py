@@ -109,7 +109,12 @@ except BaseException:
 
 
 @pytest.mark.parametrize(
-    "act", ["while True: pass", "import time\ntime.sleep(60)", "sum(range(10**12))"]
+    "act",
+    [
+        pytest.param("while True: pass", marks=pytest.mark.slow),
+        pytest.param("import time\ntime.sleep(60)", marks=pytest.mark.slow),
+        "sum(range(10**12))",
+    ],
 )
 def test_loops_end(act, anywhere):
     begin = time.monotonic()

@@ -35,7 +35,7 @@ def test_every_place_is_kept_as_often_as_it_should():
 @pytest.mark.parametrize(
     ("config", "method", "options"),
     [
-        (models.BASE, "blt-s", {"draft_length": 4}),
+        pytest.param(models.BASE, "blt-s", {"draft_length": 4}, marks=pytest.mark.slow),
         (models.BYTE_LM, "early-exit", {"exit_layer": 1, "draft_length": 4}),
     ],
 )

@@ -41,7 +41,7 @@ def heard(logits, ids):
 
 
 @pytest.mark.parametrize("window", [None, 1, 2, 5])
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_windowed_causal_mask(layers, window):
     distance = np.arange(LENGTH) - np.arange(LENGTH)[:, None]  # from byte j to query i
     reach = LENGTH if window is None else layers * (window - 1)

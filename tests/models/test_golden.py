@@ -29,7 +29,10 @@ def patch_lengths(closes):
     return np.diff([-1, *np.flatnonzero(closes), len(closes)])
 
 
-@pytest.mark.parametrize("name", cases.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "base" else pytest.mark.slow) for name in cases.NAMES],
+)
 class TestGolden:
     def test_hash_ids(self, name):
         case, config, _ = golden(name)

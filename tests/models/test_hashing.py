@@ -43,6 +43,7 @@ def random_ids(seed):
     return ids
 
 
+@pytest.mark.slow
 def test_every_prime_and_group_size_at_the_released_table_size():
     config = HashConfig(groups=tuple(range(1, 17)), vocab=500_002, functions=len(PRIMES))
     ids = random_ids(0)

@@ -27,8 +27,18 @@ def counts(config):
     ("config", "published", "own"),
     [
         (presets.BLT_1B, (1280, 160, 19, 3072), (1284.6, 157.9, 19.4, 3072.0)),
-        (presets.BLT_3B, (2820, 160, 26, 3072), (2831.3, 163.1, 20.5, 3072.0)),
-        (presets.BLT_8B, (6480, 180, 33, 3840), (6497.2, 182.6, 33.8, 3840.0)),
+        pytest.param(
+            presets.BLT_3B,
+            (2820, 160, 26, 3072),
+            (2831.3, 163.1, 20.5, 3072.0),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            presets.BLT_8B,
+            (6480, 180, 33, 3840),
+            (6497.2, 182.6, 33.8, 3840.0),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_parameters_of_blt(config, published, own):

@@ -19,6 +19,7 @@ def ids():
     return jnp.asarray(models.random_text(2, 33, eos=False))
 
 
+@pytest.mark.slow
 def test_a_student_that_is_its_teacher_has_nothing_to_learn():
     objective = Distillation(STUDENT, STUDENT, weight=1.0)
     own = NextByte(STUDENT).init(jax.random.key(0))

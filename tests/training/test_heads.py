@@ -32,7 +32,13 @@ def ids(length=24):
     return jnp.asarray(models.random_text(2, length, eos=False) % 3 + vocab.OFFSET)
 
 
-@pytest.mark.parametrize("loss_of", ["kl", "total-variation", "cross-entropy"])
+@pytest.mark.parametrize(
+    "loss_of",
+    [
+        "cross-entropy",
+        *(pytest.param(loss, marks=pytest.mark.slow) for loss in ("kl", "total-variation", "lk")),
+    ],
+)
 def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
     trunk = NextByte(MODULE).init(jax.random.key(0))
     result = train_loop.train(
@@ -50,14 +56,26 @@ def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_with_a_joint_loss_the_trunk_learns():
     params = NextByte(MODULE).init(jax.random.key(0))
-    gradient = jax.grad(lambda p: HeadLoss(MODULE, joint=True).loss(p, ids(), KEY)[0])(params)
+    loss = HeadLoss(MODULE, joint=True).loss
+    gradient = jax.jit(jax.grad(lambda params: loss(params, ids(), KEY)[0]))(params)
     assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(gradient["trunk"]))
     assert HeadLoss(MODULE, joint=True).trainable(("trunk",))
 
 
-def test_what_each_head_is_asked_for():
+@pytest.mark.parametrize(
+    ("name", "ahead"),
+    [
+        ("ahead_2", 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("exit_2", 0), ("ahead_3", 2), ("two_byte_3", 1))
+        ),
+    ],
+)
+def test_what_each_head_is_asked_for(name, ahead):
     """A head whose law is the trunk's at the right byte has no divergence; at another it has."""
     model = self_drafting_models.trunk()
     text = ids()
@@ -68,29 +86,31 @@ def test_what_each_head_is_asked_for():
         """Of head `name` when its logits are what the trunk says `ahead` bytes later."""
         from bytelax.training import head_objective
 
-        def perfect(bound, ids, own_outputs):
-            logits, drafted = original(bound, ids, own_outputs)
-            (length,) = (x.shape[1] for n, _, x in drafted if n == name)
-            later = jnp.roll(logits, -ahead, axis=1)[:, :length]
-            return logits, [(n, a, later) for n, a, x in drafted if n == name]
+        def perfect(bound, ids, key, **how):
+            logits, drafted = original(bound, ids, key, **how)
+            (head,) = (head for head in drafted if head.name == name)
+            later = jnp.roll(logits, -ahead, axis=1)[:, : head.logits.shape[1]]
+            return logits, [head._replace(logits=later)]
 
         original = head_objective._drafted
         head_objective._drafted = perfect
         try:
-            loss, metrics = objective.loss(model.params, text, KEY)
+            run = jax.jit(lambda params: objective.loss(params, text, KEY))
+            loss, metrics = run(model.params)
         finally:
             head_objective._drafted = original
         return float(loss), metrics
 
-    for name, ahead in (("exit_2", 0), ("ahead_2", 1), ("ahead_3", 2), ("two_byte_3", 1)):
-        right, metrics = divergence(name, ahead)
-        wrong, _ = divergence(name, ahead + 1)
-        assert right < 1e-6 < 1e-3 < wrong, name
-        assert metrics[f"overlap_{name}"][0] == pytest.approx(metrics[f"overlap_{name}"][1])
+    right, metrics = divergence(name, ahead)
+    wrong, _ = divergence(name, ahead + 1)
+    assert right < 1e-6 < 1e-3 < wrong
+    assert metrics[f"overlap_{name}"][0] == pytest.approx(metrics[f"overlap_{name}"][1])
     assert laws.shape[-1] == 3
 
 
-@pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.parametrize(
+    "step", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_a_draft_layer_sees_in_training_what_it_sees_when_drafting(step):
     """Logits of `unroll` at a byte are those of a cache with `step` own outputs behind the text."""
     model = self_drafting_models.trunk()

@@ -77,7 +77,7 @@ def test_a_block_sees_no_clean_byte_from_its_start_on(block):
 
 def test_a_visible_clean_twin_is_seen(monkeypatch):
     """The leak of a well-known misprint: cells that see the clean bytes of their own block."""
-    attend_cells = block_attention._attend_cells
+    attend_cells = block_attention.attend_cells
 
     def shifted(queries, keys, values, clean_keys, clean_values, *, span, blocks):
         later = blocks._replace(start=jnp.minimum(blocks.start + 1, LENGTH - 1))
@@ -85,10 +85,11 @@ def test_a_visible_clean_twin_is_seen(monkeypatch):
             queries, keys, values, clean_keys, clean_values, span=span, blocks=later
         )
 
-    monkeypatch.setattr(block_attention, "_attend_cells", shifted)
+    monkeypatch.setattr(block_attention, "attend_cells", shifted)
     assert leak(0) > 0
 
 
+@pytest.mark.slow  # as a visible clean twin is
 def test_a_latent_of_the_own_patch_is_seen(monkeypatch):
     read = Decoder.read_latent
 
@@ -112,10 +113,12 @@ def clean_leak():
     return moved
 
 
+@pytest.mark.slow
 def test_a_clean_byte_reads_no_latent_of_an_open_patch():
     assert clean_leak() == 0
 
 
+@pytest.mark.slow
 def test_gradient_is_that_of_finite_differences(monkeypatch):
     """Of the whole joint loss along random directions, in float64 throughout."""
     objective = BLTD(
@@ -153,6 +156,7 @@ def test_a_block_sees_no_other_block_and_no_cell_beyond_its_length():
     assert np.abs(after[:, 0, :4] - before[:, 0, :4]).max() > 0
 
 
+@pytest.mark.slow
 def test_corruption_masks_only_bytes_that_are_there():
     ids = texts()
     closes = model().module.apply({"params": model().params}, ids[:, :-1]).closes
@@ -175,6 +179,7 @@ def test_corruption_masks_only_bytes_that_are_there():
     )
 
 
+@pytest.mark.slow  # the runs of test_loop.py and test_train_command.py
 def test_loss_falls():
     objective = BLTD(model().module, CorruptionConfig(block_sizes=(4,), most_blocks=8))
     step = jax.jit(jax.value_and_grad(objective.loss, has_aux=True))
@@ -188,6 +193,7 @@ def test_loss_falls():
     assert losses[-1] < losses[0] - 0.2
 
 
+@pytest.mark.slow
 def test_the_exit_reads_the_clean_bytes_behind_its_layer():
     """The exit's logits are those of a decoder run to that depth; those of the last layer stay."""
     ids = texts()

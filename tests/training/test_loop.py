@@ -113,6 +113,7 @@ def test_what_the_caller_holds_survives(tmp_path):
     assert not np.array_equal(result.params["head"]["kernel"], before["head"]["kernel"])
 
 
+@pytest.mark.slow
 def test_bfloat16_learns_with_float32_masters(tmp_path):
     settings = config(steps=12, dtype="bfloat16", validate_every=0, save_every=0)
     result = train_loop.train(settings, PLAIN, batches, tmp_path, report=print)
@@ -169,6 +170,7 @@ def test_four_microbatches_are_one_batch_of_four():
     assert metrics.means([counted]) == pytest.approx(metrics.means([added]), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_microbatches_and_steps_have_their_own_noise():
     objective = NextByte(noise=0.5)
     same = jnp.broadcast_to(IDS[:1], (4, IDS.shape[1]))

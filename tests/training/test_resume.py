@@ -78,6 +78,7 @@ def stopped(half, tmp_path):
     return pathlib.Path(shutil.copytree(half, tmp_path / "run"))
 
 
+@pytest.mark.slow  # like a killed one
 def test_an_interrupted_run_resumes_bit_for_bit(alone, stopped):
     out, whole = alone
     told = []
@@ -114,6 +115,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_a_second_signal_is_not_caught(tmp_path, interruptible):
     def twice():
         os.kill(os.getpid(), signal.SIGINT)
@@ -161,6 +163,7 @@ def test_what_another_process_cannot_read_is_set_aside(alone, stopped, monkeypat
     assert_same(resumed.params, alone[1].params)
 
 
+@pytest.mark.slow
 def test_a_save_that_failed_elsewhere_ends_all(tmp_path, monkeypatch):
     answers = iter([False])  # about the lock
     monkeypatch.setattr(distributed, "anywhere", lambda _: next(answers, True))
@@ -179,6 +182,7 @@ def test_nothing_is_touched_when_no_checkpoint_can_be_read(stopped):
     assert sorted(stopped.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_damaged_metrics_of_an_old_checkpoint_are_set_aside(alone, stopped):
     (stopped / "checkpoints" / "6" / "metrics" / "metrics").write_text('{"bits_per')
     told = []
@@ -267,6 +271,7 @@ def test_a_full_disk_loses_nothing(alone, tmp_path, capfd, caplog):
     assert capfd.readouterr() == ("", "") and not caplog.records
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_the_end_is_an_error(tmp_path):
     with (
         full_disk(tmp_path, begin=11, whole=9) as (disk, _),

@@ -111,6 +111,7 @@ def test_an_axis_may_be_a_part_of_the_axis_of_a_torus():
         sharding.make_mesh(MeshConfig(data=128, tensor=4), chips)
 
 
+@pytest.mark.slow  # test_the_gradient_is_the_same of test_stacks.py has a mesh too
 def test_eight_devices_learn_what_one_does(tmp_path):
     script = [sys.executable, tiny_runs.__file__, str(tmp_path / "eight"), "--steps", "6"]
     axes = ["--data", "2", "--fsdp", "2", "--tensor", "2"]
@@ -207,11 +208,7 @@ def after_two_steps(name, mesh):
 
 @pytest.mark.parametrize(
     ("name", "mesh"),
-    [
-        pytest.param(name, mesh, marks=() if (name, mesh) == ("blt-d", "all") else pytest.mark.slow)
-        for name in OBJECTIVES
-        for mesh in MESHES
-    ],
+    [pytest.param(name, mesh, marks=pytest.mark.slow) for name in OBJECTIVES for mesh in MESHES],
 )
 def test_steps_on_a_mesh_are_those_of_one_device(name, mesh):
     one, _ = after_two_steps(name, "one")

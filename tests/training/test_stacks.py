@@ -56,7 +56,9 @@ def test_a_scanned_stack_is_traced_once():
     assert products < str(jax.make_jaxpr(loss)(PARAMS)).count("dot_general")
 
 
-@pytest.mark.parametrize("execution", [REMAT, SCAN, BOTH])
+@pytest.mark.parametrize(
+    "execution", [*(pytest.param(one, marks=pytest.mark.slow) for one in (REMAT, SCAN)), BOTH]
+)
 @pytest.mark.parametrize("mesh", [None, MeshConfig(fsdp=2, tensor=2)])
 def test_the_gradient_is_the_same(execution, mesh):
     execution = dataclasses.replace(execution, mesh=mesh and sharding.make_mesh(mesh))
@@ -71,7 +73,8 @@ DEEP = models.replace(
 )
 
 
-@pytest.mark.parametrize("cross", ["all", pytest.param("first", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cross", ["all", "first"])
 def test_a_scanned_decoder_reads_its_latents(cross):
     """The joint loss, whose first exit cuts the decoder into two runs of layers."""
     model = models.model(models.replace(DEEP, decoder_cross_attention=cross), scale=1.0)

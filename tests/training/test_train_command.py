@@ -84,6 +84,7 @@ def told(capsys, *arguments):
 # --- train ---
 
 
+@pytest.mark.slow
 def test_the_frozen_entropy_model_is_in_the_blt_bit_for_bit(blt, patcher):
     model = loading.load(blt / "model")
     assert_same(model.params["patcher"], loading.load(patcher / "model").params)
@@ -100,6 +101,7 @@ def test_json_says_what_came_of_it(tmp_path, source, capsys):
     assert json.loads(capsys.readouterr().out)["model"] == first["model"]
 
 
+@pytest.mark.slow
 def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt):
     arguments = ["--out", str(tmp_path), "--init", str(blt), *source, *RUN]
     kind = cli._parse(["train", "blt-d", *arguments]).kind
@@ -114,6 +116,31 @@ def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt)
     after = loading.load(tmp_path / "model").params
     assert_same(after["patcher"], before["patcher"])
     assert not np.array_equal(after["decoder"]["embed"]["embedding"], embed["embedding"])
+
+
+@pytest.mark.slow
+def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
+    heads = ["--heads.draft-layer", "1", "--heads.draft-block", "1", "--heads.draft.latent"]
+    heads += flags("heads.draft", {"window": 12, "block_size": 3, "table_rank": 4})
+    losses = ["--loss-of", "lk", "--own-outputs", "2", "--blocks", "5", "--decay", "4"]
+    arguments = ["train", "heads", "--init", blt, "--out", tmp_path, *source, *RUN, *heads]
+    arguments = [str(argument) for argument in [*arguments, *losses]]
+    _, initial = cli._parse(arguments).kind.prepare()
+    assert cli.main(arguments) == 0
+    before, after = initial(), loading.load(tmp_path / "model")
+    learned = after.params.pop("heads")
+    same = jax.tree.map(np.array_equal, learned, before["heads"])
+    assert not any(jax.tree.leaves(same)), same
+    assert_same(after.params, loading.load(blt / "model").params)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert {"overlap_draft_block_3", "agreed_draft_layer_2"} <= set().union(*lines)
+    attached = loading.load(blt / "model", heads=tmp_path / "heads")
+    assert attached.config == after.config
+    assert_same(attached.params, loading.load(tmp_path / "model").params)
+    refused = ["generate", "--model", "tiny", "--heads", tmp_path / "heads", "The cell"]
+    assert "for a model of another shape" in told(capsys, *refused)
+    assert "is not of heads" in told(capsys, *refused[:4], blt / "model", "The cell")
+    assert "a BLT stays as it is" in told(capsys, *arguments, "--joint")
 
 
 def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, source, monkeypatch, capsys):
@@ -228,7 +255,11 @@ def brute_force(entropies, lengths, rule, wanted):
 
 @pytest.mark.parametrize(
     "rule",
-    [PatchingConfig(), PatchingConfig(max_patch_length=5), PatchingConfig(monotonicity=True)],
+    [
+        PatchingConfig(),
+        pytest.param(PatchingConfig(max_patch_length=5), marks=pytest.mark.slow),
+        pytest.param(PatchingConfig(monotonicity=True), marks=pytest.mark.slow),
+    ],
 )
 def test_the_threshold_is_the_best_there_is(rule):
     rng = np.random.default_rng(0)
@@ -249,6 +280,7 @@ def test_mean_patch_length_counts_what_is_there():
     assert calibrate.mean_patch_length(entropies, np.array([6]), rule=rule) == 6 / 4
 
 
+@pytest.mark.slow
 def test_calibrate_writes_what_the_model_then_does(blt, corpus, tmp_path, capsys):
     model = shutil.copytree(blt / "model", tmp_path / "model")
     arguments = ["calibrate", "--model", str(model), "--text", str(corpus), "--json", "--write"]

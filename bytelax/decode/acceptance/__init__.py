@@ -1,6 +1,6 @@
-"""Acceptance rules: pure functions of a draft, the target's laws and uniform numbers.
+"""Acceptance rules: pure functions of a draft, the target's distributions and uniform numbers.
 
-No key inside, so a rule can be enumerated exactly.
+No rule takes a random key, so its output distribution can be enumerated exactly.
 """
 
 from bytelax.decode.acceptance.base import (
@@ -17,7 +17,7 @@ from bytelax.decode.acceptance.block import block_verification
 from bytelax.decode.acceptance.byte_by_byte import greedy, rejection
 from bytelax.decode.acceptance.lossless import Lossless, lossless
 from bytelax.decode.acceptance.lossy import Typical, take_all, typical
-from bytelax.decode.acceptance.several import SpecTr, k_seq
+from bytelax.decode.acceptance.spectr import SpecTr, k_seq
 from bytelax.decode.acceptance.tree import Tree
 
 __all__ = [

@@ -1,7 +1,8 @@
-"""The Acceptance contract, and the steps that rules share."""
+"""The `Acceptance` protocol, and the helpers that acceptance rules share."""
 
 import dataclasses
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -9,78 +10,97 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft
 
+Rule = TypeVar("Rule", bound=Callable)
+
 
 class Emitted(NamedTuple):
-    """What a round emits."""
+    """The ids that one round emits."""
 
-    ids: Int[Array, "B W"]  # W = K + 1; what stands at or beyond `count` is never read
-    count: Int[Array, " B"]  # at least 1
-    drafted: Int[Array, " B"]  # how many of them, the first ones, are the draft's
-    path: Int[Array, "B W"] | None = None  # of a tree, the window places whose ids were accepted
+    ids: Int[Array, "B W"]  # W = K + 1; entries at or beyond `count` are never read
+    count: Int[Array, " B"]  # type: ignore[assignment]  # at least 1; hides `tuple.count`
+    drafted: Int[Array, " B"]  # number of leading ids that come from the draft
+    path: Int[Array, "B W"] | None = None  # trees only: window indices of the accepted branch
 
 
 @runtime_checkable
 class Acceptance(Protocol):
+    """Protocol of an acceptance rule, which decides how much of a draft is kept.
+
+    A rule may set two optional attributes. `lossless = True` declares that the output follows the
+    target's own distribution, and `trees = True` that the rule accepts trees.
+    """
+
     def __call__(
         self,
         draft: Draft,
         log_probs: Float[Array, "B W V"],
         uniforms: Float[Array, "B 2 W"],
     ) -> Emitted:
-        """Judges a draft.
+        """Verifies a draft and returns the ids to emit.
 
-        Two attributes are optional: `lossless = True` says that the output is that of the target
-        alone, and `trees = True` that the rule judges trees.
-
-        Random numbers are used in `sampling.happens` and `sampling.sample` alone.
+        Random numbers are used only through `sampling.happens` and `sampling.sample`, so that tests
+        can enumerate every outcome.
 
         Args:
           draft: the proposal.
-          log_probs: the distributions that are sampled, from `process_logits`: row i is the
-            target's distribution of the byte after i drafted ones.
-          uniforms: `[:, 0]` decide acceptance, `[:, 1]` draw the byte that follows.
+          log_probs: the target's distributions from `process_logits`, in nats. Row i is the
+            distribution of the byte that follows i drafted bytes.
+          uniforms: random numbers in [0, 1). `[:, 0]` decide acceptance, `[:, 1]` draw the byte
+            that follows the accepted ones.
 
         Returns:
-          The accepted ids, then one of the target's own.
+          The accepted ids, followed by one id from the target's own distribution.
         """
         ...
 
 
+def lossless_rule(rule: Rule) -> Rule:
+    """Decorator that declares that a rule is lossless."""
+    rule.__dict__["lossless"] = True
+    return rule
+
+
 def is_drafted(draft: Draft) -> Bool[Array, "B K"]:
-    """Mask of the places that hold a drafted id."""
+    """Returns the mask of the positions that hold a drafted id."""
     return jnp.arange(draft.ids.shape[1]) < draft.length[:, None]
 
 
 def prefix(draft: Draft, accepted: Bool[Array, "B K"]) -> Int[Array, " B"]:
-    """Number of drafted ids before the first rejection."""
+    """Returns the number of drafted ids before the first rejection."""
     return jnp.cumprod(accepted & is_drafted(draft), axis=1).sum(1)
 
 
-def drawn(draft: Draft) -> Draft:
-    """The draft up to the first id to which its own law gives no probability.
+def log_probs_of(draft: Draft) -> Float[Array, "*B K V"]:
+    """Returns `log_probs` of a draft that is written out."""
+    assert draft.log_probs is not None
+    return draft.log_probs
 
-    Such an id was not drawn from that law, and p / q would accept it for certain.
+
+def drawn(draft: Draft) -> Draft:
+    """Truncates a draft before the first id that has probability 0 under `draft.log_probs`.
+
+    Such an id cannot have been sampled from that distribution, and p / q would always accept it.
     """
-    possible = at_draft(draft.log_probs, draft) > -jnp.inf
+    possible = at_draft(log_probs_of(draft), draft) > -jnp.inf
     return dataclasses.replace(draft, length=prefix(draft, possible))
 
 
 def drafted_probs(draft: Draft) -> Float[Array, "B W V"]:
-    """Draft probabilities; 0 where nothing was drafted, so at the bonus byte too."""
-    q = jnp.where(is_drafted(draft)[..., None], jnp.exp(draft.log_probs), 0)
+    """Returns the draft's probabilities q, which are 0 beyond the draft and at the bonus byte."""
+    q = jnp.where(is_drafted(draft)[..., None], jnp.exp(log_probs_of(draft)), 0)
     return jnp.pad(q, ((0, 0), (0, 1), (0, 0)))
 
 
 def at_draft(log_probs: Float[Array, "B K V"], draft: Draft) -> Float[Array, "B K"]:
-    """The log-probability of each drafted id."""
+    """Returns the log-probability of each drafted id under `log_probs`, in nats."""
     return jnp.take_along_axis(log_probs, draft.ids[..., None], axis=-1)[..., 0]
 
 
 def residual(p: Float[Array, "*B V"], q: Float[Array, "*B V"]) -> Float[Array, "*B V"]:
-    """log max(0, p - q), unnormalised: the distribution of the byte after a rejection.
+    """Returns log max(0, p - q), unnormalised: the distribution of the byte after a rejection.
 
-    Where rounding leaves nothing of it, p and q are equal and a rejection was rounding too: then
-    it is p.
+    If rounding leaves no mass, p and q are equal and the rejection was itself a rounding error. The
+    result is then log p.
     """
     left = jnp.maximum(p - q, 0)
     return jnp.log(jnp.where(left.sum(-1, keepdims=True) > 0, left, p))
@@ -92,10 +112,10 @@ def follow(
     log_probs: Float[Array, "B W V"],
     uniforms: Float[Array, "B W"],
 ) -> Emitted:
-    """The first `count` drafted ids, then one drawn from row `count` of `log_probs`."""
-    law = jnp.take_along_axis(log_probs, count[:, None, None], axis=1)[:, 0]
+    """Emits the first `count` drafted ids, then one id sampled from row `count` of `log_probs`."""
+    chosen = jnp.take_along_axis(log_probs, count[:, None, None], axis=1)[:, 0]
     uniform = jnp.take_along_axis(uniforms, count[:, None], axis=1)[:, 0]
-    following = sampling.sample(law, uniform)
+    following = sampling.sample(chosen, uniform)
     ids = jnp.pad(draft.ids, ((0, 0), (0, 1)))
     ids = jnp.where(jnp.arange(ids.shape[1]) < count[:, None], ids, following[:, None])
     return Emitted(ids, count + 1, count)

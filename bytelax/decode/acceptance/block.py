@@ -1,4 +1,4 @@
-"""Block verification: the draft is judged as a whole."""
+"""Block verification: accepts or rejects whole prefixes of a draft."""
 
 import jax
 import jax.numpy as jnp
@@ -10,38 +10,39 @@ from bytelax.decode.acceptance.base import Emitted
 from bytelax.decode.draft import Draft
 
 
+@base.lossless_rule
 def block_verification(
     draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
 ) -> Emitted:
-    """Keeps the longest prefix whose own test is passed; shorter ones may have failed theirs.
+    """Keeps the longest prefix of the draft that passes its test, by block verification. Lossless.
 
-    Sun et al. (arXiv 2403.10444). Lossless, and on average never accepts less than
-    `rejection`. It rests on whole prefixes, so a draft's length may depend on the bytes drafted
-    before its end, but on none that would have come after. A refused place may be followed by the
-    very byte that was drafted there.
+    Sun et al. (arXiv 2403.10444). Every prefix has a test of its own, and a prefix may be kept
+    although a shorter one failed. On average this never accepts fewer bytes than `rejection`.
+    Because prefixes are judged as a whole, the length of a draft may depend on the bytes drafted
+    before its end, but not on bytes that would have come after it. The byte emitted after a
+    rejection may equal the rejected one.
     """
     draft = base.drawn(draft)
     drafted = base.is_drafted(draft)
-    log_ratio = base.at_draft(log_probs[:, :-1], draft) - base.at_draft(draft.log_probs, draft)
+    log_ratio = base.at_draft(log_probs[:, :-1], draft) - base.at_draft(
+        base.log_probs_of(draft), draft
+    )
     reach = _reach(jnp.where(drafted, jnp.exp(log_ratio), 1))
     p, q = jnp.exp(log_probs), base.drafted_probs(draft)
     left = jnp.maximum(reach[..., None] * p - q, 0).sum(-1)
-    # Prefix i of 1..length; where nothing is left there is nothing to draw from after a stop.
+    # Without residual mass there is nothing to draw from after a stop, so the test must fail.
     within = left / jnp.where(left > 0, left + 1 - reach, 1)
     at_end = jnp.arange(reach.shape[1]) == draft.length[:, None]
     passes = sampling.happens(jnp.where(at_end, reach, within)[:, 1:], uniforms[:, 0, :-1])
     prefix = jnp.arange(1, reach.shape[1])
     count = jnp.where(passes & drafted, prefix, 0).max(1, initial=0)
-    # Behind a draft kept whole comes p itself; q is 0 there, and a scale changes no law.
+    # After a fully accepted draft q is 0, so the residual is p up to a factor, as it should be.
     following = base.residual(reach[..., None] * p, q)
     return base.follow(draft, count, following, uniforms[:, 1])
 
 
-block_verification.lossless = True
-
-
 def _reach(ratio):
-    """f32[B, W]: of a prefix, min(1, that of the one before * p / q); 1 of the empty one."""
+    """Returns f32[B, W]: 1 for the empty prefix, then min(1, previous * p / q) for longer ones."""
 
     def step(before, ratio):
         now = jnp.minimum(before * ratio, 1)

@@ -1,4 +1,4 @@
-"""The rule that leaves the target's distribution as it is, whatever the sampling."""
+"""The default acceptance rule, which keeps the target's distribution under any sampling."""
 
 import dataclasses
 from typing import Any
@@ -10,22 +10,22 @@ from bytelax.decode.sampling import Sampling
 
 @dataclasses.dataclass(frozen=True)
 class Lossless:
-    """`greedy` where the likeliest byte is taken, `sampled` where bytes are drawn.
+    """Selects the lossless rule for a request: `greedy` for greedy decoding, otherwise `sampled`.
 
-    Drafters of trees name the rule that judges them, in `judged_by`.
+    A drafter that proposes trees names its own rule in the attribute `judged_by`, which wins.
 
     Attributes:
-      sampled: `rejection` or `block_verification`.
+      sampled: rule for sampled decoding, `rejection` or `block_verification`.
     """
 
     sampled: Acceptance = rejection
 
     lossless = True
 
-    def rule(self, law: Sampling, drafter: Any) -> Acceptance:
-        """The rule for requests that sample so, and for this drafter."""
+    def rule(self, sampling: Sampling, drafter: Any) -> Acceptance:
+        """Returns the rule for requests with these sampling settings and for this drafter."""
         judge = getattr(drafter, "judged_by", None)
-        return judge or (greedy if law.greedy else self.sampled)
+        return judge or (greedy if sampling.greedy else self.sampled)
 
 
 lossless = Lossless()

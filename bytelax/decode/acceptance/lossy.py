@@ -1,4 +1,4 @@
-"""Rules that change what is generated. No method that uses one is lossless."""
+"""Lossy acceptance rules, which change the distribution of the output."""
 
 import dataclasses
 
@@ -12,15 +12,16 @@ from bytelax.decode.draft import Draft
 
 @dataclasses.dataclass(frozen=True)
 class Typical:
-    """LOSSY: accepts what the target finds typical, p(x) > min(epsilon, delta exp(-H(p))).
+    """LOSSY: accepts bytes that are typical of the target, p(x) > min(epsilon, delta exp(-H(p))).
 
-    Medusa (Cai et al., arXiv 2401.10774). Accepted bytes follow the draft's law, cut where the
-    target's entropy H calls for it. The byte that follows is drawn from the target. With greedy
-    laws H is 0 and this is `greedy`, as long as `epsilon` and `delta` do not reach 1.
+    Medusa (Cai et al., arXiv 2401.10774). H is the entropy of the target's distribution p, in nats.
+    Accepted bytes follow the drafter's distribution, and the byte after them is drawn from the
+    target. Under greedy sampling H is 0, and the rule equals `greedy` as long as `epsilon` or
+    `delta` is below 1.
 
     Attributes:
-      epsilon: probability at which any byte will do.
-      delta: how much less will do where the target is unsure.
+      epsilon: probability above which a byte is always accepted.
+      delta: scale of the entropy-dependent threshold, which is lower where the target is unsure.
     """
 
     epsilon: float = 0.3

@@ -1,4 +1,4 @@
-"""A tree of drafts, judged by walking down it."""
+"""Acceptance of a tree of drafted bytes."""
 
 import dataclasses
 
@@ -12,14 +12,15 @@ from bytelax.decode.draft import Draft
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """Samples the target's byte at each node and descends to the child that holds it, if any.
+    """Descends a tree by sampling the target's byte at each node and following the matching child.
 
-    For children that were not drawn this is the rule of SpecInfer (Miao et al., arXiv
-    2305.09781) and EAGLE, which tries them one after the other: child x is accepted with p(x) in
-    all. Lossless, since every emitted byte is a draw from the target's law; greedy laws have one.
+    For deterministic children this is the rule of SpecInfer (Miao et al., arXiv 2305.09781) and
+    EAGLE, which try the children in turn: child x is accepted with probability p(x) in total.
+    Lossless, because every emitted byte is a sample from the target's distribution, which is
+    one-hot under greedy sampling.
 
     Attributes:
-      depth: levels of the tree below its root.
+      depth: number of levels of the tree below its root.
     """
 
     depth: int
@@ -29,7 +30,7 @@ class Tree:
     def __call__(
         self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
     ) -> Emitted:
-        """As in `Acceptance`; row i of `log_probs` is the law behind window place i."""
+        """As in `Acceptance`; row i of `log_probs` is the distribution after window index i."""
         batch, drafted = draft.ids.shape
         there = jnp.arange(drafted) < draft.length[:, None]
         node = jnp.zeros(batch, jnp.int32)
@@ -37,8 +38,8 @@ class Tree:
         accepted = jnp.zeros(batch, jnp.int32)
         path, emitted = [node], []
         for level in range(self.depth + 1):
-            law = jnp.take_along_axis(log_probs, node[:, None, None], axis=1)[:, 0]
-            own = sampling.sample(law, uniforms[:, 1, level])
+            chosen = jnp.take_along_axis(log_probs, node[:, None, None], axis=1)[:, 0]
+            own = sampling.sample(chosen, uniforms[:, 1, level])
             emitted.append(own)
             child = there & (draft.parents == node[:, None]) & (draft.ids == own[:, None])
             going &= child.any(1) & (level < self.depth)
@@ -47,5 +48,5 @@ class Tree:
             path.append(node)
         rest = drafted + 1 - len(emitted)
         ids = jnp.pad(jnp.stack(emitted, axis=1), ((0, 0), (0, rest)))
-        path = jnp.pad(jnp.stack(path[:-1], axis=1), ((0, 0), (0, rest)))
-        return Emitted(ids, accepted + 1, accepted, path)
+        branch = jnp.pad(jnp.stack(path[:-1], axis=1), ((0, 0), (0, rest)))
+        return Emitted(ids, accepted + 1, accepted, branch)

@@ -1,25 +1,28 @@
-"""Drafters: what proposes the bytes that the target verifies. One small file each."""
+"""Drafters, which propose the bytes that the target verifies. One small file each."""
 
 from bytelax.decode.draft import Draft, DraftPasses, certain, no_passes
 from bytelax.decode.drafters.base import Drafter, DraftInput
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion
 from bytelax.decode.drafters.compose import chain, extend_with
+from bytelax.decode.drafters.draft_block import DraftBlock
 from bytelax.decode.drafters.draft_layer import DraftLayer
 from bytelax.decode.drafters.draft_length import by_batch, stop_adaptively, stop_below
 from bytelax.decode.drafters.draft_model import DraftModel
-from bytelax.decode.drafters.drawn import Drawn, draft_of, draw, in_a_row, scanned
+from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw, in_a_row, scanned
 from bytelax.decode.drafters.early_exit import EarlyExit
 from bytelax.decode.drafters.empty import Empty
 from bytelax.decode.drafters.layer_skip import LayerSkip
 from bytelax.decode.drafters.lookup import Lookup
 from bytelax.decode.drafters.multi_byte import MultiByte, MultiByteTree
+from bytelax.decode.drafters.nested import Nested
+from bytelax.decode.drafters.parallel_drafts import ParallelDrafts
 from bytelax.decode.drafters.past_boundary import PastBoundary
-from bytelax.decode.drafters.several import Several
 from bytelax.decode.drafters.two_byte import TwoByte
 
 __all__ = [
     "BlockDiffusion",
     "Draft",
+    "DraftBlock",
     "DraftInput",
     "DraftLayer",
     "DraftModel",
@@ -32,8 +35,9 @@ __all__ = [
     "Lookup",
     "MultiByte",
     "MultiByteTree",
+    "Nested",
+    "ParallelDrafts",
     "PastBoundary",
-    "Several",
     "TwoByte",
     "by_batch",
     "certain",

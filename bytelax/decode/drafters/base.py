@@ -1,13 +1,15 @@
-"""The Drafter contract."""
+"""The `Drafter` protocol and its input."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from jaxtyping import Array, Float, Int, Key
 
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft
 from bytelax.decode.sampling import Sampling
-from bytelax.decode.target import State, Target, Text, Trial
+from bytelax.decode.target import KeepsStates, State, Target, Text, Trial
+from bytelax.decode.targets import kept_states
+from bytelax.models import layers
 from bytelax.pytree import pytree, static
 
 DraftState = Any
@@ -15,16 +17,16 @@ DraftState = Any
 
 @pytree
 class DraftInput:
-    """What a drafter may read.
+    """Everything that a drafter may read.
 
     Attributes:
       params: the drafter's own parameters.
-      target: the target that verifies, as `Drafter.fit` has returned it.
-      target_params: its parameters.
-      state: its state; all of the text but the pending byte is taken in.
-      text: what has been written so far.
-      sampling: how the request samples; drafts are drawn with its `process_logits`.
-      key: one key a row, fresh each round and used for nothing but drafting; None in `init`.
+      target: the target that verifies, as returned by `Drafter.fit`.
+      target_params: the target's parameters.
+      state: the target's state, after all of the text except the pending byte.
+      text: prompts and outputs so far.
+      sampling: how each row samples; sampled drafts use its `process_logits`.
+      key: one random key per row, new in each round and used for drafting only; None in `init`.
     """
 
     params: Any
@@ -38,58 +40,96 @@ class DraftInput:
     @property
     def model(self) -> Any:
         """The target's Flax module, bound to its parameters."""
-        return self.target.module.bind({"params": self.target_params})
+        return cast(Any, self.target).module.bind({"params": self.target_params})
 
     def uniforms(self, count: int) -> Float[Array, "B {count}"]:
-        """`count` random numbers in [0, 1) for each row: the same ones at every call."""
+        """Returns `count` uniform random numbers in [0, 1) per row, the same ones at every call."""
+        assert self.key is not None  # `init` draws nothing
         return sampling.row_uniforms(self.key, count)
 
 
 @runtime_checkable
 class Drafter(Protocol):
-    """Pure functions over explicit state, as an optax transformation.
+    """Protocol of a drafter: pure functions over explicit state, like an optax transformation.
 
-    Any hashable object with these members will do, as a frozen dataclass. It is part of a `Method`,
-    which is a static argument of compiled programs: equal drafters should compare equal.
+    Any hashable object with these members will do, for example a frozen dataclass. A drafter is
+    part of a `Method`, which is a static argument of compiled programs, so equal drafters should
+    compare equal.
 
-    A round may commit without having proposed: then another drafter's bytes were judged, or none.
+    `commit` may follow a round in which `propose` was not called: the bytes of another drafter were
+    verified, or none.
 
-    Three more members are optional. `text_only = True` says that the draft depends on the text and
-    the key alone: such a drafter may be shown bytes that the target has not seen and may never
-    keep. `judged_by` is the lossless rule for a drafter of trees, where chains are judged by
-    `Lossless`; None for chains. `fit(target) -> Target` returns the target with what this drafter
-    needs of it (hidden states to keep, cells to run ahead), and raises ValueError where the model
-    has not what it takes.
+    Three more members are optional. `text_only = True` declares that a draft depends on the text
+    and the key only; such a drafter may be shown bytes that the target has not processed and may
+    never keep. `judged_by` is the lossless acceptance rule for a drafter of trees; None for
+    drafters of chains, which `Lossless` handles. `fit(target) -> Target` returns the target with
+    what this drafter needs of it (hidden states to keep, cells to run ahead), and raises ValueError
+    if the model lacks it.
     """
 
     @property
     def draft_length(self) -> int:
-        """K, the most bytes that are proposed: places of the draft."""
+        """K, the maximum number of bytes proposed per round; the length of `Draft.ids`."""
         ...
 
     def init(self, inputs: DraftInput) -> DraftState:
-        """The drafter's own state once the target has taken in the prompt."""
+        """Returns the drafter's own state, after the target has processed the prompt."""
         ...
 
     def propose(self, inputs: DraftInput, draft_state: DraftState) -> tuple[Draft, DraftState]:
-        """Proposes what follows the text, and leaves what the target's state means as it is."""
+        """Proposes bytes that continue the text.
+
+        The target's state must keep its meaning; see `Draft.state`.
+        """
         ...
 
     def commit(
         self, inputs: DraftInput, draft_state: DraftState, trial: Trial, count: Int[Array, " B"]
     ) -> DraftState:
-        """Keeps what belongs to the first `count` window bytes of each row."""
+        """Updates the drafter's state once the first `count` window bytes of a row are kept."""
         ...
 
 
 def fitted(drafter: Drafter, target: Target) -> Target:
-    """The target with what the drafter needs of it."""
+    """Returns the target with what the drafter needs of it."""
     fit = getattr(drafter, "fit", None)
     return target if fit is None else fit(target)
 
 
+def kept_state(
+    inputs: DraftInput, depth: int, positions: Int[Array, "B N"]
+) -> Float[Array, "B N D"]:
+    """Returns the target's hidden states at a depth that `fit` asked it to keep.
+
+    Args:
+      inputs: input of a drafter, with a `KeepsStates` target.
+      depth: depth of the states.
+      positions: positions of bytes that the target has processed, within its reach.
+    """
+    target = inputs.target
+    assert isinstance(target, KeepsStates)
+    return kept_states.read(inputs.state.hidden[target.keep.index(depth)], positions)
+
+
+def weights_read(drafter: Drafter, params: Any, target_params: Any) -> int:
+    """Returns the number of weights that a pass of `DraftPasses.draft_model` reads.
+
+    Args:
+      drafter: the drafter, or one that holds it as `drafter`.
+      params: parameters of the drafter.
+      target_params: parameters of the target; those of its heads count if the drafter runs them.
+    """
+    head = getattr(drafter, "head_of_target", None)
+    if head is not None:
+        return layers.weights(target_params["heads"][head])
+    inner = getattr(drafter, "drafter", None)
+    if inner is not None:
+        return weights_read(inner, params, target_params)
+    return layers.weights(params)
+
+
 def expect(target: Target, kind: type, drafter: Drafter) -> None:
-    """Raises ValueError where a drafter cannot work with this kind of target."""
+    """Raises ValueError if a drafter cannot work with this kind of target."""
     if not isinstance(target, kind):
-        other = getattr(target, "model_kind", type(target).__name__)
-        raise ValueError(f"{type(drafter).__name__} needs {kind.model_kind}, not {other}")
+        needed, given = (getattr(x, "model_kind", x.__name__) for x in (kind, type(target)))
+        raise ValueError(f"{type(drafter).__name__} needs {needed}, not {given}")

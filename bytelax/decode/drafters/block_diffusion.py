@@ -1,4 +1,4 @@
-"""BLT-D and BLT-DV: the decoder fills a block of masked bytes, many in one pass."""
+"""Block diffusion (BLT-D and BLT-DV): the decoder unmasks many bytes of a block per pass."""
 
 import dataclasses
 from typing import Literal
@@ -18,17 +18,21 @@ from bytelax.decode.unmasking import Unmask, fill_in
 
 @dataclasses.dataclass(frozen=True)
 class BlockDiffusion:
-    """Denoises one block a round (Fast BLT, arXiv 2605.08044, section 2.2).
+    """Drafts one block per round by denoising masked bytes (block diffusion).
+
+    Fast BLT (arXiv 2605.08044, section 2.2).
 
     Attributes:
-      draft_length: K, bytes of a block.
-      unmask: which bytes each pass fills; see `unmasking`.
-      latent: where the first pass comes from. "ahead": from the pass that took in the block before,
-        for blocks that are kept whole (BLT-D). "reuse": a pass of its own on
-        the latest latent. "refresh": the pending byte is taken in first, as published for BLT-DV.
-      open_patch: what a block of "ahead" reads that starts within a patch; see `BLTTarget`.
-      finish: propose nothing while the next byte stands within a patch, so that plain decoding
-        finishes it and all blocks start on a boundary, as in training.
+      draft_length: K, number of bytes in a block.
+      unmask: rule that selects the bytes to fill in after each pass; see `unmasking`.
+      latent: where the logits of the first pass come from. "ahead": from the pass that processed
+        the previous block, for blocks that are kept whole (BLT-D). "reuse": from a separate decoder
+        pass on the latest latent. "refresh": from a pass that processes the pending byte first, as
+        published for BLT-DV.
+      open_patch: what a block reads if it starts within a patch and `latent` is "ahead"; see
+        `BLTTarget`.
+      finish: whether to propose nothing as long as the next byte lies within a patch. Plain
+        decoding then completes the patch, and all blocks start on a patch boundary, as in training.
     """
 
     draft_length: int
@@ -47,9 +51,9 @@ class BlockDiffusion:
         return jnp.ones(inputs.text.ids.shape[0], bool)
 
     def propose(self, inputs, draft_state):
-        model, law, text, state = inputs.model, inputs.sampling, inputs.text, inputs.state
+        model, text, state = inputs.model, inputs.text, inputs.state
         contexts, decoder, ahead, made = self._first_pass(inputs, model, draft_state)
-        # One number a cell: each is filled once, whenever that is.
+        # One number per cell suffices, because each cell is filled exactly once.
         uniforms = inputs.uniforms(self.draft_length)
         first = jnp.repeat(state.frontier.last_eos[:, None] + 1, self.draft_length, axis=1)
         patch = jnp.repeat(ahead.patch[:, None], self.draft_length, axis=1)
@@ -69,13 +73,13 @@ class BlockDiffusion:
         def fill(carry):
             ids, log_probs, confidence, step, logits, decoder, index = carry
             masked = ids == vocab.MASK
-            here = sampling.process_logits(logits, law)
+            here = sampling.process_logits(logits, inputs.sampling)
             made = fill_in(
                 self.unmask,
-                sampling.without_banned(logits, law),
+                sampling.without_banned(logits, inputs.sampling),
                 ids,
                 masked,
-                drawn=None if law.greedy else sampling.sample(here, uniforms),
+                drawn=None if inputs.sampling.greedy else sampling.sample(here, uniforms),
             )
             ids, chosen, left = made.ids, made.chosen, masked & ~made.chosen
             given = sampling.one_hot(made.drawn, here.shape[-1])
@@ -125,9 +129,10 @@ class BlockDiffusion:
         return count > 0
 
     def _first_pass(self, inputs, model, running):
-        """Contexts, the decoder's caches with the pending byte in, the first logits, the passes.
+        """Returns contexts, decoder caches with the pending byte, the first logits, and the passes.
 
-        `running` are the rows that moved in the last round: what has ended asks for nothing.
+        `running` are the rows that advanced in the last round; rows that have ended need no new
+        pass.
         """
         text, state = inputs.text, inputs.state
         pending = text.pending
@@ -146,7 +151,7 @@ class BlockDiffusion:
         if self.latent == "ahead":
             known = state.contexts, state.decoder, state.ahead, made
             stale = running & (state.ahead.start != text.length)
-            # Row by row: another row's end or beginning is no reason to start anew.
+            # Only stale rows change: a row must not depend on when others start or end.
             return jax.lax.cond(
                 stale.any(),
                 lambda: jax.tree.map(lambda new, old: _where(stale, new, old), refreshed(), known),
@@ -174,11 +179,12 @@ def _where(rows, new, old):
 
 
 def filled_early(left: Bool[Array, "B C"]) -> Bool[Array, "B C"]:
-    """Cells to verify as if they had been given instead of drawn: those right of an empty one.
+    """Returns the filled cells to verify as deterministic: those to the right of an empty cell.
 
-    What a cell that is still `left` will hold depends on those filled to its right. Verifying it
-    selects among them, so that once it is accepted they no longer follow the distribution they were
-    drawn from, and min(1, p / q) with that q would change the output. Accepting x with p(x), and
-    else drawing from p without x, is right wherever x came from.
+    What fills a cell that is still empty (`left`) depends on the cells already filled to its right.
+    Accepting it therefore selects among their values, which then no longer follow the distribution
+    that they were sampled from, and min(1, p / q) with that q would change the output distribution.
+    Accepting x with probability p(x), and otherwise drawing from p without x, is correct wherever x
+    came from.
     """
     return jnp.cumsum(left, axis=1) > 0

@@ -1,7 +1,7 @@
-"""Drafters made of drafters.
+"""Drafters composed of other drafters.
 
-The parts keep apart: the drafter's parameters and the draft state are tuples by part, and each
-part's keys are folded with its index, so that no two share random numbers.
+Parameters and draft states are tuples with one entry per part. The keys of each part are folded
+with its index, so that no two parts share random numbers.
 """
 
 import dataclasses
@@ -17,25 +17,28 @@ from bytelax.decode.target import Text
 
 
 def chain(*parts: Drafter) -> "Chain":
-    """A drafter that proposes, in each row, the draft of the first part that has one."""
+    """Returns a drafter that proposes, in each row, the draft of the first part that has one."""
     return Chain(parts)
 
 
 def extend_with(first: Drafter, second: Drafter) -> "ExtendWith":
-    """A drafter that continues the draft of `first` with that of `second`, which sees it as text.
+    """Returns a drafter that continues the draft of `first` with one of `second`.
+
+    `second` sees the draft of `first` as part of the text.
 
     Raises:
-      ValueError: `second` needs more than the text: a state that has not seen the first's draft.
+      ValueError: `second` is not `text_only`: it would draft from a state that has not seen the
+        bytes of `first`.
     """
     return ExtendWith(first, second)
 
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """See `chain`. A part is asked only if some row has no draft from those before it.
+    """See `chain`. A part is only called if some row has no draft from the parts before it.
 
-    Lossless where the parts are: whether a part is heard depends on the lengths of earlier drafts
-    that are empty, never on an id that it or anyone else has drawn.
+    Lossless if its parts are: whether a part is used depends on whether earlier drafts are empty,
+    never on an id that any part has drawn.
     """
 
     parts: tuple[Drafter, ...]
@@ -80,8 +83,9 @@ class Chain:
 class ExtendWith:
     """See `extend_with`.
 
-    The distribution of a place is that of the part that drafted it, one-hot where nothing was
-    drawn. So the beginning of a row may be deterministic and the rest random.
+    At each position the distribution is that of the part that drafted it, one-hot where the part is
+    deterministic. The draft of a row may therefore begin deterministically and continue with
+    samples.
     """
 
     first: Drafter
@@ -119,12 +123,12 @@ class ExtendWith:
 
 
 def is_text_only(drafter: Drafter) -> bool:
-    """Whether the drafter says that it needs nothing but the text and the key."""
+    """Whether the drafter declares that it depends on the text and the key only."""
     return getattr(drafter, "text_only", False)
 
 
 def of_part(inputs: DraftInput, index: int) -> DraftInput:
-    """`inputs` as the part with that index sees them."""
+    """Returns `inputs` as the part with this index sees them: its own parameters and keys."""
     key = inputs.key
     if key is not None:
         key = jax.vmap(lambda key: jax.random.fold_in(key, index))(key)
@@ -147,7 +151,7 @@ def _commit(parts, inputs, draft_state, trial, count):
 
 
 def _alike(*drafts: Draft) -> list[Draft]:
-    """The drafts with the same fields written out."""
+    """Returns the drafts with the same optional fields written out."""
     sizes = [draft.log_probs.shape[-1] for draft in drafts if draft.log_probs is not None]
     return [draft.written_out(sizes[0] if sizes else None) for draft in drafts]
 
@@ -163,10 +167,10 @@ def _first_with_a_draft(first: Draft, second: Draft) -> Draft:
 
 
 def _chain_of(draft: Draft) -> Draft:
-    """The draft less what was computed for its own window alone.
+    """Returns the draft without what is only valid for its own window.
 
     Raises:
-      ValueError: it is a tree.
+      ValueError: the draft is a tree.
     """
     if draft.parents is not None:
         raise ValueError("drafters of trees cannot be composed; draft a chain")
@@ -183,7 +187,7 @@ def _appended(text: Text, draft: Draft) -> Text:
 
 
 def _joined(head: Draft, tail: Draft) -> Draft:
-    """Concatenates drafts of unequal length: the tail begins where the head ends in each row."""
+    """Concatenates two drafts per row: the second begins where the first ends in that row."""
     width = head.ids.shape[1]
     place = jnp.arange(width + tail.ids.shape[1])
     length = head.length[:, None]

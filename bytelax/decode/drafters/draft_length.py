@@ -1,8 +1,8 @@
-"""Drafters that shorten drafts without changing the output distribution.
+"""Drafters that shorten the drafts of another one, without changing the output distribution.
 
-The rule is that of `Draft.length`: place j may be left out because of what came before it, never
-because of the id drawn there. Windows keep their width, so a shorter draft saves what verifying
-costs beyond it (a BLT's patches), and an empty one the drafting.
+They obey the rule of `Draft.length`: position j may be dropped because of what came before it, but
+never because of the id drawn there. Windows keep their width. A shorter draft saves the part of
+verification that depends on its length (the patches of a BLT), and an empty draft saves drafting.
 """
 
 import dataclasses
@@ -18,36 +18,40 @@ from bytelax.decode.drafters.compose import is_text_only
 from bytelax.decode.drafters.skipping import propose_if
 from bytelax.pytree import pytree
 
-# Of Draft & Verify (arXiv 2309.08168): where an adapted threshold begins.
+# Initial values of the adaptive threshold, from Draft & Verify (arXiv 2309.08168).
 _GREEDY_START, _SAMPLED_START = 0.8, 0.5
 
 
 def stop_below(drafter: Drafter, threshold: float) -> "StopBelow":
-    """Ends each row's draft with its first byte whose confidence is below `threshold`."""
+    """Ends each draft after its first byte whose confidence is below `threshold`."""
     return StopBelow(drafter, threshold)
 
 
 def stop_adaptively(
     drafter: Drafter, threshold: float | None = None, *, wanted: float = 0.9, step: float = 0.01
 ) -> "StopAdaptively":
-    """As `stop_below`, with a threshold for each row that follows how much of its drafts was kept.
+    """Ends drafts as `stop_below` does, at a threshold per row that adapts to its acceptance rate.
 
     Args:
-      drafter: proposes.
-      threshold: of the first round; None is 0.8 under greedy sampling and 0.5 else, as published.
-      wanted: share of the drafted bytes that should be kept; below it drafts get shorter.
-      step: distance to the next aim; each round moves a tenth of it.
+      drafter: the drafter whose drafts are shortened.
+      threshold: threshold of the first round. None is 0.8 for greedy decoding and 0.5 for sampling,
+        as published.
+      wanted: share of the drafted bytes that should be accepted. Below it, drafts get shorter.
+      step: step size of the adaptation; each round changes the threshold by a tenth of it.
     """
     return StopAdaptively(drafter, threshold, wanted, step)
 
 
 def by_batch(drafter: Drafter, table: Mapping[int, int]) -> "ByBatch":
-    """Drafts as many bytes as the number of rows that are still running allows.
+    """Limits the length of drafts by the number of rows that are still running.
 
     Args:
-      drafter: proposes.
-      table: `{rows: length}`: from that many rows on, at most that many bytes; 0 drafts nothing.
-        Fewer rows than the least entry are not limited.
+      drafter: the drafter whose drafts are shortened.
+      table: `{rows: length}`. From that number of rows on, at most `length` bytes are drafted; 0
+        drafts nothing. With fewer rows than the smallest entry there is no limit.
+
+    Raises:
+      ValueError: the table is empty or has negative entries.
     """
     return ByBatch(drafter, tuple(sorted(table.items())))
 
@@ -56,10 +60,11 @@ def by_batch(drafter: Drafter, table: Mapping[int, int]) -> "ByBatch":
 class StopBelow:
     """See `stop_below`: the fixed threshold of Draft & Verify (arXiv 2309.08168).
 
-    The byte that falls below is kept, and the cut comes after it. Cut before it, the drafts that
-    show a byte there would be those that drew a likely one: conditioned on being seen, the id no
-    longer has the law that acceptance divides by, and likely bytes come out too often. Kept, the
-    choice for place j is made of ids before j alone.
+    The byte below the threshold is kept, and the draft ends after it. If it were dropped, a draft
+    would show a byte at that position only when it drew a likely one. Given that the byte is shown,
+    it would no longer follow the distribution that acceptance divides by, and likely bytes would be
+    emitted too often. With the byte kept, whether position j is drafted depends on the ids before j
+    only.
     """
 
     drafter: Drafter
@@ -96,18 +101,19 @@ class AdaptiveState:
 
     drafter: Any
     threshold: Float[Array, " B"]
-    matching: Float[Array, " B"]  # share of drafted bytes that were kept, the latest rounds most
-    drafted: Int[Array, " B"]  # bytes offered since the last commit
-    whole: Bool[Array, " B"]  # nothing was cut from them
+    matching: Float[Array, " B"]  # moving average of the share of drafted bytes that were accepted
+    drafted: Int[Array, " B"]  # bytes proposed since the last commit
+    whole: Bool[Array, " B"]  # whether the threshold left the last draft uncut
 
 
 @dataclasses.dataclass(frozen=True)
 class StopAdaptively:
     """See `stop_adaptively`: the adaptive threshold of Draft & Verify (arXiv 2309.08168).
 
-    A cut depends on rounds that are over and on earlier bytes of the draft, as in `StopBelow`.
-    Rounds without a draft teach nothing. Behind another part of a `chain`, whose bytes it may have
-    judged as its own, the controller can be misled; the output law cannot.
+    Where a draft ends depends on earlier rounds and on earlier bytes of the draft, as in
+    `StopBelow`. Rounds without a draft change nothing. After another part of a `chain`, the
+    controller may take that part's accepted bytes for its own. This can mislead the threshold, but
+    never changes the output distribution.
     """
 
     drafter: Drafter
@@ -179,26 +185,27 @@ def adapted(
     wanted: float,
     step: float,
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-    """The threshold and the matching rate after a round, of Draft & Verify (section 3.3).
+    """Returns the threshold and the acceptance rate after a round (Draft & Verify, section 3.3).
 
     Args:
-      threshold: before it.
-      matching: before it.
-      accepted: drafted bytes that were kept.
-      drafted: bytes that were offered.
+      threshold: threshold before the round.
+      matching: moving average of the acceptance rate before the round.
+      accepted: number of drafted bytes that were accepted.
+      drafted: number of bytes that were proposed.
       whole: whether the threshold cut nothing off.
-      wanted: matching rate below which the threshold rises.
-      step: how far away the new aim lies, of which the threshold goes a tenth of the way.
+      wanted: acceptance rate below which the threshold rises.
+      step: step size; the threshold changes by a tenth of it.
     """
     matching = 0.5 * matching + 0.5 * accepted / jnp.maximum(drafted, 1)
     aim = threshold + jnp.where(matching < wanted, step, jnp.where(whole, 0.0, -step))
-    # Beyond 0..1 no draft would change, and the way back would be longer.
+    # Beyond 0..1 drafts would not change any more, and the way back would take longer.
     return jnp.clip(0.9 * threshold + 0.1 * aim, 0.0, 1.0), matching
 
 
 def _cut(draft: Draft, threshold: Float[Array, " B"]) -> Draft:
-    """Truncates the draft behind its first byte below the threshold."""
+    """Ends the draft after its first byte whose confidence is below the threshold."""
     draft = draft.written_out()
+    assert draft.confidence is not None
     sure = jnp.cumprod(draft.confidence >= threshold[:, None], axis=1).sum(1)
     return dataclasses.replace(draft, length=jnp.minimum(draft.length, sure + 1))
 
@@ -210,7 +217,7 @@ def _check(threshold):
 
 @pytree
 class ByBatchState:
-    """The drafter's state, and which rows moved in the last round."""
+    """The drafter's state, and which rows advanced in the last round."""
 
     drafter: Any
     running: Bool[Array, " B"]
@@ -218,10 +225,10 @@ class ByBatchState:
 
 @dataclasses.dataclass(frozen=True)
 class ByBatch:
-    """See `by_batch`. Rows that ended in the last round are counted once more.
+    """See `by_batch`. Rows that ended in the last round still count in the next one.
 
-    How far a row drafts then depends on the others: its law does not, but which bytes a seed draws
-    does.
+    The draft length of a row thus depends on the other rows. This changes which bytes a seed draws,
+    but not their distribution.
     """
 
     drafter: Drafter

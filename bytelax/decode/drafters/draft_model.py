@@ -1,4 +1,4 @@
-"""A small model of the same bytes drafts for the large one."""
+"""Speculative decoding with a separate, smaller draft model over the same bytes."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from bytelax.pytree import pytree
 
 @pytree
 class DraftModelState:
-    """The draft model's state after `seen` bytes of the text, and no drafted byte."""
+    """The draft model's state after the first `seen` bytes of the text, without drafted bytes."""
 
     state: State
     seen: Int[Array, " B"]
@@ -22,18 +22,19 @@ class DraftModelState:
 
 @dataclasses.dataclass(frozen=True)
 class DraftModel:
-    """Proposes `draft_length` bytes, one after another, under the law of the request.
+    """Drafts `draft_length` bytes one by one with a smaller model, under the request's sampling.
 
-    Its caches stand at the text as it was when it last proposed. `propose` first takes in what came
-    since, whoever drafted it, in windows of K + 1 bytes: one, if every round proposes. Then
-    it runs ahead of the text, a byte a pass, and goes back. So `commit` has nothing to do, and a
-    draft of K bytes takes K passes.
+    Speculative sampling as in Leviathan et al. (arXiv 2211.17192). The draft model's caches hold
+    the text as it was at the last call of `propose`. `propose` first processes the bytes emitted
+    since then, whoever drafted them, in windows of K + 1 bytes: one window if every round proposes.
+    It then runs ahead of the text one byte per pass, and rewinds. So `commit` has nothing to do,
+    and a draft of K bytes takes K passes.
 
-    Its parameters are those of its model.
+    `DraftInput.params` are the parameters of the draft model.
 
     Attributes:
       target: the draft model.
-      draft_length: K, bytes drafted.
+      draft_length: K, number of bytes drafted.
     """
 
     target: Rewindable
@@ -58,14 +59,14 @@ class DraftModel:
         return DraftModelState(self.target.prefill(inputs.params, text), text.length - 1)
 
     def propose(self, inputs, draft_state):
-        weights, law, text = inputs.params, inputs.sampling, inputs.text
-        # A row with nothing new stands still: it has ended, and nobody reads its draft.
+        weights, text = inputs.params, inputs.text
+        # A row without new bytes has ended, and its draft is never read.
         awake = draft_state.seen < text.length
         logits, here, caught_up = self._catch_up(weights, draft_state, text)
         uniforms = inputs.uniforms(self.draft_length).T
 
         def draw(logits, uniform):
-            log_probs = sampling.process_logits(logits[:, None], law)[:, 0]
+            log_probs = sampling.process_logits(logits[:, None], inputs.sampling)[:, 0]
             ids = sampling.sample(log_probs, uniform)
             own = jnp.take_along_axis(jax.nn.softmax(logits), ids[:, None], axis=1)[:, 0]
             return ids, log_probs, own
@@ -100,8 +101,9 @@ class DraftModel:
     def _catch_up(
         self, weights, draft_state: DraftModelState, text: Text
     ) -> tuple[Float[Array, "B V"], State, Int[Array, " B"]]:
-        """Takes in the rest of the text; returns the logits behind it, the state and the passes."""
+        """Processes the rest of the text; returns the logits after it, the state and the passes."""
         width = self.target.window
+        assert width is not None  # `in_windows` set it
 
         def look(state, seen):
             window = seen[:, None] + jnp.arange(width)

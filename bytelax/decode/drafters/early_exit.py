@@ -1,33 +1,33 @@
-"""Early exit: the first layers draft, all of them verify."""
+"""Early exit: the first layers draft, and all of them verify."""
 
 import dataclasses
 
-from bytelax.decode.drafters import own_layers
+from bytelax.decode.drafters import self_draft
 from bytelax.decode.drafters.base import expect
-from bytelax.decode.drafters.drawn import draw, in_a_row
+from bytelax.decode.drafters.draft_sampling import draw, in_a_row
 from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.heads import HeadsConfig, only_bytes
-from bytelax.models.transformer import Part
+from bytelax.models.transformer import LayerRange
 
 _HINT = "; `bytelax train heads` trains one"
 
 
 @dataclasses.dataclass(frozen=True)
 class EarlyExit:
-    """Drafts byte by byte with the first `layer` blocks.
+    """Drafts byte by byte with the first `layer` blocks of the model (early exit).
 
-    LayerSkip (Elhoushi et al., arXiv 2404.16710, section 4.3), and with `two_byte` the composed
-    recipe: behind each byte of the exit, one from a two-byte-ahead head on the same state. Then a
-    pass drafts two bytes.
+    LayerSkip (Elhoushi et al., arXiv 2404.16710, section 4.3). With `two_byte`, a two-byte-ahead
+    head on the same hidden state drafts one more byte, so that every pass drafts two.
 
     Attributes:
-      draft_length: K, bytes drafted; even with `two_byte`.
-      layer: how many blocks draft.
-      head: read the state by the exit head of that depth, not by the model's own output.
-      two_byte: draft a second byte from each state, by the two-byte-ahead head of that depth.
-      hand_over: verification starts behind block `layer`, with the states that drafting computed,
-        where the window is K + 1. Those may differ in their last bits from what a pass of K + 1
-        bytes would make of them.
+      draft_length: K, number of bytes drafted; must be even with `two_byte`.
+      layer: number of blocks that draft.
+      head: whether the exit head of that depth reads the hidden state, in place of the model's own
+        output layer.
+      two_byte: whether the two-byte-ahead head of that depth drafts a second byte from each state.
+      hand_over: whether verification continues after block `layer`, from the states that drafting
+        computed; this needs a window of K + 1. Their last bits may differ from those of a pass over
+        all K + 1 bytes.
     """
 
     draft_length: int
@@ -59,21 +59,21 @@ class EarlyExit:
         return ()
 
     def propose(self, inputs, draft_state):
-        model, law = inputs.model, inputs.sampling
+        model = inputs.model
 
         def drawn(hidden, uniforms):
             logits = model.heads.exit(self.layer, hidden) if self.head else model.logits(hidden)
-            first = draw(logits, law, uniforms[:, :1])
+            first = draw(logits, inputs.sampling, uniforms[:, :1])
             if not self.two_byte:
                 return first
             after = model.heads.two_byte(self.layer, hidden, model.embed(first.ids))
-            second = draw(only_bytes(model.logits(after)), law, uniforms[:, 1:])
+            second = draw(only_bytes(model.logits(after)), inputs.sampling, uniforms[:, 1:])
             return in_a_row(first, second)
 
-        draft = own_layers.propose(
+        draft = self_draft.propose(
             inputs,
             drawn,
-            part=Part(last=self.layer),
+            layers=LayerRange(last=self.layer),
             length=self.draft_length,
             stride=1 + self.two_byte,
             hand_over=self.hand_over and inputs.target.window == self.draft_length + 1,

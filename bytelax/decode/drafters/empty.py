@@ -1,4 +1,4 @@
-"""The empty draft: plain autoregressive decoding."""
+"""The empty draft, which makes a method plain autoregressive decoding."""
 
 import dataclasses
 
@@ -9,10 +9,10 @@ from bytelax.decode.draft import certain
 
 @dataclasses.dataclass(frozen=True)
 class Empty:
-    """Proposes nothing, in `draft_length` padded places.
+    """Proposes nothing, in a draft of `draft_length` padded positions.
 
-    With 0 of them this is plain decoding; with K of them it is its padded twin, bitwise the
-    reference for a drafter of K bytes.
+    With 0 positions this is plain decoding. With K positions it is plain decoding in windows of K +
+    1 bytes: the bitwise reference for a lossless drafter of K bytes.
     """
 
     draft_length: int = 0

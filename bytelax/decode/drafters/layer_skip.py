@@ -1,22 +1,22 @@
-"""Layer skipping: the model drafts without some of its blocks, all of them verify."""
+"""Layer skipping: the model drafts without some of its blocks, and all of them verify."""
 
 import dataclasses
 
-from bytelax.decode.drafters import own_layers
+from bytelax.decode.drafters import self_draft
 from bytelax.decode.drafters.base import expect
-from bytelax.decode.drafters.drawn import draw
+from bytelax.decode.drafters.draft_sampling import draw
 from bytelax.decode.targets.byte_lm import ByteLMTarget
-from bytelax.models.transformer import Part
+from bytelax.models.transformer import LayerRange
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerSkip:
-    """Drafts byte by byte without the attention and the SwiGLU of chosen blocks.
+    """Drafts byte by byte with the attention and the SwiGLU of chosen blocks skipped.
 
-    Draft & Verify (Zhang et al., arXiv 2309.08168, section 3.1); nothing is trained.
+    Draft & Verify (Zhang et al., arXiv 2309.08168, section 3.1). Needs no training.
 
     Attributes:
-      draft_length: K, bytes drafted.
+      draft_length: K, number of bytes drafted.
       no_attention: blocks whose attention is skipped.
       no_mlp: blocks whose SwiGLU is skipped.
     """
@@ -38,10 +38,10 @@ class LayerSkip:
 
     def propose(self, inputs, draft_state):
         model = inputs.model
-        draft = own_layers.propose(
+        draft = self_draft.propose(
             inputs,
             lambda hidden, uniforms: draw(model.logits(hidden), inputs.sampling, uniforms),
-            part=Part(no_attention=self.no_attention, no_mlp=self.no_mlp),
+            layers=LayerRange(no_attention=self.no_attention, no_mlp=self.no_mlp),
             length=self.draft_length,
         )
         return draft, draft_state

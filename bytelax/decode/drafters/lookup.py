@@ -1,4 +1,4 @@
-"""Prompt lookup: copy what followed the last time the text ended like this."""
+"""Prompt lookup: copies what followed an earlier occurrence of the text's last bytes."""
 
 import dataclasses
 
@@ -8,18 +8,20 @@ from jaxtyping import Array, Int
 from bytelax.decode.draft import certain
 from bytelax.decode.target import Text
 
+_LONGEST = 256  # bytes of a match, which a program compares one after the other
+
 
 @dataclasses.dataclass(frozen=True)
 class Lookup:
-    """Proposes the bytes behind the latest earlier place whose last bytes are those of the text.
+    """Proposes the bytes that followed an earlier occurrence of the text's last bytes.
 
-    The idea is prompt lookup's; its n-grams count tokens, these count bytes. A place with a longer
-    match comes first, and among equals the latest. Nothing found, nothing proposed.
+    Prompt lookup decoding, on bytes in place of tokens. The longest match wins, and among equally
+    long ones the latest. Without a match of at least `shortest` bytes nothing is proposed.
 
     Attributes:
-      draft_length: K, bytes copied.
-      shortest: fewest bytes that have to match.
-      longest: bytes beyond which a match is no better.
+      draft_length: K, number of bytes copied.
+      shortest: minimum length of a match, in bytes.
+      longest: length beyond which a longer match is not preferred, in bytes.
     """
 
     draft_length: int
@@ -31,9 +33,9 @@ class Lookup:
     def __post_init__(self):
         if self.draft_length < 1:
             raise ValueError(f"a lookup must copy at least 1 byte, got {self.draft_length}")
-        if not 1 <= self.shortest <= self.longest:
+        if not 1 <= self.shortest <= self.longest <= _LONGEST:
             raise ValueError(
-                f"a match must have at least 1 byte, and shortest {self.shortest} must not exceed "
+                f"a match has 1..{_LONGEST} bytes, and shortest {self.shortest} must not exceed "
                 f"longest {self.longest}"
             )
 
@@ -48,8 +50,8 @@ class Lookup:
         place = jnp.arange(size)
         place = jnp.argmax(matched * size + place, axis=1)
         found = jnp.take_along_axis(matched, place[:, None], axis=1)[:, 0] >= self.shortest
-        # At the end of the text the copy goes on with its own first byte: that is what lookup would
-        # propose next, had these bytes been accepted. So a run of one byte fills the draft.
+        # A copy that reaches the end of the text starts over with its own first byte: lookup would
+        # propose that next if these bytes were accepted. So a run of one byte fills the draft.
         period = jnp.maximum(text.length - place, 1)
         source = place[:, None] + jnp.arange(self.draft_length) % period[:, None]
         ids = jnp.take_along_axis(text.ids, source, axis=1, mode="clip")
@@ -61,9 +63,9 @@ class Lookup:
 
 
 def matches(text: Text, longest: int) -> Int[Array, "B L"]:
-    """How many ids before each place are those before the end of the text, at most `longest`.
+    """Counts how many ids before each position equal those before the end of the text.
 
-    Zero at the end of the text and beyond.
+    The count is at most `longest`, and 0 from the end of the text on.
     """
     size = text.ids.shape[1]
     place = jnp.arange(size)

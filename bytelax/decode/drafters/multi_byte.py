@@ -1,4 +1,4 @@
-"""Heads on the latest state predict several bytes at once: a chain or a tree of them."""
+"""Medusa: heads on the latest hidden state predict several bytes at once, as a chain or a tree."""
 
 import dataclasses
 
@@ -6,20 +6,20 @@ import jax.numpy as jnp
 
 from bytelax.decode import sampling, trees
 from bytelax.decode.acceptance import Tree
-from bytelax.decode.drafters.base import expect
-from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row
-from bytelax.decode.targets.byte_lm import ByteLMTarget
+from bytelax.decode.drafters.base import expect, kept_state
+from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row
+from bytelax.decode.target import Branching, KeepsStates
 
 
 @dataclasses.dataclass(frozen=True)
 class MultiByte:
-    """Drafts one byte a head, without a pass of its own.
+    """Drafts one byte per head, without a forward pass of its own.
 
-    Medusa (Cai et al., arXiv 2401.10774). The heads read the final state of the byte before the
-    pending one, which the verifying pass of the round before left.
+    Medusa (Cai et al., arXiv 2401.10774). The heads read the final hidden state of the byte before
+    the pending one, which the last round's verification left.
 
     Attributes:
-      draft_length: K, heads that are used, and bytes that are drafted.
+      draft_length: K, number of heads used and of bytes drafted.
     """
 
     draft_length: int
@@ -47,13 +47,14 @@ class MultiByte:
 
 @dataclasses.dataclass(frozen=True)
 class MultiByteTree:
-    """The same as a tree: each node's likeliest children, pruned to the likeliest nodes.
+    """Drafts a tree: the likeliest children of each node, pruned to the likeliest nodes.
 
-    Nothing is drawn, so the tree is judged by `acceptance.Tree`, at any temperature.
+    The heads are those of `MultiByte`. The tree is deterministic, so `acceptance.Tree` verifies it
+    at any temperature.
 
     Attributes:
-      branches: children of a node, one number a level.
-      nodes: how many nodes are kept, those whose branch is likeliest by the heads.
+      branches: number of children per node, one entry per level.
+      nodes: number of nodes kept, those of highest path probability under the heads.
     """
 
     branches: tuple[int, ...]
@@ -72,6 +73,7 @@ class MultiByteTree:
         return Tree(len(self.branches))
 
     def fit(self, target):
+        expect(target, Branching, self)
         return _fit(self, target, len(self.branches))
 
     def init(self, inputs):
@@ -82,7 +84,8 @@ class MultiByteTree:
         grown = trees.root(inputs.text.pending)
         level = slice(0, 1)
         for index, children in enumerate(self.branches):
-            log_probs = sampling.byte_law(logits_of(index, grown.ids[:, level]), inputs.sampling)
+            logits = logits_of(index, grown.ids[:, level])
+            log_probs = sampling.byte_log_probs(logits, inputs.sampling)
             grown, level = trees.grow(grown, log_probs, level, children=children)
         return trees.draft(trees.prune(grown, self.nodes)), draft_state
 
@@ -91,7 +94,7 @@ class MultiByteTree:
 
 
 def _fit(drafter, target, depth):
-    expect(target, ByteLMTarget, drafter)
+    expect(target, KeepsStates, drafter)
     heads = target.module.config.heads
     many = heads.bytes_ahead if heads else 0
     if not 1 <= depth <= many:
@@ -103,10 +106,10 @@ def _fit(drafter, target, depth):
 
 
 def _heads(inputs):
-    """Returns a function from a head's index and the ids before its byte, [B, N], to logits."""
-    model, target = inputs.model, inputs.target
-    layers = target.module.config.trunk.layers
-    final = model.norm(inputs.state.hidden[target.keep.index(layers)])[:, None]
+    """Returns a function from a head's index and the ids [B, N] before its byte to logits."""
+    model = inputs.model
+    newest = inputs.state.length[:, None] - 1
+    final = model.norm(kept_state(inputs, model.config.trunk.layers, newest))
 
     def logits_of(index, before):
         hidden = jnp.broadcast_to(final, (*before.shape, final.shape[-1]))

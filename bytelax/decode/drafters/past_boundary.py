@@ -1,4 +1,4 @@
-"""BLT-S: the local decoder drafts past its patch, on a latent that is no longer renewed."""
+"""BLT-S: the local decoder drafts past the patch boundary, on a latent that is not renewed."""
 
 import dataclasses
 from typing import Literal
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from bytelax.decode.draft import DraftPasses, no_passes
 from bytelax.decode.drafters.base import expect
-from bytelax.decode.drafters.drawn import draft_of, draw, in_a_row, scanned
+from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row, scanned
 from bytelax.decode.targets import local_decoder
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache
@@ -16,19 +16,19 @@ from bytelax.models import kv_cache
 
 @dataclasses.dataclass(frozen=True)
 class PastBoundary:
-    """Self-speculation of a plain BLT (Fast BLT, arXiv 2605.08044, section 5.1).
+    """Drafts byte by byte with the local decoder of a plain BLT, past the boundary of its patch.
 
-    The decoder runs on by itself, byte after byte, whatever the entropies would say. Nothing is
-    trained for it.
+    Self-speculation of Fast BLT (arXiv 2605.08044, section 5.1). The decoder continues whatever the
+    entropies say about patch boundaries. Needs no training.
 
     Attributes:
-      draft_length: K, bytes drafted a round.
-      latent: "reuse" drafts on the latest latent that the verifying pass of the round before left,
-        so that a round makes one pass of patcher, encoder and global transformer. That latent is a
-        patch too old where the pending byte closed its patch. "refresh" takes in the pending byte
-        before it drafts, as published: a second pass of each, of the global transformer where the
-        pending byte closed its patch.
-      depth: decoder layers to draft with; None takes all.
+      draft_length: K, number of bytes drafted per round.
+      latent: "reuse" drafts on the latest latent left by the last round's verification, so that a
+        round makes one pass of patcher, encoder and global transformer. If the pending byte closes
+        its patch, that latent is one patch old. "refresh" processes the pending byte before
+        drafting, as published. This takes a second pass of the patcher and the encoder, and also of
+        the global transformer if the pending byte closes its patch.
+      depth: number of decoder layers to draft with; None uses all.
     """
 
     draft_length: int
@@ -50,7 +50,7 @@ class PastBoundary:
         return ()
 
     def propose(self, inputs, draft_state):
-        model, target, law = inputs.model, inputs.target, inputs.sampling
+        model, target = inputs.model, inputs.target
         uniforms = inputs.uniforms(self.draft_length)
 
         pending, state = inputs.text.pending, inputs.state
@@ -58,7 +58,7 @@ class PastBoundary:
         if self.latent == "refresh":
             logits, trial = target.extend(inputs.target_params, state, pending)
             state = target.commit(trial, jnp.ones_like(state.length))
-            drawn.append(draw(logits, law, uniforms[:, :1]))
+            drawn.append(draw(logits, inputs.sampling, uniforms[:, :1]))
             pending, uniforms = drawn[0].ids, uniforms[:, 1:]
             one = jnp.ones_like(made.decoder)
             patcher = one * (model.config.patching.mode == "entropy")
@@ -90,7 +90,7 @@ class PastBoundary:
                 encoded=encoded,
                 depth=self.depth,
             )
-            out = draw(logits, law, uniform[:, None])
+            out = draw(logits, inputs.sampling, uniform[:, None])
             return (out.ids, position + 1, history, encoder, decoder), out
 
         carry = (

@@ -1,4 +1,4 @@
-"""A drafter that is asked only in some rounds."""
+"""Skipping the draft of a round."""
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,9 @@ def propose_if(
     inputs: DraftInput,
     draft_state: DraftState,
 ) -> tuple[Draft, DraftState]:
-    """Calls `drafter.propose` if `wanted`; else returns an empty draft and the state as it is.
+    """Calls `drafter.propose` if `wanted`, and otherwise returns an empty draft and the same state.
 
-    What a draft has computed for the target is left out: without a draft there would be none.
+    `Draft.computed` and `Draft.state` are dropped, since they would not exist without a draft.
     """
 
     def propose(draft_state):
@@ -30,7 +30,7 @@ def propose_if(
         _, _, draft_state = carry
         return jnp.zeros((), bool), *propose(draft_state)
 
-    # A loop of one turn or none updates its caches in place; the branches of a cond copy them.
+    # A loop of at most one iteration updates the caches in place; a cond would copy them.
     _, draft, draft_state = jax.lax.while_loop(
         lambda carry: carry[0], once, (wanted, nothing, draft_state)
     )

@@ -1,1 +1,1 @@
-"""Models as `Target`s: incremental forward passes that can take back what was rejected."""
+"""Targets of the models: incremental forward passes that can roll back rejected bytes."""

@@ -1,9 +1,9 @@
-"""The Byte Latent Transformer as a Target: an exact incremental BLT.
+"""The Byte Latent Transformer as a target: an exact incremental BLT.
 
-Bytes inside a patch never touch the global transformer. It runs only for patches that closed, in
-chunks of one fixed capacity, looped until none is left and skipped when there are none. Whatever
-depends on how many bytes of a window are kept is computed for every possible count and chosen by
-`commit`; everything else is a cache addressed by position.
+The global transformer only runs for patches that have closed: in chunks of a fixed number of
+patches, in a loop until none is left, and not at all if there are none. Whatever depends on how
+many bytes of a window are kept is computed for every possible count, and `commit` selects from it.
+Everything else is a cache addressed by position.
 """
 
 import dataclasses
@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.decode.target import Text, check_window, take_in
-from bytelax.decode.targets import local_decoder
+from bytelax.decode.targets import kept_states, local_decoder
+from bytelax.decode.targets.of_module import OfModule
 from bytelax.models import kv_cache
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
 from bytelax.models.blt import patches as patches_lib
@@ -26,25 +27,27 @@ from bytelax.pytree import pytree
 class Passes(NamedTuple):
     """Number of forward passes, per row."""
 
-    windows: Int[Array, " B"]  # patcher, encoder and decoder: one each a window
+    windows: Int[Array, " B"]  # windows kept; each is a pass of patcher, encoder and decoder
     global_: Int[Array, " B"]  # windows in which the row closed a patch
-    chunks: Int[Array, " B"]  # runs of the global transformer that some row of the batch needed
+    chunks: Int[Array, " B"]  # runs of the global transformer, for any row of the batch
     patches: Int[Array, " B"]  # patches closed by bytes that were kept
-    batch: Int[Array, " B"]  # windows of the batch, also those in which the row stood still
+    batch: Int[Array, " B"]  # windows of the batch, including those in which the row stood still
 
 
 class Ahead(NamedTuple):
     """The next block: masked cells that the decoder runs in the same pass as a window."""
 
-    start: Int[Array, " B"]  # position of the first cell; -1 where there was no window yet
+    start: Int[Array, " B"]  # position of the first cell; -1 before the first window
     patch: Int[Array, " B"]  # the patch whose latent the cells read
     on_boundary: Bool[Array, " B"]  # whether the first cell starts a patch
-    logits: Float[Array, "B C V"]  # for the cells' own bytes
+    logits: Float[Array, "B C V"]  # each cell predicts its own byte
 
 
 @pytree
 class BLTState:
-    length: Int[Array, " B"]  # bytes taken in
+    """The state of a `BLTTarget`: caches of all stacks, addressed by position."""
+
+    length: Int[Array, " B"]  # bytes processed
     frontier: Frontier
     patcher: Caches
     encoder: Caches
@@ -52,40 +55,46 @@ class BLTState:
     global_: Caches
     contexts: tuple[Context, ...]  # the decoder's cross-attention keys of the latest patches
     decoder: Caches
+    latents: kept_states.Rings  # of the latest patches, by patch, where a drafter reads them
+    hidden: kept_states.Rings  # of the latest bytes, at the depths that are kept
     ahead: Ahead | None
     passes: Passes
 
 
 class Trial(NamedTuple):
-    """A window computed and not yet kept."""
+    """A window that was computed and is not kept yet."""
 
-    state: BLTState  # before it, but with the window in the caches
-    frontier: Frontier  # [B, W + 1]: slot w is the frontier once w bytes are kept
+    state: BLTState  # as before the window, but with the window in the caches
+    frontier: Frontier  # [B, W + 1]: entry w is the frontier after w bytes are kept
     ran_global: Bool[Array, " B"]
     chunks: Int[Array, ""]
     waits: Bool[Array, " B"]  # rows that closed a patch while the global transformer did not run
+    hidden: tuple[Float[Array, "B W _"], ...]  # of the window, at the depths that are kept
 
 
 @dataclasses.dataclass(frozen=True)
-class BLTTarget:
-    """A `Rewindable` target. All fields are static shapes.
+class BLTTarget(OfModule, kept_states.Keeping):
+    """Decodes with a Byte Latent Transformer, as a `Rewindable` target. All fields are static.
 
     Attributes:
       module: the model.
-      capacity: longest text, in bytes, that the caches must hold; None is the buffer's at the
-        prefill.
-      window: W, the widest window of `extend` after the prefill; None leaves it to `Method`.
-      chunk: patches in one run of the global transformer while decoding. None: a window of W bytes
-        closes about W / 4 patches, and chunks of half as many again rarely need a second run.
-      prefill_width: bytes of the prompt taken in at once.
-      prefill_chunk: as `chunk`, in the prefill.
-      ahead: C masked cells that the decoder runs behind every window after the prefill, in the same
-        pass, for a drafter of blocks that are kept whole; see `Ahead`.
-      open_patch: what those cells read when the window ends within a patch: the latent of the
-        "latest" patch that closed, or of the open one as if it were "truncated" there, which takes
-        a run of the global transformer.
-      synchronous: the share of the running rows that must have closed a patch before the global
-        transformer runs for them together; those that have wait. 0: none waits, 1: each for all.
+      capacity: maximum text length in bytes that the caches must hold; None takes the length of the
+        buffer at the prefill.
+      window: W, width of the widest window passed to `extend` after the prefill; None leaves it to
+        `Method`.
+      chunk: number of patches per run of the global transformer while decoding. None derives it
+        from W: a window closes about W / 4 patches, and chunks 1.5 times as large rarely need a
+        second run.
+      prefill_width: number of prompt bytes processed at once.
+      prefill_chunk: `chunk` during the prefill.
+      ahead: C, number of masked cells that the decoder runs after every window in the same pass,
+        once the prefill is over. For block diffusion drafts that are kept whole; see `Ahead`.
+      open_patch: what those cells read if the window ends within a patch. "latest" is the latent of
+        the last patch that closed. "truncated" is the latent of the open patch, as if it ended
+        there, which takes a run of the global transformer.
+      synchronous: share of the running rows that must have closed a patch before the global
+        transformer runs for them together; rows that have closed one wait until then. With 0 no row
+        waits, with 1 each waits for all.
     """
 
     module: BLT
@@ -97,22 +106,19 @@ class BLTTarget:
     ahead: int = 0
     open_patch: Literal["latest", "truncated"] = "latest"
     synchronous: float = 0.0
+    keep: tuple[int, ...] = ()
+    reach: int | None = 1
 
     model_kind = "a Byte Latent Transformer"
 
     def __post_init__(self):
         if not 0 <= self.synchronous <= 1:
             raise ValueError(f"synchronous is a share of the rows, 0..1, got {self.synchronous}")
-
-    @property
-    def vocab_size(self) -> int:
-        return self.module.config.vocab_size
-
-    @property
-    def max_bytes(self) -> int:
-        return self.module.config.max_bytes
+        if self.ahead and self.keep:
+            raise ValueError("a target with cells ahead keeps no hidden states for drafters")
 
     def prefill(self, params, text: Text) -> BLTState:
+        """Processes all bytes but the pending one; see `Target.prefill`."""
         rows, longest = text.ids.shape
         width = self.prefill_width
         sized = dataclasses.replace(
@@ -132,6 +138,7 @@ class BLTTarget:
         *,
         running: Bool[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
+        """Computes the logits of a window, and of the cells `ahead`; see `Target.extend`."""
         check_window(window, self.window)
         c = self.module.config
         model = self.module.bind({"params": params})
@@ -147,7 +154,7 @@ class BLTTarget:
         state, chunks = self._close(model, state, read, needed & ~waits[:, None])
         ran_global = read.closes.any(1)
         if not self.ahead:
-            logits, decoder = model.decoder(
+            states, decoder = model.decoder.states(
                 window,
                 read.states,
                 state.contexts,
@@ -155,15 +162,20 @@ class BLTTarget:
                 patch=read.patch,
                 span=read.span(c.decoder.window),
             )
-            state = dataclasses.replace(state, decoder=decoder)
-            return logits, Trial(state, read.frontier, ran_global, chunks, waits)
+            assert decoder is not None  # as caches were passed
+            latents = tuple(patches_lib.latents_of(ring, read.patch) for ring in state.latents)
+            kept = (*latents, *(states[depth - 1] for depth in self.keep if depth))
+            rings = kept_states.write(state.hidden, kept, state.length)
+            state = dataclasses.replace(state, decoder=decoder, hidden=rings)
+            trial = Trial(state, read.frontier, ran_global, chunks, waits, kept)
+            return model.logits(states[-1]), trial
 
         width = window.shape[1]
         start = state.length + width
         is_open = read.frontier.open_patch.start[:, -1] < start
         patch = read.patch[:, -1]
         if self.open_patch == "truncated":
-            # Where the latent of the whole patch will overwrite it.
+            # Written to the slot of the whole patch, whose latent will overwrite it later.
             truncated = patches_lib.truncated_patch(read.frontier, read.positions)
             state = self._run_global(model, state, read, truncated)
             patch, ran_global = patch + is_open, ran_global | is_open
@@ -180,9 +192,10 @@ class BLTTarget:
         )
         ahead = Ahead(start, patch, ~is_open, logits[:, width:])
         state = dataclasses.replace(state, decoder=decoder, ahead=ahead)
-        return logits[:, :width], Trial(state, read.frontier, ran_global, chunks, waits)
+        return logits[:, :width], Trial(state, read.frontier, ran_global, chunks, waits, ())
 
     def commit(self, trial: Trial, count: Int[Array, " B"]) -> BLTState:
+        """Keeps the first `count` window bytes of each row; see `Target.commit`."""
         state = trial.state
         ran = count > 0
         patches = trial.frontier.patches
@@ -201,13 +214,17 @@ class BLTTarget:
         )
 
     def waits(self, trial: Trial) -> Bool[Array, " B"]:
+        """Returns the rows that wait for others to close a patch; see `Waiting.waits`."""
         return trial.waits
 
     def rewind(self, ahead: BLTState, back: BLTState) -> BLTState:
-        # Fewer bytes than the width close fewer patches than there are contexts in the ring.
+        """Returns to the state `back` in the buffers of `ahead`; see `Rewindable.rewind`."""
+        # Fewer bytes than the window holds close fewer patches than the ring of contexts has slots,
+        # so running ahead has overwritten nothing that `back` needs.
         return dataclasses.replace(ahead, length=back.length, frontier=back.frontier)
 
     def passes(self, state: BLTState) -> dict[str, Int[Array, " B"]]:
+        """Returns the forward passes of each network and the patches; see `Target.passes`."""
         patcher = state.passes.windows * (self.module.config.patching.mode == "entropy")
         return {
             "decoder_passes": state.passes.windows,
@@ -222,7 +239,7 @@ class BLTTarget:
     def _waiting(
         self, closed: Bool[Array, " B"], running: Bool[Array, " B"] | None
     ) -> Bool[Array, " B"]:
-        """Which of the rows that closed a patch wait for others to do so."""
+        """Returns the rows that closed a patch and wait for others to do so."""
         if not self.synchronous:
             return jnp.zeros_like(closed)
         all_rows = len(closed) if running is None else running.sum()
@@ -233,7 +250,7 @@ class BLTTarget:
     ) -> tuple[BLTState, Int[Array, ""]]:
         """Runs the global transformer over the patches that close in a window.
 
-        Returns the state with their keys in the caches, and the number of chunks run.
+        Returns the state with their keys in the caches, and the number of chunks that were run.
         """
         size = 1 + (3 * ((self.window or 1) - 1) + 7) // 8 if self.chunk is None else self.chunk
         most = closes.sum(1).max()
@@ -242,35 +259,40 @@ class BLTTarget:
             return carry[0] * size < most
 
         def run_chunk(carry):
-            index, caches, contexts = carry
+            index, caches, contexts, kept = carry
             nth = index * size + jnp.arange(size)
             patches = patches_lib.closing_patches(read.frontier, closes, read.positions, nth)
-            before = dataclasses.replace(state, global_=caches, contexts=contexts)
+            before = dataclasses.replace(state, global_=caches, contexts=contexts, latents=kept)
             after = self._run_global(model, before, read, patches)
-            return index + 1, after.global_, after.contexts
+            return index + 1, after.global_, after.contexts, after.latents
 
-        chunks, caches, contexts = jax.lax.while_loop(
-            unfinished, run_chunk, (jnp.zeros((), jnp.int32), state.global_, state.contexts)
+        nothing = jnp.zeros((), jnp.int32)
+        chunks, caches, contexts, kept = jax.lax.while_loop(
+            unfinished, run_chunk, (nothing, state.global_, state.contexts, state.latents)
         )
-        return dataclasses.replace(state, global_=caches, contexts=contexts), chunks
+        state = dataclasses.replace(state, global_=caches, contexts=contexts, latents=kept)
+        return state, chunks
 
     def _run_global(self, model: BLT, state: BLTState, read: Window, patches: Patches) -> BLTState:
-        """The state with these patches in the global caches and the decoder's contexts."""
+        """Returns the state with these patches in the global caches and the decoder's contexts."""
         latents, caches = model.latents(
             patches, state.cross, state.global_, newest=read.positions[:, -1]
         )
+        assert caches is not None  # as caches were passed
         row = jnp.arange(latents.shape[0])[:, None]
         contexts = tuple(
             _write_context(ring, context, row, patches.index)
             for ring, context in zip(state.contexts, model.decoder.context(latents), strict=True)
         )
-        return dataclasses.replace(state, global_=caches, contexts=contexts)
+        kept = tuple(_in_slots(ring, latents, row, patches.index) for ring in state.latents)
+        return dataclasses.replace(state, global_=caches, contexts=contexts, latents=kept)
 
     def _empty(self, params, batch: int, width: int) -> BLTState:
-        """The state before the first byte, for windows of up to `width` bytes."""
+        """Returns the state before the first byte, for windows of up to `width` bytes."""
         c = self.module.config
         dtype = params["decoder"]["head"]["kernel"].dtype
-        # A row that stands still writes a window beyond its end.
+        assert self.capacity is not None and self.window is not None  # `prefill` set them
+        # A row that has ended still writes one window beyond the end of its text.
         capacity = self.capacity + max(width, self.window + self.ahead)
 
         def caches(config, dtype=dtype, kind=KVCache):
@@ -287,14 +309,14 @@ class BLTTarget:
         def zeros(*shape, dtype=jnp.int32):
             return jnp.zeros((batch, *shape), dtype)
 
-        ring = max(width, self.window) + 2  # a window's, the one before it, a truncated one
+        ring = max(width, self.window) + 2  # patches of a window, one before, a truncated one
         context = (ring, c.patch_vectors, c.decoder.kv_heads, c.decoder.head_dim)
         return BLTState(
             length=zeros(),
             frontier=patches_lib.beginning(batch, c, dtype),
             patcher=(
                 caches(c.patcher.trunk, jnp.float32, WholeKVCache)
-                if c.patching.mode == "entropy"
+                if c.patcher is not None and c.patching.mode == "entropy"
                 else ()
             ),
             encoder=caches(c.encoder),
@@ -305,6 +327,15 @@ class BLTTarget:
                 for _ in range(c.decoder_cross_layers)
             ),
             decoder=caches(c.decoder),
+            latents=(
+                (zeros(ring, c.global_transformer.dim, dtype=dtype),) if 0 in self.keep else ()
+            ),
+            hidden=kept_states.empty(
+                [c.decoder.dim if depth else c.global_transformer.dim for depth in self.keep],
+                batch=batch,
+                slots=kv_cache.ring_slots(window=self.reach, width=width, capacity=capacity),
+                dtype=dtype,
+            ),
             ahead=None,
             passes=Passes(*(zeros() for _ in Passes._fields)),
         )
@@ -315,37 +346,46 @@ class BLTTarget:
         return Ahead(none, none, none > 0, logits)
 
     def _shrunk(self, state: BLTState) -> BLTState:
-        """After the prefill: rings no larger than decoding needs, passes counted from here."""
+        """Shrinks the rings after the prefill to what decoding needs, and resets the passes."""
         c = self.module.config
         newest = state.length - 1
+        assert self.window is not None  # `prefill` set it
+
+        def needed(window, width):
+            return kv_cache.ring_slots(
+                window=window, width=width, capacity=state.cross.keys.shape[2]
+            )
 
         def shrink(caches, config, newest=newest, width=self.window):
-            slots = kv_cache.ring_slots(
-                window=config.window, width=width, capacity=state.cross.keys.shape[2]
-            )
+            slots = needed(config.window, width)
             return tuple(kv_cache.resize(cache, newest, slots) for cache in caches)
 
         return dataclasses.replace(
             state,
-            patcher=shrink(state.patcher, c.patcher.trunk) if state.patcher else (),
+            patcher=shrink(state.patcher, c.patcher.trunk) if c.patcher and state.patcher else (),
             encoder=shrink(state.encoder, c.encoder),
             global_=shrink(
                 state.global_, c.global_transformer, state.frontier.patches - 1, self.window + 1
             ),
             decoder=shrink(state.decoder, c.decoder, width=self.window + self.ahead),
+            hidden=kept_states.resize(state.hidden, newest, needed(self.reach, self.window)),
             ahead=self._nothing_ahead(state.length) if self.ahead else None,
             passes=jax.tree.map(jnp.zeros_like, state.passes),
         )
 
 
 def _write_context(ring: Context, context: Context, row, patch) -> Context:
-    slots = ring.keys.shape[1]
-    slot = jnp.where(patch < 0, slots, patch % slots)  # out of bounds is dropped
     return Context(
-        *(old.at[row, slot].set(new, mode="drop") for old, new in zip(ring, context, strict=True))
+        *(_in_slots(old, new, row, patch) for old, new in zip(ring, context, strict=True))
     )
 
 
+def _in_slots(ring: Array, new: Array, row, patch) -> Array:
+    slots = ring.shape[1]
+    slot = jnp.where(patch < 0, slots, patch % slots)  # out of bounds is dropped
+    return ring.at[row, slot].set(new, mode="drop")
+
+
 def _choose(slots: Array, count: Int[Array, " B"]) -> Array:
-    """slots[b, count[b]]."""
+    """Returns slots[b, count[b]] for each row b."""
     return jax.vmap(lambda row, index: row[index])(slots, count)

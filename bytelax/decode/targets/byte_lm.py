@@ -1,61 +1,68 @@
-"""The plain byte transformer as a Target."""
+"""The plain byte transformer as a target."""
 
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.decode import trees
 from bytelax.decode.target import Text, check_window, take_in
+from bytelax.decode.targets import kept_states
+from bytelax.decode.targets.of_module import OfModule
 from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.transformer import Part
+from bytelax.models.transformer import LayerRange
 from bytelax.pytree import pytree, static
 
-# Hidden states of some layers: element i behind the first `ByteLMTarget.keep[i]` blocks.
+# Hidden states of a window: element i is the state after the first `ByteLMTarget.keep[i]` blocks.
 Hidden = tuple[Float[Array, "B *W D"], ...]
 
 
 @pytree
 class ByteLMState:
-    length: Int[Array, " B"]  # bytes taken in
-    last_eos: Int[Array, " B"]  # position of the latest EOS, -1 where none
+    """The state of a `ByteLMTarget`: caches addressed by position, and kept hidden states."""
+
+    length: Int[Array, " B"]  # bytes processed
+    last_eos: Int[Array, " B"]  # position of the latest EOS; -1 if there is none
     caches: Caches
     windows: Int[Array, " B"]  # passes since the prefill
-    hidden: Hidden  # of the latest byte taken in
+    hidden: kept_states.Rings  # of the latest bytes processed, at the depths that are kept
 
 
 class Trial(NamedTuple):
-    """A window computed and not yet kept."""
+    """A window that was computed and is not kept yet."""
 
-    state: ByteLMState  # before it, but with the window in the caches
+    state: ByteLMState  # as before the window, but with the window in the caches
     last_eos: Int[Array, "B W+1"]
     hidden: Hidden  # of the window
 
 
 @pytree
 class FirstLayers:
-    """What a drafter has computed of a window: its first `layers` blocks."""
+    """The first `layers` blocks of a window, as computed by a drafter."""
 
-    hidden: Float[Array, "B W D"]  # behind them
-    caches: Caches  # theirs, with the window in
+    hidden: Float[Array, "B W D"]  # output of the last of these blocks
+    caches: Caches  # of these blocks, with the window in them
     layers: int = static()
 
 
 @dataclasses.dataclass(frozen=True)
-class ByteLMTarget:
-    """A `Rewindable` and `Branching` target. All fields are static shapes.
+class ByteLMTarget(OfModule, kept_states.Keeping):
+    """Decodes with a byte transformer, as a `Rewindable` and `Branching` target.
+
+    All fields are static.
 
     Attributes:
       module: the model.
-      capacity: longest text, in bytes, that the caches must hold; None is the buffer's at the
-        prefill.
-      window: W, the widest window of `extend` after the prefill; None leaves it to `Method`.
-      prefill_width: bytes of the prompt taken in at once.
-      keep: depths, in blocks, at which hidden states are kept for a drafter.
+      capacity: maximum text length in bytes that the caches must hold; None takes the length of the
+        buffer at the prefill.
+      window: W, width of the widest window passed to `extend` after the prefill; None leaves it to
+        `Method`.
+      prefill_width: number of prompt bytes processed at once.
+      keep: depths, in blocks, whose hidden states are kept for a drafter.
+      reach: number of the latest bytes whose states are kept; None keeps those of all.
     """
 
     module: ByteLM
@@ -63,32 +70,23 @@ class ByteLMTarget:
     window: int | None = None
     prefill_width: int = 128
     keep: tuple[int, ...] = ()
+    reach: int | None = 1
 
     model_kind = "a byte transformer"
 
-    @property
-    def vocab_size(self) -> int:
-        return self.module.config.vocab_size
-
-    @property
-    def max_bytes(self) -> int:
-        return self.module.config.max_bytes
-
-    def keeping(self, *depths: int) -> "ByteLMTarget":
-        """The target that keeps the hidden states at these depths too."""
-        return dataclasses.replace(self, keep=tuple(sorted({*self.keep, *depths})))
-
     def prefill(self, params, text: Text) -> ByteLMState:
+        """Processes all bytes but the pending one; see `Target.prefill`."""
         rows, longest = text.ids.shape
         width = self.prefill_width
-        sized = dataclasses.replace(
-            self, capacity=self.capacity or longest, window=self.window or 1
-        )
+        window = self.window or 1
+        sized = dataclasses.replace(self, capacity=self.capacity or longest, window=window)
         wide = dataclasses.replace(sized, window=width)
         state = take_in(wide, params, sized._empty(params, rows), text, width=width)
-        slots = sized._slots(sized.window)
+        slots = sized._slots(window, self.module.config.trunk.window)
+        kept = sized._slots(window, self.reach)
         return dataclasses.replace(
             state,
+            hidden=kept_states.resize(state.hidden, state.length - 1, kept),
             caches=tuple(kv_cache.resize(cache, state.length - 1, slots) for cache in state.caches),
             windows=jnp.zeros_like(state.windows),
         )
@@ -103,13 +101,16 @@ class ByteLMTarget:
         parents: Int[Array, "B K"] | None = None,
         computed: FirstLayers | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
-        """As `Target.extend`.
+        """Computes next-byte logits after each byte of a window or of a tree, as `Target.extend`.
 
         Args:
-          params, state, window, running: as there.
-          parents: the window is a tree.
-          computed: its first layers, which are not computed again. They may hold other last bits
-            than a window of this width would.
+          params: as in `Target.extend`.
+          state: as in `Target.extend`.
+          window: as in `Target.extend`.
+          running: as in `Target.extend`.
+          parents: makes the window a tree, as `Draft.parents`.
+          computed: the first layers of the window, which are not computed again. Their last bits
+            may differ from those of a pass over the whole window.
         """
         check_window(window, self.window)
         model = self.module.bind({"params": params})
@@ -118,19 +119,25 @@ class ByteLMTarget:
         else:
             span, last_eos = self._tree_span(state, parents)
         if computed is None:
-            x, caches, part = model.embed(window), state.caches, Part()
+            x, caches, layers = model.embed(window), state.caches, LayerRange()
         else:
-            part = Part(first=computed.layers)
+            layers = LayerRange(first=computed.layers)
             x, caches = computed.hidden, computed.caches + state.caches[computed.layers :]
-        hidden, caches = model.trunk.states(x, caches, span=span, part=part)
-        kept = tuple(hidden[depth - part.first] for depth in self.keep)
-        trial = Trial(dataclasses.replace(state, caches=caches), last_eos, kept)
-        return model.logits(hidden[-1]), trial
+        hidden, written = model.trunk.states(x, caches, span=span, layers=layers)
+        assert written is not None  # as caches were passed
+        kept = tuple(hidden[depth - layers.first] for depth in self.keep)
+        rings = kept_states.write(state.hidden, kept, state.length)
+        state = dataclasses.replace(state, caches=written, hidden=rings)
+        return model.logits(hidden[-1]), Trial(state, last_eos, kept)
 
     def span(
         self, state: ByteLMState, window: Int[Array, "B W"]
     ) -> tuple[Span, Int[Array, "B W+1"]]:
-        """What the bytes behind a state see, and the latest EOS before each and after the last."""
+        """Returns the span that the bytes after a state attend to, and the positions of EOS.
+
+        The latter are the position of the latest EOS before each byte of the window, and after its
+        last.
+        """
         c = self.module.config
         positions = state.length[:, None] + jnp.arange(window.shape[1])
         last_eos = last_eos_before(
@@ -140,41 +147,35 @@ class ByteLMTarget:
         return kv_cache.causal_span(positions, window=c.trunk.window, first=first), last_eos
 
     def along(self, trial: Trial, path: Int[Array, "B W"]) -> Trial:
+        """Reorders a trial so that one branch of its tree comes first; see `Branching.along`."""
         start = trial.state.length[:, None]
         places = start + jnp.arange(path.shape[1])
-        caches = tuple(kv_cache.move(c, start + path, places) for c in trial.state.caches)
-        return Trial(
-            dataclasses.replace(trial.state, caches=caches),
-            trial.last_eos,
-            tuple(jnp.take_along_axis(x, path[..., None], axis=1) for x in trial.hidden),
-        )
+        caches = tuple(c and kv_cache.move(c, start + path, places) for c in trial.state.caches)
+        hidden = tuple(jnp.take_along_axis(x, path[..., None], axis=1) for x in trial.hidden)
+        rings = kept_states.write(trial.state.hidden, hidden, trial.state.length)
+        state = dataclasses.replace(trial.state, caches=caches, hidden=rings)
+        return Trial(state, trial.last_eos, hidden)
 
     def commit(self, trial: Trial, count: Int[Array, " B"]) -> ByteLMState:
+        """Keeps the first `count` window bytes of each row; see `Target.commit`."""
         last_eos = jnp.take_along_axis(trial.last_eos, count[:, None], axis=1)[:, 0]
-        newest = jnp.maximum(count - 1, 0)[:, None, None]
-
-        def latest(window, before):
-            kept = jnp.take_along_axis(window, newest, axis=1)[:, 0]
-            return jnp.where((count > 0)[:, None], kept, before)
-
         return dataclasses.replace(
             trial.state,
             length=trial.state.length + count,
             last_eos=last_eos,
             windows=trial.state.windows + (count > 0),
-            hidden=jax.tree.map(latest, trial.hidden, trial.state.hidden),
         )
 
     def rewind(self, ahead: ByteLMState, back: ByteLMState) -> ByteLMState:
-        return dataclasses.replace(
-            ahead, length=back.length, last_eos=back.last_eos, hidden=back.hidden
-        )
+        """Returns to the state `back` in the buffers of `ahead`; see `Rewindable.rewind`."""
+        return dataclasses.replace(ahead, length=back.length, last_eos=back.last_eos)
 
     def passes(self, state: ByteLMState) -> dict[str, Int[Array, " B"]]:
+        """Returns the number of forward passes; see `Target.passes`."""
         return {"decoder_passes": state.windows}
 
     def _tree_span(self, state, parents):
-        # An EOS ends its row, so no node that is kept stands behind one.
+        # An EOS ends its row, so no node after an EOS of the tree is ever kept.
         last_eos = jnp.repeat(state.last_eos[:, None], parents.shape[1] + 2, axis=1)
         span = kv_cache.tree_span(
             state.length,
@@ -184,17 +185,20 @@ class ByteLMTarget:
         )
         return span, last_eos
 
-    def _slots(self, width: int) -> int:
-        # A row that stands still writes a window beyond its end.
+    def _slots(self, width: int, reach: int | None) -> int:
+        assert self.capacity is not None and self.window is not None  # `prefill` set them
+        # A row that has ended still writes one window beyond the end of its text.
         return kv_cache.ring_slots(
-            window=self.module.config.trunk.window,
+            window=reach,
             width=width,
             capacity=self.capacity + max(self.window, self.prefill_width),
         )
 
     def _empty(self, params, batch: int) -> ByteLMState:
+        assert self.window is not None  # `prefill` set it
         trunk = self.module.config.trunk
         dtype = params["head"]["kernel"].dtype
+        width = max(self.window, self.prefill_width)
         return ByteLMState(
             length=jnp.zeros(batch, jnp.int32),
             last_eos=jnp.full(batch, -1, jnp.int32),
@@ -202,10 +206,15 @@ class ByteLMTarget:
                 layers=trunk.layers,
                 batch=batch,
                 kv_heads=trunk.kv_heads,
-                slots=self._slots(max(self.window, self.prefill_width)),
+                slots=self._slots(width, trunk.window),
                 head_dim=trunk.head_dim,
                 dtype=dtype,
             ),
             windows=jnp.zeros(batch, jnp.int32),
-            hidden=tuple(jnp.zeros((batch, trunk.dim), dtype) for _ in self.keep),
+            hidden=kept_states.empty(
+                [trunk.dim] * len(self.keep),
+                batch=batch,
+                slots=self._slots(width, self.reach),
+                dtype=dtype,
+            ),
         )

@@ -1,13 +1,18 @@
-"""The local decoder of a BLT by itself, on ids that the target has not taken in."""
+"""The local decoder of a BLT on its own, for ids that the target has not processed."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from bytelax.decode.target import Text, check_window
+from bytelax.decode.targets.blt import BLTState, BLTTarget
+from bytelax.decode.targets.of_module import OfModule
 from bytelax.models import kv_cache
 from bytelax.models.blt import BLT, Context
 from bytelax.models.kv_cache import Caches
+from bytelax.pytree import pytree
 
 
 def run(
@@ -23,24 +28,180 @@ def run(
     encoded: Float[Array, "B W D"] | None = None,
     depth: int | None = None,
 ) -> tuple[Float[Array, "B W V"], Caches]:
-    """Runs the decoder on the ids from position `start` on; returns logits and updated caches.
+    """Runs the decoder on ids from position `start` on; returns logits and updated caches.
 
     Args:
-      model: bound to its parameters.
+      model: the model, bound to its parameters.
       ids: bytes, and MASK where a byte is to be filled in.
-      caches: the decoder's self-attention caches, up to `start`.
-      contexts: rings of the latents' keys.
+      caches: the decoder's self-attention caches before `start`.
+      contexts: rings of the decoder's cross-attention keys of the latents.
       start: position of the first id.
-      patch: the patch whose latent each id reads.
-      first: first position that each id sees, the attention window aside.
-      causal: number of ids that are causal and predict the next byte. The others are the cells of
-        one block: they see all of it, and predict their own byte.
+      patch: index of the patch whose latent each id reads.
+      first: first position that each id attends to, apart from the attention window.
+      causal: number of leading ids that attend causally and predict the next byte. The others are
+        the cells of one block, which attend to the whole block and predict their own byte.
       encoded: encoder states of the ids, for a decoder that reads them.
-      depth: as in `Decoder`.
+      depth: number of decoder layers to run, as in `Decoder`.
     """
     width = ids.shape[1]
     positions = start[:, None] + jnp.arange(width)
     span = kv_cache.causal_span(positions, window=model.config.decoder.window, first=first)
     in_block = jnp.arange(width) >= causal
     span = dataclasses.replace(span, last=jnp.where(in_block, positions[:, -1:], span.last))
-    return model.decoder(ids, encoded, contexts, caches, patch=patch, span=span, depth=depth)
+    logits, written = model.decoder(
+        ids, encoded, contexts, caches, patch=patch, span=span, depth=depth
+    )
+    assert written is not None  # as caches were passed
+    return logits, written
+
+
+@pytree
+class LocalDecoderState:
+    """The local decoder ahead of its BLT, on the latent of the latest closed patch.
+
+    Attributes:
+      length: number of processed bytes.
+      decoder: self-attention caches of the decoder.
+      encoder: those of the encoder, if the decoder reads its states; otherwise empty.
+      history: the latest ids, for the hash embeddings of the encoder.
+      contexts: keys and values of the latents. They never change.
+      patch: the patch whose latent every byte reads.
+      first: first position that a byte sees, the attention window aside.
+      begin: number of bytes that the BLT itself had processed.
+      logits: next-byte logits after each of the bytes from `begin` on.
+      windows: number of forward passes since `begin`.
+    """
+
+    length: Int[Array, " B"]
+    decoder: Caches
+    encoder: Caches
+    history: Int[Array, "B T"]
+    contexts: tuple[Context, ...]
+    patch: Int[Array, " B"]
+    first: Int[Array, " B"]
+    begin: Int[Array, " B"]
+    logits: Float[Array, "B N V"]
+    windows: Int[Array, " B"]
+
+
+class Trial(NamedTuple):
+    """A window that was computed and is not kept yet."""
+
+    state: LocalDecoderState  # as before the window, but with the window in the caches
+    history: Int[Array, "B T+W"]
+    logits: Float[Array, "B W V"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalDecoderTarget(OfModule):
+    """Decodes with the local decoder of a BLT, as a target of its own. All fields are static.
+
+    No patch closes: every byte reads the latent that was the latest when the decoder ran ahead. So
+    the global transformer, the entropy model and, if the decoder embeds bytes itself, the encoder
+    do not run. What this target would write is what BLT-S drafts (Fast BLT, arXiv 2605.08044,
+    section 5.1).
+
+    Attributes:
+      module: the BLT.
+      room: N, number of bytes that it can write: the caches of the BLT hold no more.
+      window: W, width of the widest window passed to `extend`; None leaves it to `Method`.
+    """
+
+    module: BLT
+    room: int
+    window: int | None = None
+
+    model_kind = "the local decoder of a Byte Latent Transformer"
+
+    def prefill(self, params, text: Text) -> LocalDecoderState:
+        """Processes all bytes but the pending one with the whole model; see `Target.prefill`."""
+        return self.begin(BLTTarget(self.module, window=self.room + 1).prefill(params, text))
+
+    def begin(self, state: BLTState) -> LocalDecoderState:
+        """Goes ahead of a BLT, in its caches, which hold windows of `room` + 1 bytes."""
+        batch = len(state.length)
+        reads_encoder = self.module.config.decoder_input == "encoder"
+        return LocalDecoderState(
+            length=state.length,
+            decoder=state.decoder,
+            encoder=state.encoder if reads_encoder else (),
+            history=state.frontier.history,
+            contexts=state.contexts,
+            patch=state.frontier.patches - 1,
+            first=state.frontier.last_eos + 1,
+            begin=state.length,
+            logits=jnp.zeros((batch, self.room, self.vocab_size), jnp.float32),
+            windows=jnp.zeros(batch, jnp.int32),
+        )
+
+    def extend(
+        self,
+        params,
+        state: LocalDecoderState,
+        window: Int[Array, "B W"],
+        *,
+        running: Bool[Array, " B"] | None = None,
+    ) -> tuple[Float[Array, "B W V"], Trial]:
+        """Computes next-byte logits after each byte of a window; see `Target.extend`."""
+        check_window(window, self.window)
+        model = self.module.bind({"params": params})
+        c = model.config
+        # The last windows may reach beyond the room. Nothing is written there, where the ring of a
+        # stack with an attention window holds positions that are still in sight.
+        positions = state.length[:, None] + jnp.arange(window.shape[1])
+        positions = jnp.where(positions <= (state.begin + self.room)[:, None], positions, -1)
+        first, patch = (
+            jnp.broadcast_to(x[:, None], window.shape) for x in (state.first, state.patch)
+        )
+        history = jnp.concatenate([state.history, window], axis=1)
+        encoded, encoder = None, state.encoder
+        if c.decoder_input == "encoder":
+            span = kv_cache.causal_span(positions, window=c.encoder.window, first=first)
+            encoded, written = model.encoder(history, encoder, span=span)
+            assert written is not None  # as caches were passed
+            encoder = written
+        logits, decoder = model.decoder(
+            window,
+            encoded,
+            state.contexts,
+            state.decoder,
+            patch=patch,
+            span=kv_cache.causal_span(positions, window=c.decoder.window, first=first),
+        )
+        assert decoder is not None  # as caches were passed
+        state = dataclasses.replace(state, decoder=decoder, encoder=encoder)
+        return logits, Trial(state, history, logits)
+
+    def commit(self, trial: Trial, count: Int[Array, " B"]) -> LocalDecoderState:
+        """Keeps the first `count` bytes of the window in each row; see `Target.commit`."""
+        state = trial.state
+        batch, kept = state.history.shape
+        width = trial.logits.shape[1]
+        row = jnp.arange(batch)[:, None]
+        slot = jnp.arange(width)
+        place = (state.length - state.begin)[:, None] + slot
+        place = jnp.where(slot < count[:, None], place, self.room)  # out of bounds is dropped
+        return dataclasses.replace(
+            state,
+            length=state.length + count,
+            history=trial.history[row, count[:, None] + jnp.arange(kept)],
+            logits=state.logits.at[row, place].set(trial.logits, mode="drop"),
+            windows=state.windows + (count > 0),
+        )
+
+    def passes(self, state: LocalDecoderState) -> dict[str, Int[Array, " B"]]:
+        """Returns the number of forward passes since `begin`; see `Target.passes`."""
+        reads_encoder = self.module.config.decoder_input == "encoder"
+        none = jnp.zeros_like(state.windows)
+        return {
+            "decoder_passes": state.windows,
+            "encoder_passes": state.windows * reads_encoder,
+            "global_passes": none,
+            "patcher_passes": none,
+        }
+
+
+def returned(state: BLTState, ahead: LocalDecoderState) -> BLTState:
+    """The state of a BLT in the buffers that its decoder has written ahead in."""
+    encoder = ahead.encoder or state.encoder
+    return dataclasses.replace(state, decoder=ahead.decoder, encoder=encoder)

@@ -1,8 +1,8 @@
 """The Byte Latent Transformer (arXiv 2412.09871): local encoder, global transformer, local decoder.
 
-Bytes are grouped into patches. The encoder turns the bytes of a closed patch into k vectors, the
-global transformer runs over closed patches only, and the decoder's byte at t reads the latent of
-the latest patch closed at t: the predictive rule, under which nothing ever reads an open patch.
+Bytes are grouped into patches. The local encoder pools the bytes of a closed patch into k vectors,
+the global transformer runs over closed patches only, and the local decoder at byte t reads the
+latent of the latest patch that is closed at t. Hence nothing reads the latent of an open patch.
 """
 
 from bytelax.models.blt.config import BLTConfig

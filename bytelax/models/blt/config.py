@@ -1,4 +1,4 @@
-"""The config of a Byte Latent Transformer."""
+"""Configuration of a Byte Latent Transformer."""
 
 import dataclasses
 from typing import Literal
@@ -6,30 +6,34 @@ from typing import Literal
 from bytelax import vocab
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.hashing import HashConfig
+from bytelax.models.heads import HeadsConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.transformer_config import TransformerConfig, check_max_bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BLTConfig:
-    """A Byte Latent Transformer.
+    """Configuration of a Byte Latent Transformer.
 
     Attributes:
-      encoder, global_transformer, decoder: the three stacks. Windows count bytes in the encoder
-        and the decoder and patches in the global transformer.
-      patching: when a patch ends.
-      patcher: the entropy model; None when `patching.mode` needs no entropies.
-      hashing: the hash n-gram embeddings added to the encoder's byte embedding.
-      patch_vectors: k, the vectors a patch is split into in both cross-attentions.
-      decoder_cross_attention: "all" layers of the decoder read the latent, or only the "first".
-      decoder_input: "encoder" states (BLT as released) or the decoder's own byte "embedding"
-        (Fast BLT, arXiv 2605.08044, section 2.1.2), which lets it run without the encoder.
-      mask_documents: an EOS ends a document, and bytes and patches do not see past it (Meta's
-        code does so, transformers does not).
+      encoder, global_transformer, decoder: the three stacks. Attention windows count bytes in the
+        encoder and the decoder, and patches in the global transformer.
+      patching: the rule that divides a text into patches.
+      patcher: the entropy model; None if `patching.mode` needs no entropies.
+      hashing: the hash n-gram embeddings added to the encoder's byte embeddings.
+      patch_vectors: k, the number of vectors that represent a patch in both cross-attentions.
+      decoder_cross_attention: whether "all" layers of the decoder read the latent, or only the
+        "first".
+      decoder_input: "encoder" for the encoder's states (BLT as released), or "embedding" for the
+        decoder's own byte embeddings (Fast BLT, arXiv 2605.08044, section 2.1.2), with which it
+        runs without the encoder.
+      mask_documents: whether bytes and patches do not attend past the latest EOS, which ends a
+        document (Meta's code does this, transformers does not).
       block_size: longest block of masked bytes that the decoder was trained to fill in (BLT-D); 0
-        where it was not.
-      max_bytes: longest text the model is meant for, BOS included.
-      vocab_size: ids; the released layout has 260.
+        if it was not trained to.
+      max_bytes: longest text that the model supports, BOS included.
+      vocab_size: number of ids; 260 in released models.
+      heads: prediction heads, whose trunk is the local decoder; None for no heads.
     """
 
     encoder: TransformerConfig
@@ -45,6 +49,7 @@ class BLTConfig:
     block_size: int = 0
     max_bytes: int = 4096
     vocab_size: int = vocab.SIZE
+    heads: HeadsConfig | None = None
 
     def __post_init__(self):
         if self.block_size < 0:
@@ -67,7 +72,17 @@ class BLTConfig:
                 f"a decoder of width {self.decoder.dim} cannot read encoder states of width "
                 f"{self.encoder.dim}; use decoder_input='embedding'"
             )
+        if self.heads is not None:
+            self.heads.check(self.decoder)
+            if self.heads.exits or self.heads.two_byte:
+                raise ValueError("exit and two-byte heads are for byte transformers alone")
+
+    @property
+    def trunk(self) -> TransformerConfig:
+        """The stack that `heads` sit on."""
+        return self.decoder
 
     @property
     def decoder_cross_layers(self) -> int:
+        """Number of decoder layers with cross-attention."""
         return self.decoder.layers if self.decoder_cross_attention == "all" else 1

@@ -1,6 +1,6 @@
-"""The local decoder: each byte reads the latent of one patch, and predicts the byte after it.
+"""The local decoder, which predicts the next byte from each byte and the latent of one patch.
 
-Source: BLT (arXiv 2412.09871, section 3.3); the joint pass is Fast BLT's (arXiv 2605.08044).
+Source: BLT (arXiv 2412.09871, section 3.3). The joint pass is from Fast BLT (arXiv 2605.08044).
 """
 
 import functools
@@ -19,28 +19,34 @@ from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Embedding, RMSNorm, head, project
 from bytelax.models.transformer import Transformer, stacked
-from bytelax.pods.sharding import BATCH
+from bytelax.pods.sharding import BATCH, Axes
 
 
 class Context(NamedTuple):
-    """Keys and values of patches for one decoder layer's cross-attention, k vectors a patch."""
+    """Cross-attention keys and values of P patches for one decoder layer, k vectors per patch."""
 
     keys: Float[Array, "B P k K d"]
     values: Float[Array, "B P k K d"]
 
-    logical_axes = (BATCH, None, None, "kv_head", "head_dim")
+    @property
+    def logical_axes(self) -> Axes:
+        """Logical axes of both arrays."""
+        return (BATCH, None, None, "kv_head", "head_dim")
 
 
 class Joint(NamedTuple):
-    """Logits of texts and of blocks of their bytes."""
+    """Logits of a joint pass over clean texts and masked blocks."""
 
-    clean: Float[Array, "B S V"]  # of the byte after each clean byte
-    cells: Float[Array, "B M C V"]  # of the cells' own bytes
+    clean: Float[Array, "B S V"]  # for the byte after each clean byte
+    cells: Float[Array, "B M C V"]  # for each cell's own byte
     exits: Float[Array, "B S V"] | None  # as `clean`, from an earlier layer
 
 
 class Decoder(nn.Module):
-    """The local decoder. Before a layer's block, each byte reads the latent of one patch."""
+    """The local decoder, in which every byte attends to the latent of one patch before each block.
+
+    With `decoder_cross_attention="first"` this happens before the first block only.
+    """
 
     config: BLTConfig
     execution: Execution = Execution()
@@ -56,7 +62,7 @@ class Decoder(nn.Module):
         self.head = head(c.vocab_size)
 
     def context(self, latents: Float[Array, "B P G"]) -> tuple[Context, ...]:
-        """Cross-attention keys and values of patches, for each layer that has one."""
+        """Computes cross-attention keys and values of patches, for each cross-attention layer."""
         x = self.split(latents).reshape(
             *latents.shape[:2], self.config.patch_vectors, self.config.decoder.dim
         )
@@ -73,16 +79,19 @@ class Decoder(nn.Module):
         span: Span,
         depth: int | None = None,
     ) -> tuple[Float[Array, "B W V"], Caches | None]:
-        """Next-byte logits, float32.
+        """Computes float32 next-byte logits after each byte of a window.
 
         Args:
-          ids: the window's bytes.
-          encoded: their encoder states; unused when the decoder embeds the bytes itself.
-          contexts: from `context`, one a cross-attention layer, patches in rings of P slots.
-          caches: self-attention caches.
-          patch: the patch whose latent each byte reads.
-          span: positions of the window.
-          depth: number of layers to run before the head: an early exit. None: all.
+          ids: ids of the window.
+          encoded: encoder states of the window; unused if the decoder embeds the bytes itself.
+          contexts: from `context`, one per cross-attention layer. Patch p is in slot `p % P`.
+          caches: self-attention caches, or None for whole texts.
+          patch: index of the patch whose latent each byte reads.
+          span: positions of the window and what each of them attends to.
+          depth: number of layers to run before the head, for an early exit. None runs all layers.
+
+        Returns:
+          The logits, and the caches with the window written to them.
         """
         x = self.embed(ids) if self.config.decoder_input == "embedding" else encoded
         attend = functools.partial(kv_cache.attend, span=span)
@@ -90,6 +99,27 @@ class Decoder(nn.Module):
             x, contexts, caches, patch=patch, positions=span.positions, attend=attend, depth=depth
         )
         return self.logits(x), caches
+
+    def states(
+        self,
+        ids: Int[Array, "B W"],
+        encoded: Float[Array, "B W E"] | None,
+        contexts: tuple[Context, ...],
+        caches: Caches | None = None,
+        *,
+        patch: Int[Array, "B W"],
+        span: Span,
+    ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
+        """As `__call__`, but with the hidden states behind each layer."""
+        x = self.embed(ids) if self.config.decoder_input == "embedding" else encoded
+        attend = functools.partial(kv_cache.attend, span=span)
+        how = {"patch": patch, "positions": span.positions, "attend": attend}
+        hidden, written = [], []
+        for index in range(self.config.decoder.layers):
+            x, cache = self._layer(index, x, contexts, caches and caches[index], **how)
+            hidden.append(x)
+            written.append(cache)
+        return tuple(hidden), caches and tuple(written)
 
     def joint(
         self,
@@ -101,11 +131,19 @@ class Decoder(nn.Module):
         span: Span,
         exit_layer: int | None = None,
     ) -> Joint:
-        """Whole texts and blocks of their bytes, masked, in one pass (Fast BLT, section 2.1.2).
+        """Runs whole texts and masked blocks of their bytes in one pass (Fast BLT, section 2.1.2).
 
-        The clean half is causal and never sees a block. A cell sees the clean bytes strictly before
-        its block, all cells of its own block, and the latent of the latest patch that closed before
-        the block. With `exit_layer` the head also reads the clean bytes behind that layer.
+        The clean bytes attend causally and never to a block. A cell attends to the clean bytes
+        before its block, to all cells of its own block, and to the latent of the latest patch that
+        closed before the block.
+
+        Args:
+          ids: the clean texts.
+          contexts: from `context`.
+          blocks: blocks of the texts, with masked bytes.
+          patch: index of the patch whose latent each clean byte reads.
+          span: causal span of the clean bytes.
+          exit_layer: also apply the head to the clean bytes after this many layers.
         """
         batch, length = ids.shape
         cells = blocks.positions()
@@ -129,23 +167,30 @@ class Decoder(nn.Module):
         return Joint(logits[:, :length], logits[:, length:].reshape(*cells.shape, -1), exits)
 
     def layers(self, x, contexts, caches, *, patch, positions, attend, first=0, depth=None):
-        """The blocks, each behind its cross-attention. Caches of layers not run are left out."""
+        """Runs blocks `first` up to, but not including, `depth`, each after its cross-attention.
+
+        The caches that are returned are those of the layers that ran.
+        """
         run = range(self.config.decoder.layers)[first:depth]
         whole = caches is None and not self.is_initializing()
         if self.execution.scan and whole and len(run) > 1 and len(self.cross) > 1:
             how = {"patch": patch, "positions": positions, "attend": attend}
             return self._scanned(x, contexts[first:depth], run, **how), None
         written = []
+        how = {"patch": patch, "positions": positions, "attend": attend}
         for index in run:
-            layer = self.trunk.layers[index]
-            if index < len(self.cross):
-                x = self.read_latent(index, x, contexts[index], patch)
-            x, cache = layer(x, caches and caches[index], positions=positions, attend=attend)
+            x, cache = self._layer(index, x, contexts, caches and caches[index], **how)
             written.append(cache)
         return x, caches and tuple(written)
 
+    def _layer(self, index, x, contexts, cache, *, patch, **how):
+        """One block behind its cross-attention."""
+        if index < len(self.cross):
+            x = self.read_latent(index, x, contexts[index], patch)
+        return self.trunk.layers[index](x, cache, **how)
+
     def _scanned(self, x, contexts, run, **how):
-        """A loop over the blocks in `run`; see `Transformer`."""
+        """Runs the blocks as a `lax.scan` over stacked parameters; see `Transformer._scanned`."""
         first_layer = self.clone(parent=None)
 
         def step(x, layer):
@@ -164,6 +209,7 @@ class Decoder(nn.Module):
         return jax.lax.scan(step, x, (stacked(layers), stacked(contexts)))[0]
 
     def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
+        """Applies the final norm and the output layer; the logits are float32."""
         return self.head(self.norm(hidden)).astype(jnp.float32)
 
     def read_latent(
@@ -173,14 +219,21 @@ class Decoder(nn.Module):
         context: Context,
         patch: Int[Array, "B W"],
     ) -> Float[Array, "B W D"]:
-        """Each byte attends to the k vectors of one patch."""
+        """Adds to each byte's state the cross-attention to the k vectors of one patch.
+
+        Args:
+          layer: index of the cross-attention.
+          x: hidden states of the bytes.
+          context: keys and values of the patches for this layer.
+          patch: index of the patch that each byte reads.
+        """
         c = self.config.decoder
         slot = (patch % context.keys.shape[1])[..., None, None, None]
         keys, values = (jnp.take_along_axis(part, slot, axis=1) for part in context)
         cross = self.cross[layer]
         queries = cross.queries(x)
         queries = queries.reshape(*x.shape[:2], c.kv_heads, c.heads // c.kv_heads, c.head_dim)
-        # k is 2 or 4: products and sums, not a matmul a byte.
+        # k is small, e.g. 2 or 4: elementwise products and sums instead of a tiny matmul per byte.
         scores = (queries[:, :, None] * keys[..., None, :]).astype(jnp.float32).sum(-1)
         weights = jax.nn.softmax(scores * c.head_dim**-0.5, axis=2)[..., None]
         attended = (weights.astype(x.dtype) * values[..., None, :]).sum(2)

@@ -1,4 +1,4 @@
-"""The local encoder: bytes and their hash n-grams to states, and the states of a patch to a vector.
+"""The local encoder, which turns bytes into hidden states and pools those of a patch.
 
 Source: BLT (arXiv 2412.09871, section 3.2).
 """
@@ -19,7 +19,7 @@ from bytelax.models.transformer import Transformer
 
 
 class Encoder(nn.Module):
-    """Byte and hash embeddings, the local encoder, and its pooling of bytes into patches."""
+    """Byte and hash n-gram embeddings, a stack over bytes, and pooling of bytes into patches."""
 
     config: BLTConfig
     execution: Execution = Execution()
@@ -37,7 +37,16 @@ class Encoder(nn.Module):
     def __call__(
         self, ids: Int[Array, "B T"], caches: Caches | None = None, *, span: Span
     ) -> tuple[Float[Array, "B W D"], Caches | None]:
-        """Encoder states of the W new bytes behind `hashing.history` earlier ids."""
+        """Encodes the W new bytes of a window.
+
+        Args:
+          ids: the latest `hashing.history` ids before the window, then the W new ids.
+          caches: self-attention caches, or None for whole texts.
+          span: positions of the window and what each of them attends to.
+
+        Returns:
+          Encoder states of the window, and the caches with the window written to them.
+        """
         history = self.config.hashing.history
         rows = hashing.hash_ids(ids, config=self.config.hashing)
         hashes = self.execution.all_gather(self.hash_embed(rows))
@@ -57,17 +66,21 @@ class Encoder(nn.Module):
         block: int | None,
         longest: int | None = None,
     ) -> Float[Array, "B P kD"]:
-        """One vector a patch: k queries from its pooled bytes attend to the bytes `first..last`.
+        """Pools the bytes of each patch into one vector by cross-attention.
+
+        The k queries of a patch come from its max-pooled encoder states and attend to the bytes
+        `first..last`; the k outputs are concatenated.
 
         Args:
-          pooled: maximum over the patch of the encoder states.
+          pooled: maximum of the encoder states over each patch.
           bytes_seen: cross-attention keys and values of every byte, by position.
-          first: first byte of each patch; beyond `last` where there is no patch.
-          last: last byte of each patch.
-          newest: latest byte in `bytes_seen`.
-          block: as in `verify_attention`. Only without blocks has the pass a gradient.
-          longest: the largest number of bytes in a patch, where `bytes_seen` never wraps. Each
-            patch is then scored against that many bytes only. None: against all of them.
+          first: position of the first byte of each patch; greater than `last` if there is no patch.
+          last: position of the last byte of each patch.
+          newest: position of the latest byte in `bytes_seen`.
+          block: as in `verify_attention`. The pass is differentiable only if this is None.
+          longest: upper bound on the number of bytes in a patch. Each patch is then scored against
+            only that many bytes, which requires that `bytes_seen` does not wrap around. None scores
+            it against all bytes.
         """
         k = self.config.patch_vectors
         batch, count, dim = pooled.shape
@@ -88,7 +101,7 @@ class Encoder(nn.Module):
 
 
 def _attend_to_own_bytes(queries, bytes_seen, first, last, longest):
-    """Every patch as a row of its own, beside a cache of the `longest` bytes from its first."""
+    """Attends from each patch to a slice of `longest` bytes, with patches as rows of a batch."""
     batch, count = first.shape
     begin = jnp.clip(first, 0, bytes_seen.keys.shape[2] - longest)
 
@@ -110,5 +123,5 @@ def _attend_to_own_bytes(queries, bytes_seen, first, last, longest):
 
 
 def _a_row_each(at, queries):
-    """[B, P] as [B P, k], for P k queries a row."""
+    """Repeats [B, P] to [B P, k], the layout of the queries with patches as rows."""
     return jnp.repeat(at.reshape(-1, 1), queries.shape[1] // at.shape[1], axis=1)

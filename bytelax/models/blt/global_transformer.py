@@ -1,4 +1,4 @@
-"""The global latent transformer, which runs over closed patches."""
+"""The global latent transformer, which runs over closed patches (arXiv 2412.09871, section 3.1)."""
 
 import flax.linen as nn
 from jaxtyping import Array, Float
@@ -12,7 +12,7 @@ from bytelax.models.transformer import Transformer
 
 
 class Global(nn.Module):
-    """The transformer over patches. No final norm."""
+    """The global latent transformer over patches, without a final norm."""
 
     config: BLTConfig
     execution: Execution = Execution()
@@ -30,7 +30,17 @@ class Global(nn.Module):
         *,
         span: Span,
     ) -> tuple[Float[Array, "B P G"], Caches | None]:
-        """Latents of patches. Under a window the caches are rings, which are read whole."""
+        """Computes the latents of patches.
+
+        Args:
+          patches: pooled vectors from `Encoder.patches`.
+          caches: self-attention caches, or None for whole texts. Without an attention window they
+            grow with the text and are read in blocks; with one they are rings and are read whole.
+          span: indices of the patches and what each of them attends to.
+
+        Returns:
+          One latent per patch, and the caches with the patches written to them.
+        """
         block = kv_cache.BLOCK if caches is not None and span.window is None else None
         if patches.shape[-1] != self.config.global_transformer.dim:
             patches = self.project(patches)

@@ -1,4 +1,4 @@
-"""The whole model: one forward pass, over a whole text or over the next window of one."""
+"""The Byte Latent Transformer's forward pass, over whole texts or over the next window of texts."""
 
 import dataclasses
 import functools
@@ -19,73 +19,74 @@ from bytelax.models.blt.global_transformer import Global
 from bytelax.models.blt.patches import Frontier, Patches
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.execution import EXACT, Execution
+from bytelax.models.heads import Heads
 from bytelax.models.kv_cache import Caches, KVCache, Span
 from bytelax.pods.sharding import TENSOR
 
 _NETWORKS = ("encoder", "global_transformer", "decoder", "patcher")
-_KEYS = ("key_value", "key_norm")  # of a cross-attention
+_KEYS = ("key_value", "key_norm")  # parameters for the keys and values of a cross-attention
 
 
 class ByteCaches(NamedTuple):
-    """Caches of the networks that run over bytes, the decoder aside. None: a whole text."""
+    """Caches of the networks over bytes, except the decoder. All are None for whole texts."""
 
     patcher: Caches | None = None
     encoder: Caches | None = None
-    cross: KVCache | None = None  # the encoder's cross-attention keys of every byte
+    cross: KVCache | None = None  # the encoder's cross-attention keys and values of every byte
 
 
 WHOLE_TEXT = ByteCaches()
 
 
 class Window(NamedTuple):
-    """Bytes behind a state, cut into patches and encoded."""
+    """A window of bytes, divided into patches and encoded."""
 
     positions: Int[Array, "B W"]
-    entropies: Float[Array, "B W"]  # nats; zeros where the patching needs none
+    entropies: Float[Array, "B W"]  # nats; zeros if the patching mode needs none
     closes: Bool[Array, "B W"]  # whether a byte is the last of its patch
-    states: Float[Array, "B W D"]  # of the encoder
-    frontier: Frontier  # [B, W + 1]: slot w is the frontier once w bytes are kept
+    states: Float[Array, "B W D"]  # encoder states
+    frontier: Frontier  # axes [B, W + 1]: entry w is the frontier after w bytes of the window
     bytes_seen: KVCache  # the encoder's cross-attention keys and values, by position
 
     @property
     def patch(self) -> Int[Array, "B W"]:
-        """The patch whose latent each byte's decoder row reads: the latest that closed."""
+        """Index of the patch whose latent the decoder reads at each byte: the latest closed one."""
         return self.frontier.patches[:, 1:] - 1
 
     def span(self, window: int | None) -> Span:
-        """What each byte sees of the bytes, in a stack with this attention window."""
+        """The causal span of the bytes in a stack whose attention window is `window`."""
         first = self.frontier.last_eos[:, :-1] + 1
         return kv_cache.causal_span(self.positions, window=window, first=first)
 
 
 class Encoded(NamedTuple):
-    """What the pass over whole texts knows before the decoder."""
+    """Whole texts after everything but the decoder."""
 
-    entropies: Float[Array, "B S"]
-    closes: Bool[Array, "B S"]
-    states: Float[Array, "B S D"]
-    latents: Float[Array, "B P G"]  # global outputs of the closed patches, in order
-    patch: Int[Array, "B S"]
-    span: Span  # what each byte sees in the decoder
+    entropies: Float[Array, "B S"]  # nats; zeros if the patching mode needs none
+    closes: Bool[Array, "B S"]  # whether a byte is the last of its patch
+    states: Float[Array, "B S D"]  # encoder states
+    latents: Float[Array, "B P G"]  # outputs of the global transformer, in order of the patches
+    patch: Int[Array, "B S"]  # index of the patch whose latent the decoder reads at each byte
+    span: Span  # what each byte attends to in the decoder
 
 
 class Forward(NamedTuple):
-    """The pass over whole texts."""
+    """Outputs of the forward pass over whole texts."""
 
-    logits: Float[Array, "B S V"]
-    entropies: Float[Array, "B S"]
-    closes: Bool[Array, "B S"]
-    latents: Float[Array, "B P G"]
+    logits: Float[Array, "B S V"]  # for the byte after each byte, float32
+    entropies: Float[Array, "B S"]  # nats; zeros if the patching mode needs none
+    closes: Bool[Array, "B S"]  # whether a byte is the last of its patch
+    latents: Float[Array, "B P G"]  # outputs of the global transformer, in order of the patches
 
 
 class BLT(nn.Module):
-    """A Byte Latent Transformer.
+    """A Byte Latent Transformer (arXiv 2412.09871).
 
-    A forward pass is `read`, then `latents` of the patches that close, then the decoder. With
-    caches it continues a text; without them it starts one, and the window is all of it.
+    A forward pass calls `read`, then `latents` for the patches that close, then the decoder. With
+    caches the pass continues a text; without caches the window is the whole text.
 
-    The patcher's parameters are float32 and run at the highest precision whatever the rest is in:
-    the same text would otherwise be cut differently at another shape.
+    The entropy model has float32 parameters and runs at the highest precision, whatever the dtype
+    of the rest. Otherwise the patches of a text could depend on the shape of the batch.
     """
 
     config: BLTConfig
@@ -94,31 +95,65 @@ class BLT(nn.Module):
     def setup(self):
         c, execution = self.config, self.execution
         if c.patcher is not None:
-            exact = {"precision": EXACT.precision, "tensor_axis": None}
-            self.patcher = ByteLM(c.patcher, dataclasses.replace(execution, **exact))
+            exact = dataclasses.replace(execution, precision=EXACT.precision, tensor_axis=None)
+            self.patcher = ByteLM(c.patcher, exact)
         self.encoder = Encoder(c, execution)
         self.global_transformer = Global(c, execution)
         self.decoder = Decoder(c, execution)
+        if c.heads is not None:
+            self.heads = Heads(c.heads, c.decoder, c.vocab_size, execution)
 
     def __call__(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Forward:
-        """Logits after every position of whole texts, BOS first.
+        """Computes next-byte logits after every position of whole texts.
 
         Args:
-          ids: right-padded texts; what follows a position never changes its logits.
+          ids: right-padded texts that start with BOS. The model is causal, so padding does not
+            change the logits at earlier positions.
           max_patches: as in `encode`.
         """
         text = self.encode(ids, max_patches=max_patches)
         contexts = self.decoder.context(text.latents)
         logits, _ = self.decoder(ids, text.states, contexts, patch=text.patch, span=text.span)
+        if self.is_initializing() and self.config.heads is not None:
+            self.heads(self.states(ids), self.embed(ids), ids)
         return Forward(logits, text.entropies, text.closes, text.latents)
 
-    def encode(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Encoded:
-        """Everything before the decoder, of whole texts.
+    def states(
+        self, ids: Int[Array, "B S"], *, max_patches: int | None = None
+    ) -> tuple[Float[Array, "B S _"], ...]:
+        """The latent that each byte reads, and its states behind each layer of the decoder.
 
         Args:
           ids: right-padded texts.
-          max_patches: closed patches the pass has room for, by default one a byte. Patches beyond
-            it are dropped, so pass less only where a text is known to have less.
+          max_patches: as in `encode`.
+        """
+        text = self.encode(ids, max_patches=max_patches)
+        contexts = self.decoder.context(text.latents)
+        hidden, _ = self.decoder.states(
+            ids, text.states, contexts, patch=text.patch, span=text.span
+        )
+        return (patches_lib.latents_of(text.latents, text.patch), *hidden)
+
+    def embed(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
+        """The embedding of bytes, as wide as the decoder, for heads to read."""
+        own = self.config.decoder_input == "embedding"
+        return (self.decoder if own else self.encoder).embed(ids)
+
+    def norm(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        """The decoder's last norm."""
+        return self.decoder.norm(hidden)
+
+    def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
+        """The decoder's head on the output of any of its layers."""
+        return self.decoder.logits(hidden)
+
+    def encode(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Encoded:
+        """Runs the patcher, the encoder and the global transformer over whole texts.
+
+        Args:
+          ids: right-padded texts.
+          max_patches: static capacity for closed patches per text, by default one per byte. Further
+            patches are dropped without an error, so only pass a number that no text exceeds.
         """
         batch, length = ids.shape
         window, _ = self.read(
@@ -138,16 +173,16 @@ class BLT(nn.Module):
         *,
         start: Int[Array, " B"],
     ) -> tuple[Window, ByteCaches]:
-        """Cuts a window into patches and encodes its bytes.
+        """Divides a window into patches and encodes its bytes.
 
         Args:
-          ids: the window.
-          before: the frontier before it.
-          caches: up to the window; none where it starts a text.
-          start: position of its first byte.
+          ids: ids of the window.
+          before: the frontier before the window.
+          caches: caches of the text before the window; `WHOLE_TEXT` if the window is a whole text.
+          start: position of the first byte of the window.
 
         Returns:
-          The window, and the caches with it in them.
+          The window, and the caches with the window written to them.
         """
         c = self.config
         positions = start[:, None] + jnp.arange(ids.shape[1])
@@ -182,14 +217,14 @@ class BLT(nn.Module):
         """Pools the bytes of patches and runs the global transformer over them.
 
         Args:
-          patches: in the order of the text.
-          bytes_seen: from `read`.
-          caches: the global transformer's, up to the first of the patches; None where it is the
-            first of its text.
+          patches: the patches, in the order of the text.
+          bytes_seen: the encoder's cross-attention keys and values, from `read`.
+          caches: caches of the global transformer, up to the first of the patches; None for whole
+            texts.
           newest: position of the latest byte in `bytes_seen`.
 
         Returns:
-          One latent a patch, and the caches with the patches in them.
+          One latent per patch, and the caches with the patches written to them.
         """
         c = self.config
         pooled = self.encoder.patches(
@@ -207,38 +242,44 @@ class BLT(nn.Module):
         return self.global_transformer(pooled, caches, span=span)
 
     def _entropies(self, ids, caches, span):
-        if self.config.patching.mode != "entropy":
+        patcher = self.config.patcher
+        if patcher is None or self.config.patching.mode != "entropy":
             return jnp.zeros(ids.shape, jnp.float32), caches
-        trunk = self.config.patcher.trunk
-        logits, caches = self.patcher.window(ids, caches, span=span(window=trunk.window))
+        logits, caches = self.patcher.window(ids, caches, span=span(window=patcher.trunk.window))
         return entropy.next_byte_entropy(logits), caches
 
     def predict(
         self, ids: Int[Array, "B S"], *, max_patches: int | None = None
     ) -> tuple[Float[Array, "B S V"], Bool[Array, "B S"]]:
-        """Next-byte logits of whole texts, and whether each byte is the last of its patch."""
+        """Computes next-byte logits of whole texts and whether each byte is the last of its patch.
+
+        `max_patches` is as in `encode`.
+        """
         out = self(ids, max_patches=max_patches)
         return out.logits, out.closes
 
     def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
-        """Next-byte entropies of whole texts, nats: the entropy model's, if it cuts the patches."""
+        """Computes next-byte entropies of whole texts, in nats.
+
+        They are those of the entropy model if it decides the patches, else those of this model.
+        """
         if self.config.patching.mode == "entropy":
             return self.patcher.entropies(ids)
         return entropy.next_byte_entropy(self(ids).logits)
 
     @nn.nowrap
     def target(self) -> Any:
-        """What decodes with this module, in `decode.Method`."""
-        from bytelax.decode.targets.blt import BLTTarget  # decoding builds on models
+        """The decoding target of this module, for a `decode.Method`."""
+        from bytelax.decode.targets.blt import BLTTarget  # not at the top: it imports models
 
         return BLTTarget(self)
 
     @nn.nowrap
     def logical_axes(self) -> dict:
-        """The logical axes of every parameter; those of the entropy model have names of their own.
+        """The logical axes of every parameter; those of the entropy model start with `patcher_`.
 
-        See `pods.sharding`: the entropy model is whole on every device that decodes, so that a text
-        is cut into the same patches, to the last bit, on any number of devices.
+        The separate names let the rules in `pods.sharding` replicate the entropy model during
+        decoding, so that a text has the same patches on any number of devices.
         """
         axes = layers.logical_axes(self)
         if "patcher" not in axes:
@@ -252,7 +293,7 @@ class BLT(nn.Module):
 
     @nn.nowrap
     def device_shard(self, devices: int) -> "BLT":
-        """The model as one of several devices runs it, which share its heads and hidden units.
+        """The module that each device runs when `devices` of them share heads and hidden units.
 
         See `pods.per_device`.
         """
@@ -261,6 +302,7 @@ class BLT(nn.Module):
         c = self.config
         stacks = ("encoder", "global_transformer", "decoder")
         shards = {name: getattr(c, name).device_shard(devices) for name in stacks}
+        shards["heads"] = c.heads and c.heads.device_shard(c.decoder, devices)
         return self.clone(
             config=dataclasses.replace(c, **shards),
             execution=dataclasses.replace(self.execution, tensor_axis=TENSOR),
@@ -268,12 +310,13 @@ class BLT(nn.Module):
 
     @nn.nowrap
     def weights_per_pass(self, params: dict, *, by_pass: bool = False) -> Sizes:
-        """Number of weights that a pass of each network reads, embeddings aside.
+        """Number of weights that one pass of each network reads, without embedding tables.
 
         Args:
-          params: of the model.
-          by_pass: count with the global transformer what runs in its passes: pooling, and the keys
-            and values that the decoder reads of a patch.
+          params: parameters of the model.
+          by_pass: count the weights that run once per patch with the global transformer: those of
+            pooling, and those of the decoder's cross-attention keys and values. Otherwise each
+            weight counts for the network that owns it.
         """
         networks = {name: dict(params.get(name, {})) for name in _NETWORKS}
         closing = {}
@@ -298,12 +341,13 @@ class BLT(nn.Module):
 
     @nn.nowrap
     def cached_per_pass(self, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
-        """Number of keys and values that a pass of each network reads of a row.
+        """Number of scalars that one pass of each network reads from the KV caches of a row.
 
         Args:
-          context: bytes in the row.
-          bytes_per_patch: mean length of its patches.
+          context: number of bytes in the row.
+          bytes_per_patch: mean number of bytes per patch; required.
         """
+        assert bytes_per_patch is not None
         c = self.config
         return Sizes(
             decoder=c.decoder.cached_numbers(context),

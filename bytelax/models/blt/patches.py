@@ -1,4 +1,4 @@
-"""Where patches begin and end in a window of bytes, and what is remembered of the open one.
+"""Patch bookkeeping: the state of the open patch, and the patches that close in a window.
 
 Nothing here has parameters. A whole text is a window whose first byte has position 0.
 """
@@ -16,24 +16,25 @@ from bytelax.models.patching import OpenPatch
 
 
 class Frontier(NamedTuple):
-    """What is known where the next byte will stand. Axes [B], within a window [B, W + 1]."""
+    """Patching state at a point of a text, with axes [B], or [B, W + 1] around a window's bytes."""
 
     open_patch: OpenPatch
-    patches: Int[Array, " *B"]  # closed so far
-    last_eos: Int[Array, " *B"]  # position of the latest EOS, -1 where none
-    last_eos_patch: Int[Array, " *B"]  # index of the latest patch with an EOS, -1 where none
-    pool: Float[Array, "*B D"]  # maximum over the open patch of the encoder states
-    history: Int[Array, "*B T"]  # the latest ids, for the hashes; zeros before the first
+    patches: Int[Array, " *B"]  # number of patches closed so far
+    last_eos: Int[Array, " *B"]  # position of the latest EOS, -1 if there is none
+    last_eos_patch: Int[Array, " *B"]  # index of the latest patch with an EOS, -1 if there is none
+    pool: Float[Array, "*B D"]  # maximum of the encoder states over the open patch
+    history: Int[Array, "*B T"]  # the latest ids, for the hashes; zeros before the first id
 
 
 class Patches(NamedTuple):
     """Patches to pool and to run through the global transformer."""
 
-    pool: Float[Array, "B P D"]  # maximum over the patch of the encoder states
-    first: Int[Array, "B P"]  # position of the first byte; beyond `last` where there is no patch
-    last: Int[Array, "B P"]
-    index: Int[Array, "B P"]  # of the patch in its text; -1 where there is no patch
-    document: Int[Array, "B P"]  # first patch of its document
+    pool: Float[Array, "B P D"]  # maximum of the encoder states over the patch
+    first: Int[Array, "B P"]  # position of the first byte; greater than `last` if there is no patch
+    last: Int[Array, "B P"]  # position of the last byte
+    # Index of the patch in its text; -1 if there is no patch. The name hides `tuple.index`.
+    index: Int[Array, "B P"]  # type: ignore[assignment]
+    document: Int[Array, "B P"]  # index of the first patch of its document
 
 
 def beginning(batch: int, config: BLTConfig, dtype=jnp.float32) -> Frontier:
@@ -58,15 +59,18 @@ def advanced(
     open_patch: OpenPatch,
     last_eos: Int[Array, "B W+1"],
 ) -> Frontier:
-    """The frontier before and after each byte of a window.
+    """Advances the frontier over a window: the frontier before and after each byte.
 
     Args:
       before: the frontier before the window.
-      ids: the window.
-      states: its encoder states.
-      positions: of its bytes.
+      ids: ids of the window.
+      states: encoder states of the window.
+      positions: positions of the bytes.
       open_patch: from `patching.open_patches`.
       last_eos: from `last_eos_before`.
+
+    Returns:
+      The frontiers with axes [B, W + 1].
     """
     closes = patching.closing(open_patch, positions)
     patches = before.patches[:, None] + jnp.cumsum(closes, axis=1)
@@ -93,13 +97,14 @@ def closing_patches(
     positions: Int[Array, "B W"],
     nth: Int[Array, " P"],
 ) -> Patches:
-    """The n-th patches, from 0, that close in a window.
+    """Selects patches among those that close in a window, by their order.
 
     Args:
       frontier: from `advanced`.
-      closes: the bytes at which a patch closes, or some of them.
-      positions: of the window's bytes.
-      nth: which of those patches; there may be fewer in a row.
+      closes: the bytes at which a patch closes, or a subset of them.
+      positions: positions of the window's bytes.
+      nth: which of these patches to select, counted from 0. Where a row has fewer patches, the
+        entry is marked as absent.
     """
     width = closes.shape[1]
     slot = nth_true(closes, nth)
@@ -119,7 +124,10 @@ def closing_patches(
 
 
 def truncated_patch(frontier: Frontier, positions: Int[Array, "B W"]) -> Patches:
-    """The patch that is open behind a window, as if it ended there. Where none is open: nothing."""
+    """The patch that is still open after a window, as if it ended there.
+
+    In a row without an open patch the entry is marked as absent.
+    """
     newest = positions[:, -1:]
     start = frontier.open_patch.start[:, -1:]
     is_open = start <= newest
@@ -132,8 +140,13 @@ def truncated_patch(frontier: Frontier, positions: Int[Array, "B W"]) -> Patches
     )
 
 
+def latents_of(latents: Float[Array, "B P G"], patch: Int[Array, "B W"]) -> Float[Array, "B W G"]:
+    """The latent that each byte reads, of patches in a ring of P slots."""
+    return jnp.take_along_axis(latents, (patch % latents.shape[1])[..., None], axis=1)
+
+
 def nth_true(flags: Bool[Array, "B S"], n: Int[Array, "*N"]) -> Int[Array, "B *N"]:
-    """Index of the n-th (from 0) True of each row; S where there are not that many."""
+    """Index of the n-th True of each row, counted from 0, or S if a row has fewer."""
     count = jnp.cumsum(flags, axis=1)
     return jax.vmap(lambda row: jnp.searchsorted(row, n + 1))(count)
 
@@ -141,11 +154,11 @@ def nth_true(flags: Bool[Array, "B S"], n: Int[Array, "*N"]) -> Int[Array, "B *N
 def _running_maximum(
     state: Float[Array, "B D"], x: Float[Array, "B W D"], starts: Bool[Array, "B W"]
 ) -> Float[Array, "B W+1 D"]:
-    """Maximum over the patch so far, before and after each byte of a window.
+    """Running maximum of the encoder states over each patch, before and after each byte.
 
     Args:
       state: the maximum before the window.
-      x: the window's encoder states.
+      x: encoder states of the window.
       starts: whether a byte is the first of its patch.
     """
 
@@ -160,7 +173,7 @@ def _running_maximum(
 
 
 def _suffixes(history: Int[Array, "B T"], size: int) -> Int[Array, "B N S"]:
-    """The `size` ids before each byte of the window, and before the byte after it."""
+    """The `size` ids before each byte of the window, and before the byte that follows it."""
     count = history.shape[1] - size + 1
     index = jnp.arange(count)[:, None] + jnp.arange(size)
     return history[:, index]

@@ -1,4 +1,4 @@
-"""Which cells of a masked block to fill in, and with what."""
+"""One unmasking step: which masked cells of a block to fill in, and with which ids."""
 
 from bytelax_kernels.unmask.api import unmask
 from bytelax_kernels.unmask.reference import chosen_by

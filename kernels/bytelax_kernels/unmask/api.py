@@ -1,4 +1,4 @@
-"""`unmask`: one step of filling a block of masked cells."""
+"""`unmask`, one unmasking step of a block of masked cells."""
 
 import functools
 from typing import Literal
@@ -22,22 +22,24 @@ def unmask(
     drawn: Int[Array, "B C"] | None = None,
     implementation: Implementation | None = None,
 ) -> Unmasked:
-    """Fills those masked cells of a block that are sure enough.
+    """Fills in those masked cells of a block about which the model is certain enough.
 
-    Rules of Fast BLT (arXiv 2605.08044, section 2.2) and of EB-Sampler (arXiv 2505.24857). They
-    judge the model's own law, before temperature and truncation; equals are taken from left to
-    right.
+    The rules are those of Fast BLT (arXiv 2605.08044, section 2.2) and EB-Sampler
+    (arXiv 2505.24857). They depend on the model's own distributions, before temperature and
+    truncation. Ties are broken from left to right.
 
     Args:
-      logits: the model's, of each cell; -inf for ids that are never emitted, but not for all.
+      logits: the model's logits for each cell; -inf for ids that are never emitted, but not for all
+        ids of a cell.
       ids: the block.
-      masked: its cells still to be filled.
-      rule: static; which cells are filled.
-      drawn: what each cell would be filled with; None takes the likeliest id, the lowest of equals.
+      masked: which cells are still masked.
+      rule: which cells to fill in; static.
+      drawn: the id that each cell would be filled with. None uses the most likely id, and the
+        lowest one among ties.
       implementation: as in `verify_attention`.
 
     Raises:
-      ValueError: the implementation does not take these shapes.
+      ValueError: the named implementation does not support these inputs.
     """
     oracle, kernels = _implementations(rule)
     block = Block(logits, ids, masked, drawn)
@@ -52,7 +54,7 @@ def _implementations(rule):
     def under(function):
         return lambda block: function(block, rule)
 
-    # Jitted, so that the programs of one shape share one trace of them.
+    # Jitted, so that programs with the same shapes share one trace.
     kernels = {
         "tpu": Kernel(tpu.takes, inference_only(jax.jit(under(tpu.unmask)))),
         "gpu": Kernel(gpu.takes, inference_only(jax.jit(under(gpu.unmask)))),

@@ -1,8 +1,9 @@
-"""Times `unmask` on this machine's accelerator against its floor and XLA.
+"""Benchmarks `unmask` on an accelerator against its lower bound and XLA.
 
     python -m bytelax_kernels.unmask.benchmark
 
-The floor of a call is the time of reading the logits, at the bandwidth of a plain copy.
+The lower bound ("floor") of a call is the time to read the logits, at the bandwidth of a plain
+copy.
 """
 
 import functools
@@ -17,6 +18,8 @@ from bytelax_kernels.unmask.rule import Block, Rule
 
 
 class Case(NamedTuple):
+    """Rule and sizes of a benchmark."""
+
     rule: Rule
     drawn: bool
     batch: int = 8
@@ -31,7 +34,7 @@ CASES = {
 
 
 def example(case: Case, seed: int = 0) -> Block:
-    """Random logits of bytes, most cells still masked."""
+    """Random logits over ids, with most cells still masked."""
     rng = np.random.default_rng(seed)
     shape = (case.batch, case.cells)
     ids = jnp.full(shape, 260, jnp.int32)
@@ -41,7 +44,12 @@ def example(case: Case, seed: int = 0) -> Block:
 
 
 def times(case: Case, per_second: float) -> dict:
-    """Microseconds: the floor at this bandwidth, the kernel, XLA."""
+    """Microseconds of the lower bound, the kernel and XLA.
+
+    Args:
+      case: the rule and the sizes.
+      per_second: memory bandwidth, in bytes per second.
+    """
     block = example(case)
 
     def confidence(*block, implementation):

@@ -1,4 +1,4 @@
-"""`unmask` for NVIDIA Hopper (Mosaic GPU): one warpgroup a row of the batch, in registers."""
+"""`unmask` for NVIDIA Hopper (Mosaic GPU): one warpgroup per row of the batch, in registers."""
 
 import functools
 
@@ -10,23 +10,23 @@ from bytelax_kernels import hopper
 from bytelax_kernels.unmask.row import Form, fill
 from bytelax_kernels.unmask.rule import Block, Rule, Unmasked, cost
 
-_CELLS = 64  # of the register layout; a block's are padded to them
-_LINE = 8  # ids, likewise
-_IDS = 320  # more do not fit into the registers
+_CELLS = 64  # rows of the register layout, to which the cells of a block are padded
+_LINE = 8  # the number of ids is padded to a multiple of this
+_IDS = 320  # more ids do not fit into the registers
 
 
 def takes(block: Block) -> bool:
-    """Whether the kernel has room for blocks of this shape."""
+    """Whether the kernel supports blocks of this shape."""
     _, cells, ids = block.logits.shape
     return cells <= _CELLS and ids <= _IDS
 
 
 def unmask(block: Block, rule: Rule) -> Unmasked:
-    """As the reference, for what it `takes`."""
+    """Computes `reference.unmask` for blocks that `takes` accepts."""
     logits, ids, masked, drawn = block
     batch, cells, size = logits.shape
 
-    # Further ids are impossible; further cells have finite logits and are nobody's.
+    # Padding ids have probability 0. Padding cells have finite logits and are not masked.
     further = ((0, 0), (0, _CELLS - cells))
     logits = jnp.pad(logits, ((0, 0), (0, 0), (0, -size % _LINE)), constant_values=-jnp.inf)
     logits = jnp.pad(logits, (*further, (0, 0)))
@@ -49,8 +49,7 @@ def _unmask(logits_ref, masked_ref, *refs, rule):
     row = jax.lax.axis_index("row")
     logits = hopper.load(logits_ref.at[row], plgpu.Layout.WGMMA)
     masked, *drawn = (hopper.load(ref.at[row], _BY_CELL) for ref in (masked_ref, *given))
-    form = _FORM._replace(across=functools.partial(_across, buffer))
-    made = fill(form, logits, masked, drawn[0] if drawn else None, rule)
+    made = fill(_form(buffer), logits, masked, drawn[0] if drawn else None, rule)
     chosen_ref[row], drawn_ref[row], confidence_ref[row] = made
 
 
@@ -68,17 +67,18 @@ def _wide(numbers, columns):
 
 
 def _across(buffer, numbers):
-    """Through shared memory, where every thread finds the others' numbers."""
+    """`Form.across` through shared memory, since the numbers are in registers of other threads."""
     buffer[...] = numbers
     plgpu.commit_smem()
     row = hopper.load(buffer, _BY_COLUMN)
     return jax.lax.broadcast_in_dim(row, (_CELLS, _CELLS), [1])
 
 
-_FORM = Form(
-    iota=_iota,
-    wide=_wide,
-    across=None,  # needs the kernel's memory
-    largest=lambda x: x.max(axis=1),
-    total=lambda x: x.sum(axis=1),
-)
+def _form(buffer):
+    return Form(
+        iota=_iota,
+        wide=_wide,
+        across=functools.partial(_across, buffer),
+        largest=lambda x: x.max(axis=1),
+        total=lambda x: x.sum(axis=1),
+    )

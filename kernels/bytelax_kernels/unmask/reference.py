@@ -1,4 +1,4 @@
-"""jnp implementation of `unmask`: the oracle of the kernels and the CPU path."""
+"""jnp implementation of `unmask`: the oracle for the kernels, and the CPU path."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
 
 def unmask(block: Block, rule: Rule) -> Unmasked:
-    """By sorting the cells."""
+    """Computes one unmasking step, by sorting the cells; see `api.unmask`."""
     logits, ids, masked, drawn = block
     own = jax.nn.log_softmax(logits)
     if drawn is None:
@@ -21,17 +21,17 @@ def unmask(block: Block, rule: Rule) -> Unmasked:
 def chosen_by(
     rule: Rule, log_probs: Float[Array, "B C V"], masked: Bool[Array, "B C"]
 ) -> Bool[Array, "B C"]:
-    """The cells that the rule fills, from the model's own distributions."""
+    """Which masked cells the rule fills in, from the model's log-probabilities."""
     if rule.kind == "all":
         return masked
     if rule.kind == "confidence":
         surest = jnp.where(masked, jnp.exp(log_probs.max(-1)), -1.0)
         first = jnp.arange(masked.shape[1]) == surest.argmax(1)[:, None]
         return masked & ((surest > rule.bound) | first)
-    finite = jnp.isfinite(log_probs)  # what is banned has no share: 0 log 0 = 0
+    finite = jnp.isfinite(log_probs)  # 0 log 0 = 0 for ids that are never emitted
     entropy = -jnp.sum(jnp.where(finite, jnp.exp(log_probs) * log_probs, 0), axis=-1)
     entropy = jnp.where(masked, jnp.maximum(entropy, 0), jnp.inf)
-    order = jnp.argsort(entropy, axis=1)  # stable: equals from left to right
+    order = jnp.argsort(entropy, axis=1)  # stable: ties from left to right
     ascending = jnp.take_along_axis(entropy, order, axis=1)
     certain = jnp.where(jnp.isfinite(ascending), ascending, 0)
     total = jnp.cumsum(certain, axis=1)

@@ -1,6 +1,6 @@
-"""The arithmetic of `unmask` on one row of cells, as both kernels do it.
+"""The computation of `unmask` on one row of cells, shared by the TPU and the GPU kernel.
 
-Nothing is sorted: a cell's rank is the number of cells that come before it.
+Nothing is sorted: the cells before a given cell are found by comparing all pairs.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from bytelax_kernels.unmask.rule import Rule
 
 
 class Form(NamedTuple):
-    """How a kernel holds one number a cell, and moves between numbers and [cells, N].
+    """Operations between arrays [cells, N] and "numbers", the kernel's layout of one per cell.
 
     Attributes:
-      iota: `(shape, axis)`, the float32 index along an axis.
-      wide: `(numbers, N)`, the same in every column.
-      across: `(numbers)`, as [cells, cells]: that of cell j in column j.
-      largest: over the columns.
-      total: over the columns.
+      iota: `(shape, axis)` -> the float32 index along an axis.
+      wide: `(numbers, N)` -> [cells, N], the number of a cell in every column of its row.
+      across: `(numbers)` -> [cells, cells], the number of cell j in column j of every row.
+      largest: [cells, N] -> numbers, the maximum over the columns.
+      total: [cells, N] -> numbers, the sum over the columns.
     """
 
     iota: Callable[[tuple[int, int], int], Any]
@@ -30,14 +30,14 @@ class Form(NamedTuple):
 
 
 def fill(form: Form, logits, masked, drawn, rule: Rule):
-    """Chosen, drawn and confidence: float32 numbers, one a cell.
+    """Computes chosen, drawn and confidence of `Unmasked`, each as a float32 number per cell.
 
     Args:
-      form: of the arrays.
+      form: the kernel's layout.
       logits: f32[cells, V].
-      masked: numbers; above 0 where a cell is masked.
-      drawn: ids as numbers, or None.
-      rule: which cells are filled.
+      masked: numbers, greater than 0 where a cell is masked.
+      drawn: ids as float32 numbers; None uses the most likely ids.
+      rule: which cells to fill in.
     """
     index = form.iota(logits.shape, 1)
     own = _log_softmax(form, logits)
@@ -56,7 +56,7 @@ def _log_softmax(form, logits):
 
 
 def _likeliest(form, numbers, index):
-    """The lowest index among the largest."""
+    """The index of the largest number in each row, and the lowest one among ties."""
     columns = numbers.shape[1]
     top = numbers == form.wide(form.largest(numbers), columns)
     return -form.largest(jnp.where(top, -index, -float(columns)))

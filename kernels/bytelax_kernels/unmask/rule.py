@@ -1,4 +1,4 @@
-"""What `unmask` is asked and what it answers."""
+"""Inputs, rules and results of `unmask`."""
 
 from typing import Literal, NamedTuple
 
@@ -7,13 +7,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class Rule(NamedTuple):
-    """Which masked cells to fill: always the surest, and besides it those `within` the bound.
+    """Which masked cells to fill in; the most certain one is always filled in.
 
     Attributes:
-      kind: "confidence": cells whose likeliest id has a probability above `bound`. "entropy": the
-        surest cells whose entropies add up to at most `bound` nats; "entropy-but-one" leaves the
-        largest of them out of the sum. "all": every cell.
-      bound: see there.
+      kind: "confidence" fills cells whose most likely id has a probability above `bound`.
+        "entropy" fills cells in order of increasing entropy, while their entropies sum to at most
+        `bound` nats. "entropy-but-one" does not count the largest of these entropies, that of the
+        last cell. "all" fills every cell.
+      bound: the bound of `kind`.
     """
 
     kind: Literal["confidence", "entropy", "entropy-but-one", "all"]
@@ -21,7 +22,7 @@ class Rule(NamedTuple):
 
 
 class Block(NamedTuple):
-    """As the arguments of `unmask`; arrays, or `jax.ShapeDtypeStruct`s for its sizes."""
+    """Arguments of `unmask`, as arrays, or as `jax.ShapeDtypeStruct`s for their sizes."""
 
     logits: Float[Array, "B C V"]
     ids: Int[Array, "B C"]
@@ -30,13 +31,13 @@ class Block(NamedTuple):
 
 
 class Unmasked(NamedTuple):
-    """What one pass makes of a block.
+    """The result of one unmasking step.
 
     Attributes:
-      ids: the block, with the chosen cells filled.
-      chosen: the cells filled.
-      drawn: what every cell would be filled with.
-      confidence: its probability under the model's own law.
+      ids: the block with the chosen cells filled in.
+      chosen: which cells were filled in.
+      drawn: the id that each cell would be filled with.
+      confidence: probability of that id under the model's own distribution.
     """
 
     ids: Int[Array, "B C"]
@@ -46,7 +47,7 @@ class Unmasked(NamedTuple):
 
 
 def cost(block: Block) -> pl.CostEstimate:
-    """Of one kernel."""
+    """Cost estimate of a kernel."""
     return pl.CostEstimate(
         flops=10 * block.logits.size,
         transcendentals=2 * block.logits.size,

@@ -1,4 +1,4 @@
-"""`unmask` for TPU: one row of the batch a step, all its cells in VMEM."""
+"""`unmask` for TPU: one row of the batch per grid step, with all its cells in VMEM."""
 
 import functools
 
@@ -10,23 +10,23 @@ from jax.experimental.pallas import tpu as pltpu
 from bytelax_kernels.unmask.row import Form, fill
 from bytelax_kernels.unmask.rule import Block, Rule, Unmasked, cost
 
-_VMEM = 12 * 2**20  # bytes; every TPU lets a kernel have 16 MiB
+_VMEM = 12 * 2**20  # bytes; every TPU gives a kernel at least 16 MiB
 
 
 def takes(block: Block) -> bool:
-    """Whether the kernel has room for blocks of this shape."""
+    """Whether the kernel supports blocks of this shape."""
     return vmem_bytes(block.logits.shape) <= _VMEM
 
 
-def vmem_bytes(shape: tuple[int, int, int]) -> int:
-    """VMEM of one row's cells: the logits twice, and what is made of them."""
+def vmem_bytes(shape: tuple[int, ...]) -> int:
+    """Bytes of VMEM for one row of cells: the double-buffered logits, and intermediate arrays."""
     _, cells, ids = shape
     cells, ids = -(-cells // 8) * 8, -(-ids // 128) * 128
     return 4 * cells * ((2 + 6) * ids + 12 * 128 + 4 * max(cells, 128))
 
 
 def unmask(block: Block, rule: Rule) -> Unmasked:
-    """As the reference, for what it `takes`."""
+    """Computes `reference.unmask` for blocks that `takes` accepts."""
     logits, ids, masked, drawn = block
     batch, cells, size = logits.shape
     whole = pl.BlockSpec((1, cells, size), lambda b: (b, 0, 0))
@@ -54,7 +54,7 @@ def _unmask(logits_ref, masked_ref, *refs, rule):
 
 
 def _across(numbers):
-    """A column as a row, by the sum over a diagonal."""
+    """`Form.across` as a sum over a diagonal, which turns the column into a row."""
     cells = numbers.shape[0]
     diagonal = _iota((cells, cells), 0) == _iota((cells, cells), 1)
     row = jnp.where(diagonal, numbers, 0.0).sum(0, keepdims=True)

@@ -1,4 +1,4 @@
-"""`verify_attention`: the attention of the parallel verification pass."""
+"""`verify_attention`, the attention of the parallel verification pass."""
 
 import functools
 from typing import Literal
@@ -28,42 +28,46 @@ def verify_attention(
 ) -> Float[Array, "B W H D"]:
     """Softmax attention of each query over the cached positions `first..last`.
 
-    A cache of S slots holds position p in slot `p % S`; `newest` is the latest position written in
-    each row, so a slot that was overwritten counts as the later position. A full cache is a ring
-    that never wrapped. Causal, windowed, per-document, per-patch and block-bidirectional attention
-    are all intervals.
+    A cache of S slots is a ring that holds position p in slot `p % S`. `newest` is the latest
+    position written in each row, so an overwritten slot counts as the later position. A cache for
+    the whole text is a ring that never wraps. Causal, windowed, per-document, per-patch and
+    block-bidirectional attention are all intervals of positions.
 
-    A tree is a window whose W cells lie, in any order, at the W newest positions: cell c at
-    position `newest - W + 1 + c`, whatever its depth. Each query then sees the interval, which ends
-    before the window, and besides it the cells that are flagged in its row: its ancestors and
-    itself.
+    A tree is a window whose W cells occupy the W newest positions in any order: cell c is at
+    position `newest - W + 1 + c`, whatever its depth. Each query then attends to its interval,
+    which ends before the window, and in addition to its ancestors and itself in the window.
+
+    Exactness: the result for a query is bitwise independent of its index in the window, of the
+    other queries, and of the contents of slots it does not attend to (if finite), because
+    reductions are laid out by slot. A cell of a tree is in another slot than the same byte of a
+    linear window, so these two agree only up to rounding. "cudnn" does not give this guarantee.
+
+    The kernels are for inference. Without `implementation`, the derivative is that of the reference
+    on every platform.
 
     Args:
-      queries: one window of W queries a row, H heads, unscaled.
-      keys: K key heads; head h reads key head `h // (H // K)`.
-      values: as `keys`.
-      first: first visible position of each query, at least 0.
-      last: last visible position, inclusive. `first > last` is an empty interval.
-      newest: latest position written in the row's cache.
-      ancestors: `[b, i, c]`, whether query i of row b also sees cell c of its window.
-      block: the reference reads the cache in blocks of that many slots and only those that some
-        query sees; the cache must never have wrapped. None reads every slot. The kernels choose
-        their blocks themselves and never read what no query of the row sees.
-      implementation: None takes the kernel of the platform that the program is compiled for, if it
-        takes these shapes, and the reference anywhere else. By name: "xla", the reference; "tpu" or
-        "gpu", our kernels; "cudnn", which claims no law of exactness.
+      queries: a window of W queries per row with H heads, unscaled.
+      keys: cached keys with K heads; query head h reads key head `h // (H // K)`.
+      values: cached values, laid out as `keys`.
+      first: first position that each query attends to, at least 0.
+      last: last position that each query attends to, inclusive. The interval is empty if
+        `first > last`.
+      newest: latest position written in the cache of each row.
+      ancestors: `ancestors[b, i, c]` is whether query i of row b also attends to cell c of its
+        window.
+      block: number of slots that the reference reads at a time; it then skips blocks to which no
+        query attends, and the cache must not have wrapped. None reads every slot. The kernels
+        ignore this: they choose their own blocks and skip those to which no query of a row attends.
+      implementation: None uses the kernel of the platform that the program is compiled for if it
+        supports these shapes, and the reference otherwise. "xla" uses the reference, "tpu" and
+        "gpu" our kernels, and "cudnn" that library.
 
     Returns:
-      The attended values in the dtype of `queries`; scores and sums are float32. Zeros where a
-      query sees nothing.
+      The attended values in the dtype of `queries`, computed from float32 scores and sums. They are
+      zero for a query that attends to nothing.
 
-    Laid out by slot, hence the law of exactness: the result of a query is bitwise independent of
-    its row in the window, of the other rows and of what invisible slots hold (if finite). The cell
-    of a tree lies in another slot than the same byte of a linear window, so those two agree only to
-    rounding.
-
-    The kernels are for inference. Without `implementation` the derivative is the reference's, on
-    every platform.
+    Raises:
+      ValueError: the named implementation does not support these inputs.
     """
     inputs = Inputs(queries, keys, values, Sight(first, last, newest, ancestors))
     return call(
@@ -77,7 +81,7 @@ def verify_attention(
     )
 
 
-# Jitted, so that the layers of a model share one trace of them.
+# Jitted, so that all layers of a model share one trace.
 _KERNELS = {
     "tpu": Kernel(tpu.takes, inference_only(jax.jit(tpu.attention))),
     "gpu": Kernel(gpu.takes, inference_only(jax.jit(gpu.attention))),
@@ -86,12 +90,12 @@ _LIBRARIES = {"cudnn": Kernel(cudnn.takes, cudnn.attention)}
 
 
 def _split(kernel, inputs):
-    """Rows may be split over devices, and key heads with the query heads that read them."""
+    """Lets XLA shard a kernel by rows, and by key heads together with their query heads."""
     kv_heads, group = inputs.sizes.kv_heads, inputs.sizes.group
     cells = "" if inputs.sight.ancestors is None else ", b w c"
     if kv_heads > 1 and group > 1:
         heads, sizes = "(k g)", {"g": group}
-    else:  # an axis is made of several factors only where none of them is 1
+    else:  # the rule may not split an axis into factors of which one is 1
         heads, sizes = ("k" if group == 1 else "g"), {}
     rule = f"b w {heads} d, b k s d, b k s d, b w, b w, b{cells} -> b w {heads} d"
     whole = [factor for factor in "wgdsc" if factor in rule]  # in order of appearance
@@ -100,7 +104,10 @@ def _split(kernel, inputs):
 
 @functools.cache
 def _derivative(block):
-    """What the derivative is taken of: the reference as a mesh can split it by rows and heads."""
+    """The function to differentiate: the reference with separate axes for rows and heads.
+
+    XLA can then shard them over different axes of a mesh.
+    """
     return functools.partial(reference.dense, apart=True) if block is None else _reference(block)
 
 

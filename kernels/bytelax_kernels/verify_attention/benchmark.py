@@ -1,8 +1,9 @@
-"""Times `verify_attention` on this machine's accelerator against its floor, XLA and cuDNN.
+"""Benchmarks `verify_attention` on an accelerator against its lower bound, XLA and cuDNN.
 
     python -m bytelax_kernels.verify_attention.benchmark
 
-The floor of a call is the time of reading what its queries see, at the bandwidth of a plain copy.
+The lower bound ("floor") of a call is the time to read the keys and values that its queries attend
+to, at the bandwidth of a plain copy.
 """
 
 import functools
@@ -19,7 +20,7 @@ from bytelax_kernels.verify_attention.sight import Sight, positions, visible
 
 
 class Case(NamedTuple):
-    """The defaults are the local stacks of the 1B model, in the verify pass of a draft of 8."""
+    """Sizes of a benchmark; by default a local stack of the 1B model verifying 8 drafted bytes."""
 
     batch: int = 8
     window: int = 9
@@ -27,7 +28,7 @@ class Case(NamedTuple):
     kv_heads: int = 16
     slots: int = 528
     dim: int = 64
-    length: int = 4000  # of the texts, about
+    length: int = 4000  # approximate length of the texts
     tree: bool = False
 
 
@@ -48,7 +49,7 @@ CASES = {
 
 
 def example(case: Case, seed: int = 0) -> Inputs:
-    """Random caches in bfloat16, queries at the ends of texts, each sure of a few positions."""
+    """Random bfloat16 inputs with queries at the ends of texts, and peaked attention."""
     rng = np.random.default_rng(seed)
     batch, window, heads, kv_heads, slots, dim, length, tree = case
     shapes = [(batch, window, heads, dim), *[(batch, kv_heads, slots, dim)] * 2]
@@ -65,12 +66,12 @@ def example(case: Case, seed: int = 0) -> Inputs:
 
 
 def attend(queries, keys, values, sight, implementation=None):
-    """`verify_attention` as a function of arrays."""
+    """`verify_attention` as a function of the fields of `Inputs`."""
     return verify_attention(queries, keys, values, **sight._asdict(), implementation=implementation)
 
 
 def read_bytes(inputs: Inputs) -> int:
-    """Bytes of the keys and values that some query sees."""
+    """Number of bytes of the keys and values to which some query attends."""
     sizes = inputs.sizes
     seen = visible(inputs.sight, positions(inputs.sight.newest, sizes.slots)).any(1)
     line = sizes.kv_heads * sizes.dim * inputs.keys.dtype.itemsize
@@ -78,7 +79,12 @@ def read_bytes(inputs: Inputs) -> int:
 
 
 def times(case: Case, per_second: float) -> dict:
-    """Microseconds: the floor at this bandwidth, and every way to compute it."""
+    """Microseconds of the lower bound and of every implementation.
+
+    Args:
+      case: the sizes.
+      per_second: memory bandwidth, in bytes per second.
+    """
     names = {"kernel": None, "xla": "xla"}
     if jax.default_backend() == "gpu":
         names["cudnn"] = "cudnn"

@@ -1,6 +1,6 @@
-"""`verify_attention` by the fused attention of cuDNN, for NVIDIA GPUs: our kernel competes with it.
+"""`verify_attention` with cuDNN's fused attention on NVIDIA GPUs, for comparison with our kernel.
 
-It takes the cache as `[B, S, K, D]`, which costs a copy, and reads all slots.
+cuDNN takes the cache as `[B, S, K, D]`, which costs a copy, and reads all slots.
 """
 
 import jax
@@ -12,14 +12,14 @@ from bytelax_kernels.verify_attention.sight import positions, visible
 
 
 def takes(inputs: Inputs) -> bool:
-    """Whether cuDNN is made for these dtypes and heads."""
+    """Whether cuDNN supports these dtypes and head widths."""
     dtypes = inputs.queries.dtype, inputs.keys.dtype
     half = dtypes in [(dtype, dtype) for dtype in (jnp.bfloat16, jnp.float16)]
     return half and inputs.sizes.dim % 8 == 0 and inputs.sizes.dim <= 256
 
 
 def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
-    """As `verify_attention`, for what it `takes`."""
+    """Computes `verify_attention` for inputs that `takes` accepts."""
     queries, keys, values, sight = inputs
     seen = visible(sight, positions(sight.newest, inputs.sizes.slots))
     out = jax.nn.dot_product_attention(
@@ -29,5 +29,5 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
         mask=seen[:, None],
         implementation="cudnn",
     )
-    # What is out of sight is unlikely to cuDNN, not impossible.
+    # cuDNN gives masked slots a very low score instead of -inf, so an empty mask needs this.
     return jnp.where(seen.any(2)[..., None, None], out, 0)

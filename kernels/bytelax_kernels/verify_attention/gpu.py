@@ -1,8 +1,9 @@
-"""`verify_attention` for NVIDIA Hopper (Mosaic GPU): one block of threads a key head and part.
+"""`verify_attention` for NVIDIA Hopper (Mosaic GPU), one thread block per row, key head and part.
 
-A part is every n-th block of slots, so that a long cache keeps all multiprocessors busy at batch 1
-and a short row still uses all parts. Which blocks make a part hangs on the shapes alone, and blocks
-that no query of the row sees are neither fetched nor computed: they would add exact zeros.
+A part is every n-th block of slots. A long cache then keeps all multiprocessors busy at batch size
+1, and a short row still uses all parts. Which blocks belong to a part depends on shapes only.
+Blocks to which no query of the row attends are neither fetched nor computed, since they would add
+exact zeros.
 """
 
 import functools
@@ -19,22 +20,22 @@ from bytelax_kernels.verify_attention.inputs import Inputs, by_key_head, by_quer
 from bytelax_kernels.verify_attention.reference import FLOOR
 from bytelax_kernels.verify_attention.sight import CELLS, Sight, in_reach, sees
 
-_ROWS = 64  # of a wgmma; G W queries are padded to them
-_BLOCK = 64  # slots
-_STAGES = 3  # blocks on their way at once
+_ROWS = 64  # rows of a wgmma, to which the G W queries are padded
+_BLOCK = 64  # number of slots in a block
+_STAGES = 3  # number of blocks in flight at once
 _MULTIPROCESSORS = 132
-_SHARED = 227 * 2**10  # bytes a block of threads may use
+_SHARED = 227 * 2**10  # bytes of shared memory that a thread block may use
 
 
 def takes(inputs: Inputs) -> bool:
-    """Whether the kernel is made for these shapes and dtypes; float32 has no wgmma."""
+    """Whether the kernel supports these shapes and dtypes; float32 has no wgmma."""
     sizes = inputs.sizes
     return (
         inputs.queries.dtype == inputs.keys.dtype
         and inputs.queries.dtype in (jnp.bfloat16, jnp.float16)
         and sizes.rows <= _ROWS
         and sizes.slots >= _BLOCK
-        and sizes.slots % 8 == 0  # lines of a tile
+        and sizes.slots % 8 == 0  # number of lines in a tile
         and sizes.dim % 64 == 0
         and (inputs.sight.ancestors is None or sizes.window <= CELLS)
         and shared_bytes(sizes.dim) <= _SHARED
@@ -42,12 +43,12 @@ def takes(inputs: Inputs) -> bool:
 
 
 def shared_bytes(dim: int) -> int:
-    """Shared memory of the fetched blocks, the queries, the sums and the softmax's numbers."""
+    """Bytes of shared memory for fetched blocks, queries, sums, and statistics of the softmax."""
     return 2 * dim * (2 * _STAGES * _BLOCK + _ROWS) + 4 * _ROWS * (dim + 2) + 4096
 
 
 def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
-    """As `verify_attention`, for what it `takes`."""
+    """Computes `verify_attention` for inputs that `takes` accepts."""
     queries, keys, values, sight = inputs
     batch, window, kv_heads, _, slots, dim = inputs.sizes
     rows = inputs.sizes.rows
@@ -127,7 +128,7 @@ def _attend(
     count = counts_ref[row, part]
     newest = newest_ref[row]
 
-    def start(step):  # the last block may overlap its predecessor
+    def start(step):  # first slot; the last block may overlap the one before
         return jnp.minimum(blocks_ref[row, part, step] * _BLOCK, slots - _BLOCK)
 
     def fetch(step):
@@ -163,7 +164,7 @@ def _attend(
         )
         sums = sums * _wide(scale, dim) + added
 
-        # Every warp has read the block before the next one overwrites it.
+        # All warps must have read the block before the next fetch overwrites it.
         plgpu.barrier_arrive(all_done)
         plgpu.barrier_wait(all_done)
         pl.when(step + _STAGES < count)(functools.partial(fetch, step + _STAGES))
@@ -185,12 +186,15 @@ _BY_ROW = plgpu.Layout.WGMMA.reduce(1)
 
 
 def _wide(numbers, columns):
-    """One number a row, for each column."""
+    """Broadcasts one number per row to all columns."""
     return jax.lax.broadcast_in_dim(numbers, (_ROWS, columns), [0])
 
 
 def _product(left, right, *, transposed):
-    """f32[rows, N] of [rows, C], in registers or not, and [C, N] or its transpose in memory."""
+    """Matmul f32[rows, N] of [rows, C], in registers or shared memory, and [C, N] in shared memory.
+
+    With `transposed`, the second operand is stored as [N, C].
+    """
     if transposed:
         right = right.transpose((1, 0))
 
@@ -202,7 +206,10 @@ def _product(left, right, *, transposed):
 
 
 def _parts(sight: Sight, slots: int, most: int) -> tuple[Int[Array, "B N M"], Int[Array, "B N"]]:
-    """The blocks of each part that some query of the row sees, in order, and how many they are."""
+    """The blocks of each part to which some query of the row attends, and their number.
+
+    The needed blocks of a part come first, in order.
+    """
     blocks = math.ceil(slots / _BLOCK)
     parts = min(most, max(1, blocks // _STAGES))
     longest = math.ceil(blocks / parts)

@@ -1,4 +1,4 @@
-"""What `verify_attention` works on, and the layout of its products: queries by key head."""
+"""Inputs of `verify_attention`, and the layout of its matmuls, with queries grouped by key head."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from bytelax_kernels.verify_attention.sight import Sight, flags
 
 
 class Inputs(NamedTuple):
-    """As the arguments of `verify_attention`; arrays, or `jax.ShapeDtypeStruct`s for its sizes."""
+    """Arguments of `verify_attention`, as arrays, or as `jax.ShapeDtypeStruct`s for their sizes."""
 
     queries: Float[Array, "B W H D"]
     keys: Float[Array, "B K S D"]
@@ -20,21 +20,22 @@ class Inputs(NamedTuple):
 
     @property
     def sizes(self) -> "Sizes":
+        """Sizes of the axes."""
         batch, window, heads, dim = self.queries.shape
         kv_heads, slots = self.keys.shape[1:3]
         return Sizes(batch, window, kv_heads, heads // kv_heads, slots, dim)
 
 
 class Sizes(NamedTuple):
-    """Of the axes.
+    """Sizes of the axes.
 
     Attributes:
-      batch: B.
-      window: W, queries of a row.
-      kv_heads: K.
-      group: G, query heads that read one key head.
-      slots: S.
-      dim: D.
+      batch: B, number of rows.
+      window: W, number of queries per row.
+      kv_heads: K, number of key heads.
+      group: G, number of query heads per key head.
+      slots: S, number of slots of the cache.
+      dim: D, width of a head.
     """
 
     batch: int
@@ -46,33 +47,33 @@ class Sizes(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Queries of a key head."""
+        """Number of queries per key head, G W."""
         return self.group * self.window
 
 
 def by_key_head(inputs: Inputs) -> Float[Array, "B K GW D"]:
-    """The queries; query w of head g of its group is row `g W + w`."""
+    """Groups the queries by key head; query w of head g in its group becomes row `g W + w`."""
     batch, window, kv_heads, group, _, dim = inputs.sizes
     queries = inputs.queries.reshape(batch, window, kv_heads, group, dim)
     return queries.transpose(0, 2, 3, 1, 4).reshape(batch, kv_heads, group * window, dim)
 
 
 def by_query(attended: Float[Array, "B K GW D"], inputs: Inputs) -> Float[Array, "B W H D"]:
-    """The way back, in the dtype of the queries."""
+    """Inverts the layout of `by_key_head`, and casts to the dtype of the queries."""
     batch, window, heads, dim = inputs.queries.shape
     attended = attended.reshape(batch, heads, window, dim)
     return attended.swapaxes(1, 2).astype(inputs.queries.dtype)
 
 
 def limits(inputs: Inputs) -> Int[Array, "B 3 GW"]:
-    """First and last visible position and the flags of the cells, for each of these rows."""
+    """First position, last position and cell flags, for each row of `by_key_head`."""
     sight = inputs.sight
     each = jnp.stack([sight.first, sight.last, flags(sight)], axis=1)
     return jnp.tile(each, (1, 1, inputs.sizes.group))
 
 
 def cost(inputs: Inputs) -> pl.CostEstimate:
-    """Of a kernel whose queries see all slots; fewer cost less."""
+    """Cost estimate of a kernel if its queries attend to all slots: an upper bound."""
     queries, keys, values, _ = inputs
     scored = queries.shape[1] * queries.shape[2] * keys.shape[0] * keys.shape[2]
     return pl.CostEstimate(
@@ -83,5 +84,5 @@ def cost(inputs: Inputs) -> pl.CostEstimate:
 
 
 def precision(dtype) -> jax.lax.Precision | None:
-    """Of a product: accelerators would round float32 to bfloat16 or to 19 bits."""
+    """Precision of matmuls; accelerators by default round float32 inputs to bfloat16 or TF32."""
     return jax.lax.Precision.HIGHEST if dtype == jnp.float32 else None

@@ -1,4 +1,4 @@
-"""jnp implementations of `verify_attention`: the oracle of the kernels and the CPU path."""
+"""jnp implementations of `verify_attention`: the oracle for the kernels, and the CPU path."""
 
 import jax
 import jax.numpy as jnp
@@ -7,15 +7,17 @@ from jaxtyping import Array, Float
 from bytelax_kernels.verify_attention.inputs import Inputs, by_key_head, by_query, precision
 from bytelax_kernels.verify_attention.sight import positions, reach, visible
 
-# The running maximum starts here rather than at -inf, so that a block in which a query sees
-# nothing rescales by exp(0) and adds zeros: skipping it or computing it gives the same bits.
+# The running maximum starts here rather than at -inf. A block to which a query does not attend then
+# rescales by exp(0) and adds zeros, so skipping and computing it give the same bits.
 FLOOR = -1e30
 
 
 def dense(inputs: Inputs, *, apart: bool = False) -> Float[Array, "B W H D"]:
-    """Scores every slot and masks those that are out of sight.
+    """Scores every slot and masks those that a query does not attend to.
 
-    With `apart`, rows and heads stay two axes, which can be split over two axes of a mesh.
+    Args:
+      inputs: the inputs.
+      apart: keep rows and heads as separate axes, which can be sharded over two axes of a mesh.
     """
     position = positions(inputs.sight.newest, inputs.sizes.slots)
     scores = _scores(inputs, inputs.keys, position, apart=apart)
@@ -27,7 +29,7 @@ def dense(inputs: Inputs, *, apart: bool = False) -> Float[Array, "B W H D"]:
 
 
 def blocked(inputs: Inputs, block: int) -> Float[Array, "B W H D"]:
-    """Online softmax over the blocks of slots that some query of the batch sees."""
+    """Online softmax over those blocks of slots to which some query of the batch attends."""
     sizes = inputs.sizes
     slots = sizes.slots
     block = min(block, slots)
@@ -36,7 +38,7 @@ def blocked(inputs: Inputs, block: int) -> Float[Array, "B W H D"]:
 
     def attend(carry):
         index, top, total, heads_sum = carry
-        # The last block may overlap its predecessor: `position` masks what was already seen.
+        # The last block may overlap the one before; `position` masks slots that were scored there.
         start = jnp.minimum(index * block, slots - block)
         position = start + jnp.arange(block)
         position = jnp.where(position >= index * block, position, -1)[None]
@@ -60,10 +62,11 @@ def blocked(inputs: Inputs, block: int) -> Float[Array, "B W H D"]:
 
 
 def _scores(inputs, keys, position, *, apart=False):
-    """f32[B, K, G W, S] with these keys, -inf where the slot's position is out of sight."""
+    """Scores f32[B, K, G W, S], -inf where a query does not attend to the slot's position."""
     batch, kv_heads, slots, dim = keys.shape
     rows, group = inputs.sizes.rows, inputs.sizes.group
-    # Rows and heads as one batch axis of the product: see the caches of bytelax.
+    # Rows and heads are one batch axis of the matmul, as in the updates of bytelax's KV caches;
+    # XLA on CPU would otherwise copy the cache.
     both = (batch, kv_heads) if apart else (batch * kv_heads,)
     scores = jnp.einsum(
         "...qd,...sd->...qs",
@@ -77,7 +80,7 @@ def _scores(inputs, keys, position, *, apart=False):
 
 
 def _weighted(weights, values, *, apart=False):
-    """f32[B, K, G W, D]."""
+    """The sums of values weighted by attention, f32[B, K, G W, D]."""
     batch, kv_heads, slots, dim = values.shape
     both = (batch, kv_heads) if apart else (batch * kv_heads,)
     return jnp.einsum(

@@ -1,4 +1,4 @@
-"""Which cached positions each query of a window sees, and where they lie."""
+"""Which cached positions each query of a window attends to, and which slots hold them."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-CELLS = 32  # of a tree that the kernels take: one bit each
+CELLS = 32  # largest number of cells of a tree in the kernels, which use one bit for each
 
 
 class Sight(NamedTuple):
-    """Query w sees the positions `first..last`, and the cells of the window flagged in its row.
+    """What queries attend to: positions `first..last`, and with `ancestors` cells of the window.
 
-    Cell c of the window is the position `newest - W + 1 + c`. Where both say so, it counts once.
+    Cell c of the window is at position `newest - W + 1 + c`. A position that is in both counts
+    once.
     """
 
     first: Int[Array, "B W"]
@@ -22,17 +23,17 @@ class Sight(NamedTuple):
 
     @property
     def start(self) -> Int[Array, " B"]:
-        """Position of cell 0 of the window."""
+        """Position of the first cell of the window."""
         return self.newest - self.first.shape[1] + 1
 
 
 def positions(newest: Int[Array, " B"], slots: int) -> Int[Array, "B {slots}"]:
-    """The position that each slot holds; negative where none was written yet."""
+    """The position that each slot holds; negative if the slot was never written."""
     return newest[:, None] - (newest[:, None] - jnp.arange(slots)) % slots
 
 
 def visible(sight: Sight, position: Int[Array, "#B S"]) -> Bool[Array, "B W S"]:
-    """Whether each query sees each of these positions; nobody sees a negative one."""
+    """Whether each query attends to each of these positions; never to negative ones."""
     position = position[:, None]
     seen = (position >= sight.first[..., None]) & (position <= sight.last[..., None])
     if sight.ancestors is None:
@@ -44,7 +45,10 @@ def visible(sight: Sight, position: Int[Array, "#B S"]) -> Bool[Array, "B W S"]:
 
 
 def reach(sight: Sight) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
-    """The lowest and the highest position that some query of the row sees, or (beyond it, -1)."""
+    """The lowest and the highest position to which some query of a row attends.
+
+    If no query attends to anything, they are (the largest int32, -1).
+    """
     lowest = jnp.where(sight.first <= sight.last, sight.first, jnp.iinfo(jnp.int32).max).min(1)
     highest = jnp.where(sight.first <= sight.last, sight.last, -1).max(1)
     if sight.ancestors is None:
@@ -56,25 +60,25 @@ def reach(sight: Sight) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
 
 
 def in_reach(sight: Sight, slots: int) -> Bool[Array, "B {slots}"]:
-    """Whether a slot lies between the lowest and the highest position that its row sees."""
+    """Whether the position in each slot is in the range that `reach` returns for its row."""
     lowest, highest = reach(sight)
     position = positions(sight.newest, slots)
     return (position >= lowest[:, None]) & (position <= highest[:, None])
 
 
 def sees(slot, newest, limits, *, slots: int, window: int):
-    """`visible` in the arithmetic of the kernels: no gather, no remainder of arrays.
+    """`visible` for use inside kernels: without gathers and without remainders of arrays.
 
     Args:
-      slot: i32, which slots.
-      newest: the row's, a number.
-      limits: first, last and cells of queries, as `inputs.limits` has them; they broadcast with
-        `slot`.
-      slots: of the cache.
-      window: W.
+      slot: i32 indices of slots.
+      newest: latest position written in the row, a scalar.
+      limits: first position, last position and cell flags of the queries, as in `inputs.limits`;
+        they broadcast with `slot`.
+      slots: number of slots of the cache.
+      window: number of queries in the window, W.
     """
     first, last, cells = limits
-    lap = newest - jax.lax.rem(newest, slots)  # the position in slot 0, of those written last
+    lap = newest - jax.lax.rem(newest, slots)  # the position that slot 0 holds
     position = slot + jnp.where(slot <= newest - lap, lap, lap - slots)
     seen = (position >= first) & (position <= last)
     cell = position - (newest - window + 1)
@@ -83,7 +87,7 @@ def sees(slot, newest, limits, *, slots: int, window: int):
 
 
 def flags(sight: Sight) -> Int[Array, "B W"]:
-    """The cells that each query sees, as bits."""
+    """The cells that each query attends to, as the bits of an int32."""
     if sight.ancestors is None:
         return jnp.zeros_like(sight.first)
     bit = jnp.left_shift(jnp.uint32(1), jnp.arange(sight.ancestors.shape[2], dtype=jnp.uint32))

@@ -1,11 +1,11 @@
 """`verify_attention` for TPU: all heads of one row against one block of slots at a time.
 
-Blocks that no query of the row sees are neither fetched nor computed: the grid steps over them
-with the block before still in place. What is skipped would have added exact zeros, so a query's
-bits do not hang on what the rest of the window sees.
+Blocks to which no query of the row attends are neither fetched nor computed: the grid steps over
+them while the block before stays in VMEM. They would have added exact zeros, so the bits of a
+query's result do not depend on what the other queries attend to.
 
-Heads of fewer than 128 dimensions are read with the slots along the lanes: the other way round
-every line of the cache would be padded to 128, in memory too.
+Heads of width below 128 are read with slots along the lanes. Otherwise every line of the cache
+would be padded to 128, in HBM as well.
 """
 
 import functools
@@ -28,18 +28,18 @@ from bytelax_kernels.verify_attention.reference import FLOOR
 from bytelax_kernels.verify_attention.sight import CELLS, Sight, in_reach, sees
 
 _LANES = 128
-_VMEM = 12 * 2**20  # bytes; every TPU lets a kernel have 16 MiB
-_LONGEST_BLOCK = 512  # slots; beyond, steps cost little beside what they fetch
+_VMEM = 12 * 2**20  # bytes; every TPU gives a kernel at least 16 MiB
+_LONGEST_BLOCK = 512  # slots; a step then costs little compared with what it fetches
 
 
 def takes(inputs: Inputs) -> bool:
-    """Whether the kernel has room for these shapes."""
+    """Whether the kernel supports these shapes."""
     bits = inputs.sight.ancestors is None or inputs.sizes.window <= CELLS
     return bits and block_size(inputs) > 0
 
 
 def block_size(inputs: Inputs) -> int:
-    """Slots of a block, a multiple of 128 or all; 0 if not even the smallest fits into VMEM."""
+    """Number of slots in a block: a multiple of 128, or all slots; 0 if no block fits in VMEM."""
     slots = inputs.sizes.slots
     if vmem_bytes(inputs, min(slots, _LANES)) > _VMEM:
         return 0
@@ -52,7 +52,7 @@ def block_size(inputs: Inputs) -> int:
 
 
 def vmem_bytes(inputs: Inputs, block: int) -> int:
-    """VMEM of the buffers, each twice, the sums and the scores of one block."""
+    """Bytes of VMEM for double-buffered inputs and outputs, the sums, and the scores of a block."""
     sizes = inputs.sizes
     kv_heads, dim = sizes.kv_heads, sizes.dim
     rows = kv_heads * _round_up(sizes.rows, 16)
@@ -69,7 +69,7 @@ def vmem_bytes(inputs: Inputs, block: int) -> int:
 
 
 def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
-    """As `verify_attention`, for shapes that it `takes`."""
+    """Computes `verify_attention` for inputs that `takes` accepts."""
     queries, keys, values, sight = inputs
     batch, window, kv_heads, _, slots, dim = inputs.sizes
     rows = inputs.sizes.rows
@@ -147,7 +147,7 @@ def _attend(
         slot = step * block + jax.lax.broadcasted_iota(jnp.int32, (1, block), 1)
         who = [limits_ref[0, i] for i in range(3)]
         seen = sees(slot, newest_ref[row], who, slots=slots, window=window)
-        if slots % block:  # the last block ends in what lies behind the cache
+        if slots % block:  # the last block extends beyond the end of the cache
             seen = seen & (slot < slots)
             line = jax.lax.broadcasted_iota(jnp.int32, values.shape, slot_axis)
             values = jnp.where(step * block + line < slots, values, jnp.zeros_like(values))
@@ -171,7 +171,7 @@ def _attend(
 
 
 def _batched(left, right, contracted):
-    """f32[K, R, N] from [K, R, C] and `right`, whose axis `contracted` is C."""
+    """Batched matmul f32[K, R, N] of [K, R, C] and `right`, whose axis `contracted` is C."""
     return jax.lax.dot_general(
         left,
         right,
@@ -182,7 +182,7 @@ def _batched(left, right, contracted):
 
 
 def _blocks(sight: Sight, slots: int, block: int) -> tuple[Int[Array, "B N"], Int[Array, "B N"]]:
-    """For each step 1 if its block is needed, and the block that lies in VMEM then."""
+    """For each grid step, 1 if its block is needed, and the index of the block that is in VMEM."""
     seen = jnp.pad(in_reach(sight, slots), ((0, 0), (0, -slots % block)))
     needed = seen.reshape(seen.shape[0], -1, block).any(2)
     index = jnp.where(needed, jnp.arange(needed.shape[1]), needed.argmax(1)[:, None])

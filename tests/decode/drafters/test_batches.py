@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from bytelax import methods, vocab
-from bytelax.decode import Origin, Params, Sampling, Stops, Text, sampling, stats, stopping
+from bytelax.decode import Origin, Params, Sampling, Stops, Text, sampling, stopping
+from bytelax.decode import method as method_module
 from bytelax.decode.drafters import lookup
 from bytelax.model import Model
 from bytelax.models.heads import HeadsConfig
@@ -50,7 +51,7 @@ DRAFTERS = {
     "heads": (LM, "medusa", {"draft_length": K}),
     "several": (LM, "spectr", {"draft_length": K}),
 }
-IN_SECONDS = list(DRAFTERS)[:9]
+IN_SECONDS = ("lookup",)  # of a BLT: test_blt_drafters.py
 
 
 def marks(which, batch):
@@ -251,17 +252,18 @@ def count_all_judged(count_round):
         (test_a_row_is_the_same_in_any_company, "lookup", sampling, "row_keys", keys_by_row),
         (test_a_row_is_the_same_in_any_company, "lookup", lookup, "matches", matches_in_padding),
         (test_rows_end_inside_a_draft, "draft model", stopping, "trim", trim_without_stops),
-        (
+        pytest.param(
             test_rows_end_inside_a_draft,
             "draft model",
             stopping,
             "trim",
             trim_nothing,
+            marks=pytest.mark.slow,
         ),
         (
             test_rows_end_inside_a_draft,
             "draft model",
-            stats,
+            method_module,
             "count_round",
             count_all_judged,
         ),

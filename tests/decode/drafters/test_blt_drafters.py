@@ -50,17 +50,18 @@ DRAFTERS = {
 }
 
 
-# Every drafter, and every kind of BLT, once: a program each takes its time to compile.
+# Every drafter, and every kind of BLT, once: a program each takes its time to compile. Drafts past
+# the boundary are fast tests in ../../test_golden_outputs.py and in ../test_on_mesh.py.
 CASES = [
-    ("base", "past", "float32"),
+    slow("base", "past", "float32"),
     slow("base", "past", "bfloat16"),
     slow("plain", "past, refreshed", "float32"),
     slow("cut", "past, first layer", "float32"),
     slow("own", "past, unsure", "float32"),
     ("own", "block", "float32"),
     slow("own", "block", "bfloat16"),
-    ("own", "block, refreshed", "float32"),
-    ("own", "block, boundaries", "float32"),
+    slow("own", "block, refreshed", "float32"),
+    slow("own", "block, boundaries", "float32"),
 ]
 
 
@@ -83,6 +84,7 @@ def test_rows_are_apart_and_padding_is_not_read():
     np.testing.assert_array_equal(run(order=order).log_probs, first.log_probs[order])
 
 
+@pytest.mark.slow  # the counts themselves: ../../test_golden_outputs.py
 @pytest.mark.parametrize(("latent", "calls"), [("reuse", 1), ("refresh", 2)])
 def test_passes_of_a_round(monkeypatch, latent, calls):
     """Counted where the global transformer would run, and where it did."""
@@ -151,6 +153,7 @@ def test_a_tpu_fills_the_blocks_with_the_kernel():
     assert 'kernel_name = "verify_attention"' in program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, {"open_patch": "truncated"}], ids=["latest", "truncated"])
 def test_the_pass_that_takes_a_block_in_starts_the_next(fields):
     """As a pass of its own on the pending byte would; and a block costs no pass more."""
@@ -164,6 +167,7 @@ def test_the_pass_that_takes_a_block_in_starts_the_next(fields):
     np.testing.assert_array_equal(more - first, rounds - 1)
 
 
+@pytest.mark.slow
 def test_blocks_start_on_boundaries_where_plain_decoding_finishes_patches():
     decoding = kept_whole(blocks(ONE_STEP, finish=True))
     ids = np.asarray(decoding.text.ids)
@@ -176,6 +180,7 @@ def test_blocks_start_on_boundaries_where_plain_decoding_finishes_patches():
             assert int(decoding.counts.drafted[row]) > 0
 
 
+@pytest.mark.slow  # compiles what the two above do
 def test_no_special_is_filled_in():
     small = models.model(OWN)
     head = small.params["decoder"]["head"]["kernel"]
@@ -202,19 +207,24 @@ def test_a_block_in_decoding_is_a_block_in_training(start):
         contexts = blt.decoder.context(known.latents)
         return blt.decoder.joint(text, contexts, cells, patch=known.patch, span=known.span)[1]
 
-    expected = small.module.apply({"params": small.params}, method=training)[:, 0]
+    apply = jax.jit(functools.partial(small.module.apply, method=training))
+    expected = apply({"params": small.params})[:, 0]
     to = dataclasses.replace(target("own"), window=K + 1)
-    # All bytes before the block are taken in; a pending one is not, so it is given once more.
-    state = to.prefill(small.params, Text(text, jnp.full(2, start + 1)))
-    model = small.module.bind({"params": small.params})
-    logits, _ = local_decoder.run(
-        model,
-        ids,
-        state.decoder,
-        contexts=state.contexts,
-        start=state.length,
-        patch=jnp.repeat(state.frontier.patches[:, None] - 1, K, axis=1),
-        first=jnp.repeat(state.frontier.last_eos[:, None] + 1, K, axis=1),
-        causal=0,
-    )
-    np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+    @jax.jit
+    def decoding(params):
+        # All bytes before the block are taken in; a pending one is not, so it is given once more.
+        state = to.prefill(params, Text(text, jnp.full(2, start + 1)))
+        logits, _ = local_decoder.run(
+            small.module.bind({"params": params}),
+            ids,
+            state.decoder,
+            contexts=state.contexts,
+            start=state.length,
+            patch=jnp.repeat(state.frontier.patches[:, None] - 1, K, axis=1),
+            first=jnp.repeat(state.frontier.last_eos[:, None] + 1, K, axis=1),
+            causal=0,
+        )
+        return logits
+
+    np.testing.assert_allclose(decoding(small.params), expected, atol=1e-4)

@@ -95,6 +95,7 @@ def worst(found, laws):
     )
 
 
+@pytest.mark.slow  # test_lookup.py and test_law.py; enumerated: ../test_exact_law.py
 def test_sampled_output_has_the_law_of_the_target():
     config = models.BYTE_LMS["plain"]
     model = models.model(config)
@@ -121,6 +122,7 @@ def wrong_law(draft, log_probs, uniforms):
 # Through `generate`
 
 
+@pytest.mark.slow  # test_batches.py
 def test_ends_inside_a_draft():
     """The draft goes on behind EOS, stop strings and budgets; the output does not."""
     model = models.chain(b"abcdef", loop=False)
@@ -136,6 +138,7 @@ def test_ends_inside_a_draft():
         assert out.bytes == [b"bcdef"[:budget]] and out.results[0].stop == "length"
 
 
+@pytest.mark.slow
 def test_refilled_rows_and_streams():
     model = models.chain("aé日x😀".encode())
     request = {

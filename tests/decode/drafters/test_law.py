@@ -149,7 +149,13 @@ LOSSLESS = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSLESS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("chain", "extend_with") else pytest.mark.slow)
+        for name in LOSSLESS
+    ],
+)
 def test_the_law_is_that_of_the_target(name):
     assert worst(*LOSSLESS[name]) < 4.5
 

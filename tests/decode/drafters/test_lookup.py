@@ -75,7 +75,7 @@ def test_ends_inside_a_draft():
     [
         ({"draft_length": 0}, "draft_length"),
         ({"draft_length": 1024}, "draft_length"),
-        ({"shortest": 0}, "at least 1 byte"),
+        ({"shortest": 0}, "a match has 1..256 bytes"),
         ({"shortest": 5, "longest": 4}, "must not exceed"),
         ({"latent": "reuse"}, "takes no 'latent'"),
     ],

@@ -23,6 +23,10 @@ STRIDE = models.VARIANTS["stride"]  # a BLT that is quick to compile
 WIDTH = 6
 
 
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 def draft_model(config, width=WIDTH):
     return DraftModel(models.model(config).target(), width)
 
@@ -61,12 +65,16 @@ def latent():
     return extend_with(draft_model(STRIDE, 3), Lookup(3, 2, 5)), (nearly(STRIDE), {})
 
 
-CASES = [(BYTE_LM, "float32", make) for make in (lookup, either, both, fewer, adapting)]
-CASES += [
-    (BYTE_LM, "bfloat16", either),
-    (STRIDE, "float32", latent),
-    pytest.param(models.BASE, "float32", either, marks=pytest.mark.slow),
-    pytest.param(models.BASE, "bfloat16", either, marks=pytest.mark.slow),
+CASES = [
+    (BYTE_LM, "float32", lookup),
+    (BYTE_LM, "float32", either),
+    slow(BYTE_LM, "float32", both),
+    slow(BYTE_LM, "float32", fewer),
+    slow(BYTE_LM, "float32", adapting),
+    slow(BYTE_LM, "bfloat16", either),
+    slow(STRIDE, "float32", latent),
+    slow(models.BASE, "float32", either),
+    slow(models.BASE, "bfloat16", either),
 ]
 
 
@@ -87,7 +95,8 @@ def test_greedy_output_is_that_of_the_empty_draft(config, dtype, make):
         assert len(set(decoding.draft_state.threshold.tolist())) == len(loops.BUDGETS)
 
 
-@pytest.mark.parametrize(("make", "temperature"), [(both, 0.0), (either, 1.0)])
+@pytest.mark.slow  # test_batches.py
+@pytest.mark.parametrize(("make", "temperature"), [slow(both, 0.0), (either, 1.0)])
 def test_rows_are_apart_and_padding_is_not_read(make, temperature):
     drafter, own = make()
     run = functools.partial(loops.run, models.model(BYTE_LM), drafter, own, temperature=temperature)

@@ -50,7 +50,15 @@ def sensible(decoding):
     assert 0 < counts.accepted.sum() < counts.drafted.sum()
 
 
-@pytest.mark.parametrize("make", CHAINS, ids=lambda make: make.__name__)
+def each(makes, *fast):
+    """Parameters of all that draft; those in `fast` are no slow tests."""
+    return [
+        pytest.param(make, marks=() if make.__name__ in fast else pytest.mark.slow)
+        for make in makes
+    ]
+
+
+@pytest.mark.parametrize("make", each(CHAINS, "draft_layer"), ids=lambda make: make.__name__)
 def test_greedy_output_is_that_of_the_empty_draft(make):
     decoding = run(make)
     sensible(decoding)
@@ -58,6 +66,7 @@ def test_greedy_output_is_that_of_the_empty_draft(make):
     loops.assert_same(decoding, reference("float32", width))
 
 
+@pytest.mark.slow  # test_promises.py
 @pytest.mark.parametrize("make", [self_drafting_models.composed, self_drafting_models.draft_layer])
 def test_in_bfloat16(make):
     decoding = run(make, "bfloat16")
@@ -66,7 +75,9 @@ def test_in_bfloat16(make):
 
 
 @pytest.mark.parametrize(
-    "make", [self_drafting_models.handed_over, *TREES], ids=lambda make: make.__name__
+    "make",
+    each([self_drafting_models.handed_over, *TREES]),
+    ids=lambda make: make.__name__,
 )
 def test_greedy_output_to_rounding(make):
     decoding = run(make)
@@ -80,7 +91,8 @@ def test_greedy_output_to_rounding(make):
 
 
 @pytest.mark.parametrize(
-    "make", [self_drafting_models.draft_layer, self_drafting_models.multi_byte_tree]
+    "make",
+    each([self_drafting_models.draft_layer, self_drafting_models.multi_byte_tree], "draft_layer"),
 )
 def test_rows_are_apart_and_padding_is_not_read(make):
     first = run(make)

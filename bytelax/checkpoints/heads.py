@@ -1,0 +1,104 @@
+"""Heads in a directory of their own, to be attached to a model that has none.
+
+`config.json` says what they are and which trunk they were trained on; the weights lie beside it in
+`model.safetensors`. So heads for a released model can be given away without the model.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from bytelax import config as plain
+from bytelax.checkpoints import config_fields, layout, safetensors_file
+from bytelax.checkpoints.errors import CheckpointError
+from bytelax.checkpoints.layout import Config
+from bytelax.models.heads import HeadsConfig
+from bytelax.models.transformer_config import TransformerConfig
+
+VERSION = 1
+_FORMAT = "bytelax-heads"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Trained:
+    """The model that heads were trained on, as far as they depend on it."""
+
+    kind: str
+    vocab_size: int
+    trunk: TransformerConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Fields:
+    """A config.json."""
+
+    format: str
+    version: int
+    heads: HeadsConfig
+    model: _Trained
+
+
+def write_heads(directory: pathlib.Path, config: Config, params: Mapping) -> None:
+    """Writes the heads of a model to a directory.
+
+    Args:
+      directory: directory to write; heads in it are overwritten.
+      config: config of the model, with heads.
+      params: parameters of the model, of which only those of the heads are read.
+    """
+    assert config.heads is not None
+    stored = layout.flatten({"heads": params["heads"]})
+    tensors = {
+        part.name: layout.stored(stored[path], part, plain=True)
+        for path, parameter in layout.heads(config).items()
+        for part in parameter.slices
+    }
+    fields = _Fields(format=_FORMAT, version=VERSION, heads=config.heads, model=_trained(config))
+    directory.mkdir(parents=True, exist_ok=True)
+    safetensors_file.write_file(directory / safetensors_file.SINGLE, tensors)
+    text = json.dumps(plain.to_fields(fields), indent=2)
+    (directory / "config.json").write_text(text + "\n")
+
+
+def read_heads(directory: pathlib.Path, config: Config) -> tuple[Config, dict]:
+    """Reads heads; returns the config of the model with them, and their parameters on the host.
+
+    Args:
+      directory: from `write_heads`.
+      config: the model, without heads.
+
+    Raises:
+      CheckpointError: there are no heads, or they are for another model.
+    """
+    source = str(directory / "config.json")
+    try:
+        found = plain.read_json(directory / "config.json")
+        if found.get("format") != _FORMAT or found.get("version") != VERSION:
+            raise CheckpointError(f"{source} is not of heads; `bytelax train heads` writes them")
+        fields = plain.from_fields(_Fields, found, source)
+        if fields.model != _trained(config):
+            raise CheckpointError(
+                f"the heads in {directory} are for a model of another shape, which {source} tells"
+            )
+        config = dataclasses.replace(config, heads=fields.heads)
+    except (plain.ConfigError, ValueError) as error:
+        raise CheckpointError(str(error)) from None
+    tensors = safetensors_file.read_directory(directory)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    most = max(fields.heads.bytes_ahead, fields.heads.draft.layers)
+    if most > len(shapes):
+        raise CheckpointError(f"{source} counts {most} heads or layers, of {len(shapes)} tensors")
+    table = layout.heads(config)
+    wanted = {part.name: part.shape for x in table.values() for part in x.slices}
+    layout.check_shapes(wanted, shapes, source, kind="tensor", ignored=lambda name: False)
+    read = {path: np.array(tensors[x.slices[0].name].whole()) for path, x in table.items()}
+    return config, layout.unflatten(read)["heads"]
+
+
+def _trained(config: Config) -> _Trained:
+    return _Trained(
+        kind=config_fields.kind(config), vocab_size=config.vocab_size, trunk=config.trunk
+    )

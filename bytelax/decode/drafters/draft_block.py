@@ -1,0 +1,115 @@
+"""DFlash: a trained block drafts several bytes in one pass, from the states of the target."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bytelax.decode.draft import no_passes
+from bytelax.decode.drafters.base import expect, kept_state
+from bytelax.decode.drafters.draft_layer import latest
+from bytelax.decode.drafters.draft_sampling import draft_of, draw, scanned
+from bytelax.decode.target import KeepsStates
+from bytelax.models import kv_cache
+from bytelax.models.heads import with_specials
+from bytelax.models.kv_cache import Caches
+from bytelax.pytree import pytree
+
+
+@pytree
+class DraftBlockState:
+    """What each layer sees of the bytes that the target has taken in."""
+
+    caches: Caches
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftBlock:
+    """Drafts K bytes in one pass, then draws them from left to right.
+
+    DFlash (arXiv 2602.06036) and, with the table of the byte before, DSpark (arXiv 2607.05147). The
+    pass gives each byte's logits apart from the others'. The table adds to each what the byte drawn
+    before it says, so that a byte is drawn from exactly the distribution that is reported.
+
+    Attributes:
+      draft_length: K, bytes drafted.
+    """
+
+    draft_length: int
+
+    head_of_target = "draft_block"  # whose weights a pass reads
+
+    def fit(self, target):
+        expect(target, KeepsStates, self)
+        config = target.module.config
+        if not (config.heads and config.heads.draft_block):
+            raise ValueError("the model has no draft block; `bytelax train heads` trains one")
+        trained = config.heads.draft.block_size
+        if self.draft_length > trained:
+            raise ValueError(
+                f"the draft block was trained on blocks of up to {trained} bytes, got "
+                f"{self.draft_length}"
+            )
+        reach = config.heads.draft.stack(config.trunk, layers=1).window
+        return target.keeping(*_fused(config), reach=reach)
+
+    def init(self, inputs):
+        text, config = inputs.text, inputs.model.config
+        block = inputs.model.heads.draft_block
+        # Windows and blocks lie behind the text, also where a row stands still at its end.
+        ahead = max(inputs.target.window, config.heads.draft.block_size + 1)
+        batch, length = text.ids.shape
+        places = latest(text.length - 2, reach=block.trunk.window, length=length)
+        states = [kept_state(inputs, depth, places) for depth in _fused(config)]
+        empty = kv_cache.zeros(
+            layers=block.trunk.layers,
+            batch=batch,
+            kv_heads=block.trunk.kv_heads,
+            slots=kv_cache.ring_slots(
+                window=block.trunk.window, width=ahead, capacity=length + ahead
+            ),
+            head_dim=block.trunk.head_dim,
+            dtype=states[0].dtype,
+        )
+        return DraftBlockState(block.remember(block.fuse(*states), empty, positions=places))
+
+    def propose(self, inputs, draft_state):
+        model, text = inputs.model, inputs.text
+        block = model.heads.draft_block
+        logits, caches = block(
+            model.embed(text.pending[:, 0]),
+            draft_state.caches,
+            position=text.length - 1,
+            size=model.config.heads.draft.block_size,  # as trained: a query sees all others
+        )
+
+        def step(before, place):
+            logits, uniform = place
+            logits = with_specials(logits + block.table_row(before))
+            drawn = draw(logits[:, None], inputs.sampling, uniform[:, None])
+            return drawn.ids[:, 0], drawn
+
+        uniforms = inputs.uniforms(self.draft_length)
+        places = logits[:, : self.draft_length].swapaxes(0, 1), uniforms.T
+        _, drawn = jax.lax.scan(step, text.pending[:, 0], places)
+        none = no_passes(text.ids.shape[0])
+        draft = draft_of(
+            scanned(drawn),
+            step=jnp.ones(self.draft_length, jnp.int32),
+            passes=none._replace(draft_model=none.draft_model + 1),
+        )
+        return draft, DraftBlockState(caches)
+
+    def commit(self, inputs, draft_state, trial, count):
+        # What is not kept lies behind the text, where the next block and window are written.
+        model, target = inputs.model, inputs.target
+        block = model.heads.draft_block
+        hidden = [trial.hidden[target.keep.index(depth)] for depth in _fused(model.config)]
+        places = trial.state.length[:, None] + jnp.arange(hidden[0].shape[1])
+        return DraftBlockState(
+            block.remember(block.fuse(*hidden), draft_state.caches, positions=places)
+        )
+
+
+def _fused(config):
+    return config.heads.fused(config.heads.draft_block)

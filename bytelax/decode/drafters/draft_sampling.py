@@ -1,0 +1,76 @@
+"""Sampling of drafted bytes, and their conversion to a `Draft`."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bytelax.decode import sampling
+from bytelax.decode.draft import Draft, DraftPasses
+from bytelax.decode.sampling import Sampling
+
+
+class Drawn(NamedTuple):
+    """Sampled ids, the distributions they come from, and the drafter's own probabilities."""
+
+    ids: Int[Array, "B N"]
+    log_probs: Float[Array, "B N V"]
+    confidence: Float[Array, "B N"]
+
+
+def draw(logits: Float[Array, "B N V"], how: Sampling, uniforms: Float[Array, "B N"]) -> Drawn:
+    """Samples one id per position from the drafter's logits, with the request's sampling.
+
+    Args:
+      logits: the drafter's logits.
+      how: `DraftInput.sampling`.
+      uniforms: numbers from `DraftInput.uniforms`, each to be used only once.
+    """
+    log_probs = sampling.process_logits(logits, how)
+    ids = sampling.draw(log_probs, how, uniforms)
+    return Drawn(ids, log_probs, sampling.probability(logits, how, ids))
+
+
+def in_a_row(*parts: Drawn) -> Drawn:
+    """Concatenates sampled bytes along the position axis."""
+    return Drawn(*(jnp.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
+
+
+def scanned(drawn: Drawn) -> Drawn:
+    """Reshapes what a scan has stacked from [T, B, N] to [B, T * N]."""
+
+    def flat(x):
+        x = jnp.moveaxis(x, 0, 1)
+        return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])
+
+    return Drawn(*map(flat, drawn))
+
+
+def draft_of(
+    drawn: Drawn,
+    *,
+    step: Int[Array, " N"] | None = None,
+    passes: DraftPasses | None = None,
+    computed: Any = None,
+    state: Any = None,
+) -> Draft:
+    """Packs sampled bytes into a full-length `Draft`.
+
+    Args:
+      drawn: the bytes.
+      step: as in `Draft`, but the same for each row.
+      passes: as in `Draft`.
+      computed: as in `Draft`.
+      state: as in `Draft`.
+    """
+    batch, places = drawn.ids.shape
+    return Draft(
+        ids=drawn.ids,
+        length=jnp.full(batch, places),
+        log_probs=drawn.log_probs,
+        step=None if step is None else jnp.broadcast_to(step, (batch, places)),
+        passes=passes,
+        confidence=drawn.confidence,
+        computed=computed,
+        state=state,
+    )

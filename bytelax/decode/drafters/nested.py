@@ -1,0 +1,87 @@
+"""Nested speculation: the local decoder of a BLT drafts, and a cheaper drafter drafts for it."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from bytelax.decode import sampling as sampling_
+from bytelax.decode.draft import Draft
+from bytelax.decode.drafters.base import Drafter, expect, fitted
+from bytelax.decode.target import Text
+from bytelax.decode.targets import local_decoder
+from bytelax.decode.targets.blt import BLTTarget
+from bytelax.decode.targets.local_decoder import LocalDecoderTarget
+
+if TYPE_CHECKING:
+    from bytelax.decode.method import Method
+
+
+@dataclasses.dataclass(frozen=True)
+class Nested:
+    """BLT-S whose own drafting is speculative.
+
+    The local decoder on frozen latents is a target of its own. A second `Method` decodes with it:
+    `drafter` proposes, and the decoder verifies several bytes in a pass. What it keeps follows the
+    decoder's own distribution, and is the draft that the whole BLT verifies.
+
+    Attributes:
+      draft_length: K, number of bytes drafted for the BLT.
+      drafter: drafts for the local decoder. It may keep a state of its own, which the BLT's windows
+        bring up to date.
+    """
+
+    draft_length: int
+    drafter: Drafter
+
+    def fit(self, target):
+        expect(target, BLTTarget, self)
+        self._method(target)  # raises if the local decoder lacks what the drafter needs
+        return fitted(self.drafter, target)
+
+    def init(self, inputs):
+        return self.drafter.init(inputs)
+
+    def propose(self, inputs, draft_state):
+        from bytelax.decode.method import Params  # a method has drafters
+
+        method, text = self._method(inputs.target), inputs.text
+        ids = jnp.pad(text.ids, ((0, 0), (0, self.draft_length)))
+        params = Params(inputs.target_params, inputs.params)
+        target = method.target
+        assert isinstance(target, LocalDecoderTarget)
+        decoding = method.init(
+            params,
+            Text(ids, text.length),
+            budget=self.draft_length,
+            seeds=jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(inputs.key),
+            sampling=inputs.sampling,
+            state=target.begin(inputs.state),
+            draft_state=draft_state,
+        )
+        decoding = method.decode(params, decoding)
+        place = text.length[:, None] + jnp.arange(self.draft_length)
+        ids = jnp.take_along_axis(decoding.text.ids, place, axis=1, mode="clip")
+        logits = decoding.state.logits
+        made, windows = decoding.counts.draft_passes, target.passes(decoding.state)
+        draft = Draft(
+            ids=ids,
+            length=decoding.text.length - text.length,
+            log_probs=sampling_.process_logits(logits, inputs.sampling),
+            passes=made._replace(
+                decoder=made.decoder + windows["decoder_passes"],
+                encoder=made.encoder + windows["encoder_passes"],
+            ),
+            confidence=sampling_.probability(logits, inputs.sampling, ids),
+            state=local_decoder.returned(inputs.state, decoding.state),
+        )
+        return draft, draft_state
+
+    def commit(self, inputs, draft_state, trial, count):
+        return self.drafter.commit(inputs, draft_state, trial, count)
+
+    def _method(self, target: BLTTarget) -> "Method":
+        from bytelax.decode.method import Method
+
+        return Method(LocalDecoderTarget(target.module, self.draft_length), self.drafter)

@@ -1,0 +1,80 @@
+"""Several independent drafts per row in one window, as a tree of chains (SpecTr)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bytelax.decode.acceptance import SpecTr
+from bytelax.decode.drafters.base import Drafter, fitted
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelDrafts:
+    """Proposes `many` independent drafts of one drafter, among which `acceptance.SpecTr` selects.
+
+    SpecTr (Sun et al., arXiv 2310.15141). Under greedy sampling the drafts would all be equal.
+
+    Attributes:
+      drafter: proposes each draft, either of its full length or empty.
+      many: number of drafts per row.
+    """
+
+    drafter: Drafter
+    many: int
+
+    def __post_init__(self):
+        if self.many < 1:
+            raise ValueError(f"there must be at least 1 draft, got {self.many}")
+
+    @property
+    def draft_length(self) -> int:
+        return self.many * self.drafter.draft_length
+
+    @property
+    def judged_by(self) -> SpecTr:
+        return SpecTr(self.many)
+
+    def fit(self, target):
+        return fitted(self.drafter, target)
+
+    def init(self, inputs):
+        return self.drafter.init(inputs)
+
+    def propose(self, inputs, draft_state):
+        def repeated(tree):
+            return jax.tree.map(lambda x: jnp.repeat(x, self.many, axis=0), tree)
+
+        keys = jax.vmap(lambda key: jax.random.split(key, self.many))(inputs.key)
+        each = dataclasses.replace(
+            inputs,
+            state=repeated(inputs.state),
+            text=repeated(inputs.text),
+            sampling=repeated(inputs.sampling),
+            key=keys.reshape(-1),
+        )
+        drafts, states = self.drafter.propose(each, repeated(draft_state))
+        drafts = drafts.written_out().alone()
+        batch = inputs.text.length.shape[0]
+
+        def flat(x):
+            return x.reshape(batch, -1, *x.shape[2:])
+
+        one = self.drafter.draft_length
+        place = jnp.arange(self.draft_length)
+        parents = jnp.where(place % one == 0, 0, place)
+        draft = dataclasses.replace(
+            drafts,
+            ids=flat(drafts.ids),
+            length=drafts.length.reshape(batch, -1).sum(1),
+            log_probs=None if drafts.log_probs is None else flat(drafts.log_probs),
+            step=flat(drafts.step),
+            passes=jax.tree.map(lambda made: made.reshape(batch, -1).sum(1), drafts.passes),
+            confidence=flat(drafts.confidence),
+            parents=jnp.broadcast_to(parents, (batch, self.draft_length)),
+        )
+        # The copies of a row differ only beyond its text, which is never read: keep the first.
+        return draft, jax.tree.map(lambda x: x[:: self.many], states)
+
+    def commit(self, inputs, draft_state, trial, count):
+        return self.drafter.commit(inputs, draft_state, trial, count)

@@ -1,0 +1,19 @@
+"""What targets that decode with a Flax module have in common."""
+
+from typing import Any
+
+
+class OfModule:
+    """Base of targets with a field `module`, whose config tells the sizes of the model."""
+
+    module: Any
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids that the model predicts."""
+        return self.module.config.vocab_size
+
+    @property
+    def max_bytes(self) -> int:
+        """Maximum length of a text, BOS included."""
+        return self.module.config.max_bytes

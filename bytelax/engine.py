@@ -1,0 +1,275 @@
+"""The host side of a request: buffers, compiled programs, results."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from bytelax import methods, requests, vocab
+from bytelax.calculator import Sizes
+from bytelax.decode import stopping
+from bytelax.decode.drafters.base import weights_read
+from bytelax.decode.method import Decoding, Method, Params
+from bytelax.decode.sampling import Sampling
+from bytelax.decode.stopping import Stops
+from bytelax.decode.target import Text
+from bytelax.model import Model
+from bytelax.pods import global_arrays, per_device, sharding
+from bytelax.pods.per_device import Placement
+from bytelax.results import Result
+from bytelax.statistics import Statistics
+
+_SMALLEST_BUFFER = 256  # ids; buffers are powers of two, so that few programs are compiled
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """A checked request: everything that is the same for all prompts."""
+
+    model: Model
+    method: Method
+    params: Params
+    weights: Sizes  # number of weights that a pass of each network reads
+    sampling: Callable[[int], Sampling]  # maps a number of rows to their settings
+    budget: int
+    stop: tuple[bytes, ...]
+    stops: Stops
+    log_probs: bool
+    origins: bool
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        *,
+        method: str | Method = "ar",
+        max_new_bytes: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: Sequence[bytes | str] = (),
+        allow_eos: bool = True,
+        logprobs: bool = False,
+        origins: bool = False,
+        draft_params: Any = (),
+        **options,
+    ) -> "Engine":
+        """Checks the arguments of `generate` and builds the method."""
+        if not isinstance(max_new_bytes, int | np.integer) or max_new_bytes < 1:
+            raise ValueError(f"max_new_bytes must be a number from 1, got {max_new_bytes!r}")
+        sampling = functools.partial(
+            Sampling.of, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos
+        )
+        sampling(1)  # raises early if a setting is out of range
+        built, own = methods.build(method, model, **options)
+        named = isinstance(method, str)
+        if named and jax.tree.leaves(draft_params):
+            raise ValueError(f"draft_params belong to a Method; {method!r} has its own")
+        params = Params(model.device_params, own if named else requests.arrays(draft_params))
+        drafted = weights_read(built.drafter, params.drafter, params.target)
+        weights = model.weights_per_pass._replace(draft_model=drafted)
+        ends = tuple(requests.as_bytes(string) for string in requests.strings("stop", stop))
+        stops = Stops.of(ends)
+        return cls(
+            model, built, params, weights, sampling, max_new_bytes, ends, stops, logprobs, origins
+        )
+
+    @property
+    def mesh(self) -> Mesh | None:
+        return self.model.mesh
+
+    @functools.cached_property
+    def placement(self) -> Placement | None:
+        return None if self.mesh is None else Placement.of(self.mesh, self.params)
+
+    @property
+    def parts(self) -> int:
+        """Number of batch shards of the mesh."""
+        return 1 if self.mesh is None else sharding.batch_shards(self.mesh)
+
+    def whole(self, rows: int) -> int:
+        """Rounds `rows` up to a multiple of the number of batch shards."""
+        return -(-rows // self.parts) * self.parts
+
+    def fits(self, prompt: list[int], capacity: int) -> bool:
+        """Whether a prompt and its output fit into buffers of this capacity and the context."""
+        return len(prompt) + self.budget <= min(capacity, self.model.config.max_bytes)
+
+    def capacity(self, prompt: int) -> int:
+        """Returns the buffer length, a power of two, for a prompt of `prompt` ids and its output.
+
+        Raises:
+          ValueError: prompt and output exceed the model's context.
+        """
+        needed, limit = prompt + self.budget, self.model.config.max_bytes
+        if needed > limit:
+            raise ValueError(
+                f"a prompt of {prompt - 1} bytes and {self.budget} new ones exceed the model's "
+                f"context of {limit - 1} bytes; shorten the prompt or lower max_new_bytes"
+            )
+        return max(_SMALLEST_BUFFER, 1 << (needed - 1).bit_length())
+
+    def start(
+        self, prompts: list[list[int]], seeds: np.ndarray, *, rows: int, capacity: int
+    ) -> Decoding:
+        """Prefills the prompts. Rows without a prompt count as ended."""
+        ids = np.zeros((rows, capacity), np.int32)
+        ids[:, 0] = vocab.BOS
+        length, budget = np.ones(rows, np.int32), np.zeros(rows, np.int32)
+        for row, prompt in enumerate(prompts):
+            if prompt:
+                ids[row, : len(prompt)] = prompt
+                length[row], budget[row] = len(prompt), self.budget
+        seeds = np.pad(seeds, (0, rows - len(seeds)))
+        # Arrays of the host, which are placed on the devices below.
+        text = Text(ids, length)  # type: ignore[arg-type]
+        by_row = (text, budget, seeds, self.sampling(rows))
+        return _start(
+            self.params, *self._rows(by_row), self._put(self.stops, sharding.replicated),
+            method=self.method, placement=self.placement, log_probs=self.log_probs,
+            origins=self.origins,
+        )  # fmt: skip
+
+    def advance(
+        self, decoding: Decoding, *, rounds: int | None = None, ended: int | None = None
+    ) -> Decoding:
+        """Decodes until every row has ended, or until a given limit. The decoding is donated.
+
+        Args:
+          decoding: from `start` or `insert`.
+          rounds: maximum number of rounds to run.
+          ended: number of rows per batch shard after whose end to return.
+        """
+        return _advance(
+            self.params,
+            decoding,
+            method=self.method,
+            placement=self.placement,
+            rounds=rounds,
+            ended=ended,
+        )
+
+    def idle(self, one: Decoding, rows: int) -> Decoding:
+        """Returns an all-finished batch shaped and sharded as `one`, `rows` rows per shard."""
+        return _idle(one, rows=rows, placement=self.placement)
+
+    def insert(self, decoding: Decoding, new: Decoding, where: np.ndarray) -> Decoding:
+        """Replaces rows of the decoding by new ones. The decoding is donated.
+
+        Args:
+          decoding: the batch.
+          new: from `start`.
+          where: for each new row, the row within the same shard that it replaces; an index beyond
+            the last row drops it.
+        """
+        return _insert(decoding, new, self._rows(where), placement=self.placement)
+
+    def ended(self, decoding: Decoding) -> np.ndarray:
+        """Returns which rows have ended, bool[B]."""
+        return global_arrays.fetch(decoding.ended) != stopping.RUNNING
+
+    def results(self, decoding: Decoding, indices: dict[int, int]) -> dict[int, Result]:
+        """Returns the results so far of some rows; `indices` maps each to its prompt's index."""
+        passes = self.method.target.passes(decoding.state)
+        text, prompt, ended, log_probs, origins, counts, passes = global_arrays.fetch(
+            (decoding.text, decoding.prompt, decoding.ended, decoding.log_probs,
+             decoding.origins, decoding.counts, passes)
+        )  # fmt: skip
+        results = {}
+        for row, index in indices.items():
+            emitted = text.ids[row, prompt[row] : text.length[row]]
+            keep = self._without_stop(emitted, int(ended[row]))
+            kept = row, slice(prompt[row], prompt[row] + keep)
+            results[row] = Result(
+                index=index,
+                bytes=vocab.decode(emitted[:keep]),
+                stop=stopping.REASONS[ended[row]],
+                stats=Statistics.of_row(self.weights, counts, passes, row),
+                log_probs=None if log_probs is None else log_probs[kept],
+                origins=None if origins is None else origins[kept],
+            )
+        return results
+
+    def _without_stop(self, emitted: np.ndarray, reason: int) -> int:
+        """Returns the number of emitted ids that belong to the result."""
+        if reason == stopping.BY_EOS:
+            return len(emitted) - 1
+        if reason == stopping.BY_STOP:
+            out = vocab.decode(emitted)
+            return len(out) - max(len(s) for s in self.stop if out.endswith(s))
+        return len(emitted)
+
+    def _rows(self, tree):
+        return self._put(tree, sharding.batch_sharding)
+
+    def _put(self, tree, place):
+        if self.mesh is None:
+            return jax.tree.map(jnp.asarray, tree)
+        return global_arrays.put(tree, place(self.mesh))
+
+
+@functools.partial(jax.jit, static_argnames=("method", "placement", "log_probs", "origins"))
+def _start(params, text, budget, seeds, sampling, stops, *, method, placement, **kept):
+    def start(params, text, budget, seeds, sampling, stops):
+        return method.init(
+            params, text, budget=budget, seeds=seeds, sampling=sampling, stops=stops, **kept
+        )
+
+    kinds = ("params", "rows", "rows", "rows", "rows", "same")
+    return _on(placement, start, kinds, params, text, budget, seeds, sampling, stops)
+
+
+@functools.partial(
+    jax.jit, static_argnames=("method", "placement", "rounds", "ended"), donate_argnums=1
+)
+def _advance(params, decoding, *, method, placement, rounds, ended):
+    def advance(params, decoding):
+        before, running = decoding.counts.rounds, _running(decoding)
+
+        def until(now):
+            enough = jnp.zeros((), bool)
+            if rounds is not None:
+                enough |= (now.counts.rounds >= before + rounds).any()
+            if ended is not None:
+                enough |= _running(now) <= running - ended
+            return enough
+
+        return method.decode(params, decoding, until=until)
+
+    return _on(placement, advance, ("params", "rows"), params, decoding)
+
+
+@functools.partial(jax.jit, static_argnames=("rows", "placement"))
+def _idle(one, *, rows, placement):
+    def idle(one):
+        wide = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
+        return dataclasses.replace(
+            wide,
+            text=Text(wide.text.ids, jnp.ones(rows, jnp.int32)),
+            ended=jnp.full(rows, stopping.BY_LENGTH, jnp.int32),
+        )
+
+    return _on(placement, idle, ("rows",), one)
+
+
+@functools.partial(jax.jit, static_argnames="placement", donate_argnums=0)
+def _insert(decoding, new, where, *, placement):
+    def insert(decoding, new, where):
+        return jax.tree.map(lambda batch, new: batch.at[where].set(new, mode="drop"), decoding, new)
+
+    return _on(placement, insert, ("rows", "rows", "rows"), decoding, new, where)
+
+
+def _on(placement, function, kinds, *args):
+    if placement is None:
+        return function(*args)
+    return per_device.spread(function, placement, kinds, *args)
+
+
+def _running(decoding):
+    return (decoding.ended == stopping.RUNNING).sum()

@@ -1,0 +1,54 @@
+"""The sizes of what drafts for a frozen model from its hidden states."""
+
+import dataclasses
+
+from bytelax.models.transformer_config import TransformerConfig
+
+_SIZES = ("dim", "heads", "kv_heads", "head_dim", "ffn_dim", "window")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DraftConfig:
+    """The stack of a draft layer, and of a draft block. A size that is None is the trunk's.
+
+    Attributes:
+      dim, heads, kv_heads, head_dim, ffn_dim: of the stack. With a `dim` of its own, those that are
+        None follow from it as in `TransformerConfig`.
+      window: positions that a query sees, its own included.
+      layers: of a draft block; a draft layer is one.
+      block_size: the most bytes that a draft block is trained to draft in one pass.
+      table_rank: of the draft block's table of the byte before: None is a table with a row for each
+        byte, 0 is no table.
+      latent: the latest latent of a BLT is fused with the hidden states.
+    """
+
+    dim: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn_dim: int | None = None
+    window: int | None = None
+    layers: int = 1
+    block_size: int = 8
+    table_rank: int | None = None
+    latent: bool = False
+
+    def __post_init__(self):
+        for name in ("layers", "block_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.table_rank is not None and self.table_rank < 0:
+            raise ValueError(f"table_rank must be at least 0, got {self.table_rank}")
+
+    def stack(self, trunk: TransformerConfig, *, layers: int) -> TransformerConfig:
+        """The sizes of a stack of `layers` blocks beside a trunk."""
+        own = {name: x for name in _SIZES if (x := getattr(self, name)) is not None}
+        if self.dim is None:
+            return dataclasses.replace(trunk, layers=layers, **own)
+        shared = {name: getattr(trunk, name) for name in ("window", "rope_theta", "norm_eps")}
+        return TransformerConfig(layers=layers, **(shared | own))
+
+    def device_shard(self, trunk: TransformerConfig, devices: int) -> "DraftConfig":
+        """What one of several devices holds: its share of the heads and the hidden units."""
+        shard = self.stack(trunk, layers=self.layers).device_shard(devices)
+        return dataclasses.replace(self, **{name: getattr(shard, name) for name in _SIZES})

@@ -1,0 +1,1 @@
+"""Studies that a reader can repeat: a folder each, by subject; `harness` is what they share."""

@@ -1,0 +1,203 @@
+"""The kernels on an NVIDIA H200: numbers, the law of exactness, time, and what a verify pass costs.
+
+    python -m experiments.compile.h200.run
+
+Takes a few minutes, keeps every row as it comes in `results.json`, and goes on from
+there if it was interrupted. Times are those of the kernels' own benchmarks: the floor is what must
+be read over the bandwidth measured for a plain copy, XLA is the reference compiled for the device.
+Exit status 1 where numbers or bits are wrong.
+"""
+
+import functools
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from bytelax_kernels import timing
+from bytelax_kernels.unmask import benchmark as unmask_benchmark
+from bytelax_kernels.unmask import unmask
+from bytelax_kernels.verify_attention import benchmark as attention_benchmark
+from bytelax_kernels.verify_attention.benchmark import attend
+from bytelax_kernels.verify_attention.sight import positions, visible
+
+from bytelax import vocab
+from bytelax.decode import BLTTarget, Text
+from bytelax.models.blt import BLT
+from bytelax.models.patching import PatchingConfig
+from experiments.harness import study
+from experiments.harness.one_b import one_b
+
+
+def check_attention(case) -> dict:
+    """The kernel beside the reference, and its bits beside themselves."""
+    inputs = attention_benchmark.example(case)
+    run = jax.jit(functools.partial(attend, implementation="gpu"))
+    wanted = jax.jit(functools.partial(attend, implementation="xla"))(*inputs)
+    out, wanted = (np.asarray(x, np.float32) for x in (run(*inputs), wanted))
+    error = float((np.abs(out - wanted) / (1 + np.abs(wanted))).max())
+    return {"error": error, "exact": error < 1e-2 and same_bits(run, inputs)}
+
+
+def same_bits(run, inputs) -> bool:
+    """Queries in reverse rows, other rows of the batch, garbage out of sight."""
+    queries, keys, values, sight = inputs
+    out = np.asarray(run(*inputs))
+    good = np.array_equal(np.asarray(run(*inputs)), out)
+    if sight.ancestors is None:
+        back = sight._replace(first=sight.first[:, ::-1], last=sight.last[:, ::-1])
+        again = run(queries[:, ::-1], keys, values, back)
+        good &= np.array_equal(np.asarray(again)[:, ::-1], out)
+    others = [part.at[1:].multiply(2) for part in inputs[:3]]
+    good &= np.array_equal(np.asarray(run(*others, sight))[0], out[0])
+    hidden = ~visible(sight, positions(sight.newest, keys.shape[2])).any(1)[:, None, :, None]
+    garbage = [jnp.where(hidden, jnp.asarray(1e4, keys.dtype), part) for part in (keys, values)]
+    return bool(good and np.array_equal(np.asarray(run(queries, *garbage, sight)), out))
+
+
+def check_unmask(case) -> dict:
+    """The kernel beside the reference."""
+    block = unmask_benchmark.example(case)._asdict()
+    made, wanted = (
+        jax.jit(functools.partial(unmask, rule=case.rule, implementation=name))(**block)
+        for name in ("gpu", "xla")
+    )
+    same = all(np.array_equal(getattr(made, x), getattr(wanted, x)) for x in ("ids", "chosen"))
+    error = float(np.abs(np.asarray(made.confidence) - np.asarray(wanted.confidence)).max())
+    return {"error": error, "exact": same and error < 1e-5}
+
+
+def verify_pass(batch: int, length: int = 2049) -> dict:
+    """A verify pass of 16 bytes beside a pass of one that runs the global model, too.
+
+    The 1B model with random weights. Patches are cut to four bytes and end where a multiple of four
+    does, so that a pass of one byte behind a text of `length` closes one.
+    """
+    assert length % 4 == 1
+    patching = PatchingConfig(threshold=100.0, max_patch_length=4)
+    module = BLT(one_b(patching=patching))
+    params = random_params(module)
+    target = BLTTarget(module, window=16)
+    ids = jnp.full((batch, length + 63), vocab.OFFSET + 32, jnp.int32).at[:, 0].set(vocab.BOS)
+    text = Text(ids, jnp.full(batch, length, jnp.int32))
+    state = jax.jit(target.prefill)(params, text)
+    row = {}
+    for width in (1, 16):
+        spent = timing.seconds_of_step(
+            functools.partial(extended_and_taken_back, BLTTarget(module, window=width)),
+            (state, ids[:, 1 : 1 + width]),
+            params,
+            repeats=50,
+        )
+        row[f"W {width}, ms"] = round(1e3 * spent, 3)
+    row["ratio"] = round(row["W 16, ms"] / row["W 1, ms"], 3)
+    return row
+
+
+def extended_and_taken_back(target, carry, params):
+    state, window = carry
+    logits, trial = target.extend(params, state, window)
+    state = target.commit(trial, jnp.zeros(window.shape[0], jnp.int32))
+    return state, window + 0 * logits.argmax(-1).astype(window.dtype)
+
+
+def random_params(module):
+    """Normal, of about the size that a trained layer's have; the entropy model in float32."""
+    ids = jax.ShapeDtypeStruct((1, 64), jnp.int32)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
+    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    return tree.unflatten(
+        normal(key, leaf.shape, jnp.float32 if "patcher" in jax.tree_util.keystr(path) else None)
+        for key, (path, leaf) in zip(keys, leaves, strict=True)
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def normal(key, shape, dtype):
+    dtype = dtype or jnp.bfloat16
+    if len(shape) == 1:
+        return jnp.ones(shape, dtype)
+    return 0.02 * jax.random.normal(key, shape, dtype)
+
+
+KERNELS = {
+    "unmask": (unmask_benchmark, check_unmask),
+    "verify_attention": (attention_benchmark, check_attention),
+}
+# What is right comes first: a run that is cut short has said that.
+SETTINGS = [
+    {"step": step, "kernel": kernel, "case": case}
+    for step in ("check", "time")
+    for kernel, (benchmark, _) in KERNELS.items()
+    for case in benchmark.CASES
+] + [{"step": "verify pass", "batch": batch} for batch in (1, 8)]
+
+
+def measure(setting: dict) -> dict:
+    """One row of the results; what does not run says why."""
+    try:
+        if setting["step"] == "verify pass":
+            return verify_pass(setting["batch"])
+        benchmark, check = KERNELS[setting["kernel"]]
+        case = benchmark.CASES[setting["case"]]
+        return check(case) if setting["step"] == "check" else benchmark.times(case, bandwidth())
+    except Exception as error:  # of any kind: the other rows still count
+        return {"exact": False, "failed": f"{type(error).__name__}: {str(error)[:300]}"}
+
+
+@functools.cache
+def bandwidth() -> float:
+    return timing.bandwidth()
+
+
+def markdown(report: dict) -> str:
+    checks, times, passes = (
+        [row for row in report["rows"] if row["setting"]["step"] == step]
+        for step in ("check", "time", "verify pass")
+    )
+    columns = ("floor_us", "kernel_us", "xla_us", "cudnn_us", "loop_us")
+    lines = [
+        f"{report['device']}, jax {report['jax']}. Microseconds a call; `loop` is what measuring "
+        "costs and is part of the others.",
+        "",
+        *study.table(
+            ("kernel", "case", "error", "exact"),
+            [(*_name(row), row.get("error"), row.get("failed", row["exact"])) for row in checks],
+        ),
+        "",
+        *study.table(
+            ("kernel", "case", *(column.removesuffix("_us") for column in columns)),
+            [(*_name(row), *map(row.get, columns)) for row in times],
+        ),
+        "",
+        *study.table(
+            ("verify pass of the 1B model, batch", "W 1, ms", "W 16, ms", "ratio"),
+            [
+                (row["setting"]["batch"], *map(row.get, ("W 1, ms", "W 16, ms", "ratio")))
+                for row in passes
+            ],
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _name(row):
+    return row["setting"]["kernel"], row["setting"]["case"]
+
+
+def main() -> int:
+    options = study.parser(__doc__, __file__, model=None).parse_args()
+    device = jax.devices()[0]
+    if device.platform != "gpu":
+        print(f"needs an NVIDIA GPU, found {device}", file=sys.stderr)
+        return 2
+    conditions = {"device": device.device_kind}
+    path = options.results / "results.json"
+    settings = SETTINGS[:1] if options.smoke else SETTINGS
+    report = study.run(path, conditions, settings, measure, markdown=markdown)
+    return int(not all(row.get("exact", True) for row in report["rows"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+"""Compiles the kernels and the decode loops that use them for accelerators that are not there.
+
+    make aot            every kernel at the shapes of the 1B model, shallow decode loops
+    make aot-full       at more shapes, with more loops; writes `results.json` and its table
+
+Needs the extra `aot`: libtpu and the CUDA plugin compile on a CPU-only machine. A program that
+does not compile, or is compiled without its kernel, makes the exit status 1. What this cannot show:
+speed, and numbers on the device.
+"""
+
+import collections
+import dataclasses
+import functools
+import json
+import pathlib
+import re
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from bytelax_kernels.unmask import Rule, unmask
+from bytelax_kernels.unmask import tpu as unmask_tpu
+from bytelax_kernels.verify_attention import gpu, tpu
+from bytelax_kernels.verify_attention.benchmark import CASES, Case, attend
+from bytelax_kernels.verify_attention.inputs import Inputs
+from bytelax_kernels.verify_attention.sight import Sight
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from bytelax import Model, methods
+from bytelax.decode import Params, Text
+from bytelax.models.blt import BLT
+from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.transformer_config import TransformerConfig
+from experiments.harness import ahead_of_time, study
+from experiments.harness.one_b import one_b
+
+CHIPS = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "h200": "1x1x4"}
+CALLS = {"tpu": "tpu_custom_call", "cuda": "mosaic_gpu"}  # how kernels appear in programs
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """A call of `verify_attention`."""
+
+    case: Case = Case()
+    dtype: str = "bfloat16"
+    sharded: bool = False  # under `jax.shard_map`: rows over two devices, heads over two
+    kernels = frozenset({"verify_attention"})
+
+    def inputs(self) -> Inputs:
+        batch, window, heads, kv_heads, slots, dim, _, tree = self.case
+        row = jax.ShapeDtypeStruct((batch, window), jnp.int32)
+        newest = jax.ShapeDtypeStruct((batch,), jnp.int32)
+        cells = jax.ShapeDtypeStruct((batch, window, window), jnp.bool_) if tree else None
+        queries = jax.ShapeDtypeStruct((batch, window, heads, dim), self.dtype)
+        cache = jax.ShapeDtypeStruct((batch, kv_heads, slots, dim), self.dtype)
+        return Inputs(queries, cache, cache, Sight(row, row, newest, cells))
+
+    def on_chip_bytes(self, platform):
+        if self.sharded:
+            return None
+        if platform == "cuda":
+            return gpu.shared_bytes(self.case.dim)
+        return tpu.vmem_bytes(self.inputs(), tpu.block_size(self.inputs()))
+
+    def program(self, mesh):
+        args = tuple(self.inputs())
+        if not self.sharded:
+            return attend, args, (P(),) * 4
+        by_head = P("data", None, "tensor")
+        specs = (by_head, P("data", "tensor"), P("data", "tensor"), P("data"))
+        split = {"mesh": mesh, "in_specs": specs, "out_specs": by_head, "check_vma": False}
+        return jax.shard_map(attend, **split), args, specs
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A call of `unmask`."""
+
+    rule: str
+    batch: int = 8
+    cells: int = 16
+    drawn: bool = False
+    sharded = False
+    kernels = frozenset({"unmask"})
+
+    def on_chip_bytes(self, platform):
+        return unmask_tpu.vmem_bytes((1, self.cells, 260)) if platform == "tpu" else None
+
+    def program(self, mesh):
+        cell = (self.batch, self.cells)
+        logits = jax.ShapeDtypeStruct((*cell, 260), jnp.float32)
+        ids, masked = (jax.ShapeDtypeStruct(cell, dtype) for dtype in (jnp.int32, jnp.bool_))
+
+        def fill(logits, ids, masked, drawn):
+            return unmask(logits, ids, masked, drawn=drawn, rule=Rule(self.rule, 0.7))
+
+        return fill, (logits, ids, masked, ids if self.drawn else None), (P(),) * 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """The decode loop of one method, batch 8, in buffers of 2048 bytes.
+
+    On the 1B model with fewer layers; early exit on a byte transformer of width 768.
+    """
+
+    method: str
+    layers: int = 2  # of each stack at most
+    sharded = False
+
+    @property
+    def kernels(self):
+        return {"verify_attention"} | ({"unmask"} if self.method.startswith("blt-d") else set())
+
+    def on_chip_bytes(self, platform):
+        return None
+
+    def program(self, mesh):
+        module, batch, capacity = self._module(), 8, 2048
+        ids = jax.ShapeDtypeStruct((batch, capacity), jnp.int32)
+        params = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
+        params = jax.tree_util.tree_map_with_path(_dtype, params)
+        method, _ = methods.build(self.method, Model(module, params))
+        params = Params(params)
+        text = Text(ids, jax.ShapeDtypeStruct((batch,), jnp.int32))
+        decoding = jax.eval_shape(functools.partial(method.init, budget=1), params, text)
+        return method.decode, (params, decoding), (P(),) * 2
+
+    def _module(self):
+        if self.method != "early-exit":
+            return BLT(one_b(self.layers, block_size=8 * self.method.startswith("blt-d")))
+        sizes = {"heads": 12, "kv_heads": 12, "head_dim": 64, "ffn_dim": 2048}
+        return ByteLM(ByteLMConfig(trunk=TransformerConfig(dim=768, layers=self.layers, **sizes)))
+
+
+def _dtype(path, leaf):
+    """The entropy model stays in float32."""
+    patcher = "patcher" in jax.tree_util.keystr(path)
+    return jax.ShapeDtypeStruct(leaf.shape, jnp.float32 if patcher else jnp.bfloat16)
+
+
+KERNELS = {
+    "attention, patcher": Attention(Case(heads=12, kv_heads=12), dtype="float32"),
+    "attention, local": Attention(),
+    "attention, global": Attention(Case(slots=4128, dim=128)),
+    "attention, tree": Attention(Case(window=32, slots=4128, tree=True)),
+    "attention, sharded": Attention(Case(slots=4128), sharded=True),
+    "unmask, confidence": Block("confidence"),
+    "unmask, entropy, drawn": Block("entropy", drawn=True),
+}
+MORE = {
+    **{
+        f"attention, local, W {window}, B {batch}": Attention(Case(batch, window))
+        for window in (1, 17, 32)
+        for batch in (1, 64)
+    },
+    **{f"attention, {name}": Attention(case) for name, case in CASES.items()},
+    "attention, one key head": Attention(Case(window=4, kv_heads=1, slots=8192, dim=128)),
+    "unmask, 32 cells": Block("entropy-but-one", cells=32),
+    "loop, blt-d": Loop("blt-d"),
+}
+LOOPS = {f"loop, {name}": Loop(name) for name in ("blt-s", "blt-dv", "early-exit")}
+XLA_RUNS = (("h200", KERNELS["attention, patcher"]),)  # float32: the reference runs there
+
+
+COLUMNS = ("program", "for", "kernels", "on chip, KiB", "temporary, MiB", "GFLOP", "GB", "compiled")
+LEGEND = """\
+On chip: VMEM or shared memory of one kernel, as it counts it. GFLOP and GB: the compiler's count
+for one call or one round of a loop, as if all slots were seen; it has none for the H200. Seconds to
+compile say little: other work ran beside it."""
+
+
+def compile_for(chip: str, case) -> dict:
+    """Compiles for one device of this kind; says what the program needs."""
+    platform = "cuda" if chip == "h200" else "tpu"
+    devices = ahead_of_time.devices(platform, CHIPS[chip])
+    shape = (2, 2) if case.sharded else (1, 1)
+    devices = np.array(devices[: shape[0] * shape[1]]).reshape(shape)
+    mesh = Mesh(devices, ("data", "tensor"))
+    function, args, specs = case.program(mesh)
+    args = tuple(
+        jax.tree.map(
+            lambda x, spec=spec: jax.ShapeDtypeStruct(
+                x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
+            ),
+            part,
+        )
+        for part, spec in zip(args, specs, strict=True)
+    )
+    begin = time.perf_counter()
+    lowered = jax.jit(function).trace(*args).lower(lowering_platforms=(platform,))
+    compiled = lowered.compile()
+    found = kernels_in(compiled.as_text(), CALLS[platform])
+    wanted = set() if (chip, case) in XLA_RUNS else case.kernels
+    memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
+    return {
+        "ok": set(found) == wanted,
+        "kernels": dict(found),
+        "on_chip_bytes": case.on_chip_bytes(platform) if wanted else None,
+        "seconds": round(time.perf_counter() - begin, 1),
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "argument_bytes": memory.argument_size_in_bytes,
+        "flops": cost.get("flops"),
+        "bytes": cost.get("bytes accessed"),
+    }
+
+
+def kernels_in(program: str, call: str) -> collections.Counter:
+    """How many calls of each kernel a compiled program holds."""
+    calls = [line for line in program.splitlines() if f'custom_call_target="{call}' in line]
+    return collections.Counter(re.search("verify_attention|unmask|$", line)[0] for line in calls)
+
+
+def main() -> int:
+    parser = study.parser(__doc__, __file__, model=None)
+    parser.add_argument("--full", action="store_true", help="the whole matrix; writes results")
+    parser.add_argument("--only", default="", help="programs whose name holds this")
+    parser.add_argument("--chips", nargs="+", default=list(CHIPS), choices=list(CHIPS))
+    args = parser.parse_args()
+    ahead_of_time.prepare()
+    cases = KERNELS | LOOPS | (MORE if args.full else {})
+    if args.smoke:
+        cases = {"unmask, confidence": KERNELS["unmask, confidence"]}
+    table = collections.defaultdict(dict)
+    for name, case in cases.items():
+        for chip in args.chips:
+            if args.only not in name or (isinstance(case, Loop) and chip in ("v6e", "v5p")):
+                continue
+            try:
+                row = compile_for(chip, case)
+            except Exception as error:  # of any kind: the rest of the table still counts
+                row = {"ok": False, "error": f"{type(error).__name__}: {str(error)[:500]}"}
+            table[name][chip] = row
+            print("ok  " if row["ok"] else "FAIL", chip.ljust(5), name.ljust(28), row, flush=True)
+            if (args.full or args.smoke) and not args.only:
+                write(args.results / "results.json", table)
+    return int(not all(row["ok"] for chips in table.values() for row in chips.values()))
+
+
+def write(path: pathlib.Path, programs: dict) -> None:
+    """The results so far, and their table."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report = {"jax": jax.__version__, "programs": programs}
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    study.page(path).write_text(markdown(report))
+
+
+def markdown(report: dict) -> str:
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for name, chips in report["programs"].items():
+        lines += [f"| {' | '.join([name, chip, *_cells(row)])} |" for chip, row in chips.items()]
+    head = f"Compiled without the hardware by `make aot-full`, jax {report['jax']}. {LEGEND}\n\n"
+    return head + "\n".join(lines) + "\n"
+
+
+def _cells(row: dict) -> list[str]:
+    if "error" in row:
+        return ["failed"] + [""] * 5
+    kernels = ", ".join(f"{count} {name}" for name, count in row["kernels"].items())
+    sizes = (
+        ("on_chip_bytes", 2**10, 1),
+        ("temporary_bytes", 2**20, 1),
+        ("flops", 1e9, 3),
+        ("bytes", 1e9, 3),
+    )
+    scaled = [f"{row[name] / unit:.{digits}f}" if row[name] else "" for name, unit, digits in sizes]
+    return [kernels or "XLA", *scaled, f"{row['seconds']:.1f} s"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,289 @@
+"""Compiles a training step and rounds of decoding for whole pods, without one.
+
+    python -m experiments.compile.pods.run    a layer of each stack, the smallest pod of each kind
+    python -m experiments.compile.pods.run --full    whole models, all pods; writes `results.json`
+
+Needs the extra `aot`: libtpu and the CUDA plugin compile on a CPU-only machine. `--full` takes
+hours, saves every program as it is compiled, and goes on where it was stopped. A program that does
+not compile, does not fit into the devices' memory, or talks between devices more than it has to
+makes the exit status 1. What this cannot show: speed on the devices, and their network's.
+"""
+
+import collections
+import dataclasses
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.extend.core
+
+from bytelax.pods import sharding
+from bytelax.training.metrics import peak_flops
+from experiments.compile.pods.cases import GIB, PODS, TRAIN, Case, Pod, cases, mesh_of
+from experiments.compile.pods.programs import decoding_round, training_step
+from experiments.harness import ahead_of_time, study
+
+# As a compiled program names them, and as a traced one does.
+_KINDS = {
+    "all-reduce": ("psum", "psum_invariant", "pmax", "pmin"),
+    "all-gather": ("all_gather", "all_gather_invariant"),
+    "reduce-scatter": ("reduce_scatter",),
+    "all-to-all": ("all_to_all", "ragged_all_to_all"),
+    "collective-permute": ("ppermute",),
+    "collective-broadcast": ("pbroadcast",),
+}
+_KIND_OF = {primitive: kind for kind, names in _KINDS.items() for primitive in names}
+
+
+def compile_case(case: Case) -> dict:
+    """Compiles; says what a device holds, what it says to others, and what XLA counts of its work.
+
+    A program that is too large for the devices is a row with the compiler's word for it.
+    """
+    mesh, begin = mesh_of(case), time.perf_counter()
+    make = training_step if case.what == TRAIN else decoding_round
+    try:
+        program, args = make(case, mesh)
+        traced = program.trace(*args)
+        compiled = traced.lower(lowering_platforms=(PODS[case.pod].platform,)).compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return {"fits": False, "error": str(error).splitlines()[0][:300]}
+    memory, text = compiled.memory_analysis(), compiled.as_text()
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    held += memory.temp_size_in_bytes - memory.alias_size_in_bytes
+    row = {
+        "devices": case.mesh.size,
+        "rows": case.rows * sharding.batch_shards(mesh),
+        "bytes_a_device": held,
+        "state": sum(map(_bytes_a_device, jax.tree.leaves(args[0]))),
+        "arguments": memory.argument_size_in_bytes,
+        "temporaries": memory.temp_size_in_bytes,
+        "fits": held < PODS[case.pod].memory,
+        "asked": asked(traced.jaxpr),
+        "collectives": collectives(text),
+        "whole_table": holds_whole_table(case, text),
+        "seconds": seconds_at_peak(compiled.cost_analysis() or {}, PODS[case.pod]),
+    }
+    return row | {"compile_seconds": time.perf_counter() - begin}
+
+
+def _bytes_a_device(x: jax.ShapeDtypeStruct) -> int:
+    return math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+
+
+def seconds_at_peak(cost: Mapping[str, float], pod: Pod) -> dict[str, float]:
+    """How long a device at its peak has with the operations, and with the bytes, that XLA counts.
+
+    XLA counts the body of a loop once, and nothing of what it does not know, as kernels. What it
+    counts none of is left out.
+
+    Args:
+      cost: a compiled program's `cost_analysis()`.
+      pod: the devices.
+    """
+    peaks = {"flops": peak_flops(pod.platform, pod.kind), "bytes accessed": pod.bandwidth}
+    return {name: cost[name] / peak for name, peak in peaks.items() if cost.get(name, 0) > 0}
+
+
+def asked(jaxpr: Any, part: str = "rest") -> dict[str, dict[str, int]]:
+    """How often a traced program asks for each kind of exchange, in its draft and in the rest.
+
+    What stands in a loop counts once; every branch of a conditional counts.
+
+    Args:
+      jaxpr: `jax.jit(f).trace(...).jaxpr`.
+      part: what counts as not in the draft.
+    """
+    found = collections.defaultdict(collections.Counter)
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        names = str(equation.source_info.name_stack).split("/")
+        here = "draft" if "draft" in names else part
+        if equation.primitive.name in _KIND_OF:
+            found[here][_KIND_OF[equation.primitive.name]] += 1
+        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+            for within, kinds in asked(inner, here).items():
+                found[within].update(kinds)
+    return _sorted(found)
+
+
+def _sorted(found):
+    return {part: dict(sorted(kinds.items())) for part, kinds in sorted(found.items())}
+
+
+def collectives(text: str) -> dict[str, dict[str, int]]:
+    """How often a compiled program talks between devices, by kind, in its draft and in the rest.
+
+    What stands in a loop counts once. So do the pieces that a compiler makes of one exchange, to
+    overlap it with other work: they all bear the name of the operation that asked for it. Two that
+    were asked for under one name count once too: `asked` tells them apart.
+    """
+    found = collections.defaultdict(collections.Counter)
+    seen = set()
+    for number, line in enumerate(text.splitlines()):
+        op = re.search(rf"= .*\b({'|'.join(_KINDS)})(-start)?\(", line)
+        if op is None:
+            continue
+        name = re.search(r'op_name="([^"]*)"', line)
+        exchange = (op[1], name[1] if name else number)
+        if exchange not in seen:
+            seen.add(exchange)
+            found["draft" if name and "/draft/" in name[1] else "rest"][op[1]] += 1
+    return _sorted(found)
+
+
+def holds_whole_table(case: Case, text: str) -> bool:
+    """Whether a device has a whole table of hash embeddings, or its gradient, at any time."""
+    config = case.config()
+    return f"[{config.hashing.rows},{config.encoder.dim}]" in text
+
+
+def needed(case: Case) -> dict[str, dict[str, int]]:
+    """The most that a round has to say: nothing without `tensor`; with it one sum behind each
+    attention and each SwiGLU that is split, and the parts of the hash embeddings."""
+    if case.mesh.tensor == 1:
+        return {}
+    c = case.config()
+    reads_encoder = c.decoder_input == "encoder"
+    encoder, decoder = 2 * c.encoder.layers, 2 * c.decoder.layers + c.decoder_cross_layers
+    verify = encoder + decoder + 2 * c.global_transformer.layers + 1  # and of the pooling
+    draft = decoder + encoder * reads_encoder if case.what == "blt-s" else 2 * decoder
+    gathers = {"all-gather": 1}
+    return {
+        "draft": {"all-reduce": draft, **(gathers if reads_encoder else {})},
+        "rest": {"all-reduce": verify, **gathers},
+    }
+
+
+def is_lean(case: Case, row: Mapping) -> bool:
+    """Whether a round asks for no more than it has to say, and XLA says no more than was asked.
+
+    Of a training step, whether every device keeps to its part of the hash embeddings.
+    """
+    if case.what == TRAIN:
+        return not row["whole_table"]
+    return _within(row["asked"], needed(case)) and _within(row["collectives"], row["asked"])
+
+
+def _within(found, allowed):
+    return all(
+        count <= allowed.get(part, {}).get(kind, 0)
+        for part, kinds in found.items()
+        for kind, count in kinds.items()
+    )
+
+
+def largest(case: Case, field: str, step: int, measured: Callable[[Case], dict]) -> int | None:
+    """The largest number of rows, or of bytes of context, that was found to fit.
+
+    What does not lie in parameters grows along a line, so one program tells roughly where it meets
+    the limit, and the one compiled there tells better. An eighth or less is not looked for.
+
+    Args:
+      case: the least.
+      field: "rows" or "context".
+      step: what it is a multiple of.
+      measured: the row of a case.
+
+    Returns:
+      None where not even `case` fits.
+    """
+    row, found = measured(case), getattr(case, field)
+    if not row["fits"]:
+        return None
+    fixed, most = row["state"], math.inf if field == "rows" else case.config().max_bytes
+    each, too_many = (row["bytes_a_device"] - fixed) / found, math.inf
+    while True:
+        room = PODS[case.pod].memory - row["bytes_a_device"]
+        tried = min(found + room / max(each, 1), most)
+        if tried >= too_many:  # the line was too low: halve what is left
+            tried = (found + too_many) / 2
+        tried = math.floor(tried) // step * step
+        if tried <= found * 17 / 16:
+            return found
+        more = measured(dataclasses.replace(case, **{field: tried}))
+        if more["fits"]:
+            each = (more["bytes_a_device"] - row["bytes_a_device"]) / (tried - found)
+            row, found = more, tried
+        else:
+            too_many = tried
+
+
+def main() -> int:
+    parser = study.parser(__doc__, __file__, model=None)
+    parser.add_argument("--full", action="store_true", help="everything; writes results")
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    args = parser.parse_args()
+    ahead_of_time.prepare()
+    path = args.results / "results.json"
+    known = json.loads(path.read_text()) if args.full and path.exists() else {}
+    failed, limits = [], {}
+
+    def measured(case: Case) -> dict:
+        if case.name not in known:
+            known[case.name] = compile_case(case)
+            print(case.name, known[case.name], flush=True)
+            if args.full:
+                path.write_text(json.dumps(known, indent=1) + "\n")
+                study.page(path).write_text(table(known, limits))
+        return known[case.name]
+
+    chosen = [case for case in cases(args.full) if args.only in case.name]
+    chosen = chosen[:1] if args.smoke else chosen
+    for case in chosen:
+        row = measured(case)
+        if not row["fits"] or not is_lean(case, row):
+            failed.append(case.name)
+    for case in chosen if args.full else ():
+        rows = largest(case, "rows", 1, measured)
+        limits[case.name] = {"rows": rows, "context": largest(case, "context", 256, measured)}
+        study.page(path).write_text(table(known, limits))
+    for name in failed:
+        print("FAIL", name)
+    return int(bool(failed))
+
+
+def table(known: dict, limits: dict) -> str:
+    """The cases that were compiled, one a line, as Markdown."""
+    lines = [
+        f"Compiled without the hardware by `make aot-full`, jax {jax.__version__}. GiB of one "
+        "device. Collectives in the text of the program: in the draft + in the rest. Milliseconds "
+        "are the operations and the bytes that XLA counts over the peaks of the device's data "
+        "sheet, which is no forecast: it knows no kernels and no network. A loop's body is "
+        "counted once in all of these, as that of a draft is, and that of a scanned stack.",
+        "",
+        "The most rows with the bytes of the line, and the most bytes with its rows, that were "
+        "compiled and fit: an eighth more might. Nothing longer than the model reads was tried. "
+        "An H200's limit is all of its memory, of which JAX takes three quarters unless told.",
+        "",
+        "| program | GiB | of them arguments | collectives | ms of operations | ms of bytes | most "
+        "rows a part | most bytes |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in cases(full=True):
+        if case.name not in known:
+            continue
+        row = known[case.name]
+        limit = limits.get(case.name, {})
+        size = [f"{row[key] / GIB:.2f}" for key in ("bytes_a_device", "arguments") if key in row]
+        spoken = row.get("collectives", {})
+        said = " + ".join(str(sum(spoken.get(part, {}).values())) for part in ("draft", "rest"))
+        seconds = row.get("seconds", {})
+        ms = [
+            f"{seconds[name] * 1e3:.2f}" if name in seconds else ""
+            for name in ("flops", "bytes accessed")
+        ]
+        cells = [case.name, *(size or ["too large", ""]), said, *ms]
+        cells += [str(limit.get(key, "")) for key in ("rows", "context")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The text of the bundled models by genre, under a directory of the corpora in docs/data.md."""
+
+import gzip
+import pathlib
+
+from bytelax.training.documents import Source
+
+BLANK_LINES = r"\n{3,}"
+FILE_HEADER = r"\n*^# file: .*\n"
+
+
+def sources(data: str) -> tuple[Source, ...]:
+    """English prose, Python and sentence pairs: 45 %, 30 % and 25 % of the windows."""
+    pairs = [
+        Source(
+            f"{data}/tatoeba_{corpus}_eng/train.tsv.gz",
+            weight=1.25 / 2,
+            valid=f"{data}/tatoeba_{corpus}_eng/valid.tsv",
+            template=template,
+        )
+        for corpus, short in (("deu", "de"), ("fra", "fr"))
+        for template in (
+            rf"{short}: {{0}}\nen: {{1}}\n",
+            rf"en: {{1}}\n{short}: {{0}}\n",
+        )
+    ]
+    return (
+        _texts(data, "openstax_ccby", 3.0, BLANK_LINES),
+        _texts(data, "eltec_eng", 1.5, BLANK_LINES),
+        _texts(data, "code_stdlib", 1.6, FILE_HEADER),
+        _texts(data, "code_networkx", 0.7, FILE_HEADER),
+        _texts(data, "code_thealgorithms", 0.7, FILE_HEADER),
+        *pairs,
+    )
+
+
+def held_out(data, most):
+    """Genre to text, as the models were trained on it."""
+
+    def pairs(name, short):
+        lines = pathlib.Path(f"{data}/tatoeba_{name}_eng/valid.tsv").read_text().splitlines()
+        cells = (line.split("\t") for line in lines)
+        return "".join(f"{short}: {foreign}\nen: {own}\n" for foreign, own, *_ in cells).encode()
+
+    def corpus(name):
+        return gzip.decompress(pathlib.Path(f"{data}/{name}/valid.txt.gz").read_bytes())
+
+    texts = {
+        "prose, textbooks": corpus("openstax_ccby"),
+        "prose, novels": corpus("eltec_eng"),
+        "code": corpus("code_stdlib"),
+        "sentences, German and English": pairs("deu", "de"),
+        "sentences, French and English": pairs("fra", "fr"),
+    }
+    return {name: text[:most] for name, text in texts.items()}
+
+
+def _texts(data, name, weight, separator):
+    return Source(
+        f"{data}/{name}/train-*.txt.gz",
+        weight=weight,
+        valid=f"{data}/{name}/valid.txt.gz",
+        separator=separator,
+    )

@@ -1,0 +1,50 @@
+"""How the figures of the studies look, and what more than one of them draws."""
+
+import pathlib
+from collections.abc import Sequence
+
+import matplotlib
+
+matplotlib.use("svg")
+matplotlib.rcParams |= {
+    "svg.hashsalt": "bytelax", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False,
+    "axes.spines.right": False, "figure.constrained_layout.use": True,
+}  # fmt: skip
+
+from matplotlib import pyplot as plt  # noqa: E402 (after the settings that it reads)
+from matplotlib.figure import Figure  # noqa: E402
+
+
+def save(figure: Figure, path: pathlib.Path) -> None:
+    """Writes a figure, always the same bytes of the same figure, and closes it."""
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def settings(report: dict) -> Figure:
+    """Speed of every setting but plain decoding, with its range."""
+    rows = [row for row in report["rows"] if row["setting"]["method"] != "ar"]
+    names = [
+        ", ".join([row["setting"]["method"], *(
+            f"{key} {value}" for key, value in row["setting"].items() if key != "method"
+        )])
+        for row in rows
+    ]  # fmt: skip
+    return speeds(names, rows, ["C0" if row["lossless"] else "C1" for row in rows])
+
+
+def speeds(names: Sequence[str], rows: Sequence[dict], colours: Sequence[str]) -> Figure:
+    """A bar a row: its `decode_speed` and its `decode_speed_range`."""
+    figure, panel = plt.subplots(figsize=(7.5, 0.8 + 0.19 * len(rows)))
+    medians = [row["decode_speed"] for row in rows]
+    ranges = [row["decode_speed_range"] for row in rows]
+    errors = [
+        [max(speed - low, 0) for speed, (low, _) in zip(medians, ranges, strict=True)],
+        [max(high - speed, 0) for speed, (_, high) in zip(medians, ranges, strict=True)],
+    ]
+    panel.barh(range(len(rows)), medians, xerr=errors, color=colours, height=0.7)
+    panel.set_yticks(range(len(rows)), names, fontsize=7)
+    panel.invert_yaxis()
+    panel.axvline(1, color="0.4", linewidth=0.8)
+    panel.set_xlabel("times plain decoding")
+    return figure

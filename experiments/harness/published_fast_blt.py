@@ -1,0 +1,65 @@
+"""The tables of Fast BLT (arXiv 2605.08044v1, Tables 3 to 10), as rows by name."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bytelax.calculator import Sizes
+
+_PATH = pathlib.Path(__file__).with_suffix(".json")
+
+
+class Row(NamedTuple):
+    """A row as printed.
+
+    Attributes:
+      table: model and task, "3B FrEn".
+      model: "BLT", or the block size of a BLT-D, "B=8".
+      method: "AR", "BLT-S", "BLT-D" or "BLT-DV".
+      setting: as printed, "k=8", "a=0.5", "one-step".
+      score: spBLEU or pass@1.
+      acceptance: accepted bytes of those drafted, a share; None where nothing is verified.
+      decoder, global_: forward passes a text.
+      gigabytes: read for a text.
+      decrease: per cent less than plain decoding.
+    """
+
+    table: str
+    model: str
+    method: str
+    setting: str
+    score: float
+    acceptance: float | None
+    decoder: float
+    global_: float
+    gigabytes: float
+    decrease: float | None
+
+    @property
+    def drafted(self) -> int | None:
+        """Bytes that a round drafts."""
+        number = self.setting if self.method == "BLT-S" else self.model
+        return int(number[2:]) if "=" in number and number[0] in "kB" else None
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes generated for each prompt, whatever the answer's length."""
+        return 256 if self.table.endswith("MBPP") else 512
+
+
+def rows() -> Iterator[Row]:
+    for table, printed in json.loads(_PATH.read_text())["tables"].items():
+        for model, method, setting, score, percent, *passes in printed:
+            acceptance = None if percent is None else percent / 100
+            yield Row(table, model, method, setting, score, acceptance, *passes)
+
+
+def weights(table: str) -> Sizes:
+    """As printed, for the model of a table."""
+    printed = json.loads(_PATH.read_text())["weights_in_billions"][table[:2]]
+    return Sizes(
+        decoder=1e9 * printed["decoder"],
+        encoder=1e9 * printed["encoder"],
+        global_=1e9 * printed["global"],
+    )

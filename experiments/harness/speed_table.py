@@ -1,0 +1,66 @@
+"""The table that a reader sees first: every speed with all that it holds for."""
+
+from collections.abc import Iterator
+
+COLUMNS = (
+    "model", "method", "lossless", "speed", "range", "baseline", "batch", "context, bytes", "T",
+    "bytes a patch", "machine",
+)  # fmt: skip
+
+
+def row(
+    report: dict,
+    figures: dict,
+    *,
+    model: str,
+    method: str,
+    baseline: str,
+    batch: int,
+    context: int,
+    temperature: float,
+    lossless: str | None = None,
+    machine: str | None = None,
+) -> tuple:
+    """A row of the table.
+
+    Args:
+      report: that the method was measured in, with its `repeats` and its `machine`.
+      figures: of the method, as `timing.figures` names them.
+      lossless: in place of what `figures` say.
+      machine: in place of what `report` says.
+    """
+    low, high = figures["decode_speed_range"]
+    patch = figures.get("bytes_per_patch")  # of its own text: a lossy method writes another
+    return (
+        model, method, lossless or ("yes" if figures["lossless"] else "no"),
+        f"{figures['decode_speed']:.2f}",
+        f"{low:.2f} to {high:.2f} ({report['repeats']} runs)", baseline, batch, context,
+        f"{temperature:g}", f"{patch:.2f}" if patch else None, machine or report["machine"],
+    )  # fmt: skip
+
+
+def best_settings(report: dict) -> Iterator[tuple]:
+    """Rows of the fastest setting of each method, at each temperature, beside plain decoding."""
+    best = {}
+    for figures in report["rows"]:
+        temperature = figures["setting"].get("temperature", report.get("temperature"))
+        key = figures["setting"]["method"], temperature
+        if key not in best or figures["decode_speed"] >= best[key]["decode_speed"]:
+            best[key] = figures
+    for (method, temperature), figures in best.items():
+        if method == "ar":
+            continue
+        options = {
+            key: value
+            for key, value in figures["setting"].items()
+            if key not in ("method", "temperature")
+        }
+        yield row(
+            report, figures, model=report["model"], method=_named(method, options),
+            baseline="plain, W = 1", batch=1, context=report["prompt_bytes"],
+            temperature=temperature,
+        )  # fmt: skip
+
+
+def _named(method, options):
+    return " ".join([method, *(f"{name} {value}," for name, value in options.items())]).rstrip(",")

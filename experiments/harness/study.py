@@ -1,0 +1,139 @@
+"""What every study is made of: its options, and settings measured one by one.
+
+Rows are kept as they come, so an interrupted study goes on where it was.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+from collections.abc import Callable, Sequence
+
+import jax
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+MAIN = "results"  # the name of a study's file of results; others of the study have their own
+
+
+def page(results: pathlib.Path) -> pathlib.Path:
+    """The Markdown beside a file of results: that of the main one is the folder's README."""
+    return results.with_name("README.md" if results.stem == MAIN else f"{results.stem}.md")
+
+
+def figure(results: pathlib.Path) -> pathlib.Path:
+    """The drawing beside a file of results."""
+    return results.with_name("figure.svg" if results.stem == MAIN else f"{results.stem}.svg")
+
+
+class Parser(argparse.ArgumentParser):
+    """Keeps a smoke run, whose rows look like measured ones, away from those that are."""
+
+    def parse_args(self, *args, **more):
+        options = super().parse_args(*args, **more)
+        if options.smoke and options.results.resolve() == self.get_default("results").resolve():
+            self.error("--smoke needs --results: another directory than that of what was measured")
+        return options
+
+
+def parser(doc: str, script: str, *, model: str | None = "tiny-d") -> argparse.ArgumentParser:
+    """The options that every study has.
+
+    `--smoke` asks for the least that runs through every line, for the tests.
+
+    Args:
+      doc: the study's docstring; its first paragraph is the description.
+      script: the study's `__file__`; results go into its folder by default.
+      model: the default of `--model`; None for a study without that option.
+    """
+    options = Parser(description=" ".join(doc.split("\n\n")[0].split()))
+    options.add_argument("--data", help="directory of the data sets, as in docs/data.md")
+    if model is not None:
+        options.add_argument("--model", default=model)
+    options.add_argument("--results", type=pathlib.Path, default=pathlib.Path(script).parent)
+    options.add_argument("--smoke", action="store_true", help="a few bytes of everything")
+    return options
+
+
+def run(
+    path: pathlib.Path,
+    conditions: dict,
+    settings: Sequence[dict],
+    measure: Callable[[dict], dict],
+    *,
+    markdown: Callable[[dict], str],
+) -> dict:
+    """Measures what the file does not have yet.
+
+    Args:
+      path: of the JSON; the table goes beside it, as `page` says.
+      conditions: what holds for every row; rows measured under others are measured again.
+      settings: one for each row, as JSON.
+      measure: from a setting to the row's figures.
+      markdown: from the report to its table, also while rows are missing.
+
+    Returns:
+      the report: the conditions, whether it is `complete`, and `rows`, each with its `setting` and
+      the machine's `load`.
+    """
+    conditions = plain(conditions) | {
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} threads",
+        "jax": jax.__version__,
+    }
+    settings = [plain(setting) for setting in settings]
+    known = {}
+    if path.exists():
+        before = json.loads(path.read_text())
+        if {name: before.get(name) for name in conditions} == conditions:
+            known = {json.dumps(row["setting"]): row for row in before["rows"]}
+    rows = [known[key] for setting in settings if (key := json.dumps(setting)) in known]
+    missing = [setting for setting in settings if json.dumps(setting) not in known]
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write() -> dict:
+        report = conditions | {"complete": len(rows) == len(settings), "rows": rows}
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps(report, indent=1) + "\n")
+        unfinished.replace(path)
+        return report
+
+    name = path.parent.name if path.stem == MAIN else path.stem
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, TimeRemainingColumn()) as progress:
+        task = progress.add_task(name, total=len(settings), completed=len(rows))
+        for setting in missing:
+            figures = plain(measure(setting))
+            rows.append({"setting": setting, **figures, "load": round(os.getloadavg()[0], 1)})
+            rows.sort(key=lambda row: settings.index(row["setting"]))
+            write()
+            progress.advance(task)
+            # All programs together would need more memory maps than a process may have.
+            jax.clear_caches()
+    report = write()
+    page(path).write_text(markdown(report))
+    return report
+
+
+def plain(tree):
+    """As JSON gives it back: tuples are lists, paths and numpy's numbers are plain."""
+    return json.loads(
+        json.dumps(tree, default=lambda x: x.item() if hasattr(x, "item") else str(x))
+    )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence]) -> list[str]:
+    """Lines of a Markdown table; a number with its own format comes as a string, None is empty."""
+
+    def line(cells):
+        return "| " + " | ".join("" if cell is None else str(cell) for cell in cells) + " |"
+
+    return [line(header), "|---" * len(header) + "|", *map(line, rows)]
+
+
+def machine(report: dict) -> str:
+    """The sentence on where and how busily a report was measured."""
+    loads = [row["load"] for row in report["rows"]] or [0.0]
+    return (
+        f"float32, {report['machine']}, jax {report['jax']}, load average "
+        f"{min(loads):.1f} to {max(loads):.1f}"
+    )

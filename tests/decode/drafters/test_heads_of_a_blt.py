@@ -1,0 +1,197 @@
+"""Heads of a BLT draft what they were trained to, and its output stays that of plain decoding."""
+
+import dataclasses
+import functools
+
+import decoding as loops
+import heads_of_a_blt
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from heads_of_a_blt import DRAFTERS, blt, draft_block, draft_layer, shorter_draft_block
+
+from bytelax import vocab
+from bytelax.decode import Empty, Method, Params, Sampling, Text
+from bytelax.decode.drafters import DraftModel, Lookup, stop_below
+from bytelax.decode.drafters.base import weights_read
+from bytelax.models import layers
+from bytelax.models.heads import with_specials
+
+WIDTH = 3
+VALUES = heads_of_a_blt.CONFIG.vocab_size - vocab.OFFSET
+
+
+def prompts(seed=0):
+    ids = loops.prompts(seed)
+    return np.where(ids < vocab.OFFSET, ids, vocab.OFFSET + ids % VALUES)
+
+
+@functools.cache
+def reference():
+    return loops.run(blt(), Empty(WIDTH), ids=prompts())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, marks=() if make is draft_block else pytest.mark.slow)
+        for make in DRAFTERS
+    ],
+    ids=lambda make: make.__name__,
+)
+def test_greedy_output_is_that_of_the_empty_draft(make):
+    decoding = loops.run(blt(), make(), ids=prompts())
+    loops.assert_same(decoding, reference())
+    assert 0 < decoding.counts.accepted.sum() < decoding.counts.drafted.sum()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [draft_block, pytest.param(draft_layer, marks=pytest.mark.slow)],
+    ids=lambda make: make.__name__,
+)
+def test_rows_are_apart_and_padding_is_not_read(make):
+    first = loops.run(blt(), make(), ids=prompts())
+    garbage = prompts()
+    for row, length in enumerate(loops.LENGTHS):
+        garbage[row, length:] = garbage[row, length - 3]
+    loops.assert_same(loops.run(blt(), make(), ids=garbage), first)
+    order = np.array([2, 0, 1])
+    moved = loops.run(blt(), make(), ids=prompts(), order=order)
+    np.testing.assert_array_equal(moved.log_probs, first.log_probs[order])
+    np.testing.assert_array_equal(moved.counts.drafted, first.counts.drafted[order])
+    np.testing.assert_array_equal(moved.counts.accepted, first.counts.accepted[order])
+
+
+# What a drafter says is what the pass of training says of the same bytes.
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """A drafter whose state holds its last draft too."""
+
+    inner: object
+
+    @property
+    def draft_length(self):
+        return self.inner.draft_length
+
+    def fit(self, target):
+        return self.inner.fit(target)
+
+    def init(self, inputs):
+        shape = (inputs.text.ids.shape[0], self.draft_length)
+        laws = jnp.zeros((*shape, heads_of_a_blt.CONFIG.vocab_size), jnp.float32)
+        return self.inner.init(inputs), jnp.zeros(shape, jnp.int32), laws
+
+    def propose(self, inputs, draft_state):
+        draft, inner = self.inner.propose(inputs, draft_state[0])
+        return draft, (inner, draft.ids, draft.log_probs)
+
+    def commit(self, inputs, draft_state, trial, count):
+        inner, *draft = draft_state
+        return self.inner.commit(inputs, inner, trial, count), *draft
+
+
+def drafts(drafter, rounds=4):
+    """Texts as drafted upon, the drafts and their laws, of a few rounds of ragged rows."""
+    method = Method(blt().target(), Watched(drafter))
+    lengths = jnp.array([11, 1, 30])
+    ids = jnp.asarray(prompts()[:, :48])
+    law = Sampling.of(3, temperature=1.0, allow_eos=False)
+    params = Params(blt().params)
+    decoding = method.init(params, Text(ids, lengths), budget=16, sampling=law)
+    seen, step = [], jax.jit(method.round)
+    for _ in range(rounds):
+        text = decoding.text
+        decoding = step(params, decoding)
+        seen.append((text, *decoding.draft_state[1:]))
+    kept = decoding.counts.accepted
+    assert 0 < kept.sum() < rounds * 3 * drafter.draft_length
+    return seen
+
+
+def with_draft(text, ids):
+    """The text, then the drafted ids, then nothing."""
+    places = jnp.arange(text.ids.shape[1])
+    known = jnp.where(places < text.length[:, None], text.ids, vocab.BOE)
+    place = text.length[:, None] + jnp.arange(ids.shape[1])
+    return known.at[jnp.arange(len(ids))[:, None], place].set(ids)
+
+
+@functools.partial(jax.jit, static_argnames=("size", "leak"))
+def blocks_in_training(ids, pending, *, size, leak=0):
+    """Laws of the bytes behind the pending ones; with a leak, later states are read."""
+    model = blt().module.bind({"params": blt().params})
+    config, block = model.config.heads, model.heads.draft_block
+    features = block.fuse(*(model.states(ids)[n] for n in config.fused(config.draft_block)))
+    embedded = model.embed(jnp.take_along_axis(ids, pending[:, None], axis=1))
+    out = block.of_texts(
+        jnp.roll(features, -leak, axis=1),
+        embedded,
+        start=pending[:, None],
+        size=config.draft.block_size,
+    )[:, 0, :size]
+    before = jnp.take_along_axis(ids, pending[:, None] + jnp.arange(size), axis=1)
+    return jax.nn.log_softmax(with_specials(out + block.table_row(before)))
+
+
+@functools.partial(jax.jit, static_argnames=("size", "leak"))
+def layers_in_training(ids, pending, *, size, leak=0):
+    model = blt().module.bind({"params": blt().params})
+    config, layer = model.config.heads, model.heads.draft_layer
+    features = layer.fuse(*(model.states(ids)[n] for n in config.fused(config.draft_layer)))
+    features = jnp.roll(features, -leak, axis=1)
+    out = layer.unroll(features, model.embed(jnp.roll(ids, -1, axis=1)), size)
+    place = pending[:, None] - 1 + jnp.arange(size)
+    out = [jnp.take_along_axis(x, place[:, i, None, None], 1)[:, 0] for i, x in enumerate(out)]
+    return jax.nn.log_softmax(jnp.stack(out, axis=1))
+
+
+def apart(seen, in_training, **how):
+    """The largest difference of a probability in the texts that have a byte before the pending."""
+    worst = 0.0
+    for text, ids, laws in seen:
+        size = ids.shape[1]
+        expected = in_training(with_draft(text, ids), text.length - 1, size=size, **how)
+        off = np.abs(np.exp(expected) - np.exp(laws)).max((1, 2))
+        worst = max(worst, off[np.asarray(text.length) > 1].max())
+    return worst
+
+
+IN_TRAINING = [
+    (draft_block, blocks_in_training),
+    pytest.param(shorter_draft_block, blocks_in_training, marks=pytest.mark.slow),
+    pytest.param(draft_layer, layers_in_training, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("make", "in_training"), IN_TRAINING)
+def test_a_draft_is_what_training_saw(make, in_training):
+    """Through prompts, rejected bytes and rows of several lengths; a later state would be seen."""
+    seen = drafts(make())
+    assert apart(seen, in_training) < 1e-5
+    assert apart(seen, in_training, leak=1) > 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class NotRolledBack(type(draft_block())):
+    """The fault: what a block wrote of its own bytes stays."""
+
+    def commit(self, inputs, draft_state, trial, count):
+        return draft_state
+
+
+@pytest.mark.slow
+def test_a_cache_that_keeps_drafted_bytes_is_seen():
+    assert apart(drafts(NotRolledBack(WIDTH)), blocks_in_training) > 1e-3
+
+
+def test_the_weights_of_a_head_are_those_that_its_passes_read():
+    params = blt().params
+    heads = {name: layers.weights(part) for name, part in params["heads"].items()}
+    assert weights_read(draft_layer(), (), params) == heads["draft_layer"] > 0
+    assert weights_read(stop_below(draft_block(), 0.5), (), params) == heads["draft_block"] > 0
+    assert weights_read(Lookup(3, 2, 5), (), params) == 0
+    assert weights_read(DraftModel(blt().target(), 3), {"kernel": jnp.ones((2, 3))}, params) == 6

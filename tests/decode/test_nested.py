@@ -1,0 +1,130 @@
+"""Nested speculation: the draft is the local decoder's own, whatever drafts for it."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+from models_for_tests import VARIANTS, model, random_text, replace
+from tables import TableDrafter, table
+
+from bytelax import vocab
+from bytelax.decode import (
+    BLTTarget,
+    Empty,
+    LocalDecoderTarget,
+    Lookup,
+    Method,
+    Nested,
+    Params,
+    PastBoundary,
+    Sampling,
+    Text,
+    process_logits,
+)
+from bytelax.testing import distance, exact_law
+
+EXACT, FAULTY = 1e-6, 1e-3
+COOL = {"temperature": 0.8, "top_p": 0.9}
+PROMPT = [vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1]
+DRAFT = 9  # the decoder's window of 6 and these and the pending byte fill a ring of 16 slots
+READS = {"own embedding": "own_embedding", "encoder states": "base"}
+
+
+def small():
+    config = replace(
+        VARIANTS["own_embedding"], vocab_size=7, patcher={"vocab_size": 7}, patching={}
+    )
+    return model(config, scale=2.0)
+
+
+def law_of(target, drafter):
+    blt = small()
+    how = {"prompt": PROMPT, "new_bytes": 3, "rows": 64} | COOL
+    return exact_law(Method(target, drafter), Params(blt.params, table(3, 1)), **how)
+
+
+def whole():
+    return BLTTarget(small().module, chunk=1, prefill_width=4, prefill_chunk=2)
+
+
+@functools.cache
+def law_of_the_model():
+    return law_of(whole(), Empty())
+
+
+def decoded(variant, drafter, *, window=None):
+    """Greedy rows of unequal length that go on in their own words."""
+    blt = model(VARIANTS[READS[variant]])
+    target = BLTTarget(blt.module, chunk=2, prefill_width=16, prefill_chunk=4)
+    method = Method(target, drafter, window=window)
+    ids = random_text(3, 100, eos=False)
+
+    @jax.jit
+    def run(params, text):
+        sampling = Sampling.of(3, allow_eos=False)
+        return method.decode(params, method.init(params, text, budget=60, sampling=sampling))
+
+    return run(Params(blt.params), Text(ids, np.array([40, 23, 9], np.int32)))
+
+
+@pytest.fixture(
+    scope="module",
+    params=["own embedding", pytest.param("encoder states", marks=pytest.mark.slow)],
+)
+def variant(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def plain(variant):
+    return decoded(variant, Empty(), window=DRAFT + 1)
+
+
+def test_the_output_is_that_of_the_whole_model(variant, plain):
+    nested = decoded(variant, Nested(DRAFT, Lookup(5, shortest=1)))
+    np.testing.assert_array_equal(nested.text.ids, plain.text.ids)
+    assert (nested.counts.draft_passes.decoder < DRAFT * nested.counts.rounds).all()
+
+
+@pytest.mark.slow
+def test_with_nothing_to_draft_for_it_the_decoder_drafts_what_blt_s_drafts(variant):
+    nested, blt_s = decoded(variant, Nested(DRAFT, Empty())), decoded(variant, PastBoundary(DRAFT))
+    np.testing.assert_array_equal(nested.text.ids, blt_s.text.ids)
+    jax.tree.map(np.testing.assert_array_equal, nested.counts, blt_s.counts)
+
+
+def test_a_window_that_writes_beyond_the_room_is_seen(variant, plain, monkeypatch):
+    begin = LocalDecoderTarget.begin
+
+    def without_end(target, state):
+        ahead = begin(target, state)
+        return dataclasses.replace(ahead, begin=ahead.begin + 100)
+
+    monkeypatch.setattr(LocalDecoderTarget, "begin", without_end)
+    nested = decoded(variant, Nested(DRAFT, Lookup(5, shortest=1)))
+    assert not np.array_equal(nested.text.ids, plain.text.ids)
+
+
+@pytest.mark.slow
+def test_the_joint_distribution_is_the_targets_two_levels_deep():
+    assert distance(law_of(whole(), Nested(2, TableDrafter(1))), law_of_the_model()) < EXACT
+
+
+@pytest.mark.slow
+def test_the_local_decoder_is_a_target():
+    alone = LocalDecoderTarget(small().module, room=3)
+    assert distance(law_of(alone, TableDrafter(2)), law_of(alone, Empty())) < EXACT
+
+
+class AnotherLaw(Nested):
+    def propose(self, inputs, draft_state):
+        draft, draft_state = super().propose(inputs, draft_state)
+        raw = process_logits(draft.log_probs, Sampling.of(len(draft.ids), temperature=2.0))
+        return dataclasses.replace(draft, log_probs=raw), draft_state
+
+
+@pytest.mark.slow
+def test_a_wrong_distribution_is_seen():
+    assert distance(law_of(whole(), AnotherLaw(2, TableDrafter(1))), law_of_the_model()) > FAULTY

@@ -1,0 +1,63 @@
+"""A BLT of three byte values with random heads, and every way it drafts with them."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from models_for_tests import VARIANTS, model, replace
+
+from bytelax import vocab
+from bytelax.decode.drafters import DraftBlock, DraftLayer, MultiByte
+from bytelax.models.draft_config import DraftConfig
+from bytelax.models.heads import HeadsConfig
+
+HEADS = HeadsConfig(
+    bytes_ahead=3,
+    correction=True,
+    draft_layer=(1, 2),
+    draft_block=(1, 2),
+    draft=DraftConfig(window=9, layers=2, block_size=3, table_rank=2, latent=True),
+)
+CONFIG = replace(
+    VARIANTS["own_embedding"],
+    vocab_size=vocab.OFFSET + 3,
+    patcher={"vocab_size": vocab.OFFSET + 3},
+    patching={},
+    global_transformer={"dim": 32},
+    heads=HEADS,
+)
+
+
+SEED = 3  # every head is right now and then
+
+
+@functools.cache
+def blt():
+    small, rng = model(CONFIG, scale=2.0), np.random.default_rng(SEED)
+    heads = jax.tree.map(
+        lambda x: x if x.ndim == 1 else jnp.asarray(0.1 * rng.standard_normal(x.shape, np.float32)),
+        small.params["heads"],
+    )
+    return dataclasses.replace(small, params=small.params | {"heads": heads})
+
+
+def draft_layer():
+    return DraftLayer(3)
+
+
+def draft_block():
+    return DraftBlock(3)
+
+
+def shorter_draft_block():
+    """It runs as many queries as in training, and drafts with the first of them."""
+    return DraftBlock(2)
+
+
+def multi_byte():
+    return MultiByte(3)
+
+
+DRAFTERS = [draft_layer, draft_block, multi_byte]

@@ -1,0 +1,190 @@
+"""`bytelax score` and `bytelax patches`: what they print, and how they fail."""
+
+import functools
+import io
+import json
+import os
+import sys
+
+import models_for_tests as models
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax import checkpoints, cli
+
+FILES = {
+    "short": b"one text",
+    "not UTF-8 [bold]\udcff": b"caf\xe9 \xff\x00\x80",
+    "long": bytes(range(256)) + b"\x00" * 44,
+}
+WINDOWS = ["--window", "63", "--stride", "40", "--batch", "4"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A BLT and the files, in the current directory."""
+    directory = tmp_path_factory.mktemp("score")
+    for name, text in FILES.items():
+        (directory / name).write_bytes(text)
+    (directory / "empty").write_bytes(b"")
+    (directory / "folder").mkdir()
+    os.mkfifo(directory / "pipe")
+    model = models.model(models.BASE)
+    checkpoints.write(directory / "blt", model.config, model.params, layout="huggingface")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        yield directory
+
+
+def _lines(capsys, *args):
+    assert cli.main([*args, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return [json.loads(line) for line in captured.out.splitlines()]
+
+
+def test_a_line_for_each_file_and_one_for_all(place, capsys):
+    *each, whole = _lines(capsys, "score", "--model", "blt", *FILES, *WINDOWS, "--logprobs")
+    texts = list(FILES.values())
+    model = bytelax.load("blt")
+    expected = bytelax.score(model, texts, window=63, stride=40, batch=4)
+    assert [line["file"] for line in each] == list(FILES)
+    for line, document in zip(each, expected.documents, strict=True):
+        np.testing.assert_array_equal(np.float32(line.pop("log_probs")), document.log_probs)
+        assert line == {"file": line["file"], **document.to_dict()}
+    assert whole == {"files": 3, **expected.to_dict()}
+
+
+def test_for_a_person(place, capsys):
+    assert cli.main(["score", "--model", "blt", "short", "long", *WINDOWS]) == 0
+    captured = capsys.readouterr()
+    names = [line.partition(" bytes: ")[2] for line in captured.out.splitlines()]
+    assert names == ["short", "long", "all 2 files"]
+    assert cli.main(["patches", "--model", "blt", "short", "long", *WINDOWS]) == 0
+    captured = capsys.readouterr()
+    assert [line.split(": ")[1] for line in captured.out.splitlines()] == ["short", "long"]
+
+
+def test_standard_input(place, capsys, monkeypatch):
+    def stdin():
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(FILES["long"])))
+
+    for files in ((), ("-",)):
+        stdin()
+        first, whole = _lines(capsys, "score", "--model", "blt", *files, *WINDOWS)
+        assert first["file"] == "standard input" and whole["files"] == 1
+    (named, _) = _lines(capsys, "score", "--model", "blt", "long", *WINDOWS)
+    assert named["log_prob"] == first["log_prob"]
+    assert cli.main(["score", "--model", "blt", "-"]) == 2  # it has been read
+    assert "standard input is empty" in capsys.readouterr().err
+
+
+def test_patches(place, capsys):
+    each = _lines(capsys, "patches", "--model", "blt", *FILES, *WINDOWS, "--entropies")
+    patcher = bytelax.load_patcher("blt")
+    expected = bytelax.patches(patcher, FILES.values(), window=63, stride=40, batch=4)
+    for line, name, cut in zip(each, FILES, expected, strict=True):
+        count = len(FILES[name])
+        assert line["file"] == name and line["bytes"] == count and line["lengths"] == cut.lengths
+        assert line["bytes_per_patch"] == count / len(cut.lengths)
+        np.testing.assert_array_equal(np.float32(line["entropies"]), cut.entropies)
+    cut = ["--override", "max_patch_length=1"]
+    (single,) = _lines(capsys, "patches", "--model", "blt", "short", *WINDOWS, *cut)
+    assert single["lengths"] == [1] * len(FILES["short"])
+
+
+def test_a_score_that_is_no_number(place, capsys):
+    broken = models.model(models.BASE)
+    head = {"kernel": broken.params["decoder"]["head"]["kernel"].at[0, 9].set(float("nan"))}
+    params = broken.params | {"decoder": broken.params["decoder"] | {"head": head}}
+    checkpoints.write(place / "broken", broken.config, params, layout="huggingface")
+    first, _ = _lines(capsys, "score", "--model", "broken", "short", *WINDOWS)
+    assert first["log_prob"] is None and first["bits_per_byte"] is None and first["bytes"] == 8
+
+
+@pytest.mark.parametrize("command", ["score", "patches"])
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["empty"], "empty is empty"),
+        (["short", "empty"], "empty is empty"),
+        (["missing"], "missing"),
+        (["folder"], "folder is a directory"),
+        (["pipe"], "pipe is not a file"),
+        (["/dev/zero"], "/dev/zero is not a file"),
+        ([""], "is a directory"),
+        (["a\0b"], "null"),
+        (["x" * 5000], "name too long"),
+        (["short/short"], "Not a directory"),
+        (["short", "--model", "nowhere"], "there is no directory nowhere"),
+        (["short", "--model", ""], "the name of the model is empty"),
+        (["short", "--model", "short"], "short is a file"),
+        (["short", "--model", "folder"], "folder is empty"),
+        (["short", "--window", "0"], "window must be a whole number in 1.."),
+        (["short", "--window", "10000"], "window must be a whole number in 1.."),
+        (["short", "--window", "1" * 30], "window must be"),
+        (["short", "--window", "9", "--stride", "10"], "stride must be a whole number in 1..9"),
+        (["short", "--stride", "-1"], "stride must be"),
+        (["short", "--batch", "0"], "batch must be"),
+        (["short", "--batch", "99999999999"], "batch must be"),
+        (["short", "--batch", "many"], "batch"),
+        (["short", "--override", "nope=1"], "--override knows no 'nope'"),
+        (["short", "--override", "max_bytes=1"], "max_bytes must lie in"),
+        (["short", "--override", "patching_threshold=NaN"], "finite"),
+    ],
+)
+def test_bad_input_is_one_line(place, capsys, command, args, says):
+    model = [] if "--model" in args else ["--model", "blt"]
+    assert cli.main([command, *model, *args]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("bytelax: ") and says.lower() in line.lower()
+
+
+def test_flags_that_need_json(place, capsys):
+    for command, flag in (("score", "--logprobs"), ("patches", "--entropies")):
+        assert cli.main([command, "--model", "blt", "short", flag]) == 2
+        assert "as JSON only: add --json" in capsys.readouterr().err
+
+
+def test_patches_of_what_has_no_entropy_model(place, capsys):
+    strides = models.model(models.VARIANTS["stride"])
+    checkpoints.write(place / "strides", strides.config, strides.params, layout="huggingface")
+    assert cli.main(["patches", "--model", "strides", "short"]) == 2
+    assert "cuts patches by stride" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file(place, capsys):
+    (place / "secret").write_bytes(b"x")
+    (place / "secret").chmod(0)
+    assert cli.main(["score", "--model", "blt", "secret"]) == 2
+    assert "Permission denied" in capsys.readouterr().err
+
+
+def test_any_bytes(place, capsys):
+    """Sixty hostile files in one run: every one is scored, whole and by itself."""
+    rng = np.random.default_rng(0)
+    draw = functools.partial(rng.integers, dtype=np.uint8)
+    texts = [bytes([value]) for value in (0, 3, 4, 127, 128, 254, 255)]
+    texts += [bytes([value]) * 200 for value in (0, 10, 255)]
+    texts += [
+        b"\xed\xa0\x80" * 5,
+        b"\xf4\x90\x80\x80",
+        b"\xc0\x80",
+        "\ufeff\u202e\x1b[31m".encode(),
+    ]
+    texts += [draw(0, 256, length).tobytes() for length in (62, 63, 64, 65, 102, 103, 104, 126)]
+    texts += [draw(0, 256, 1 + rng.integers(0, 150)).tobytes() for _ in range(38)]
+    names = []
+    for index, text in enumerate(texts):
+        names.append(f"fuzz{index}")
+        (place / names[-1]).write_bytes(text)
+    *each, whole = _lines(capsys, "score", "--model", "blt", *names, *WINDOWS)
+    assert [line["bytes"] for line in each] == [*map(len, texts)] and len(texts) == 60
+    assert all(np.isfinite(line["log_prob"]) and line["log_prob"] < 0 for line in each)
+    assert whole["log_prob"] == pytest.approx(sum(line["log_prob"] for line in each))
+    cuts = _lines(capsys, "patches", "--model", "blt", *names, *WINDOWS)
+    assert [sum(line["lengths"]) for line in cuts] == [*map(len, texts)]

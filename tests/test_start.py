@@ -1,0 +1,49 @@
+"""What the command line imports, and that its short answers import nothing."""
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import bytelax
+from bytelax import cli
+
+HEAVY = ("jax", "flax", "numpy", "tyro", "orbax")
+
+
+def imported(code):
+    """The packages of `HEAVY` that a program imports."""
+    code += f"; import sys; print(*(name for name in {HEAVY} if name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()[-1].split()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["genrate", "x"], []])
+def test_help_and_typing_errors_import_nothing(arguments):
+    assert imported(f"from bytelax import cli; cli.main({arguments})") == []
+
+
+def test_a_bundled_model_loads_without_orbax():
+    assert "orbax" not in imported("import bytelax; bytelax.load('tiny-draft')")
+
+
+def test_commands_have_the_summaries_of_their_classes():
+    for name, summary in cli.COMMANDS.items():
+        command = getattr(importlib.import_module(f"bytelax.commands.{name}"), name.capitalize())
+        assert inspect.getdoc(command).splitlines()[0] == summary
+
+
+def test_a_command_that_is_nearly_right(capsys):
+    assert cli.main(["genrate", "x"]) == 2
+    assert capsys.readouterr().err == (
+        "bytelax: there is no command 'genrate'; did you mean 'generate'?\n"
+    )
+
+
+def test_every_public_name_is_there():
+    assert [name for name in bytelax.__all__ if not hasattr(bytelax, name)] == []
+    assert bytelax.methods.METHODS
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        bytelax.nothing  # noqa: B018
