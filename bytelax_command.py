@@ -1,7 +1,8 @@
 """Entry point of the command `bytelax`, which Ctrl-C ends with a one-line message at any time.
 
-Importing JAX takes seconds, and an interrupt during the import would show a traceback or be lost.
-This module is therefore outside the package, and sets its signal handler before further imports.
+An interrupt while JAX is imported would show a traceback, or be lost in one of its callbacks. This
+module is therefore outside the package, and until the command is imported an interrupt ends the
+process at once. From then on it is a KeyboardInterrupt, so that commands can clean up.
 """
 
 import os
@@ -15,12 +16,15 @@ def main() -> int:
     from bytelax import cli
 
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        return cli.main()
+        return cli.main(when_imported=_raise_interrupts)
     except KeyboardInterrupt:  # raised outside of the handler in `cli.main`
         _leave()
     finally:
         signal.signal(signal.SIGINT, _leave)  # an interrupt at exit would show a traceback
+
+
+def _raise_interrupts():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _leave(*_):

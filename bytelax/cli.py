@@ -8,7 +8,7 @@ import io
 import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # A command is the class of that name in `bytelax.commands`, imported when it is called.
@@ -27,19 +27,22 @@ COMMANDS = {
 }
 
 
-def main(args: Sequence[str] | None = None) -> int:
+def main(
+    args: Sequence[str] | None = None, *, when_imported: Callable[[], object] = lambda: None
+) -> int:
     """Runs a command and returns its exit code.
 
     Bad input is reported in one line on standard error, with exit code 2.
 
     Args:
       args: the arguments; by default those of the process.
+      when_imported: called once the command is imported and its arguments are parsed.
     """
     args = sys.argv[1:] if args is None else args
     try:
         _check_output()
         if not _tell(args):
-            _run(args)
+            _run(args, when_imported)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe
         _drop_output()
@@ -67,11 +70,12 @@ def _tell(args: Sequence[str]) -> bool:
     return False
 
 
-def _run(args: Sequence[str]) -> None:
+def _run(args: Sequence[str], when_imported: Callable[[], object]) -> None:
     command = _parse(args)
     from bytelax import compiling
 
     compiling.keep_programs()
+    when_imported()
     command.run()
 
 
