@@ -1,11 +1,8 @@
 """The command line `bytelax generate | train | calibrate | bench | ...`; see `bytelax --help`."""
 
-import contextlib
 import difflib
-import importlib
 import importlib.metadata
 import io
-import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -76,7 +73,13 @@ def _run(args: Sequence[str], when_imported: Callable[[], object]) -> None:
 
     compiling.keep_programs()
     when_imported()
-    command.run()
+    try:
+        command.run()
+    except ValueError as error:
+        from bytelax.commands import parsing
+
+        # The class does not matter any more: the handler of all errors prints the message.
+        raise ValueError(parsing.with_flags(str(error), command)) from error
 
 
 def _fail(error: Exception) -> int:
@@ -109,7 +112,7 @@ def _drop_output() -> None:
 
 
 def _parse(args: Sequence[str]) -> Any:
-    """Parses the command line; raises tyro's framed errors as a ValueError of one line."""
+    """Parses the command line; raises a ValueError of one line for what is wrong in it."""
     if not args:
         raise ValueError("a command is missing; see --help")
     name = args[0]
@@ -117,27 +120,9 @@ def _parse(args: Sequence[str]) -> Any:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         meant = f"did you mean {near[0]!r}?" if near else "see --help"
         raise ValueError(f"there is no command {name!r}; {meant}")
-    import tyro
+    from bytelax.commands import parsing
 
-    module = importlib.import_module(f"bytelax.commands.{name}")
-    command = getattr(module, name.capitalize())
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            default = getattr(module, "default", lambda _: tyro.MISSING_NONPROP)(args)
-            return tyro.cli(command, prog=f"bytelax {name}", args=args[1:], default=default)
-    except SystemExit as exit:
-        if not exit.code:
-            raise
-        raise ValueError(f"{_first_part(errors.getvalue())}; see --help") from None
-
-
-def _first_part(framed: str) -> str:
-    """Extracts the message from tyro's framed error: the text between the title and the rule."""
-    lines = [line.strip("│ ") for line in framed.splitlines()[1:]]
-    parts = itertools.groupby(lines, lambda line: bool(line) and not set(line) <= set("─-╰╯"))
-    told = next((" ".join(part) for is_text, part in parts if is_text), "invalid arguments")
-    return told.rstrip(".")
+    return parsing.parse(name, args[1:])
 
 
 if __name__ == "__main__":

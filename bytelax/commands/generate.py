@@ -16,7 +16,7 @@ from bytelax.commands.method_flags import MethodFlags
 from bytelax.generation import generate, stream
 from bytelax.pods import distributed
 from bytelax.pods.distributed import Processes
-from bytelax.pods.sharding import MeshConfig
+from bytelax.pods.mesh_config import MeshConfig
 from bytelax.results import Output, Result
 
 _ESCAPE = "surrogateescape"  # preserves bytes that are not UTF-8

@@ -8,7 +8,7 @@ import tyro
 from bytelax.checkpoints.config_fields import OVERRIDES
 from bytelax.loading import load
 from bytelax.model import Model
-from bytelax.pods.sharding import MeshConfig
+from bytelax.pods.mesh_config import MeshConfig
 
 
 @dataclasses.dataclass(frozen=True)

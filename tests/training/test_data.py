@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bytelax import vocab
 from bytelax.training import data, packing
 from bytelax.training.data import DataConfig
-from bytelax.training.documents import DataError, Source
+from bytelax.training.source import DataError, Source
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_too_little_text(tmp_path):
 def test_nothing_to_validate_on(tmp_path):
     (tmp_path / "a.txt").write_text("x" * 80)
     config = DataConfig((Source(str(tmp_path)),), window=10, valid_fraction=0.0)
-    with pytest.raises(DataError, match="no document is held out: raise valid_fraction"):
+    with pytest.raises(DataError, match="no text is held out"):
         data.batches(config, split="valid")
 
 
