@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from bytelax import checkpoints
+from bytelax import checkpoints, memory
 from bytelax.model import Model
 from bytelax.models import architectures
 from bytelax.patcher import Patcher
@@ -42,22 +42,25 @@ def load(
         max_bytes.
 
     Raises:
-      ValueError: there are fewer devices than the mesh needs, or the model does not divide evenly.
+      ValueError: the weights do not fit in memory, there are fewer devices than the mesh needs, or
+        the model does not divide evenly.
       CheckpointError: there is nothing at `location`, or nothing readable; the message says what to
         do.
     """
     source = model_directory(location)
     if _bundled(location):
         dtype = "float32" if dtype is None else dtype  # stored as bfloat16, to be small
-    places = None
-    if mesh is not None:
-        mesh = sharding.make_mesh(mesh) if isinstance(mesh, MeshConfig) else mesh
+    mesh = sharding.make_mesh(mesh) if isinstance(mesh, MeshConfig) else mesh
 
-        def places(config, params):
+    def shardings(config, params):
+        found = None
+        if mesh is not None:
             axes = architectures.module_of(config).logical_axes()
-            return sharding.shardings(params, axes, mesh, sharding.DECODE_RULES)
+            found = sharding.shardings(params, axes, mesh, sharding.DECODE_RULES)
+        memory.check_fit(location, params, found)
+        return found
 
-    config, params = checkpoints.read(source, dtype=dtype, shardings=places, **overrides)
+    config, params = checkpoints.read(source, dtype=dtype, shardings=shardings, **overrides)
     if heads is not None:
         config, params["heads"] = _heads(Path(heads), config, params, mesh)
     return Model(architectures.module_of(config), params, mesh)

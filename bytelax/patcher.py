@@ -1,4 +1,4 @@
-"""Where an entropy model cuts texts into patches: `patches`."""
+"""Cuts texts into patches with an entropy model alone: `patches`."""
 
 import dataclasses
 import functools
@@ -23,12 +23,12 @@ _SMALLEST = 64  # bytes; texts are padded to powers of two from here, so that pr
 
 @dataclasses.dataclass(frozen=True)
 class Patcher:
-    """An entropy model and its rule, which `bytelax.load_patcher` returns.
+    """An entropy model with its patching rule; `bytelax.load_patcher` returns one.
 
     Attributes:
-      module: a byte transformer.
+      module: the entropy model, a byte transformer.
       params: its parameters, float32.
-      rule: where patches start, from its entropies.
+      rule: decides from the entropies where patches start.
     """
 
     module: ByteLM
@@ -37,31 +37,30 @@ class Patcher:
 
     @classmethod
     def from_config(cls, config: ByteLMConfig, rule: PatchingConfig, params: dict) -> "Patcher":
-        """From what `checkpoints.read_patcher` returns."""
+        """Creates the patcher from what `checkpoints.read_patcher` returns."""
         return cls(ByteLM(config, EXACT), params, rule)
 
     @classmethod
     def of(cls, model: Model) -> "Patcher":
-        """That of a model.
+        """Returns the patcher of a model.
 
         Raises:
-          ValueError: it is no BLT that cuts patches by entropy.
+          ValueError: the model is not a BLT with entropy patching.
         """
         config = model.config
         if not isinstance(config, BLTConfig) or config.patching.mode != "entropy":
             raise ValueError("the model has no entropy model; load_patcher takes one alone")
-        assert config.patcher is not None  # an entropy needs it
+        assert config.patcher is not None  # entropy patching has one
         return cls.from_config(config.patcher, config.patching, model.params["patcher"])
 
 
 @dataclasses.dataclass(frozen=True)
 class Patches:
-    """A text as it is cut.
+    """The patches of one text.
 
     Attributes:
-      entropies: entropy of the distribution of each byte given those before, nats. A patch starts
-        where it is high.
-      starts: the first byte of each patch.
+      entropies: entropy of the prediction of each byte, in nats; patches start where it is high.
+      starts: index of the first byte of each patch.
     """
 
     entropies: Float[np.ndarray, " N"]
@@ -69,11 +68,11 @@ class Patches:
 
     @property
     def lengths(self) -> list[int]:
-        """Bytes in each patch; they sum to those of the text."""
+        """Lengths of the patches in bytes; they sum to the length of the text."""
         return np.diff(self.starts, append=len(self.entropies)).tolist()
 
     def split(self, text: bytes) -> list[bytes]:
-        """The patches of the text."""
+        """Splits the text into its patches."""
         sizes = zip(self.starts.tolist(), self.lengths, strict=True)
         return [text[start : start + size] for start, size in sizes]
 
@@ -92,17 +91,18 @@ def patches(
     A patch starts where the rule says so, and at the first byte. The BOS in front of a text is a
     patch of its own, which is left out. An empty text has no patches.
 
-    A text that is longer than the window is read in several, as by `bytelax.score`; the rule is
-    applied to the entropies of the whole text. Beyond the first window they are not to the last
-    digit those that a BLT has that reads the text at once.
+    A text that is longer than the window is read in overlapping windows, as by `bytelax.score`; the
+    rule is applied to the entropies of the whole text. Beyond the first window they differ from
+    those of a BLT that reads the text at once, because the context is cut.
 
     Args:
-      patcher: from `bytelax.load_patcher`, or a BLT that has one.
-      texts: bytes of any kind, or text that is encoded as UTF-8; taken as they are needed.
-      window: most bytes that the model sees at once; by default 1023, or its context if shorter.
-      stride: by default half of the window; see `bytelax.score`.
-      batch: windows in a pass.
-      progress: called with the number of bytes that have just been read.
+      patcher: from `bytelax.load_patcher`, or a BLT with entropy patching.
+      texts: bytes of any kind, or text, which is encoded as UTF-8; read a few at a time.
+      window: maximum number of bytes that the model sees at once; by default 1023, or the model's
+        context if that is shorter.
+      stride: number of bytes between windows; by default half of the window.
+      batch: number of windows in a batch.
+      progress: called with the number of bytes that are newly done.
 
     Raises:
       ValueError: the model has no entropy model, the window exceeds its context, the stride the
@@ -126,7 +126,7 @@ def _entropies(module, params, ids: Int[Array, "B S"]) -> tuple[Float[Array, "B 
 
 
 def _starts(entropies, rule):
-    """The bytes at which patches start: position i, the BOS at 0, closes one before byte i."""
+    """Returns the indices of first bytes. Position i closes a patch before byte i; the BOS is 0."""
     padded = np.zeros(max(_SMALLEST, 1 << (len(entropies) - 1).bit_length()), np.float32)
     padded[: len(entropies)] = entropies
     return np.flatnonzero(np.asarray(_closes(padded, rule))[: len(entropies)])

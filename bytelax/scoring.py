@@ -1,4 +1,4 @@
-"""How likely a model thinks texts are: `score`."""
+"""Log-probabilities of the bytes of texts: `score` and `score_many`."""
 
 import dataclasses
 import functools
@@ -18,66 +18,66 @@ from bytelax.windows import Tell, Windows, tell_texts
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """A text under a model.
+    """The score of one text.
 
     Attributes:
-      log_probs: of each byte behind those before it, nats.
+      log_probs: log-probability of each byte given those before it, in nats.
     """
 
     log_probs: Float[np.ndarray, " N"]
 
     @property
     def bytes(self) -> int:
-        """How many there are."""
+        """Length of the text in bytes."""
         return len(self.log_probs)
 
     @property
     def log_prob(self) -> float:
-        """Of the text, nats: the sum; 0 for an empty one."""
+        """Log-probability of the text in nats; 0 for an empty text."""
         return float(self.log_probs.sum(dtype=np.float64))
 
     @property
     def bits_per_byte(self) -> float:
-        """NaN for an empty text."""
+        """Bits per byte; NaN for an empty text."""
         return self.to_dict()["bits_per_byte"]
 
     def to_dict(self) -> dict[str, int | float]:
-        """All but the bytes' own: "bytes", "log_prob" and "bits_per_byte"."""
+        """Returns "bytes", "log_prob" and "bits_per_byte" as a dict."""
         return figures(self.bytes, self.log_prob)
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """A corpus under a model.
+    """The scores of a corpus.
 
     Attributes:
-      documents: the scores of its texts, in order.
+      documents: scores of the texts, in order.
     """
 
     documents: list[Score]
 
     @property
     def bytes(self) -> int:
-        """How many there are in all texts."""
+        """Length of all texts in bytes."""
         return sum(document.bytes for document in self.documents)
 
     @property
     def log_prob(self) -> float:
-        """Of all texts, nats: the sum."""
+        """Log-probability of all texts in nats."""
         return sum((document.log_prob for document in self.documents), 0.0)
 
     @property
     def bits_per_byte(self) -> float:
-        """Over all bytes, so that long texts count for more; NaN where there are none."""
+        """Bits per byte over all bytes, so long texts count for more; NaN without any bytes."""
         return self.to_dict()["bits_per_byte"]
 
     def to_dict(self) -> dict[str, int | float]:
-        """Of all texts: "bytes", "log_prob" and "bits_per_byte"."""
+        """Returns "bytes", "log_prob" and "bits_per_byte" of all texts as a dict."""
         return figures(self.bytes, self.log_prob)
 
 
 def figures(count: int, log_prob: float) -> dict[str, int | float]:
-    """What so many bytes of this log-probability come to."""
+    """Returns the figures of `count` bytes with this total log-probability in nats."""
     bits = -log_prob / (count * math.log(2)) if count else math.nan
     return {"bytes": count, "log_prob": log_prob, "bits_per_byte": bits}
 
@@ -90,25 +90,26 @@ def score(
     stride: int | None = None,
     batch: int = 8,
 ) -> Scores:
-    """Scores texts: the log-probability of each of their bytes.
+    """Computes the log-probability of each byte of texts.
 
-    The distribution is that of plain decoding at temperature 1: over bytes and EOS, without other
-    special ids. A text follows a BOS, which is not scored, and no EOS is added, so its probability
-    is that of every text that begins with it.
+    The distribution is that of plain decoding at temperature 1: over bytes and EOS, without the
+    other special ids. A text follows a BOS, which is not scored. No EOS is added, so the
+    probability of a text is that of all texts that begin with it.
 
-    A text that is longer than the window is read in several, each as if a text began there. The
-    bytes of the first are all scored, and then the last `stride` of each. So every byte is scored
-    once, behind at least `window - stride` bytes or all there are.
+    A text that is longer than the window is read in overlapping windows, each as if a text began
+    there. All bytes of the first window are scored, and the last `stride` bytes of the others. So
+    every byte is scored once, given at least `window - stride` bytes or all bytes before it.
 
     Args:
-      model: any; a BLT trained for blocks is read causally.
-      texts: bytes of any kind, valid UTF-8 or not, or text that is encoded as UTF-8. An empty text
-        has no log-probabilities.
-      window: most bytes that the model sees at once; by default 1023, or its context if shorter.
-      stride: by default half of the window. A small one gives bytes more context, and takes
-        `window / stride` times as long as reading the text once.
-      batch: windows that are scored together. Memory depends on this and the window; beside that
-        it takes four bytes for each byte of the texts.
+      model: any model; a BLT trained for blocks is read causally.
+      texts: bytes of any kind, valid UTF-8 or not, or text, which is encoded as UTF-8. An empty
+        text has no log-probabilities.
+      window: maximum number of bytes that the model sees at once; by default 1023, or the model's
+        context if that is shorter.
+      stride: number of bytes between windows; by default half of the window. A smaller stride gives
+        bytes more context, and takes `window / stride` times as long as reading a text once.
+      batch: number of windows in a batch. Memory depends on the batch and the window, and grows by
+        four bytes for each byte of the texts.
 
     Raises:
       ValueError: the window exceeds the model's context, the stride the window, or the batch is
@@ -127,11 +128,11 @@ def score_many(
     batch: int = 8,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Score]:
-    """Scores any number of texts, and yields the scores in the order of the texts.
+    """Scores a stream of texts, and yields their scores in order.
 
     Args:
       model: as in `score`.
-      texts: as in `score`; taken a few at a time, as they are needed.
+      texts: as in `score`; read a few at a time.
       window: as in `score`.
       stride: as in `score`.
       batch: as in `score`.
@@ -146,7 +147,7 @@ def score_many(
 
 
 def likelihoods(model: Model) -> Tell:
-    """Of padded rows, the log-probability of each id and whether it is the likeliest."""
+    """Returns the pass that gives the log-probability of each id and whether it is the argmax."""
     return functools.partial(_compiled(), model.module, model.device_params)
 
 

@@ -1,7 +1,7 @@
-"""What a model tells about every byte of texts of any length, in batches of windows.
+"""Runs a model over texts of any length, in batches of windows, with results for each byte.
 
-A text that is longer than a window is read in several. Where they lie depends on no byte, and what
-is told about a byte depends on the bytes before it alone.
+A text that is longer than a window is read in overlapping windows. Their positions depend on the
+length of the text only, and the results for a byte depend only on the bytes up to it.
 """
 
 import dataclasses
@@ -17,21 +17,21 @@ from bytelax import requests, vocab
 _DEFAULT = 1023  # bytes; with the BOS a power of two
 _SMALLEST = 64  # ids; rows are padded to powers of two from here, so that programs are shared
 _MOST_ROWS = 1 << 16
-_PATIENCE = 16  # batches; a piece that has waited so long is told without a full batch
+_PATIENCE = 16  # batches that a piece waits for before it is run in a batch that is not full
 
-# Ids of padded rows -> arrays with a column for each id but the first: what is told about it.
+# A pass over padded rows: returns arrays with a result for each id but the first.
 Tell = Callable[[Int[np.ndarray, "B S"]], tuple[Shaped[jax.Array, "B S-1"], ...]]
 Told = tuple[Shaped[np.ndarray, " N"], ...]
 
 
 class Piece(NamedTuple):
-    """What one row of a pass reads.
+    """One window of a text: a row of a batch.
 
     Attributes:
-      text: the bytes, to which the row adds a BOS in front.
-      begin: the first of them that is asked about; those before it are context.
-      capacity: ids that the row is padded to.
-      last: whether its text ends with it.
+      text: bytes of the window; the row has a BOS in front of them.
+      begin: index of the first byte with a result; the bytes before it are context.
+      capacity: number of ids that the row is padded to.
+      last: whether the text ends with this window.
     """
 
     text: bytes
@@ -42,12 +42,12 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """How texts are cut into pieces.
+    """Cuts texts into windows, so that every byte has one result.
 
     Attributes:
-      window: most bytes that a pass sees of a text.
-      stride: bytes that each window but the first is asked about: its last ones. Every byte is
-        asked about once, behind at least `window - stride` bytes or all that there are.
+      window: maximum number of bytes of a window.
+      stride: number of bytes with a result in each window but the first: its last ones. They have
+        at least `window - stride` bytes of context, or all bytes before them.
     """
 
     window: int
@@ -55,12 +55,12 @@ class Windows:
 
     @classmethod
     def of(cls, max_bytes: int, window: int | None, stride: int | None) -> "Windows":
-        """The windows of a model's context, which counts the BOS.
+        """Returns the windows for a model, with defaults.
 
         Args:
-          max_bytes: the context.
-          window: by default 1023 bytes, or the context if it is shorter.
-          stride: by default half of the window.
+          max_bytes: context of the model, BOS included.
+          window: in bytes; by default 1023, or the context if it is shorter.
+          stride: in bytes; by default half of the window.
 
         Raises:
           ValueError: the window exceeds the context, or the stride the window.
@@ -73,7 +73,7 @@ class Windows:
         return cls(window, stride)
 
     def cut(self, text: bytes) -> Iterator[Piece]:
-        """The pieces of a text in order, at least one. All are padded to the same size."""
+        """Yields the windows of a text in order, at least one, all padded to the same size."""
         room = capacity(min(len(text), self.window), self.window)
         end = min(len(text), self.window)
         yield Piece(text[:end], 0, room, end == len(text))
@@ -84,19 +84,19 @@ class Windows:
 
 
 def capacity(length: int, most: int) -> int:
-    """Ids that a row is padded to, from the length of its text and that of the longest one."""
+    """Returns the number of ids that a row is padded to, for a text of `length` bytes."""
     return min(max(_SMALLEST, 1 << length.bit_length()), most + 1)
 
 
 def tell_pieces(tell: Tell, pieces: Iterable[Piece], *, batch: int) -> Iterator[tuple[Piece, Told]]:
-    """What is told about the bytes of each piece that are asked about, in the order of the pieces.
+    """Runs the pass over pieces, and yields the results of their bytes in order.
 
-    Every pass has `batch` rows, empty ones if need be, all of one capacity: there is one program a
-    capacity, and a row's numbers do not depend on what else is in the batch. Few pieces are read
-    ahead, so that memory depends on the size of a batch and not on how many pieces there are.
+    Every batch has `batch` rows of one capacity, some of them empty if need be. So there is one
+    program for each capacity, and the results of a row do not depend on the other rows. Only a few
+    pieces are read ahead, so memory does not depend on the number of pieces.
 
     Raises:
-      ValueError: the batch is no number from 1 on.
+      ValueError: the batch is not an integer of at least 1.
     """
     _check("batch", batch, _MOST_ROWS)
     return _tell_pieces(tell, pieces, batch)
@@ -110,17 +110,17 @@ def tell_texts(
     batch: int,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Told]:
-    """What is told about the bytes of each text, in order. Texts are taken as they are needed.
+    """Runs the pass over texts, and yields the results of all bytes of each text in order.
 
     Args:
       tell: the pass.
-      texts: bytes of any kind, or text that is encoded as UTF-8; may be empty.
-      windows: how they are cut.
-      batch: windows in a pass.
-      progress: called with the number of bytes that have just been told about.
+      texts: bytes of any kind, or text, which is encoded as UTF-8; read a few at a time.
+      windows: how texts are cut.
+      batch: number of windows in a batch.
+      progress: called with the number of bytes that are newly done.
 
     Raises:
-      ValueError: the batch is less than 1, or `texts` is a single one.
+      ValueError: the batch is less than 1, or `texts` is a single text.
     """
     texts = requests.strings("texts", texts)
     pieces = (piece for text in texts for piece in windows.cut(requests.as_bytes(text)))
@@ -128,9 +128,9 @@ def tell_texts(
 
 
 def _tell_pieces(tell, pieces, batch):
-    waiting: dict[int, list[tuple[int, Piece]]] = {}  # by capacity, with their numbers
+    waiting: dict[int, list[tuple[int, Piece]]] = {}  # by capacity, with their indices
     told: dict[int, tuple[Piece, Told]] = {}
-    following = 0  # number of the piece that is yielded next
+    following = 0  # index of the piece that is yielded next
 
     def read(capacity):
         rows = waiting.pop(capacity)
@@ -177,4 +177,4 @@ def _joined(told, progress):
 
 def _check(name, value, most, what=""):
     if not isinstance(value, int | np.integer) or not 1 <= value <= most:
-        raise ValueError(f"{name} must be a whole number in 1..{most}{what}; got {value!r}")
+        raise ValueError(f"{name} must be an integer in 1..{most}{what}; got {value!r}")

@@ -78,9 +78,9 @@ def test_full_batches_of_one_capacity():
 @pytest.mark.parametrize(
     ("window", "stride", "says"),
     [
-        (0, None, "window must be a whole number in 1..1023"),
-        (1024, None, "window must be a whole number in 1..1023"),
-        (10, 11, "stride must be a whole number in 1..10"),
+        (0, None, "window must be an integer in 1..1023"),
+        (1024, None, "window must be an integer in 1..1023"),
+        (10, 11, "stride must be an integer in 1..10"),
         (None, 0, "stride"),
         (None, 2000, "stride"),
         (-(2**70), None, "window"),

@@ -61,7 +61,8 @@ def read(
         always float32, because its entropies are compared with a threshold. None keeps the stored
         dtypes.
       shardings: a function of the config and the tree of `jax.ShapeDtypeStruct`s that returns the
-        tree of shardings of the parameters. By default parameters go to the default device.
+        tree of shardings of the parameters, or None. It is called before any parameter is read. By
+        default parameters go to the default device.
       **overrides: config fields to replace, some of which a file cannot hold: monotonicity,
         patching_threshold, patching_threshold_add, patching_mode, patching_stride,
         max_patch_length, mask_documents, max_bytes.

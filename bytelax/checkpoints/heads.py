@@ -1,7 +1,7 @@
-"""Heads in a directory of their own, to be attached to a model that has none.
+"""Heads in a directory of their own, which are attached to a model without heads.
 
-`config.json` says what they are and which trunk they were trained on; the weights lie beside it in
-`model.safetensors`. So heads for a released model can be given away without the model.
+`config.json` describes the heads and the trunk that they were trained on, and `model.safetensors`
+holds their weights. So heads for a released model can be shared without the model.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ _FORMAT = "bytelax-heads"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Trained:
-    """The model that heads were trained on, as far as they depend on it."""
+    """The properties of a model that its heads depend on."""
 
     kind: str
     vocab_size: int
@@ -33,7 +33,7 @@ class _Trained:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Fields:
-    """A config.json."""
+    """The fields of `config.json`."""
 
     format: str
     version: int
@@ -45,9 +45,9 @@ def write_heads(directory: pathlib.Path, config: Config, params: Mapping) -> Non
     """Writes the heads of a model to a directory.
 
     Args:
-      directory: directory to write; heads in it are overwritten.
+      directory: directory to write to; heads in it are overwritten.
       config: config of the model, with heads.
-      params: parameters of the model, of which only those of the heads are read.
+      params: parameters of the model; only those of the heads are read.
     """
     assert config.heads is not None
     stored = layout.flatten({"heads": params["heads"]})
@@ -64,14 +64,14 @@ def write_heads(directory: pathlib.Path, config: Config, params: Mapping) -> Non
 
 
 def read_heads(directory: pathlib.Path, config: Config) -> tuple[Config, dict]:
-    """Reads heads; returns the config of the model with them, and their parameters on the host.
+    """Reads heads; returns the config of the model with heads, and the heads' parameters.
 
     Args:
-      directory: from `write_heads`.
-      config: the model, without heads.
+      directory: directory that `write_heads` wrote.
+      config: config of the model, without heads.
 
     Raises:
-      CheckpointError: there are no heads, or they are for another model.
+      CheckpointError: the directory holds no heads, or heads for another model.
     """
     source = str(directory / "config.json")
     try:

@@ -28,8 +28,8 @@ from bytelax.models.transformer_config import TransformerConfig
 from bytelax.pods import global_arrays
 
 Config = BLTConfig | ByteLMConfig
-# (config, tree of `jax.ShapeDtypeStruct`) -> tree of `jax.sharding.Sharding`
-Shardings = Callable[[Config, dict], dict]
+# (config, tree of `jax.ShapeDtypeStruct`) -> tree of `jax.sharding.Sharding`; None: one device
+Shardings = Callable[[Config, dict], dict | None]
 PATCHER = "patcher/"  # path of the entropy model's parameters, which are always float32
 flatten = functools.partial(flatten_dict, sep="/")  # {"a": {"b": x}} -> {"a/b": x}
 unflatten = functools.partial(unflatten_dict, sep="/")
@@ -208,7 +208,8 @@ def read_parameters(
         path: jax.ShapeDtypeStruct(parameter.shape, _dtype(path, parameter, tensors, dtype))
         for path, parameter in table.items()
     }
-    places = {} if shardings is None else flatten(shardings(config, unflatten(abstract)))
+    wanted = None if shardings is None else shardings(config, unflatten(abstract))
+    places = {} if wanted is None else flatten(wanted)
     read = {}
     for path, parameter in table.items():
         host = _aligned(parameter.shape, abstract[path].dtype)

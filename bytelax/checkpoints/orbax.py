@@ -92,13 +92,14 @@ def read_parameters(
     """
     known = {}
     for name, parameter in layout.parameters_under(under, config).items():
-        wanted = np.float32 if name.startswith(PATCHER) else dtype or stored.arrays[name].dtype
-        known[name] = jax.ShapeDtypeStruct(parameter.shape, wanted)
-    if shardings is None:
+        as_read = np.float32 if name.startswith(PATCHER) else dtype or stored.arrays[name].dtype
+        known[name] = jax.ShapeDtypeStruct(parameter.shape, as_read)
+    wanted = None if shardings is None else shardings(config, layout.unflatten(known))
+    if wanted is None:
         device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         places = dict.fromkeys(known, device)
     else:
-        places = layout.flatten(shardings(config, layout.unflatten(known)))
+        places = layout.flatten(wanted)
     abstract = dict.fromkeys(stored.arrays, ocp.PLACEHOLDER)
     for name, leaf in known.items():
         abstract[name] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=places[name])

@@ -1,4 +1,4 @@
-"""Files of text that a command reads, each as a whole and one at a time."""
+"""Text files that a command reads, checked before a model is loaded."""
 
 import dataclasses
 import sys
@@ -10,12 +10,12 @@ _STDIN = "-"
 
 @dataclasses.dataclass(frozen=True)
 class TextFile:
-    """A file that is there and holds something.
+    """A file that can be read and is not empty.
 
     Attributes:
-      name: as it was given.
-      size: in bytes.
-      held: what has been read of it already, which is all of standard input.
+      name: name of the file as given.
+      size: size in bytes.
+      held: content that has been read already: that of standard input.
     """
 
     name: str
@@ -23,18 +23,19 @@ class TextFile:
     held: bytes | None = None
 
     def read(self) -> bytes:
+        """Returns the content of the file."""
         return Path(self.name).read_bytes() if self.held is None else self.held
 
 
 def text_files(paths: Sequence[Path]) -> list[TextFile]:
-    """Makes sure, before a model is loaded, that all files can be read.
+    """Checks that all files can be read.
 
     Args:
-      paths: `-` is standard input, and so is no path at all.
+      paths: paths of files; `-` is standard input, which is also read without any path.
 
     Raises:
-      OSError: one cannot be opened.
-      ValueError: one is empty, or not a file.
+      OSError: a file cannot be opened.
+      ValueError: a file is empty, or not a regular file.
     """
     return [_checked(str(path)) for path in paths or (_STDIN,)]
 
@@ -49,7 +50,7 @@ def _checked(name):
         path = Path(name)
         if path.is_dir():
             raise ValueError(f"{name} is a directory; name the files in it")
-        if path.exists() and not path.is_file():  # to open a pipe would be to wait
+        if path.exists() and not path.is_file():  # opening a pipe would block
             raise ValueError(f"{name} is not a file; give it as standard input")
         with path.open("rb"):
             found = TextFile(name, path.stat().st_size)

@@ -1,4 +1,4 @@
-"""A few blocks that draft several bytes in one pass, from the states of a frozen model.
+"""A small stack that drafts several bytes in one pass, from the states of a frozen model.
 
 Sources: DFlash (arXiv 2602.06036) for the states of the target as keys and values of every layer;
 DSpark (arXiv 2607.05147) for the table of the byte before.
@@ -27,18 +27,19 @@ _SMALL = nn.initializers.normal(0.02)
 
 
 class DraftBlock(nn.Module):
-    """Logits of the K bytes behind a pending one, of which only the id is known.
+    """Predicts the K bytes after the pending one in one pass.
 
-    The queries are the pending byte and K masked ones, told apart by their positions. They see one
-    another, and the bytes before the pending one as keys and values that each layer makes of the
-    fused hidden states. Each byte is predicted apart from the others; `table_row` joins them.
+    The queries are the pending byte, of which only the id is known, and K masks that differ in
+    their positions. They attend to one another and to the bytes before the pending one, whose keys
+    and values each layer computes from the fused hidden states. Each byte is predicted
+    independently of the others in the block; `table_row` then conditions it on the byte before.
 
     Attributes:
-      trunk: the sizes of the stack.
+      trunk: sizes of the stack.
       values: number of byte values.
-      rank: of the table; None is a row of its own for each byte, 0 is no table.
-      latent: the first of the fused states is a latent.
-      execution: see there.
+      rank: rank of the table; None is a full table with a row for each byte, 0 is no table.
+      latent: whether the first of the fused states is a latent.
+      execution: dtype and execution options of the layers.
     """
 
     trunk: TransformerConfig
@@ -65,7 +66,7 @@ class DraftBlock(nn.Module):
             self.right = parameter(self, "right", zeros, (self.rank, values), (None, "byte"))
 
     def fuse(self, *states: Float[Array, "*B _"]) -> Float[Array, "*B D"]:
-        """One feature of the states of each byte."""
+        """Fuses the states of each byte into one feature."""
         if self.latent:
             states = (self.latent_norm(states[0]), *states[1:])
         return self.fusion(jnp.concatenate(states, axis=-1))
@@ -73,12 +74,12 @@ class DraftBlock(nn.Module):
     def remember(
         self, features: Float[Array, "B S D"], caches: Caches, *, positions: Int[Array, "B S"]
     ) -> Caches:
-        """Writes bytes into the caches; position -1 writes nowhere.
+        """Writes the keys and values of bytes to the caches; position -1 writes nothing.
 
         Args:
-          features: from `fuse`.
-          caches: one a layer.
-          positions: of the bytes.
+          features: fused states of the bytes, from `fuse`.
+          caches: one for each layer.
+          positions: positions of the bytes.
         """
 
         def write(queries, keys, values, cache):
@@ -94,12 +95,12 @@ class DraftBlock(nn.Module):
         position: Int[Array, " B"],
         size: int,
     ) -> tuple[Float[Array, "B K N"], Caches]:
-        """Logits of the `size` bytes behind the pending one; the caches with the block in them.
+        """Returns the logits of the K bytes after the pending one, and caches with the block.
 
         Args:
           embedded: the trunk's embedding of the pending byte.
-          caches: from `remember`, up to the byte before it.
-          position: of the pending byte.
+          caches: from `remember`, with all bytes before the pending one.
+          position: position of the pending byte.
           size: K.
         """
         span = kv_cache.causal_span(
@@ -119,13 +120,13 @@ class DraftBlock(nn.Module):
         start: Int[Array, "B M"],
         size: int,
     ) -> Float[Array, "B M K N"]:
-        """Logits of many blocks of whole texts, each as drafting would compute it.
+        """Returns the logits of many blocks of whole texts, as drafting would compute them.
 
         Args:
-          features: from `fuse`.
-          embedded: the trunk's embedding of each block's pending byte.
-          start: position of the pending byte, at least 1. Nothing of that byte but its embedding is
-            read, and nothing of the bytes behind it.
+          features: fused states of all bytes, from `fuse`.
+          embedded: the trunk's embedding of the pending byte of each block.
+          start: position of the pending byte, at least 1. Of that byte only the embedding is read,
+            and nothing of the bytes after it.
           size: K.
         """
         positions = jnp.broadcast_to(jnp.arange(features.shape[1]), features.shape[:2])
@@ -148,7 +149,7 @@ class DraftBlock(nn.Module):
         return self._run(embedded, clean, places, size, attend)[0]
 
     def table_row(self, before: Int[Array, "*B"]) -> Float[Array, "*B N"]:
-        """What the id before a byte adds to its logits."""
+        """Returns what the id before a byte adds to its logits."""
         value = jnp.maximum(before - vocab.OFFSET, 0)
         if self.rank is None:
             return rows_of(self.table, value).astype(jnp.float32)
@@ -159,7 +160,7 @@ class DraftBlock(nn.Module):
     def _into_each_layer(
         self, features, caches: tuple[Any, ...], positions, store: Callable
     ) -> tuple[Any, ...]:
-        """What `store` makes of the keys and values of each layer; queries are never used."""
+        """Calls `store` with the keys and values of each layer, and returns its results."""
         return tuple(
             layer(features, cache, positions=positions, attend=store, transforms=False)[1]
             for layer, cache in zip(self.blocks.layers, caches, strict=True)

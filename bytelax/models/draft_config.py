@@ -1,4 +1,4 @@
-"""The sizes of what drafts for a frozen model from its hidden states."""
+"""Sizes of the draft layer and the draft block, which draft from hidden states of the model."""
 
 import dataclasses
 
@@ -9,17 +9,17 @@ _SIZES = ("dim", "heads", "kv_heads", "head_dim", "ffn_dim", "window")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DraftConfig:
-    """The stack of a draft layer, and of a draft block. A size that is None is the trunk's.
+    """Sizes of a draft layer or draft block. A size that is None is that of the model's trunk.
 
     Attributes:
-      dim, heads, kv_heads, head_dim, ffn_dim: of the stack. With a `dim` of its own, those that are
-        None follow from it as in `TransformerConfig`.
-      window: positions that a query sees, its own included.
-      layers: of a draft block; a draft layer is one.
-      block_size: the most bytes that a draft block is trained to draft in one pass.
-      table_rank: of the draft block's table of the byte before: None is a table with a row for each
-        byte, 0 is no table.
-      latent: the latest latent of a BLT is fused with the hidden states.
+      dim, heads, kv_heads, head_dim, ffn_dim: sizes of the stack. If `dim` is set, the others that
+        are None follow from it as in `TransformerConfig`.
+      window: number of positions that a query attends to, its own included.
+      layers: number of layers of a draft block; a draft layer has one.
+      block_size: maximum number of bytes that a draft block is trained to draft in one pass.
+      table_rank: rank of the draft block's table of the byte before; None is a full table with a
+        row for each byte, 0 is no table.
+      latent: whether the latest latent of a BLT is fused with the hidden states.
     """
 
     dim: int | None = None
@@ -41,7 +41,7 @@ class DraftConfig:
             raise ValueError(f"table_rank must be at least 0, got {self.table_rank}")
 
     def stack(self, trunk: TransformerConfig, *, layers: int) -> TransformerConfig:
-        """The sizes of a stack of `layers` blocks beside a trunk."""
+        """Returns the sizes of a stack of `layers` layers for a model with this trunk."""
         own = {name: x for name in _SIZES if (x := getattr(self, name)) is not None}
         if self.dim is None:
             return dataclasses.replace(trunk, layers=layers, **own)
@@ -49,6 +49,6 @@ class DraftConfig:
         return TransformerConfig(layers=layers, **(shared | own))
 
     def device_shard(self, trunk: TransformerConfig, devices: int) -> "DraftConfig":
-        """What one of several devices holds: its share of the heads and the hidden units."""
+        """Returns the sizes on one of several devices, which share the heads and hidden units."""
         shard = self.stack(trunk, layers=self.layers).device_shard(devices)
         return dataclasses.replace(self, **{name: getattr(shard, name) for name in _SIZES})

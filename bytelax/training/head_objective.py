@@ -180,7 +180,7 @@ def _drafted(
 
 
 def _blocks(model, ids, hidden, key, blocks) -> list[Drafted]:
-    """What a draft block says of blocks at random places of each text."""
+    """Returns the predictions of a draft block for blocks at random positions of each text."""
     config, block = model.config.heads, model.heads.draft_block
     size, (rows, length) = config.draft.block_size, hidden[-1].shape[:2]
     if length <= size:
@@ -200,7 +200,7 @@ def _blocks(model, ids, hidden, key, blocks) -> list[Drafted]:
 
 
 def _distinct(key, rows, most, number) -> Int[Array, "B N"]:
-    """Distinct numbers below `most`, as many in each row."""
+    """Draws `number` distinct integers below `most` for each row."""
     return jax.lax.top_k(jax.random.uniform(key, (rows, most)), number)[1]
 
 

@@ -1,4 +1,4 @@
-"""DFlash: a trained block drafts several bytes in one pass, from the states of the target."""
+"""DFlash: a trained draft block predicts several bytes in one pass from the target's states."""
 
 import dataclasses
 
@@ -18,21 +18,21 @@ from bytelax.pytree import pytree
 
 @pytree
 class DraftBlockState:
-    """What each layer sees of the bytes that the target has taken in."""
+    """Keys and values of the bytes that the target has taken in, for each layer."""
 
     caches: Caches
 
 
 @dataclasses.dataclass(frozen=True)
 class DraftBlock:
-    """Drafts K bytes in one pass, then draws them from left to right.
+    """Predicts K bytes in one pass, then samples them from left to right.
 
     DFlash (arXiv 2602.06036) and, with the table of the byte before, DSpark (arXiv 2607.05147). The
-    pass gives each byte's logits apart from the others'. The table adds to each what the byte drawn
-    before it says, so that a byte is drawn from exactly the distribution that is reported.
+    pass predicts the bytes independently. The table then adds to the logits of each byte a row that
+    depends on the byte sampled before it. The reported distribution is the one sampled from.
 
     Attributes:
-      draft_length: K, bytes drafted.
+      draft_length: K, the number of bytes drafted.
     """
 
     draft_length: int
@@ -56,7 +56,7 @@ class DraftBlock:
     def init(self, inputs):
         text, config = inputs.text, inputs.model.config
         block = inputs.model.heads.draft_block
-        # Windows and blocks lie behind the text, also where a row stands still at its end.
+        # Windows and blocks are written after the text, also in rows that are done.
         ahead = max(inputs.target.window, config.heads.draft.block_size + 1)
         batch, length = text.ids.shape
         places = latest(text.length - 2, reach=block.trunk.window, length=length)
@@ -101,7 +101,7 @@ class DraftBlock:
         return draft, DraftBlockState(caches)
 
     def commit(self, inputs, draft_state, trial, count):
-        # What is not kept lies behind the text, where the next block and window are written.
+        # Rejected bytes lie after the text, where the next block and window overwrite them.
         model, target = inputs.model, inputs.target
         block = model.heads.draft_block
         hidden = [trial.hidden[target.keep.index(depth)] for depth in _fused(model.config)]

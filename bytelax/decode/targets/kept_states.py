@@ -6,12 +6,13 @@ them, so N is at least the number of positions that must stay readable plus the 
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Self
+from typing import TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 Rings = tuple[Float[Array, "B N _"], ...]
+Target = TypeVar("Target", bound="Keeping")
 
 
 class Keeping:
@@ -25,7 +26,7 @@ class Keeping:
     keep: tuple[int, ...]
     reach: int | None
 
-    def keeping(self, *depths: int, reach: int | None = 1) -> Self:
+    def keeping(self: Target, *depths: int, reach: int | None = 1) -> Target:
         """Returns the target that also keeps the states at these depths, of `reach` bytes."""
         return dataclasses.replace(  # type: ignore[type-var]  # every target is a dataclass
             self,
