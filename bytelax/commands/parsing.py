@@ -103,7 +103,7 @@ def _unknown(word: str, framed: str) -> str:
         if kind and ":" not in kind[0]:
             return f"{word!r} is not one of {', '.join(kind)}"
         return f"there is one argument too many, {word!r}"
-    options = re.findall(r"^│ +(--[\w.-]+)", framed, re.MULTILINE)
+    options = re.findall(r"^\W*(--\w[\w.-]*)", framed, re.MULTILINE)
     near = difflib.get_close_matches(word, options, n=1)
     return f"there is no option {word}" + (f"; did you mean {near[0]}?" if near else "")
 
@@ -121,8 +121,8 @@ def _of_group(group: str, told: str, args: Sequence[str]) -> str:
     for argument in args:
         flag = argument.partition("=")[0]
         name = flag.rpartition(".")[2].replace("-", "_")
-        if flag.startswith("--") and re.match(rf"[\w.]*\b{name}\b", told):
-            return re.sub(rf"^[\w.]*\b{name}\b", flag, told)
+        if flag.startswith("--") and re.match(rf"{name}\b", told):
+            return flag + told.removeprefix(name)
     return re.sub(r"(?<![\w./'-])(?:data|optimizer|run)\.\w+", lambda x: _flag(x[0]), told)
 
 

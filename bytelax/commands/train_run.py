@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -47,16 +46,17 @@ def start(run: Run, record: dict) -> None:
     for split in splits:  # reports missing data now, not after many steps
         data.examples(run.data, split)
     objective, initial = prepare(run)
-    if distributed.is_first():
-        told = " and ".join(f"{data.size(run.data, x):,} bytes {_USES[x]}" for x in splits)
-        print(f"data: {told}", file=sys.stderr)
     settings = TrainConfig(optimizer=run.optimizer, mesh=run.mesh, run=run.run)
 
     def batches(split, start):
         rows = global_arrays.rows_here(sharding.make_mesh(run.mesh), run.data.batch)
         return data.batches(run.data, split=split, start=start, rows=rows)
 
-    result = train_loop.train(settings, objective, batches, run.out, initial=initial, record=record)
+    told = " and ".join(f"{data.size(run.data, x):,} bytes {_USES[x]}" for x in splits)
+    result = train_loop.train(
+        settings, objective, batches, run.out, initial=initial, record=record,
+        about=f"data: {told}",
+    )  # fmt: skip
     if not result.finished:
         raise KeyboardInterrupt
     if not distributed.is_first():

@@ -90,6 +90,7 @@ def train(
     *,
     initial: Callable[[], dict] | None = None,
     record: Mapping | None = None,
+    about: str = "",
     report: Callable[[str], None] | None = None,
 ) -> Result:
     """Trains a model, and resumes from the latest checkpoint in `out` if there is one.
@@ -108,6 +109,7 @@ def train(
       initial: returns the parameters to start from; by default those of `objective.init`.
       record: the whole config of the run as nested dicts. It is recorded in `out`, and compared
         when the run is resumed. By default it is `config`.
+      about: a message to show before the first step, with the number of parameters.
       report: called with messages; by default they are shown on standard error.
 
     Raises:
@@ -135,7 +137,7 @@ def train(
             started=bool(kept.steps),
             free=functools.partial(_may_differ, config.optimizer),
         )
-        display.tell(program.parameters())
+        display.tell("; ".join(filter(None, (about, program.parameters()))))
         restored = kept.restore(program.abstract)
         if restored is None:
             state, position = program.start(initial), 0

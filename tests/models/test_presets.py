@@ -62,11 +62,11 @@ def test_parameters_of_byte_transformers():
 @pytest.mark.parametrize(
     ("config", "own"),
     [
-        (presets.BLT_LAPTOP, (4.81, 0.80, 0.28, 1.57)),
-        pytest.param(presets.BLT_100M, (85.0, 14.0, 4.0, 61.5), marks=pytest.mark.slow),
+        (presets.BLT_LAPTOP, (4.82, 0.97, 0.345, 1.566)),
+        pytest.param(presets.BLT_100M, (85.74, 17.97, 4.92, 61.47), marks=pytest.mark.slow),
     ],
 )
 def test_parameters_of_smaller_blts(config, own):
     found = counts(config)
     parts = ("global_transformer", "decoder", "encoder", "hash")
-    assert [found[part] for part in parts] == pytest.approx(own, abs=0.006)
+    assert [found[part] for part in parts] == pytest.approx(own, abs=0.06 if own[0] > 10 else 0.006)
