@@ -1,6 +1,7 @@
 """The command line `bytelax generate | train | calibrate | bench | ...`; see `bytelax --help`."""
 
 import difflib
+import importlib
 import importlib.metadata
 import io
 import os
@@ -8,7 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# A command is the class of that name in `bytelax.commands`, imported when it is called.
+# The flags of a command are the class of that name in `bytelax.commands`, which imports no JAX, and
+# it runs as the function `run` of the module of that name in `bytelax.commands.running`.
 COMMANDS = {
     "generate": "Continue prompts from arguments, files, or standard input.",
     "demo": "Continue three prompts with every method, and show where each byte came from.",
@@ -69,16 +71,17 @@ def _tell(args: Sequence[str]) -> bool:
 
 def _run(args: Sequence[str], when_imported: Callable[[], object]) -> None:
     command = _parse(args)
+    running = importlib.import_module(f"bytelax.commands.running.{args[0]}")
     from bytelax import compiling
 
     compiling.keep_programs()
     when_imported()
     try:
-        command.run()
+        running.run(command)
     except ValueError as error:
         from bytelax.commands import parsing
 
-        # The class does not matter any more: the handler of all errors prints the message.
+        # Its class tells the user nothing: what is printed is the message alone.
         raise ValueError(parsing.with_flags(str(error), command)) from error
 
 

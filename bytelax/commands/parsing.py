@@ -55,19 +55,19 @@ def with_flags(message: str, command: Any) -> str:
 
 
 def _names(part: Any, prefix: str = "") -> Iterator[str]:
-    """Names of the fields of nested dataclasses, as `optimizer.steps`."""
+    """Names of the fields of nested dataclasses as in error messages: `optimizer.steps`."""
     hints = typing.get_type_hints(type(part), include_extras=True)
     for field in dataclasses.fields(part):
-        unnamed = any(getattr(x, "name", None) == "" for x in _extras(hints[field.name]))
-        value, name = getattr(part, field.name), prefix + field.name
-        if dataclasses.is_dataclass(value):
-            yield from _names(value, prefix if unnamed else f"{name}.")
+        extras = getattr(hints[field.name], "__metadata__", ())
+        value, own = getattr(part, field.name), prefix + field.name
+        if any(getattr(x, "prefix_name", True) is False for x in extras):
+            own = field.name
+        if not dataclasses.is_dataclass(value):
+            yield own
+        elif any(getattr(x, "name", None) == "" for x in extras):
+            yield from _names(value, prefix)
         else:
-            yield name
-
-
-def _extras(hint):
-    return getattr(hint, "__metadata__", ())
+            yield from _names(value, f"{own}.")
 
 
 def _flag(name: str) -> str:

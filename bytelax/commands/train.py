@@ -39,12 +39,6 @@ class Train:
 
     kind: Annotated[Kind, tyro.conf.arg(name="")]
 
-    def run(self) -> None:
-        """Runs the command."""
-        from bytelax.commands import train_run
-
-        train_run.start(self.kind, to_fields(self.kind))
-
 
 def default(args: Sequence[str]) -> Any:
     """The default values for tyro: those of `--preset` and of the file given by `--config`.

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from bytelax import cli, config, loading
-from bytelax.commands import calibrate, train, train_flags, train_run
+from bytelax.commands import train, train_flags
+from bytelax.commands.running import calibrate
+from bytelax.commands.running import train as running
 from bytelax.models import presets
 from bytelax.models.patching import PatchingConfig
 from bytelax.training import data
@@ -107,7 +109,7 @@ def test_json_says_what_came_of_it(tmp_path, source, capsys):
 def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt):
     arguments = ["--out", str(tmp_path), "--init", str(blt), *source, *RUN]
     kind = cli._parse(["train", "blt-d", *arguments]).kind
-    objective, initial = train_run.prepare(kind)
+    objective, initial = running.prepare(kind)
     params, before = initial(), loading.load(blt / "model").params
     embed = params["decoder"].pop("embed")
     assert_same(embed, before["encoder"]["embed"])
@@ -127,7 +129,7 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     losses = ["--loss-of", "lk", "--own-outputs", "2", "--blocks", "5", "--decay", "4"]
     arguments = ["train", "heads", "--init", blt, "--out", tmp_path, *source, *RUN, *heads]
     arguments = [str(argument) for argument in [*arguments, *losses]]
-    _, initial = train_run.prepare(cli._parse(arguments).kind)
+    _, initial = running.prepare(cli._parse(arguments).kind)
     assert cli.main(arguments) == 0
     before, after = initial(), loading.load(tmp_path / "model")
     learned = after.params.pop("heads")
@@ -347,7 +349,7 @@ def test_mean_patch_length_counts_what_is_there():
 @pytest.mark.slow
 def test_calibrate_writes_what_the_model_then_does(blt, corpus, tmp_path, capsys):
     model = shutil.copytree(blt / "model", tmp_path / "model")
-    arguments = ["calibrate", "--model", str(model), "--text", str(corpus), "--json", "--write"]
+    arguments = ["calibrate", str(corpus), "--model", str(model), "--json", "--write"]
     wanted = ["--patch-length", "3.5", "--max-patch-length", "6", "--window", "64"]
     assert cli.main([*arguments, *wanted]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -364,7 +366,7 @@ def test_calibrate_writes_what_the_model_then_does(blt, corpus, tmp_path, capsys
 
 
 def test_calibrate_tells_what_it_cannot_do(patcher, corpus, capsys):
-    known = ["calibrate", "--patcher", patcher, "--text", corpus]
+    known = ["calibrate", corpus, "--model", patcher]
     assert "alone has no threshold" in told(capsys, *known, "--write")
     assert "out of reach" in told(capsys, *known, "--patch-length", "5000")
-    assert "no such file" in told(capsys, "calibrate", "--model", patcher, "--text", "absent.txt")
+    assert "no such file" in told(capsys, "calibrate", "absent.txt", "--model", patcher)

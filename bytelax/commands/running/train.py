@@ -10,11 +10,13 @@ import jax
 from bytelax import checkpoints
 from bytelax.checkpoints import config_fields
 from bytelax.commands.json_line import json_line
+from bytelax.commands.train import Train, to_fields
 from bytelax.commands.train_flags import (
     BlockDiffusionBLT,
     BLTRun,
     ByteLMRun,
     ByteTransformer,
+    Entropy,
     HeadsOf,
     JointLoss,
     PlainBLT,
@@ -26,6 +28,7 @@ from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.training import data, train_loop
+from bytelax.training.data import Split
 from bytelax.training.head_objective import HeadLoss
 from bytelax.training.metrics import BITS_PER_BYTE
 from bytelax.training.objectives import BLTD, Distillation, NextByte, Objective
@@ -34,15 +37,20 @@ from bytelax.training.train_loop import TrainConfig
 Initial = Callable[[], dict] | None  # returns initial parameters; None initializes at random
 
 
+def run(flags: Train) -> None:
+    """Trains, and prints the result."""
+    start(flags.kind, to_fields(flags.kind))
+
+
 def start(run: Run, record: dict) -> None:
-    """Trains, and prints the result.
+    """Trains a kind of run, and prints the result.
 
     Args:
       run: the flags.
       record: the config of the run as nested dicts, to be written to its directory.
     """
     distributed.start(run.processes)
-    splits = ("train", "valid") if run.run.validate_every else ("train",)
+    splits: tuple[Split, ...] = ("train", "valid") if run.run.validate_every else ("train",)
     for split in splits:  # reports missing data now, not after many steps
         data.examples(run.data, split)
     objective, initial = prepare(run)
@@ -76,7 +84,7 @@ def start(run: Run, record: dict) -> None:
     print(f"{result.model}: {count:,} parameters, {result.step} steps{known}")
 
 
-_USES = {"train": "to train on", "valid": "held out"}
+_USES: dict[Split, str] = {"train": "to train on", "valid": "held out"}
 
 
 @functools.singledispatch
@@ -86,27 +94,25 @@ def prepare(run: Run) -> tuple[Objective, Initial]:
 
 
 @prepare.register
-def _(run: ByteLMRun):
-    found = _initial(run, ByteLMConfig)
-    config, params = found or (run.model, None)
-    return NextByte(ByteLM(config)), None if found is None else lambda: params
+def _(run: Entropy):
+    module, initial = _byte_lm(run)
+    return NextByte(module), initial
 
 
 @prepare.register
 def _(run: ByteTransformer):
-    objective, initial = prepare.dispatch(ByteLMRun)(run)
+    module, initial = _byte_lm(run)
     if run.teacher is None:
-        return objective, initial
+        return NextByte(module), initial
     config, taught = checkpoints.read(model_directory(run.teacher), dtype="float32")
     teacher = architectures.module_of(config)
-    module = objective.module
-    objective = Distillation(module, teacher, run.teacher_weight, run.teacher_max_patches)
 
     def with_teacher():
         own = initial() if initial else NextByte(module).init(jax.random.key(run.run.seed))
         return own | {"teacher": taught}
 
-    return objective, with_teacher
+    weight, patches = run.teacher_weight, run.teacher_max_patches
+    return Distillation(module, teacher, weight, patches), with_teacher
 
 
 @prepare.register
@@ -143,6 +149,13 @@ def _(run: BlockDiffusionBLT):
     config = dataclasses.replace(config, block_size=longest)
     fields = {x.name: getattr(run.objective, x.name) for x in dataclasses.fields(JointLoss)}
     return BLTD(BLT(config), **fields), initial
+
+
+def _byte_lm(run: ByteLMRun) -> tuple[ByteLM, Initial]:
+    """A byte transformer, and a function that returns its initial parameters, or None."""
+    found = _initial(run, ByteLMConfig)
+    config, params = found or (run.model, None)
+    return ByteLM(config), None if found is None else lambda: params
 
 
 def _initial(run, kind):
