@@ -12,11 +12,11 @@ from bytelax.commands.model_flag import ModelFlag
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Continue three prompts with every method, and show where each byte came from."""
+    """Continue prompts by plain decoding and by what is faster, each byte with its origin."""
 
     model: ModelFlag = "tiny"
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
-    max_new_bytes: int = 160
+    max_new_bytes: int = 96
     """Maximum number of bytes to generate for each prompt."""
     html: Path | None = None
     """Write the comparison to this file, as a self-contained HTML page."""

@@ -34,10 +34,10 @@ def run(flags: Layers) -> None:
         return
     for skipped in steps:
         print(_line(skipped))
-    print(f"best: {flags(best)}")
+    print(f"best: {as_flags(best)}")
 
 
-def flags(skipped: Skipped) -> str:
+def as_flags(skipped: Skipped) -> str:
     """Formats a set of skipped blocks as flags of `bytelax generate`."""
     words = ["--method layer-skip"]
     for name, value in skipped.options().items():
@@ -50,5 +50,5 @@ def flags(skipped: Skipped) -> str:
 def _line(skipped):
     return (
         f"speed {skipped.speed:.2f}, {skipped.bytes_per_round:.2f} bytes a round, "
-        f"drafting {skipped.drafting:.0%}: {flags(skipped)}"
+        f"drafting {skipped.drafting:.0%}: {as_flags(skipped)}"
     )

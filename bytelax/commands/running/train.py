@@ -154,8 +154,10 @@ def _(run: BlockDiffusionBLT):
 def _byte_lm(run: ByteLMRun) -> tuple[ByteLM, Initial]:
     """A byte transformer, and a function that returns its initial parameters, or None."""
     found = _initial(run, ByteLMConfig)
-    config, params = found or (run.model, None)
-    return ByteLM(config), None if found is None else lambda: params
+    if found is None:
+        return ByteLM(run.model), None
+    config, params = found
+    return ByteLM(config), lambda: params
 
 
 def _initial(run, kind):
