@@ -152,7 +152,7 @@ def test_a_byte_transformer_shows_what_it_has(tmp_path, capsys):
     out = capsys.readouterr().out
     lines = out.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("method "))
-    assert lines[head + 1].startswith("early-exit") and lines[head + 2].startswith("ar ")
+    assert lines[head + 1].startswith("early-exit") and lines[head + 2].startswith("plain ")
     assert "identical" in lines[head + 1] and "1.00x" in lines[head + 2]
     assert max(len(line) for line in lines[head:]) <= 80
     assert "plain decoding in" in out and "This is a processor" in out
@@ -162,7 +162,7 @@ def test_a_byte_transformer_shows_what_it_has(tmp_path, capsys):
 def test_bad_input(tmp_path, capsys):
     model = saved(tmp_path / "model", models.BYTE_LM)
     for flags, says in (
-        (["--max-new-bytes", "0"], "max_new_bytes"),
+        (["--max-new-bytes", "0"], "--max-new-bytes must be at least 1"),
         (["--max-new-bytes", "5000"], "context"),
         (["--html", str(tmp_path / "none" / "page.html")], "directory"),
         (["--nope"], "nope"),

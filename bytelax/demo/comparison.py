@@ -35,7 +35,7 @@ class Setting:
     def label(self) -> str:
         """The method and its options in words."""
         options = self.options.copy()
-        parts = [self.method]
+        parts = ["plain" if self.method == "ar" else self.method]
         for name, words in (("draft_length", "{} bytes"), ("block_size", "blocks of {}")):
             if name in options:
                 parts.append(words.format(options.pop(name)))

@@ -40,11 +40,11 @@ def render(comparison: Comparison, *, platform: str) -> str:
 
 def _table(comparison: Comparison) -> str:
     head = "".join(f"<th>{name}</th>" for name in figures.COLUMNS)
-    fastest = max(comparison.speed(run) or 0 for run in comparison.runs) or 1
+    most = max(run.stats.rounds for run in comparison.runs) or 1
     body = ""
     for run in comparison.runs:
         label, *cells = (html.escape(cell) for cell in figures.row(comparison, run))
-        share = (comparison.speed(run) or 0) / fastest
+        share = run.stats.rounds / most
         bar = f'<i class="bar" style="width:{share:.1%}"></i>'
         body += f"<tr><th>{label}{bar}</th>" + "".join(f"<td>{x}</td>" for x in cells) + "</tr>\n"
     return (
