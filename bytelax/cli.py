@@ -1,20 +1,19 @@
 """The command line `bytelax generate | train | calibrate | bench | ...`; see `bytelax --help`."""
 
-import contextlib
 import difflib
 import importlib
 import importlib.metadata
 import io
-import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# A command is the class of that name in `bytelax.commands`, imported when it is called.
+# The flags of a command are the class of that name in `bytelax.commands`, which imports no JAX, and
+# it runs as the function `run` of the module of that name in `bytelax.commands.running`.
 COMMANDS = {
     "generate": "Continue prompts from arguments, files, or standard input.",
-    "demo": "Continue three prompts with every method, and show where each byte came from.",
+    "demo": "Continue prompts by plain decoding and by what is faster, each byte with its origin.",
     "methods": "List the decoding methods and their options.",
     "bench": "Time decoding methods against plain decoding, in alternating runs in one process.",
     "score": "Score files: bits per byte under a model, of each and of all.",
@@ -72,11 +71,18 @@ def _tell(args: Sequence[str]) -> bool:
 
 def _run(args: Sequence[str], when_imported: Callable[[], object]) -> None:
     command = _parse(args)
+    running = importlib.import_module(f"bytelax.commands.running.{args[0]}")
     from bytelax import compiling
 
     compiling.keep_programs()
     when_imported()
-    command.run()
+    try:
+        running.run(command)
+    except ValueError as error:
+        from bytelax.commands import parsing
+
+        # Its class tells the user nothing: what is printed is the message alone.
+        raise ValueError(parsing.with_flags(str(error), command)) from error
 
 
 def _fail(error: Exception) -> int:
@@ -109,7 +115,7 @@ def _drop_output() -> None:
 
 
 def _parse(args: Sequence[str]) -> Any:
-    """Parses the command line; raises tyro's framed errors as a ValueError of one line."""
+    """Parses the command line; raises a ValueError of one line for what is wrong in it."""
     if not args:
         raise ValueError("a command is missing; see --help")
     name = args[0]
@@ -117,27 +123,9 @@ def _parse(args: Sequence[str]) -> Any:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         meant = f"did you mean {near[0]!r}?" if near else "see --help"
         raise ValueError(f"there is no command {name!r}; {meant}")
-    import tyro
+    from bytelax.commands import parsing
 
-    module = importlib.import_module(f"bytelax.commands.{name}")
-    command = getattr(module, name.capitalize())
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            default = getattr(module, "default", lambda _: tyro.MISSING_NONPROP)(args)
-            return tyro.cli(command, prog=f"bytelax {name}", args=args[1:], default=default)
-    except SystemExit as exit:
-        if not exit.code:
-            raise
-        raise ValueError(f"{_first_part(errors.getvalue())}; see --help") from None
-
-
-def _first_part(framed: str) -> str:
-    """Extracts the message from tyro's framed error: the text between the title and the rule."""
-    lines = [line.strip("│ ") for line in framed.splitlines()[1:]]
-    parts = itertools.groupby(lines, lambda line: bool(line) and not set(line) <= set("─-╰╯"))
-    told = next((" ".join(part) for is_text, part in parts if is_text), "invalid arguments")
-    return told.rstrip(".")
+    return parsing.parse(name, args[1:])
 
 
 if __name__ == "__main__":

@@ -1,15 +1,21 @@
 """The command line: what it prints, and how it fails."""
 
 import base64
+import importlib
+import importlib.resources
 import io
 import json
+import re
 import subprocess
 import sys
+import typing
 
 import models_for_tests as models
 import pytest
 
 from bytelax import checkpoints, cli
+from bytelax.commands.convert import Convert
+from bytelax.commands.model_flag import ModelFlag
 
 
 @pytest.fixture(scope="module")
@@ -118,14 +124,15 @@ def test_convert_round_trip(model, capsys, tmp_path):
     before = _json(capsys, "generate", "--model", model, *flags)["results"][0]["base64"]
     for layout in ("huggingface", "meta", "orbax"):
         target = str(tmp_path / layout)
-        written = _json(capsys, "convert", model, target, "--to", layout)
+        written = _json(capsys, "convert", "--model", model, "--out", target, "--to", layout)
         assert written["layout"] == layout
         after = _json(capsys, "generate", "--model", target, *flags)["results"][0]["base64"]
         assert after == before
 
 
 def test_methods(capsys):
-    options = {row["name"]: row["options"] for row in _json(capsys, "methods")}
+    rows = _json(capsys, "methods")
+    options = {row["name"]: [option["name"] for option in row["options"]] for row in rows}
     assert options["ar"] == ["window", "synchronous"]
     assert [name for name in options if "window" not in options[name]] == ["blt-d", "spectr"]
     assert options["blt-s"][:3] == ["draft_length", "latent", "draft_layers"]
@@ -173,20 +180,20 @@ def test_drafts_whose_length_adapts(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--max-new-bytes", "0", "x"], "max_new_bytes"),
+        (["--max-new-bytes", "0", "x"], "--max-new-bytes must"),
         (["--max-new-bytes", "many", "x"], "max-new-bytes"),
         (["--max-new-bytes", "999999999", "x"], "context"),
         (["--temperature", "-1", "x"], "temperature"),
-        (["--top-p", "0", "x"], "top_p"),
-        (["--top-k", "-2", "x"], "top_k"),
+        (["--top-p", "0", "x"], "--top-p"),
+        (["--top-k", "-2", "x"], "--top-k"),
         (["--window", "0", "x"], "window"),
-        (["--method", "nope", "x"], "nope"),
-        (["--method", "draft-model", "x"], "draft_model"),
-        (["--method", "lookup", "--draft-length", "0", "x"], "draft_length"),
+        (["--method", "blt-x", "x"], "'blt-x'; did you mean blt-s?"),
+        (["--method", "draft-model", "x"], "needs --draft-model"),
+        (["--method", "lookup", "--draft-length", "0", "x"], "--draft-length"),
         (["--method", "lookup", "--draft-length", "8,4", "x"], "--draft-length takes a number, or"),
         (["--method", "lookup", "--draft-length", "1:8,4", "x"], "--draft-length takes a number"),
         (["--method", "lookup", "--draft-length", "", "x"], "--draft-length takes a number"),
-        (["--method", "lookup", "--draft-length", "1:-8", "x"], "draft_length"),
+        (["--method", "lookup", "--draft-length", "1:-8", "x"], "--draft-length"),
         (["--method", "lookup", "--min-confidence", "0.5", "x"], "min_confidence"),
         (["--method", "blt-s", "--min-confidence", "2", "x"], "0..1"),
         (["--method", "blt-s", "--min-confidence", "often", "x"], "a number, or adaptive"),
@@ -203,7 +210,7 @@ def test_drafts_whose_length_adapts(capsys, tmp_path):
         (["--window", "1000000000", "x"], "window"),
         (["--temperature", "1e-30", "x"], "temperature"),
         (["--dtype", "int8", "x"], "int8"),
-        (["--nope", "x"], "nope"),
+        (["--metod", "ar"], "there is no option --metod; did you mean --method?"),
         (["--file", "no-such-file"], "no-such-file"),
         ([""], "prompt"),
     ],
@@ -213,16 +220,17 @@ def test_bad_generate(model, capsys, flags, says):
 
 
 def test_bad_commands(model, capsys, tmp_path):
+    out = ["--out", str(tmp_path / "out")]
     assert "nowhere" in _fails(capsys, "generate", "--model", str(tmp_path / "nowhere"), "x")
     assert "model is empty" in _fails(capsys, "generate", "--model", "", "x")
-    assert "model is empty" in _fails(capsys, "convert", "", str(tmp_path / "out"))
+    assert "model is empty" in _fails(capsys, "convert", "--model", "", *out)
     small = ["--method", "draft-model", "--draft-model", ""]
     assert "model is empty" in _fails(capsys, "generate", "--model", model, *small, "x")
     assert "explode" in _fails(capsys, "explode")
     assert "command" in _fails(capsys)
-    assert "empty" in _fails(capsys, "convert", model, model)
+    assert "empty" in _fails(capsys, "convert", "--model", model, "--out", model)
     monotone = ["--override", "monotonicity=true", "--to", "huggingface"]
-    assert "monotonicity" in _fails(capsys, "convert", model, str(tmp_path / "out"), *monotone)
+    assert "monotonicity" in _fails(capsys, "convert", "--model", model, *out, *monotone)
 
 
 @pytest.mark.slow  # test_output.py
@@ -235,3 +243,32 @@ def test_exit_code_of_the_process(tmp_path):
     assert ran.returncode == 2
     assert ran.stdout == ""
     assert len(ran.stderr.splitlines()) == 1
+
+
+def test_the_table_of_methods_is_that_of_their_factories(capsys):
+    """If it is not: `bytelax methods --json >bytelax/commands/methods.json`."""
+    assert cli.main(["methods", "--json"]) == 0
+    kept = importlib.resources.files("bytelax.commands").joinpath("methods.json")
+    assert capsys.readouterr().out == kept.read_text("utf-8")
+
+
+def test_options_stand_in_the_help_of_their_method(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["generate", "--help"])
+    groups = re.split(r"\W+([\w-]*) ?options \W+\n", capsys.readouterr().out)
+    options = dict(zip(groups[1::2], groups[2::2], strict=True))
+    assert "--method" in options[""] and "--draft-length" in options["drafting"]
+    assert "--latent" in options["blt-s"] and "(blt-s, blt-dv)" in options["blt-s"]
+    assert "--shortest" in options["lookup"] and "--beam" in options["eagle"]
+
+
+def test_every_command_that_loads_a_model_names_it_alike():
+    for name in ("generate", "demo", "bench", "score", "patches", "eval", "calibrate", "layers",
+                 "convert"):  # fmt: skip
+        module = importlib.import_module(f"bytelax.commands.{name}")
+        hints = typing.get_type_hints(getattr(module, name.capitalize()), include_extras=True)
+        assert hints["model"] == ModelFlag, name
+
+
+def test_layouts_are_those_of_checkpoints():
+    assert typing.get_type_hints(Convert)["to"] == checkpoints.Layout

@@ -1,14 +1,22 @@
 """`bytelax demo`: what it prints, writes and refuses."""
 
 import base64
+import dataclasses
 import html.parser
 import json
+import re
 
 import models_for_tests as models
+import numpy as np
 import pytest
 
-from bytelax import checkpoints, cli
-from bytelax.demo.comparison import PROMPTS
+from bytelax import checkpoints, cli, generation, loading
+from bytelax.commands.running import demo
+from bytelax.decode.origins import Origins
+from bytelax.demo import page
+from bytelax.demo.comparison import PLAIN, PROMPTS, STOP, Comparison, Run
+from bytelax.results import Result
+from bytelax.statistics import Statistics
 
 NEW = 20
 BLOCK = 4
@@ -40,14 +48,14 @@ def made(tmp_path_factory):
 def test_every_method_on_every_prompt(made):
     shown, _ = made
     assert [run["method"] for run in shown["methods"]] == [
-        "ar",
         "blt-s",
+        "ar",
         "blt-dv",
         "blt-d",
         "blt-d",
     ]
-    assert shown["left_out"] == []
-    plain, *others = shown["methods"]
+    assert shown["notes"] == []
+    best, plain, *others = shown["methods"]
     assert plain["speed"] == 1
     for run in shown["methods"]:
         assert len(run["results"]) == len(PROMPTS)
@@ -61,7 +69,7 @@ def test_every_method_on_every_prompt(made):
             assert result["origins"].count("drafted") == result["stats"]["accepted"] or (
                 result["stop"] == "eos"
             )
-    assert all(run["stats"]["drafted"] for run in others)
+    assert all(run["stats"]["drafted"] for run in (best, *others))
 
 
 def test_a_block_tells_which_pass_filled_each_byte(made):
@@ -142,14 +150,19 @@ def test_a_byte_transformer_shows_what_it_has(tmp_path, capsys):
     model = saved(tmp_path / "model", models.BYTE_LM)
     assert cli.main(["demo", "--model", model, "--max-new-bytes", "8"]) == 0
     out = capsys.readouterr().out
-    assert "lookup, 8 bytes" in out and "left out, they need a Byte Latent Transformer" in out
+    lines = out.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("method "))
+    assert lines[head + 1].startswith("early-exit") and lines[head + 2].startswith("plain ")
+    assert "identical" in lines[head + 1] and "1.00x" in lines[head + 2]
+    assert max(len(line) for line in lines[head:]) <= 80
+    assert "plain decoding in" in out and "This is a processor" in out
     assert "\x1b" not in out  # no colour where there is no terminal
 
 
 def test_bad_input(tmp_path, capsys):
     model = saved(tmp_path / "model", models.BYTE_LM)
     for flags, says in (
-        (["--max-new-bytes", "0"], "max_new_bytes"),
+        (["--max-new-bytes", "0"], "--max-new-bytes must be at least 1"),
         (["--max-new-bytes", "5000"], "context"),
         (["--html", str(tmp_path / "none" / "page.html")], "directory"),
         (["--nope"], "nope"),
@@ -160,3 +173,41 @@ def test_bad_input(tmp_path, capsys):
         assert says in captured.err
     assert cli.main(["demo", "--model", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_prompts_do_not_loop():
+    """Greedy continuations by `tiny` end by themselves, or repeat no phrase three times."""
+    model = loading.load("tiny")
+    for output in generation.generate(model, PROMPTS, max_new_bytes=96, stop=STOP).bytes:
+        phrases = {output[i : i + 12] for i in range(len(output) - 11)}
+        assert max((output.count(phrase) for phrase in phrases), default=0) < 3, output
+
+
+def test_the_page_wraps_and_fits_a_phone():
+    """Spaces at the end of a line would hang out of it; without a viewport a phone zooms out."""
+    run = fake_run(b" " * 400)
+    shown = page.render(Comparison([b"x"], [run], []), platform="cpu")
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in shown
+    (rule,) = re.findall(r"^pre \{.*?\}", shown, re.MULTILINE | re.DOTALL)
+    assert "white-space: break-spaces" in rule and "overflow-wrap: anywhere" in rule
+
+
+def test_what_is_to_be_known_of_tiny_d_stands_beside_its_figures():
+    assert "ignores its latents" in demo.NOTES["tiny-d"][0]
+    shown = page.render(
+        Comparison([b"x"], [fake_run(b"y")], list(demo.NOTES["tiny-d"])), platform="gpu"
+    )
+    assert "ignores its latents" in shown and "processor" not in shown
+
+
+def fake_run(output):
+    """A run of plain decoding that has written `output`."""
+    figures = {
+        field.name: () if field.name.endswith("_by_position") else 0
+        for field in dataclasses.fields(Statistics)
+    }
+    stats = Statistics(**figures | {"bytes": len(output), "rounds": len(output), "seconds": 1.0})
+    origins = Origins(np.ones(len(output), np.int8), np.zeros(len(output), np.int8))
+    result = Result(0, output, "length", stats, None, origins)
+    return Run(PLAIN, True, [result], stats, [None], [False])

@@ -25,6 +25,19 @@ def test_help_and_typing_errors_import_nothing(arguments):
     assert imported(f"from bytelax import cli; cli.main({arguments})") == []
 
 
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_flags_need_no_jax(name):
+    heavy = {"jax", "flax", "orbax", "numpy"}
+    assert not heavy & set(imported(f"import bytelax.commands.{name}"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["generate", "--metod", "x"], ["generate", "--method", "blt-x"], ["train", "blx"]]
+)
+def test_a_mistyped_word_is_told_before_jax_is_imported(arguments):
+    assert imported(f"from bytelax import cli; cli.main({arguments})") == ["tyro"]
+
+
 def test_a_bundled_model_loads_without_orbax():
     assert "orbax" not in imported("import bytelax; bytelax.load('tiny-draft')")
 

@@ -1,40 +1,19 @@
-"""`bytelax calibrate`: finds the entropy threshold for a target mean patch length."""
+"""The flags of `bytelax calibrate`."""
 
 import dataclasses
-import functools
-import json
-import os
-import pathlib
-from collections.abc import Callable
-from typing import Annotated
 
-import jax.numpy as jnp
-import numpy as np
 import tyro
-from jaxtyping import Float, Int
 
-from bytelax import checkpoints
-from bytelax import config as plain
-from bytelax.commands.json_line import json_line
-from bytelax.commands.text_windows import text_windows
-from bytelax.loading import model_directory
-from bytelax.model import Model
-from bytelax.models import architectures, patching
-from bytelax.models.blt import BLTConfig
-from bytelax.models.execution import EXACT
-from bytelax.models.patching import PatchingConfig
-
-_BATCH = 16  # number of windows in a batch of the entropy model
+from bytelax.commands.model_flag import ModelFlag
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibrate:
     """Find the entropy threshold at which patches have a given mean length."""
 
-    model: Annotated[str, tyro.conf.arg(aliases=["--patcher"])]
-    """Directory of an entropy model or of a BLT that has one."""
-    text: tuple[str, ...]
+    text: tyro.conf.Positional[tuple[str, ...]]
     """Files, directories or globs of .txt, .py, .jsonl or .tsv, plain or gzipped."""
+    model: ModelFlag = "tiny"
     patch_length: float = 4.5
     """Target mean number of bytes per patch."""
     max_patch_length: int | None = None
@@ -47,136 +26,3 @@ class Calibrate:
     """Write the threshold, and --max-patch-length if given, to the config of the BLT."""
     json: bool = False
     """Print the result as JSON."""
-
-    def run(self) -> None:
-        """Runs the command."""
-        directory = pathlib.Path(model_directory(self.model))
-        config, params = checkpoints.read(directory)
-        own = config.patching if isinstance(config, BLTConfig) else None
-        is_blt = own is not None
-        if own is not None and own.mode != "entropy":
-            raise ValueError(f"{self.model} cuts patches by {own.mode}, not by entropy")
-        if self.write:
-            _check_writable(directory, is_blt)
-        rule = PatchingConfig() if own is None else own
-        if self.max_patch_length is not None:
-            rule = dataclasses.replace(rule, max_patch_length=self.max_patch_length)
-        windows, lengths = text_windows(self.text, self.window, self.max_bytes)
-        module = architectures.module_of(config)
-        model = Model(module if is_blt else module.clone(execution=EXACT), params)
-        found, mean = threshold(
-            _entropies(model, windows), lengths, rule=rule, wanted=self.patch_length
-        )
-        rule = dataclasses.replace(rule, threshold=found)
-        if self.write:
-            _write(directory, rule)
-        result = {
-            "threshold": found, "patch_length": mean, "max_patch_length": rule.max_patch_length,
-            "bytes": int(lengths.sum()),
-        }  # fmt: skip
-        if self.json:
-            print(json_line(result))
-            return
-        print(f"threshold {found!r}: {mean:.3f} bytes a patch over {result['bytes']:,} bytes")
-
-
-def threshold(
-    entropies: Float[np.ndarray, "B S"],
-    lengths: Int[np.ndarray, " B"],
-    *,
-    rule: PatchingConfig,
-    wanted: float,
-) -> tuple[float, float]:
-    """Finds the threshold whose mean patch length is closest to `wanted`, and returns both.
-
-    The mean patch length is a non-decreasing step function of the threshold. It changes only where
-    the threshold crosses a value that the rule compares with it, so bisection over those values is
-    exact. The result is half-way between two of them, so that rounding moves no patch boundary.
-
-    Args:
-      entropies: entropies of right-padded texts, in nats.
-      lengths: lengths of the texts.
-      rule: the patching rule; its threshold is not used.
-      wanted: target mean number of bytes per patch.
-
-    Raises:
-      ValueError: the target is outside the range that thresholds can reach.
-    """
-    there = np.arange(entropies.shape[1]) < lengths[:, None]
-    # The rule forces the first patches, so the first values may decide nothing. That is harmless.
-    compared = np.diff(entropies, axis=1, prepend=0) if rule.monotonicity else entropies
-    values = np.unique(compared[there])
-    between = (values[1:].astype(np.float64) + values[:-1]) / 2
-    candidates = np.concatenate([[values[0] - 1.0], between, [values[-1] + 1.0]])
-
-    @functools.cache
-    def mean(index: int) -> float:
-        return mean_patch_length(
-            entropies, lengths, rule=dataclasses.replace(rule, threshold=float(candidates[index]))
-        )
-
-    top = len(candidates) - 1
-    if not mean(0) <= wanted <= mean(top):
-        raise ValueError(
-            f"a mean patch length of {wanted} is out of reach: thresholds give {mean(0):.2f} to "
-            f"{mean(top):.2f} on this text"
-        )
-    above = _first(lambda index: mean(index) >= wanted, top)
-    best = min((above, max(above - 1, 0)), key=lambda index: abs(mean(index) - wanted))
-    return float(candidates[best]), mean(best)
-
-
-def mean_patch_length(
-    entropies: Float[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], *, rule: PatchingConfig
-) -> float:
-    """Mean number of bytes per patch, counting the last patch of each text.
-
-    Args:
-      entropies: entropies of right-padded texts, in nats.
-      lengths: lengths of the texts.
-      rule: the patching rule.
-    """
-    positions = jnp.broadcast_to(jnp.arange(entropies.shape[1]), entropies.shape)
-    opened = patching.open_patches(
-        patching.no_patch(len(entropies)), jnp.asarray(entropies), positions, config=rule
-    )
-    closes = patching.closing(opened, positions)
-    inside = np.asarray(closes) & (np.arange(entropies.shape[1]) < lengths[:, None] - 1)
-    return float(lengths.sum() / (inside.sum() + len(lengths)))
-
-
-def _first(holds: Callable[[int], bool], top: int) -> int:
-    """The first index up to `top` at which a monotone condition holds, by bisection."""
-    low, high = 0, top
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
-
-
-def _entropies(model, windows):
-    found = []
-    for begin in range(0, len(windows), _BATCH):
-        rows = windows[begin : begin + _BATCH]
-        padded = np.pad(rows, ((0, _BATCH - len(rows)), (0, 0)))  # one shape, compiled once
-        found.append(np.asarray(model.entropies(jnp.asarray(padded)))[: len(rows)])
-    return np.concatenate(found)
-
-
-def _check_writable(directory, is_blt):
-    if not is_blt:
-        raise ValueError(
-            "an entropy model alone has no threshold to write: "
-            "give it to `bytelax train blt --model.patching.threshold`"
-        )
-    if checkpoints.detect(directory) != "orbax":
-        raise ValueError(f"{directory} is not in bytelax's own layout: `bytelax convert` it first")
-
-
-def _write(directory, rule):
-    path = directory / "config.json"
-    fields = plain.read_json(path)
-    fields["config"]["patching"] |= dataclasses.asdict(rule)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(fields, indent=2) + "\n")
-    os.replace(partial, path)

@@ -1,23 +1,14 @@
-"""`bytelax eval`: scores a model on published tasks."""
+"""The flags of `bytelax eval`."""
 
 import dataclasses
-import json
-import os
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import rich
-import rich.table
 import tyro
 
-from bytelax import methods
-from bytelax.commands.json_line import json_line
 from bytelax.commands.load_flags import LoadFlags
-from bytelax.commands.method_flags import MethodFlags, check
-from bytelax.commands.progress_bar import progress_bar
-from bytelax.measure import evaluate, tasks
-from bytelax.measure.prompted import Prompted
+from bytelax.commands.method_flags import MethodFlags
+from bytelax.commands.model_flag import ModelFlag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +20,7 @@ class Eval:
     tatoeba-deu-eng, tatoeba-fra-eng, flores-deu-eng, flores-fra-eng, humaneval, mbpp."""
     data: Path = Path(".")
     """Directory of the data sets of tasks without a PATH; see docs/evaluation.md."""
-    model: str = "tiny"
-    """A bundled model, a directory (Orbax, Hugging Face or Meta layout), or a hub id."""
+    model: ModelFlag = "tiny"
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
     limit: int | None = None
     """Maximum number of examples of each task, evenly spread; all by default."""
@@ -47,134 +37,3 @@ class Eval:
     """A file of JSON lines to keep every answer; an interrupted run resumes from it."""
     json: bool = False
     """Print all results as JSON."""
-
-    def run(self) -> None:
-        """Runs the command."""
-        bounds = {"limit": 1, "shots": 0, "max_new_bytes": 1, "batch": 1, "seed": 0}
-        for name, least in bounds.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
-        methods.options_of(self.decoding.method)  # reports a misspelt method first
-        if not self.tasks:
-            raise ValueError(f"there are no tasks to score; known are: {', '.join(tasks.TASKS)}")
-        read = {
-            spelt: tasks.read(*_placed(spelt, self.data), shots=self.shots, limit=self.limit)
-            for spelt in self.tasks
-        }
-        conditions = json.loads(json.dumps(dataclasses.asdict(self), default=str))
-        for other in ("tasks", "out", "json"):  # answers do not depend on these
-            del conditions[other]
-        kept = _Kept.open(self.out, conditions)
-        keywords = self.decoding.keywords(self.loading.dtype)
-        if self.max_new_bytes is not None:
-            keywords["max_new_bytes"] = self.max_new_bytes
-        model = self.loading.load(self.model)
-        if any(isinstance(task, Prompted) for task in read.values()):
-            sampling = ("method", "max_new_bytes", "temperature", "top_k", "top_p")
-            check(
-                model,
-                keywords["method"],
-                {name: value for name, value in keywords.items() if name not in sampling},
-                **{name: keywords[name] for name in sampling[2:]},
-            )
-        figures = {}
-        for name, task in read.items():
-            found = kept.of(name)
-            if cut := evaluate.too_long(model, task, new=self.max_new_bytes):
-                told = f"bytelax: {name}: {cut} of {evaluate.examples(task)} examples do not fit"
-                print(f"{told} the model's context and lose their beginning", file=sys.stderr)
-            new = evaluate.answers(
-                model, task, known=found, batch=self.batch, seed=self.seed, **keywords
-            )
-            with progress_bar(name, evaluate.examples(task), len(found)) as advance:
-                for index, answer in new:
-                    kept.add(name, index, answer)
-                    found[index] = answer
-                    advance(1)
-            figures[name] = evaluate.figures(task, found)
-        print(json_line(figures)) if self.json else _print(figures)
-
-
-def _placed(task: str, data: Path) -> tuple[str, Path]:
-    """Parses a task such as "piqa=/path" into its name and the path of its data."""
-    name, _, path = task.partition("=")
-    return name, Path(path) if path else data / tasks.named(name).place
-
-
-def _print(figures: dict[str, dict]) -> None:
-    table = rich.table.Table("task", "examples", "figure", "value", "95 %", "chance")
-    for name, row in figures.items():
-        for figure, value in row.items():
-            if figure in ("examples", "chance", "stats", "ended"):
-                continue
-            interval = chance = ""
-            if isinstance(value, dict):
-                interval = f"{100 * value['low']:.1f} to {100 * value['high']:.1f} %"
-                told, chance = f"{100 * value['value']:.1f} %", f"{100 * row['chance']:.1f} %"
-            elif figure == "pass_at_1":
-                told = f"{100 * value:.1f} %"
-            else:
-                told = "not installed" if value is None else f"{value:.2f}"
-            table.add_row(name, str(row["examples"]), figure, told, interval, chance)
-    rich.print(table)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kept:
-    """Answers kept in a file of JSON lines, whose first line records their conditions."""
-
-    path: Path | None
-    rows: dict[str, dict[int, dict[str, Any]]]
-
-    @classmethod
-    def open(cls, path: Path | None, conditions: dict) -> "_Kept":
-        """Reads the answers in a file, which is created if it does not exist.
-
-        Args:
-          path: the file; None keeps answers in memory only.
-          conditions: model, method and data on which answers depend.
-
-        Raises:
-          ValueError: the answers in the file have other conditions, or the file holds something
-            else.
-        """
-        kept = cls(path, {})
-        if path is None:
-            return kept
-        text = path.read_bytes() if path.exists() else b""
-        whole = text[: text.rfind(b"\n") + 1]  # without an incomplete last line
-        begun, rows = _parsed(path, whole, conditions) if text else (conditions, [])
-        if rows and begun != conditions:
-            raise ValueError(f"{path} holds answers of another model, method or data; see line 1")
-        for row in rows:
-            kept.of(row.pop("task"))[row.pop("index")] = row
-        if rows:
-            os.truncate(path, len(whole))
-        else:
-            path.write_text(json.dumps(conditions) + "\n")
-        return kept
-
-    def of(self, task: str) -> dict[int, dict[str, Any]]:
-        """The answers to a task, by index of the example."""
-        return self.rows.setdefault(task, {})
-
-    def add(self, task: str, index: int, answer: dict[str, Any]) -> None:
-        """Appends an answer to the file."""
-        if self.path is not None:
-            with self.path.open("a") as file:
-                file.write(json.dumps({"task": task, "index": index, **answer}) + "\n")
-
-
-def _parsed(path: Path, text: bytes, conditions: dict) -> tuple[dict, list[dict[str, Any]]]:
-    """Parses the conditions and the answers in a file; raises if it is a file of another kind."""
-    try:
-        begun, *rows = map(json.loads, text.splitlines())
-        ours = begun.keys() == conditions.keys() and all(
-            {"task", "index"} <= r.keys() for r in rows
-        )
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        ours = False
-    if not ours:
-        raise ValueError(f"{path} holds something other than answers; name another file")
-    return begun, rows

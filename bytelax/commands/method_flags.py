@@ -1,46 +1,62 @@
-"""Flags for decoding, generated from the options of the named methods."""
+"""Flags for decoding, made from the options of the named methods and grouped by method."""
 
 import dataclasses
-from typing import Annotated, Any, Literal, get_args
+import difflib
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from bytelax import methods
-from bytelax.decode.sampling import Sampling
-from bytelax.loading import load
-from bytelax.model import Model
-from bytelax.options import Option, option_of
+from bytelax.commands import method_table
+from bytelax.commands.method_table import OptionRow
+
+_SHARED = "drafting"  # the group of options that more methods than this have
+_FEW = 3
+_TYPES: dict[str, Any] = {
+    "int": int, "float": float, "bool": bool, "ints": tuple[int, ...], "str": str,
+}  # fmt: skip
 
 
-def _flags() -> dict[str, tuple[Any, Option, list[str]]]:
-    """All options of the named methods: type, description, and the methods that have them.
+def _groups() -> dict[str, dict[str, tuple[OptionRow, list[str]]]]:
+    """The options of all methods in groups, each with the methods that have it.
 
-    Type and description are those of the first method that has the option.
+    A group is named after the first method that has its options, or `_SHARED`.
     """
-    found: dict[str, tuple[Any, Option, list[str]]] = {}
-    for name in methods.METHODS:
-        for option, parameter in methods.options_of(name).items():
-            kind = get_args(parameter.annotation)[0]
-            found.setdefault(option, (kind, option_of(parameter), []))[2].append(name)
-    return found
+    found: dict[str, tuple[OptionRow, list[str]]] = {}
+    for method in method_table.methods():
+        for option in method.options:
+            found.setdefault(option.name, (option, []))[1].append(method.name)
+    groups: dict[str, dict] = {_SHARED: {}}
+    for name, (option, of) in found.items():
+        groups.setdefault(of[0] if len(of) <= _FEW else _SHARED, {})[name] = (option, of)
+    return groups
 
 
-_OPTIONS = _flags()
-
-
-def _field(name: str) -> tuple:
-    kind, option, of = _OPTIONS[name]
-    help = f"{option.help} ({', '.join(of)})"
-    if option.choices:
-        kind = Literal[option.choices]
-    if option.parse or name == "draft_model":
-        kind = str
+def _field(option: OptionRow, of: list[str]) -> tuple:
+    help = option.help if len(of) > _FEW else f"{option.help} ({', '.join(of)})"
+    kind = Literal[tuple(option.choices)] if option.choices else _TYPES[option.kind]
     more: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {}
-    flag: Any = Annotated[kind | None, tyro.conf.arg(help=help, **more)]
-    return name, flag, dataclasses.field(default=None)
+    # Flags stand in the group of a nested class, but their names do not begin with its name.
+    flag: Any = Annotated[
+        kind | None, tyro.conf.arg(name=option.name, prefix_name=False, help=help, **more)
+    ]
+    return option.name, flag, dataclasses.field(default=None)
 
 
-_Options: Any = dataclasses.make_dataclass("_Options", map(_field, _OPTIONS), frozen=True)
+def _group(name: str, options: dict[str, tuple[OptionRow, list[str]]]) -> tuple:
+    fields = [_field(option, of) for option, of in options.values()]
+    cls: Any = dataclasses.make_dataclass(name.replace("-", "_"), fields, frozen=True)
+    cls.__doc__ = (
+        "Options of most methods that draft."
+        if name == _SHARED
+        else f"Options of the method {name}, and of others where it says so."
+    )
+    kind: Any = Annotated[cls, tyro.conf.arg(name=name)]
+    return name.replace("-", "_"), kind, dataclasses.field(default=cls())
+
+
+_Options: Any = dataclasses.make_dataclass(
+    "_Options", [_group(*item) for item in _groups().items()], frozen=True
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,50 +64,29 @@ class MethodFlags(_Options):
     """The decoding method with its options, and the sampling parameters."""
 
     method: str = "ar"
-    """Decoding method; see `bytelax methods`."""
+    """Decoding method; `bytelax methods` lists them."""
     temperature: float = 0.0
-    """Sampling temperature; 0 is greedy."""
+    """Sampling temperature; 0 always takes the most likely byte."""
     top_k: int = 0
-    """Sample only among this number of most likely bytes; 0 turns this off."""
+    """Sample among this number of most likely bytes only; 0 samples among all."""
     top_p: float = 1.0
-    """Sample only among the most likely bytes with this total probability."""
+    """Sample among the most likely bytes with this total probability only."""
 
-    def keywords(self, dtype: str | None) -> dict:
-        """Converts the flags to keyword arguments of `bytelax.generate`, and loads a draft model.
+    def __post_init__(self):
+        check_name(self.method)
 
-        Args:
-          dtype: dtype of the draft model's weights; None keeps the stored dtype.
-        """
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        keywords = {name: _parsed(name, value) for name, value in fields.items()}
-        if self.draft_model is not None:
-            keywords["draft_model"] = load(self.draft_model, dtype=dtype)
-        return keywords
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given, as they were given."""
+        groups = (getattr(self, name.replace("-", "_")) for name in _groups())
+        given = (dataclasses.asdict(group) for group in groups)
+        return {name: x for group in given for name, x in group.items() if x is not None}
 
 
-def check(model: Model, method: str, options: dict, **sampling) -> None:
-    """Raises ValueError at once if a method cannot decode with these options.
-
-    Args:
-      model: the model.
-      method: name of the method.
-      options: options of the method.
-      **sampling: sampling parameters, as in `Sampling.of`.
-    """
-    Sampling.of(1, **sampling)
-    try:
-        methods.build(method, model, **options)
-    except TypeError as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        raise ValueError(f"method {method!r} with {given}: {error}") from None
-
-
-def _parsed(name: str, value: Any) -> Any:
-    option = _OPTIONS[name][1] if name in _OPTIONS else None
-    if option is None or option.parse is None or value is None:
-        return value
-    try:
-        return option.parse(value)
-    except ValueError:
-        flag = "--" + name.replace("_", "-")
-        raise ValueError(f"{flag} takes {option.takes}, got {value!r}") from None
+def check_name(method: str) -> None:
+    """Raises ValueError if there is no method of this name."""
+    known = [row.name for row in method_table.methods()]
+    if method not in known:
+        near = difflib.get_close_matches(method, known, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(f"unknown method {method!r}; {meant}there are: {', '.join(known)}")

@@ -12,11 +12,16 @@ from bytelax.models.blt import BLTConfig
 from bytelax.results import Output, Result
 from bytelax.statistics import Statistics
 
+# Short tasks, after which a model as small as `tiny` stops by itself. Its greedy continuations of
+# open prose soon repeat a phrase for ever, which any drafter predicts: such figures flatter.
 PROMPTS = (
-    b"The old house stood at the end of the road, and ",
-    b"def mean(values):\n    ",
-    "de: Das Wetter ist heute sehr schön.\nen: ".encode(),
+    "de: Warum bist du so spät nach Hause gekommen?\nen: ".encode(),
+    b"for i in range(len(values)):\n        if ",
+    b"fr: Nous avons besoin de plus de temps.\nen: ",
+    b"    def __repr__(self):\n        return ",
+    b"de: Ich glaube nicht, dass das eine gute Idee ist.\nen: ",
 )
+STOP = (b"\n\n",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Setting:
     def label(self) -> str:
         """The method and its options in words."""
         options = self.options.copy()
-        parts = [self.method]
+        parts = ["plain" if self.method == "ar" else self.method]
         for name, words in (("draft_length", "{} bytes"), ("block_size", "blocks of {}")):
             if name in options:
                 parts.append(words.format(options.pop(name)))
@@ -45,7 +50,8 @@ class Run:
       setting: the method and its options.
       lossless: whether the output is meant to be that of plain decoding.
       results: one per prompt, with origins.
-      stats: sums over the prompts, from a run without compilation.
+      stats: sums over the prompts, from a run without compilation; its seconds are those of
+        decoding, without the prefill of the prompts.
       first_difference: for each prompt, index of the first byte that differs from plain decoding,
         or None.
       padded_differs: for each prompt, whether the output also differs from plain decoding in
@@ -72,30 +78,39 @@ class Comparison:
 
     Attributes:
       prompts: the prompts.
-      runs: one per setting; the first is plain decoding.
-      left_out: why methods are missing, one line each.
+      runs: one per setting, the best lossless method first.
+      notes: what else is to be known, such as why a method is missing, one line each.
     """
 
     prompts: Sequence[bytes]
     runs: list[Run]
-    left_out: list[str]
+    notes: list[str]
+
+    @property
+    def plain(self) -> Run:
+        """The run of plain decoding."""
+        return next(run for run in self.runs if run.setting == PLAIN)
 
     def speed(self, run: Run) -> float | None:
         """Returns the speed-up of a run over plain decoding, in bytes per second."""
-        ours, plain = (_bytes_per_second(x.stats) for x in (run, self.runs[0]))
+        ours, plain = (_bytes_per_second(x.stats) for x in (run, self.plain))
         return ours / plain if ours and plain else None
 
 
+PLAIN = Setting("ar")
+
+
 def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
-    """Returns settings that show what a model supports, and why other methods are left out."""
-    settings = [Setting("ar")]
+    """Returns settings that show what a model supports, and why other methods are left out.
+
+    The first is the best lossless method, and the second plain decoding.
+    """
     if not isinstance(model.config, BLTConfig):
         return _settings_of_byte_lm(model)
-    settings.append(Setting("blt-s", {"draft_length": 8}))
+    settings = [Setting("blt-s", {"draft_length": 4}), PLAIN]
     trained = model.config.block_size
     if not trained:
-        why = "blt-d, blt-dv: left out, the model was not trained to fill in masked bytes"
-        return settings, [why]
+        return settings, []
     settings.append(Setting("blt-dv", {"block_size": min(8, trained), "unmask": "one-step"}))
     settings += [
         Setting("blt-d", {"block_size": trained, "unmask": unmask})
@@ -105,55 +120,57 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
 
 
 def _settings_of_byte_lm(model: Model) -> tuple[list[Setting], list[str]]:
-    settings = [Setting("ar")]
-    left_out = ["blt-s, blt-d, blt-dv: left out, they need a Byte Latent Transformer"]
+    settings, left_out = [], []
     for setting in (
-        Setting("lookup", {"draft_length": 8}),
-        Setting("early-exit", {"draft_length": 4}),
+        Setting("eagle"),
         Setting("medusa"),
         Setting("composed"),
-        Setting("eagle"),
+        Setting("early-exit", {"draft_length": 4}),
+        Setting("lookup", {"draft_length": 8}),
     ):
         try:
             methods.build(setting.method, model, **setting.options)
             settings.append(setting)
         except ValueError as error:
             left_out.append(f"{setting.method}: left out, {error}")
-    return settings, left_out
+    return [*settings[:1], PLAIN, *settings[1:]], left_out
 
 
-def compare(model: Model, prompts: Sequence[bytes], *, max_new_bytes: int) -> Comparison:
+def compare(
+    model: Model,
+    prompts: Sequence[bytes],
+    *,
+    max_new_bytes: int,
+    stop: Sequence[bytes] = (),
+    notes: Sequence[str] = (),
+) -> Comparison:
     """Continues each prompt by itself under every setting, greedily.
 
     Each setting runs twice, and the second run counts: by then everything is compiled, and nothing
     else is running. Most of the time is spent compiling, so two settings are compiled at once.
     """
     settings, left_out = settings_of(model)
-    requests = [
-        {"method": x.method, "max_new_bytes": max_new_bytes, "origins": True, **x.options}
-        for x in settings
-    ]
+    limits = {"max_new_bytes": max_new_bytes, "stop": stop}
+    requests = [{"method": x.method, "origins": True, **limits, **x.options} for x in settings]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = list(pool.map(lambda request: _one_by_one(model, prompts, **request), requests))
+    timed = [_one_by_one(model, prompts, **request) for request in requests]
+    plain = [output.results[0].bytes for output in timed[settings.index(PLAIN)]]
     runs: list[Run] = []
-    for setting, request, compiled in zip(settings, requests, first, strict=True):
-        compiling = sum(output.stats.compile_seconds or 0.0 for output in compiled)
-        timed = _one_by_one(model, prompts, **request)
-        results = [output.results[0] for output in timed]
-        seconds = sum(output.stats.seconds or 0.0 for output in timed)
-        plain = runs[0].results if runs else results
-        differs = [_first_difference(a.bytes, b.bytes) for a, b in zip(results, plain, strict=True)]
-        lossless = timed[0].lossless
+    for setting, compiled, outputs in zip(settings, first, timed, strict=True):
+        results = [output.results[0] for output in outputs]
+        differs = [_first_difference(a.bytes, b) for a, b in zip(results, plain, strict=True)]
+        lossless = outputs[0].lossless
         padded_differs = [place is not None for place in differs]
         if lossless and any(padded_differs):
             width = 1 + len(results[0].stats.drafted_by_position)
-            padded = _one_by_one(
-                model, prompts, method="ar", max_new_bytes=max_new_bytes, window=width
-            )
+            padded = _one_by_one(model, prompts, method="ar", window=width, **limits)
             padded_differs = [a.bytes != b.bytes[0] for a, b in zip(results, padded, strict=True)]
-        total = Statistics.total([output.stats for output in timed]).timed(seconds, compiling)
+        compiling = sum(output.stats.compile_seconds or 0.0 for output in compiled)
+        decoding = sum((x.stats.seconds or 0.0) - (x.stats.prefill_seconds or 0.0) for x in outputs)
+        total = Statistics.total([output.stats for output in outputs]).timed(decoding, compiling)
         runs.append(Run(setting, lossless, results, total, differs, padded_differs))
-    return Comparison(prompts, runs, left_out)
+    return Comparison(prompts, runs, [*left_out, *notes])
 
 
 def to_json(comparison: Comparison) -> dict:
@@ -161,7 +178,7 @@ def to_json(comparison: Comparison) -> dict:
     return {
         "prompts": [prompt.decode("utf-8", "replace") for prompt in comparison.prompts],
         "methods": [_run_to_json(comparison, run) for run in comparison.runs],
-        "left_out": comparison.left_out,
+        "notes": comparison.notes,
     }
 
 

@@ -17,34 +17,39 @@ _HUES = 6  # passes with a colour of their own; later ones share the last
 _TITLE = "Where each byte came from"
 
 
-def render(comparison: Comparison) -> str:
-    """Returns the HTML of the page."""
+def render(comparison: Comparison, *, platform: str) -> str:
+    """Returns the HTML of the page.
+
+    Args:
+      comparison: the outputs of all settings.
+      platform: name of JAX's platform, such as "cpu".
+    """
     style = importlib.resources.files("bytelax.demo").joinpath("page.css").read_text("utf-8")
     prompts = "".join(_prompt(comparison, index) for index in range(len(comparison.prompts)))
-    left_out = "".join(f"<p>{html.escape(line)}</p>" for line in comparison.left_out)
+    told = (figures.closing(comparison, platform), figures.EXPLAINED, *comparison.notes)
+    notes = "".join(f"<p class=note>{html.escape(line)}</p>" for line in told)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>bytelax: {_TITLE.lower()}</title><style>\n{style}</style></head><body><main>\n"
         f"<header><h1>bytelax</h1><p>{_TITLE}: the same prompts, decoded greedily by every method "
         "of one model. Point at a character to see its origin.</p></header>\n"
-        f"{_table(comparison)}{left_out}{_legend()}{prompts}</main></body></html>\n"
+        f"{_table(comparison)}{notes}{_legend()}{prompts}</main></body></html>\n"
     )
 
 
 def _table(comparison: Comparison) -> str:
     head = "".join(f"<th>{name}</th>" for name in figures.COLUMNS)
-    fastest = max(comparison.speed(run) or 0 for run in comparison.runs) or 1
+    most = max(run.stats.rounds for run in comparison.runs) or 1
     body = ""
     for run in comparison.runs:
         label, *cells = (html.escape(cell) for cell in figures.row(comparison, run))
-        share = (comparison.speed(run) or 0) / fastest
+        share = run.stats.rounds / most
         bar = f'<i class="bar" style="width:{share:.1%}"></i>'
         body += f"<tr><th>{label}{bar}</th>" + "".join(f"<td>{x}</td>" for x in cells) + "</tr>\n"
     return (
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
-        "</div><p class=note>Passes are those of all prompts together; speed is against plain "
-        "decoding, one prompt at a time.</p>\n"
+        "</div>\n"
     )
 
 

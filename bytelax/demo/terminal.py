@@ -17,8 +17,13 @@ _STYLES = {
 _DRAFTED = ("green", "cyan", "bright_blue", "magenta")
 
 
-def show(comparison: Comparison) -> None:
-    """Prints the outputs of all methods, and a table of their figures."""
+def show(comparison: Comparison, *, platform: str) -> None:
+    """Prints the outputs of all methods, a table of their figures, and what it shows.
+
+    Args:
+      comparison: the outputs.
+      platform: name of JAX's platform, such as "cpu".
+    """
     # rich omits colour if standard output is not a terminal or NO_COLOR is set.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if console.color_system and not console.no_color:
@@ -32,8 +37,9 @@ def show(comparison: Comparison) -> None:
             console.print(_output(pieces_of(run.results[index])))
     console.print()
     _table(console, comparison)
-    for line in comparison.left_out:
-        console.print(line)
+    for line in (figures.EXPLAINED, *comparison.notes, figures.closing(comparison, platform)):
+        console.print()
+        console.print(line, soft_wrap=False)
 
 
 def _style(piece: Piece) -> str:
@@ -63,9 +69,8 @@ def _table(console: Console, comparison: Comparison) -> None:
     rows = [list(figures.COLUMNS), *(figures.row(comparison, run) for run in comparison.runs)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for index, row in enumerate(rows):
-        first, *numbers, last = (
-            cell.rjust(width) if 0 < place < len(row) - 1 else cell.ljust(width)
+        cells = (
+            cell.ljust(width) if place < 2 else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        line = "  ".join([first, *numbers, last]).rstrip()
-        console.print(Text(line, "bold" if index == 0 else ""))
+        console.print(Text("  ".join(cells), "bold" if index == 0 else ""))

@@ -11,39 +11,13 @@ from jaxtyping import Array, Float, Int
 from bytelax import vocab
 from bytelax.calculator import Sizes
 from bytelax.models import entropy, kv_cache, layers
+from bytelax.models.byte_lm_config import ByteLMConfig
 from bytelax.models.execution import Execution
-from bytelax.models.heads import Heads, HeadsConfig
+from bytelax.models.heads import Heads
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Embedding, RMSNorm, head
 from bytelax.models.transformer import Transformer
-from bytelax.models.transformer_config import TransformerConfig, check_max_bytes
 from bytelax.pods.sharding import TENSOR
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ByteLMConfig:
-    """Configuration of a byte transformer.
-
-    Attributes:
-      trunk: the stack of blocks.
-      max_bytes: longest text that the model supports, BOS included.
-      mask_documents: whether bytes do not attend past the latest EOS before them.
-      vocab_size: number of ids; 260 in released models.
-      heads: prediction heads for drafting; None if there are none.
-    """
-
-    trunk: TransformerConfig
-    max_bytes: int = 8192
-    mask_documents: bool = False
-    vocab_size: int = vocab.SIZE
-    heads: HeadsConfig | None = None
-
-    def __post_init__(self):
-        check_max_bytes(self.max_bytes)
-        if self.heads is not None:
-            self.heads.check(self.trunk)
-            if self.heads.draft.latent:
-                raise ValueError("a byte transformer has no latents: draft.latent must be False")
 
 
 class ByteLM(nn.Module):

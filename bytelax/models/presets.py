@@ -7,9 +7,10 @@ transformer and the decoder for the 3B of Fast BLT (arXiv 2605.08044), of the th
 parameters and has 20M here. `tests/models/test_presets.py` asserts the counts in the comments.
 """
 
-from bytelax.models.blt import BLTConfig
-from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.patching import PatchingConfig
+from bytelax.models.blt_config import BLTConfig
+from bytelax.models.byte_lm_config import ByteLMConfig
+from bytelax.models.hash_config import HashConfig
+from bytelax.models.patching_config import PatchingConfig
 from bytelax.models.transformer_config import TransformerConfig
 
 # 99.5M parameters; the entropy model of all the BLTs.
@@ -57,3 +58,35 @@ BYTE_LM_85M = ByteLMConfig(trunk=TransformerConfig(dim=768, layers=12))
 
 # 811M parameters.
 BYTE_LM_800M = ByteLMConfig(trunk=TransformerConfig(dim=2048, layers=16, heads=16, ffn_dim=5504))
+
+# 3.15M parameters.
+BYTE_LM_LAPTOP = ByteLMConfig(
+    trunk=TransformerConfig(dim=256, layers=4, heads=4, ffn_dim=640), max_bytes=4096
+)
+
+# The sizes of the bundled entropy model and BLT.
+ENTROPY_LAPTOP = ByteLMConfig(
+    trunk=TransformerConfig(dim=96, layers=2, heads=2, ffn_dim=256, window=128)
+)
+BLT_LAPTOP = BLTConfig(
+    encoder=TransformerConfig(dim=128, layers=1, heads=2, ffn_dim=384, window=16),
+    global_transformer=TransformerConfig(dim=256, layers=6, heads=4, ffn_dim=704),
+    decoder=TransformerConfig(dim=128, layers=3, heads=2, ffn_dim=384, window=8),
+    patching=PatchingConfig(threshold=2.4749, max_patch_length=8),
+    patcher=ENTROPY_LAPTOP,
+    hashing=HashConfig(vocab=2039),
+    decoder_input="embedding",
+)
+
+# 109M parameters: 85.7M global, 18.0M decoder, 4.9M encoder. Hash tables: 61.5M.
+BLT_100M = BLTConfig(
+    encoder=TransformerConfig(dim=512, layers=1, window=512),
+    global_transformer=TransformerConfig(dim=768, layers=12),
+    decoder=TransformerConfig(dim=512, layers=4, window=512),
+    patching=PatchingConfig(threshold=_THRESHOLD),
+    patcher=_PATCHER,
+    hashing=HashConfig(vocab=20_011),
+    max_bytes=8192,
+)
+
+ENTROPY_100M = _PATCHER

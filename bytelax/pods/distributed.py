@@ -4,7 +4,6 @@ Every process runs the same program on its own devices. Only the first process w
 messages.
 """
 
-import dataclasses
 import os
 import re
 from collections.abc import Mapping
@@ -13,27 +12,17 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from bytelax.pods.processes import Processes
+
 _SLURM = (
     "SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID",
 )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Processes:
-    """Overrides for the automatic detection of a cluster."""
-
-    coordinator: str | None = None
-    """HOST:PORT of the first process, where the port must be free. "auto" lets JAX detect the
-    cluster, which a TPU pod without environment variables needs. By default the address comes from
-    JAX_COORDINATOR_ADDRESS, SLURM or the variables of a TPU pod; without any of them there is one
-    process."""
-    num_processes: int | None = None
-    """Number of processes; by default JAX_NUM_PROCESSES."""
-    process_id: int | None = None
-    """Index of this process, from 0; by default JAX_PROCESS_ID."""
+_DETECTED = Processes()
 
 
-def start(processes: Processes = Processes()) -> None:
+def start(processes: Processes = _DETECTED) -> None:
     """Connects to the other processes, if there are any. Call it before any use of a device.
 
     If the processes cannot find each other, JAX terminates this one after five minutes.

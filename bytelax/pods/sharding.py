@@ -4,7 +4,6 @@ Every axis of a parameter and of a cache has a logical name, given where the par
 is defined. Rules map logical axes to axes of the mesh. A single device is a mesh of size 1.
 """
 
-import dataclasses
 import math
 import typing
 from collections.abc import Mapping, Sequence
@@ -14,34 +13,10 @@ import jax
 from jax.experimental import mesh_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
+from bytelax.pods.mesh_config import MeshConfig
+
 DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
 BATCH = "batch"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshConfig:
-    """Number of devices along each axis of the mesh.
-
-    Attributes:
-      data: data parallelism: replicas of the model, each with its share of the batch.
-      fsdp: fully sharded data parallelism: the batch is split along this axis too, and so are the
-        parameters in training. Devices gather parameters when they need them.
-      tensor: tensor parallelism: attention heads and hidden units are split along this axis.
-    """
-
-    data: int = 1
-    fsdp: int = 1
-    tensor: int = 1
-
-    def __post_init__(self):
-        for axis, size in dataclasses.asdict(self).items():
-            if size < 1:
-                raise ValueError(f"the mesh axis {axis} needs at least 1 device, got {size}")
-
-    @property
-    def size(self) -> int:
-        """Total number of devices."""
-        return self.data * self.fsdp * self.tensor
 
 
 Axes = tuple[str | None, ...]

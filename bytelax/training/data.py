@@ -1,52 +1,18 @@
 """Batches for training and validation: windows of text files, mixed, shuffled and resumable."""
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import grain
 import numpy as np
 from jaxtyping import Int, Int32
-from tyro.constructors import PrimitiveConstructorSpec
 
 from bytelax.training import documents, packing
-from bytelax.training.documents import DataError, Documents, Source
+from bytelax.training.data_config import DataConfig
+from bytelax.training.documents import Documents
+from bytelax.training.source import DataError, Source
 
 Split = Literal["train", "valid"]
-
-# tyro cannot parse a tuple of dataclasses, so each source is one argument on the command line.
-_SOURCE_ARGUMENTS = PrimitiveConstructorSpec(
-    nargs="*",
-    metavar="'PATH [weight=..] [valid=..] [separator=..] [template=..]' ..",
-    instance_from_str=lambda arguments: tuple(map(Source.parse, arguments)),
-    is_instance=lambda value: isinstance(value, tuple),
-    str_from_instance=lambda sources: list(map(str, sources)),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class DataConfig:
-    """Training text, and how it is divided into windows and batches."""
-
-    sources: Annotated[tuple[Source, ...], _SOURCE_ARGUMENTS] = ()
-    """Text to train on: files, directories or globs of .txt, .py, .jsonl or .tsv, plain or .gz."""
-    window: int = 1024
-    """Number of targets in an example, which has one more id than that."""
-    batch: int = 32
-    """Number of examples in a step, over all processes."""
-    seed: int = 0
-    """Seed of the order of documents and windows."""
-    valid_fraction: float = 0.01
-    """Share of documents held out for validation, in sources that name no files for it."""
-    prefetch: int = 4
-    """Number of batches that a thread reads ahead; 0 reads each batch when it is needed."""
-
-    def __post_init__(self):
-        for name, least in (("window", 1), ("batch", 1), ("prefetch", 0)):
-            if getattr(self, name) < least:
-                raise DataError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        if not 0 <= self.valid_fraction < 1:
-            raise DataError(f"valid_fraction must be in [0, 1), not {self.valid_fraction}")
 
 
 class Batch(NamedTuple):
@@ -73,13 +39,14 @@ def examples(config: DataConfig, split: Split) -> grain.MapDataset:
       DataError: the sources cannot be read, or hold too little text.
     """
     if not config.sources:
-        raise DataError("no text to train on: give at least one source")
+        raise DataError("there is no text to train on: name some with --data")
     corpora = [_documents(source, config, split) for source in config.sources]
     if split == "valid":
         held_out = [packing.ValidWindows(corpus, config.window) for corpus in corpora]
         if not any(map(len, held_out)):
             raise DataError(
-                "no document is held out: raise valid_fraction, or name files in a source's valid"
+                "no text is held out: raise data.valid_fraction, name files by valid= in --data, "
+                "or set run.validate_every to 0"
             )
         return grain.MapDataset.concatenate(
             [grain.MapDataset.source(source) for source in held_out if len(source)]
@@ -94,6 +61,15 @@ def examples(config: DataConfig, split: Split) -> grain.MapDataset:
         [grain.MapDataset.source(source) for source in windows],
         [source.weight for source in config.sources],
     )
+
+
+def size(config: DataConfig, split: Split) -> int:
+    """Number of bytes in a split, over all sources.
+
+    Raises:
+      DataError: a source cannot be read.
+    """
+    return sum(_documents(source, config, split).bytes for source in config.sources)
 
 
 def batches(
@@ -174,5 +150,6 @@ def _check_size(source: Source, corpus: Documents, window: int) -> None:
         raise DataError(f"{source.path}: no text to train on")
     if not packing.full_windows(corpus.ids.size, window):
         raise DataError(
-            f"{source.path}: {corpus.ids.size} ids to train on do not fill a window of {window} + 1"
+            f"{source.path}: {corpus.bytes:,} bytes to train on do not fill a window of "
+            f"{window:,}; lower data.window"
         )

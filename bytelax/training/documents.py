@@ -1,16 +1,13 @@
 """Reads text files as documents `BOS bytes EOS`, packed into one buffer of ids per source."""
 
-import dataclasses
 import functools
 import glob
 import gzip
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
-import shlex
 import string
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,85 +17,12 @@ import numpy as np
 from jaxtyping import Int64, UInt16
 
 from bytelax import vocab
+from bytelax.training.source import DataError
 
 SUFFIXES = (".txt", ".py", ".jsonl", ".tsv")
 _WIDEST = 10_000  # largest width, in characters, that a template may pad a field to
+_TAIL = 16_384  # ids; fewer are too few to validate on
 _KINDS = ".txt, .py, .jsonl or .tsv, plain or .gz"
-
-
-class DataError(ValueError):
-    """Training text cannot be read or used; the message is one line that says what is wrong."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    r"""A source of training text: files, how they divide into documents, and a sampling weight.
-
-    A `.py` file is one document. Each line of a `.jsonl` or `.tsv` file is one document. A `.txt`
-    file is one document unless `separator` splits it. Documents that contain only white space are
-    dropped.
-
-    Attributes:
-      path: a file, a directory (all files with a suffix above, subdirectories included), or a glob
-        (`**` crosses directories). Any of the files may be gzipped: `.txt.gz`.
-      weight: weight with which windows are sampled from this source, relative to other sources.
-      valid: files held out for validation, written as `path`; they are not trained on. By default
-        a share `DataConfig.valid_fraction` of the documents of `path` is held out.
-      separator: a regular expression for the text between the documents of a `.txt` file, which
-        belongs to none of them; `^` and `$` match at every line. Two blank lines: `\n{3,}`.
-        A header to drop: `\n*^# file: .*\n`. A header to keep: `^(?=# file: )`.
-      template: format string that makes a document from a line of a table; `\n` and `\t` are
-        written as here. `.jsonl`: fields of the object, as in `{question}\n{answer}` (default
-        `{text}`). `.tsv`: columns counted from 0, as in `{1}\t{0}\n` (default: the whole line).
-    """
-
-    path: str
-    weight: float = 1.0
-    valid: str = ""
-    separator: str = ""
-    template: str = ""
-
-    def __post_init__(self):
-        if not self.path:
-            raise DataError("a source needs a path")
-        if not (self.weight > 0 and math.isfinite(self.weight)):
-            raise DataError(f"{self.path}: the weight must be positive, not {self.weight}")
-        try:
-            re.compile(self.separator)
-        except re.error as error:
-            raise DataError(
-                f"{self.path}: the separator {self.separator!r} is no regular expression: {error}"
-            ) from None
-
-    @classmethod
-    def parse(cls, text: str) -> "Source":
-        r"""Parses a source from a line such as `books/*.txt.gz weight=2 separator="\n{3,}"`.
-
-        The path comes first. Text with spaces has to be quoted; backslashes are literal.
-        """
-        lexer = shlex.shlex(text, posix=True)
-        lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
-        try:
-            path, *settings = lexer
-            fields: dict[str, Any] = dict(setting.split("=", 1) for setting in settings)
-            if "weight" in fields:
-                fields["weight"] = float(fields["weight"])
-            return cls(path, **fields)
-        except DataError:
-            raise
-        except (TypeError, ValueError):
-            names = ", ".join(f"{field.name}=" for field in dataclasses.fields(cls)[1:])
-            raise DataError(f"{text!r}: a source is a path, then any of {names}") from None
-
-    def __str__(self) -> str:
-        """Formats the source as a line that `parse` reads back."""
-        changed = {
-            field.name: value
-            for field in dataclasses.fields(self)[1:]
-            if (value := getattr(self, field.name)) != field.default
-        }
-        words = [self.path, *(f"{name}={value}" for name, value in changed.items())]
-        return " ".join(map(_quote, words))
 
 
 class Documents(NamedTuple):
@@ -106,6 +30,11 @@ class Documents(NamedTuple):
 
     ids: UInt16[np.ndarray, " T"]
     starts: Int64[np.ndarray, "D+1"]
+
+    @property
+    def bytes(self) -> int:
+        """Number of bytes, without BOS and EOS."""
+        return len(self.ids) - 2 * (len(self.starts) - 1)
 
 
 def pack(texts: Sequence[bytes]) -> Documents:
@@ -127,12 +56,18 @@ def load(
     If `valid` is empty, a document is held out if the hash of its bytes (for a table, of its line)
     falls into a share `valid_fraction` of all hashes. The split therefore does not depend on other
     files, on other sources or on the template, and copies of a text are always in the same split.
+    If no document is held out by that, because there are too few, the tail of the text is: a share
+    `valid_fraction` or 16 KB, whichever is more, but at most a tenth.
     Results are cached, so each source is read once per process.
     """
     split = functools.partial(_split, cut=re.compile(separator.encode(), re.MULTILINE))
     if not valid:
         parts = [split(file, template=template, fraction=valid_fraction) for file in files(path)]
-        return _join(train for train, _ in parts), _join(held for _, held in parts)
+        train, held_out = _join(train for train, _ in parts), _join(held for _, held in parts)
+        if valid_fraction and not held_out.ids.size:
+            tail = min(max(int(valid_fraction * train.ids.size), _TAIL), train.ids.size // 10)
+            return _without_tail(train, tail) if tail else (train, held_out)
+        return train, held_out
     held = {os.path.realpath(file): file for file in files(valid)}
     left = [file for file in files(path) if os.path.realpath(file) not in held]
 
@@ -140,6 +75,20 @@ def load(
         return _join(split(file, template=template, fraction=0.0)[0] for file in chosen)
 
     return joined(left), joined(held.values())
+
+
+def _without_tail(texts: Documents, tail: int) -> tuple[Documents, Documents]:
+    """Splits off about the last `tail` ids. A document at the cut is divided at a line's end."""
+    cut = texts.ids.size - tail
+    index = int(np.searchsorted(texts.starts, cut, side="right")) - 1
+    begin, end = texts.starts[index : index + 2]
+    divided = (texts.ids[begin + 1 : end - 1] - vocab.OFFSET).astype(np.uint8).tobytes()
+    place = max(int(cut - begin) - 1, 0)
+    place = divided.rfind(b"\n", 0, place) + 1 or place
+    first, second = (pack([part] if part else []) for part in (divided[:place], divided[place:]))
+    before = Documents(texts.ids[:begin], texts.starts[: index + 1])
+    behind = Documents(texts.ids[end:], texts.starts[index + 1 :] - end)
+    return _join([before, first]), _join([second, behind])
 
 
 def files(path: str) -> list[str]:
@@ -286,10 +235,3 @@ class _Template(string.Formatter):
         if any(int(number) > _WIDEST for number in re.findall(r"\d+", format_spec)):
             raise ValueError(f"{format_spec!r} asks for more than {_WIDEST} characters")
         return super().format_field(value, format_spec)
-
-
-def _quote(word: str) -> str:
-    """Quotes a word for `Source.parse` if it has spaces or quotes."""
-    if word and not set(word) & set(" \t\r\n'\""):
-        return word
-    return '"' + word.replace('"', '"\'"\'"') + '"'

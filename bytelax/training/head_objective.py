@@ -1,7 +1,7 @@
 """Training objective of prediction heads: by default the distributions of the frozen model."""
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -12,9 +12,8 @@ from bytelax import vocab
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
 from bytelax.models.heads import with_specials
+from bytelax.training.loss_of import LossOf
 from bytelax.training.objectives import Metrics, NextByte
-
-LossOf = Literal["kl", "total-variation", "cross-entropy", "lk"]
 
 
 class Drafted(NamedTuple):

@@ -1,8 +1,7 @@
 """AdamW or Muon with a learning-rate schedule and clipping, and gradient accumulation."""
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,73 +10,11 @@ from jaxtyping import Array, Float, Int, Key
 from optax import contrib
 
 from bytelax.training.objectives import Metrics
+from bytelax.training.optimizer_config import OptimizerConfig
 
 Params = Any  # nested dict of arrays, with None for parameters that `partition` removed
 Trainable = Callable[[tuple[str, ...]], bool]  # takes a path such as ("decoder", "head", "kernel")
 Loss = Callable[[Params, Int[Array, "B L"], Key[Array, ""]], tuple[Float[Array, ""], Metrics]]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
-    """AdamW (arXiv 1711.05101) as in BLT and Fast BLT (arXiv 2605.08044, section 4), or Muon.
-
-    Weight decay applies only to matrices that multiply activations (`kernel`). Norm scales should
-    not shrink to 0, and a rarely used row of an embedding would decay between two updates.
-
-    Attributes:
-      name: "adamw", or "muon" (Jordan et al., 2024), which orthogonalizes the update of every
-        hidden matrix and uses AdamW for embeddings, norms and the output layer. The size of a Muon
-        update does not depend on the size of the gradient, so the encoder and the global
-        transformer of a small BLT learn from the first step (docs/training.md).
-      steps: number of steps of the run, and so the length of the schedule.
-      peak: peak learning rate of AdamW, reached after the warm-up.
-      muon_peak: peak learning rate of Muon, whose updates have a spectral norm of about 1.
-      warmup: number of steps of linear warm-up.
-      final: the learning rate at the end, as a fraction of the peak.
-      cooldown: number of steps at the end in which the learning rate falls linearly, after being
-        constant. None uses cosine decay from the end of the warm-up. A run with a cooldown may be
-        resumed with another number of steps.
-      beta1: decay rate of Adam's first moment.
-      beta2: decay rate of Adam's second moment.
-      eps: added to the denominator of Adam's update.
-      weight_decay: weight decay coefficient; it is multiplied by the learning rate.
-      clip: largest global norm of the gradient; None does not clip.
-      accumulate: number of microbatches that the batch of a step is divided into.
-    """
-
-    name: Literal["adamw", "muon"] = "adamw"
-    steps: int = 1000
-    peak: float = 4e-4
-    muon_peak: float = 0.02
-    warmup: int = 100
-    final: float = 0.0
-    cooldown: int | None = None
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
-    weight_decay: float = 0.1
-    clip: float | None = 1.0
-    accumulate: int = 1
-
-    def __post_init__(self):
-        if self.name not in ("adamw", "muon"):
-            raise ValueError(f"the optimizer {self.name!r} is not adamw or muon")
-        if self.steps < 1:
-            raise ValueError(f"steps must be at least 1, got {self.steps}")
-        if not 0 <= self.warmup <= self.steps:
-            raise ValueError(f"a warm-up of {self.warmup} does not lie in {self.steps} steps")
-        if self.cooldown is not None and not 0 <= self.cooldown <= self.steps - self.warmup:
-            raise ValueError(
-                f"a cooldown of {self.cooldown} does not fit in the {self.steps} steps behind a "
-                f"warm-up of {self.warmup}"
-            )
-        for field in ("peak", "muon_peak"):
-            if getattr(self, field) <= 0:
-                raise ValueError(f"{field} must be positive, got {getattr(self, field)}")
-        if self.accumulate < 1:
-            raise ValueError(f"accumulate must be at least 1, got {self.accumulate}")
-        if self.clip is not None and self.clip <= 0:
-            raise ValueError(f"clip must be positive or None, got {self.clip}")
 
 
 def learning_rate(config: OptimizerConfig, *, peak: float | None = None) -> optax.Schedule:
@@ -91,16 +28,15 @@ def learning_rate(config: OptimizerConfig, *, peak: float | None = None) -> opta
       peak: peak learning rate; by default that of AdamW.
     """
     peak = config.peak if peak is None else peak
-    rise = optax.linear_schedule(peak / (config.warmup + 1), peak, max(config.warmup, 1))
+    warmup = config.warmup_steps
+    rise = optax.linear_schedule(peak / (warmup + 1), peak, max(warmup, 1))
     if config.cooldown is None:
-        decay = max(config.steps - config.warmup, 1)
+        decay = max(config.steps - warmup, 1)
         fall = optax.cosine_decay_schedule(peak, decay, config.final)
-        return optax.join_schedules([rise, fall], [config.warmup])
+        return optax.join_schedules([rise, fall], [warmup])
     fall = optax.linear_schedule(peak, config.final * peak, max(config.cooldown, 1))
     level = optax.constant_schedule(peak)
-    return optax.join_schedules(
-        [rise, level, fall], [config.warmup, config.steps - config.cooldown]
-    )
+    return optax.join_schedules([rise, level, fall], [warmup, config.steps - config.cooldown])
 
 
 def decays(params: Params) -> Params:

@@ -32,6 +32,7 @@ from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
+from bytelax.training.run_config import RunConfig
 from bytelax.training.train_state import Checkpoints, TrainingError, TrainState
 
 _PATCHER = "patcher/"  # never cast, because its entropies are compared with a threshold
@@ -51,60 +52,6 @@ class Batch(Protocol):
 
 # (split, index of the first example) -> batches.
 Batches = Callable[[Literal["train", "valid"], int], Iterator[Batch]]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunConfig:
-    """Execution, logging, validation and checkpoints of a training run.
-
-    Attributes:
-      seed: seed of the parameters and of the random numbers of every step.
-      dtype: compute dtype of the model; the optimizer keeps float32 parameters.
-      remat: rematerialize each block in the backward pass instead of storing its activations.
-      scan: run a stack as a scan over its blocks, which compiles faster; for accelerators.
-      log_every: number of steps between two lines of metrics.
-      validate_every: number of steps between two validations; 0 never validates.
-      validation_batches: number of batches in a validation, the same ones each time.
-      sample_every: number of steps between two rounds of samples; 0 generates none. Runs of several
-        processes generate none either.
-      sample_prompts: prompts of the samples.
-      sample_bytes: number of bytes in a sample.
-      sample_temperature: sampling temperature; 0 is greedy.
-      save_every: number of steps between two checkpoints, a multiple of `validate_every`, so that
-        every checkpoint can be ranked; 0 saves at the end only.
-      keep_last: number of latest checkpoints to keep.
-      keep_best: number of checkpoints with the best validation result to keep in addition.
-    """
-
-    seed: int = 0
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: bool = False
-    scan: bool = False
-    log_every: int = 10
-    validate_every: int = 500
-    validation_batches: int = 8
-    sample_every: int = 0
-    sample_prompts: tuple[str, ...] = ("The ",)
-    sample_bytes: int = 128
-    sample_temperature: float = 0.8
-    save_every: int = 500
-    keep_last: int = 2
-    keep_best: int = 1
-
-    def __post_init__(self):
-        if self.dtype not in ("float32", "bfloat16"):
-            raise ValueError(f"run.dtype {self.dtype!r} is not float32 or bfloat16")
-        for field in ("log_every", "validation_batches", "keep_last"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"run.{field} must be at least 1, got {getattr(self, field)}")
-        for field in ("validate_every", "sample_every", "save_every", "keep_best"):
-            if getattr(self, field) < 0:
-                raise ValueError(f"run.{field} must not be negative, got {getattr(self, field)}")
-        if self.validate_every and self.save_every % self.validate_every:
-            raise ValueError(
-                f"run.save_every {self.save_every} must be a multiple of run.validate_every "
-                f"{self.validate_every}, so that every checkpoint can be ranked"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,6 +90,7 @@ def train(
     *,
     initial: Callable[[], dict] | None = None,
     record: Mapping | None = None,
+    about: str = "",
     report: Callable[[str], None] | None = None,
 ) -> Result:
     """Trains a model, and resumes from the latest checkpoint in `out` if there is one.
@@ -161,6 +109,7 @@ def train(
       initial: returns the parameters to start from; by default those of `objective.init`.
       record: the whole config of the run as nested dicts. It is recorded in `out`, and compared
         when the run is resumed. By default it is `config`.
+      about: a message to show before the first step, with the number of parameters.
       report: called with messages; by default they are shown on standard error.
 
     Raises:
@@ -188,6 +137,7 @@ def train(
             started=bool(kept.steps),
             free=functools.partial(_may_differ, config.optimizer),
         )
+        display.tell("; ".join(filter(None, (about, program.parameters()))))
         restored = kept.restore(program.abstract)
         if restored is None:
             state, position = program.start(initial), 0
@@ -206,14 +156,16 @@ def train(
             batch = next(data, None)
             if batch is None:
                 raise TrainingError(f"the training data ended after {step} of {steps} steps")
-            with clock.paused():
-                program.compile(batch.ids)
+            if not program.compiled:
+                display.tell("compiling the training step, once")
+                with clock.paused():
+                    program.compile(batch.ids)
             state, measured = program.step(state, batch.ids)
             pending.append(measured)
             position, step = batch.index, step + 1
             if any(
                 _due(step, every, steps)
-                for every in (run.log_every, run.validate_every, run.save_every)
+                for every in (run.log_every, run.validate_every, run.save_steps)
             ):
                 speed = program.speed(clock.lap(pending), len(pending), batch.ids)
                 means = metrics_lib.means(pending)
@@ -236,7 +188,7 @@ def train(
                     for prompt, text in program.samples(state.params):
                         log.sample(step, prompt, text)
                         display.tell(f"step {step}: {prompt!r} goes on {text!r}")
-            if run.save_every and step % run.save_every == 0 and step < steps:
+            if run.save_steps and step % run.save_steps == 0 and step < steps:
                 with clock.paused():
                     score = valid.get(BITS_PER_BYTE) if scored == step else None
                     kept.save(state, position=position, seed=run.seed, score=score)
@@ -375,10 +327,24 @@ class _Program:
         params = global_arrays.put(initial(), self.places.params)
         return jax.jit(fresh, out_shardings=self.places)(params)
 
+    def parameters(self) -> str:
+        """The numbers of parameters in words."""
+
+        def count(params):
+            return sum(math.prod(x.shape) for x in jax.tree.leaves(params))
+
+        params = self.objective.model_params(self.abstract.params)
+        trained, _ = optimizer_lib.partition(params, self.objective.trainable)
+        whole, part = count(params), count(trained)
+        return f"{whole:,} parameters" + ("" if whole == part else f", {part:,} of them trained")
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the step is compiled."""
+        return self._compiled is not None
+
     def compile(self, ids: np.ndarray) -> None:
-        """Compiles the step for batches of this shape, in the first call only."""
-        if self._compiled is not None:
-            return
+        """Compiles the step for batches of this shape."""
         ids = self._placed(ids)
         self._check_batch(ids.shape[0])
         step = make_step(self.objective, self.config, self.transformation, self.mesh)

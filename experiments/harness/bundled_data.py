@@ -3,7 +3,7 @@
 import gzip
 import pathlib
 
-from bytelax.training.documents import Source
+from bytelax.training.source import Source
 
 BLANK_LINES = r"\n{3,}"
 FILE_HEADER = r"\n*^# file: .*\n"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bytelax.training.documents import Source
+from bytelax.training.source import Source
 
 THRESHOLD = 2.4749  # nats: 4.5 bytes a patch on the validation text, from `bytelax calibrate`
 
@@ -92,7 +92,7 @@ def _flags(group: str, **values) -> list[str]:
 def command(arguments: Sequence[str], sources: Sequence[Source], out: pathlib.Path) -> list[str]:
     """The call of `bytelax train`, in a process of its own."""
     train = [sys.executable, "-m", "bytelax.cli", "train", *arguments]
-    return [*train, "--out", str(out), "--data.sources", *map(str, sources)]
+    return [*train, "--out", str(out), "--data", *map(str, sources)]
 
 
 def main(

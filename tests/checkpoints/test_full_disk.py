@@ -37,7 +37,9 @@ def on_small_disk(directory, *command):
 def test_convert(tmp_path):
     """It printed 230 lines before its own, and then that memory was short."""
     target = str(tmp_path / "model")
-    done = on_small_disk(tmp_path, "-m", "bytelax_command", "convert", "tiny-lm", target)
+    done = on_small_disk(
+        tmp_path, "-m", "bytelax_command", "convert", "--model", "tiny-lm", "--out", target
+    )
     assert done.returncode == 2
     assert done.stderr == f"bytelax: {tmp_path} cannot be written: No space left on device\n"
     assert done.stdout == ""  # neither a word nor a file

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bytelax import cli
-from bytelax.commands.bench import _parsed
+from bytelax.commands.running.bench import _parsed
 
 
 @pytest.fixture

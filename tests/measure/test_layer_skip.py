@@ -147,7 +147,8 @@ def test_refusals(small):
 def test_the_command_prints_flags_that_generate_takes(small, capsys, tmp_path):
     checkpoints.write(tmp_path / "model", small.config, small.params, layout="orbax")
     (tmp_path / "text.txt").write_bytes(bytes(range(32, 127)) * 2)
-    arguments = ["layers", str(tmp_path / "model"), str(tmp_path / "text.txt"), "--window", "40"]
+    arguments = ["layers", str(tmp_path / "text.txt"), "--window", "40"]
+    arguments += ["--model", str(tmp_path / "model")]
     arguments += ["--longest", "3", "--most", "2"]
     assert cli.main([*arguments, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

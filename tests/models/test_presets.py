@@ -55,3 +55,18 @@ def test_parameters_of_blt(config, published, own):
 def test_parameters_of_byte_transformers():
     assert sum(counts(presets.BYTE_LM_85M).values()) == pytest.approx(85.35, abs=0.05)
     assert sum(counts(presets.BYTE_LM_800M).values()) == pytest.approx(810.6, abs=0.5)
+    assert sum(counts(presets.BYTE_LM_LAPTOP).values()) == pytest.approx(3.15, abs=0.005)
+    assert sum(counts(presets.ENTROPY_LAPTOP).values()) == pytest.approx(0.27, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("config", "own"),
+    [
+        (presets.BLT_LAPTOP, (4.82, 0.97, 0.345, 1.566)),
+        pytest.param(presets.BLT_100M, (85.74, 17.97, 4.92, 61.47), marks=pytest.mark.slow),
+    ],
+)
+def test_parameters_of_smaller_blts(config, own):
+    found = counts(config)
+    parts = ("global_transformer", "decoder", "encoder", "hash")
+    assert [found[part] for part in parts] == pytest.approx(own, abs=0.06 if own[0] > 10 else 0.006)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bytelax import vocab
 from bytelax.training import documents
-from bytelax.training.documents import DataError, Source
+from bytelax.training.source import DataError, Source
 
 CODE = b"# file: a.py\nx = 1\n\n\n# file: b.py\n\n\n\ny = 2\n"
 
@@ -241,3 +241,40 @@ def test_a_template_that_asks_for_gigabytes(tmp_path, template):
     (tmp_path / "a.jsonl").write_text('{"text": "x", "n": 99999999999}\n')
     with pytest.raises(DataError, match="asks for more than 10000 characters"):
         load(str(tmp_path / "a.jsonl"), template=template)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_tail_is_held_out_where_there_are_too_few_documents(tmp_path, count):
+    rows = [f"line {i} of document {i // 100}\n" for i in range(300)]
+    separator = "" if count == 1 else r"(?<=document 0\n)(?=line 100 )|(?=line 200 )"
+    path = tmp_path / "a.txt"
+    path.write_text("".join(rows))
+    whole, _ = load(path, separator=separator)
+    kept, held = load(path, separator=separator, valid_fraction=1e-9)
+    assert len(whole.starts) - 1 == count
+    assert b"".join(texts(kept) + texts(held)) == b"".join(texts(whole))
+    assert held.bytes == pytest.approx(path.stat().st_size / 10, abs=40)
+    (tail,) = texts(held)
+    assert tail.startswith(b"line 2")  # cut at a line's end
+
+
+def test_a_tail_of_whole_documents_and_of_one_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    write_lines(
+        path, ["a" * 89, *("b" * 8,)]
+    )  # the tail is the second document and its BOS and EOS
+    kept, held = load(path, valid_fraction=1e-9)
+    assert (texts(kept), texts(held)) == ([b"a" * 89], [b"b" * 8])
+    path = tmp_path / "b.txt"
+    path.write_bytes(b"x" * 998)
+    kept, held = load(path, valid_fraction=1e-9)
+    assert (kept.bytes, held.bytes) == (899, 99)
+
+
+def test_the_tail_of_a_large_text_is_a_share(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"0123456789\n" * 100_000)
+    _, held = load(path, valid_fraction=0.05)
+    assert held.bytes == pytest.approx(55_000, abs=12)
+    _, held = load(path, valid_fraction=1e-9)
+    assert held.bytes == pytest.approx(16_384, abs=12)

@@ -140,3 +140,9 @@ def test_a_run_with_a_cooldown_can_be_made_longer(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, longer.params, whole.params)
     with pytest.raises(TrainingError, match="optimizer"):
         train(run_of(9, None), "longer")
+
+
+def test_the_default_warm_up_fits_into_the_run():
+    for steps, warmup in ((1, 0), (20, 2), (1000, 100), (5000, 100)):
+        assert OptimizerConfig(steps=steps).warmup_steps == warmup
+    assert OptimizerConfig(steps=20, warmup=20).warmup_steps == 20

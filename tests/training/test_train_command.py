@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 
 from bytelax import cli, config, loading
-from bytelax.commands import calibrate, train
+from bytelax.commands import train, train_flags
+from bytelax.commands.running import calibrate
+from bytelax.commands.running import train as running
+from bytelax.models import presets
 from bytelax.models.patching import PatchingConfig
 from bytelax.training import data
 
@@ -50,7 +54,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def source(corpus):
-    return ["--data.sources", rf"{corpus} separator=\n"]
+    return ["--data", rf"{corpus} separator=\n"]
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +109,7 @@ def test_json_says_what_came_of_it(tmp_path, source, capsys):
 def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt):
     arguments = ["--out", str(tmp_path), "--init", str(blt), *source, *RUN]
     kind = cli._parse(["train", "blt-d", *arguments]).kind
-    objective, initial = kind.prepare()
+    objective, initial = running.prepare(kind)
     params, before = initial(), loading.load(blt / "model").params
     embed = params["decoder"].pop("embed")
     assert_same(embed, before["encoder"]["embed"])
@@ -125,7 +129,7 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     losses = ["--loss-of", "lk", "--own-outputs", "2", "--blocks", "5", "--decay", "4"]
     arguments = ["train", "heads", "--init", blt, "--out", tmp_path, *source, *RUN, *heads]
     arguments = [str(argument) for argument in [*arguments, *losses]]
-    _, initial = cli._parse(arguments).kind.prepare()
+    _, initial = running.prepare(cli._parse(arguments).kind)
     assert cli.main(arguments) == 0
     before, after = initial(), loading.load(tmp_path / "model")
     learned = after.params.pop("heads")
@@ -176,18 +180,18 @@ def test_a_file_holds_the_config_and_flags_overrule_it(patcher, tmp_path):
     again = cli._parse([*read, "--out", "x"]).kind
     assert config.to_toml(train.to_fields(again)) == file.read_text()
     changed = cli._parse(
-        [*read, "--out", "x", "--optimizer.steps", "7", "--data.sources", "other weight=2"]
+        [*read, "--out", "x", "--optimizer.steps", "7", "--data", "other weight=2"]
     ).kind
     assert changed.optimizer == dataclasses.replace(again.optimizer, steps=7)
     assert changed.model == again.model and str(changed.data.sources[0]) == "other weight=2.0"
 
 
-@pytest.mark.parametrize("kind", list(train.KINDS))
+@pytest.mark.parametrize("kind", list(train_flags.KINDS))
 def test_every_kind_takes_a_file(kind, tmp_path):
     file = tmp_path / "config.toml"
     file.write_text(f'kind = "{kind}"\n[optimizer]\npeak = 1\nclip = "None"\n')
     read = cli._parse(["train", kind, f"--config={file}", "--out", "x"]).kind
-    assert type(read) is train.KINDS[kind]
+    assert type(read) is train_flags.KINDS[kind]
     assert read.optimizer.peak == 1.0 and read.optimizer.clip is None
 
 
@@ -196,7 +200,7 @@ def test_every_kind_takes_a_file(kind, tmp_path):
     [
         ("[optimizer]\nrate = 1\n", "there is an unknown field 'optimizer.rate'"),
         ("[optimizer]\nsteps = 1.5\n", "optimizer.steps is 1.5 where a whole number belongs"),
-        ("[optimizer]\nsteps = 0\n", "optimizer: steps must be at least 1, got 0"),
+        ("[optimizer]\nsteps = 0\n", "optimizer.steps must be at least 1, got 0"),
         ('[run]\ndtype = "float16"\n', "not one of float32, bfloat16"),
         ('kind = "blt"\n', "the config of another kind of model than byte-lm"),
         ("steps\n", "is no TOML"),
@@ -213,21 +217,36 @@ def test_a_bad_file_is_told_in_one_line(text, line, tmp_path, capsys):
 def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
     out = ["--out", tmp_path / "run"]
     (tmp_path / "empty.txt").write_text("")
-    empty = ["--data.sources", tmp_path / "empty.txt"]
+    empty = ["--data", tmp_path / "empty.txt"]
     for line, arguments in {
         "No such file": ["byte-lm", "--config", tmp_path / "absent.toml"],
         "no text to train on": ["byte-lm", *RUN, *BYTE_LM, *empty],
-        "absent: no such file": ["byte-lm", "--data.sources", "absent", *RUN, *BYTE_LM],
-        "no document is held out": [
+        "absent: no such file": ["byte-lm", "--data", "absent", *RUN, *BYTE_LM],
+        "no text is held out: raise --data.valid-fraction": [
             "byte-lm", *source, *RUN, *BYTE_LM, "--data.valid-fraction", "0"],
-        "needs --patcher": ["blt", *source, *RUN, *BLT],
+        "--patcher is required": ["blt", *source, *RUN, *BLT],
         "there is no directory absent": ["blt", "--patcher", "absent", *source, *RUN, *BLT],
-        "asks no entropy model": [
+        "needs no entropy model": [
             "blt", "--patcher", patcher, "--model.patching.mode", "stride", *source, *RUN],
         "is a byte-lm": ["blt-d", "--init", patcher, *source, *RUN],
-        "leave the --model flags out": ["byte-lm", "--init", patcher, *source, *RUN, *BYTE_LM],
+        "leave --preset and --model... out": [
+            "byte-lm", "--init", patcher, *source, *RUN, *BYTE_LM],
         "needs decoder_input='embedding'": [
             "blt-d", "--patcher", patcher, "--model.decoder-input", "encoder", *source, *RUN, *BLT],
+        "do not fill a window of 5,000; lower --data.window": [
+            "byte-lm", *source, *RUN, *BYTE_LM, "--data.window", "5000"],
+        "--optimizer.warmup must lie in 0..4, the steps, got 9": [
+            "byte-lm", *source, *RUN, *BYTE_LM, "--optimizer.warmup", "9"],
+        "--optimizer.steps: '1.5' is not a whole number": ["byte-lm", "--optimizer.steps", "1.5"],
+        "--model.trunk.layers must be at least 1, got 0": ["byte-lm", "--model.trunk.layers", "0"],
+        "--run.save-every 3 must be a multiple of --run.validate-every 2": [
+            "byte-lm", *source, *RUN, "--run.save-every", "3"],
+        "there is no option --optimizer.stps; did you mean --optimizer.steps?": [
+            "byte-lm", "--optimizer.stps", "3"],
+        "--optimizer.name 'sgd' is not one of adamw, muon": ["byte-lm", "--optimizer.name", "sgd"],
+        "--preset 2b is not one of laptop, 100m, 1b": ["byte-lm", "--preset", "2b"],
+        "--preset is not for heads": ["heads", "--preset", "laptop"],
+        "'byte-lx' is not one of entropy, byte-lm, heads": ["byte-lx"],
         "needs 16 devices": ["byte-lm", "--mesh", "data=8,tensor=2", *source, *RUN, *BYTE_LM],
         "the axes are data, fsdp, tensor": ["byte-lm", "--mesh", "model=2", *RUN, *BYTE_LM],
         "'data=x' is not AXIS=NUMBER": ["byte-lm", "--mesh", "data=x", *RUN, *BYTE_LM],
@@ -235,6 +254,53 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
     }.items():  # fmt: skip
         assert line in told(capsys, "train", *arguments, *out)
     assert not (tmp_path / "run").exists()
+
+
+def test_one_file_is_enough(tmp_path, capsys):
+    text = tmp_path / "mine.txt"
+    text.write_text("".join(f"line {i} of a text of one document.\n" for i in range(400)))
+    out = ["--out", str(tmp_path / "run")]
+    arguments = ["train", "byte-lm", "--data", str(text), *out, *BYTE_LM, "--data.window", "32"]
+    assert cli.main([*arguments, "--data.batch", "2", "--optimizer.steps", "2"]) == 0
+    captured = capsys.readouterr()
+    counts, compiling, *_ = captured.err.splitlines()
+    trained, held = (int(n.replace(",", "")) for n in re.findall(r"[\d,]+(?= bytes)", counts))
+    assert trained + held == text.stat().st_size and held >= text.stat().st_size // 10 - 40
+    assert counts.endswith("held out; 10,928 parameters")
+    assert compiling == "compiling the training step, once"
+    assert "bits per byte on the validation text" in captured.out
+
+
+@pytest.mark.parametrize("kind", ["entropy", "byte-lm", "blt", "blt-d"])
+@pytest.mark.parametrize("preset", ["laptop", "100m", "1b"])
+def test_a_preset_is_what_flags_start_from(kind, preset):
+    arguments = ["train", kind, "--out", "x", "--preset", preset]
+    run, other = (
+        cli._parse([*arguments, *more]).kind
+        for more in ([], ["--optimizer.steps", "7", "--optimizer.warmup", "0"])
+    )
+    assert type(run) is train_flags.KINDS[kind]
+    assert other.optimizer == dataclasses.replace(run.optimizer, steps=7, warmup=0)
+    assert (other.model, other.data) == (run.model, run.data)
+    assert "preset" not in train.to_fields(run)
+    if kind == "byte-lm" and preset == "1b":
+        assert run.model == presets.BYTE_LM_800M
+    if kind == "blt" and preset == "1b":
+        assert run.model.config(presets.BLT_1B.patcher) == presets.BLT_1B
+    assert (run.model.decoder_input == "embedding") if kind == "blt-d" else True
+
+
+def test_a_file_changes_a_preset_and_flags_change_both(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text("[optimizer]\nsteps = 70\npeak = 0.5\n")
+    arguments = ["train", "byte-lm", "--out", "x", "--preset", "laptop", "--config", str(file)]
+    run = cli._parse([*arguments, "--optimizer.steps", "9"]).kind
+    assert (run.optimizer.steps, run.optimizer.peak, run.optimizer.name) == (9, 0.5, "muon")
+
+
+def test_the_warm_up_of_a_short_run_is_recorded_as_a_number():
+    run = cli._parse(["train", "byte-lm", "--out", "x", "--optimizer.steps", "20"]).kind
+    assert run.optimizer.warmup_steps == 2 and train.to_fields(run)["optimizer"]["warmup"] == 2
 
 
 # --- calibrate ---
@@ -283,7 +349,7 @@ def test_mean_patch_length_counts_what_is_there():
 @pytest.mark.slow
 def test_calibrate_writes_what_the_model_then_does(blt, corpus, tmp_path, capsys):
     model = shutil.copytree(blt / "model", tmp_path / "model")
-    arguments = ["calibrate", "--model", str(model), "--text", str(corpus), "--json", "--write"]
+    arguments = ["calibrate", str(corpus), "--model", str(model), "--json", "--write"]
     wanted = ["--patch-length", "3.5", "--max-patch-length", "6", "--window", "64"]
     assert cli.main([*arguments, *wanted]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -300,7 +366,7 @@ def test_calibrate_writes_what_the_model_then_does(blt, corpus, tmp_path, capsys
 
 
 def test_calibrate_tells_what_it_cannot_do(patcher, corpus, capsys):
-    known = ["calibrate", "--patcher", patcher, "--text", corpus]
+    known = ["calibrate", corpus, "--model", patcher]
     assert "alone has no threshold" in told(capsys, *known, "--write")
     assert "out of reach" in told(capsys, *known, "--patch-length", "5000")
-    assert "no such file" in told(capsys, "calibrate", "--model", patcher, "--text", "absent.txt")
+    assert "no such file" in told(capsys, "calibrate", "absent.txt", "--model", patcher)

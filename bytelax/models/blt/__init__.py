@@ -5,12 +5,12 @@ the global transformer runs over closed patches only, and the local decoder at b
 latent of the latest patch that is closed at t. Hence nothing reads the latent of an open patch.
 """
 
-from bytelax.models.blt.config import BLTConfig
 from bytelax.models.blt.decoder import Context, Decoder, Joint
 from bytelax.models.blt.encoder import Encoder
 from bytelax.models.blt.global_transformer import Global
 from bytelax.models.blt.model import BLT, ByteCaches, Encoded, Forward, Window
 from bytelax.models.blt.patches import Frontier, Patches
+from bytelax.models.blt_config import BLTConfig
 
 __all__ = [
     "BLT", "BLTConfig", "ByteCaches", "Context", "Decoder", "Encoded", "Encoder", "Forward",

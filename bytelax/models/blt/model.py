@@ -12,11 +12,11 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.calculator import Sizes
 from bytelax.models import entropy, kv_cache, layers, patching
 from bytelax.models.blt import patches as patches_lib
-from bytelax.models.blt.config import BLTConfig
 from bytelax.models.blt.decoder import Decoder
 from bytelax.models.blt.encoder import Encoder
 from bytelax.models.blt.global_transformer import Global
 from bytelax.models.blt.patches import Frontier, Patches
+from bytelax.models.blt_config import BLTConfig
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.execution import EXACT, Execution
 from bytelax.models.heads import Heads

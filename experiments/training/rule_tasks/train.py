@@ -9,7 +9,7 @@ where it stopped. `--steps` changes the length of a run, also of one that has be
 
 import sys
 
-from bytelax.training.documents import Source
+from bytelax.training.source import Source
 from experiments.harness import recipes
 from experiments.harness.recipes import Stack, data, muon
 

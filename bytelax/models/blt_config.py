@@ -4,10 +4,10 @@ import dataclasses
 from typing import Literal
 
 from bytelax import vocab
-from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.hashing import HashConfig
-from bytelax.models.heads import HeadsConfig
-from bytelax.models.patching import PatchingConfig
+from bytelax.models.byte_lm_config import ByteLMConfig
+from bytelax.models.hash_config import HashConfig
+from bytelax.models.heads_config import HeadsConfig
+from bytelax.models.patching_config import PatchingConfig
 from bytelax.models.transformer_config import TransformerConfig, check_max_bytes
 
 

@@ -1,0 +1,1 @@
+"""What the commands do; `bytelax.commands` has their flags, which import no JAX."""

@@ -1,0 +1,36 @@
+"""`bytelax patches`: where an entropy model cuts texts."""
+
+from bytelax.commands.json_line import json_line
+from bytelax.commands.patches import Patches
+from bytelax.commands.progress_bar import progress_bar
+from bytelax.commands.running.loading import overrides
+from bytelax.commands.text_files import text_files
+from bytelax.loading import load_patcher
+from bytelax.patcher import patches
+
+
+def run(flags: Patches) -> None:
+    if flags.entropies and not flags.json:
+        raise ValueError("--entropies is printed as JSON only: add --json")
+    files = text_files(flags.files)
+    patcher = load_patcher(flags.model, **overrides(flags.overrides))
+    with progress_bar("patches", sum(file.size for file in files)) as advance:
+        found = patches(
+            patcher, (file.read() for file in files), window=flags.window, stride=flags.stride,
+            batch=flags.batch, progress=advance,
+        )  # fmt: skip
+        for file, cut in zip(files, found, strict=True):
+            _print(flags, file.name, cut)
+
+
+def _print(flags, name, cut):
+    count, lengths = len(cut.entropies), cut.lengths
+    mean = count / len(lengths)
+    if not flags.json:
+        told = f"{mean:.3f} bytes a patch, {len(lengths):,} patches, {count:,} bytes: {name}"
+        print(told, flush=True)
+        return
+    fields = {"file": name, "bytes": count, "bytes_per_patch": mean, "lengths": lengths}
+    if flags.entropies:
+        fields["entropies"] = cut.entropies.tolist()
+    print(json_line(fields), flush=True)
