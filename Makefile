@@ -7,14 +7,6 @@ TESTS ?= tests
 PYTHON = $(VENV)/bin/python
 # A module's tests share what they compile, and stay together. Each worker takes up to 4 GB.
 WORKERS = -n auto --maxprocesses 4 --dist loadfile
-DOCUMENTED = bytelax bytelax.calculator bytelax.checkpoints bytelax.decode.drafters \
-  bytelax.decode.unmasking bytelax.measure bytelax.methods bytelax.models \
-  bytelax.pods bytelax.testing \
-  bytelax.training
-
-# pdoc finds the public names only once they are imported.
-PDOC = import bytelax; [getattr(bytelax, name) for name in bytelax.__all__]; \
-  from pdoc.__main__ import cli; cli()
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -33,8 +25,9 @@ lint: $(VENV)/.installed-lint ## check style, format and types
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 
-docs: $(VENV)/.installed-docs ## build the API reference into docs/api
-	$(PYTHON) -W error -c "$(PDOC)" --docformat google --output-directory docs/api $(DOCUMENTED)
+docs: $(VENV)/.installed-docs ## build the site into site/; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 # A torch for CPUs only: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make parity
 parity: ## compare with transformers, in an environment of its own
@@ -54,7 +47,7 @@ aot-full: ## the same at more shapes and full depth; writes their results
 	.venv-aot/bin/python -m experiments.compile.pods.run --full
 
 clean: ## remove the environments and the caches
-	rm -rf docs/api .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf site .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/.made
 	$(PYTHON) -m pip install --quiet --editable .

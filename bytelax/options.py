@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import numpy as np
 
-from bytelax.decode.acceptance import Lossless, block_verification, lossless
+from bytelax.decode.acceptance import Lossless, lossless, rejection
 from bytelax.decode.drafters import Drafter, by_batch, stop_adaptively, stop_below
 from bytelax.decode.method import Method
 from bytelax.decode.unmasking import Unmask
@@ -98,7 +98,7 @@ MinConfidence = Annotated[
     ),
 ]  # fmt: skip
 Verify = Annotated[
-    str, Option("Judge sampled drafts byte by byte, or as a block.", ("byte", "block"))
+    str, Option("Verify sampled drafts as a block, or byte by byte.", ("block", "byte"))
 ]
 Window = Annotated[int | None, Option("Pad every window that is verified to this many bytes.")]
 Synchronous = Annotated[
@@ -169,11 +169,11 @@ def verified(
     shared: dict[str, tuple[Any, Any]] = (
         {"min_confidence": (MinConfidence, None)} if thresholds else {}
     )
-    shared |= {"verify": (Verify, "byte"), "window": (Window, None)}
+    shared |= {"verify": (Verify, "block"), "window": (Window, None)}
 
     def decorator(factory):
         @functools.wraps(factory)
-        def build(model, *, verify="byte", window=None, min_confidence=None, **options):
+        def build(model, *, verify="block", window=None, min_confidence=None, **options):
             drafter = factory(model, **options)
             tables = [value for value in options.values() if isinstance(value, Mapping)]
             if getattr(drafter, "judged_by", None) and (tables or min_confidence is not None):
@@ -188,7 +188,7 @@ def verified(
                 )
             elif min_confidence is not None:
                 drafter = stop_below(drafter, min_confidence)
-            rule = Lossless(block_verification) if verify == "block" else lossless
+            rule = lossless if verify == "block" else Lossless(rejection)
             return Method(model.target(), drafter, rule, window)
 
         own = inspect.signature(factory)

@@ -30,7 +30,7 @@ CASES = {
     "ar, in step": ("blt", {"synchronous": 1.0}),
     "ar, byte model": ("lm", {}),
     "blt-s": ("blt", {"draft_length": 4}),
-    "blt-s, encoder": ("base", {"draft_length": 4, "verify": "block"}),
+    "blt-s, encoder": ("base", {"draft_length": 4, "verify": "byte"}),
     "blt-s, refreshed": ("blt", {"draft_length": 4, "latent": "refresh", "draft_layers": 1}),
     "blt-s, adaptive": ("blt", {"draft_length": {1: 4, 3: 2}, "min_confidence": "adaptive"}),
     "blt-d": ("blt", {"block_size": 4}),

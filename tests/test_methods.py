@@ -129,7 +129,7 @@ def test_blocks_are_kept_whole_and_said_to_be_so():
         ("own", "blt-d", {"block_size": {1: 4}}, "block_size is a number"),
         ("lm", "lookup", {"draft_length": 4, "window": 1025}, "window must lie in 5..1024"),
         ("lm", "draft-model", {"draft_model": "tiny", "window": 4}, "window must lie in 5..1024"),
-        ("own", "blt-s", {"verify": "tree"}, "not one of byte, block"),
+        ("own", "blt-s", {"verify": "tree"}, "not one of block, byte"),
         ("own", "blt-s", {"block_size": 4}, "takes no 'block_size'"),
         ("own", "draft-model", {}, "needs draft_model"),
         ("base", "blt-d", {}, "trained to fill in masked bytes"),

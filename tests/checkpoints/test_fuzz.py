@@ -101,6 +101,21 @@ def test_what_is_accepted_can_be_read(models):
     assert tally.accepted
 
 
+@pytest.mark.slow  # 30 s
+def test_heads_in_a_directory_of_their_own(tmp_path):
+    checkpoints.write_heads(tmp_path, HEADS, random_params(HEADS, dtype=jnp.bfloat16))
+    tally, rng = fuzz.Tally(), random.Random(0)
+    read = functools.partial(checkpoints.read_heads, config=BYTE_LM)
+    for file, mutations in (
+        ("config.json", fuzz.config_mutations), (WEIGHTS, fuzz.header_mutations)
+    ):  # fmt: skip
+        noise = fuzz.random_bytes(tmp_path / file, rng, within=4096)
+        contents = itertools.chain(mutations(tmp_path / file), itertools.islice(noise, 500))
+        fuzz.attack(tmp_path, file, contents, tally=tally, read=read)
+    print(tally)
+    assert tally.tried >= 2000 and tally.refused > tally.accepted > 0
+
+
 # --- the ones of a review, each by name ---
 
 

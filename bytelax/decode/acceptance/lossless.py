@@ -4,7 +4,8 @@ import dataclasses
 from typing import Any
 
 from bytelax.decode.acceptance.base import Acceptance
-from bytelax.decode.acceptance.byte_by_byte import greedy, rejection
+from bytelax.decode.acceptance.block import block_verification
+from bytelax.decode.acceptance.byte_by_byte import greedy
 from bytelax.decode.sampling import Sampling
 
 
@@ -15,10 +16,10 @@ class Lossless:
     A drafter that proposes trees names its own rule in the attribute `judged_by`, which wins.
 
     Attributes:
-      sampled: rule for sampled decoding, `rejection` or `block_verification`.
+      sampled: rule for sampled decoding, `block_verification` or `rejection`.
     """
 
-    sampled: Acceptance = rejection
+    sampled: Acceptance = block_verification
 
     lossless = True
 
