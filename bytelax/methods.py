@@ -78,7 +78,7 @@ def spectr(
     *,
     draft_model: o.SmallModel,
     drafts: o.Drafts = 2,
-    draft_length: Annotated[int, Option("Bytes of each draft.")] = 4,
+    draft_length: Annotated[int, Option("Number of bytes in each draft.")] = 4,
 ) -> Method:
     """A draft model proposes several drafts; optimal transport selects one (SpecTr). Lossless.
 
@@ -204,7 +204,9 @@ def layer_skip(
 def medusa(
     model,
     *,
-    draft_length: Annotated[int | None, Option("Heads to draft with; all by default.")] = None,
+    draft_length: Annotated[
+        int | None, Option("Number of heads to draft with; all by default.")
+    ] = None,
     branches: o.Branches = None,
     nodes: o.Nodes = 16,
 ):

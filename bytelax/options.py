@@ -81,80 +81,102 @@ def _lengths(help: str) -> Option:
 Length = int | Mapping[int, int]  # bytes, or a table by the number of running rows: {rows: bytes}
 Words = tuple[int, ...]
 DraftLength = Annotated[
-    Length, _lengths("Bytes proposed in each round, or that by the number of running rows.")
+    Length,
+    _lengths(
+        "Number of bytes drafted in each round; or a table of it by the number of running rows."
+    ),
 ]
 BlockLength = Annotated[
-    Length | None, _lengths("As draft_length elsewhere; all bytes of a block by default.")
+    Length | None,
+    _lengths("Number of bytes drafted in each round, or a table; by default a whole block."),
 ]
 BlockSize = Annotated[
-    Length, _lengths("Bytes in a block; blt-dv takes a table as --draft-length does.")
+    Length,
+    _lengths("Number of bytes in a block; blt-dv also takes a table, as --draft-length does."),
 ]
 MinConfidence = Annotated[
     float | str | None,
     Option(
-        "End a draft behind the first byte that its drafter thought less probable than this, or "
-        'than a threshold that follows what each row keeps: "adaptive".',
+        "End a draft after the first byte whose probability under the drafter is below this. "
+        '"adaptive" moves the threshold with the bytes that each row keeps.',
         (), _threshold, "FLOAT|adaptive", "a number, or adaptive",
     ),
 ]  # fmt: skip
 Verify = Annotated[
     str, Option("Verify sampled drafts as a block, or byte by byte.", ("block", "byte"))
 ]
-Window = Annotated[int | None, Option("Pad every window that is verified to this many bytes.")]
+Window = Annotated[int | None, Option("Pad every verified window to this number of bytes.")]
 Synchronous = Annotated[
     float,
     Option(
         "Share of a BLT's rows that must have closed a patch before the global transformer runs "
-        "for them together; rows wait, and no byte changes."
+        "for all of them at once. Rows that are ready wait; the output stays the same."
     ),
 ]
-DraftLayers = Annotated[int | None, Option("Decoder layers to draft with; all by default.")]
+DraftLayers = Annotated[
+    int | None, Option("Number of decoder layers to draft with; all by default.")
+]
 Latent = Annotated[
     str,
     Option(
-        "What is drafted on: the latent at hand, or one renewed by a second pass.",
+        "Draft with the latest latent, or compute a fresh one by a second pass first.",
         ("reuse", "refresh"),
     ),
 ]
 UnmaskBy = Annotated[
     str | Unmask,
     Option(
-        "Which masked bytes of a block each pass fills.",
+        "Rule for which masked bytes of a block to fill in each pass.",
         ("confidence", "entropy", "entropy-minus-max", "one-step"),
     ),
 ]
-Alpha = Annotated[float | None, Option("Confidence: fill bytes that are more probable than this.")]
+Alpha = Annotated[
+    float | None, Option("For confidence: fill in bytes whose probability is above this.")
+]
 Gamma = Annotated[
-    float | None, Option("Entropy: fill bytes whose entropies add up to at most this, in nats.")
+    float | None, Option("For entropy: fill in bytes whose entropies sum to at most this, in nats.")
 ]
 OpenPatch = Annotated[
     str,
-    Option("What a block reads that starts within a patch.", ("latest", "truncated", "finish")),
+    Option(
+        "Which latent a block reads if it starts inside a patch.", ("latest", "truncated", "finish")
+    ),
 ]
-SmallModel = Annotated[Model | str | Path, Option("The small model: as --model.")]
-Drafts = Annotated[int, Option("Drafts among which spectr chooses.")]
-Shortest = Annotated[int, Option("Fewest bytes that have to match.")]
-Longest = Annotated[int, Option("Bytes beyond which a match is no better.")]
+SmallModel = Annotated[
+    Model | str | Path, Option("The small model that drafts, named as in --model.")
+]
+Drafts = Annotated[int, Option("Number of drafts to choose from.")]
+Shortest = Annotated[int, Option("Minimum number of bytes that must match.")]
+Longest = Annotated[int, Option("Maximum number of bytes to match; longer matches count the same.")]
 ExitLayer = Annotated[
-    int | None, Option("Layers to draft with; by default half of them, or the nearest exit head.")
+    int | None,
+    Option("Number of layers to draft with; by default half of them, or to the nearest exit head."),
 ]
 ExitHead = Annotated[
-    bool | None, Option("Read the exit by its own head; by default where there is one.")
+    bool | None, Option("Use the exit's own output layer; by default if it has one.")
 ]
 VerifyFrom = Annotated[
     str | None,
     Option(
-        "Verify from the states that an exit computed, or anew; the first by default, and in "
-        "narrower dtypes than float32 the second.",
+        "Continue verification from the states at the exit, or compute all layers again; by "
+        "default the former in float32 and the latter in narrower dtypes.",
         ("exit", "embedding"),
     ),
 ]
-SkipAttention = Annotated[Words | None, Option("Blocks whose attention is skipped, from 0.")]
-SkipMlp = Annotated[Words | None, Option("Blocks whose SwiGLU is skipped, from 0.")]
-Branches = Annotated[Words | None, Option("Children of a node on each level: drafts a tree.")]
-Nodes = Annotated[int, Option("Nodes of a tree that are verified.")]
-Beam = Annotated[int, Option("Nodes of each level that go on; above 1 drafts a tree.")]
-StateLayer = Annotated[int | None, Option("Depth of the state that is read; the last by default.")]
+SkipAttention = Annotated[
+    Words | None, Option("Indices of the blocks whose attention is skipped, from 0.")
+]
+SkipMlp = Annotated[Words | None, Option("Indices of the blocks whose SwiGLU is skipped, from 0.")]
+Branches = Annotated[
+    Words | None, Option("Number of children of a node at each level; the draft is then a tree.")
+]
+Nodes = Annotated[int, Option("Number of nodes of the tree to verify.")]
+Beam = Annotated[
+    int, Option("Number of nodes to expand at each level; above 1 the draft is a tree.")
+]
+StateLayer = Annotated[
+    int | None, Option("Depth of the hidden state to read; the last by default.")
+]
 
 
 def verified(
