@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from bytelax_kernels.dispatch import traced_for
 from jax.sharding import Mesh
 
 from bytelax import methods, requests, vocab
@@ -83,6 +84,13 @@ class Engine:
     def mesh(self) -> Mesh | None:
         return self.model.mesh
 
+    @property
+    def platform(self) -> str:
+        """Platform of the devices that the programs run on, such as "cpu"."""
+        if self.mesh is not None:
+            return self.mesh.devices.flat[0].platform
+        return next(iter(jax.tree.leaves(self.params.target)[0].devices())).platform
+
     @functools.cached_property
     def placement(self) -> Placement | None:
         return None if self.mesh is None else Placement.of(self.mesh, self.params)
@@ -132,7 +140,7 @@ class Engine:
         return _start(
             self.params, *self._rows(by_row), self._put(self.stops, sharding.replicated),
             method=self.method, placement=self.placement, log_probs=self.log_probs,
-            origins=self.origins,
+            origins=self.origins, platform=self.platform,
         )  # fmt: skip
 
     def advance(
@@ -150,6 +158,7 @@ class Engine:
             decoding,
             method=self.method,
             placement=self.placement,
+            platform=self.platform,
             rounds=rounds,
             ended=ended,
         )
@@ -209,25 +218,30 @@ class Engine:
 
     def _put(self, tree, place):
         if self.mesh is None:
-            return jax.tree.map(jnp.asarray, tree)
+            return jax.device_put(tree)
         return global_arrays.put(tree, place(self.mesh))
 
 
-@functools.partial(jax.jit, static_argnames=("method", "placement", "log_probs", "origins"))
-def _start(params, text, budget, seeds, sampling, stops, *, method, placement, **kept):
+@functools.partial(
+    jax.jit, static_argnames=("method", "placement", "platform", "log_probs", "origins")
+)
+def _start(params, text, budget, seeds, sampling, stops, *, method, placement, platform, **kept):
     def start(params, text, budget, seeds, sampling, stops):
         return method.init(
             params, text, budget=budget, seeds=seeds, sampling=sampling, stops=stops, **kept
         )
 
     kinds = ("params", "rows", "rows", "rows", "rows", "same")
-    return _on(placement, start, kinds, params, text, budget, seeds, sampling, stops)
+    with traced_for(platform):
+        return _on(placement, start, kinds, params, text, budget, seeds, sampling, stops)
 
 
 @functools.partial(
-    jax.jit, static_argnames=("method", "placement", "rounds", "ended"), donate_argnums=1
+    jax.jit,
+    static_argnames=("method", "placement", "platform", "rounds", "ended"),
+    donate_argnums=1,
 )
-def _advance(params, decoding, *, method, placement, rounds, ended):
+def _advance(params, decoding, *, method, placement, platform, rounds, ended):
     def advance(params, decoding):
         before, running = decoding.counts.rounds, _running(decoding)
 
@@ -241,7 +255,8 @@ def _advance(params, decoding, *, method, placement, rounds, ended):
 
         return method.decode(params, decoding, until=until)
 
-    return _on(placement, advance, ("params", "rows"), params, decoding)
+    with traced_for(platform):
+        return _on(placement, advance, ("params", "rows"), params, decoding)
 
 
 @functools.partial(jax.jit, static_argnames=("rows", "placement"))

@@ -60,3 +60,25 @@ def test_every_public_name_is_there():
     assert bytelax.methods.METHODS
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         bytelax.nothing  # noqa: B018
+
+
+def test_generating_imports_no_kernels_of_accelerators():
+    code = "import bytelax.commands.running.generate"
+    code += "; import sys; print(*(x for x in sys.modules if x.startswith('bytelax_kernels')))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    kernels = {name.rpartition(".")[2] for name in ran.stdout.split()}
+    assert "verify_attention" in kernels and not kernels & {"gpu", "tpu", "hopper", "cudnn"}
+
+
+@pytest.mark.slow
+def test_a_generation_compiles_three_programs():
+    """Prefill, decoding, and a product of counters; each further one is time before the text."""
+    code = """
+import jax, bytelax
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **about: compiled.append(event) if "backend_compile" in event else None)
+bytelax.generate(bytelax.load("tiny"), ["x"], max_new_bytes=4, stop=["\\n"], temperature=0.5)
+print(len(compiled))"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(ran.stdout.split()[-1]) <= 3

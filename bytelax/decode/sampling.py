@@ -6,6 +6,7 @@ min(1, p / q) are the distributions that are really sampled from.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from bytelax import vocab
@@ -63,10 +64,12 @@ class Sampling:
             raise ValueError(f"top_k must be a number from 0 (0 keeps all ids), got {top_k}")
         if not 0 < top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
+        # Made on the host: `jnp.full` would compile a program for each of them.
+        put = jax.device_put
         return cls(
-            temperature=jnp.full(batch, temperature or 1.0, jnp.float32),
-            top_k=jnp.full(batch, min(top_k, vocab.SIZE), jnp.int32),
-            top_p=jnp.full(batch, top_p, jnp.float32),
+            temperature=put(np.full(batch, temperature or 1.0, np.float32)),
+            top_k=put(np.full(batch, min(top_k, vocab.SIZE), np.int32)),
+            top_p=put(np.full(batch, top_p, np.float32)),
             greedy=temperature == 0,
             truncated=top_k > 0 or top_p < 1,
             allow_eos=allow_eos,

@@ -40,7 +40,7 @@ class Stops:
         for row, string in enumerate(strings):
             length[row] = len(string)
             ids[row, longest - len(string) :] = vocab.encode(string, bos=False)
-        return cls(jnp.asarray(ids)[None], jnp.asarray(length)[None])
+        return cls(jax.device_put(ids[None]), jax.device_put(length[None]))
 
     def for_rows(self, batch: int) -> "Stops":
         """Broadcasts the stop strings along the batch axis to `batch` rows."""

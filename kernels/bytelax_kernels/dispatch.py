@@ -1,12 +1,32 @@
 """Chooses the implementation of a kernel, by platform or by name, and defines its derivative."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 from jax.experimental.custom_partitioning import custom_partitioning
 
 _PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
+_only: contextvars.ContextVar[str | None] = contextvars.ContextVar("only", default=None)
+
+
+@contextlib.contextmanager
+def traced_for(platform: str) -> Iterator[None]:
+    """A context in which operations are traced for one platform, and other kernels are left out.
+
+    A program is otherwise traced for every platform that has kernels, so that it can be compiled
+    for any of them. That takes time, and imports Pallas.
+
+    Args:
+      platform: platform of a device as JAX names it: "cpu", "gpu" or "tpu".
+    """
+    token = _only.set(platform)
+    try:
+        yield
+    finally:
+        _only.reset(token)
 
 
 class Kernel(NamedTuple):
@@ -26,9 +46,9 @@ def call(
     inputs: Any,
     *,
     reference: Callable,
-    kernels: Mapping[str, Kernel],
+    kernels: Mapping[str, Callable[[], Kernel]],
     split: Callable[[Callable], Callable],
-    libraries: Mapping[str, Kernel] | None = None,
+    libraries: Mapping[str, Callable[[], Kernel]] | None = None,
     derivative: Callable | None = None,
 ) -> Any:
     """Runs the implementation with the given name, or by default that of the platform.
@@ -38,7 +58,8 @@ def call(
         platform among the kernels that support the inputs; see `by_platform`.
       inputs: one pytree of arrays.
       reference: differentiable reference implementation.
-      kernels: kernels for "tpu" and "gpu".
+      kernels: functions that return the kernels for "tpu" and "gpu"; those of platforms that a
+        program is not traced for are not called, so that they may import what a kernel needs.
       split: function that makes a kernel `partitioned`.
       libraries: further implementations, which run only by name.
       derivative: as in `by_platform`.
@@ -49,9 +70,11 @@ def call(
     if implementation == "xla":
         return reference(inputs)
     if implementation is None:
-        taken = {name: split(made.run) for name, made in kernels.items() if made.takes(inputs)}
+        platform = _only.get()
+        made = {name: make() for name, make in kernels.items() if platform in (None, name)}
+        taken = {name: split(kernel.run) for name, kernel in made.items() if kernel.takes(inputs)}
         return by_platform(reference, taken, derivative=derivative)(inputs)
-    chosen = {**kernels, **(libraries or {})}[implementation]
+    chosen = {**kernels, **(libraries or {})}[implementation]()
     if not chosen.takes(inputs):
         given = ", ".join(str(jax.typeof(x)) for x in jax.tree.leaves(inputs))
         raise ValueError(f"the {implementation} kernel does not take {given}")

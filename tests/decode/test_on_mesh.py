@@ -111,7 +111,8 @@ def program(model, keywords):
     rows, capacity = request.whole(len(ids)), request.capacity(max(map(len, ids)))
     seeds = np.arange(len(ids), dtype=np.uint32)
     decoding = request.start(ids, seeds, rows=rows, capacity=capacity)
-    how = {"method": request.method, "placement": request.placement, "rounds": None, "ended": None}
+    how = {"method": request.method, "placement": request.placement, "platform": "cpu"}
+    how |= {"rounds": None, "ended": None}
     return engine._advance.lower(request.params, decoding, **how).compile().as_text()
 
 

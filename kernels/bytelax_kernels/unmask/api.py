@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned
-from bytelax_kernels.unmask import gpu, reference, tpu
+from bytelax_kernels.unmask import reference
 from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
 Implementation = Literal["xla", "tpu", "gpu"]
@@ -55,8 +55,16 @@ def _implementations(rule):
         return lambda block: function(block, rule)
 
     # Jitted, so that programs with the same shapes share one trace.
-    kernels = {
-        "tpu": Kernel(tpu.takes, inference_only(jax.jit(under(tpu.unmask)))),
-        "gpu": Kernel(gpu.takes, inference_only(jax.jit(under(gpu.unmask)))),
-    }
-    return under(reference.unmask), kernels
+    @functools.cache
+    def on_tpu():
+        from bytelax_kernels.unmask import tpu
+
+        return Kernel(tpu.takes, inference_only(jax.jit(under(tpu.unmask))))
+
+    @functools.cache
+    def on_gpu():
+        from bytelax_kernels.unmask import gpu
+
+        return Kernel(gpu.takes, inference_only(jax.jit(under(gpu.unmask))))
+
+    return under(reference.unmask), {"tpu": on_tpu, "gpu": on_gpu}

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from bytelax_kernels import hopper
+from bytelax_kernels.unmask.cost import cost
 from bytelax_kernels.unmask.row import Form, fill
-from bytelax_kernels.unmask.rule import Block, Rule, Unmasked, cost
+from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
 _CELLS = 64  # rows of the register layout, to which the cells of a block are padded
 _LINE = 8  # the number of ids is padded to a multiple of this

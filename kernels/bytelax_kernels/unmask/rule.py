@@ -2,7 +2,6 @@
 
 from typing import Literal, NamedTuple
 
-from jax.experimental import pallas as pl
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -44,12 +43,3 @@ class Unmasked(NamedTuple):
     chosen: Bool[Array, "B C"]
     drawn: Int[Array, "B C"]
     confidence: Float[Array, "B C"]
-
-
-def cost(block: Block) -> pl.CostEstimate:
-    """Cost estimate of a kernel."""
-    return pl.CostEstimate(
-        flops=10 * block.logits.size,
-        transcendentals=2 * block.logits.size,
-        bytes_accessed=4 * (block.logits.size + 5 * block.ids.size),
-    )

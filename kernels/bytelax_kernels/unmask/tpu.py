@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from bytelax_kernels.unmask.cost import cost
 from bytelax_kernels.unmask.row import Form, fill
-from bytelax_kernels.unmask.rule import Block, Rule, Unmasked, cost
+from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
 _VMEM = 12 * 2**20  # bytes; every TPU gives a kernel at least 16 MiB
 

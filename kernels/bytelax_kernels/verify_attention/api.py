@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned
-from bytelax_kernels.verify_attention import cudnn, gpu, reference, tpu
+from bytelax_kernels.verify_attention import reference
 from bytelax_kernels.verify_attention.inputs import Inputs
 from bytelax_kernels.verify_attention.sight import Sight
 
@@ -75,18 +75,32 @@ def verify_attention(
         inputs,
         reference=_reference(block),
         derivative=_derivative(block),
-        kernels=_KERNELS,
-        libraries=_LIBRARIES,
+        kernels={"tpu": _tpu, "gpu": _gpu},
+        libraries={"cudnn": _cudnn},
         split=functools.partial(_split, inputs=inputs),
     )
 
 
 # Jitted, so that all layers of a model share one trace.
-_KERNELS = {
-    "tpu": Kernel(tpu.takes, inference_only(jax.jit(tpu.attention))),
-    "gpu": Kernel(gpu.takes, inference_only(jax.jit(gpu.attention))),
-}
-_LIBRARIES = {"cudnn": Kernel(cudnn.takes, cudnn.attention)}
+@functools.cache
+def _tpu():
+    from bytelax_kernels.verify_attention import tpu
+
+    return Kernel(tpu.takes, inference_only(jax.jit(tpu.attention)))
+
+
+@functools.cache
+def _gpu():
+    from bytelax_kernels.verify_attention import gpu
+
+    return Kernel(gpu.takes, inference_only(jax.jit(gpu.attention)))
+
+
+@functools.cache
+def _cudnn():
+    from bytelax_kernels.verify_attention import cudnn
+
+    return Kernel(cudnn.takes, cudnn.attention)
 
 
 def _split(kernel, inputs):
@@ -113,6 +127,6 @@ def _derivative(block):
 
 @functools.cache
 def _reference(block):
-    if block is None:
-        return reference.dense
-    return functools.partial(reference.blocked, block=block)
+    # Jitted for the same reason as the kernels.
+    run = reference.dense if block is None else functools.partial(reference.blocked, block=block)
+    return jax.jit(run)

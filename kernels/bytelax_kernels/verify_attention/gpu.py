@@ -16,7 +16,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int
 
 from bytelax_kernels import hopper
-from bytelax_kernels.verify_attention.inputs import Inputs, by_key_head, by_query, cost, limits
+from bytelax_kernels.verify_attention.cost import cost
+from bytelax_kernels.verify_attention.inputs import Inputs, by_key_head, by_query, limits
 from bytelax_kernels.verify_attention.reference import FLOOR
 from bytelax_kernels.verify_attention.sight import CELLS, Sight, in_reach, sees
 

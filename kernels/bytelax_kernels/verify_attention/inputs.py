@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int
 
 from bytelax_kernels.verify_attention.sight import Sight, flags
@@ -70,17 +69,6 @@ def limits(inputs: Inputs) -> Int[Array, "B 3 GW"]:
     sight = inputs.sight
     each = jnp.stack([sight.first, sight.last, flags(sight)], axis=1)
     return jnp.tile(each, (1, 1, inputs.sizes.group))
-
-
-def cost(inputs: Inputs) -> pl.CostEstimate:
-    """Cost estimate of a kernel if its queries attend to all slots: an upper bound."""
-    queries, keys, values, _ = inputs
-    scored = queries.shape[1] * queries.shape[2] * keys.shape[0] * keys.shape[2]
-    return pl.CostEstimate(
-        flops=4 * scored * keys.shape[3],
-        transcendentals=scored,
-        bytes_accessed=2 * queries.nbytes + keys.nbytes + values.nbytes,
-    )
 
 
 def precision(dtype) -> jax.lax.Precision | None:

@@ -16,11 +16,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
+from bytelax_kernels.verify_attention.cost import cost
 from bytelax_kernels.verify_attention.inputs import (
     Inputs,
     by_key_head,
     by_query,
-    cost,
     limits,
     precision,
 )
