@@ -82,15 +82,13 @@ def test_logits_and_greedy_bytes(variant, tmp_path):
 
     config, params = checkpoints.read(tmp_path, dtype="float32")
     apply = jax.jit(BLT(config).apply)
-    logits = np.asarray(
-        apply({"params": params}, jnp.asarray(generated.numpy(), jnp.int32)).logits[0]
-    )
+    logits = np.asarray(apply({"params": params}, jnp.asarray(generated.numpy(), jnp.int32))[0])
     np.testing.assert_allclose(logits, expected, rtol=0, atol=TOLERANCE)
 
     text = np.zeros((1, generated.shape[1]), np.int32)  # what follows a position does not matter
     text[:, : ids.shape[1]] = ids
     for end in range(ids.shape[1], text.shape[1]):
-        last = apply({"params": params}, jnp.asarray(text)).logits[0, end - 1, vocab.OFFSET :]
+        last = apply({"params": params}, jnp.asarray(text))[0, end - 1, vocab.OFFSET :]
         text[0, end] = int(last.argmax()) + vocab.OFFSET
     np.testing.assert_array_equal(text[0], generated[0])
 
