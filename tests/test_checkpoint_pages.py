@@ -13,7 +13,7 @@ def blocks(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "least"), [("checkpoints.md", 5)])
+@pytest.mark.parametrize(("page", "least"), [("checkpoints.md", 5), ("nnx.md", 3)])
 def test_examples(page, least, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
