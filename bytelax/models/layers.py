@@ -35,7 +35,7 @@ def parameter(module: nn.Module, name: str, init, shape: tuple[int, ...], axes: 
     """
     if module.is_initializing() and not module.has_variable(_AXES, name):
         module.put_variable(_AXES, name, _Names(axes))
-    held = module.get_variable("params", name)
+    held: Array | None = module.get_variable("params", name)
     if held is not None and held.shape == shape:
         return held  # `Module.param` would trace `init` again only to compare the shapes
     return module.param(name, init, shape)
