@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bytelax.scoring import Score, Scores, score, score_many
     from bytelax.statistics import Statistics
 
+__version__ = "0.1.0"
 __all__ = [
     "MeshConfig",
     "Model",

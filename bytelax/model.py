@@ -20,7 +20,8 @@ class Model:
     """A loaded model: a Flax module with its parameters, as returned by `bytelax.load`.
 
     Attributes:
-      module: the Flax module, for functional use: `module.apply({"params": params}, ids)`.
+      module: the Flax module, for functional use: `module.apply({"params": params}, ids)` gives
+        the logits, f32[B, S, V], of any model.
       params: its parameters.
       mesh: the devices to decode on, from `sharding.make_mesh`; None uses the device that holds the
         parameters.

@@ -62,20 +62,21 @@ def test_tiny_cannot_be_had_by_transformers_and_the_reason_is_given(tmp_path, ca
         main(["convert", "--model", "tiny", "--out", str(tmp_path / "out"), "--to", "huggingface"])
         == 2
     )
-    assert "decoder_input" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot express decoder.window=8, decoder_input='embedding'" in line
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_lossless_methods_write_the_bytes_of_plain_decoding(dtype):
-    """200 prompts, bit for bit, at the same batch and window."""
+    """Bit for bit, at the same batch and window; the study of exactness takes 200 prompts."""
     both = {"max_new_bytes": 48, "logprobs": True}
     for name, method, options in (
         ("tiny", "blt-s", {"draft_length": 8}),
         ("tiny-d", "blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.3}),
     ):
         model = bytelax.load(name, dtype=dtype)
-        run = functools.partial(bytelax.generate, model, prompts(200), **both)
+        run = functools.partial(bytelax.generate, model, prompts(24), **both)
         plain, out = run(window=9), run(method=method, **options)
         assert out.bytes == plain.bytes
         for a, b in zip(out.results, plain.results, strict=True):

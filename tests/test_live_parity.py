@@ -1,5 +1,7 @@
 """Fresh random models of transformers, saved and read back: `make parity`."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,10 @@ transformers = pytest.importorskip("transformers")
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+import models_for_tests as models  # noqa: E402
 
 import bytelax  # noqa: E402
-from bytelax import checkpoints, vocab  # noqa: E402
+from bytelax import checkpoints, cli, vocab  # noqa: E402
 from bytelax.models.blt import BLT  # noqa: E402
 
 TEXT = "Fresh weights, the same logits: naïve café, 日本語, x = [1, 22, 333]\n\n".encode()
@@ -82,15 +85,13 @@ def test_logits_and_greedy_bytes(variant, tmp_path):
 
     config, params = checkpoints.read(tmp_path, dtype="float32")
     apply = jax.jit(BLT(config).apply)
-    logits = np.asarray(
-        apply({"params": params}, jnp.asarray(generated.numpy(), jnp.int32)).logits[0]
-    )
+    logits = np.asarray(apply({"params": params}, jnp.asarray(generated.numpy(), jnp.int32))[0])
     np.testing.assert_allclose(logits, expected, rtol=0, atol=TOLERANCE)
 
     text = np.zeros((1, generated.shape[1]), np.int32)  # what follows a position does not matter
     text[:, : ids.shape[1]] = ids
     for end in range(ids.shape[1], text.shape[1]):
-        last = apply({"params": params}, jnp.asarray(text)).logits[0, end - 1, vocab.OFFSET :]
+        last = apply({"params": params}, jnp.asarray(text))[0, end - 1, vocab.OFFSET :]
         text[0, end] = int(last.argmax()) + vocab.OFFSET
     np.testing.assert_array_equal(text[0], generated[0])
 
@@ -113,3 +114,44 @@ def test_scores_and_entropies(tmp_path):
         np.testing.assert_allclose(cut.entropies, entropies[0, :-1].numpy(), rtol=0, atol=TOLERANCE)
         high = np.flatnonzero(entropies[0, 1:-1].numpy() > model.config.patching_threshold) + 1
         assert cut.starts.tolist() == [0, *high]
+
+
+@pytest.mark.parametrize("window", [None, 6])
+@torch.no_grad()
+def test_byte_transformers_are_llamas(window, tmp_path):
+    model = models.model(models.replace(models.BYTE_LM, trunk={"window": window}), scale=1.0)
+    checkpoints.write(tmp_path / "a", model.config, model.params, layout="huggingface")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "a", dtype="float32", attn_implementation="eager"
+    )
+    assert type(theirs).__name__ == ("LlamaForCausalLM" if window is None else "MistralForCausalLM")
+    ids = np.asarray([vocab.encode(TEXT)])
+    expected = theirs(torch.tensor(ids), use_cache=False).logits.numpy()
+    np.testing.assert_allclose(model.logits(ids), expected, rtol=0, atol=TOLERANCE)
+
+
+@torch.no_grad()
+def test_tiny_lm_in_transformers_and_back(tmp_path, capsys):
+    """Its heads stay in the file, where transformers ignores them."""
+    with pytest.warns(UserWarning, match="ignores heads"):
+        assert (
+            cli.main(
+                [
+                    "convert",
+                    "--model",
+                    "tiny-lm",
+                    "--out",
+                    str(tmp_path / "a"),
+                    "--to",
+                    "huggingface",
+                ]
+            )
+            == 0
+        )
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "a", dtype="float32")
+    ours, ids = bytelax.load("tiny-lm"), np.asarray([vocab.encode(TEXT * 4)])
+    expected = theirs(torch.tensor(ids), use_cache=False).logits.numpy()
+    np.testing.assert_allclose(ours.logits(ids), expected, rtol=0, atol=1e-4)
+    theirs.save_pretrained(tmp_path / "b")
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert config["bytelax"] == json.loads((tmp_path / "a" / "config.json").read_text())["bytelax"]

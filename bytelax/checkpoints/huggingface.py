@@ -1,8 +1,9 @@
-"""The layout of transformers' `BltForCausalLM`: config.json and safetensors files.
+"""The layouts of transformers: config.json and safetensors files.
 
-Config fields that transformers does not have are stored under "bytelax" in config.json, so that
-bytelax reads back exactly the model it wrote. Models that transformers would load but compute
-wrongly, and byte transformers, have a `model_type` of their own, which transformers refuses.
+A BLT is a `BltForCausalLM`; a byte transformer is a Llama or Mistral, see `llama`. Config fields
+that transformers does not have are stored under "bytelax" in config.json, so that bytelax reads
+back exactly the model it wrote. A BLT that transformers would load but compute wrongly has a
+`model_type` of its own, which transformers refuses.
 
 `max_bytes` is the encoder's `max_position_embeddings`, which counts bytes (24576 as released). The
 model's own value, 4096, counts patches and is not a limit here.
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from flax.traverse_util import flatten_dict
 
 from bytelax import config as plain
-from bytelax.checkpoints import layout, safetensors_file
+from bytelax.checkpoints import layout, llama, safetensors_file
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import Config
 from bytelax.checkpoints.tensors import Tensor
@@ -26,7 +27,12 @@ from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.patching import PatchingConfig
 
-MODEL_TYPES = {"blt": BLTConfig, "bytelax-blt": BLTConfig, "bytelax-byte-lm": ByteLMConfig}
+MODEL_TYPES = {
+    "blt": BLTConfig,
+    "bytelax-blt": BLTConfig,
+    "bytelax-byte-lm": ByteLMConfig,  # of the bundled models: the tensors' names are those of a BLT
+    **dict.fromkeys(llama.MODEL_TYPES, ByteLMConfig),
+}
 _WINDOW = 512  # default of a missing field, which the released configs predate
 _MAX_BYTES = 24576
 _THETA = 500_000.0
@@ -34,6 +40,7 @@ _PATCHER_THETA = 10_000.0
 _GATE = "layers.0.mlp.gate_proj.weight"
 # Without these fields transformers computes the same, except for texts with an EOS inside.
 _HARMLESS = {"mask_documents", "patcher.mask_documents"}
+_HEADS = "heads."  # fields of heads, which transformers ignores
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,6 +126,8 @@ def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
     config = parse(fields, tensors, source=source)
     if isinstance(config, BLTConfig):
         tensors = _pooled_last(tensors, plain.known_fields(_Fields, fields, source), config)
+    elif fields["model_type"] in llama.MODEL_TYPES:
+        tensors = llama.from_state_dict(config, tensors)
     return config, tensors
 
 
@@ -133,6 +142,8 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
       CheckpointError: the parameters do not match the config.
     """
     tensors = layout.state_dict(config, params)
+    if isinstance(config, ByteLMConfig):
+        tensors = llama.to_state_dict(config, tensors)
     head = tensors["lm_head.weight"].dtype.name
     fields = {**to_config_json(config), "dtype": head}
     (directory / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
@@ -158,6 +169,10 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
         )
     own = fields.get("bytelax") or {}
     if MODEL_TYPES[model_type] is ByteLMConfig:
+        if not own:
+            raise CheckpointError(
+                f"{source} is of a {model_type} without the object 'bytelax', so not of bytes"
+            )
         return plain.from_fields(ByteLMConfig, own, source)
     theirs = plain.known_fields(_Fields, fields, source)
     config = plain.from_fields(BLTConfig, plain.merge(_ours(theirs, tensors), own), source)
@@ -171,12 +186,11 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
 def to_config_json(config: Config) -> dict:
     """Converts a config to the JSON object from which `parse` restores it."""
     if isinstance(config, ByteLMConfig):
-        own = plain.to_fields(config)
-        return {"model_type": "bytelax-byte-lm", "bytelax": own}
+        return {**llama.to_config_json(config), "bytelax": plain.to_fields(config)}
     fields, lost = _emit(config), _lost(config)
     if lost:
         fields["bytelax"] = lost
-    if set(flatten_dict(lost, sep=".")) - _HARMLESS:
+    if _fatal(lost):
         fields["model_type"] = "bytelax-blt"
         del fields["architectures"]
     return fields
@@ -185,27 +199,24 @@ def to_config_json(config: Config) -> dict:
 def check_transformers(config: Config) -> None:
     """Checks that transformers can load the model that `write` writes and computes the same.
 
-    Warns if the results differ for some texts only.
+    Warns of heads, which transformers ignores, and if the results differ for some texts only.
 
     Raises:
-      CheckpointError: transformers cannot run the model; the message says why.
+      CheckpointError: transformers cannot run the model; the message names the fields.
     """
-    if isinstance(config, ByteLMConfig):
-        raise CheckpointError(
-            "transformers has no class for a byte transformer alone; use the layout 'orbax'"
-        )
-    lost = flatten_dict(_lost(config), sep=".")
-    fatal = [f"{name}={value!r}" for name, value in lost.items() if name not in _HARMLESS]
+    fatal = [] if isinstance(config, ByteLMConfig) else _fatal(_lost(config))
     if fatal:
         raise CheckpointError(
             f"transformers cannot express {', '.join(fatal)}; use the layout 'orbax'"
         )
-    if any(lost.values()):
+    if config.heads is not None:
+        warnings.warn("transformers ignores heads: only bytelax drafts with them", stacklevel=2)
+    if config.mask_documents:
         warnings.warn(
             "transformers ignores mask_documents: it differs after an EOS inside a text",
             stacklevel=2,
         )
-    if config.patching.max_patch_length is not None:
+    if isinstance(config, BLTConfig) and config.patching.max_patch_length is not None:
         warnings.warn(
             "transformers is wrong at the last position of a text when max_patch_length is set",
             stacklevel=2,
@@ -359,6 +370,15 @@ def _lost(config: BLTConfig) -> dict:
     """The config fields that are lost if only the fields of transformers are stored."""
     theirs = plain.known_fields(_Fields, _emit(config), "config.json")
     return plain.difference(plain.to_fields(config), _ours(theirs, {}))
+
+
+def _fatal(lost: dict) -> list[str]:
+    """Those of the lost fields without which transformers computes something else, as text."""
+    return [
+        f"{name}={value!r}"
+        for name, value in flatten_dict(lost, sep=".").items()
+        if name not in _HARMLESS and not name.startswith(_HEADS)
+    ]
 
 
 def _pooled_last(tensors: dict[str, Tensor], fields: _Fields, config: BLTConfig) -> dict:

@@ -79,7 +79,7 @@ def test_config_is_not_json(model, text):
 
 def test_another_model(model):
     (model / "config.json").write_text('{"model_type": "llama"}')
-    assert "model_type 'llama'" in message(model)
+    assert "is of a llama without the object 'bytelax'" in message(model)
 
 
 def test_no_weights(model):

@@ -119,7 +119,7 @@ def test_an_unsaid_width_is_read_off_the_tensor():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "llama"}, "model_type 'llama'"),
+        ({"model_type": "gpt2"}, "model_type 'gpt2'"),
         ({"model_type": None}, "model_type None"),
         ({"patching_mode": "space"}, "patching_mode 'space' is not one of entropy, byte"),
         ({"patching_mode": None}, "patching_mode is None where text belongs"),

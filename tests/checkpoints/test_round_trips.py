@@ -121,7 +121,6 @@ def test_meta_refuses_what_it_cannot_run(config, reason, tmp_path):
     [
         (OWN, "decoder_input='embedding'"),
         (OWN, "patching.mode='stride'"),
-        (BYTE_LM, "byte transformer"),
         (repatched(SQUARE, monotonicity=True), "monotonicity=True"),
         (repatched(SQUARE, threshold_add=1.0), "threshold_add=1.0"),
     ],
@@ -142,6 +141,38 @@ def test_transformers_expresses_the_rest(recwarn):
         checkpoints.check_transformers(META)
     with pytest.warns(UserWarning, match="max_patch_length"):
         checkpoints.check_transformers(repatched(SQUARE, max_patch_length=4))
+    with pytest.warns(UserWarning, match="ignores heads"):
+        checkpoints.check_transformers(WITH_HEADS)
+
+
+@pytest.mark.parametrize("window", [None, 7])
+def test_a_byte_transformer_is_a_llama(window, tmp_path):
+    trunk = dataclasses.replace(BYTE_LM.trunk, window=window, head_dim=6)
+    config = dataclasses.replace(BYTE_LM, trunk=trunk)
+    params = random_params(config)
+    checkpoints.check_transformers(config)
+    checkpoints.write(tmp_path / "a", config, params, layout="huggingface")
+    fields = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert fields["model_type"] == ("mistral" if window else "llama")
+    assert fields.get("sliding_window") == window
+    stored = safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")
+    ours = np.asarray(params["trunk"]["layers_1"]["attention"]["qkv"]["kernel"])  # [D, K, G + 2, d]
+    theirs = stored["model.layers.1.self_attn.q_proj.weight"].reshape(4, 6, 16)
+    # The pairs (0, 1), (2, 3), (4, 5) of a head turn; theirs are (0, 3), (1, 4), (2, 5).
+    np.testing.assert_array_equal(theirs[3], ours[:, 1, 1, [0, 2, 4, 1, 3, 5]].T)
+    value = stored["model.layers.1.self_attn.v_proj.weight"].reshape(2, 6, 16)
+    np.testing.assert_array_equal(value[1], ours[:, 1, 3].T)
+    assert_same(checkpoints.read(tmp_path / "a")[1], params)
+
+
+def test_a_llama_of_tokens_is_no_byte_transformer(tmp_path):
+    checkpoints.write(tmp_path / "a", BYTE_LM, random_params(BYTE_LM), layout="huggingface")
+    stored = tmp_path / "a" / "config.json"
+    fields = json.loads(stored.read_text())
+    del fields["bytelax"]
+    stored.write_text(json.dumps(fields))
+    with pytest.raises(CheckpointError, match="is of a mistral without the object 'bytelax'"):
+        checkpoints.read(tmp_path / "a")
 
 
 def test_the_safetensors_package_reads_what_is_written(tmp_path):

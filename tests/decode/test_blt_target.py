@@ -39,7 +39,8 @@ def target_for(model, width, **fields):
 def parallel(name):
     """The forward pass over the whole text at once."""
     model = models.model(models.VARIANTS[name])
-    return jax.device_get(jax.jit(model.module.apply)({"params": model.params}, text()))
+    forward = jax.jit(functools.partial(model.module.apply, method="forward"))
+    return jax.device_get(forward({"params": model.params}, text()))
 
 
 class Taken:

@@ -232,9 +232,12 @@ class Decoder(nn.Module):
         keys, values = (jnp.take_along_axis(part, slot, axis=1) for part in context)
         cross = self.cross[layer]
         queries = cross.queries(x)
-        queries = queries.reshape(*x.shape[:2], c.kv_heads, c.heads // c.kv_heads, c.head_dim)
         # k is small, e.g. 2 or 4: elementwise products and sums instead of a tiny matmul per byte.
-        scores = (queries[:, :, None] * keys[..., None, :]).astype(jnp.float32).sum(-1)
-        weights = jax.nn.softmax(scores * c.head_dim**-0.5, axis=2)[..., None]
-        attended = (weights.astype(x.dtype) * values[..., None, :]).sum(2)
+        # Rows and bytes are one axis: jaxlib 0.10 crashes on a product of rank 7 (see LOG.md), and
+        # `jax.vmap` adds an axis.
+        queries = queries.reshape(-1, 1, c.kv_heads, c.heads // c.kv_heads, c.head_dim)
+        keys, values = (part.reshape(-1, *part.shape[2:])[..., None, :] for part in (keys, values))
+        scores = (queries * keys).astype(jnp.float32).sum(-1)
+        weights = jax.nn.softmax(scores * c.head_dim**-0.5, axis=1)[..., None]
+        attended = (weights.astype(x.dtype) * values).sum(1)
         return cross.residual(x, attended.reshape(*x.shape[:2], c.heads, c.head_dim))

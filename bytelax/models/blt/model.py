@@ -103,13 +103,22 @@ class BLT(nn.Module):
         if c.heads is not None:
             self.heads = Heads(c.heads, c.decoder, c.vocab_size, execution)
 
-    def __call__(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Forward:
-        """Computes next-byte logits after every position of whole texts.
+    def __call__(
+        self, ids: Int[Array, "B S"], *, max_patches: int | None = None
+    ) -> Float[Array, "B S V"]:
+        """Computes float32 next-byte logits after every position of whole texts.
 
         Args:
           ids: right-padded texts that start with BOS. The model is causal, so padding does not
             change the logits at earlier positions.
           max_patches: as in `encode`.
+        """
+        return self.forward(ids, max_patches=max_patches).logits
+
+    def forward(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Forward:
+        """Computes the logits of whole texts, and their entropies, patches and latents.
+
+        Arguments are those of `__call__`.
         """
         text = self.encode(ids, max_patches=max_patches)
         contexts = self.decoder.context(text.latents)
@@ -255,7 +264,7 @@ class BLT(nn.Module):
 
         `max_patches` is as in `encode`.
         """
-        out = self(ids, max_patches=max_patches)
+        out = self.forward(ids, max_patches=max_patches)
         return out.logits, out.closes
 
     def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
@@ -265,7 +274,7 @@ class BLT(nn.Module):
         """
         if self.config.patching.mode == "entropy":
             return self.patcher.entropies(ids)
-        return entropy.next_byte_entropy(self(ids).logits)
+        return entropy.next_byte_entropy(self(ids))
 
     @nn.nowrap
     def target(self) -> Any:

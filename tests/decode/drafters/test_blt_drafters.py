@@ -172,7 +172,7 @@ def test_blocks_start_on_boundaries_where_plain_decoding_finishes_patches():
     decoding = kept_whole(blocks(ONE_STEP, finish=True))
     ids = np.asarray(decoding.text.ids)
     small = models.model(OWN)
-    closes = np.asarray(small.module.apply({"params": small.params}, jnp.asarray(ids)).closes)
+    _, closes = small.module.apply({"params": small.params}, jnp.asarray(ids), method="predict")
     own = np.asarray(decoding.counts.bytes - decoding.counts.accepted)
     assert own.sum() > 0 and decoding.counts.accepted.sum() > 0
     for row, length in enumerate(loops.LENGTHS):  # a prompt that ends a patch starts with a block
