@@ -72,6 +72,7 @@ def test_every_method_on_every_prompt(made):
     assert all(run["stats"]["drafted"] for run in (best, *others))
 
 
+@pytest.mark.slow  # the demo
 def test_a_block_tells_which_pass_filled_each_byte(made):
     for run in made[0]["methods"]:
         for result in run["results"]:
@@ -109,6 +110,7 @@ class _Outputs(html.parser.HTMLParser):
             self.texts[-1] += data
 
 
+@pytest.mark.slow  # the demo
 def test_the_page_holds_every_byte(made):
     shown, page = made
     found = _Outputs()

@@ -100,7 +100,7 @@ def test_defaults():
 
 @pytest.mark.parametrize("batch", [0, -1, 2**70])
 def test_batches_that_cannot_be(batch):
-    with pytest.raises(ValueError, match="batch must be a whole number"):
+    with pytest.raises(ValueError, match="batch must be an integer"):
         tell_pieces(echo, [], batch=batch)
 
 

@@ -26,7 +26,9 @@ NOISY = NextByte(noise=0.1)
 
 def train(out, settings=None, batches=batches, told=None):
     told = [] if told is None else told
-    return train_loop.train(settings or config(), NOISY, batches, out, report=told.append)
+    result = train_loop.train(settings or config(), NOISY, batches, out, report=told.append)
+    assert told.pop(0).endswith(" parameters")
+    return result
 
 
 def at(index, action):
