@@ -77,4 +77,5 @@ def test_a_loop_over_a_bfloat16_table_neither_copies_nor_widens_it():
     program = jax.jit(walk).lower(viewed).compile(AS_USERS_COMPILE)
     np.testing.assert_array_equal(program(viewed), plain(params))
     assert program.memory_analysis().temp_size_in_bytes < 10_000
-    assert plain.memory_analysis().temp_size_in_bytes > table.nbytes  # else the view can go
+    if jax.__version_info__ < (0, 11):  # where 0.12 is the oldest, the view can go
+        assert plain.memory_analysis().temp_size_in_bytes > table.nbytes
