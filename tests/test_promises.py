@@ -81,7 +81,7 @@ def told(capsys, *arguments):
 @pytest.mark.slow
 def test_commands_tell_them_in_one_line(capsys):
     table = ["--method", "lookup", "--draft-length", "10000000000:4,1:2"]
-    assert "draft_length cannot be" in told(capsys, "generate", "--model", "tiny-lm", "x", *table)
+    assert "--draft-length cannot be" in told(capsys, "generate", "--model", "tiny-lm", "x", *table)
     line = told(capsys, "bench", "--model", "tiny-lm", "lookup:draft_length=1.5")
     assert "draft_length cannot be 1.5" in line
     for setting, says in {

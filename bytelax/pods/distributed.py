@@ -69,10 +69,8 @@ def settings(processes: Processes, environment: Mapping[str, str]) -> dict | Non
     elif not known:
         return None
     if missing:
-        raise ValueError(
-            f"of several processes each has to know coordinator, number and id; there is no "
-            f"{' and no '.join(missing)}"
-        )
+        names = " and ".join(name.removesuffix("_address") for name in missing)
+        raise ValueError(f"each of several processes has to know {names} too")
     index, count = told["process_id"], told["num_processes"]
     if None not in (index, count) and not 0 <= index < count:
         raise ValueError(f"process {index} of {count}: they count from 0")

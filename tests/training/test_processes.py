@@ -235,7 +235,7 @@ def test_the_environment_tells_of_the_processes(processes, environment, settings
 @pytest.mark.parametrize(
     ("processes", "environment", "told"),
     [
-        (Processes(coordinator="h:1"), {}, "there is no num_processes and no process_id"),
+        (Processes(coordinator="h:1"), {}, "has to know num_processes and process_id too"),
         (Processes(process_id=2), JAX, "process 2 of 2: they count from 0"),
         (Processes(coordinator="h"), JAX, "the coordinator is HOST:PORT, not 'h'"),
         (Processes(coordinator="h:x"), JAX, "the coordinator is HOST:PORT, not 'h:x'"),
