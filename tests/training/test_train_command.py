@@ -256,6 +256,12 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_bucket_is_no_directory(tmp_path, source, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    line = told(capsys, "train", "byte-lm", *source, *RUN, *BYTE_LM, "--out", "gs://bucket/run")
+    assert "--out takes a directory of a file system" in line and not list(tmp_path.glob("gs*"))
+
+
 def test_one_file_is_enough(tmp_path, capsys):
     text = tmp_path / "mine.txt"
     text.write_text("".join(f"line {i} of a text of one document.\n" for i in range(400)))

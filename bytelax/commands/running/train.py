@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,8 @@ def start(run: Run, record: dict) -> None:
       run: the flags.
       record: the config of the run as nested dicts, to be written to its directory.
     """
+    if re.match(r"[a-z0-9]+:/", str(run.out)):
+        raise ValueError(f"--out takes a directory of a file system, mounted if need be: {run.out}")
     distributed.start(run.processes)
     splits: tuple[Split, ...] = ("train", "valid") if run.run.validate_every else ("train",)
     for split in splits:  # reports missing data now, not after many steps
