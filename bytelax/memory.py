@@ -4,7 +4,7 @@ import math
 
 import jax
 import psutil
-from jax.sharding import Sharding
+from jax.sharding import SingleDeviceSharding
 
 
 def check_fit(location: object, params: dict, shardings: dict | None) -> None:
@@ -22,39 +22,36 @@ def check_fit(location: object, params: dict, shardings: dict | None) -> None:
       ValueError: the parameters do not fit; the message says what they need and what there is.
     """
     leaves = jax.tree.leaves(params)
-    places = [None] * len(leaves) if shardings is None else jax.tree.leaves(shardings)
-    shapes = [_on_device(leaf.shape, place) for leaf, place in zip(leaves, places, strict=True)]
-    sizes = [math.prod(shape) for shape in shapes]
+    if shardings is None:
+        places = [SingleDeviceSharding(jax.local_devices()[0])] * len(leaves)
+    else:
+        places = jax.tree.leaves(shardings)
+    devices = list(places[0].addressable_devices)
+    free, where, sharing = _free(devices)
+    sizes = [
+        sharing * math.prod(place.shard_shape(leaf.shape))
+        for leaf, place in zip(leaves, places, strict=True)
+    ]
     needed = sum(size * leaf.dtype.itemsize for size, leaf in zip(sizes, leaves, strict=True))
-    devices = _devices(places)
-    free, where = _free(devices[0])
-    if where == "memory":
-        needed, sizes = needed * len(devices), [size * len(devices) for size in sizes]
     if needed <= free:
         return
-    told = f"the weights of {location} take {_gb(needed)}, and {_gb(free)} of {where} are free"
-    smaller = 2 * sum(sizes)
-    advice = "; load them in bfloat16" if smaller <= min(free, 0.9 * needed) else ""
-    raise ValueError(f"{told}{advice or '; use a machine with more, or a mesh of several devices'}")
+    narrow = 2 * sum(sizes)
+    advice = "use a machine with more, or a mesh of several devices"
+    if narrow <= min(free, 0.9 * needed):
+        advice = "load them in bfloat16"
+    raise ValueError(
+        f"the weights of {location} take {_gb(needed)}, and {_gb(free)} of {where} are free; "
+        f"{advice}"
+    )
 
 
-def _on_device(shape, place: Sharding | None):
-    return shape if place is None else place.shard_shape(shape)
-
-
-def _devices(places):
-    """Returns the devices of this process that hold parameters."""
-    if places[0] is None:
-        return jax.local_devices()[:1]
-    return sorted(places[0].addressable_devices, key=lambda device: device.id)
-
-
-def _free(device: jax.Device) -> tuple[int, str]:
-    """Returns the number of free bytes for arrays on a device, and what they are called."""
-    stats = device.memory_stats()
+def _free(devices: list[jax.Device]) -> tuple[int, str, int]:
+    """Returns the number of free bytes, what they are called, and how many devices share them."""
+    stats = devices[0].memory_stats()
     if stats and "bytes_limit" in stats:
-        return stats["bytes_limit"] - stats["bytes_in_use"], f"memory on {device}"
-    return psutil.virtual_memory().available + psutil.swap_memory().free, "memory"
+        return stats["bytes_limit"] - stats["bytes_in_use"], f"memory on {devices[0]}", 1
+    free = psutil.virtual_memory().available + psutil.swap_memory().free
+    return free, "memory", len(devices)
 
 
 def _gb(size: int) -> str:

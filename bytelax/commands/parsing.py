@@ -13,10 +13,10 @@ from typing import Any
 
 
 def parse(name: str, args: Sequence[str]) -> Any:
-    """Returns the command of this name, an object with `run()`.
+    """Returns the flags of the command of this name.
 
     Args:
-      name: the command, the class of that name in `bytelax.commands`.
+      name: the command; its flags are the class of that name in `bytelax.commands`.
       args: the arguments behind the name.
 
     Raises:
@@ -50,7 +50,7 @@ def with_flags(message: str, command: Any) -> str:
     """
     for name in sorted(_names(command), key=len, reverse=True):
         place = r"(?<![\w./'-])" if {"_", "."} & set(name) else "^"
-        message = re.sub(rf"{place}{re.escape(name)}(?![\w.]*\w)", _flag(name), message)
+        message = re.sub(rf"{place}{re.escape(name)}(?![\w.]*\w)", as_flag(name), message)
     return message
 
 
@@ -70,7 +70,8 @@ def _names(part: Any, prefix: str = "") -> Iterator[str]:
             yield from _names(value, f"{own}.")
 
 
-def _flag(name: str) -> str:
+def as_flag(name: str) -> str:
+    """Writes the name of a field as the flag that sets it."""
     return "--" + name.replace("_", "-")
 
 
@@ -123,7 +124,7 @@ def _of_group(group: str, told: str, args: Sequence[str]) -> str:
         name = flag.rpartition(".")[2].replace("-", "_")
         if flag.startswith("--") and re.match(rf"{name}\b", told):
             return flag + told.removeprefix(name)
-    return re.sub(r"(?<![\w./'-])(?:data|optimizer|run)\.\w+", lambda x: _flag(x[0]), told)
+    return re.sub(r"(?<![\w./'-])(?:data|optimizer|run)\.\w+", lambda x: as_flag(x[0]), told)
 
 
 def _first_part(framed: str) -> str:

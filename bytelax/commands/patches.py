@@ -8,6 +8,7 @@ import tyro
 
 from bytelax.commands.load_flags import Overrides
 from bytelax.commands.model_flag import ModelFlag
+from bytelax.commands.window_flags import WindowFlags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +19,7 @@ class Patches:
     """Files, each a text of its own; `-` is standard input, the default."""
     model: ModelFlag = "tiny"
     overrides: Annotated[Overrides, tyro.conf.arg(name="")] = Overrides()
-    window: int | None = None
-    """Most bytes that the model sees at once; by default 1023, or its context if shorter."""
-    stride: int | None = None
-    """Bytes by which windows move along a longer text; by default half of the window."""
-    batch: int = 8
-    """Windows that are read together."""
+    windows: Annotated[WindowFlags, tyro.conf.arg(name="")] = WindowFlags()
     entropies: bool = False
     """Add the entropy at each byte, in nats, to the JSON."""
     json: bool = False

@@ -8,6 +8,7 @@ import tyro
 
 from bytelax.commands.load_flags import LoadFlags
 from bytelax.commands.model_flag import ModelFlag
+from bytelax.commands.window_flags import WindowFlags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +19,7 @@ class Score:
     """Files, each a text of its own; `-` is standard input, the default."""
     model: ModelFlag = "tiny"
     loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
-    window: int | None = None
-    """Most bytes that the model sees at once; by default 1023, or its context if shorter."""
-    stride: int | None = None
-    """Bytes by which windows move along a longer text; by default half of the window."""
-    batch: int = 8
-    """Windows that are scored together."""
+    windows: Annotated[WindowFlags, tyro.conf.arg(name="")] = WindowFlags()
     logprobs: bool = False
     """Add the log-probability of each byte to the JSON."""
     json: bool = False

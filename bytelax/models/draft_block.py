@@ -17,6 +17,7 @@ from bytelax import vocab
 from bytelax.models import block_attention, kv_cache
 from bytelax.models.block_attention import Blocks
 from bytelax.models.execution import Execution
+from bytelax.models.fusion import Fuses
 from bytelax.models.kv_cache import Caches
 from bytelax.models.layers import RMSNorm, head, parameter, project
 from bytelax.models.lookup import rows_of
@@ -26,7 +27,7 @@ from bytelax.models.transformer_config import TransformerConfig
 _SMALL = nn.initializers.normal(0.02)
 
 
-class DraftBlock(nn.Module):
+class DraftBlock(Fuses, nn.Module):
     """Predicts the K bytes after the pending one in one pass.
 
     The queries are the pending byte, of which only the id is known, and K masks that differ in
@@ -64,12 +65,6 @@ class DraftBlock(nn.Module):
         elif self.rank:
             self.left = parameter(self, "left", _SMALL, (values, self.rank), ("byte", None))
             self.right = parameter(self, "right", zeros, (self.rank, values), (None, "byte"))
-
-    def fuse(self, *states: Float[Array, "*B _"]) -> Float[Array, "*B D"]:
-        """Fuses the states of each byte into one feature."""
-        if self.latent:
-            states = (self.latent_norm(states[0]), *states[1:])
-        return self.fusion(jnp.concatenate(states, axis=-1))
 
     def remember(
         self, features: Float[Array, "B S D"], caches: Caches, *, positions: Int[Array, "B S"]

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from bytelax import vocab
 from bytelax.models.draft_block import DraftBlock
 from bytelax.models.execution import Execution
+from bytelax.models.fusion import Fuses
 from bytelax.models.heads_config import HeadsConfig
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Dense, LayerNorm, RMSNorm, head, parameter, project
@@ -150,7 +151,7 @@ class TwoByteHead(nn.Module):
         return project(self.dim, name="project")(jnp.concatenate([hidden, embedded], axis=-1))
 
 
-class DraftLayer(nn.Module):
+class DraftLayer(Fuses, nn.Module):
     """EAGLE-3's draft layer: one block that predicts bytes from fused states or its own outputs.
 
     The low, middle and high states of a byte are fused into one feature. The block reads the
@@ -181,12 +182,6 @@ class DraftLayer(nn.Module):
         self.block = Transformer(t, self.execution)
         self.norm = RMSNorm(t.norm_eps)
         self.out = head(self.values)
-
-    def fuse(self, *states: Float[Array, "*B _"]) -> Float[Array, "*B D"]:
-        """Fuses the states of each byte into one feature."""
-        if self.latent:
-            states = (self.latent_norm(states[0]), *states[1:])
-        return self.fusion(jnp.concatenate(states, axis=-1))
 
     def __call__(
         self,

@@ -4,6 +4,7 @@ from typing import Any
 
 from bytelax import methods
 from bytelax.commands.method_flags import MethodFlags
+from bytelax.commands.parsing import as_flag
 from bytelax.decode.sampling import Sampling
 from bytelax.loading import load
 from bytelax.methods import METHODS
@@ -56,5 +57,4 @@ def _parsed(name: str, value: Any) -> Any:
     try:
         return option.parse(value)
     except ValueError:
-        flag = "--" + name.replace("_", "-")
-        raise ValueError(f"{flag} takes {option.takes}, got {value!r}") from None
+        raise ValueError(f"{as_flag(name)} takes {option.takes}, got {value!r}") from None

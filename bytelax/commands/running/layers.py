@@ -4,6 +4,7 @@ import dataclasses
 
 from bytelax.commands.json_line import json_line
 from bytelax.commands.layers import Layers
+from bytelax.commands.parsing import as_flag
 from bytelax.commands.running.loading import load
 from bytelax.commands.text_windows import text_windows
 from bytelax.measure.layer_skip import Skipped, search
@@ -43,7 +44,7 @@ def as_flags(skipped: Skipped) -> str:
     for name, value in skipped.options().items():
         numbers = value if isinstance(value, tuple) else (value,)
         if numbers:
-            words.append(" ".join(["--" + name.replace("_", "-"), *map(str, numbers)]))
+            words.append(" ".join([as_flag(name), *map(str, numbers)]))
     return " ".join(words)
 
 

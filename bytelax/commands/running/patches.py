@@ -15,10 +15,8 @@ def run(flags: Patches) -> None:
     files = text_files(flags.files)
     patcher = load_patcher(flags.model, **overrides(flags.overrides))
     with progress_bar("patches", sum(file.size for file in files)) as advance:
-        found = patches(
-            patcher, (file.read() for file in files), window=flags.window, stride=flags.stride,
-            batch=flags.batch, progress=advance,
-        )  # fmt: skip
+        texts = (file.read() for file in files)
+        found = patches(patcher, texts, **vars(flags.windows), progress=advance)
         for file, cut in zip(files, found, strict=True):
             _print(flags, file.name, cut)
 

@@ -15,10 +15,8 @@ def run(flags: Score) -> None:
     model = load(flags.model, flags.loading)
     count, log_prob = 0, 0.0
     with progress_bar("score", sum(file.size for file in files)) as advance:
-        scores = score_many(
-            model, (file.read() for file in files), window=flags.window, stride=flags.stride,
-            batch=flags.batch, progress=advance,
-        )  # fmt: skip
+        texts = (file.read() for file in files)
+        scores = score_many(model, texts, **vars(flags.windows), progress=advance)
         for file, found in zip(files, scores, strict=True):
             fields = {"file": file.name, **found.to_dict()}
             if flags.logprobs:
