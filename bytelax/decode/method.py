@@ -212,6 +212,7 @@ class Method:
             [sampling_.row_uniforms(keys, self.window) for keys in judge_keys], axis=1
         )
         draft = draft.written_out(logits.shape[-1]).alone()
+        chex.assert_shape(draft.log_probs, (batch, self.window - 1, logits.shape[-1]))
         accept = self._rule(sampling, tree=draft.parents is not None)
         emitted = accept(draft, sampling_.process_logits(logits, sampling), uniforms)
         chex.assert_shape(emitted.ids, window.shape)

@@ -26,6 +26,7 @@ def abstract():
     )
 
 
+@pytest.mark.filterwarnings("ignore:Sharding info not provided")
 def test_the_present_api_reads_parameters(parameters):
     assert_same(v1.load(parameters), PARAMS)
     assert_same(v1.load(parameters, abstract()), PARAMS)

@@ -11,7 +11,7 @@ import pytest
 from tables import TableDrafter, TableTarget, table
 
 import bytelax
-from bytelax import decode, engine
+from bytelax import decode, engine, vocab
 from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, stopping
 
 PARAMS = Params(table(3, 13), table(3, 1))
@@ -99,6 +99,18 @@ def test_wrong_shapes_are_told(ids, length):
             for name, value in {"ids": jnp.zeros(ids, int), "length": jnp.ones(length)}.items():
                 object.__setattr__(draft, name, value)
             return draft, draft_state
+
+    method = Method(TableTarget(), Wrong(2))
+    with pytest.raises(AssertionError, match="shape"):
+        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+
+
+def test_a_draft_from_another_vocabulary_is_told():
+    class Wrong(Empty):
+        def propose(self, inputs, draft_state):
+            batch = len(inputs.text.length)
+            ids, laws = jnp.full((batch, 2), vocab.OFFSET), jnp.zeros((batch, 2, 5))
+            return Draft(ids, jnp.ones(batch, int), laws), draft_state
 
     method = Method(TableTarget(), Wrong(2))
     with pytest.raises(AssertionError, match="shape"):
