@@ -1,5 +1,10 @@
 """The shapes of the released 1B model, for studies that need no trained weights."""
 
+import functools
+
+import jax
+import jax.numpy as jnp
+
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.patching import PatchingConfig
@@ -32,3 +37,23 @@ def one_b(
         decoder_input="embedding" if block_size else "encoder",
         block_size=block_size,
     )
+
+
+def random_params(module) -> dict:
+    """Draws parameters as large as trained ones, in bfloat16; the entropy model in float32."""
+    ids = jax.ShapeDtypeStruct((1, 64), jnp.int32)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
+    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    return tree.unflatten(
+        _normal(key, leaf.shape, "float32" if "patcher" in jax.tree_util.keystr(path) else None)
+        for key, (path, leaf) in zip(keys, leaves, strict=True)
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _normal(key, shape, dtype):
+    dtype = dtype or "bfloat16"
+    if len(shape) == 1:
+        return jnp.ones(shape, dtype)
+    return 0.02 * jax.random.normal(key, shape, dtype)

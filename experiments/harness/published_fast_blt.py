@@ -55,6 +55,25 @@ def rows() -> Iterator[Row]:
             yield Row(table, model, method, setting, score, acceptance, *passes)
 
 
+# In the table of the 3B model, French to English: the row of each setting.
+_VERIFIED = {
+    "blt-s 8": ("BLT", "BLT-S", "k=8"),
+    "blt-s 16": ("BLT", "BLT-S", "k=16"),
+    "blt-dv 8, one step": ("B=8", "BLT-DV", "one-step"),
+    "blt-dv 16, one step": ("B=16", "BLT-DV", "one-step"),
+}
+
+
+def acceptance() -> dict[str, tuple[float, ...]]:
+    """Acceptance by position of methods that verify, to replay. One rate is printed for all."""
+    printed = {
+        (row.model, row.method, row.setting): (row.acceptance,) * (row.drafted or 0)
+        for row in rows()
+        if row.table == "3B FrEn" and row.acceptance is not None
+    }
+    return {name: printed[row] for name, row in _VERIFIED.items()}
+
+
 def weights(table: str) -> Sizes:
     """As printed, for the model of a table."""
     printed = json.loads(_PATH.read_text())["weights_in_billions"][table[:2]]

@@ -3,7 +3,7 @@
 from bytelax.measure import floor
 
 
-def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4):
+def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4, patcher_itemsize=None):
     """Least seconds of the passes in `stats`.
 
     Args:
@@ -15,6 +15,7 @@ def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4):
       rows: of the batch.
       context: bytes of each prompt.
       itemsize: bytes of a number.
+      patcher_itemsize: bytes of a number of the entropy model; None is `itemsize`.
     """
     name, settings = contestant
     small = settings.get("draft_model")
@@ -26,7 +27,8 @@ def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4):
         cached = floor.caches(of, context, bytes_per_patch=bytes_per_patch)
         return floor.seconds(
             machine, part * getattr(floor.weights(of), network), part * getattr(cached, network),
-            passes=passes, rows=rows, width=width, itemsize=itemsize,
+            passes=passes, rows=rows, width=width,
+            itemsize=(patcher_itemsize or itemsize) if network == "patcher" else itemsize,
         )  # fmt: skip
 
     total = 0.0

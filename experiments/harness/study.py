@@ -69,7 +69,7 @@ def run(
       path: of the JSON; the table goes beside it, as `page` says.
       conditions: what holds for every row; rows measured under others are measured again.
       settings: one for each row, as JSON.
-      measure: from a setting to the row's figures.
+      measure: from a setting to the row's figures; a row that has `failed` is measured again.
       markdown: from the report to its table, also while rows are missing.
 
     Returns:
@@ -85,7 +85,8 @@ def run(
     if path.exists():
         before = json.loads(path.read_text())
         if {name: before.get(name) for name in conditions} == conditions:
-            known = {json.dumps(row["setting"]): row for row in before["rows"]}
+            kept = [row for row in before["rows"] if "failed" not in row]
+            known = {json.dumps(row["setting"]): row for row in kept}
     rows = [known[key] for setting in settings if (key := json.dumps(setting)) in known]
     missing = [setting for setting in settings if json.dumps(setting) not in known]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -61,8 +61,15 @@ def bandwidth(floats: int = 2**30) -> float:
     return 2 * big.nbytes / seconds_of_step(lambda x: x + 1, big, repeats=10)
 
 
-def microseconds(ways: Mapping[str, Callable], *args: Any) -> dict[str, float | str]:
+def microseconds(
+    ways: Mapping[str, Callable], *args: Any, calls: int = 1
+) -> dict[str, float | str]:
     """Measures the microseconds of several implementations of the same call.
+
+    Args:
+      ways: implementations by name.
+      *args: their arguments.
+      calls: number of calls that each of them stands for; the time is that of one.
 
     Returns:
       A dict of `{name}_us`: the time, or the first line of the error if the call fails. "loop_us"
@@ -71,7 +78,7 @@ def microseconds(ways: Mapping[str, Callable], *args: Any) -> dict[str, float | 
     row: dict[str, float | str] = {}
     for name, way in {**ways, "loop": lambda first, *_: first}.items():
         try:
-            row[f"{name}_us"] = round(1e6 * seconds(way, *args), 2)
+            row[f"{name}_us"] = round(1e6 * seconds(way, *args) / calls, 2)
         except Exception as error:  # of any kind, so that the others are still measured
             row[f"{name}_us"] = str(error).split("\n")[0][:100]
     return row

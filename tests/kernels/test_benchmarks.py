@@ -1,4 +1,4 @@
-"""The benchmarks, and the study of the H200 as far as a CPU takes it. Times mean nothing here."""
+"""The benchmarks, and the study of kernels as far as a CPU takes it. Times mean nothing here."""
 
 import functools
 
@@ -12,7 +12,7 @@ from bytelax_kernels.verify_attention import benchmark as attention_benchmark
 from interpreting import on
 
 from bytelax.decode import BLTTarget
-from experiments.compile.h200 import run as h200
+from experiments.accelerator.kernels import run as study_of_kernels
 from experiments.harness import study
 
 ATTENTION = attention_benchmark.Case(2, 3, 2, 1, slots=72, dim=64, length=100)
@@ -22,6 +22,7 @@ UNMASK = unmask_benchmark.Case(Rule("entropy", 1.0), drawn=True, batch=2, cells=
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
+    monkeypatch.setattr(attention_benchmark, "TURNED", 1 << 17)
     real = timing.seconds_of_step
     monkeypatch.setattr(
         timing, "seconds_of_step", lambda *args, repeats: real(*args, repeats=min(repeats, 2))
@@ -39,7 +40,7 @@ def test_times():
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_attention_is_checked(case):
     with on("gpu"):
-        assert h200.check_attention(case)["exact"]
+        assert study_of_kernels.check_attention(case, kernel="gpu")["exact"]
 
 
 def test_bits_that_hang_on_the_row_are_seen(monkeypatch):
@@ -47,14 +48,14 @@ def test_bits_that_hang_on_the_row_are_seen(monkeypatch):
         out = attention_benchmark.attend(*inputs, implementation="xla")
         return out.at[:, 0].multiply(1.01) if implementation == "gpu" else out
 
-    monkeypatch.setattr(h200, "attend", attend)
-    row = h200.check_attention(ATTENTION)
+    monkeypatch.setattr(study_of_kernels, "attend", attend)
+    row = study_of_kernels.check_attention(ATTENTION, kernel="gpu")
     assert row["error"] < 1e-2 and not row["exact"]
 
 
 def test_unmask_is_checked():
     with on("gpu"):
-        row = h200.check_unmask(UNMASK)
+        row = study_of_kernels.check_unmask(UNMASK, kernel="gpu")
     assert row["exact"]
 
 
@@ -70,22 +71,25 @@ def test_a_verify_pass_is_timed(monkeypatch):
 
     monkeypatch.setattr(BLTTarget, "commit", watched)
     monkeypatch.setattr(
-        h200, "one_b", lambda patching: models.replace(models.BASE, patching=patching)
+        study_of_kernels, "one_b", lambda patching: models.replace(models.BASE, patching=patching)
     )
-    assert h200.verify_pass(2, length=41)["ratio"] > 0
+    assert study_of_kernels.verify_pass(2, length=41)["ratio"] > 0
     assert ran and all(ran)
 
 
 def test_the_study_keeps_its_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(attention_benchmark, "CASES", CASES)
-    monkeypatch.setattr(h200, "bandwidth", lambda: 1e9)
+    monkeypatch.setattr(study_of_kernels, "bandwidth", lambda: 1e9)
     which = {"kernel": "verify_attention", "case": "ring"}
     settings = [{"step": "check", **which}, {"step": "time", **which}]
     with on("gpu"):
         report = study.run(
-            tmp_path / "all.json", {"device": "none"}, settings, h200.measure,
-            markdown=h200.markdown,
-        )  # fmt: skip
+            tmp_path / "all.json",
+            {"device": "none"},
+            settings,
+            functools.partial(study_of_kernels.measure, kernel="gpu"),
+            markdown=study_of_kernels.markdown,
+        )
     assert report["rows"][0]["exact"]
     assert "| verify_attention | ring | " in (tmp_path / "all.md").read_text()
 

@@ -1,5 +1,6 @@
 """The search for blocks to skip: its scores are those of a model that skips them, and it finds."""
 
+import functools
 import json
 
 import jax
@@ -60,7 +61,8 @@ def skipping(model, found):
         hidden, _ = module.trunk(module.embed(ids), span=span, layers=layers)
         return module.logits(hidden)
 
-    return np.asarray(model.module.apply({"params": model.params}, jnp.asarray(IDS), method=run))
+    apply = jax.jit(functools.partial(model.module.apply, method=run))
+    return np.asarray(apply({"params": model.params}, jnp.asarray(IDS)))
 
 
 def expected(model, found):

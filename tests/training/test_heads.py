@@ -113,18 +113,26 @@ def test_what_each_head_is_asked_for(name, ahead):
 )
 def test_a_draft_layer_sees_in_training_what_it_sees_when_drafting(step):
     """Logits of `unroll` at a byte are those of a cache with `step` own outputs behind the text."""
-    model = self_drafting_models.trunk()
-    bound = model.module.bind({"params": model.params})
-    layer, text, end = bound.heads.draft_layer, ids(), 14
-    window = model.config.trunk.window
+    model, end = self_drafting_models.trunk(), 14
+
+    @jax.jit
+    def both(params, text):
+        bound = model.module.bind({"params": params})
+        return unrolled_and_cached(bound, model.config, text, end=end, step=step)
+
+    np.testing.assert_allclose(*both(model.params, ids()), atol=1e-5)
+
+
+def unrolled_and_cached(bound, config, text, *, end, step):
+    """Logits of the byte `step` behind the end, as in training and as in drafting."""
+    layer, c = bound.heads.draft_layer, config.trunk
+    window = c.window
     positions = jnp.broadcast_to(jnp.arange(text.shape[1]), text.shape)
     span = kv_cache.causal_span(positions, window=window)
     hidden, _ = bound.trunk.states(bound.embed(text), span=span)
-    features = layer.fuse(*(hidden[n] for n in model.config.heads.draft_layer))
+    features = layer.fuse(*(hidden[n] for n in config.heads.draft_layer))
     following = bound.embed(jnp.roll(text, -1, axis=1))
     unrolled = layer.unroll(features, following, step + 1)[step]
-
-    c = model.config.trunk
     caches = kv_cache.zeros(
         layers=1, batch=2, kv_heads=c.kv_heads, slots=32, head_dim=c.head_dim, dtype=jnp.float32
     )
@@ -139,7 +147,7 @@ def test_a_draft_layer_sees_in_training_what_it_sees_when_drafting(step):
             own, following[:, end + ahead, None], caches,
             span=kv_cache.causal_span(at, window=window),
         )  # fmt: skip
-    np.testing.assert_allclose(unrolled[:, end + step, None], logits, atol=1e-5)
+    return unrolled[:, end + step, None], logits
 
 
 def test_sizes_are_those_published():

@@ -163,7 +163,11 @@ def test_bad_settings_are_told(fields, told):
 def test_four_microbatches_are_one_batch_of_four():
     loss = lambda params, ids, key: PLAIN.loss(params, ids, key)  # noqa: E731
     params = PARAMS
-    parts = [optimizer.accumulated_gradient(loss, params, IDS, KEY, microbatches=n) for n in (1, 4)]
+    summed_over = jax.jit(
+        lambda count: optimizer.accumulated_gradient(loss, params, IDS, KEY, microbatches=count),
+        static_argnums=0,
+    )
+    parts = [summed_over(count) for count in (1, 4)]
     (whole, value, counted), (summed, mean, added) = parts
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), whole, summed)
     assert float(value) == pytest.approx(float(mean), abs=1e-6)
@@ -207,7 +211,7 @@ def test_only_kernels_decay():
     params = PARAMS
     transformation = optimizer.transformation(OptimizerConfig(steps=10, warmup=0, peak=0.1))
     nothing = jax.tree.map(jnp.zeros_like, params)
-    updates, _ = transformation.update(nothing, transformation.init(params), params)
+    updates, _ = jax.jit(transformation.update)(nothing, transformation.init(params), params)
     kernel = params["head"]["kernel"]
     np.testing.assert_allclose(updates["head"]["kernel"], -0.1 * 0.1 * kernel, rtol=1e-5)
     assert not updates["embed"]["embedding"].any() and not updates["norm"]["scale"].any()

@@ -151,7 +151,7 @@ def test_hidden_states_lie_by_rows():
     """Weights split by width, and a batch that every device has, would have them lie by width."""
     mesh = sharding.make_mesh(MeshConfig(data=2, fsdp=4))
     model = OBJECTIVES["byte-lm"]
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     params = global_arrays.put(params, sharding.shardings(params, model.logical_axes(), mesh))
     model = objectives.executed(model, Execution(mesh=mesh))
     ids = global_arrays.put(np.ones((8, 4), np.int32), sharding.replicated(mesh))

@@ -47,13 +47,6 @@ BYTE_LM = {
     "lookup 8": ("lookup", {"draft_length": 8}),
     "draft-model 4": ("draft-model", {"draft_length": 4, "draft_model": "tiny-draft"}),
 }
-# In the table of the 3B model, French to English: the row with each setting's rate.
-PUBLISHED = {
-    "blt-s 8": ("BLT", "BLT-S", "k=8"),
-    "blt-s 16": ("BLT", "BLT-S", "k=16"),
-    "blt-dv 8, one step": ("B=8", "BLT-DV", "one-step"),
-    "blt-dv 16, one step": ("B=16", "BLT-DV", "one-step"),
-}
 SOURCES = ("of tiny", "as published")  # of the acceptance that is replayed
 CUT = {
     "decoder_input": "embedding",
@@ -83,15 +76,11 @@ def acceptance(source, path):
     """
     rows = json.loads(path.read_text())["rows"]
     measured = next(row["methods"] for row in rows if row["setting"] == {"model": "tiny"})
-    names = [name for name in PUBLISHED if name in measured]
+    published = published_fast_blt.acceptance()
+    names = [name for name in published if name in measured]
     if source == "of tiny":
         return {name: _falling(measured[name]["acceptance_by_position"]) for name in names}
-    printed = {
-        (row.model, row.method, row.setting): [row.acceptance] * (row.drafted or 0)
-        for row in published_fast_blt.rows()
-        if row.table == "3B FrEn"
-    }
-    return {name: printed[PUBLISHED[name]] for name in names}
+    return {name: published[name] for name in names}
 
 
 def contestants(kind, replayed=None):

@@ -120,7 +120,7 @@ def with_draft(text, ids):
     return known.at[jnp.arange(len(ids))[:, None], place].set(ids)
 
 
-@functools.partial(jax.jit, static_argnames=("size", "leak"))
+@functools.partial(jax.jit, static_argnames="size")
 def blocks_in_training(ids, pending, *, size, leak=0):
     """Laws of the bytes behind the pending ones; with a leak, later states are read."""
     model = blt().module.bind({"params": blt().params})
@@ -137,7 +137,7 @@ def blocks_in_training(ids, pending, *, size, leak=0):
     return jax.nn.log_softmax(with_specials(out + block.table_row(before)))
 
 
-@functools.partial(jax.jit, static_argnames=("size", "leak"))
+@functools.partial(jax.jit, static_argnames="size")
 def layers_in_training(ids, pending, *, size, leak=0):
     model = blt().module.bind({"params": blt().params})
     config, layer = model.config.heads, model.heads.draft_layer

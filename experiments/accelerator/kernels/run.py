@@ -1,11 +1,11 @@
-"""The kernels on an NVIDIA H200: numbers, the law of exactness, time, and what a verify pass costs.
+"""Checks and times the kernels on an accelerator, and measures what a verify pass costs.
 
-    python -m experiments.compile.h200.run
+    python -m experiments.accelerator.kernels.run
 
-Takes a few minutes, keeps every row as it comes in `results.json`, and goes on from
-there if it was interrupted. Times are those of the kernels' own benchmarks: the floor is what must
-be read over the bandwidth measured for a plain copy, XLA is the reference compiled for the device.
-Exit status 1 where numbers or bits are wrong.
+Takes a few minutes. A kernel must agree with its reference, and its bits must not depend on other
+rows, on the place of a row in a window, or on slots out of sight. Times are those of the kernels'
+own benchmarks: the floor is what must be read over the bandwidth measured for a plain copy, XLA is
+the reference compiled for the device. Exit status 1 where numbers or bits are wrong.
 """
 
 import functools
@@ -26,13 +26,13 @@ from bytelax.decode import BLTTarget, Text
 from bytelax.models.blt import BLT
 from bytelax.models.patching import PatchingConfig
 from experiments.harness import study
-from experiments.harness.one_b import one_b
+from experiments.harness.one_b import one_b, random_params
 
 
-def check_attention(case) -> dict:
+def check_attention(case, *, kernel: str) -> dict:
     """The kernel beside the reference, and its bits beside themselves."""
     inputs = attention_benchmark.example(case)
-    run = jax.jit(functools.partial(attend, implementation="gpu"))
+    run = jax.jit(functools.partial(attend, implementation=kernel))
     wanted = jax.jit(functools.partial(attend, implementation="xla"))(*inputs)
     out, wanted = (np.asarray(x, np.float32) for x in (run(*inputs), wanted))
     error = float((np.abs(out - wanted) / (1 + np.abs(wanted))).max())
@@ -55,12 +55,12 @@ def same_bits(run, inputs) -> bool:
     return bool(good and np.array_equal(np.asarray(run(queries, *garbage, sight)), out))
 
 
-def check_unmask(case) -> dict:
+def check_unmask(case, *, kernel: str) -> dict:
     """The kernel beside the reference."""
     block = unmask_benchmark.example(case)._asdict()
     made, wanted = (
         jax.jit(functools.partial(unmask, rule=case.rule, implementation=name))(**block)
-        for name in ("gpu", "xla")
+        for name in (kernel, "xla")
     )
     same = all(np.array_equal(getattr(made, x), getattr(wanted, x)) for x in ("ids", "chosen"))
     error = float(np.abs(np.asarray(made.confidence) - np.asarray(wanted.confidence)).max())
@@ -101,26 +101,6 @@ def extended_and_taken_back(target, carry, params):
     return state, window + 0 * logits.argmax(-1).astype(window.dtype)
 
 
-def random_params(module):
-    """Normal, of about the size that a trained layer's have; the entropy model in float32."""
-    ids = jax.ShapeDtypeStruct((1, 64), jnp.int32)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
-    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
-    keys = jax.random.split(jax.random.key(0), len(leaves))
-    return tree.unflatten(
-        normal(key, leaf.shape, jnp.float32 if "patcher" in jax.tree_util.keystr(path) else None)
-        for key, (path, leaf) in zip(keys, leaves, strict=True)
-    )
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def normal(key, shape, dtype):
-    dtype = dtype or jnp.bfloat16
-    if len(shape) == 1:
-        return jnp.ones(shape, dtype)
-    return 0.02 * jax.random.normal(key, shape, dtype)
-
-
 KERNELS = {
     "unmask": (unmask_benchmark, check_unmask),
     "verify_attention": (attention_benchmark, check_attention),
@@ -134,14 +114,16 @@ SETTINGS = [
 ] + [{"step": "verify pass", "batch": batch} for batch in (1, 8)]
 
 
-def measure(setting: dict) -> dict:
-    """One row of the results; what does not run says why."""
+def measure(setting: dict, *, kernel: str) -> dict:
+    """One row of the results; what does not run says why. `kernel` is "gpu" or "tpu"."""
     try:
         if setting["step"] == "verify pass":
             return verify_pass(setting["batch"])
         benchmark, check = KERNELS[setting["kernel"]]
         case = benchmark.CASES[setting["case"]]
-        return check(case) if setting["step"] == "check" else benchmark.times(case, bandwidth())
+        if setting["step"] == "check":
+            return check(case, kernel=kernel)
+        return benchmark.times(case, bandwidth())
     except Exception as error:  # of any kind: the other rows still count
         return {"exact": False, "failed": f"{type(error).__name__}: {str(error)[:300]}"}
 
@@ -189,13 +171,14 @@ def _name(row):
 def main() -> int:
     options = study.parser(__doc__, __file__, model=None).parse_args()
     device = jax.devices()[0]
-    if device.platform != "gpu":
-        print(f"needs an NVIDIA GPU, found {device}", file=sys.stderr)
+    if device.platform not in ("gpu", "tpu"):
+        print(f"needs a GPU or a TPU, found {device}", file=sys.stderr)
         return 2
     conditions = {"device": device.device_kind}
     path = options.results / "results.json"
     settings = SETTINGS[:1] if options.smoke else SETTINGS
-    report = study.run(path, conditions, settings, measure, markdown=markdown)
+    ours = functools.partial(measure, kernel=device.platform)
+    report = study.run(path, conditions, settings, ours, markdown=markdown)
     return int(not all(row.get("exact", True) for row in report["rows"]))
 
 

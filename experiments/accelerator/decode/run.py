@@ -1,0 +1,159 @@
+"""What a byte and a round take at the shape of the 1B model on an accelerator.
+
+    python -m experiments.accelerator.decode.run
+
+Weights are random, in bfloat16, with patches of four bytes. Drafts are accepted at the rates that
+Fast BLT publishes for its 3B model, so the text means nothing, and the passes and their times do.
+Operations of the device are counted in a trace; the floor is the time to read the weights and
+caches of all passes at the bandwidth measured on the device, the entropy model in float32.
+"""
+
+import dataclasses
+import functools
+import math
+
+import jax
+
+import bytelax
+from bytelax.measure import floor, synthetic, timing
+from bytelax.measure.timing import Contestant
+from bytelax.models.blt import BLT
+from bytelax.models.hashing import HashConfig
+from bytelax.models.patching import PatchingConfig
+from experiments.harness import device_trace, published_fast_blt, roofline, study
+from experiments.harness.one_b import one_b, random_params
+
+# One file of results for each set of XLA flags that `experiments.accelerator.run` tries.
+RESULTS = ("results", "graphs", "autotune_off")
+METHODS = {
+    "plain": ("ar", {}),
+    "plain, W = 9": ("ar", {"window": 9}),
+    "blt-s 8": ("blt-s", {"draft_length": 8}),
+    "blt-dv 8, one step": ("blt-dv", {"block_size": 8}),
+    "blt-s 16": ("blt-s", {"draft_length": 16}),
+    "blt-dv 16, one step": ("blt-dv", {"block_size": 16}),
+}
+# The shapes that decide most come first: a run that is cut short has measured those.
+SHAPES = [(1, 512), (8, 512), (64, 512), (1, 2048), (8, 2048), (64, 2048)]
+SETTINGS = [
+    {"batch": batch, "context": context, "method": name}
+    for batch, context in SHAPES
+    for name in METHODS
+]
+SMOKE = [{"batch": 2, "context": 24, "method": name} for name in ("plain", "blt-s 8")]
+
+
+@functools.cache
+def model(layers: int | None) -> bytelax.Model:
+    """The 1B shape with a small hash table, since only rows of it are read."""
+    patching = PatchingConfig(threshold=100.0, max_patch_length=4)
+    config = dataclasses.replace(
+        one_b(layers, block_size=16, patching=patching), hashing=HashConfig(vocab=5003)
+    )
+    module = BLT(config)
+    return bytelax.Model(module, random_params(module))
+
+
+@functools.cache
+def machine(megabytes: int) -> floor.Machine:
+    return floor.measured("bfloat16", megabytes=megabytes, size=megabytes)
+
+
+def contestant(name: str) -> Contestant:
+    method, settings = METHODS[name]
+    rates = published_fast_blt.acceptance().get(name)
+    replayed = {} if rates is None else {"accept": synthetic.Replayed(rates)}
+    return Contestant(method, settings | replayed)
+
+
+def measure(setting: dict, *, new: int, repeats: int, layers: int | None, megabytes: int) -> dict:
+    """One method at one shape; what does not run says why."""
+    try:
+        return _measure(setting, new=new, repeats=repeats, layers=layers, megabytes=megabytes)
+    except Exception as error:  # of any kind, so that the other rows are still measured
+        return {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
+
+
+def _measure(setting, *, new, repeats, layers, megabytes):
+    one, batch, context = model(layers), setting["batch"], setting["context"]
+    chosen = contestant(setting["method"])
+    texts = [bytes([65 + row % 26]) * context for row in range(batch)]
+    (runs,) = timing.in_turns(one, texts, [chosen], new=new, repeats=repeats, batch=batch)
+    stats, seconds = runs.stats, min(runs.decode_seconds)
+    least = roofline.seconds(
+        one, chosen, stats, machine(megabytes)._replace(flops_per_second=math.inf),
+        rows=batch, context=context, itemsize=2, patcher_itemsize=4,
+    )  # fmt: skip
+
+    def again():
+        bytelax.generate(
+            one, texts, method=chosen.method, max_new_bytes=new, allow_eos=False, **chosen.settings
+        )
+
+    rounds = stats.batch_windows
+    return {
+        "bytes_per_round": stats.bytes / stats.rounds,
+        "ms_per_byte": 1e3 * seconds * batch / stats.bytes,
+        "ms_per_round": 1e3 * seconds / rounds,
+        "floor_ms_per_round": 1e3 * least / rounds,
+        "bandwidth_share": least / seconds,
+        "operations_per_round": device_trace.operations(again) / rounds,
+    }
+
+
+def main():
+    options = study.parser(__doc__, __file__, model=None)
+    options.add_argument("--new", type=int, default=256, help="bytes generated a prompt")
+    options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--name", default="results", choices=RESULTS, help="file of results")
+    options = options.parse_args()
+    small = options.smoke
+    how = {"new": 8 if small else options.new, "repeats": 1 if small else options.repeats}
+    study.run(
+        options.results / f"{options.name}.json",
+        {"device": jax.devices()[0].device_kind, "flags": options.name, **how},
+        SMOKE if small else SETTINGS,
+        functools.partial(
+            measure, **how, layers=1 if small else None, megabytes=16 if small else 2048
+        ),
+        markdown=markdown,
+    )
+
+
+def markdown(report):
+    plain = {
+        (row["setting"]["batch"], row["setting"]["context"]): row["ms_per_byte"]
+        for row in report["rows"]
+        if row["setting"]["method"] == "plain" and "failed" not in row
+    }
+    header = (
+        "batch", "context", "method", "bytes/round", "ms/byte and row", "ms/round",
+        "floor, ms/round", "of the bandwidth", "operations/round", "speed",
+    )  # fmt: skip
+    lines = []
+    for row in report["rows"]:
+        setting = row["setting"]
+        place = setting["batch"], setting["context"]
+        if "failed" in row:
+            lines.append((*place, setting["method"], row["failed"], *[None] * 6))
+            continue
+        speed = plain[place] / row["ms_per_byte"] if place in plain else None
+        lines.append((
+            *place, setting["method"], f"{row['bytes_per_round']:.2f}",
+            *(f"{row[name]:.3f}" for name in ("ms_per_byte", "ms_per_round", "floor_ms_per_round")),
+            f"{row['bandwidth_share']:.0%}", f"{row['operations_per_round']:.0f}",
+            speed and f"{speed:.2f}",
+        ))  # fmt: skip
+    return "\n".join([
+        "# Decoding at the shape of the 1B model", "",
+        f"{report['device']}, jax {report['jax']}, bfloat16, {report['new']} new bytes a row, the "
+        f"best of {report['repeats']} runs, without prefill; XLA flags: {report['flags']}. "
+        "Acceptance is that published for Fast BLT's 3B model, replayed. Floor: reading the "
+        "weights and caches of a round's passes once, at the bandwidth measured on this device.",
+        "",
+        *study.table(header, lines), "",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The command that measures everything on an accelerator, as far as a CPU takes it."""
+
+import argparse
+import json
+
+import pytest
+
+from experiments.accelerator import run as everything
+from experiments.accelerator.run import Step
+from experiments.harness import device_trace
+
+FIRST, SECOND = Step("first", "a", 0.25), Step("second, graphs", "b", 0.75, ("--name", "graphs"))
+
+
+@pytest.fixture
+def times(monkeypatch):
+    """Replaces steps by ones that take the given seconds of a clock that stands still otherwise."""
+    clock, needed, given = [0.0], {}, []
+
+    def run(step, options, seconds):
+        given.append((step.name, round(seconds)))
+        clock[0] += min(seconds, needed[step])
+        enough = seconds >= needed[step]
+        needed[step] -= min(seconds, needed[step])
+        return "done" if enough else "out of time"
+
+    monkeypatch.setattr(everything, "STEPS", [FIRST, SECOND])
+    monkeypatch.setattr(everything, "run", run)
+    monkeypatch.setattr(everything.time, "monotonic", lambda: clock[0])
+    return needed, given
+
+
+def test_what_is_left_goes_to_the_unfinished(times, tmp_path):
+    needed, given = times
+    needed |= {FIRST: 20.0, SECOND: 10.0}
+    assert everything.main(["--minutes", "1", "--results", str(tmp_path)]) == 0
+    assert given == [("first", 15), ("second, graphs", 45), ("first", 35)]
+    assert "| first | done | 0 |" in (tmp_path / "README.md").read_text()
+
+
+def test_no_step_begins_when_the_time_is_over(times, tmp_path):
+    needed, given = times
+    needed |= {FIRST: 1000.0, SECOND: 1000.0}
+    everything.main(["--minutes", "1", "--results", str(tmp_path)])
+    assert sum(seconds for _, seconds in given) == 60
+    assert "| second, graphs | out of time |" in (tmp_path / "README.md").read_text()
+
+
+def options(tmp_path, **more):
+    return argparse.Namespace(results=tmp_path, data=None, smoke=True, **more)
+
+
+def test_a_step_that_fails_or_takes_too_long_says_so(tmp_path):
+    broken = Step("broken", "no_such_module", 1.0)
+    assert everything.run(broken, options(tmp_path), 60.0) == "exit status 1"
+    assert "no_such_module" in (tmp_path / "broken" / "log.txt").read_text()
+    assert everything.run(broken, options(tmp_path), 0.0) == "out of time"
+    assert everything.run(Step("x", "y", 1.0, data=True), options(tmp_path), 1.0) == "needs --data"
+
+
+def test_the_page_counts_rows_and_links(tmp_path):
+    folder = tmp_path / "second_graphs"
+    folder.mkdir()
+    (folder / "graphs.json").write_text(json.dumps({"rows": [{}, {}]}))
+    (folder / "graphs.md").write_text("")
+    page = everything.page({FIRST: "done", SECOND: "done"}, options(tmp_path))
+    assert "| second, graphs | done | 2 | [page](second_graphs/graphs.md) |" in page
+    assert "| first | done | 0 | [log](first/log.txt) |" in page
+
+
+class Named:
+    """A plane, a line or an event of a trace."""
+
+    def __init__(self, name, inner=(), stats=()):
+        self.name, self.stats = name, stats
+        self.planes = self.lines = self.events = list(inner)
+
+
+@pytest.mark.parametrize(
+    ("plane", "lines", "count"),
+    [
+        ("/device:GPU:0", {"Stream #13(Compute)": 3, "Stream #14(Memcpy)": 1, "XLA Modules": 1}, 4),
+        ("/device:TPU:0", {"XLA Ops": 5, "Steps": 1, "XLA Modules": 2}, 5),
+        ("/host:CPU", {"tf_XLAEigen": 2, "python": 3}, 2),
+    ],
+)
+def test_operations_are_those_of_the_device(plane, lines, count):
+    def events(name, number):
+        thunk = (("hlo_module", "jit_f"),) if name == "tf_XLAEigen" else ()
+        return [Named("event", stats=thunk) for _ in range(number)]
+
+    made = [Named(name, events(name, number)) for name, number in lines.items()]
+    host = Named("/host:metadata", [Named("python", events("python", 4))])
+    assert device_trace.count(Named("", [Named(plane, made), host])) == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["accelerator/decode", "accelerator/training"])
+def test_the_studies_run_through(name, smoke):
+    report, table = smoke(name)
+    assert not any("failed" in row for row in report["rows"])
+    assert table.count("\n| ") >= len(report["rows"])
+
+
+@pytest.fixture
+def data(tmp_path):
+    return str(tmp_path)
