@@ -19,7 +19,6 @@ from bytelax_kernels.verify_attention.api import verify_attention
 from bytelax_kernels.verify_attention.inputs import Inputs
 from bytelax_kernels.verify_attention.sight import Sight, positions, visible
 
-
 TURNED = 192 << 20  # bytes of the caches that are read in turn; the L2 of an H200 holds 50 MiB
 _MOST = 96  # calls in one program
 
