@@ -12,6 +12,7 @@ from bytelax.decode.drafters import (
     DraftModel,
     EarlyExit,
     LayerSkip,
+    Lookup,
     MultiByte,
     MultiByteTree,
     ParallelDrafts,
@@ -86,16 +87,33 @@ def draft_layer_tree():
     return DraftLayer(5, beam=2, depth=3), ()
 
 
+def noisy():
+    return jax.tree.map(lambda x: x * 0.8, trunk().params)
+
+
+def draft_model():
+    return DraftModel(target(keep=()), 3), noisy()
+
+
 def several():
-    one = DraftModel(target(keep=()), 2)
-    noisy = jax.tree.map(lambda x: x * 0.8, trunk().params)
-    return ParallelDrafts(one, 2), noisy
+    return ParallelDrafts(DraftModel(target(keep=()), 2), 2), noisy()
+
+
+def composed_handed_over():
+    return EarlyExit(4, 2, head=True, two_byte=True), ()
+
+
+def lookup():
+    return Lookup(3, shortest=1, longest=2), ()
 
 
 CHAINS = [
     early_exit, exit_head, composed, layer_skip, multi_byte, two_byte, two_byte_of_the_middle,
     draft_layer,
 ]  # fmt: skip
+# They verify what other programs computed, so their bytes are the target's up to rounding.
+HANDED_OVER = [handed_over, composed_handed_over]
+FOR_ANY = [draft_model, lookup]
 # What judges them, since no rule for chains can.
 TREES = {
     multi_byte_tree: acceptance.Tree(3),

@@ -133,7 +133,11 @@ MODELS = {
     "in one step": functools.partial(blt, drafter=in_one_step),
     **{
         make.__name__: functools.partial(for_itself, make=make)
-        for make in self_drafting_models.CHAINS
+        for make in (
+            *self_drafting_models.CHAINS,
+            *self_drafting_models.HANDED_OVER,
+            *self_drafting_models.FOR_ANY,
+        )
     },
     **{
         f"{make.__name__} of a blt": functools.partial(with_heads, make=make)
