@@ -1,10 +1,15 @@
 """The studies of scores run through: a few bytes of everything, on texts made up here."""
 
+import pathlib
+
 import pytest
 import score_data
 
+import bytelax
 from experiments.quality.diversity.run import type_token_ratio
 from experiments.quality.fast_blt import run as fast_blt
+from experiments.quality.rule_tasks import run as rule_tasks
+from experiments.training.rule_tasks import write
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +83,24 @@ def test_acceptance(smoke):
     shares = parts["all"]["acceptance_of_reached_by_position"]
     assert len(shares) == 8 and all(0 <= share <= 1 for share in shares if share is not None)
     assert "| tiny | blt-s {draft_length: 8} |" in table
+
+
+@pytest.mark.slow
+def test_rule_tasks(smoke, tmp_path):
+    """With a bundled model, which answers nothing right."""
+    write.write(tmp_path / "tasks", train=100, test=2)
+    (tmp_path / "runs").mkdir()
+    assets = pathlib.Path(bytelax.__file__).parent / "assets"
+    (tmp_path / "runs" / "task").symlink_to(assets / "tiny")
+    flags = ("--tasks", str(tmp_path / "tasks"), "--runs", str(tmp_path / "runs"))
+    report, table = smoke("quality/rule_tasks", *flags)
+    plain, drafted = report["rows"]
+    assert plain["exact_match"]["value"] == drafted["exact_match"]["value"]
+    assert drafted["rounds"] < plain["rounds"] == pytest.approx(plain["bytes"], abs=1)
+    assert "| task | blt-s, draft_length 4 |" in table
+
+
+def test_every_unmasking_rule_is_asked_of_every_block_size():
+    made = rule_tasks.settings()
+    assert len(made) == 1 + 3 + 4 + 6 * 8
+    assert len({rule_tasks.named(each) + each["model"] for each in made}) == len(made)
