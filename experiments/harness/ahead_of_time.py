@@ -1,9 +1,16 @@
 """Compiling for accelerators that are not there: needs the extra `aot`."""
 
+import contextlib
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
+from bytelax_kernels.dispatch import traced_for
 from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+CHIPS = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "h200": "1x1x4"}
 
 # What XLA has to know of the device, in its own words.
 _H200 = """
@@ -51,3 +58,44 @@ def devices(platform: str, topology: str) -> list[jax.Device]:
     if platform == "cuda":
         which = {"target_config": _H200, "topology": topology}
     return topologies.get_topology_desc(platform=platform, **which).devices
+
+
+def platform(chip: str) -> str:
+    """The platform of one of `CHIPS`, as XLA names it."""
+    return "cuda" if chip == "h200" else "tpu"
+
+
+def tracing(platform: str) -> contextlib.AbstractContextManager[None]:
+    """A context in which programs are traced for a platform, as the engine traces them."""
+    return traced_for("gpu" if platform == "cuda" else platform)
+
+
+def compiled(
+    function: Callable,
+    args: Sequence[Any],
+    *,
+    mesh: Mesh,
+    specs: Sequence[PartitionSpec],
+    **options,
+) -> jax.stages.Compiled:
+    """Compiles a function for the devices of a mesh.
+
+    Args:
+      function: function of pytrees of arrays.
+      args: its arguments, as shapes.
+      mesh: devices from `devices`.
+      specs: how each argument is sharded.
+      **options: of `jax.jit`.
+    """
+    lying = tuple(
+        jax.tree.map(
+            lambda x, spec=spec: jax.ShapeDtypeStruct(
+                x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
+            ),
+            part,
+        )
+        for part, spec in zip(args, specs, strict=True)
+    )
+    where = "tpu" if mesh.devices.flat[0].platform == "tpu" else "cuda"
+    traced = jax.jit(function, **options).trace(*lying)
+    return traced.lower(lowering_platforms=(where,)).compile()

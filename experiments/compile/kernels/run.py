@@ -29,15 +29,13 @@ from bytelax_kernels.verify_attention.sight import Sight
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bytelax import Model, methods
-from bytelax.decode import Params, Text
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.transformer_config import TransformerConfig
 from experiments.harness import ahead_of_time, study
+from experiments.harness.decode_program import decode_program
 from experiments.harness.one_b import one_b
 
-CHIPS = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "h200": "1x1x4"}
 CALLS = {"tpu": "tpu_custom_call", "cuda": "mosaic_gpu"}  # how kernels appear in programs
 
 
@@ -120,27 +118,14 @@ class Loop:
         return None
 
     def program(self, mesh):
-        module, batch, capacity = self._module(), 8, 2048
-        ids = jax.ShapeDtypeStruct((batch, capacity), jnp.int32)
-        params = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
-        params = jax.tree_util.tree_map_with_path(_dtype, params)
-        method, _ = methods.build(self.method, Model(module, params))
-        params = Params(params)
-        text = Text(ids, jax.ShapeDtypeStruct((batch,), jnp.int32))
-        decoding = jax.eval_shape(functools.partial(method.init, budget=1), params, text)
-        return method.decode, (params, decoding), (P(),) * 2
+        decode, args = decode_program(self._module(), self.method, batch=8, capacity=2048)
+        return decode, args, (P(),) * 2
 
     def _module(self):
         if self.method != "early-exit":
             return BLT(one_b(self.layers, block_size=8 * self.method.startswith("blt-d")))
         sizes = {"heads": 12, "kv_heads": 12, "head_dim": 64, "ffn_dim": 2048}
         return ByteLM(ByteLMConfig(trunk=TransformerConfig(dim=768, layers=self.layers, **sizes)))
-
-
-def _dtype(path, leaf):
-    """The entropy model stays in float32."""
-    patcher = "patcher" in jax.tree_util.keystr(path)
-    return jax.ShapeDtypeStruct(leaf.shape, jnp.float32 if patcher else jnp.bfloat16)
 
 
 KERNELS = {
@@ -176,24 +161,15 @@ compile say little: other work ran beside it."""
 
 def compile_for(chip: str, case) -> dict:
     """Compiles for one device of this kind; says what the program needs."""
-    platform = "cuda" if chip == "h200" else "tpu"
-    devices = ahead_of_time.devices(platform, CHIPS[chip])
+    platform = ahead_of_time.platform(chip)
+    devices = ahead_of_time.devices(platform, ahead_of_time.CHIPS[chip])
     shape = (2, 2) if case.sharded else (1, 1)
     devices = np.array(devices[: shape[0] * shape[1]]).reshape(shape)
     mesh = Mesh(devices, ("data", "tensor"))
-    function, args, specs = case.program(mesh)
-    args = tuple(
-        jax.tree.map(
-            lambda x, spec=spec: jax.ShapeDtypeStruct(
-                x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
-            ),
-            part,
-        )
-        for part, spec in zip(args, specs, strict=True)
-    )
-    begin = time.perf_counter()
-    lowered = jax.jit(function).trace(*args).lower(lowering_platforms=(platform,))
-    compiled = lowered.compile()
+    with ahead_of_time.tracing(platform):
+        function, args, specs = case.program(mesh)
+        begin = time.perf_counter()
+        compiled = ahead_of_time.compiled(function, args, mesh=mesh, specs=specs)
     found = kernels_in(compiled.as_text(), CALLS[platform])
     wanted = set() if (chip, case) in XLA_RUNS else case.kernels
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
@@ -219,7 +195,9 @@ def main() -> int:
     parser = study.parser(__doc__, __file__, model=None)
     parser.add_argument("--full", action="store_true", help="the whole matrix; writes results")
     parser.add_argument("--only", default="", help="programs whose name holds this")
-    parser.add_argument("--chips", nargs="+", default=list(CHIPS), choices=list(CHIPS))
+    parser.add_argument(
+        "--chips", nargs="+", default=list(ahead_of_time.CHIPS), choices=list(ahead_of_time.CHIPS)
+    )
     args = parser.parse_args()
     ahead_of_time.prepare()
     cases = KERNELS | LOOPS | (MORE if args.full else {})

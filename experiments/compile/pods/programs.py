@@ -16,6 +16,7 @@ from bytelax.training.objectives import NextByte
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig, TrainConfig
 from experiments.compile.pods.cases import Case
+from experiments.harness.decode_program import for_decoding
 
 
 def training_step(case: Case, mesh: Mesh) -> tuple:
@@ -51,7 +52,7 @@ def decoding_round(case: Case, mesh: Mesh) -> tuple:
     whole = BLT(case.config())
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     params = jax.eval_shape(whole.init, jax.random.key(0), ids)["params"]
-    params = jax.tree_util.tree_map_with_path(_for_decoding, params)
+    params = for_decoding(params)
     places = sharding.shardings(params, whole.logical_axes(), mesh, sharding.DECODE_RULES)
     params = Params(_lying(params, places))
     placement = Placement.of(mesh, params)
@@ -80,9 +81,3 @@ def _lying(tree, places):
     return jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree, places
     )
-
-
-def _for_decoding(path, leaf):
-    """The entropy model stays in float32."""
-    patcher = "patcher" in jax.tree_util.keystr(path)
-    return jax.ShapeDtypeStruct(leaf.shape, jnp.float32 if patcher else jnp.bfloat16)
