@@ -4,12 +4,17 @@ Position p is stored in slot `p % S`. Rejected bytes leave stale entries only in
 window overwrites or masks, so a rollback only changes lengths; nothing is copied or undone. With a
 sliding attention window the cache is a ring, for which S >= attention window + decoding window
 slots suffice.
+
+On a TPU a cache consists of lines, [B, S, K D], that hold the heads of a slot side by side: written
+as one piece, and read as they are by the kernel. A layout by head would be transposed for each of
+the two, in every layer and every step. Other platforms store each head on its own, [B, K, S, D].
 """
 
 import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from bytelax_kernels import dispatch
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
@@ -19,15 +24,30 @@ from bytelax.pytree import pytree, static
 BLOCK = 256  # number of slots read at a time from caches that grow with the text
 
 
-class KVCache(NamedTuple):
-    """Keys and values of one layer, with S slots for positions."""
+Stored = Float[Array, "B K S D"] | Float[Array, "B S KD"]
 
-    keys: Float[Array, "B K S D"]
-    values: Float[Array, "B K S D"]
+
+class KVCache(NamedTuple):
+    """Keys and values of one layer, with S slots for positions: by head, or in lines."""
+
+    keys: Stored
+    values: Stored
+
+    @property
+    def in_lines(self) -> bool:
+        """Whether the arrays are [B, S, K D]."""
+        return self.keys.ndim == 3
+
+    @property
+    def slots(self) -> int:
+        """S, the number of slots."""
+        return self.keys.shape[-2]
 
     @property
     def logical_axes(self) -> Axes:
         """Logical axes of both arrays."""
+        if self.in_lines:
+            return (BATCH, None, "kv_head")
         return (BATCH, "kv_head", None, "head_dim")
 
 
@@ -37,7 +57,7 @@ class WholeKVCache(KVCache):
     @property
     def logical_axes(self) -> Axes:
         """Logical axes of both arrays."""
-        return (BATCH, None, None, "head_dim")
+        return (BATCH, *(None,) * (self.keys.ndim - 1))
 
 
 Caches = tuple[KVCache | None, ...]  # one per layer; None for layers whose attention does not run
@@ -123,10 +143,10 @@ def tree_span(
 
 def move(cache: KVCache, source: Int[Array, "B W"], target: Int[Array, "B W"]) -> KVCache:
     """Copies the entries at positions `source` to positions `target`; a target of -1 is skipped."""
-    slots = cache.keys.shape[2]
 
     def picked(buffer):
-        return jnp.take_along_axis(buffer, source[:, None, :, None] % slots, axis=2).swapaxes(1, 2)
+        found = _in_slots(buffer, source % cache.slots)
+        return found if cache.in_lines else found.swapaxes(1, 2)
 
     return write(cache, picked(cache.keys), picked(cache.values), target)
 
@@ -142,7 +162,8 @@ def zeros(
     kind: type[KVCache] = KVCache,
 ) -> Caches:
     """Creates empty caches, one per layer. No two arrays share a buffer, so they can be donated."""
-    shape = (batch, kv_heads, slots, head_dim)
+    in_lines = dispatch.platform() == "tpu"
+    shape = (batch, slots, kv_heads * head_dim) if in_lines else (batch, kv_heads, slots, head_dim)
     return tuple(kind(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(layers))
 
 
@@ -162,13 +183,18 @@ def ring_slots(*, window: int | None, width: int, capacity: int) -> int:
 
 def write(
     cache: KVCache,
-    keys: Float[Array, "B W K D"],
-    values: Float[Array, "B W K D"],
+    keys: Float[Array, "B W *heads"],
+    values: Float[Array, "B W *heads"],
     positions: Int[Array, "B W"],
 ) -> KVCache:
     """Writes keys and values to the slots of their positions; position -1 is not written."""
-    batch, kv_heads, slots, dim = cache.keys.shape
+    slots = cache.slots
     slot = jnp.where(positions < 0, slots, positions % slots)  # out-of-bounds slots are dropped
+    if cache.in_lines:
+        return cache._replace(
+            keys=_put_lines(cache.keys, keys, slot), values=_put_lines(cache.values, values, slot)
+        )
+    batch, kv_heads, _, dim = cache.keys.shape
     slot = jnp.repeat(slot, kv_heads, axis=0)
     row = jnp.arange(batch * kv_heads)[:, None]
 
@@ -190,12 +216,23 @@ def resize(cache: KVCache, newest: Int[Array, " B"], slots: int) -> KVCache:
       newest: latest position in it.
       slots: number of slots of the result.
     """
-    old = cache.keys.shape[2]
-    if old == slots:
+    if cache.slots == slots:
         return cache
     position = newest[:, None] - (newest[:, None] - jnp.arange(slots)) % slots
-    index = jnp.where(position < 0, 0, position % old)[:, None, :, None]
-    return type(cache)(*(jnp.take_along_axis(buffer, index, axis=2) for buffer in cache))
+    index = jnp.where(position < 0, 0, position % cache.slots)
+    return type(cache)(*(_in_slots(buffer, index) for buffer in cache))
+
+
+def _put_lines(buffer, update, slot):
+    row = jnp.arange(len(slot))[:, None]
+    update = update.astype(buffer.dtype).reshape(*slot.shape, -1)
+    return buffer.at[row, slot].set(update, mode="drop")
+
+
+def _in_slots(buffer: Stored, slot: Int[Array, "B N"]) -> Array:
+    """The entries of these slots, with the axes of `buffer`."""
+    at = slot[..., None] if buffer.ndim == 3 else slot[:, None, :, None]
+    return jnp.take_along_axis(buffer, at, axis=-2)
 
 
 def attend(

@@ -29,6 +29,11 @@ def traced_for(platform: str) -> Iterator[None]:
         _only.reset(token)
 
 
+def platform() -> str:
+    """The platform that operations are traced for: that of `traced_for`, or the default device's."""
+    return _only.get() or jax.default_backend()
+
+
 class Kernel(NamedTuple):
     """One implementation of an operation.
 

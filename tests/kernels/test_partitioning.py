@@ -44,10 +44,10 @@ def test_the_derivative_is_split_by_rows_and_heads():
     assert not re.findall("all-gather|all-reduce|all-to-all|collective-permute", program)
 
 
-def check(heads, kv_heads, tree, spec):
+def check(heads, kv_heads, tree, spec, in_lines):
     """The reference in the place of the kernel: no device asks another for anything."""
     from bytelax_kernels.verify_attention import api, reference
-    from bytelax_kernels.verify_attention.inputs import Inputs
+    from bytelax_kernels.verify_attention.inputs import Inputs, heads_in_lines
     from bytelax_kernels.verify_attention.sight import Sight
 
     mesh = Mesh(np.array(jax.devices()[:2]), ("x",), axis_types=(AxisType.Auto,))
@@ -64,7 +64,10 @@ def check(heads, kv_heads, tree, spec):
         return api._split(lambda inputs: reference.dense(inputs), inputs)(inputs)
 
     wanted = call(*arrays, sight)
-    caches = ROWS if spec == ROWS else P(None, "x" if kv_heads > 1 else None)
+    if in_lines:
+        arrays = heads_in_lines(Inputs(*arrays, sight))[:3]
+    by_head = "x" if kv_heads > 1 else None
+    caches = ROWS if spec == ROWS else P(None, None, by_head) if in_lines else P(None, by_head)
     rows = ROWS if spec == ROWS else P()
     specs = (spec, caches, caches, rows)
     split = [
@@ -81,4 +84,5 @@ def check(heads, kv_heads, tree, spec):
 if __name__ == "__main__":
     for heads, kv_heads, tree in ((4, 4, False), (4, 2, True), (4, 1, False)):
         for spec in (ROWS, HEADS):
-            check(heads, kv_heads, tree, spec)
+            for in_lines in (False, True):
+                check(heads, kv_heads, tree, spec, in_lines)

@@ -129,7 +129,7 @@ class TestBitwise:
         seen["last"] = np.minimum(seen["last"], reach)
         out = np.asarray(run(platform, queries, keys, values, **seen))
         slot = np.arange(slots)[:, None]
-        block = {"tpu": 384, "gpu": 64}[platform]
+        block = {"tpu": 304, "gpu": 64}[platform]
         hidden = np.where(slot >= -(-reach // block) * block, np.nan, 1e3)
         garbage = [
             jnp.where(slot > reach, jnp.asarray(hidden, dtype), part) for part in (keys, values)

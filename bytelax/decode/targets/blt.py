@@ -352,9 +352,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
         assert self.window is not None  # `prefill` set it
 
         def needed(window, width):
-            return kv_cache.ring_slots(
-                window=window, width=width, capacity=state.cross.keys.shape[2]
-            )
+            return kv_cache.ring_slots(window=window, width=width, capacity=state.cross.slots)
 
         def shrink(caches, config, newest=newest, width=self.window):
             slots = needed(config.window, width)

@@ -86,7 +86,7 @@ class Encoder(nn.Module):
         batch, count, dim = pooled.shape
         x = self.split(pooled).reshape(batch, count * k, dim)
         queries = self.cross.queries(x)
-        if longest is not None and longest < bytes_seen.keys.shape[2]:
+        if longest is not None and longest < bytes_seen.slots:
             attended = _attend_to_own_bytes(queries, bytes_seen, first, last, longest)
         else:
             attended = verify_attention(
@@ -103,11 +103,11 @@ class Encoder(nn.Module):
 def _attend_to_own_bytes(queries, bytes_seen, first, last, longest):
     """Attends from each patch to a slice of `longest` bytes, with patches as rows of a batch."""
     batch, count = first.shape
-    begin = jnp.clip(first, 0, bytes_seen.keys.shape[2] - longest)
+    begin = jnp.clip(first, 0, bytes_seen.slots - longest)
 
     def own(cache):
         def slots(row, start):
-            return jax.lax.dynamic_slice_in_dim(row, start, longest, axis=1)
+            return jax.lax.dynamic_slice_in_dim(row, start, longest, axis=row.ndim - 2)
 
         own = jax.vmap(jax.vmap(slots, (None, 0)))(cache, begin)
         return own.reshape(batch * count, *own.shape[2:])

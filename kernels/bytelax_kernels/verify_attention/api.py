@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned
 from bytelax_kernels.verify_attention import reference
-from bytelax_kernels.verify_attention.inputs import Inputs
+from bytelax_kernels.verify_attention.inputs import Cache, Inputs
 from bytelax_kernels.verify_attention.sight import Sight
 
 Implementation = Literal["xla", "tpu", "gpu", "cudnn"]
@@ -16,8 +16,8 @@ Implementation = Literal["xla", "tpu", "gpu", "cudnn"]
 
 def verify_attention(
     queries: Float[Array, "B W H D"],
-    keys: Float[Array, "B K S D"],
-    values: Float[Array, "B K S D"],
+    keys: Cache,
+    values: Cache,
     *,
     first: Int[Array, "B W"],
     last: Int[Array, "B W"],
@@ -47,7 +47,9 @@ def verify_attention(
 
     Args:
       queries: a window of W queries per row with H heads, unscaled.
-      keys: cached keys with K heads; query head h reads key head `h // (H // K)`.
+      keys: cached keys with K heads, [B, K, S, D] or in lines [B, S, K D], in which the heads of a
+        slot follow one another; query head h reads key head `h // (H // K)`. The TPU kernel reads
+        lines, and the others read heads: a cache laid out for the other is transposed first.
       values: cached values, laid out as `keys`.
       first: first position that each query attends to, at least 0.
       last: last position that each query attends to, inclusive. The interval is empty if
@@ -108,10 +110,13 @@ def _split(kernel, inputs):
     kv_heads, group = inputs.sizes.kv_heads, inputs.sizes.group
     cells = "" if inputs.sight.ancestors is None else ", b w c"
     if kv_heads > 1 and group > 1:
-        heads, sizes = "(k g)", {"g": group}
+        heads, sizes = "(k g)", {"g": group} | ({"k": kv_heads} if inputs.in_lines else {})
     else:  # the rule may not split an axis into factors of which one is 1
         heads, sizes = ("k" if group == 1 else "g"), {}
-    rule = f"b w {heads} d, b k s d, b k s d, b w, b w, b{cells} -> b w {heads} d"
+    cache = "b k s d"
+    if inputs.in_lines:
+        cache = "b s (k d)" if kv_heads > 1 else "b s d"
+    rule = f"b w {heads} d, {cache}, {cache}, b w, b w, b{cells} -> b w {heads} d"
     whole = [factor for factor in "wgdsc" if factor in rule]  # in order of appearance
     return partitioned(kernel, rule, whole=" ".join(whole), **sizes)
 

@@ -15,7 +15,7 @@ def takes(inputs: Inputs) -> bool:
     """Whether cuDNN supports these dtypes and head widths."""
     dtypes = inputs.queries.dtype, inputs.keys.dtype
     half = dtypes in [(dtype, dtype) for dtype in (jnp.bfloat16, jnp.float16)]
-    return half and inputs.sizes.dim % 8 == 0 and inputs.sizes.dim <= 256
+    return half and not inputs.in_lines and inputs.sizes.dim % 8 == 0 and inputs.sizes.dim <= 256
 
 
 def attention(inputs: Inputs) -> Float[Array, "B W H D"]:

@@ -32,7 +32,8 @@ def takes(inputs: Inputs) -> bool:
     """Whether the kernel supports these shapes and dtypes; float32 has no wgmma."""
     sizes = inputs.sizes
     return (
-        inputs.queries.dtype == inputs.keys.dtype
+        not inputs.in_lines
+        and inputs.queries.dtype == inputs.keys.dtype
         and inputs.queries.dtype in (jnp.bfloat16, jnp.float16)
         and sizes.rows <= _ROWS
         and sizes.slots >= _BLOCK

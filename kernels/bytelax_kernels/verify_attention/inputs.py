@@ -9,20 +9,29 @@ from jaxtyping import Array, Float, Int
 from bytelax_kernels.verify_attention.sight import Sight, flags
 
 
+# By head, or in lines: a slot's heads one after another.
+Cache = Float[Array, "B K S D"] | Float[Array, "B S KD"]
+
+
 class Inputs(NamedTuple):
     """Arguments of `verify_attention`, as arrays, or as `jax.ShapeDtypeStruct`s for their sizes."""
 
     queries: Float[Array, "B W H D"]
-    keys: Float[Array, "B K S D"]
-    values: Float[Array, "B K S D"]
+    keys: Cache
+    values: Cache
     sight: Sight
 
     @property
     def sizes(self) -> "Sizes":
         """Sizes of the axes."""
         batch, window, heads, dim = self.queries.shape
-        kv_heads, slots = self.keys.shape[1:3]
-        return Sizes(batch, window, kv_heads, heads // kv_heads, slots, dim)
+        kv_heads = self.keys.shape[2] // dim if self.in_lines else self.keys.shape[1]
+        return Sizes(batch, window, kv_heads, heads // kv_heads, self.keys.shape[-2], dim)
+
+    @property
+    def in_lines(self) -> bool:
+        """Whether keys and values are stored in lines, [B, S, K D]."""
+        return self.keys.ndim == 3
 
 
 class Sizes(NamedTuple):
@@ -48,6 +57,25 @@ class Sizes(NamedTuple):
     def rows(self) -> int:
         """Number of queries per key head, G W."""
         return self.group * self.window
+
+
+def heads_apart(inputs: Inputs) -> Inputs:
+    """The same inputs with keys and values by head, [B, K, S, D]."""
+    if not inputs.in_lines:
+        return inputs
+    batch, slots, _ = inputs.keys.shape
+    shape = (batch, slots, inputs.sizes.kv_heads, inputs.sizes.dim)
+    keys, values = (x.reshape(shape).swapaxes(1, 2) for x in inputs[1:3])
+    return inputs._replace(keys=keys, values=values)
+
+
+def heads_in_lines(inputs: Inputs) -> Inputs:
+    """The same inputs with keys and values in lines, [B, S, K D]."""
+    if inputs.in_lines:
+        return inputs
+    batch, _, slots, _ = inputs.keys.shape
+    keys, values = (x.swapaxes(1, 2).reshape(batch, slots, -1) for x in inputs[1:3])
+    return inputs._replace(keys=keys, values=values)
 
 
 def by_key_head(inputs: Inputs) -> Float[Array, "B K GW D"]:

@@ -4,7 +4,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bytelax_kernels.verify_attention.inputs import Inputs, by_key_head, by_query, precision
+from bytelax_kernels.verify_attention.inputs import (
+    Inputs,
+    by_key_head,
+    by_query,
+    heads_apart,
+    precision,
+)
 from bytelax_kernels.verify_attention.sight import positions, reach, visible
 
 # The running maximum starts here rather than at -inf. A block to which a query does not attend then
@@ -19,6 +25,7 @@ def dense(inputs: Inputs, *, apart: bool = False) -> Float[Array, "B W H D"]:
       inputs: the inputs.
       apart: keep rows and heads as separate axes, which can be sharded over two axes of a mesh.
     """
+    inputs = heads_apart(inputs)
     position = positions(inputs.sight.newest, inputs.sizes.slots)
     scores = _scores(inputs, inputs.keys, position, apart=apart)
     top = jnp.maximum(scores.max(-1, keepdims=True), FLOOR)
@@ -30,6 +37,7 @@ def dense(inputs: Inputs, *, apart: bool = False) -> Float[Array, "B W H D"]:
 
 def blocked(inputs: Inputs, block: int) -> Float[Array, "B W H D"]:
     """Online softmax over those blocks of slots to which some query of the batch attends."""
+    inputs = heads_apart(inputs)
     sizes = inputs.sizes
     slots = sizes.slots
     block = min(block, slots)
