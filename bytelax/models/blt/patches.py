@@ -15,6 +15,9 @@ from bytelax.models.blt_config import BLTConfig
 from bytelax.models.patching import OpenPatch
 
 
+_WINDOW = 256  # bytes; longer texts are those of training and scoring
+
+
 class Frontier(NamedTuple):
     """Patching state at a point of a text, with axes [B], or [B, W + 1] around a window's bytes."""
 
@@ -148,7 +151,9 @@ def latents_of(latents: Float[Array, "B P G"], patch: Int[Array, "B W"]) -> Floa
 def nth_true(flags: Bool[Array, "B S"], n: Int[Array, "*N"]) -> Int[Array, "B *N"]:
     """Index of the n-th True of each row, counted from 0, or S if a row has fewer."""
     count = jnp.cumsum(flags, axis=1)
-    return jax.vmap(lambda row: jnp.searchsorted(row, n + 1))(count)
+    # In a window, comparing everything is one kernel; a search is a loop, which ends a CUDA graph.
+    method = "compare_all" if flags.shape[1] <= _WINDOW else "scan"
+    return jax.vmap(lambda row: jnp.searchsorted(row, n + 1, method=method))(count)
 
 
 def _running_maximum(

@@ -1,7 +1,8 @@
 """`verify_attention` for NVIDIA Hopper (Mosaic GPU), one thread block per row, key head and part.
 
 A part is every n-th block of slots. A long cache then keeps all multiprocessors busy at batch size
-1, and a short row still uses all parts. Which blocks belong to a part depends on shapes only.
+1, and a short row still uses all parts. Which blocks belong to a part depends on shapes only. The
+sums of several parts are added outside the kernel; a single part writes its result itself.
 Blocks to which no query of the row attends are neither fetched nor computed, since they would add
 exact zeros.
 """
@@ -64,10 +65,11 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
 
     further = (0, _ROWS - rows)
     shape = (batch, kv_heads, parts, _ROWS)
+    summed = queries.dtype if parts == 1 else jnp.float32
     sums, tops, totals = plgpu.kernel(
         functools.partial(_attend, slots=slots, window=window),
         out_type=(
-            jax.ShapeDtypeStruct((*shape, dim), jnp.float32),
+            jax.ShapeDtypeStruct((*shape, dim), summed),
             jax.ShapeDtypeStruct(shape, jnp.float32),
             jax.ShapeDtypeStruct(shape, jnp.float32),
         ),
@@ -79,7 +81,7 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
             tiled(_ROWS, queries.dtype),
             tiled(_BLOCK, keys.dtype, _STAGES),
             tiled(_BLOCK, keys.dtype, _STAGES),
-            tiled(_ROWS, jnp.float32),
+            tiled(_ROWS, summed),
             plgpu.SMEM((_ROWS,), jnp.float32),
             plgpu.SMEM((_ROWS,), jnp.float32),
             plgpu.Barrier(),
@@ -95,6 +97,8 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
         keys,
         values,
     )
+    if parts == 1:
+        return by_query(sums[:, :, 0, :rows], inputs)
     share = jnp.exp(tops - tops.max(2, keepdims=True))
     total = (totals * share).sum(2)[..., None]
     out = (sums * share[..., None]).sum(2) / jnp.where(total > 0, total, 1)
@@ -177,7 +181,11 @@ def _attend(
         plgpu.layout_cast(jnp.full((_ROWS,), FLOOR, jnp.float32), _BY_ROW),
         plgpu.layout_cast(jnp.zeros((_ROWS,), jnp.float32), _BY_ROW),
     )
-    sum_buffer[...], top_buffer[...], total_buffer[...] = jax.lax.fori_loop(0, count, attend, carry)
+    sums, top_buffer[...], total = jax.lax.fori_loop(0, count, attend, carry)
+    total_buffer[...] = total
+    if sums_ref.shape[2] == 1:
+        sums = sums / _wide(jnp.where(total > 0, total, 1.0), dim)
+    sum_buffer[...] = sums.astype(sum_buffer.dtype)
     plgpu.commit_smem()
     for buffer, out in ((sum_buffer, sums_ref), (top_buffer, tops_ref), (total_buffer, totals_ref)):
         plgpu.copy_smem_to_gmem(buffer, out.at[row, head, part])
@@ -217,6 +225,8 @@ def _parts(sight: Sight, slots: int, most: int) -> tuple[Int[Array, "B N M"], In
     longest = math.ceil(blocks / parts)
     seen = jnp.pad(in_reach(sight, slots), ((0, 0), (0, longest * parts * _BLOCK - slots)))
     needed = seen.reshape(-1, longest, parts, _BLOCK).any(3).swapaxes(1, 2)
-    order = jnp.argsort(~needed, axis=2)  # stable: those needed first
-    index = order * parts + jnp.arange(parts)[:, None]
-    return index.astype(jnp.int32), needed.sum(2, dtype=jnp.int32)
+    # The n-th needed block has n needed ones before it: as many blocks have a lower or equal count.
+    before = jnp.cumsum(needed, axis=2, dtype=jnp.int32)
+    nth = jnp.arange(longest)[:, None]
+    order = (before[:, :, None] <= nth).sum(3, dtype=jnp.int32)
+    return order * parts + jnp.arange(parts)[:, None], before[:, :, -1]
