@@ -30,7 +30,7 @@ def traced_for(platform: str) -> Iterator[None]:
 
 
 def platform() -> str:
-    """The platform that operations are traced for: that of `traced_for`, or the default device's."""
+    """The platform that operations are traced for: of `traced_for`, or of the default device."""
     return _only.get() or jax.default_backend()
 
 

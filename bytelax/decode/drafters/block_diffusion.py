@@ -70,8 +70,8 @@ class BlockDiffusion:
                 causal=0,
             )
 
-        def fill(carry):
-            ids, log_probs, confidence, step, logits, decoder, index = carry
+        def fill(cells, logits, index):
+            ids, log_probs, confidence, step = cells
             masked = ids == vocab.MASK
             here = sampling.process_logits(logits, inputs.sampling)
             made = fill_in(
@@ -84,32 +84,32 @@ class BlockDiffusion:
             ids, chosen, left = made.ids, made.chosen, masked & ~made.chosen
             given = sampling.one_hot(made.drawn, here.shape[-1])
             here = jnp.where(filled_early(left)[..., None], given, here)
-            logits, decoder = jax.lax.cond(
-                left.any(), lambda: denoise(ids, decoder), lambda: (logits, decoder)
-            )
             return (
                 ids,
                 jnp.where(chosen[..., None], here, log_probs),
                 jnp.where(chosen, made.confidence, confidence),
                 jnp.where(chosen, index, step),
-                logits,
-                decoder,
-                index + 1,
             )
 
+        def run_and_fill(carry):
+            cells, decoder, index = carry
+            logits, decoder = denoise(cells[0], decoder)
+            return fill(cells, logits, index + 1), decoder, index + 1
+
         shape = (text.ids.shape[0], self.draft_length)
-        ids, log_probs, confidence, step, _, decoder, _ = jax.lax.while_loop(
-            lambda carry: (carry[0] == vocab.MASK).any(),
-            fill,
-            (
-                jnp.full(shape, vocab.MASK, jnp.int32),
-                jnp.zeros((*shape, ahead.logits.shape[-1]), jnp.float32),
-                jnp.zeros(shape, jnp.float32),
-                jnp.zeros(shape, jnp.int32),
-                ahead.logits,
-                decoder,
-                jnp.ones((), jnp.int32),
-            ),
+        empty = (
+            jnp.full(shape, vocab.MASK, jnp.int32),
+            jnp.zeros((*shape, ahead.logits.shape[-1]), jnp.float32),
+            jnp.zeros(shape, jnp.float32),
+            jnp.zeros(shape, jnp.int32),
+        )
+        # The first filling is outside of the loop: a pass that ran on a condition within it would
+        # have XLA copy the caches.
+        one = jnp.ones((), jnp.int32)
+        (ids, log_probs, confidence, step), decoder, _ = jax.lax.while_loop(
+            lambda carry: (carry[0][0] == vocab.MASK).any(),
+            run_and_fill,
+            (fill(empty, ahead.logits, one), decoder, one),
         )
         length = jnp.full_like(text.length, self.draft_length)
         if self.finish:

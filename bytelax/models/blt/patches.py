@@ -14,7 +14,6 @@ from bytelax.models import patching
 from bytelax.models.blt_config import BLTConfig
 from bytelax.models.patching import OpenPatch
 
-
 _WINDOW = 256  # bytes; longer texts are those of training and scoring
 
 

@@ -8,8 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax_kernels.verify_attention.sight import Sight, flags
 
-
-# By head, or in lines: a slot's heads one after another.
+# By head, or in lines: the heads of a slot one after another.
 Cache = Float[Array, "B K S D"] | Float[Array, "B S KD"]
 
 

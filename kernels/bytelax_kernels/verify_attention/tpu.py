@@ -1,9 +1,8 @@
 """`verify_attention` for TPU: all heads of one row against one block of slots at a time.
 
-A cache is read in lines, [B, S, K D]: a slot's heads lie side by side along the lanes, so that heads
-narrower than the 128 lanes waste none of them, and a byte's keys are one contiguous line when they
-are written. Heads that share 128 lanes share a matmul, in which each query is zero in the lanes of
-the other heads.
+A cache is read in lines, [B, S, K D]: a slot's heads lie side by side along the lanes. Heads that
+are narrower than the 128 lanes waste none of them, and the keys of a byte are written in one piece.
+Heads that share 128 lanes share a matmul, in which each query is zero in the lanes of the others.
 
 Blocks to which no query of the row attends are neither fetched nor computed: the grid steps over
 them while the block before stays in VMEM. They would have added exact zeros, so the bits of a
