@@ -254,17 +254,19 @@ def table(known: dict, limits: dict) -> str:
     lines = [
         f"Compiled without the hardware by `make aot-full`, jax {jax.__version__}. GiB of one "
         "device. Collectives in the text of the program: in the draft + in the rest. Milliseconds "
-        "are the operations and the bytes that XLA counts over the peaks of the device's data "
-        "sheet, which is no forecast: it knows no kernels and no network. A loop's body is "
-        "counted once in all of these, as that of a draft is, and that of a scanned stack.",
+        "are the operations that XLA counts, those that the kernels state included, over the peak "
+        "of the device's data sheet, which is no forecast: nearly every program waits for memory "
+        "or the network. The bytes that XLA counts are left out, as most of them move between "
+        "units of one chip. A loop's body is counted once in all of these, as that of a draft is, "
+        "and that of a scanned stack.",
         "",
         "The most rows with the bytes of the line, and the most bytes with its rows, that were "
         "compiled and fit: an eighth more might. Nothing longer than the model reads was tried. "
         "An H200's limit is all of its memory, of which JAX takes three quarters unless told.",
         "",
-        "| program | GiB | of them arguments | collectives | ms of operations | ms of bytes | most "
-        "rows a part | most bytes |",
-        "|---|---|---|---|---|---|---|---|",
+        "| program | GiB | of them arguments | collectives | ms of operations | most rows a "
+        "part | most bytes |",
+        "|---|---|---|---|---|---|---|",
     ]
     for case in cases(full=True):
         if case.name not in known:
@@ -275,11 +277,8 @@ def table(known: dict, limits: dict) -> str:
         spoken = row.get("collectives", {})
         said = " + ".join(str(sum(spoken.get(part, {}).values())) for part in ("draft", "rest"))
         seconds = row.get("seconds", {})
-        ms = [
-            f"{seconds[name] * 1e3:.2f}" if name in seconds else ""
-            for name in ("flops", "bytes accessed")
-        ]
-        cells = [case.name, *(size or ["too large", ""]), said, *ms]
+        ms = f"{seconds['flops'] * 1e3:.2f}" if "flops" in seconds else ""
+        cells = [case.name, *(size or ["too large", ""]), said, ms]
         cells += [str(limit.get(key, "")) for key in ("rows", "context")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
