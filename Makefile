@@ -33,9 +33,10 @@ docs: $(VENV)/.installed-docs ## build the site into site/; a broken link fails
 parity: ## compare with transformers, in an environment of its own
 	$(MAKE) test VENV=.venv-parity EXTRAS=test,parity TESTS=tests/test_live_parity.py
 
-aot: ## compile the kernels and the decode loops for TPU and H200 without the hardware
+aot: ## compile kernels and decode loops for TPU and H200 without the hardware; count what they do
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
 	.venv-aot/bin/python -m experiments.compile.kernels.run
+	.venv-aot/bin/python -m experiments.compile.rounds.run
 
 aot-pods: ## compile training and decoding for the smallest pods, a layer of each stack
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
@@ -44,6 +45,7 @@ aot-pods: ## compile training and decoding for the smallest pods, a layer of eac
 aot-full: ## the same at more shapes and full depth; writes their results
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
 	.venv-aot/bin/python -m experiments.compile.kernels.run --full
+	.venv-aot/bin/python -m experiments.compile.rounds.run --full
 	.venv-aot/bin/python -m experiments.compile.pods.run --full
 
 clean: ## remove the environments and the caches

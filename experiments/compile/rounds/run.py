@@ -46,7 +46,7 @@ class Setting:
     batch: int
 
 
-QUICK = tuple(Setting(*x) for x in (("v5e", "blt-s", 8), ("v5e", "ar", 1), ("h200", "blt-s", 1)))
+QUICK = (Setting("v5e", "blt-s", 8), Setting("h200", "blt-s", 1))
 FULL = tuple(
     Setting(*x)
     for x in (
