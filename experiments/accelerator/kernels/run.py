@@ -50,7 +50,8 @@ def same_bits(run, inputs) -> bool:
         good &= np.array_equal(np.asarray(again)[:, ::-1], out)
     others = [part.at[1:].multiply(2) for part in inputs[:3]]
     good &= np.array_equal(np.asarray(run(*others, sight))[0], out[0])
-    hidden = ~visible(sight, positions(sight.newest, keys.shape[2])).any(1)[:, None, :, None]
+    hidden = ~visible(sight, positions(sight.newest, inputs.sizes.slots)).any(1)[..., None]
+    hidden = hidden if inputs.in_lines else hidden[:, None]
     garbage = [jnp.where(hidden, jnp.asarray(1e4, keys.dtype), part) for part in (keys, values)]
     return bool(good and np.array_equal(np.asarray(run(queries, *garbage, sight)), out))
 

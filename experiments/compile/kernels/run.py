@@ -19,6 +19,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+from bytelax_kernels import dispatch
 from bytelax_kernels.unmask import Rule, unmask
 from bytelax_kernels.unmask import tpu as unmask_tpu
 from bytelax_kernels.verify_attention import gpu, tpu
@@ -53,7 +54,10 @@ class Attention:
         newest = jax.ShapeDtypeStruct((batch,), jnp.int32)
         cells = jax.ShapeDtypeStruct((batch, window, window), jnp.bool_) if tree else None
         queries = jax.ShapeDtypeStruct((batch, window, heads, dim), self.dtype)
-        cache = jax.ShapeDtypeStruct((batch, kv_heads, slots, dim), self.dtype)
+        shape = (batch, kv_heads, slots, dim)
+        if dispatch.platform() == "tpu":
+            shape = (batch, slots, kv_heads * dim)
+        cache = jax.ShapeDtypeStruct(shape, self.dtype)
         return Inputs(queries, cache, cache, Sight(row, row, newest, cells))
 
     def on_chip_bytes(self, platform):
@@ -68,7 +72,8 @@ class Attention:
         if not self.sharded:
             return attend, args, (P(),) * 4
         by_head = P("data", None, "tensor")
-        specs = (by_head, P("data", "tensor"), P("data", "tensor"), P("data"))
+        cache = by_head if args[1].ndim == 3 else P("data", "tensor")
+        specs = (by_head, cache, cache, P("data"))
         split = {"mesh": mesh, "in_specs": specs, "out_specs": by_head, "check_vma": False}
         return jax.shard_map(attend, **split), args, specs
 

@@ -3,7 +3,8 @@
 Every pass costs reading its weights and caches, or multiplying, in bfloat16; the entropy model runs
 in float32, on the cores that keep all of its bits. Launches cost nothing. A draft of BLT-S runs the
 encoder, too, whose states the decoder of the released 1B reads. Every round runs one chunk of the
-global transformer; measured are up to two for BLT-DV from 8 rows on. The acceptance is that published for Fast BLT's 3B model, French to English.
+global transformer; measured are up to two for BLT-DV from 8 rows on. The acceptance is that
+published for Fast BLT's 3B model, French to English.
 """
 
 import dataclasses
