@@ -231,6 +231,8 @@ def markdown(report: dict) -> str:
     lines = [title, f"jax {report['jax']}. {LEGEND}", ""]
     if before:
         lines[1] += " A figure before an arrow is that of the programs before this study."
+    if len(rows) < len(FULL):
+        lines[1] += f" {len(rows)} of {len(FULL)} programs are compiled so far."
     return "\n".join([*lines, *study.table(HEADER, rows)]) + "\n"
 
 
