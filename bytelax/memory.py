@@ -35,10 +35,11 @@ def check_fit(location: object, params: dict, shardings: dict | None) -> None:
     needed = sum(size * leaf.dtype.itemsize for size, leaf in zip(sizes, leaves, strict=True))
     if needed <= free:
         return
-    narrow = 2 * sum(sizes)
     advice = "use a machine with more, or a mesh of several devices"
-    if narrow <= min(free, 0.9 * needed):
+    if 2 * sum(sizes) <= min(free, 0.9 * needed):
         advice = "load them in bfloat16"
+    elif 1.1 * sum(sizes) <= min(free, 0.9 * needed) and shardings is None:
+        advice = "quantize them to int8"
     raise ValueError(
         f"the weights of {location} take {_gb(needed)}, and {_gb(free)} of {where} are free; "
         f"{advice}"

@@ -5,6 +5,7 @@ parameters changes the compute dtype.
 """
 
 import functools
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -15,6 +16,7 @@ from flax.linen.dtypes import promote_dtype
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
+from bytelax.models import narrow
 from bytelax.models.execution import Execution
 from bytelax.models.lookup import rows_of
 from bytelax.pods.sharding import DATA, FSDP, Axes
@@ -65,9 +67,9 @@ def weights(params: Any) -> int:
 
     Embedding tables are not counted, since a pass looks up only a few of their rows.
     """
-    leaves = jax.tree_util.tree_leaves_with_path(params)
+    leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=narrow.is_int8)
     tables = (jax.tree_util.DictKey("embedding"),)
-    return sum(x.size for path, x in leaves if path[-1:] != tables)
+    return sum(math.prod(x.shape) for path, x in leaves if path[-1:] != tables)
 
 
 class Dense(nn.Module):
@@ -98,9 +100,17 @@ class Dense(nn.Module):
             1.0, "fan_in", "truncated_normal",
             in_axis=range(contracted), out_axis=range(contracted, len(shape)),
         )  # fmt: skip
-        x, kernel = promote_dtype(x, parameter(self, "kernel", init, shape, self.axes))
+        kernel: Array | narrow.Int8 = self.get_variable("params", "kernel")
+        if not isinstance(kernel, narrow.Int8):
+            kernel = parameter(self, "kernel", init, shape, self.axes)
+        if isinstance(kernel, narrow.Int8) or kernel.dtype == jnp.uint16:
+            leading, features = x.shape[: x.ndim - contracted], math.prod(self.features)
+            matrix = jax.tree.map(lambda part: part.reshape(-1, features), kernel)
+            out = narrow.product(x.reshape(*leading, -1), matrix, precision=self.precision)
+            return out.reshape(*leading, *self.features)
+        x, wide = promote_dtype(x, kernel)
         over = tuple(range(x.ndim - contracted, x.ndim)), tuple(range(contracted))
-        return jax.lax.dot_general(x, kernel, (over, ((), ())), precision=self.precision)
+        return jax.lax.dot_general(x, wide, (over, ((), ())), precision=self.precision)
 
 
 class Embedding(nn.Module):
@@ -123,7 +133,9 @@ class Embedding(nn.Module):
         """Looks up the rows of the given ids."""
         if self.is_initializing():
             parameter(self, "embedding", _SMALL, (self.rows, self.dim), self.axes)
-        table: Array = self.get_variable("params", "embedding")
+        table: Array | narrow.Int8 = self.get_variable("params", "embedding")
+        if isinstance(table, narrow.Int8):
+            return table.rows(ids)
         mesh = self.execution.mesh
         return rows_of(table, ids) if mesh is None else lookup(table, ids, mesh=mesh)
 
