@@ -6,6 +6,7 @@ large narrow matrix is multiplied here in blocks of rows, of which each is widen
 used, within a core's cache. Accelerators widen in registers, and get an ordinary product.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float, Int, Shaped, UInt16
 ONE_DEVICE = "int8 weights decode on one device: leave out the mesh, or quantize"
 _CACHE = 3 << 19  # bytes of a widened block: 1.5 MB, so that it stays in a core's cache
 _FEW = 32  # rows of the other factor, up to which reading the matrix is what a product costs
-_HOST = 32 << 20  # bytes of float32 that quantization holds at a time
+_HOST = 1 << 20  # bytes of float32 that quantization holds at a time, within a cache
 
 
 @flax.struct.dataclass
@@ -55,21 +56,26 @@ class Int8:
           dtype: dtype of the array that the result stands for; by default that of `x`.
         """
         x = np.asarray(x)
-        largest = np.max(np.abs(x), axis=tuple(axes), keepdims=True).astype(np.float32)
-        scale = np.where(largest == 0, np.float32(1), largest / np.float32(127.5))
-        values = np.empty(x.shape, np.int8)
         step = max(1, _HOST // (4 * math.prod(x.shape[1:])))
+        blocks = [slice(at, at + step) for at in range(0, x.shape[0], step)]
+        largest = [_largest(x[rows].astype(np.float32), tuple(axes)) for rows in blocks]
+        whole = [functools.reduce(np.maximum, largest)] if 0 in axes else largest
+        scale = np.concatenate(whole) / np.float32(127.5)
+        scale[scale == 0] = 1
+        values = np.empty(x.shape, np.int8)
         with np.errstate(invalid="ignore"):  # the scale of a channel that is not finite says so
-            for at in range(0, x.shape[0], step):
-                rows = slice(at, at + step)
-                own = scale if scale.shape[0] == 1 else scale[rows]
-                nearest = np.rint(x[rows].astype(np.float32) / own)
-                values[rows] = np.clip(nearest, -127, 127)
+            for rows in blocks:
+                nearest = x[rows] / (scale if 0 in axes else scale[rows])
+                values[rows] = np.clip(np.rint(nearest, out=nearest), -127, 127, out=nearest)
         return cls(values, scale, jnp.dtype(dtype or x.dtype).name)
 
     def rows(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
         """Looks up rows of a table, in the dtype of the array."""
         return (self.values[ids] * self.scale[ids]).astype(self.dtype)
+
+
+def _largest(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    return np.maximum(x.max(axes, keepdims=True), -x.min(axes, keepdims=True))
 
 
 def is_int8(x: Any) -> bool:

@@ -50,8 +50,8 @@ def test_the_same_values_as_qwix(matrix):
     qwix = pytest.importorskip("qwix")
     theirs = qwix.quantize(jnp.asarray(matrix), jnp.int8, channelwise_axes=[1])
     ours = Int8.of(matrix, (0,))
-    different = np.asarray(theirs.qvalue) != ours.values
-    assert different.mean() < 0.002  # ties, by the last bit of a scale
+    off = np.abs(np.asarray(theirs.qvalue, int) - ours.values)
+    assert off.max() <= 1 and off.mean() < 0.01  # ties, by the last bit of a scale
     there = matrix.any(0)
     np.testing.assert_allclose(ours.scale[:, there], theirs.scale[:, there], rtol=1e-6)
 
