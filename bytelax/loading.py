@@ -66,7 +66,7 @@ def load(
         if mesh is not None:
             axes = architectures.module_of(config).logical_axes()
             found = sharding.shardings(params, axes, mesh, sharding.DECODE_RULES)
-        memory.check_fit(location, params, found)
+        memory.check_fit(location, params, found, quantize=quantize is not None)
         return found
 
     config, params = checkpoints.read(

@@ -63,20 +63,24 @@ def main(directory: str, kind: str, new: int) -> None:
     stages.end("decode")
     times = []
     for _ in range(new // 16 - 1):
-        begin = time.perf_counter()
+        begin, busy = time.perf_counter(), time.process_time()
         decoding = jax.block_until_ready(engine.advance(decoding, rounds=16))
-        times.append(1e3 * (time.perf_counter() - begin) / 16)
+        times.append((time.perf_counter() - begin, time.process_time() - busy))
     stages.end()
+    wall, busy = 1e3 * np.array(times).T / 16
+
+    def near(milliseconds):
+        """Medians of the five calls before 128 and before 512 bytes."""
+        ends = {at: at // 16 - 1 for at in (128, 512) if at <= new}
+        return {str(at): np.median(milliseconds[max(end - 5, 0) : end]) for at, end in ends.items()}
+
     print(
         json.dumps(
             {
                 "weights_gb": weights / 1e9,
                 "compile_seconds": compiled.seconds,
-                "ms_per_byte": {
-                    str(at): float(np.median(times[max(at // 16 - 5, 0) : at // 16 - 1]))
-                    for at in (128, 512)
-                    if at <= new
-                },
+                "ms_per_byte": near(wall),
+                "cpu_ms_per_byte": near(busy),
             }
         )
     )

@@ -2,6 +2,9 @@
 
     python -m experiments.speed.memory_1b.run --checkpoint DIR
 
+Every kind of weights runs twice: compiling its programs, which takes memory of its own that is not
+given back, and with the compiled programs of the first time.
+
 A checkpoint of random weights (15.4 GB, the hash table in float32) is written to DIR and deleted
 afterwards. Each kind of weights is loaded by a process of its own, which is killed if it takes more
 than `--limit` GB. `--layers` cuts every stack, for small disks and machines.
@@ -23,12 +26,14 @@ from experiments.harness.one_b import one_b
 from experiments.speed.memory_1b import checkpoint
 
 KINDS = ("int8", "bfloat16", "float32")
+PROGRAMS = ("compiled", "cached")
 
 
 def measure(directory, kind, new, limit):
     """Rows that a process printed before it ended, or before it was killed."""
     command = [sys.executable, "-m", "experiments.speed.memory_1b.child", directory, kind, str(new)]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    cache = {"BYTELAX_CACHE": f"{directory}.programs"}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"} | cache
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
         watched, peak = psutil.Process(child.pid), 0.0
         while child.poll() is None:
@@ -66,34 +71,33 @@ def main():
         study.run(
             options.results / f"{study.MAIN}.json",
             {"new": options.new, "layers": options.layers, "checkpoint_gb": size / 1e9},
-            [{"weights": kind} for kind in options.kinds],
+            [{"weights": kind, "programs": which} for kind in options.kinds for which in PROGRAMS],
             lambda setting: measure(directory, setting["weights"], options.new, options.limit),
             markdown=markdown,
         )
     finally:
         shutil.rmtree(options.checkpoint)
+        shutil.rmtree(f"{options.checkpoint}.programs", ignore_errors=True)
 
 
 def markdown(report):
-    rows = []
+    rows, whole = [], []
     for row in report["rows"]:
+        which = row["setting"]["weights"], row["setting"]["programs"]
         for name, stage in row["stages"].items():
             cells = (stage["seconds"], stage["peak_gb"], stage["resident_gb"])
-            kind = row["setting"]["weights"]
-            rows.append((kind, name, *(f"{x:.1f}" for x in cells)))
-        if not row["ended"]:
-            rows.append((row["setting"]["weights"], "killed", None, f"{row['peak_gb']:.1f}", None))
-    whole = [
-        (
-            row["setting"]["weights"],
-            f"{row['weights_gb']:.2f}" if row["ended"] else None,
-            f"{row['peak_gb']:.1f}",
-            *(f"{row['ms_per_byte'][at]:.0f}" if row["ended"] and at in row["ms_per_byte"] else None
-              for at in ("128", "512")),
-        )
-        for row in report["rows"]
-    ]  # fmt: skip
+            rows.append((*which, name, *(f"{x:.1f}" for x in cells)))
+        if row["ended"]:
+            times = [
+                f"{figures[at]:.0f}" if at in figures else None
+                for figures in (row["ms_per_byte"], row.get("cpu_ms_per_byte", {}))
+                for at in ("128", "512")
+            ]
+            whole.append((*which, f"{row['weights_gb']:.2f}", f"{row['peak_gb']:.1f}", *times))
+        else:
+            whole.append((*which, "did not run", f"{row['peak_gb']:.1f}", *[None] * 4))
     cut = "" if report["layers"] is None else f", at most {report['layers']} layers a stack"
+    header = ("weights", "programs", "weights, GB", "peak, GB", "ms/byte at 128", "at 512")
     return "\n".join(
         [
             "# Memory at the 1B shape",
@@ -101,11 +105,14 @@ def markdown(report):
             f"A checkpoint of random weights of {report['checkpoint_gb']:.1f} GB{cut}: the hash "
             "table in float32, the rest in bfloat16. int8: kernels and hash table int8, the rest "
             "bfloat16; the entropy model is float32 in every row. Patches of 4 bytes, one row, a "
-            f"prompt of 37 bytes. Times: {study.machine(report).removeprefix('float32, ')}.",
+            "prompt of 37 bytes. CPU ms: processor time, which a busy machine changes less. "
+            f"{study.machine(report).removeprefix('float32, ')}.",
             "",
-            *study.table(("weights", "weights, GB", "peak, GB", "ms/byte at 128", "at 512"), whole),
+            *study.table((*header, "CPU ms/byte at 128", "at 512"), whole),
             "",
-            *study.table(("weights", "stage", "seconds", "peak, GB", "resident, GB"), rows),
+            *study.table(
+                ("weights", "programs", "stage", "seconds", "peak, GB", "resident, GB"), rows
+            ),
             "",
         ]
     )
