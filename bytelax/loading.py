@@ -1,5 +1,6 @@
 """`load` and `load_patcher`, which read a directory, a hub id or a bundled model."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -8,7 +9,7 @@ from jax.sharding import Mesh
 
 from bytelax import checkpoints, memory
 from bytelax.model import Model
-from bytelax.models import architectures
+from bytelax.models import architectures, narrow
 from bytelax.patcher import Patcher
 from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
@@ -22,6 +23,7 @@ def load(
     dtype: str | None = None,
     mesh: MeshConfig | Mesh | None = None,
     heads: str | Path | None = None,
+    quantize: str | None = None,
     **overrides,
 ) -> Model:
     """Loads a model from a directory, from a model hub, or from those bundled with the package.
@@ -37,16 +39,23 @@ def load(
         own shards only.
       heads: directory of heads that were trained for this model, as `bytelax train heads` leaves
         them in `OUT/heads`; they replace the model's own.
+      quantize: "int8" loads kernels and the hash table as int8 with a scale for each output or row,
+        for decoding and scoring on one device. `dtype` is then the dtype of the activations and of
+        all else. What a lossless method preserves is the output of this quantized model.
       **overrides: config fields that a file cannot hold: monotonicity, patching_threshold,
         patching_threshold_add, patching_mode, patching_stride, max_patch_length, mask_documents,
         max_bytes.
 
     Raises:
-      ValueError: the weights do not fit in memory, there are fewer devices than the mesh needs, or
-        the model does not divide evenly.
+      ValueError: the weights do not fit in memory, there are fewer devices than the mesh needs, the
+        model does not divide evenly, or it is to be quantized on a mesh.
       CheckpointError: there is nothing at `location`, or nothing readable; the message says what to
         do.
     """
+    if quantize is not None:
+        checkpoints.check_quantize(quantize)
+    if quantize is not None and mesh is not None:
+        raise ValueError(narrow.ONE_DEVICE)
     source = model_directory(location)
     if _bundled(location):
         dtype = "float32" if dtype is None else dtype  # stored as bfloat16, to be small
@@ -57,13 +66,30 @@ def load(
         if mesh is not None:
             axes = architectures.module_of(config).logical_axes()
             found = sharding.shardings(params, axes, mesh, sharding.DECODE_RULES)
-        memory.check_fit(location, params, found)
+        memory.check_fit(location, params, found, quantize=quantize is not None)
         return found
 
-    config, params = checkpoints.read(source, dtype=dtype, shardings=shardings, **overrides)
+    config, params = checkpoints.read(
+        source, dtype=dtype, shardings=shardings, quantize=quantize, **overrides
+    )
     if heads is not None:
         config, params["heads"] = _heads(Path(heads), config, params, mesh)
     return Model(architectures.module_of(config), params, mesh)
+
+
+def quantized(model: Model, kind: str = "int8") -> Model:
+    """Returns a model in memory as `load(..., quantize=kind)` would have read it.
+
+    Raises:
+      ValueError: another kind than "int8", a model that is int8 already, or one on a mesh.
+    """
+    checkpoints.check_quantize(kind)
+    if model.quantized:
+        raise ValueError("the model is int8 already")
+    if model.mesh is not None:
+        raise ValueError(narrow.ONE_DEVICE)
+    params = checkpoints.quantized(model.config, model.params)
+    return dataclasses.replace(model, params=params)
 
 
 def load_patcher(location: str | Path, **overrides) -> Patcher:
@@ -103,7 +129,7 @@ def _heads(directory, config, params, mesh):
     """Reads heads; returns the config with them, and their parameters, placed like the others."""
     config, heads = checkpoints.read_heads(directory, config)
     module = architectures.module_of(config)
-    dtype = jax.tree.leaves(params.get("decoder", params))[0].dtype
+    dtype = params.get("decoder", params)["norm"]["scale"].dtype
     heads = jax.tree.map(lambda x: jnp.asarray(x, dtype), heads)
     if mesh is None:
         return config, heads

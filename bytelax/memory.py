@@ -6,8 +6,12 @@ import jax
 import psutil
 from jax.sharding import SingleDeviceSharding
 
+from bytelax.models.narrow import has_int8
 
-def check_fit(location: object, params: dict, shardings: dict | None) -> None:
+
+def check_fit(
+    location: object, params: dict, shardings: dict | None, *, quantize: bool = False
+) -> None:
     """Raises an error if parameters need more memory than is free on the devices of this process.
 
     On accelerators the limit is that of each device. On a CPU it is the free memory of the machine
@@ -15,8 +19,9 @@ def check_fit(location: object, params: dict, shardings: dict | None) -> None:
 
     Args:
       location: name of the model, for the error.
-      params: tree of `jax.ShapeDtypeStruct`.
+      params: tree of `jax.ShapeDtypeStruct`, in the dtypes that are read.
       shardings: tree of the parameters' shardings; None puts all of them on one device.
+      quantize: whether they become int8, as they are read or afterwards.
 
     Raises:
       ValueError: the parameters do not fit; the message says what they need and what there is.
@@ -35,10 +40,13 @@ def check_fit(location: object, params: dict, shardings: dict | None) -> None:
     needed = sum(size * leaf.dtype.itemsize for size, leaf in zip(sizes, leaves, strict=True))
     if needed <= free:
         return
-    narrow = 2 * sum(sizes)
     advice = "use a machine with more, or a mesh of several devices"
-    if narrow <= min(free, 0.9 * needed):
+    if quantize and not has_int8(params):
+        advice = "convert them to the layout huggingface, which is quantized tensor by tensor"
+    elif 2 * sum(sizes) <= min(free, 0.9 * needed):
         advice = "load them in bfloat16"
+    elif 1.1 * sum(sizes) <= min(free, 0.9 * needed) and shardings is None:
+        advice = "quantize them to int8"
     raise ValueError(
         f"the weights of {location} take {_gb(needed)}, and {_gb(free)} of {where} are free; "
         f"{advice}"

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.calculator import Sizes
 from bytelax.decode.target import Rewindable
-from bytelax.models import architectures, lookup
+from bytelax.models import architectures, narrow
 from bytelax.pods import global_arrays, sharding
 
 
@@ -35,13 +35,21 @@ class Model:
         """Returns the model on a mesh, with its parameters sharded for decoding.
 
         Raises:
-          ValueError: attention heads, hidden units or hash embeddings do not divide evenly.
+          ValueError: attention heads, hidden units or hash embeddings do not divide evenly, or the
+            weights are int8.
         """
         if mesh == self.mesh:
             return self
+        if self.quantized:
+            raise ValueError(narrow.ONE_DEVICE)
         axes = self.module.logical_axes()
         places = sharding.shardings(self.params, axes, mesh, sharding.DECODE_RULES)
         return dataclasses.replace(self, params=global_arrays.put(self.params, places), mesh=mesh)
+
+    @property
+    def quantized(self) -> bool:
+        """Whether weights are int8; see `bytelax.load`."""
+        return narrow.has_int8(self.params)
 
     @property
     def device_shard(self) -> "Model":
@@ -53,8 +61,8 @@ class Model:
 
     @functools.cached_property
     def device_params(self) -> dict:
-        """The parameters as compiled programs take them: see `lookup.tables_as_bits`."""
-        return lookup.tables_as_bits(self.params)
+        """The parameters as compiled programs take them: see `narrow.params_as_bits`."""
+        return narrow.params_as_bits(self.params)
 
     def target(self) -> Rewindable:
         """Returns the target of a `Method` for this model, on one device of its mesh."""

@@ -31,6 +31,11 @@ def test_a_model_that_does_not_fit(tmp_path, monkeypatch, capsys):
     assert told.startswith(f"bytelax: the weights of m take {weights / 1e9:.3g} GB, and ")
     assert told.endswith(" of memory are free; load them in bfloat16\n")
     _free(monkeypatch, weights // 2 - 1)
+    with pytest.raises(ValueError, match="; quantize them to int8"):
+        bytelax.load("m", dtype="bfloat16")
+    with pytest.raises(ValueError, match="; convert them to the layout huggingface"):
+        bytelax.load("m", quantize="int8")
+    _free(monkeypatch, weights // 4 - 1)
     with pytest.raises(ValueError, match="use a machine with more, or a mesh of several devices"):
         bytelax.load("m", dtype="bfloat16")
 

@@ -19,7 +19,7 @@ from bytelax.checkpoints import config_fields
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.heads import read_heads, write_heads
 from bytelax.checkpoints.huggingface import check_transformers
-from bytelax.checkpoints.layout import PATCHER, Config, Shardings
+from bytelax.checkpoints.layout import PATCHER, Config, Shardings, quantized
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.patching import PatchingConfig
@@ -28,7 +28,9 @@ from bytelax.pods import distributed
 __all__ = [
     "CheckpointError",
     "Layout",
+    "check_quantize",
     "check_transformers",
+    "quantized",
     "read",
     "read_config",
     "read_heads",
@@ -48,6 +50,7 @@ def read(
     *,
     dtype: str | None = None,
     shardings: Shardings | None = None,
+    quantize: str | None = None,
     **overrides: Any,
 ) -> tuple[Config, dict]:
     """Reads the config and the parameters of a model from a directory or from the hub.
@@ -63,6 +66,8 @@ def read(
       shardings: a function of the config and the tree of `jax.ShapeDtypeStruct`s that returns the
         tree of shardings of the parameters, or None. It is called before any parameter is read. By
         default parameters go to the default device.
+      quantize: "int8" for kernels and the hash table in int8, on one device; the entropy model and
+        prediction heads stay as they are. Orbax reads all of them first.
       **overrides: config fields to replace, some of which a file cannot hold: monotonicity,
         patching_threshold, patching_threshold_add, patching_mode, patching_stride,
         max_patch_length, mask_documents, max_bytes.
@@ -76,6 +81,8 @@ def read(
     """
     if dtype is not None and dtype not in _DTYPES:
         raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
+    if quantize is not None:
+        check_quantize(quantize)
     found = _overridden(location, overrides)
     read_parameters = found.layout.read_parameters
     return found.config, read_parameters(
@@ -83,7 +90,14 @@ def read(
         found.stored,
         dtype=None if dtype is None else jnp.dtype(dtype),
         shardings=shardings,
+        quantize=quantize is not None,
     )
+
+
+def check_quantize(kind: object) -> None:
+    """Raises CheckpointError if weights cannot be quantized to this."""
+    if kind != "int8":
+        raise CheckpointError(f"quantize {kind!r} is not int8, the only kind there is")
 
 
 def read_config(location: str | os.PathLike, **overrides: Any) -> Config:

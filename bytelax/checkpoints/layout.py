@@ -24,6 +24,7 @@ from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.architectures import module_of
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.narrow import Int8
 from bytelax.models.transformer_config import TransformerConfig
 from bytelax.pods import global_arrays
 
@@ -31,6 +32,8 @@ Config = BLTConfig | ByteLMConfig
 # (config, tree of `jax.ShapeDtypeStruct`) -> tree of `jax.sharding.Sharding`; None: one device
 Shardings = Callable[[Config, dict], dict | None]
 PATCHER = "patcher/"  # path of the entropy model's parameters, which are always float32
+HEADS = "heads/"
+HASH_TABLE = "encoder/hash_embed/embedding"
 flatten = functools.partial(flatten_dict, sep="/")  # {"a": {"b": x}} -> {"a/b": x}
 unflatten = functools.partial(unflatten_dict, sep="/")
 _BUFFERS = ("inv_freq", "freqs_cis")  # rotary tables in some files, which no model reads
@@ -75,6 +78,11 @@ class Parameter:
 
     shape: tuple[int, ...]
     slices: tuple[TensorSlice, ...]
+
+    @property
+    def contracted(self) -> tuple[int, ...]:
+        """The axes of a linear map that a product sums over."""
+        return tuple(range(self.slices[0].order.index(0)))
 
     @property
     def plain(self) -> bool:
@@ -126,6 +134,37 @@ def parameters(config: Config) -> dict[str, Parameter]:
 def parameters_under(start: str, config: Config) -> dict[str, Parameter]:
     """As `parameters`, those whose paths begin so."""
     return {path: x for path, x in parameters(config).items() if path.startswith(start)}
+
+
+def quantized_axes(config: Config) -> dict[str, tuple[int, ...]]:
+    """Paths of the parameters that quantization takes, and the axes along which scales are shared.
+
+    They are the kernels of the networks, with a scale for each output, and the hash table, with a
+    scale for each row. The entropy model is not among them, because patches would move, nor are
+    prediction heads, whose precision makes drafts no cheaper.
+    """
+    axes = {
+        path: x.contracted
+        for path, x in parameters(config).items()
+        if path.endswith("/kernel") and not path.startswith((PATCHER, HEADS))
+    }
+    return axes | ({HASH_TABLE: (1,)} if isinstance(config, BLTConfig) else {})
+
+
+def quantized(config: Config, params: dict) -> dict:
+    """Replaces those parameters of a model in memory by int8 that `quantized_axes` names."""
+    axes = quantized_axes(config)
+    return unflatten(
+        {
+            path: on_device(Int8.of(np.asarray(x), axes[path])) if path in axes else x
+            for path, x in flatten(params).items()
+        }
+    )
+
+
+def on_device(x: Int8) -> Int8:
+    """Puts an int8 array of the host on the default device, without a copy where it is a CPU."""
+    return jax.block_until_ready(jax.device_put(x, may_alias=True))
 
 
 def bounded_parameters(
@@ -188,6 +227,7 @@ def read_parameters(
     dtype: np.dtype | None,
     shardings: Shardings | None = None,
     under: str = "",
+    quantize: bool = False,
 ) -> dict:
     """Reads parameters from a state dict that `check` has accepted, one parameter at a time.
 
@@ -199,19 +239,26 @@ def read_parameters(
         float32.
       shardings: where to put the parameters; by default on the default device.
       under: read only the parameters whose paths begin so, and no other tensor.
+      quantize: make those of `quantized_axes` int8, from the stored values.
 
     Returns:
       The nested dict of `jax.Array`s for `module.apply({"params": ...})`.
     """
     table = parameters_under(under, config)
-    abstract = {
+    abstract: dict[str, Any] = {
         path: jax.ShapeDtypeStruct(parameter.shape, _dtype(path, parameter, tensors, dtype))
         for path, parameter in table.items()
     }
+    axes = quantized_axes(config) if quantize else {}
+    for path in axes.keys() & table.keys():
+        abstract[path] = _abstract_int8(abstract[path], axes[path])
     wanted = None if shardings is None else shardings(config, unflatten(abstract))
     places = {} if wanted is None else flatten(wanted)
     read = {}
     for path, parameter in table.items():
+        if path in axes:
+            read[path] = on_device(_read_int8(parameter, tensors, abstract[path], axes[path]))
+            continue
         host = _aligned(parameter.shape, abstract[path].dtype)
         for part in parameter.slices:
             if parameter.plain:
@@ -241,6 +288,11 @@ def state_dict(config: Config, params: Mapping) -> dict[str, Tensor]:
     for path, leaf in leaves.items():
         if path not in table:
             raise CheckpointError(f"the config has no place for the parameter {path}")
+        if isinstance(leaf, Int8):
+            raise CheckpointError(
+                "an int8 model cannot be written: write the model it was made from, which becomes "
+                "int8 whenever it is loaded so"
+            )
         if leaf.shape != table[path].shape:
             raise CheckpointError(
                 f"the parameter {path} has shape {leaf.shape}, not {table[path].shape}"
@@ -382,6 +434,33 @@ def _dtype(path, parameter, tensors, dtype):
     stored = [tensors[part.name].dtype for part in parameter.slices]
     widest = functools.reduce(jnp.promote_types, stored)
     return np.dtype(np.float32) if np.dtype(widest).itemsize > 4 else np.dtype(widest)
+
+
+def _abstract_int8(x: jax.ShapeDtypeStruct, axes: tuple[int, ...]) -> Int8:
+    scale = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    return Int8(
+        jax.ShapeDtypeStruct(x.shape, jnp.int8),
+        jax.ShapeDtypeStruct(scale, jnp.float32),
+        x.dtype.name,
+    )
+
+
+def _read_int8(parameter, tensors, abstract: Int8, axes) -> Int8:
+    """Reads a parameter as int8; a table, whose rows have their own scales, block by block."""
+    if not parameter.plain:
+        names = [part.name for part in parameter.slices]
+        widest = functools.reduce(jnp.promote_types, [tensors[name].dtype for name in names])
+        host = np.empty(parameter.shape, widest)
+        for part in parameter.slices:
+            host[part.at] = part.read(tensors[part.name].whole())
+        return Int8.of(host, axes, dtype=abstract.dtype)
+    values = _aligned(abstract.shape, np.dtype(np.int8))
+    scale = _aligned(abstract.scale.shape, np.dtype(np.float32))
+    for start, rows in tensors[parameter.slices[0].name].blocks():
+        block = Int8.of(rows, axes)
+        values[start : start + len(rows)] = block.values
+        scale[start : start + len(rows)] = block.scale
+    return Int8(values, scale, abstract.dtype)
 
 
 def _aligned(shape, dtype):

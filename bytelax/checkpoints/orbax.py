@@ -17,6 +17,7 @@ from bytelax.checkpoints import config_fields, layout
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import PATCHER, Config, Shardings
 from bytelax.messages import one_line, quiet
+from bytelax.models.narrow import Int8
 from bytelax.pods import distributed
 
 VERSION = 1
@@ -72,6 +73,7 @@ def read_parameters(
     dtype: np.dtype | None,
     shardings: Shardings | None = None,
     under: str = "",
+    quantize: bool = False,
 ) -> dict:
     """Reads the parameters of a config whose paths begin with `under`.
 
@@ -86,13 +88,18 @@ def read_parameters(
         dtypes.
       shardings: where to put the parameters.
       under: beginning of the paths to read; all paths by default.
+      quantize: make those of `layout.quantized_axes` int8, from the stored values. All are read
+        before the first is made so.
 
     Raises:
       CheckpointError: an array cannot be read.
     """
-    known = {}
+    known, dtypes = {}, {}
+    axes = layout.quantized_axes(config) if quantize else {}
     for name, parameter in layout.parameters_under(under, config).items():
-        as_read = np.float32 if name.startswith(PATCHER) else dtype or stored.arrays[name].dtype
+        held = stored.arrays[name].dtype
+        dtypes[name] = np.float32 if name.startswith(PATCHER) else dtype or held
+        as_read = held if name in axes else dtypes[name]
         known[name] = jax.ShapeDtypeStruct(parameter.shape, as_read)
     wanted = None if shardings is None else shardings(config, layout.unflatten(known))
     if wanted is None:
@@ -110,7 +117,13 @@ def read_parameters(
             f"{stored.path} cannot be read, copy it again: {one_line(error)}"
         ) from None
     params = layout.flatten(params)
-    return layout.unflatten({name: params[name] for name in known})
+    found = {}
+    for name in known:
+        x = params.pop(name)
+        if name in axes:  # each is freed before the next
+            x = layout.on_device(Int8.of(np.asarray(x), axes[name], dtype=dtypes[name]))
+        found[name] = x
+    return layout.unflatten(found)
 
 
 def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:

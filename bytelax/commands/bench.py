@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import LoadFlags
+from bytelax.commands.load_flags import DecodeLoadFlags
 from bytelax.commands.method_flags import check_name
 from bytelax.commands.model_flag import ModelFlag
 
@@ -18,7 +18,7 @@ class Bench:
     settings: tyro.conf.Positional[tuple[str, ...]] = ()
     """Methods to time, as METHOD or METHOD:option=value,...; by default those of `bytelax demo`."""
     model: ModelFlag = "tiny"
-    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """A file whose whole text is a prompt; by default three built-in prompts."""
     max_new_bytes: int = 256

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import LoadFlags
+from bytelax.commands.load_flags import DecodeLoadFlags
 from bytelax.commands.model_flag import ModelFlag
 
 
@@ -15,7 +15,7 @@ class Demo:
     """Continue prompts by plain decoding and by what is faster, each byte with its origin."""
 
     model: ModelFlag = "tiny"
-    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
     max_new_bytes: int = 96
     """Maximum number of bytes to generate for each prompt."""
     html: Path | None = None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import LoadFlags
+from bytelax.commands.load_flags import DecodeLoadFlags
 from bytelax.commands.method_flags import MethodFlags
 from bytelax.commands.model_flag import ModelFlag
 
@@ -21,7 +21,7 @@ class Eval:
     data: Path = Path(".")
     """Directory of the data sets of tasks without a PATH; see docs/evaluation.md."""
     model: ModelFlag = "tiny"
-    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
     limit: int | None = None
     """Maximum number of examples of each task, evenly spread; all by default."""
     shots: int | None = None

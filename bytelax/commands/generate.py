@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import LoadFlags
+from bytelax.commands.load_flags import DecodeLoadFlags
 from bytelax.commands.mesh import MeshFlag
 from bytelax.commands.method_flags import MethodFlags
 from bytelax.commands.model_flag import ModelFlag
@@ -23,7 +23,7 @@ class Generate:
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """A file to continue; `-` is standard input, which is the default."""
     model: ModelFlag = "tiny"
-    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
     mesh: MeshFlag = MeshConfig()
     """Mesh of devices: prompts are split over data and fsdp, the model over tensor."""
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import LoadFlags
+from bytelax.commands.load_flags import DecodeLoadFlags
 from bytelax.commands.model_flag import ModelFlag
 
 
@@ -16,7 +16,7 @@ class Layers:
     text: tyro.conf.Positional[tuple[str, ...]]
     """Files, directories or globs of .txt, .py, .jsonl or .tsv, plain or gzipped."""
     model: ModelFlag = "tiny-lm"
-    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
     temperature: float = 0.0
     """Sampling temperature to optimize for; 0 is greedy."""
     longest: int = 12

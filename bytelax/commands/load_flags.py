@@ -21,3 +21,11 @@ class LoadFlags(Overrides):
     """Cast the weights to float32, bfloat16 or float16; the entropy model stays float32."""
     heads: str | None = None
     """Directory of heads for the model, as `bytelax train heads` leaves them in OUT/heads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeLoadFlags(LoadFlags):
+    """Flags that decide how a model is loaded that decodes or scores."""
+
+    quantize: str | None = None
+    """Hold the weights as int8: half the memory of bfloat16, for slightly different likelihoods."""

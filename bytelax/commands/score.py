@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import LoadFlags
+from bytelax.commands.load_flags import DecodeLoadFlags
 from bytelax.commands.model_flag import ModelFlag
 from bytelax.commands.window_flags import WindowFlags
 
@@ -18,7 +18,7 @@ class Score:
     files: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Files, each a text of its own; `-` is standard input, the default."""
     model: ModelFlag = "tiny"
-    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
     windows: Annotated[WindowFlags, tyro.conf.arg(name="")] = WindowFlags()
     logprobs: bool = False
     """Add the log-probability of each byte to the JSON."""

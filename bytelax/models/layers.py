@@ -17,6 +17,7 @@ from flax.linen.dtypes import promote_dtype
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
+from bytelax.models import narrow
 from bytelax.models.execution import Execution
 from bytelax.models.lookup import rows_of
 from bytelax.pods.sharding import DATA, FSDP, Axes
@@ -70,9 +71,9 @@ def weights(params: Any) -> int:
 
     Embedding tables are not counted, since a pass looks up only a few of their rows.
     """
-    leaves = jax.tree_util.tree_leaves_with_path(params)
+    leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=narrow.is_int8)
     tables = (jax.tree_util.DictKey("embedding"),)
-    return sum(x.size for path, x in leaves if path[-1:] != tables)
+    return sum(math.prod(x.shape) for path, x in leaves if path[-1:] != tables)
 
 
 class Dense(nn.Module):
@@ -103,12 +104,22 @@ class Dense(nn.Module):
             1.0, "fan_in", "truncated_normal",
             in_axis=range(contracted), out_axis=range(contracted, len(shape)),
         )  # fmt: skip
-        x, kernel = promote_dtype(x, parameter(self, "kernel", init, shape, self.axes))
+        kernel: Array | narrow.Int8 = self.get_variable("params", "kernel")
+        if not isinstance(kernel, narrow.Int8):
+            kernel = parameter(self, "kernel", init, shape, self.axes)
         rows = math.prod(x.shape[: x.ndim - contracted])
         copies = -(-_LEAST_ROWS.get(dispatch.platform(), 1) // max(rows, 1))
-        wide = x if copies == 1 else jnp.broadcast_to(x, (copies, *x.shape))
-        over = tuple(range(wide.ndim - contracted, wide.ndim)), tuple(range(contracted))
-        out = jax.lax.dot_general(wide, kernel, (over, ((), ())), precision=self.precision)
+        if copies > 1:
+            x = jnp.broadcast_to(x, (copies, *x.shape))
+        if isinstance(kernel, narrow.Int8) or kernel.dtype == jnp.uint16:
+            leading, features = x.shape[: x.ndim - contracted], math.prod(self.features)
+            matrix = jax.tree.map(lambda part: part.reshape(-1, features), kernel)
+            out = narrow.product(x.reshape(*leading, -1), matrix, precision=self.precision)
+            out = out.reshape(*leading, *self.features)
+        else:
+            x, wide = promote_dtype(x, kernel)
+            over = tuple(range(x.ndim - contracted, x.ndim)), tuple(range(contracted))
+            out = jax.lax.dot_general(x, wide, (over, ((), ())), precision=self.precision)
         return out if copies == 1 else out[0]
 
 
@@ -132,7 +143,9 @@ class Embedding(nn.Module):
         """Looks up the rows of the given ids."""
         if self.is_initializing():
             parameter(self, "embedding", _SMALL, (self.rows, self.dim), self.axes)
-        table: Array = self.get_variable("params", "embedding")
+        table: Array | narrow.Int8 = self.get_variable("params", "embedding")
+        if isinstance(table, narrow.Int8):
+            return table.rows(ids)
         mesh = self.execution.mesh
         return rows_of(table, ids) if mesh is None else lookup(table, ids, mesh=mesh)
 

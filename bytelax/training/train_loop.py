@@ -23,6 +23,7 @@ from bytelax import checkpoints, messages
 from bytelax.generation import generate
 from bytelax.long_reductions import compiler_options
 from bytelax.model import Model
+from bytelax.models import narrow
 from bytelax.models.execution import Execution
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
@@ -284,6 +285,12 @@ def _several(mesh):
     return None if mesh is None or mesh.size == 1 else mesh
 
 
+def _trainable(params):
+    if narrow.has_int8(params):
+        raise ValueError("int8 weights are for decoding: train the model as it was before")
+    return params
+
+
 class _Program:
     """The compiled programs of a run, its mesh, and its random key."""
 
@@ -299,7 +306,8 @@ class _Program:
         transformation = optimizer_lib.transformation(config.optimizer)
 
         def fresh(key):
-            params = jax.tree.map(lambda x: x.astype(jnp.float32), objective.init(key))
+            drawn = _trainable(objective.init(key))
+            params = jax.tree.map(lambda x: x.astype(jnp.float32), drawn)
             return train_state.new_state(params, transformation, objective.trainable)
 
         shapes = jax.eval_shape(fresh, jax.random.key(0))
@@ -324,7 +332,7 @@ class _Program:
         if initial is None:
             begin = lambda key: fresh(self.objective.init(key))  # noqa: E731
             return jax.jit(begin, out_shardings=self.places)(self.key)
-        params = global_arrays.put(initial(), self.places.params)
+        params = global_arrays.put(_trainable(initial()), self.places.params)
         return jax.jit(fresh, out_shardings=self.places)(params)
 
     def parameters(self) -> str:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.lookup import rows_of, tables_as_bits
+from bytelax.models.lookup import rows_of
+from bytelax.models.narrow import params_as_bits
 from bytelax.models.transformer_config import TransformerConfig
 from bytelax.training.objectives import NextByte
 from bytelax.training.train_loop import cast
@@ -61,7 +62,7 @@ def test_a_loop_over_a_bfloat16_table_neither_copies_nor_widens_it():
     """XLA:CPU would convert the whole table to float32, for a handful of rows."""
     table = jax.random.normal(jax.random.key(0), (50_000, 16), jnp.bfloat16)
     params = {"hash_embed": {"embedding": table}}
-    viewed = tables_as_bits(params)
+    viewed = params_as_bits(params)
     pointer = viewed["hash_embed"]["embedding"].unsafe_buffer_pointer()
     assert pointer == table.unsafe_buffer_pointer()
 

@@ -4,7 +4,7 @@ import json
 
 from bytelax import loading
 from bytelax.checkpoints.config_fields import OVERRIDES
-from bytelax.commands.load_flags import LoadFlags, Overrides
+from bytelax.commands.load_flags import DecodeLoadFlags, LoadFlags, Overrides
 from bytelax.model import Model
 from bytelax.pods.mesh_config import MeshConfig
 
@@ -17,8 +17,14 @@ def load(location: str, flags: LoadFlags, *, mesh: MeshConfig | None = None) -> 
       flags: how to load it.
       mesh: mesh to load it on; None loads it on one device.
     """
+    quantize = flags.quantize if isinstance(flags, DecodeLoadFlags) else None
     return loading.load(
-        location, dtype=flags.dtype, mesh=mesh, heads=flags.heads, **overrides(flags)
+        location,
+        dtype=flags.dtype,
+        mesh=mesh,
+        heads=flags.heads,
+        quantize=quantize,
+        **overrides(flags),
     )
 
 

@@ -290,7 +290,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
     def _empty(self, params, batch: int, width: int) -> BLTState:
         """Returns the state before the first byte, for windows of up to `width` bytes."""
         c = self.module.config
-        dtype = params["decoder"]["head"]["kernel"].dtype
+        dtype = params["decoder"]["norm"]["scale"].dtype
         assert self.capacity is not None and self.window is not None  # `prefill` set them
         # A row that has ended still writes one window beyond the end of its text.
         capacity = self.capacity + max(width, self.window + self.ahead)

@@ -197,7 +197,7 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
     def _empty(self, params, batch: int) -> ByteLMState:
         assert self.window is not None  # `prefill` set it
         trunk = self.module.config.trunk
-        dtype = params["head"]["kernel"].dtype
+        dtype = params["norm"]["scale"].dtype
         width = max(self.window, self.prefill_width)
         return ByteLMState(
             length=jnp.zeros(batch, jnp.int32),

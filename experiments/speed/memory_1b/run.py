@@ -1,0 +1,122 @@
+"""Memory by stage at the shape of the released 1B: reading, compiling and decoding on a CPU.
+
+    python -m experiments.speed.memory_1b.run --checkpoint DIR
+
+Every kind of weights runs twice: compiling its programs, which takes memory of its own that is not
+given back, and with the compiled programs of the first time.
+
+A checkpoint of random weights (15.4 GB, the hash table in float32) is written to DIR and deleted
+afterwards. Each kind of weights is loaded by a process of its own, which is killed if it takes more
+than `--limit` GB. `--layers` cuts every stack, for small disks and machines.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import psutil
+
+from bytelax.models.hashing import HashConfig
+from experiments.harness import study
+from experiments.harness.one_b import one_b
+from experiments.speed.memory_1b import checkpoint
+
+KINDS = ("int8", "bfloat16", "float32")
+PROGRAMS = ("compiled", "cached")
+
+
+def measure(directory, kind, new, limit):
+    """Rows that a process printed before it ended, or before it was killed."""
+    command = [sys.executable, "-m", "experiments.speed.memory_1b.child", directory, kind, str(new)]
+    cache = {"BYTELAX_CACHE": f"{directory}.programs"}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"} | cache
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        watched, peak = psutil.Process(child.pid), 0.0
+        while child.poll() is None:
+            try:
+                peak = max(peak, watched.memory_info().rss / 1e9)
+            except psutil.Error:
+                break
+            if peak > limit or psutil.virtual_memory().available < 0.7e9:
+                child.kill()
+            time.sleep(0.02)
+        assert child.stdout is not None
+        lines = [json.loads(line) for line in child.stdout.read().splitlines()]
+    stages = {line.pop("stage"): line for line in lines if "stage" in line}
+    figures = next((line for line in lines if "weights_gb" in line), {})
+    return {"stages": stages, "peak_gb": peak, "ended": child.returncode == 0, **figures}
+
+
+def main():
+    options = study.parser(__doc__, __file__, model=None)
+    options.add_argument("--checkpoint", type=pathlib.Path, required=True, help="a new directory")
+    options.add_argument("--layers", type=int, help="of each stack at most")
+    options.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    options.add_argument("--new", type=int, default=512, help="bytes generated")
+    options.add_argument("--limit", type=float, default=17.0, help="GB that a process may take")
+    options = options.parse_args()
+    config = one_b(options.layers)
+    if options.smoke:
+        config = one_b(1)
+        config = type(config)(**(vars(config) | {"hashing": HashConfig(vocab=101)}))
+    directory = str(options.checkpoint)
+    if not options.checkpoint.exists():
+        checkpoint.write(options.checkpoint, config)
+    size = sum(file.stat().st_size for file in options.checkpoint.iterdir())
+    try:
+        study.run(
+            options.results / f"{study.MAIN}.json",
+            {"new": options.new, "layers": options.layers, "checkpoint_gb": size / 1e9},
+            [{"weights": kind, "programs": which} for kind in options.kinds for which in PROGRAMS],
+            lambda setting: measure(directory, setting["weights"], options.new, options.limit),
+            markdown=markdown,
+        )
+    finally:
+        shutil.rmtree(options.checkpoint)
+        shutil.rmtree(f"{options.checkpoint}.programs", ignore_errors=True)
+
+
+def markdown(report):
+    rows, whole = [], []
+    for row in report["rows"]:
+        which = row["setting"]["weights"], row["setting"]["programs"]
+        for name, stage in row["stages"].items():
+            cells = (stage["seconds"], stage["peak_gb"], stage["resident_gb"])
+            rows.append((*which, name, *(f"{x:.1f}" for x in cells)))
+        if row["ended"]:
+            times = [
+                f"{figures[at]:.0f}" if at in figures else None
+                for figures in (row["ms_per_byte"], row.get("cpu_ms_per_byte", {}))
+                for at in ("128", "512")
+            ]
+            whole.append((*which, f"{row['weights_gb']:.2f}", f"{row['peak_gb']:.1f}", *times))
+        else:
+            whole.append((*which, "did not run", f"{row['peak_gb']:.1f}", *[None] * 4))
+    cut = "" if report["layers"] is None else f", at most {report['layers']} layers a stack"
+    header = ("weights", "programs", "weights, GB", "peak, GB", "ms/byte at 128", "at 512")
+    return "\n".join(
+        [
+            "# Memory at the 1B shape",
+            "",
+            f"A checkpoint of random weights of {report['checkpoint_gb']:.1f} GB{cut}: the hash "
+            "table in float32, the rest in bfloat16. int8: kernels and hash table int8, the rest "
+            "bfloat16; the entropy model is float32 in every row. Patches of 4 bytes, one row, a "
+            "prompt of 37 bytes. CPU ms: processor time, which a busy machine changes less. "
+            f"{study.machine(report).removeprefix('float32, ')}.",
+            "",
+            *study.table((*header, "CPU ms/byte at 128", "at 512"), whole),
+            "",
+            *study.table(
+                ("weights", "programs", "stage", "seconds", "peak, GB", "resident, GB"), rows
+            ),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

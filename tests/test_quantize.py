@@ -1,0 +1,155 @@
+"""Models whose weights are int8: how they are read, what they take, and that the laws hold."""
+
+import dataclasses
+import functools
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import models_for_tests as models
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax import checkpoints, cli, loading
+from bytelax.checkpoints import layout
+from bytelax.decode import Empty, Method, Params, PastBoundary
+from bytelax.decode.drafters import Lookup
+from bytelax.models import narrow
+from bytelax.models.narrow import Int8
+from bytelax.pods.sharding import MeshConfig
+from bytelax.testing import assert_lossless
+from bytelax.training import train_loop
+
+sys.path.append(str(Path(__file__).parent / "decode" / "drafters"))
+import decoding as loops
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """The models are so small that their kernels would be widened whole."""
+    monkeypatch.setattr(narrow, "_CACHE", 1024)
+
+
+@functools.cache
+def int8(config, dtype="float32", **how):
+    return loading.quantized(models.model(config, dtype, **how))
+
+
+def nodes(params):
+    return layout.flatten(params)
+
+
+@pytest.mark.parametrize("layout_of", ["orbax", "huggingface"])
+@pytest.mark.parametrize("config", [models.BASE, models.BYTE_LM], ids=["blt", "byte lm"])
+def test_what_is_read_is_what_is_quantized_in_memory(config, layout_of, tmp_path):
+    model = models.model(config)
+    checkpoints.write(tmp_path / "m", model.config, model.params, layout=layout_of)
+    read = bytelax.load(tmp_path / "m", quantize="int8")
+    assert read.quantized and not model.quantized
+    jax.tree.map(np.testing.assert_array_equal, read.params, loading.quantized(model).params)
+    halved = bytelax.load(tmp_path / "m", quantize="int8", dtype="bfloat16")
+    for path, x in nodes(halved.params).items():
+        assert x.dtype == ("float32" if path.startswith("patcher") else "bfloat16"), path
+        if isinstance(x, Int8):  # from the stored values, not from what bfloat16 leaves of them
+            np.testing.assert_array_equal(x.values, nodes(read.params)[path].values)
+
+
+def test_which_weights_are_int8():
+    config = models.replace(models.BASE, hashing={"vocab": 4001})
+    model = int8(config)
+    found = {path for path, x in nodes(model.params).items() if isinstance(x, Int8)}
+    kernels = {
+        path
+        for path in nodes(model.params)
+        if path.endswith("/kernel") and not path.startswith("patcher")
+    }
+    assert found == kernels | {"encoder/hash_embed/embedding"}
+    full = models.model(config)
+    jax.tree.map(np.testing.assert_array_equal, model.params["patcher"], full.params["patcher"])
+    taken = [x for path, x in nodes(full.params).items() if path in found]
+    size = sum(x.nbytes for x in jax.tree.leaves([nodes(model.params)[path] for path in found]))
+    assert size < 0.35 * sum(x.nbytes for x in taken)  # scales are much of what is so small
+    assert model.weights_per_pass == full.weights_per_pass
+
+
+@pytest.mark.parametrize("name", ["base", "own_embedding"])
+def test_predictions_are_those_of_the_rounded_weights(name):
+    model = int8(models.VARIANTS[name])
+    wide = jax.tree.map(
+        lambda x: x.values * x.scale if isinstance(x, Int8) else x,
+        model.params,
+        is_leaf=narrow.is_int8,
+    )
+    ids = models.random_text(2, 64)
+    meant = dataclasses.replace(model, params=wide)
+    np.testing.assert_allclose(model.logits(ids), meant.logits(ids), atol=2e-3)
+    full = models.model(models.VARIANTS[name])
+    assert np.abs(model.logits(ids) - full.logits(ids)).max() > 0.01
+    np.testing.assert_array_equal(model.entropies(ids), full.entropies(ids))
+    assert model.patch_lengths(ids[0]) == full.patch_lengths(ids[0])
+
+
+def as_int8(model):
+    return dataclasses.replace(model, params=narrow.params_as_bits(loading.quantized(model).params))
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        (models.BYTE_LMS["window"], "float32"),
+        pytest.param(models.BYTE_LMS["window"], "bfloat16", marks=pytest.mark.slow),
+        pytest.param(models.BASE, "float32", marks=pytest.mark.slow),
+    ],
+)
+def test_greedy_output_is_that_of_the_empty_draft(config, dtype):
+    model = int8(config, dtype)
+    decoding = loops.run(model, Lookup(6, shortest=2, longest=5))
+    loops.assert_same(decoding, loops.run(model, Empty(6)))
+    assert 0 < decoding.counts.accepted.sum() < decoding.counts.drafted.sum()
+
+
+@pytest.mark.slow  # also tests/decode/test_exact_law.py
+def test_the_law_is_that_of_the_int8_target():
+    config = models.replace(
+        models.VARIANTS["own_embedding"], vocab_size=7, patcher={"vocab_size": 7}, patching={},
+        block_size=3,
+    )  # fmt: skip
+    small = int8(config, scale=2.0)
+    target = dataclasses.replace(small.target(), chunk=1, prefill_width=4, prefill_chunk=2)
+    assert_lossless(Method(target, PastBoundary(3)), Params(small.params))
+
+
+def test_bits_of_large_kernels_are_read_alike():
+    """The views that programs take; the weights themselves are the same."""
+    model = models.model(models.BYTE_LMS["window"], "bfloat16")
+    viewed = dataclasses.replace(model, params=model.device_params)
+    assert viewed.params["trunk"]["layers_0"]["mlp"]["down"]["kernel"].dtype == jnp.uint16
+    decoding = loops.run(viewed, Lookup(6, shortest=2, longest=5))
+    loops.assert_same(decoding, loops.run(viewed, Empty(6)))
+    ids = models.random_text(2, 64)
+    wide = model.module.apply({"params": model.params}, jnp.asarray(ids))
+    np.testing.assert_allclose(model.logits(ids), wide, atol=0.3)
+
+
+def test_lines_that_refuse(tmp_path, capsys, monkeypatch):
+    model = int8(models.BYTE_LM)
+    with pytest.raises(ValueError, match="is int8 already"):
+        loading.quantized(model)
+    with pytest.raises(ValueError, match="quantize 'int4' is not int8, the only kind there is"):
+        loading.quantized(models.model(models.BYTE_LM), "int4")
+    with pytest.raises(ValueError, match="decode on one device"):
+        bytelax.load("tiny-lm", quantize="int8", mesh=MeshConfig(data=2))
+    with pytest.raises(ValueError, match="decode on one device"):
+        model.on(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("tensor",)))
+    with pytest.raises(checkpoints.CheckpointError, match="int8 model cannot be written"):
+        checkpoints.write(tmp_path / "m", model.config, model.params, layout="orbax")
+    with pytest.raises(ValueError, match="int8 weights are for decoding"):
+        train_loop._trainable(model.params)
+    monkeypatch.chdir(tmp_path)
+    for flags in (["--quantize", "int4"], ["--quantize", "int8", "--mesh", "data=2"]):
+        assert cli.main(["generate", "--model", "tiny-lm", *flags, "x"]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("bytelax: ") and told.count("\n") == 1
+    assert cli.main(["convert", "--model", "tiny-lm", "--quantize", "int8"]) == 2
