@@ -132,7 +132,7 @@ def unrolled_and_cached(bound, config, text, *, end, step):
     hidden, _ = bound.trunk.states(bound.embed(text), span=span)
     features = layer.fuse(*(hidden[n] for n in config.heads.draft_layer))
     following = bound.embed(jnp.roll(text, -1, axis=1))
-    unrolled = layer.unroll(features, following, step + 1)[step]
+    unrolled = layer.unroll(features, following, step + 1)[step].logits
     caches = kv_cache.zeros(
         layers=1, batch=2, kv_heads=c.kv_heads, slots=32, head_dim=c.head_dim, dtype=jnp.float32
     )

@@ -165,7 +165,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
             assert decoder is not None  # as caches were passed
             latents = tuple(patches_lib.latents_of(ring, read.patch) for ring in state.latents)
             kept = (*latents, *(states[depth - 1] for depth in self.keep if depth))
-            rings = kept_states.write(state.hidden, kept, state.length)
+            rings = kept_states.write(state.hidden, kept, read.positions)
             state = dataclasses.replace(state, decoder=decoder, hidden=rings)
             trial = Trial(state, read.frontier, ran_global, chunks, waits, kept)
             return model.logits(states[-1]), trial
