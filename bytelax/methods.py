@@ -113,7 +113,7 @@ def nested(
     draft_length: o.DraftLength = 8,
     draft_with: o.DraftWith = "lookup",
     inner_length: o.InnerLength = None,
-    draft_model: o.SmallModel | None = None,
+    draft_model: o.InnerModel = None,
 ):
     """BLT-S whose own drafting is speculative: a cheaper drafter drafts for the decoder. Lossless.
 

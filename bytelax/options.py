@@ -170,6 +170,10 @@ OpenPatch = Annotated[
 SmallModel = Annotated[
     Model | str | Path, Option("The small model that drafts, named as in --model.")
 ]
+InnerModel = Annotated[
+    Model | str | Path | None,
+    Option("The small model that drafts for the local decoder, named as in --model."),
+]
 Drafts = Annotated[int, Option("Number of drafts to choose from.")]
 Shortest = Annotated[int, Option("Minimum number of bytes that must match.")]
 Longest = Annotated[int, Option("Maximum number of bytes to match; longer matches count the same.")]

@@ -1,0 +1,118 @@
+"""A masked block sampled from left to right through a table of the byte before."""
+
+import dataclasses
+import functools
+
+import decoding as loops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from heads_of_a_blt import (
+    TABLED,
+    UNSURE,
+    block_in_order,
+    blt,
+    refreshed_block_in_order,
+    with_block_table,
+    with_confidence,
+)
+from test_heads_of_a_blt import VALUES, WIDTH, prompts, reference
+
+from bytelax import vocab
+from bytelax.decode import Empty, Method, Params, Sampling, Text
+from bytelax.decode.drafters import BlockInOrder, DraftLayer
+from bytelax.methods import build
+from bytelax.models.heads import HeadsConfig
+
+
+@functools.cache
+def plain():
+    return loops.run(with_block_table(), Empty(WIDTH), ids=prompts())
+
+
+def test_greedy_output_is_that_of_the_empty_draft():
+    decoding = loops.run(with_block_table(), block_in_order(), ids=prompts())
+    loops.assert_same(decoding, plain())
+    assert 0 < decoding.counts.accepted.sum() < decoding.counts.drafted.sum()
+    assert (decoding.counts.draft_passes.decoder == decoding.counts.rounds).all()
+
+
+def first_draft(drafter, **law):
+    """The first draft of ragged rows, and the texts with it."""
+    model = with_block_table()
+    method = Method(model.target(), drafter)
+    lengths = jnp.array([11, 17, 30])
+    ids = jnp.asarray(prompts()[:, :48])
+    params, text = Params(model.params), Text(ids, lengths)
+    sampling = Sampling.of(3, allow_eos=False, **law)
+    decoding = method.init(params, text, budget=8, sampling=sampling)
+    keys = jax.vmap(jax.random.key)(jnp.arange(3))
+    inputs = dataclasses.replace(
+        method._inputs(params, text, decoding.state, sampling, None), key=keys
+    )
+    draft, _ = jax.jit(drafter.propose)(inputs, decoding.draft_state)
+    place = lengths[:, None] + jnp.arange(WIDTH)
+    known = jnp.where(jnp.arange(48) < lengths[:, None], ids, vocab.BOE)
+    return draft, known.at[jnp.arange(3)[:, None], place].set(draft.ids), lengths - 1
+
+
+def test_a_draft_is_what_training_saw():
+    draft, ids, pending = first_draft(refreshed_block_in_order(), temperature=1.0)
+
+    def in_training(shift):
+        model = with_block_table().module.bind({"params": with_block_table().params})
+        cells = model.masked_blocks(ids, pending[:, None] + 1, size=WIDTH)[:, 0]
+        place = pending[:, None] + jnp.arange(WIDTH) + shift
+        row = model.heads.block_table(jnp.take_along_axis(ids, place, axis=1))
+        laws = (cells + jnp.pad(row, ((0, 0), (0, 0), (vocab.OFFSET, 0))))[..., vocab.OFFSET :]
+        return np.asarray(jax.nn.softmax(laws))
+
+    found = np.exp(draft.log_probs[..., vocab.OFFSET :])
+    np.testing.assert_allclose(found, in_training(0), atol=1e-5)
+    assert np.abs(found - in_training(-1)).max() > 1e-2  # another byte before
+
+
+def test_by_name():
+    model = with_block_table()
+    drafter = build("blt-dv", model, block_size=3)[0].drafter
+    assert drafter == BlockInOrder(3)
+    assert build("blt-dv", model, block_size=3, table=False)[0].drafter != drafter
+    with pytest.raises(ValueError, match="one-step"):
+        build("blt-dv", model, block_size=3, table=True, unmask="confidence")
+    with pytest.raises(ValueError, match="no block table"):
+        build("blt-dv", blt(dataclasses.replace(TABLED, heads=None)), block_size=3, table=True)
+    with pytest.raises(ValueError, match="not 2"):
+        dataclasses.replace(TABLED, block_size=2)
+    with pytest.raises(ValueError, match="confidence belongs"):
+        heads = HeadsConfig(draft=dataclasses.replace(TABLED.heads.draft, confidence=True))
+        dataclasses.replace(TABLED, heads=heads)
+
+
+# Drafts that end before a byte that is unlikely to be kept.
+
+
+@pytest.mark.parametrize("of", [blt, with_confidence], ids=["itself", "head"])
+@pytest.mark.parametrize("make", UNSURE, ids=lambda make: make.__name__)
+def test_a_draft_ends_early_and_the_output_stays(make, of):
+    decoding = loops.run(of(), make(), ids=prompts())
+    if of is blt:
+        loops.assert_same(decoding, reference())
+    counts = decoding.counts
+    places = np.asarray(counts.drafted_by_position.sum(0))
+    assert places[0] > places[1] > places[2] > 0, "drafts of several lengths"
+    assert counts.accepted.sum() > 0
+
+
+def test_a_draft_layer_that_expects_nothing_runs_once_a_round():
+    decoding = loops.run(blt(), DraftLayer(WIDTH, min_survival=1.0), ids=prompts())
+    loops.assert_same(decoding, reference())
+    assert not decoding.counts.drafted.any()
+    assert (decoding.counts.draft_passes.draft_model == decoding.counts.rounds).all()
+
+
+def test_bounds_that_cannot_be():
+    for options in ({"min_survival": 1.5}, {"min_survival": 0.5, "beam": 2}):
+        with pytest.raises(ValueError, match="min_survival"):
+            build("eagle", blt(), draft_length=3, **options)
+    assert VALUES == 3
