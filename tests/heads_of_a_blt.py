@@ -83,14 +83,6 @@ def multi_byte():
     return MultiByte(3)
 
 
-def unsure_draft_layer():
-    return DraftLayer(3, min_survival=LEAST)
-
-
-def unsure_draft_block():
-    return DraftBlock(3, min_survival=LEAST)
-
-
 def block_in_order():
     return BlockInOrder(3)
 
@@ -103,7 +95,12 @@ def nested():
     return Nested(2, MultiByte(1))
 
 
-LEAST = 0.2  # of being kept: drafts of every length
-UNSURE = [unsure_draft_layer, unsure_draft_block]
+# Bounds at which drafts have several lengths, because of the bytes that were drawn.
+UNSURE = {
+    "a layer": (blt, DraftLayer(3, min_survival=0.2)),
+    "a block": (blt, DraftBlock(3, min_survival=0.187)),
+    "a layer, with confidence": (with_confidence, DraftLayer(3, min_survival=0.2)),
+    "a block, with confidence": (with_confidence, DraftBlock(3, min_survival=0.245)),
+}
 IN_ORDER = [block_in_order, refreshed_block_in_order]
 DRAFTERS = [draft_layer, draft_block, multi_byte]

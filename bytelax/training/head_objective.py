@@ -179,15 +179,14 @@ def _drafted(
         drafted.append(Drafted(f"two_byte_{n}", 1, model.logits(after), places[:, :-1] + 2))
     if config.draft_layer:
         features = heads.draft_layer.fuse(*(hidden[n] for n in config.fused(config.draft_layer)))
-        for step, out in enumerate(
-            heads.draft_layer.unroll(features[:, :-1], embedded[:, :-1], own_outputs)
-        ):
+        unrolled = heads.draft_layer.unroll(features[:, :-1], embedded[:, :-1], own_outputs)
+        for step, said in enumerate(unrolled):
             # The first positions of later steps would read outputs from before the text.
             byte = places[:, step:-1] + 2
-            state, before = out.state[:, step:], ids[:, 1 + step : -1]
+            state, before = said.state[:, step:], ids[:, 1 + step : -1]
             sure = heads.draft_layer.accepted(state, before) if config.draft.confidence else None
             name = f"draft_layer_{step + 1}"
-            drafted.append(Drafted(name, step + 1, out.logits[:, step:], byte, sure))
+            drafted.append(Drafted(name, step + 1, said.logits[:, step:], byte, sure))
     if config.draft_block or config.block_table:
         size = config.draft.block_size
         if length <= size:

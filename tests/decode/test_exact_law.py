@@ -142,13 +142,13 @@ MODELS = {
     },
     **{
         f"{make.__name__} of a blt": functools.partial(with_heads, make=make)
-        for make in (*heads_of_a_blt.DRAFTERS, *heads_of_a_blt.UNSURE, heads_of_a_blt.nested)
+        for make in (*heads_of_a_blt.DRAFTERS, heads_of_a_blt.nested)
     },
     **{
-        f"{make.__name__}, with confidence": functools.partial(
-            with_heads, make=make, of=heads_of_a_blt.with_confidence
+        f"unsure: {name}": functools.partial(
+            with_heads, make=lambda drafter=drafter: drafter, of=of
         )
-        for make in heads_of_a_blt.UNSURE
+        for name, (of, drafter) in heads_of_a_blt.UNSURE.items()
     },
     **{
         make.__name__: functools.partial(with_heads, make=make, of=heads_of_a_blt.with_block_table)

@@ -63,24 +63,27 @@ def main():
         HEADS: lambda: load(options.model, dtype="float32", heads=options.heads / "heads"),
         TABLE: lambda: load(options.d_model, dtype="float32", heads=options.table / "heads"),
     }
-    there = {BLT} | ({HEADS} if options.heads else set()) | ({TABLE} if options.table else set())
     texts = prompts(options.data, options.prompts, options.context)
+    runs = {HEADS: options.heads, TABLE: options.table}
+    trained = {kind: trained_on(run) for kind, run in runs.items() if run}
+    # What drafters have learned from belongs to a setting: others are not measured again.
     settings = [
-        {"name": name, "temperature": temperature, "batch": batch}
+        {
+            "name": name,
+            "temperature": temperature,
+            "batch": batch,
+            "model": of,
+            "trained": trained.get(of),
+        }
         for batch in sizes
         for temperature in TEMPERATURES
         for name, _, _, of in SETTINGS
-        if name in options.only and of in there
+        if name in options.only and (of == BLT or of in trained)
     ]
-    trained = {
-        kind: trained_on(run)
-        for kind, run in ((HEADS, options.heads), (TABLE, options.table))
-        if run
-    }
     conditions = {
         "model": options.model, "d_model": options.d_model, "draft_model": options.draft_model,
-        "trained": trained, "prompts": len(texts), "prompt_bytes": options.context,
-        "new": options.new, "repeats": options.repeats,
+        "prompts": len(texts), "prompt_bytes": options.context, "new": options.new,
+        "repeats": options.repeats,
     }  # fmt: skip
     study.run(
         options.results / "results.json",
@@ -91,8 +94,8 @@ def main():
     )
     study.run(
         options.results / "teacher_forced.json",
-        {"trained": trained, "text_bytes": options.windows * WINDOW * ROWS},
-        [{"model": kind} for kind in (HEADS, TABLE) if kind in there],
+        {"text_bytes": options.windows * WINDOW * ROWS},
+        [{"model": kind, "trained": seen} for kind, seen in trained.items()],
         lambda setting: forced(models[setting["model"]](), options),
         markdown=forced_table,
     )
@@ -130,8 +133,6 @@ def of_rows(runs):
     rows = [result.stats for output in runs.outputs for result in output.results]
     looping = [loops.period(text) is not None for text in runs.texts]
     apart = [row for row, loop in zip(rows, looping, strict=True) if not loop]
-    number = [row.bytes for row in rows]
-    kept = [row.accepted for row in rows]
     return {
         "bytes_per_round": ratio(rows, "bytes", "rounds"),
         "bytes_per_round_without_loops": ratio(apart, "bytes", "rounds"),
@@ -142,8 +143,6 @@ def of_rows(runs):
         "draft_passes_per_byte": ratio(rows, "draft_model_passes", "bytes"),
         "decoder_passes_per_byte": ratio(rows, "decoder_passes", "bytes"),
         "gb_per_byte": ratio(rows, "bandwidth_gb_with_patcher", "bytes"),
-        "bytes": sum(number),
-        "accepted": sum(kept),
     }
 
 
@@ -244,11 +243,13 @@ def forced_table(report):
 
 
 def said_of_training(report):
-    """A sentence on what the drafters have learned from."""
+    """What the drafters have learned from, in a sentence for each model that has some."""
+    seen = {row["setting"]["model"]: row["setting"]["trained"] for row in report["rows"]}
     return " ".join(
-        f"The drafters of the {kind} have seen {seen['bytes'] / 1e6:.1f} MB "
-        f"({seen['steps']} steps, loss {seen['loss_of']})."
-        for kind, seen in report["trained"].items()
+        f"The drafters of the {kind} have seen {about['bytes'] / 1e6:.1f} MB "
+        f"({about['steps']} steps, loss {about['loss_of']})."
+        for kind, about in seen.items()
+        if about
     )
 
 

@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import itertools
 
 import decoding as loops
 import jax
 import jax.numpy as jnp
+import models_for_tests as models
 import numpy as np
 import pytest
 from heads_of_a_blt import (
@@ -15,9 +17,8 @@ from heads_of_a_blt import (
     blt,
     refreshed_block_in_order,
     with_block_table,
-    with_confidence,
 )
-from test_heads_of_a_blt import VALUES, WIDTH, prompts, reference
+from test_heads_of_a_blt import WIDTH, prompts
 
 from bytelax import vocab
 from bytelax.decode import Empty, Method, Params, Sampling, Text
@@ -27,13 +28,13 @@ from bytelax.models.heads import HeadsConfig
 
 
 @functools.cache
-def plain():
-    return loops.run(with_block_table(), Empty(WIDTH), ids=prompts())
+def plain(of):
+    return loops.run(of(), Empty(WIDTH), ids=prompts())
 
 
 def test_greedy_output_is_that_of_the_empty_draft():
     decoding = loops.run(with_block_table(), block_in_order(), ids=prompts())
-    loops.assert_same(decoding, plain())
+    loops.assert_same(decoding, plain(with_block_table))
     assert 0 < decoding.counts.accepted.sum() < decoding.counts.drafted.sum()
     assert (decoding.counts.draft_passes.decoder == decoding.counts.rounds).all()
 
@@ -80,8 +81,9 @@ def test_by_name():
     assert build("blt-dv", model, block_size=3, table=False)[0].drafter != drafter
     with pytest.raises(ValueError, match="one-step"):
         build("blt-dv", model, block_size=3, table=True, unmask="confidence")
+    without = models.model(dataclasses.replace(TABLED, heads=None))
     with pytest.raises(ValueError, match="no block table"):
-        build("blt-dv", blt(dataclasses.replace(TABLED, heads=None)), block_size=3, table=True)
+        build("blt-dv", without, block_size=3, table=True)
     with pytest.raises(ValueError, match="not 2"):
         dataclasses.replace(TABLED, block_size=2)
     with pytest.raises(ValueError, match="confidence belongs"):
@@ -92,21 +94,22 @@ def test_by_name():
 # Drafts that end before a byte that is unlikely to be kept.
 
 
-@pytest.mark.parametrize("of", [blt, with_confidence], ids=["itself", "head"])
-@pytest.mark.parametrize("make", UNSURE, ids=lambda make: make.__name__)
-def test_a_draft_ends_early_and_the_output_stays(make, of):
-    decoding = loops.run(of(), make(), ids=prompts())
-    if of is blt:
-        loops.assert_same(decoding, reference())
-    counts = decoding.counts
-    places = np.asarray(counts.drafted_by_position.sum(0))
-    assert places[0] > places[1] > places[2] > 0, "drafts of several lengths"
-    assert counts.accepted.sum() > 0
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "a block" else pytest.mark.slow) for name in UNSURE],
+)
+def test_a_draft_ends_early_and_the_output_stays(name):
+    of, drafter = UNSURE[name]
+    decoding = loops.run(of(), drafter, ids=prompts())
+    loops.assert_same(decoding, plain(of))
+    places = np.asarray(decoding.counts.drafted_by_position.sum(0)).tolist()
+    assert any(0 < after < before for before, after in itertools.pairwise(places)), places
+    assert decoding.counts.accepted.any()
 
 
 def test_a_draft_layer_that_expects_nothing_runs_once_a_round():
     decoding = loops.run(blt(), DraftLayer(WIDTH, min_survival=1.0), ids=prompts())
-    loops.assert_same(decoding, reference())
+    loops.assert_same(decoding, plain(blt))
     assert not decoding.counts.drafted.any()
     assert (decoding.counts.draft_passes.draft_model == decoding.counts.rounds).all()
 
@@ -115,4 +118,3 @@ def test_bounds_that_cannot_be():
     for options in ({"min_survival": 1.5}, {"min_survival": 0.5, "beam": 2}):
         with pytest.raises(ValueError, match="min_survival"):
             build("eagle", blt(), draft_length=3, **options)
-    assert VALUES == 3
