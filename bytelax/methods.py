@@ -124,7 +124,10 @@ def nested(
     if (draft_model is not None) != (draft_with == "draft-model"):
         raise ValueError("draft_model and draft_with='draft-model' belong together")
     heads = model.config.heads or HeadsConfig()
-    inner = inner_length or (heads.bytes_ahead if draft_with == "medusa" else 4)
+    if draft_with == "medusa" and not heads.bytes_ahead:
+        raise ValueError("the model has no multi-byte heads; `bytelax train heads` trains them")
+    usual = min(heads.bytes_ahead if draft_with == "medusa" else 4, length)
+    inner = usual if inner_length is None else inner_length
     if not 1 <= inner <= length:
         raise ValueError(f"inner_length must lie in 1..{length}, got {inner}")
     drafter: Drafter

@@ -20,6 +20,7 @@ from experiments.harness import intervals, loops, study, teacher_forced
 from experiments.harness.bundled_data import prompts, sources
 
 RESULTS = (study.MAIN, "teacher_forced")
+EVIDENCE = 64  # prompts
 TEMPERATURES, BATCHES = (0.0, 1.0), (1, 16)
 WINDOW, ROWS, PATCHES = 256, 16, 96  # of the teacher-forced texts, as in training
 # Name, method, options, and the model: the BLT, with heads, or the BLT-D with a table.
@@ -46,7 +47,7 @@ def main():
     options.add_argument("--d-model", default="tiny-d", help="a BLT-D")
     options.add_argument("--table", type=pathlib.Path, help="a run of a block table for --d-model")
     options.add_argument("--draft-model", default="tiny-draft")
-    options.add_argument("--prompts", type=int, default=64)
+    options.add_argument("--prompts", type=int, default=EVIDENCE)
     options.add_argument("--context", type=int, default=128, help="bytes of a prompt")
     options.add_argument("--new", type=int, default=128, help="bytes generated a prompt")
     options.add_argument("--repeats", type=int, default=3)
@@ -204,6 +205,7 @@ def markdown(report):
         [
             "# Drafters for a frozen BLT",
             "",
+            *trial(report),
             f"`{report['model']}` (`blt-dv`: `{report['d_model']}`), {report['prompts']} held-out "
             f"prompts of {report['prompt_bytes']} bytes over five genres, {report['new']} new "
             f"bytes, {study.machine(report)}. {said_of_training(report)} In brackets 95 % "
@@ -217,6 +219,17 @@ def markdown(report):
             "",
         ]
     )
+
+
+def trial(report):
+    """A warning in front of what is no evidence."""
+    if report["prompts"] >= EVIDENCE:
+        return []
+    return [
+        f"**A trial run of the study: a figure takes {EVIDENCE} prompts, and drafters that have "
+        "been trained to the end.**",
+        "",
+    ]
 
 
 def forced_table(report):

@@ -5,7 +5,7 @@
 Stages: `sequential`, `block` and `multi-byte` train one kind of head each for `tiny`; `heads` all
 of them in one run, which shares the pass of the frozen model; `table` the table of the byte before
 for the blocks of `tiny-d`. The same command goes on where it stopped. `--steps` changes the length
-of a run, and `--init` the model.
+of a run.
 """
 
 import sys
@@ -29,9 +29,11 @@ LOSS = ["--loss-of", "lk", "--decay", "4", "--own-outputs", "6", "--blocks", "32
 STAGES = (*HEADS, "heads", "table")
 
 
-def recipe(stage, runs, steps, init=None):
+def recipe(stage, runs, steps):
     """Arguments of `bytelax train`, but for the data."""
-    of_blocks = stage == "table"
+    of_blocks, steps = stage == "table", steps or STEPS
+    # The entries of a table begin at 0 and end at several nats.
+    rate = {"peak": 0.03, "weight_decay": 0.0} if of_blocks else {}
     if of_blocks:
         heads = ["--heads.block-table", "--heads.draft.block-size", "8"]
     else:
@@ -40,9 +42,9 @@ def recipe(stage, runs, steps, init=None):
         heads += SIZES if kinds != ["multi-byte"] else []
         heads += ["--heads.draft.confidence"] if kinds != ["multi-byte"] else []
     return [
-        "heads", "--init", init or ("tiny-d" if of_blocks else "tiny"), *heads, *LOSS,
+        "heads", "--init", "tiny-d" if of_blocks else "tiny", *heads, *LOSS,
         "--max-patches", str(PATCHES), *data(WINDOW, BATCH, seed=3),
-        *muon(steps or STEPS, cooldown=0.4, warmup=min(60, (steps or STEPS) // 4)),
+        *muon(steps, cooldown=0.4, warmup=min(60, steps // 4), **rate),
     ]  # fmt: skip
 
 
