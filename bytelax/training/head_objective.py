@@ -226,10 +226,10 @@ def _masked_blocks(model, ids, pending, max_patches) -> list[Drafted]:
     cells = model.masked_blocks(ids[:, :-1], pending + 1, size=size, max_patches=max_patches)
     drafted = []
     for index in range(size):
-        before = jnp.take_along_axis(ids, pending + index, axis=1)
-        logits = cells[:, :, index] + jnp.pad(
-            model.heads.block_table(before), ((0, 0), (0, 0), (vocab.OFFSET, 0))
-        )
+        logits = cells[:, :, index]
+        if index:  # the decoder has read the byte before the block
+            row = model.heads.block_table(jnp.take_along_axis(ids, pending + index, axis=1))
+            logits += jnp.pad(row, ((0, 0), (0, 0), (vocab.OFFSET, 0)))
         name, byte = f"masked_block_{index + 1}", pending + index + 1
         drafted.append(Drafted(name, index + 1, logits, byte))
     return drafted

@@ -17,9 +17,10 @@ class BlockInOrder:
     """Drafts a masked block in one pass of the decoder, and samples it from left to right.
 
     The pass predicts the bytes of a block apart from one another. A trained table then adds to the
-    logits of each byte a row that depends on the byte sampled before it, as the Markov head of
-    DSpark does (arXiv 2607.05147). Position j is sampled from a distribution that depends on the
-    bytes before it only, and that distribution is reported.
+    logits of each byte but the first a row that depends on the byte sampled before it, as the
+    Markov head of DSpark does (arXiv 2607.05147). The first byte needs none: the decoder has read
+    the byte before the block. Position j is sampled from a distribution that depends on the bytes
+    before it only, and that distribution is reported.
 
     Attributes:
       draft_length: K, number of bytes in a block.
@@ -49,13 +50,13 @@ class BlockInOrder:
         uniforms = inputs.uniforms(self.draft_length)
 
         def step(before, place):
-            logits, uniform = place
-            row = model.heads.block_table(before)  # special ids are as likely as without it
-            logits = logits + jnp.pad(row, ((0, 0), (vocab.OFFSET, 0)))
+            index, logits, uniform = place
+            row = jnp.where(index > 0, model.heads.block_table(before), 0)
+            logits = logits + jnp.pad(row, ((0, 0), (vocab.OFFSET, 0)))  # none for special ids
             drawn = draw(logits[:, None], inputs.sampling, uniform[:, None])
             return drawn.ids[:, 0], drawn
 
-        places = ahead.logits.swapaxes(0, 1), uniforms.T
+        places = jnp.arange(self.draft_length), ahead.logits.swapaxes(0, 1), uniforms.T
         _, drawn = jax.lax.scan(step, text.pending[:, 0], places)
         draft = draft_of(
             scanned(drawn),
