@@ -21,7 +21,7 @@ from heads_of_a_blt import (
 from test_heads_of_a_blt import WIDTH, prompts
 
 from bytelax import vocab
-from bytelax.decode import Empty, Method, Params, Sampling, Text
+from bytelax.decode import DraftInput, Empty, Method, Params, Sampling, Text
 from bytelax.decode.drafters import BlockInOrder, DraftLayer
 from bytelax.methods import build
 from bytelax.models.heads import HeadsConfig
@@ -40,39 +40,46 @@ def test_greedy_output_is_that_of_the_empty_draft():
 
 
 def first_draft(drafter, **law):
-    """The first draft of ragged rows, and the texts with it."""
+    """The first draft of ragged rows, the texts with it, and the places of the pending bytes."""
     model = with_block_table()
     method = Method(model.target(), drafter)
     lengths = jnp.array([11, 17, 30])
     ids = jnp.asarray(prompts()[:, :48])
-    params, text = Params(model.params), Text(ids, lengths)
     sampling = Sampling.of(3, allow_eos=False, **law)
-    decoding = method.init(params, text, budget=8, sampling=sampling)
-    keys = jax.vmap(jax.random.key)(jnp.arange(3))
-    inputs = dataclasses.replace(
-        method._inputs(params, text, decoding.state, sampling, None), key=keys
-    )
-    draft, _ = jax.jit(drafter.propose)(inputs, decoding.draft_state)
+
+    @jax.jit
+    def propose(params, text):
+        decoding = method.init(params, text, budget=8, sampling=sampling)
+        keys = jax.vmap(jax.random.key)(jnp.arange(3))
+        inputs = DraftInput(
+            (), method.verifier, params.target, decoding.state, text, sampling, keys
+        )
+        return drafter.propose(inputs, decoding.draft_state)[0]
+
+    draft = propose(Params(model.params), Text(ids, lengths))
     place = lengths[:, None] + jnp.arange(WIDTH)
     known = jnp.where(jnp.arange(48) < lengths[:, None], ids, vocab.BOE)
     return draft, known.at[jnp.arange(3)[:, None], place].set(draft.ids), lengths - 1
 
 
+@functools.partial(jax.jit, static_argnames="shift")
+def in_training(params, ids, pending, *, shift=0):
+    """Laws of the bytes behind the pending ones; with a shift, another byte is the one before."""
+    model = with_block_table().module.bind({"params": params})
+    cells = model.masked_blocks(ids, pending[:, None] + 1, size=WIDTH)[:, 0]
+    place = pending[:, None] + jnp.arange(WIDTH) + shift
+    row = model.heads.block_table(jnp.take_along_axis(ids, place, axis=1))
+    row = row.at[:, 0].set(0)  # the decoder has read the byte before the block
+    laws = (cells + jnp.pad(row, ((0, 0), (0, 0), (vocab.OFFSET, 0))))[..., vocab.OFFSET :]
+    return jax.nn.softmax(laws)
+
+
+@pytest.mark.slow
 def test_a_draft_is_what_training_saw():
     draft, ids, pending = first_draft(refreshed_block_in_order(), temperature=1.0)
-
-    def in_training(shift):
-        model = with_block_table().module.bind({"params": with_block_table().params})
-        cells = model.masked_blocks(ids, pending[:, None] + 1, size=WIDTH)[:, 0]
-        place = pending[:, None] + jnp.arange(WIDTH) + shift
-        row = model.heads.block_table(jnp.take_along_axis(ids, place, axis=1))
-        row = row.at[:, 0].set(0)  # the decoder has read the byte before the block
-        laws = (cells + jnp.pad(row, ((0, 0), (0, 0), (vocab.OFFSET, 0))))[..., vocab.OFFSET :]
-        return np.asarray(jax.nn.softmax(laws))
-
-    found = np.exp(draft.log_probs[..., vocab.OFFSET :])
-    np.testing.assert_allclose(found, in_training(0), atol=1e-5)
-    assert np.abs(found - in_training(-1)).max() > 1e-2  # another byte before
+    found, params = np.exp(draft.log_probs[..., vocab.OFFSET :]), with_block_table().params
+    np.testing.assert_allclose(found, in_training(params, ids, pending), atol=1e-5)
+    assert np.abs(found - in_training(params, ids, pending, shift=-1)).max() > 1e-2
 
 
 def test_by_name():
