@@ -20,7 +20,9 @@ from bytelax.decode import unmasking
 from bytelax.decode.acceptance import Acceptance, Lossless, take_all
 from bytelax.decode.drafters import (
     BlockDiffusion,
+    BlockInOrder,
     DraftBlock,
+    Drafter,
     DraftLayer,
     DraftModel,
     EarlyExit,
@@ -28,6 +30,7 @@ from bytelax.decode.drafters import (
     Lookup,
     MultiByte,
     MultiByteTree,
+    Nested,
     ParallelDrafts,
     PastBoundary,
     TwoByte,
@@ -103,6 +106,41 @@ def blt_s(
     return PastBoundary(_longest(model, draft_length), cast(Any, latent), draft_layers)
 
 
+@verified()
+def nested(
+    model,
+    *,
+    draft_length: o.DraftLength = 8,
+    draft_with: o.DraftWith = "lookup",
+    inner_length: o.InnerLength = None,
+    draft_model: o.InnerModel = None,
+):
+    """BLT-S whose own drafting is speculative: a cheaper drafter drafts for the decoder. Lossless.
+
+    The local decoder verifies several bytes in a pass, and what it keeps is the draft that the
+    whole BLT verifies. "medusa" needs multi-byte heads, "draft-model" a `draft_model`.
+    """
+    length = _longest(model, draft_length)
+    if (draft_model is not None) != (draft_with == "draft-model"):
+        raise ValueError("draft_model and draft_with='draft-model' belong together")
+    heads = model.config.heads or HeadsConfig()
+    if draft_with == "medusa" and not heads.bytes_ahead:
+        raise ValueError("the model has no multi-byte heads; `bytelax train heads` trains them")
+    usual = min(heads.bytes_ahead if draft_with == "medusa" else 4, length)
+    inner = usual if inner_length is None else inner_length
+    if not 1 <= inner <= length:
+        raise ValueError(f"inner_length must lie in 1..{length}, got {inner}")
+    drafter: Drafter
+    if draft_with == "lookup":
+        drafter = Lookup(inner, 4, 16)
+    elif draft_with == "medusa":
+        drafter = MultiByte(inner)
+    else:
+        assert isinstance(draft_model, Model)  # `build` loads it
+        drafter = DraftModel(draft_model.target(), inner)
+    return Nested(length, drafter)
+
+
 def blt_d(
     model: Model,
     *,
@@ -134,13 +172,23 @@ def blt_dv(
     alpha: o.Alpha = None,
     gamma: o.Gamma = None,
     latent: o.Latent = "reuse",
+    table: o.Table = None,
 ):
     """Block diffusion with verification: the model verifies the blocks that it fills. Lossless.
 
     With a table of block sizes, the largest block is drafted and only its beginning is verified.
+    A block table, which `bytelax train heads` trains, makes each byte of a block depend on the one
+    before it.
     """
     rule = unmasking_rule(unmask, alpha=alpha, gamma=gamma)
-    return BlockDiffusion(_block(model, "blt-dv", block_size), rule, latent=cast(Any, latent))
+    size = _block(model, "blt-dv", block_size)
+    one_step = rule == unmasking.ONE_STEP
+    if table and not one_step:
+        raise ValueError("the block table fills a block in one pass: it needs unmask='one-step'")
+    heads = model.config.heads or HeadsConfig()
+    if table or (table is None and one_step and heads.block_table):
+        return BlockInOrder(size, latent=cast(Any, latent))
+    return BlockDiffusion(size, rule, latent=cast(Any, latent))
 
 
 @verified()
@@ -235,7 +283,14 @@ def two_byte(model, *, state_layer: o.StateLayer = None):
 
 
 @verified()
-def eagle(model, *, draft_length: o.DraftLength = 6, beam: o.Beam = 1, nodes: o.Nodes = 16):
+def eagle(
+    model,
+    *,
+    draft_length: o.DraftLength = 6,
+    beam: o.Beam = 1,
+    nodes: o.Nodes = 16,
+    min_survival: o.MinSurvival = None,
+):
     """EAGLE: one trained layer drafts from features of the whole model. Lossless.
 
     With a `beam` above 1 it drafts a tree with `draft_length` levels, each of which expands `beam`
@@ -246,18 +301,20 @@ def eagle(model, *, draft_length: o.DraftLength = 6, beam: o.Beam = 1, nodes: o.
         raise ValueError(
             f"beam and nodes must be at least 1, beam at most {values}; got {beam} and {nodes}"
         )
-    return DraftLayer(min(nodes, beam * depth), beam, depth) if beam > 1 else DraftLayer(depth)
+    if beam > 1:
+        return DraftLayer(min(nodes, beam * depth), beam, depth, min_survival)
+    return DraftLayer(depth, min_survival=min_survival)
 
 
 @verified()
-def dflash(model, *, draft_length: o.BlockLength = None):
+def dflash(model, *, draft_length: o.BlockLength = None, min_survival: o.MinSurvival = None):
     """DFlash: trained layers on the model's states draft a block in one pass. Lossless.
 
     By default the block is as long as those of training.
     """
     heads = model.config.heads or HeadsConfig()
     length = heads.draft.block_size if draft_length is None else draft_length
-    return DraftBlock(_longest(model, length))
+    return DraftBlock(_longest(model, length), min_survival)
 
 
 Factory = Callable[..., Method]  # takes the model, and the options of the method as keywords
@@ -265,6 +322,7 @@ Factory = Callable[..., Method]  # takes the model, and the options of the metho
 METHODS: dict[str, Factory] = {
     "ar": ar,
     "blt-s": blt_s,
+    "nested": nested,
     "blt-d": blt_d,
     "blt-dv": blt_dv,
     "lookup": lookup,

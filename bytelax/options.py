@@ -102,6 +102,31 @@ MinConfidence = Annotated[
         (), _threshold, "FLOAT|adaptive", "a number, or adaptive",
     ),
 ]  # fmt: skip
+MinSurvival = Annotated[
+    float | None,
+    Option(
+        "End a draft before the first byte that is kept with less than this probability, as "
+        "predicted before it is drawn: by a trained confidence head, or by the drafter itself."
+    ),
+]
+Table = Annotated[
+    bool | None,
+    Option(
+        "Sample the block from left to right through the model's block table; by default if it "
+        "has one and the rule is one-step."
+    ),
+]
+DraftWith = Annotated[
+    str,
+    Option("What drafts for the local decoder.", ("lookup", "medusa", "draft-model")),
+]
+InnerLength = Annotated[
+    int | None,
+    Option(
+        "Number of bytes drafted for the local decoder in each of its passes; by default 4, or one "
+        "for each multi-byte head."
+    ),
+]
 Verify = Annotated[
     str, Option("Verify sampled drafts as a block, or byte by byte.", ("block", "byte"))
 ]
@@ -144,6 +169,10 @@ OpenPatch = Annotated[
 ]
 SmallModel = Annotated[
     Model | str | Path, Option("The small model that drafts, named as in --model.")
+]
+InnerModel = Annotated[
+    Model | str | Path | None,
+    Option("The small model that drafts for the local decoder, named as in --model."),
 ]
 Drafts = Annotated[int, Option("Number of drafts to choose from.")]
 Shortest = Annotated[int, Option("Minimum number of bytes that must match.")]

@@ -9,7 +9,7 @@ import numpy as np
 from models_for_tests import VARIANTS, model, replace
 
 from bytelax import vocab
-from bytelax.decode.drafters import DraftBlock, DraftLayer, MultiByte
+from bytelax.decode.drafters import BlockInOrder, DraftBlock, DraftLayer, MultiByte, Nested
 from bytelax.models.draft_config import DraftConfig
 from bytelax.models.heads import HeadsConfig
 
@@ -34,13 +34,36 @@ SEED = 3  # every head is right now and then
 
 
 @functools.cache
-def blt():
-    small, rng = model(CONFIG, scale=2.0), np.random.default_rng(SEED)
+def blt(config=CONFIG, spread=0.1):
+    small, rng = model(config, scale=2.0), np.random.default_rng(SEED)
     heads = jax.tree.map(
-        lambda x: x if x.ndim == 1 else jnp.asarray(0.1 * rng.standard_normal(x.shape, np.float32)),
+        lambda x: (
+            x if x.ndim == 1 else jnp.asarray(spread * rng.standard_normal(x.shape, np.float32))
+        ),
         small.params["heads"],
     )
     return dataclasses.replace(small, params=small.params | {"heads": heads})
+
+
+SURE = replace(
+    CONFIG,
+    heads=dataclasses.replace(HEADS, draft=dataclasses.replace(HEADS.draft, confidence=True)),
+)
+TABLED = replace(
+    CONFIG,
+    block_size=3,
+    heads=HeadsConfig(block_table=True, draft=DraftConfig(block_size=3)),
+)
+
+
+def with_confidence():
+    """Heads that say how likely a byte will be accepted."""
+    return blt(SURE)
+
+
+def with_block_table():
+    """A BLT-D whose blocks have a table of the byte before, with rows that differ a lot."""
+    return blt(TABLED, spread=1.0)
 
 
 def draft_layer():
@@ -60,4 +83,24 @@ def multi_byte():
     return MultiByte(3)
 
 
+def block_in_order():
+    return BlockInOrder(3)
+
+
+def refreshed_block_in_order():
+    return BlockInOrder(3, latent="refresh")
+
+
+def nested():
+    return Nested(2, MultiByte(1))
+
+
+# Bounds at which drafts have several lengths, because of the bytes that were drawn.
+UNSURE = {
+    "a layer": (blt, DraftLayer(3, min_survival=0.2)),
+    "a block": (blt, DraftBlock(3, min_survival=0.187)),
+    "a layer, with confidence": (with_confidence, DraftLayer(3, min_survival=0.2)),
+    "a block, with confidence": (with_confidence, DraftBlock(3, min_survival=0.245)),
+}
+IN_ORDER = [block_in_order, refreshed_block_in_order]
 DRAFTERS = [draft_layer, draft_block, multi_byte]

@@ -73,6 +73,7 @@ def test_lossless_methods_write_the_bytes_of_plain_decoding(dtype):
     both = {"max_new_bytes": 48, "logprobs": True}
     for name, method, options in (
         ("tiny", "blt-s", {"draft_length": 8}),
+        ("tiny", "nested", {"draft_length": 8}),
         ("tiny-d", "blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.3}),
     ):
         model = bytelax.load(name, dtype=dtype)
@@ -87,6 +88,7 @@ def test_lossless_methods_write_the_bytes_of_plain_decoding(dtype):
 RUN = {
     "ar": "tiny",
     "blt-s": "tiny",
+    "nested": "tiny",
     "blt-d": "tiny-d",
     "blt-dv": "tiny-d",
     "lookup": "tiny",

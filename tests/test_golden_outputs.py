@@ -33,6 +33,8 @@ CASES = {
     "blt-s, encoder": ("base", {"draft_length": 4, "verify": "byte"}),
     "blt-s, refreshed": ("blt", {"draft_length": 4, "latent": "refresh", "draft_layers": 1}),
     "blt-s, adaptive": ("blt", {"draft_length": {1: 4, 3: 2}, "min_confidence": "adaptive"}),
+    "nested": ("blt", {"draft_length": 4, "inner_length": 2}),
+    "nested, heads": ("blt with heads", {"draft_length": 4, "draft_with": "medusa"}),
     "blt-d": ("blt", {"block_size": 4}),
     "blt-d, truncated": ("blt", {"block_size": 4, "unmask": "entropy", "open_patch": "truncated"}),
     "blt-d, finish": ("blt", {"block_size": 4, "unmask": "one-step", "open_patch": "finish"}),
@@ -53,7 +55,9 @@ CASES = {
     "eagle": ("heads", {"draft_length": 4}),
     "eagle, tree": ("heads", {"draft_length": 3, "beam": 2, "nodes": 5}),
     "eagle, blt": ("blt with heads", {"draft_length": 4}),
+    "eagle, unsure": ("blt with heads", {"draft_length": 4, "min_survival": 0.2}),
     "dflash": ("blt with heads", {}),
+    "dflash, unsure": ("blt with heads", {"min_survival": 0.2}),
 }
 
 

@@ -142,8 +142,8 @@ def test_refusals_say_what_is_wrong(which, method, options, message):
 
 def test_every_method_of_the_design_is_there():
     assert set(bytelax.methods.METHODS) == {
-        "ar", "blt-s", "blt-d", "blt-dv", "draft-model", "early-exit", "layer-skip", "medusa",
-        "two-byte", "eagle", "dflash", "lookup", "composed", "spectr",
+        "ar", "blt-s", "nested", "blt-d", "blt-dv", "draft-model", "early-exit", "layer-skip",
+        "medusa", "two-byte", "eagle", "dflash", "lookup", "composed", "spectr",
     }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from bytelax.decode.acceptance import (
 )
 from bytelax.decode.drafters import (
     BlockDiffusion,
+    BlockInOrder,
     Draft,
     DraftBlock,
     Drafter,
@@ -66,6 +67,7 @@ __all__ = [
     "Acceptance",
     "BLTTarget",
     "BlockDiffusion",
+    "BlockInOrder",
     "ByteLMTarget",
     "Decoding",
     "Draft",

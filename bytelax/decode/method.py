@@ -21,7 +21,15 @@ from bytelax.decode.drafters.empty import Empty
 from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
-from bytelax.decode.target import Branching, State, Target, Text, Waiting, in_windows
+from bytelax.decode.target import (
+    Branching,
+    Shortening,
+    State,
+    Target,
+    Text,
+    Waiting,
+    in_windows,
+)
 from bytelax.filled import UNFILLED, Filled
 from bytelax.pytree import pytree
 
@@ -203,7 +211,7 @@ class Method:
             decoding.state if draft.state is None else draft.state,
             window,
             running=running,
-            **_of_window(draft),
+            **_of_window(draft, target),
         )
         chex.assert_shape(logits, (*window.shape, None))
         if isinstance(target, Waiting):
@@ -278,9 +286,11 @@ class Method:
         return rule
 
 
-def _of_window(draft):
-    """Returns the optional keywords of `extend`: tree parents and precomputed layers."""
+def _of_window(draft, target):
+    """Returns the optional keywords of `extend`: tree parents, computed layers, draft lengths."""
     options = {"parents": draft.parents, "computed": draft.computed}
+    if isinstance(target, Shortening):
+        options["drafted"] = draft.length
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -97,6 +97,17 @@ class Waiting(Target, Protocol):
 
 
 @runtime_checkable
+class Shortening(Target, Protocol):
+    """Protocol of a target that saves work where a draft is short: `extend` takes `drafted`.
+
+    `drafted` i32[B] is the number of bytes proposed in each row. Of the window bytes behind them
+    nothing is kept, and their logits are never read.
+    """
+
+    reads_draft_length: ClassVar[bool]
+
+
+@runtime_checkable
 class Rewindable(Target, Protocol):
     """Protocol of a target that can run ahead and go back, as a draft model does."""
 

@@ -76,6 +76,11 @@ class BLTConfig:
             self.heads.check(self.decoder)
             if self.heads.exits or self.heads.two_byte:
                 raise ValueError("exit and two-byte heads are for byte transformers alone")
+            if self.heads.block_table and self.heads.draft.block_size > self.block_size:
+                raise ValueError(
+                    f"a block_table for {self.heads.draft.block_size} bytes needs a model that "
+                    f"fills in as many (`bytelax train blt-d`), not {self.block_size}"
+                )
 
     @property
     def trunk(self) -> TransformerConfig:

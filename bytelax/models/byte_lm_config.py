@@ -31,3 +31,5 @@ class ByteLMConfig:
             self.heads.check(self.trunk)
             if self.heads.draft.latent:
                 raise ValueError("a byte transformer has no latents: draft.latent must be False")
+            if self.heads.block_table:
+                raise ValueError("a byte transformer fills in no masked bytes: no block_table")

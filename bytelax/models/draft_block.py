@@ -7,27 +7,34 @@ DSpark (arXiv 2607.05147) for the table of the byte before.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax import vocab
 from bytelax.models import block_attention, kv_cache
 from bytelax.models.block_attention import Blocks
+from bytelax.models.byte_table import ByteTable
+from bytelax.models.confidence import Confidence
 from bytelax.models.execution import Execution
 from bytelax.models.fusion import Fuses
 from bytelax.models.kv_cache import Caches
 from bytelax.models.layers import RMSNorm, head, parameter, project
-from bytelax.models.lookup import rows_of
 from bytelax.models.transformer import Transformer
 from bytelax.models.transformer_config import TransformerConfig
 
 _SMALL = nn.initializers.normal(0.02)
 
 
-class DraftBlock(Fuses, nn.Module):
+class Predicted(NamedTuple):
+    """What a draft block says of some bytes."""
+
+    logits: Float[Array, "*B K N"]  # of byte values, float32, without the table
+    states: Float[Array, "*B K D"]  # for `accepted`
+
+
+class DraftBlock(Fuses, ByteTable, nn.Module):
     """Predicts the K bytes after the pending one in one pass.
 
     The queries are the pending byte, of which only the id is known, and K masks that differ in
@@ -40,6 +47,7 @@ class DraftBlock(Fuses, nn.Module):
       values: number of byte values.
       rank: rank of the table; None is a full table with a row for each byte, 0 is no table.
       latent: whether the first of the fused states is a latent.
+      has_confidence: whether there is a `Confidence` head.
       execution: dtype and execution options of the layers.
     """
 
@@ -47,10 +55,11 @@ class DraftBlock(Fuses, nn.Module):
     values: int
     rank: int | None = None
     latent: bool = False
+    has_confidence: bool = False
     execution: Execution = Execution()
 
     def setup(self):
-        t, values = self.trunk, self.values
+        t = self.trunk
         self.fusion, self.inward = project(t.dim), project(t.dim)
         if self.latent:
             self.latent_norm = RMSNorm(t.norm_eps)
@@ -58,13 +67,10 @@ class DraftBlock(Fuses, nn.Module):
         self.mask = parameter(self, "mask", _SMALL, (t.dim,), ("norm",))
         self.blocks = Transformer(t, self.execution)
         self.norm = RMSNorm(t.norm_eps)
-        self.out = head(values)
-        zeros = nn.initializers.zeros
-        if self.rank is None:
-            self.table = parameter(self, "table", zeros, (values, values), ("byte", "byte"))
-        elif self.rank:
-            self.left = parameter(self, "left", _SMALL, (values, self.rank), ("byte", None))
-            self.right = parameter(self, "right", zeros, (self.rank, values), (None, "byte"))
+        self.out = head(self.values)
+        if self.has_confidence:
+            self.confidence = Confidence(self.values)
+        self.make_table()
 
     def remember(
         self, features: Float[Array, "B S D"], caches: Caches, *, positions: Int[Array, "B S"]
@@ -89,8 +95,8 @@ class DraftBlock(Fuses, nn.Module):
         *,
         position: Int[Array, " B"],
         size: int,
-    ) -> tuple[Float[Array, "B K N"], Caches]:
-        """Returns the logits of the K bytes after the pending one, and caches with the block.
+    ) -> tuple[Predicted, Caches]:
+        """Predicts the K bytes after the pending one; returns also the caches with the block.
 
         Args:
           embedded: the trunk's embedding of the pending byte.
@@ -104,8 +110,8 @@ class DraftBlock(Fuses, nn.Module):
         last = jnp.broadcast_to(span.newest[:, None], span.last.shape)
         span = dataclasses.replace(span, last=last)
         attend = functools.partial(kv_cache.attend, span=span)
-        logits, caches = self._run(embedded[:, None], caches, span.positions, size, attend)
-        return logits[:, 0], caches
+        found, caches = self._run(embedded[:, None], caches, span.positions, size, attend)
+        return Predicted(*(x[:, 0] for x in found)), caches
 
     def of_texts(
         self,
@@ -114,8 +120,8 @@ class DraftBlock(Fuses, nn.Module):
         *,
         start: Int[Array, "B M"],
         size: int,
-    ) -> Float[Array, "B M K N"]:
-        """Returns the logits of many blocks of whole texts, as drafting would compute them.
+    ) -> Predicted:
+        """Predicts many blocks, axes [B, M, K], of whole texts, as drafting would.
 
         Args:
           features: fused states of all bytes, from `fuse`.
@@ -143,14 +149,11 @@ class DraftBlock(Fuses, nn.Module):
         places = blocks.positions().reshape(start.shape[0], -1)
         return self._run(embedded, clean, places, size, attend)[0]
 
-    def table_row(self, before: Int[Array, "*B"]) -> Float[Array, "*B N"]:
-        """Returns what the id before a byte adds to its logits."""
-        value = jnp.maximum(before - vocab.OFFSET, 0)
-        if self.rank is None:
-            return rows_of(self.table, value).astype(jnp.float32)
-        if not self.rank:
-            return jnp.zeros((*before.shape, self.values), jnp.float32)
-        return (rows_of(self.left, value) @ self.right).astype(jnp.float32)
+    def accepted(
+        self, state: Float[Array, "*B D"], before: Int[Array, "*B"]
+    ) -> Float[Array, "*B 2"]:
+        """Predicts the acceptance of the byte that a state predicts, as `Confidence` does."""
+        return self.confidence(state, before)
 
     def _into_each_layer(
         self, features, caches: tuple[Any, ...], positions, store: Callable
@@ -171,4 +174,5 @@ class DraftBlock(Fuses, nn.Module):
             x, cache = layer(x, cache, positions=positions, attend=attend)
             written.append(cache)
         x = x.reshape(batch, number, size + 1, -1)[:, :, 1:]
-        return self.out(self.norm(x)).astype(jnp.float32), tuple(written)
+        x = self.norm(x)
+        return Predicted(self.out(x).astype(jnp.float32), x), tuple(written)

@@ -16,10 +16,13 @@ class DraftConfig:
         are None follow from it as in `TransformerConfig`.
       window: number of positions that a query attends to, its own included.
       layers: number of layers of a draft block; a draft layer has one.
-      block_size: maximum number of bytes that a draft block is trained to draft in one pass.
-      table_rank: rank of the draft block's table of the byte before; None is a full table with a
-        row for each byte, 0 is no table.
+      block_size: maximum number of bytes that a draft block or a block table is trained to draft in
+        one pass.
+      table_rank: rank of the draft block's table of the byte before, and of the block table; None
+        is a full table with a row for each byte, 0 is no table.
       latent: whether the latest latent of a BLT is fused with the hidden states.
+      confidence: whether both have a head that predicts how likely a byte will be accepted, so that
+        drafts can end before it.
     """
 
     dim: int | None = None
@@ -32,6 +35,7 @@ class DraftConfig:
     block_size: int = 8
     table_rank: int | None = None
     latent: bool = False
+    confidence: bool = False
 
     def __post_init__(self):
         for name in ("layers", "block_size"):

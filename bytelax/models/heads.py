@@ -5,7 +5,7 @@ byte values only, never special ids.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
+from bytelax.models.byte_table import BlockTable
+from bytelax.models.confidence import Confidence
 from bytelax.models.draft_block import DraftBlock
 from bytelax.models.execution import Execution
 from bytelax.models.fusion import Fuses
@@ -44,10 +46,13 @@ class Heads(nn.Module):
         draft, execution = c.draft, self.execution
         if c.draft_layer:
             stack = draft.stack(self.trunk, layers=1)
-            self.draft_layer = DraftLayer(stack, values, draft.latent, execution)
+            self.draft_layer = DraftLayer(stack, values, draft.latent, draft.confidence, execution)
         if c.draft_block:
             stack = draft.stack(self.trunk, layers=draft.layers)
-            self.draft_block = DraftBlock(stack, values, draft.table_rank, draft.latent, execution)
+            options = draft.table_rank, draft.latent, draft.confidence, execution
+            self.draft_block = DraftBlock(stack, values, *options)
+        if c.block_table:
+            self.block_table = BlockTable(values, draft.table_rank)
 
     def exit(self, depth: int, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
         """Computes next-byte logits from the hidden state at a depth."""
@@ -99,13 +104,20 @@ class Heads(nn.Module):
             self.two_byte(depth, final, final)
         if c.draft_layer:
             layer = self.draft_layer
-            layer.unroll(layer.fuse(*(hidden[n] for n in c.fused(c.draft_layer))), embedded, 1)
+            features = layer.fuse(*(hidden[n] for n in c.fused(c.draft_layer)))
+            (step,) = layer.unroll(features, embedded, 1)
+            if c.draft.confidence:
+                layer.accepted(step.state, ids)
         if c.draft_block:
             block = self.draft_block
             features = block.fuse(*(hidden[n] for n in c.fused(c.draft_block)))
             start = jnp.ones((ids.shape[0], 1), jnp.int32)
-            block.of_texts(features, embedded[:, :1], start=start, size=1)
+            found = block.of_texts(features, embedded[:, :1], start=start, size=1)
             block.table_row(ids)
+            if c.draft.confidence:
+                block.accepted(found.states, ids[:, :1, None])
+        if c.block_table:
+            self.block_table(ids)
 
 
 class ExitHead(nn.Module):
@@ -151,6 +163,13 @@ class TwoByteHead(nn.Module):
         return project(self.dim, name="project")(jnp.concatenate([hidden, embedded], axis=-1))
 
 
+class Step(NamedTuple):
+    """What a draft layer says in one drafting step."""
+
+    logits: Float[Array, "B S V"]
+    state: Float[Array, "B S D"]  # the next feature
+
+
 class DraftLayer(Fuses, nn.Module):
     """EAGLE-3's draft layer: one block that predicts bytes from fused states or its own outputs.
 
@@ -164,17 +183,21 @@ class DraftLayer(Fuses, nn.Module):
       trunk: the sizes of the block.
       values: number of byte values.
       latent: whether the first of the fused states is a latent.
+      has_confidence: whether there is a `Confidence` head.
       execution: how the block runs.
     """
 
     trunk: TransformerConfig
     values: int
     latent: bool = False
+    has_confidence: bool = False
     execution: Execution = Execution()
 
     def setup(self):
         t = self.trunk
         self.fusion = project(t.dim)
+        if self.has_confidence:
+            self.confidence = Confidence(self.values)
         if self.latent:
             self.latent_norm = RMSNorm(t.norm_eps)
         self.feature_norm, self.embedding_norm = RMSNorm(t.norm_eps), RMSNorm(t.norm_eps)
@@ -207,8 +230,8 @@ class DraftLayer(Fuses, nn.Module):
 
     def unroll(
         self, features: Float[Array, "B S D"], embedded: Float[Array, "B S E"], steps: int
-    ) -> list[Float[Array, "B S V"]]:
-        """Unrolls drafting over whole texts, for training: the logits of each drafting step.
+    ) -> list[Step]:
+        """Unrolls drafting over whole texts, for training: what each drafting step says.
 
         The first step reads fused features. Step j > 0 at byte t reads the output of step j - 1 at
         byte t - 1. It attends to fused features up to byte t - j, and after them to one byte of
@@ -227,9 +250,15 @@ class DraftLayer(Fuses, nn.Module):
             x, before = self.block.layers[0](
                 self._joined(features, embedded), before, positions=positions, attend=attend
             )
-            outputs.append(self._logits(x))
+            outputs.append(Step(self._logits(x), x))
             features = jnp.roll(x, 1, axis=1)
         return outputs
+
+    def accepted(
+        self, state: Float[Array, "*B D"], before: Int[Array, "*B"]
+    ) -> Float[Array, "*B 2"]:
+        """Predicts the acceptance of the byte that a state predicts, as `Confidence` does."""
+        return self.confidence(self.norm(state), before)
 
     def _joined(self, feature, embedded):
         pair = [self.feature_norm(feature), self.embedding_norm(embedded)]

@@ -19,7 +19,9 @@ class HeadsConfig:
       draft_layer: depths of the states, low, middle and high, that a draft layer fuses; None for no
         draft layer.
       draft_block: the same of a draft block.
-      draft: sizes of both.
+      block_table: whether a BLT-D has a table with which the bytes of a block depend on the byte
+        before.
+      draft: sizes of the draft layer and the draft block, and rank of the table.
     """
 
     exits: tuple[int, ...] = ()
@@ -28,6 +30,7 @@ class HeadsConfig:
     two_byte: tuple[int, ...] = ()
     draft_layer: tuple[int, ...] | None = None
     draft_block: tuple[int, ...] | None = None
+    block_table: bool = False
     draft: DraftConfig = DraftConfig()
 
     def fused(self, depths: tuple[int, ...]) -> tuple[int, ...]:
@@ -56,4 +59,8 @@ class HeadsConfig:
             raise ValueError("the correction belongs to multi-byte heads; give bytes_ahead")
         if () in (self.draft_layer, self.draft_block):
             raise ValueError("draft_layer and draft_block need a state to read: give a depth")
+        if self.draft.confidence and not (self.draft_layer or self.draft_block):
+            raise ValueError("draft.confidence belongs to a draft layer or a draft block")
+        if self.block_table and self.draft.table_rank == 0:
+            raise ValueError("a block_table of rank 0 is no table: leave draft.table_rank out")
         self.draft.stack(trunk, layers=self.draft.layers)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int, Key
 
 from bytelax import vocab
@@ -23,6 +24,7 @@ class Drafted(NamedTuple):
     place: int  # in the draft, from 1
     logits: Float[Array, "B N V"]
     byte: Int[Array, "#B N"]  # positions of the bytes that it predicts, 1..S
+    confidence: Float[Array, "B N 2"] | None = None  # what `Confidence` says of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,8 @@ class HeadLoss:
     The target of a head is the model's distribution of the byte that the head has to draft, which
     the model predicts at a later position of the same text. A drafted byte is accepted with
     probability sum(min(p, q)), which is logged for each head as `overlap_...`. How often the model
-    and the head agree on the most likely byte is logged as `agreed_...`.
+    and the head agree on the most likely byte is logged as `agreed_...`. A `Confidence` head learns
+    to predict both, by cross-entropy.
 
     Attributes:
       module: a byte transformer or a BLT, with heads.
@@ -44,7 +47,7 @@ class HeadLoss:
       own_outputs: number of steps that a draft layer is unrolled for in training, all but the first
         of them on its own outputs (EAGLE-3, arXiv 2503.01840, "training-time test").
       decay: the loss at byte k of a draft has weight exp(-(k - 1) / decay); None weighs all alike.
-      blocks: number of random blocks per text that a draft block is trained on.
+      blocks: number of random blocks per text that a draft block or a block table is trained on.
       max_patches: largest number of closed patches in the pass of a BLT; None is one per byte.
     """
 
@@ -92,8 +95,8 @@ class HeadLoss:
         nats = -jnp.take_along_axis(jax.nn.log_softmax(logits), ids[:, 1:, None], axis=-1)[..., 0]
         total, count = _sum(nats, there)
         metrics = {"bits_per_byte": (total / jnp.log(2.0), count)}
-        losses, weights = [], []
-        for name, place, head_logits, byte in drafted:
+        losses, weights, of_confidence = [], [], []
+        for name, place, head_logits, byte, confidence in drafted:
             byte = jnp.broadcast_to(byte, head_logits.shape[:2])
             p = jnp.take_along_axis(taught, byte[..., None] - 1, axis=1)
             q = jax.nn.log_softmax(head_logits[..., vocab.OFFSET :])
@@ -102,9 +105,17 @@ class HeadLoss:
             total_of_head, count_of_head = _sum(self._apart(p, q, text), known)
             losses.append(total_of_head / jnp.maximum(count_of_head, 1))
             weights.append(1.0 if self.decay is None else jnp.exp(-(place - 1) / self.decay))
-            metrics[f"overlap_{name}"] = _sum(_overlap(p, q), known)
-            metrics[f"agreed_{name}"] = _sum(p.argmax(-1) == q.argmax(-1), known)
+            overlap, agreed = _overlap(p, q), p.argmax(-1) == q.argmax(-1)
+            metrics[f"overlap_{name}"] = _sum(overlap, known)
+            metrics[f"agreed_{name}"] = _sum(agreed, known)
+            if confidence is not None:
+                accepted = jax.lax.stop_gradient(jnp.stack([overlap, agreed], axis=-1))
+                apart = optax.sigmoid_binary_cross_entropy(confidence, accepted).sum(-1)
+                metrics[f"confidence_loss_{name}"] = _sum(apart, known)
+                of_confidence.append(_sum(apart, known)[0] / jnp.maximum(count_of_head, 1))
         loss = sum(w * x for w, x in zip(weights, losses, strict=True)) / sum(weights)
+        # Their gradients reach other parameters than those of the heads that they judge.
+        loss += sum(of_confidence) / max(len(of_confidence), 1)
         return self.head_weight * loss + self.joint * total / jnp.maximum(count, 1), metrics
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
@@ -168,34 +179,59 @@ def _drafted(
         drafted.append(Drafted(f"two_byte_{n}", 1, model.logits(after), places[:, :-1] + 2))
     if config.draft_layer:
         features = heads.draft_layer.fuse(*(hidden[n] for n in config.fused(config.draft_layer)))
-        for step, out in enumerate(
-            heads.draft_layer.unroll(features[:, :-1], embedded[:, :-1], own_outputs)
-        ):
+        unrolled = heads.draft_layer.unroll(features[:, :-1], embedded[:, :-1], own_outputs)
+        for step, said in enumerate(unrolled):
             # The first positions of later steps would read outputs from before the text.
             byte = places[:, step:-1] + 2
-            drafted.append(Drafted(f"draft_layer_{step + 1}", step + 1, out[:, step:], byte))
-    if config.draft_block:
-        drafted += _blocks(model, ids, hidden, key, blocks)
+            state, before = said.state[:, step:], ids[:, 1 + step : -1]
+            sure = heads.draft_layer.accepted(state, before) if config.draft.confidence else None
+            name = f"draft_layer_{step + 1}"
+            drafted.append(Drafted(name, step + 1, said.logits[:, step:], byte, sure))
+    if config.draft_block or config.block_table:
+        size = config.draft.block_size
+        if length <= size:
+            raise ValueError(
+                f"a text of {length} bytes has no block of {size}: take longer windows"
+            )
+        number = min(blocks, length - size)
+        pending = 1 + _distinct(key, ids.shape[0], length - size, number)
+        if config.draft_block:
+            drafted += _blocks(model, ids, hidden, pending)
+        if config.block_table:
+            drafted += _masked_blocks(model, ids, pending, max_patches)
     return logits, drafted
 
 
-def _blocks(model, ids, hidden, key, blocks) -> list[Drafted]:
-    """Returns the predictions of a draft block for blocks at random positions of each text."""
+def _blocks(model, ids, hidden, pending) -> list[Drafted]:
+    """Returns the predictions of a draft block behind the bytes at `pending` i32[B, M]."""
     config, block = model.config.heads, model.heads.draft_block
-    size, (rows, length) = config.draft.block_size, hidden[-1].shape[:2]
-    if length <= size:
-        raise ValueError(f"a text of {length} bytes has no block of {size}: take longer windows")
     features = block.fuse(*(hidden[n] for n in config.fused(config.draft_block)))
-    number = min(blocks, length - size)
-    start = 1 + _distinct(key, rows, length - size, number)
-    out = block.of_texts(
-        features, model.embed(jnp.take_along_axis(ids, start, axis=1)), start=start, size=size
-    )
+    embedded = model.embed(jnp.take_along_axis(ids, pending, axis=1))
+    found = block.of_texts(features, embedded, start=pending, size=config.draft.block_size)
     drafted = []
-    for place in range(1, size + 1):
-        before = jnp.take_along_axis(ids, start + place - 1, axis=1)
-        logits = with_specials(out[:, :, place - 1] + block.table_row(before))
-        drafted.append(Drafted(f"draft_block_{place}", place, logits, start + place))
+    for index in range(config.draft.block_size):
+        before = jnp.take_along_axis(ids, pending + index, axis=1)
+        logits = with_specials(found.logits[:, :, index] + block.table_row(before))
+        name, byte = f"draft_block_{index + 1}", pending + index + 1
+        sure = None
+        if config.draft.confidence:
+            sure = block.accepted(found.states[:, :, index], before)
+        drafted.append(Drafted(name, index + 1, logits, byte, sure))
+    return drafted
+
+
+def _masked_blocks(model, ids, pending, max_patches) -> list[Drafted]:
+    """Returns the predictions of masked blocks and their table, behind the bytes at `pending`."""
+    size = model.config.heads.draft.block_size
+    cells = model.masked_blocks(ids[:, :-1], pending + 1, size=size, max_patches=max_patches)
+    drafted = []
+    for index in range(size):
+        logits = cells[:, :, index]
+        if index:  # the decoder has read the byte before the block
+            row = model.heads.block_table(jnp.take_along_axis(ids, pending + index, axis=1))
+            logits += jnp.pad(row, ((0, 0), (0, 0), (vocab.OFFSET, 0)))
+        name, byte = f"masked_block_{index + 1}", pending + index + 1
+        drafted.append(Drafted(name, index + 1, logits, byte))
     return drafted
 
 

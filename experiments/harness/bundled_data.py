@@ -55,6 +55,26 @@ def held_out(data, most):
     return {name: text[:most] for name, text in texts.items()}
 
 
+def prompts(data: str, count: int, length: int) -> list[tuple[str, bytes]]:
+    """Genre and text of `count` stretches of held-out text, from line beginnings, evenly spread.
+
+    Args:
+      data: directory of the corpora.
+      count: number of prompts, shared out over the genres of `held_out`.
+      length: bytes of a prompt.
+    """
+    texts = held_out(data, None)
+    found = []
+    for place, (genre, text) in enumerate(texts.items()):
+        number = len(range(place, count, len(texts)))
+        for index in range(number):
+            start = index * (len(text) - 2 * length) // max(number, 1)
+            line = text.find(b"\n", start, start + length) + 1
+            begin = line or start
+            found.append((genre, text[begin : begin + length]))
+    return found
+
+
 def _texts(data, name, weight, separator):
     return Source(
         f"{data}/{name}/train-*.txt.gz",

@@ -19,6 +19,7 @@ from tables import TableDrafter, TableTarget, table
 from bytelax import vocab
 from bytelax.decode import (
     BlockDiffusion,
+    BlockInOrder,
     BLTTarget,
     ByteLMTarget,
     DraftBlock,
@@ -103,9 +104,9 @@ def in_one_step(length):
     return BlockDiffusion(length, ONE_STEP, latent="refresh")
 
 
-def with_heads(*, make):
+def with_heads(*, make, of=heads_of_a_blt.blt):
     """A BLT of three byte values that drafts with heads."""
-    small = heads_of_a_blt.blt()
+    small = of()
     target = BLTTarget(small.module, chunk=1, prefill_width=4, prefill_chunk=2)
     return Setup(target, make(), Params(small.params))
 
@@ -141,7 +142,17 @@ MODELS = {
     },
     **{
         f"{make.__name__} of a blt": functools.partial(with_heads, make=make)
-        for make in heads_of_a_blt.DRAFTERS
+        for make in (*heads_of_a_blt.DRAFTERS, heads_of_a_blt.nested)
+    },
+    **{
+        f"unsure: {name}": functools.partial(
+            with_heads, make=lambda drafter=drafter: drafter, of=of
+        )
+        for name, (of, drafter) in heads_of_a_blt.UNSURE.items()
+    },
+    **{
+        make.__name__: functools.partial(with_heads, make=make, of=heads_of_a_blt.with_block_table)
+        for make in heads_of_a_blt.IN_ORDER
     },
 }
 SETUPS = TABLES | MODELS
@@ -276,6 +287,41 @@ class WithoutTheTable(DraftBlock):
 @pytest.mark.slow
 def test_a_block_that_hides_its_table_is_seen():
     build = functools.partial(with_heads, make=lambda: WithoutTheTable(3))
+    assert error(build, rejection, CUT, new_bytes=2) > FAULTY
+
+
+class EndsForTheByteItDrops(DraftBlock):
+    """The fault: whether a byte is drafted depends on the probability of that byte."""
+
+    def propose(self, inputs, draft_state):
+        draft, after = super().propose(inputs, draft_state)
+        likely = jnp.cumprod(draft.confidence >= 0.3, axis=1).sum(1)
+        return dataclasses.replace(draft, length=likely), after
+
+
+@pytest.mark.slow
+def test_an_end_that_depends_on_the_byte_it_drops_is_seen():
+    build = functools.partial(with_heads, make=lambda: EndsForTheByteItDrops(3))
+    assert error(build, rejection, CUT, new_bytes=2) > FAULTY
+
+
+class ApartFromTheTable(BlockInOrder):
+    """The fault: bytes are drawn with the block table, and said to be drawn without it."""
+
+    def propose(self, inputs, draft_state):
+        draft, after = super().propose(inputs, draft_state)
+        heads = inputs.target_params["heads"]
+        silent = heads | {"block_table": jax.tree.map(jnp.zeros_like, heads["block_table"])}
+        without = inputs.target_params | {"heads": silent}
+        told, _ = super().propose(dataclasses.replace(inputs, target_params=without), draft_state)
+        return dataclasses.replace(draft, log_probs=told.log_probs), after
+
+
+@pytest.mark.slow
+def test_a_block_table_that_is_hidden_is_seen():
+    build = functools.partial(
+        with_heads, make=lambda: ApartFromTheTable(3), of=heads_of_a_blt.with_block_table
+    )
     assert error(build, rejection, CUT, new_bytes=2) > FAULTY
 
 

@@ -5,6 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
+from experiments.harness import intervals, loops
+
 WORDS = [b"the ", b"cell ", b"membrane ", b"is ", b"def ", b"return ", b"and ", b"of ", b"\n"]
 
 
@@ -77,3 +79,29 @@ def test_vs_peers(smoke):
     rows = report["rows"][-1]["rows"]
     assert all(row["same_outputs"] == 1 for row in rows.values())
     assert "transformers, assisted" in table
+
+
+@pytest.mark.slow
+def test_drafters(smoke):
+    report, table = smoke("speed/drafters", "--batch", "1")
+    (row,) = report["rows"]
+    assert row["bytes_per_round"]["value"] >= 1 and row["same_outputs"] == report["prompts"] == 5
+    low, high = row["bytes_per_round"]["interval"]
+    assert low <= row["bytes_per_round"]["value"] <= high
+    assert "A trial run" in table and "| blt-s | 0 | 1 |" in table
+
+
+def test_what_a_loop_is():
+    assert loops.period(b"Once upon " + b"a time and " * 4) == 11
+    assert loops.period(b"Once upon a time " + b"." * 23) is None
+    assert loops.period(b"Once upon a time " + b"." * 24) == 1
+    assert loops.period(b"It was said, and it was said again, that it was so.") is None
+    assert loops.period(b"") is None
+
+
+def test_an_interval_over_prompts():
+    figure = intervals.of_ratio([10, 20, 30], [10, 10, 10])
+    assert figure["value"] == 2 and 1 <= figure["interval"][0] < 2 < figure["interval"][1] <= 3
+    assert intervals.of_ratio([1.0], [0]) is None
+    assert intervals.of_ratio([6, 6], [2, 2])["interval"] == [3, 3]
+    assert intervals.shown(figure).startswith("2.00 (")

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 
+import heads_of_a_blt
 import jax
 import jax.numpy as jnp
 import models_for_tests as models
@@ -132,7 +133,7 @@ def unrolled_and_cached(bound, config, text, *, end, step):
     hidden, _ = bound.trunk.states(bound.embed(text), span=span)
     features = layer.fuse(*(hidden[n] for n in config.heads.draft_layer))
     following = bound.embed(jnp.roll(text, -1, axis=1))
-    unrolled = layer.unroll(features, following, step + 1)[step]
+    unrolled = layer.unroll(features, following, step + 1)[step].logits
     caches = kv_cache.zeros(
         layers=1, batch=2, kv_heads=c.kv_heads, slots=32, head_dim=c.head_dim, dtype=jnp.float32
     )
@@ -188,3 +189,39 @@ def test_heads_that_cannot_be(fields, message):
 def test_a_model_without_heads_has_none_to_train():
     with pytest.raises(ValueError, match="no heads to train"):
         HeadLoss(ByteLM(tiny_runs.CONFIG))
+
+
+def gradients(objective, params, ids):
+    """Of the heads, by path."""
+    gradient = jax.jit(jax.grad(lambda params: objective.loss(params, ids, KEY)[0]))(params)
+    return {
+        jax.tree_util.keystr(path): np.asarray(leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient["heads"])
+    }
+
+
+@pytest.mark.slow
+def test_confidence_learns_from_the_heads_and_leaves_them_alone():
+    model, text = heads_of_a_blt.with_confidence(), ids(24)
+    objective = HeadLoss(model.module, blocks=4, own_outputs=2)
+    first = gradients(objective, model.params, text)
+    heads = jax.tree_util.tree_map_with_path(
+        lambda path, x: x + 1.0 * ("confidence" in jax.tree_util.keystr(path)),
+        model.params["heads"],
+    )
+    other = gradients(objective, model.params | {"heads": heads}, text)
+    for path, gradient in first.items():
+        assert gradient.any(), path
+        assert np.array_equal(gradient, other[path]) == ("confidence" not in path), path
+
+
+@pytest.mark.slow
+def test_a_block_table_learns():
+    model = heads_of_a_blt.with_block_table()
+    objective = HeadLoss(model.module, "lk", blocks=4)
+    gradient = gradients(objective, model.params, ids(24))
+    assert list(gradient) == ["['block_table']['table']"] and np.abs(*gradient.values()).max() > 0
+    _, metrics = jax.jit(objective.loss)(model.params, ids(24), KEY)
+    assert [f"overlap_masked_block_{place}" in metrics for place in (1, 3, 4)] == [1, 1, 0]
+    with pytest.raises(ValueError, match="take longer windows"):
+        objective.loss(model.params, ids(4), KEY)

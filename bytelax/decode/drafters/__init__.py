@@ -3,6 +3,7 @@
 from bytelax.decode.draft import Draft, DraftPasses, certain, no_passes
 from bytelax.decode.drafters.base import Drafter, DraftInput
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion
+from bytelax.decode.drafters.block_table import BlockInOrder
 from bytelax.decode.drafters.compose import chain, extend_with
 from bytelax.decode.drafters.draft_block import DraftBlock
 from bytelax.decode.drafters.draft_layer import DraftLayer
@@ -21,6 +22,7 @@ from bytelax.decode.drafters.two_byte import TwoByte
 
 __all__ = [
     "BlockDiffusion",
+    "BlockInOrder",
     "Draft",
     "DraftBlock",
     "DraftInput",

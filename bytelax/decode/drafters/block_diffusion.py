@@ -52,7 +52,7 @@ class BlockDiffusion:
 
     def propose(self, inputs, draft_state):
         model, text, state = inputs.model, inputs.text, inputs.state
-        contexts, decoder, ahead, made = self._first_pass(inputs, model, draft_state)
+        contexts, decoder, ahead, made = self.first_pass(inputs, draft_state)
         # One number per cell suffices, because each cell is filled exactly once.
         uniforms = inputs.uniforms(self.draft_length)
         first = jnp.repeat(state.frontier.last_eos[:, None] + 1, self.draft_length, axis=1)
@@ -128,13 +128,18 @@ class BlockDiffusion:
     def commit(self, inputs, draft_state, trial, count):
         return count > 0
 
-    def _first_pass(self, inputs, model, running):
-        """Returns contexts, decoder caches with the pending byte, the first logits, and the passes.
+    def first_pass(self, inputs, running):
+        """Runs the decoder on a block that is all masked.
 
-        `running` are the rows that advanced in the last round; rows that have ended need no new
-        pass.
+        Args:
+          inputs: as in `propose`.
+          running: the rows that advanced in the last round; others need no new pass.
+
+        Returns:
+          Contexts, decoder caches with the pending byte, the block's logits as `Ahead`, and the
+          passes made.
         """
-        text, state = inputs.text, inputs.state
+        model, text, state = inputs.model, inputs.text, inputs.state
         pending = text.pending
 
         def refreshed():

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from bytelax.decode.draft import no_passes
+from bytelax.decode.drafters import survival
 from bytelax.decode.drafters.base import expect, kept_state
 from bytelax.decode.drafters.draft_layer import latest
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, scanned
@@ -33,11 +34,17 @@ class DraftBlock:
 
     Attributes:
       draft_length: K, the number of bytes drafted.
+      min_survival: end a draft before the first byte that is kept with less than this probability,
+        as predicted before the byte is drawn; see `survival`. None drafts K bytes.
     """
 
     draft_length: int
+    min_survival: float | None = None
 
     head_of_target = "draft_block"  # whose weights a pass reads
+
+    def __post_init__(self):
+        survival.check(self.min_survival)
 
     def fit(self, target):
         expect(target, KeepsStates, self)
@@ -76,28 +83,35 @@ class DraftBlock:
     def propose(self, inputs, draft_state):
         model, text = inputs.model, inputs.text
         block = model.heads.draft_block
-        logits, caches = block(
+        found, caches = block(
             model.embed(text.pending[:, 0]),
             draft_state.caches,
             position=text.length - 1,
             size=model.config.heads.draft.block_size,  # as trained: a query sees all others
         )
 
-        def step(before, place):
-            logits, uniform = place
+        def step(carry, place):
+            before, kept, alive = carry
+            logits, state, uniform = place
             logits = with_specials(logits + block.table_row(before))
+            sure = block.accepted(state, before) if block.has_confidence else None
+            accepted = survival.expected_acceptance(logits, inputs.sampling, confidence=sure)
+            kept, likely = survival.survives(kept, accepted, self.min_survival)
+            alive &= likely
             drawn = draw(logits[:, None], inputs.sampling, uniform[:, None])
-            return drawn.ids[:, 0], drawn
+            return (drawn.ids[:, 0], kept, alive), (drawn, alive)
 
-        uniforms = inputs.uniforms(self.draft_length)
-        places = logits[:, : self.draft_length].swapaxes(0, 1), uniforms.T
-        _, drawn = jax.lax.scan(step, text.pending[:, 0], places)
-        none = no_passes(text.ids.shape[0])
+        batch, uniforms = len(text.length), inputs.uniforms(self.draft_length)
+        of_bytes = [x[:, : self.draft_length].swapaxes(0, 1) for x in found]
+        first = text.pending[:, 0], jnp.ones(batch), jnp.ones(batch, bool)
+        _, (drawn, alive) = jax.lax.scan(step, first, (*of_bytes, uniforms.T))
+        none = no_passes(batch)
         draft = draft_of(
             scanned(drawn),
             step=jnp.ones(self.draft_length, jnp.int32),
             passes=none._replace(draft_model=none.draft_model + 1),
         )
+        draft = dataclasses.replace(draft, length=alive.sum(0))
         return draft, DraftBlockState(caches)
 
     def commit(self, inputs, draft_state, trial, count):

@@ -10,8 +10,9 @@ from bytelax import vocab
 from bytelax.decode import sampling, trees
 from bytelax.decode.acceptance import Tree
 from bytelax.decode.draft import Draft, no_passes
+from bytelax.decode.drafters import survival
 from bytelax.decode.drafters.base import expect, kept_state
-from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row, scanned
+from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw
 from bytelax.decode.target import Branching, KeepsStates
 from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Caches
@@ -45,17 +46,24 @@ class DraftLayer:
         level expands the `beam` nodes of highest path probability (EAGLE-2, arXiv 2406.16858), and
         the K most probable nodes of the whole tree are verified.
       depth: number of levels of the tree.
+      min_survival: end a draft before the first byte that is kept with less than this probability,
+        as predicted before the byte is drawn; see `survival`. The layer then does not run for the
+        bytes that no row drafts. None drafts K bytes.
     """
 
     draft_length: int
     beam: int = 1
     depth: int | None = None
+    min_survival: float | None = None
 
     head_of_target = "draft_layer"  # whose weights a pass reads
 
     def __post_init__(self):
         if self.beam > 1 and not self.depth:
             raise ValueError("a tree needs a depth")
+        if self.beam > 1 and self.min_survival is not None:
+            raise ValueError("min_survival ends chains, not trees: beam must be 1")
+        survival.check(self.min_survival)
 
     @property
     def judged_by(self) -> Tree | None:
@@ -101,22 +109,47 @@ class DraftLayer:
             draft, caches = self._tree(inputs, logits, feature, caches)
             return draft, dataclasses.replace(draft_state, caches=caches)
 
-        def step(carry, uniform):
-            logits, feature, position, caches = carry
-            drawn = draw(logits, inputs.sampling, uniform[:, None])
-            span = kv_cache.causal_span(position[:, None], window=layer.trunk.window)
-            logits, feature, caches = layer(feature, model.embed(drawn.ids), caches, span=span)
-            return (logits, feature, position + 1, caches), drawn
-
+        batch, last = len(text.length), self.draft_length - 1
         uniforms = inputs.uniforms(self.draft_length)
-        carry = logits, feature, text.length - 1, caches
-        (logits, _, _, caches), most = jax.lax.scan(step, carry, uniforms[:, :-1].T)
-        last = draw(logits, inputs.sampling, uniforms[:, -1:])
-        draft = draft_of(
-            in_a_row(scanned(most), last),
-            step=1 + jnp.arange(self.draft_length),
-            passes=_passes(text, self.draft_length),
+
+        def goes_on(logits, feature, before, kept):
+            """The probability that the byte of these logits is kept, and whether to draft it."""
+            sure = layer.accepted(feature, before)[:, 0] if layer.has_confidence else None
+            accepted = survival.expected_acceptance(logits[:, 0], inputs.sampling, confidence=sure)
+            return survival.survives(kept, accepted, self.min_survival)
+
+        def step(carry):
+            index, logits, feature, caches, drawn, kept, alive, length = carry
+            here = draw(
+                logits, inputs.sampling, jax.lax.dynamic_slice_in_dim(uniforms, index, 1, 1)
+            )
+            span = kv_cache.causal_span(
+                (text.length - 1 + index)[:, None], window=layer.trunk.window
+            )
+            logits, feature, caches = layer(feature, model.embed(here.ids), caches, span=span)
+            length = length + alive
+            kept, likely = goes_on(logits, feature, here.ids, kept)
+            drawn = _put(drawn, here, index)
+            return index + 1, logits, feature, caches, drawn, kept, alive & likely, length
+
+        kept, alive = goes_on(logits, feature, text.pending, jnp.ones(batch))
+        drawn = _nothing(batch, self.draft_length, logits.shape[-1])
+        carry = 0, logits, feature, caches, drawn, kept, alive, jnp.zeros(batch, jnp.int32)
+        _, logits, _, caches, drawn, _, alive, length = jax.lax.while_loop(
+            lambda carry: (carry[0] < last) & carry[6].any(), step, carry
         )
+        # If the loop ended early, no row is alive, and this draw counts for none.
+        drawn = _put(drawn, draw(logits, inputs.sampling, uniforms[:, last:]), last)
+        length = length + alive
+        passes = no_passes(batch)
+        # One more than the bytes drafted, which found the next byte too unlikely.
+        made = jnp.minimum(length + 1, self.draft_length)
+        draft = draft_of(
+            drawn,
+            step=1 + jnp.arange(self.draft_length),
+            passes=passes._replace(draft_model=passes.draft_model + made),
+        )
+        draft = dataclasses.replace(draft, length=length)
         return draft, dataclasses.replace(draft_state, caches=caches)
 
     def commit(self, inputs, draft_state, trial, count):
@@ -173,6 +206,21 @@ class DraftLayer:
         """Returns the number of cache slots for the text, the last window and the next draft."""
         ahead = window + max(self.draft_length, self.beam * (self.depth or 0)) + 1
         return kv_cache.ring_slots(window=trunk.window, width=ahead, capacity=length + ahead)
+
+
+def _nothing(batch: int, places: int, vocabulary: int) -> Drawn:
+    """Room for `places` drawn bytes."""
+    return Drawn(
+        jnp.zeros((batch, places), jnp.int32),
+        jnp.zeros((batch, places, vocabulary), jnp.float32),
+        jnp.zeros((batch, places), jnp.float32),
+    )
+
+
+def _put(drawn: Drawn, byte: Drawn, index) -> Drawn:
+    """Returns the drawn bytes with another one at `index`."""
+    put = jax.lax.dynamic_update_slice_in_dim
+    return jax.tree.map(lambda whole, one: put(whole, one, index, axis=1), drawn, byte)
 
 
 def latest(newest: Int[Array, " B"], *, reach: int | None, length: int) -> Int[Array, "B R"]:

@@ -37,7 +37,7 @@ class Nested:
 
     def fit(self, target):
         expect(target, BLTTarget, self)
-        self._method(target)  # raises if the local decoder lacks what the drafter needs
+        _ = self._method(target).verifier  # raises if the local decoder lacks what it needs
         return fitted(self.drafter, target)
 
     def init(self, inputs):
@@ -49,7 +49,7 @@ class Nested:
         method, text = self._method(inputs.target), inputs.text
         ids = jnp.pad(text.ids, ((0, 0), (0, self.draft_length)))
         params = Params(inputs.target_params, inputs.params)
-        target = method.target
+        target = method.verifier
         assert isinstance(target, LocalDecoderTarget)
         decoding = method.init(
             params,

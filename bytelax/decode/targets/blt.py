@@ -110,6 +110,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
     reach: int | None = 1
 
     model_kind = "a Byte Latent Transformer"
+    reads_draft_length = True
 
     def __post_init__(self):
         if not 0 <= self.synchronous <= 1:
@@ -137,8 +138,12 @@ class BLTTarget(OfModule, kept_states.Keeping):
         window: Int[Array, "B W"],
         *,
         running: Bool[Array, " B"] | None = None,
+        drafted: Int[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
-        """Computes the logits of a window, and of the cells `ahead`; see `Target.extend`."""
+        """Computes the logits of a window, and of the cells `ahead`; see `Target.extend`.
+
+        Patches that close behind the draft are not run; see `Shortening`.
+        """
         check_window(window, self.window)
         c = self.module.config
         model = self.module.bind({"params": params})
@@ -149,10 +154,13 @@ class BLTTarget(OfModule, kept_states.Keeping):
             start=state.length,
         )
         state = dataclasses.replace(state, **caches._asdict())
-        needed = read.closes if running is None else read.closes & running[:, None]
+        closes = read.closes
+        if drafted is not None:
+            closes &= jnp.arange(window.shape[1]) <= drafted[:, None]
+        needed = closes if running is None else closes & running[:, None]
         waits = self._waiting(needed.any(1), running)
         state, chunks = self._close(model, state, read, needed & ~waits[:, None])
-        ran_global = read.closes.any(1)
+        ran_global = closes.any(1)
         if not self.ahead:
             states, decoder = model.decoder.states(
                 window,
@@ -165,7 +173,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
             assert decoder is not None  # as caches were passed
             latents = tuple(patches_lib.latents_of(ring, read.patch) for ring in state.latents)
             kept = (*latents, *(states[depth - 1] for depth in self.keep if depth))
-            rings = kept_states.write(state.hidden, kept, state.length)
+            rings = kept_states.write(state.hidden, kept, read.positions)
             state = dataclasses.replace(state, decoder=decoder, hidden=rings)
             trial = Trial(state, read.frontier, ran_global, chunks, waits, kept)
             return model.logits(states[-1]), trial

@@ -126,7 +126,8 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
         hidden, written = model.trunk.states(x, caches, span=span, layers=layers)
         assert written is not None  # as caches were passed
         kept = tuple(hidden[depth - layers.first] for depth in self.keep)
-        rings = kept_states.write(state.hidden, kept, state.length)
+        positions = state.length[:, None] + jnp.arange(window.shape[1])
+        rings = kept_states.write(state.hidden, kept, positions)
         state = dataclasses.replace(state, caches=written, hidden=rings)
         return model.logits(hidden[-1]), Trial(state, last_eos, kept)
 
@@ -152,7 +153,7 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
         places = start + jnp.arange(path.shape[1])
         caches = tuple(c and kv_cache.move(c, start + path, places) for c in trial.state.caches)
         hidden = tuple(jnp.take_along_axis(x, path[..., None], axis=1) for x in trial.hidden)
-        rings = kept_states.write(trial.state.hidden, hidden, trial.state.length)
+        rings = kept_states.write(trial.state.hidden, hidden, places)
         state = dataclasses.replace(trial.state, caches=caches, hidden=rings)
         return Trial(state, trial.last_eos, hidden)
 

@@ -40,14 +40,17 @@ def empty(widths: Sequence[int], *, batch: int, slots: int, dtype) -> Rings:
     return tuple(jnp.zeros((batch, slots, width), dtype) for width in widths)
 
 
-def write(rings: Rings, states: Sequence[Float[Array, "B W _"]], start: Int[Array, " B"]) -> Rings:
-    """Writes the states of a window that starts at position `start` to their slots."""
+def write(
+    rings: Rings, states: Sequence[Float[Array, "B W _"]], positions: Int[Array, "B W"]
+) -> Rings:
+    """Writes the states of a window to their slots; position -1 writes nothing."""
     if not rings:
         return rings
+    slots = rings[0].shape[1]
     row = jnp.arange(rings[0].shape[0])[:, None]
-    slot = (start[:, None] + jnp.arange(states[0].shape[1])) % rings[0].shape[1]
+    slot = jnp.where(positions < 0, slots, positions % slots)  # out of bounds is dropped
     return tuple(
-        ring.at[row, slot].set(new.astype(ring.dtype))
+        ring.at[row, slot].set(new.astype(ring.dtype), mode="drop")
         for ring, new in zip(rings, states, strict=True)
     )
 

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.decode.target import Text, check_window
+from bytelax.decode.targets import kept_states
 from bytelax.decode.targets.blt import BLTState, BLTTarget
 from bytelax.decode.targets.of_module import OfModule
 from bytelax.models import kv_cache
 from bytelax.models.blt import BLT, Context
+from bytelax.models.blt import patches as patches_lib
 from bytelax.models.kv_cache import Caches
 from bytelax.pytree import pytree
 
@@ -69,6 +71,8 @@ class LocalDecoderState:
       first: first position that a byte sees, the attention window aside.
       begin: number of bytes that the BLT itself had processed.
       logits: next-byte logits after each of the bytes from `begin` on.
+      latents: latents of the latest patches, as in `BLTState`. They never change.
+      hidden: states of the latest bytes, as in `BLTState`.
       windows: number of forward passes since `begin`.
     """
 
@@ -81,6 +85,8 @@ class LocalDecoderState:
     first: Int[Array, " B"]
     begin: Int[Array, " B"]
     logits: Float[Array, "B N V"]
+    latents: kept_states.Rings
+    hidden: kept_states.Rings
     windows: Int[Array, " B"]
 
 
@@ -90,10 +96,11 @@ class Trial(NamedTuple):
     state: LocalDecoderState  # as before the window, but with the window in the caches
     history: Int[Array, "B T+W"]
     logits: Float[Array, "B W V"]
+    hidden: tuple[Float[Array, "B W _"], ...]  # of the window, at the depths that are kept
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalDecoderTarget(OfModule):
+class LocalDecoderTarget(OfModule, kept_states.Keeping):
     """Decodes with the local decoder of a BLT, as a target of its own. All fields are static.
 
     No patch closes: every byte reads the latent that was the latest when the decoder ran ahead. So
@@ -110,15 +117,21 @@ class LocalDecoderTarget(OfModule):
     module: BLT
     room: int
     window: int | None = None
+    keep: tuple[int, ...] = ()
+    reach: int | None = 1
 
     model_kind = "the local decoder of a Byte Latent Transformer"
 
     def prefill(self, params, text: Text) -> LocalDecoderState:
         """Processes all bytes but the pending one with the whole model; see `Target.prefill`."""
-        return self.begin(BLTTarget(self.module, window=self.room + 1).prefill(params, text))
+        blt = BLTTarget(self.module, window=self.room + 1, keep=self.keep, reach=self.reach)
+        return self.begin(blt.prefill(params, text))
 
     def begin(self, state: BLTState) -> LocalDecoderState:
-        """Goes ahead of a BLT, in its caches, which hold windows of `room` + 1 bytes."""
+        """Goes ahead of a BLT, in its caches, which hold windows of `room` + 1 bytes.
+
+        Its target must keep the same states.
+        """
         batch = len(state.length)
         reads_encoder = self.module.config.decoder_input == "encoder"
         return LocalDecoderState(
@@ -131,6 +144,8 @@ class LocalDecoderTarget(OfModule):
             first=state.frontier.last_eos + 1,
             begin=state.length,
             logits=jnp.zeros((batch, self.room, self.vocab_size), jnp.float32),
+            latents=state.latents,
+            hidden=state.hidden,
             windows=jnp.zeros(batch, jnp.int32),
         )
 
@@ -160,7 +175,7 @@ class LocalDecoderTarget(OfModule):
             encoded, written = model.encoder(history, encoder, span=span)
             assert written is not None  # as caches were passed
             encoder = written
-        logits, decoder = model.decoder(
+        states, decoder = model.decoder.states(
             window,
             encoded,
             state.contexts,
@@ -169,8 +184,12 @@ class LocalDecoderTarget(OfModule):
             span=kv_cache.causal_span(positions, window=c.decoder.window, first=first),
         )
         assert decoder is not None  # as caches were passed
-        state = dataclasses.replace(state, decoder=decoder, encoder=encoder)
-        return logits, Trial(state, history, logits)
+        latents = tuple(patches_lib.latents_of(ring, patch) for ring in state.latents)
+        kept = (*latents, *(states[depth - 1] for depth in self.keep if depth))
+        hidden = kept_states.write(state.hidden, kept, positions)
+        state = dataclasses.replace(state, decoder=decoder, encoder=encoder, hidden=hidden)
+        logits = model.logits(states[-1])
+        return logits, Trial(state, history, logits, kept)
 
     def commit(self, trial: Trial, count: Int[Array, " B"]) -> LocalDecoderState:
         """Keeps the first `count` bytes of the window in each row; see `Target.commit`."""
@@ -204,4 +223,4 @@ class LocalDecoderTarget(OfModule):
 def returned(state: BLTState, ahead: LocalDecoderState) -> BLTState:
     """The state of a BLT in the buffers that its decoder has written ahead in."""
     encoder = ahead.encoder or state.encoder
-    return dataclasses.replace(state, decoder=ahead.decoder, encoder=encoder)
+    return dataclasses.replace(state, decoder=ahead.decoder, encoder=encoder, hidden=ahead.hidden)

@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax import vocab
 from bytelax.calculator import Sizes
 from bytelax.models import entropy, kv_cache, layers, patching
+from bytelax.models.block_attention import Blocks
 from bytelax.models.blt import patches as patches_lib
 from bytelax.models.blt.decoder import Decoder
 from bytelax.models.blt.encoder import Encoder
@@ -142,6 +144,33 @@ class BLT(nn.Module):
             ids, text.states, contexts, patch=text.patch, span=text.span
         )
         return (patches_lib.latents_of(text.latents, text.patch), *hidden)
+
+    def masked_blocks(
+        self,
+        ids: Int[Array, "B S"],
+        start: Int[Array, "B M"],
+        *,
+        size: int,
+        max_patches: int | None = None,
+    ) -> Float[Array, "B M C V"]:
+        """The logits of blocks of masked bytes, for a model with `block_size`.
+
+        Args:
+          ids: right-padded texts.
+          start: position of the first byte of each block, at least 1.
+          size: C, number of bytes in a block.
+          max_patches: as in `encode`.
+        """
+        text = self.encode(ids, max_patches=max_patches)
+        cells = jnp.full((*start.shape, size), vocab.MASK)
+        joint = self.decoder.joint(
+            ids,
+            self.decoder.context(text.latents),
+            Blocks(cells, start, jnp.full_like(start, size)),
+            patch=text.patch,
+            span=text.span,
+        )
+        return joint.cells
 
     def embed(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
         """The embedding of bytes, as wide as the decoder, for heads to read."""

@@ -9,15 +9,10 @@ recipe is that of the bundled model, made small.
 
 import pathlib
 
-import jax
-import numpy as np
-
 from bytelax import load
-from bytelax.training import data
 from bytelax.training.corruption import CorruptionConfig
-from bytelax.training.data import DataConfig
 from bytelax.training.objectives import BLTD, NextByte
-from experiments.harness import recipes, study
+from experiments.harness import recipes, study, teacher_forced
 from experiments.harness.bundled_data import sources
 from experiments.harness.recipes import Stack
 
@@ -56,35 +51,17 @@ def train(name, out, options):
 
 def measure(model, batches):
     """Bits per byte, and the accuracy of fully masked blocks by size and where they start."""
-    objective = NextByte(model.module, PATCHES)
-    figures = {"bits_per_byte": averages(objective, model, batches)["bits_per_byte"]}
+    whole = teacher_forced.averages(NextByte(model.module, PATCHES), model.params, batches)
+    figures = {"bits_per_byte": whole["bits_per_byte"]}
     for size in (4, 8, 16) if model.config.block_size else ():
         for place, share in (("on a boundary", 0.0), ("anywhere", 1.0)):
             corruption = CorruptionConfig(
                 block_sizes=(size,), mid_patch=share, smallest_t=0.999, most_blocks=16
             )
             objective = BLTD(model.module, corruption, max_patches=PATCHES)
-            found = averages(objective, model, batches)
+            found = teacher_forced.averages(objective, model.params, batches)
             figures[f"block {size} {place}"] = found["masked_accuracy"]
     return figures
-
-
-def averages(objective, model, batches):
-    loss = jax.jit(objective.loss)
-    total = {}
-    for index, ids in enumerate(batches):
-        _, metrics = loss(model.params, ids, jax.random.key(index))
-        for name, (value, count) in metrics.items():
-            before = total.get(name, (0.0, 0.0))
-            total[name] = before[0] + float(value), before[1] + float(count)
-    return {name: value / count for name, (value, count) in total.items() if count}
-
-
-def held_out(folder, batches):
-    """Batches of the validation text, picked at random."""
-    config = DataConfig(sources(folder), window=WINDOW, batch=BATCH, prefetch=0)
-    found = [batch.ids for batch in data.batches(config, split="valid", start=0)]
-    return [found[i] for i in np.random.default_rng(0).permutation(len(found))[:batches]]
 
 
 def main():
@@ -99,7 +76,8 @@ def main():
         options.out, options.patcher = options.results / "runs", "tiny"
         options.steps, options.batches = 60, 1  # a warm-up
         names = ["BLT-D-4"]
-    batches = held_out(options.data, options.batches)
+    texts = sources(options.data)
+    batches = teacher_forced.held_out(texts, options.batches, window=WINDOW, batch=BATCH)
 
     def row(setting):
         name = setting["model"]

@@ -14,6 +14,7 @@ from bytelax import vocab
 from bytelax.decode import (
     BlockDiffusion,
     BLTTarget,
+    Empty,
     Method,
     Params,
     PastBoundary,
@@ -228,3 +229,10 @@ def test_a_block_in_decoding_is_a_block_in_training(start):
         return logits
 
     np.testing.assert_allclose(decoding(small.params), expected, atol=1e-4)
+
+
+def test_no_patch_runs_that_closes_behind_the_draft():
+    """An empty draft keeps a byte a round, whatever follows it in the window."""
+    passes = loops.run(models.model(OWN), Empty(K)).state.passes
+    np.testing.assert_array_equal(passes.global_, passes.patches)
+    assert (passes.global_ > 0).all()

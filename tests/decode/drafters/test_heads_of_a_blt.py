@@ -132,7 +132,7 @@ def blocks_in_training(ids, pending, *, size, leak=0):
         embedded,
         start=pending[:, None],
         size=config.draft.block_size,
-    )[:, 0, :size]
+    ).logits[:, 0, :size]
     before = jnp.take_along_axis(ids, pending[:, None] + jnp.arange(size), axis=1)
     return jax.nn.log_softmax(with_specials(out + block.table_row(before)))
 
@@ -143,9 +143,12 @@ def layers_in_training(ids, pending, *, size, leak=0):
     config, layer = model.config.heads, model.heads.draft_layer
     features = layer.fuse(*(model.states(ids)[n] for n in config.fused(config.draft_layer)))
     features = jnp.roll(features, -leak, axis=1)
-    out = layer.unroll(features, model.embed(jnp.roll(ids, -1, axis=1)), size)
+    steps = layer.unroll(features, model.embed(jnp.roll(ids, -1, axis=1)), size)
     place = pending[:, None] - 1 + jnp.arange(size)
-    out = [jnp.take_along_axis(x, place[:, i, None, None], 1)[:, 0] for i, x in enumerate(out)]
+    out = [
+        jnp.take_along_axis(one.logits, place[:, index, None, None], 1)[:, 0]
+        for index, one in enumerate(steps)
+    ]
     return jax.nn.log_softmax(jnp.stack(out, axis=1))
 
 

@@ -1,0 +1,52 @@
+"""Trains drafters for the bundled BLTs, which stay as they are; a stage a command.
+
+    python -m experiments.training.drafters.train heads --data DIR --runs runs/drafters
+
+Stages: `sequential`, `block` and `multi-byte` train one kind of head each for `tiny`; `heads` all
+of them in one run, which shares the pass of the frozen model; `table` the table of the byte before
+for the blocks of `tiny-d`. The same command goes on where it stopped. `--steps` changes the length
+of a run.
+"""
+
+import sys
+
+from experiments.harness import bundled_data, recipes
+from experiments.harness.recipes import data, muon
+
+WINDOW, BATCH, PATCHES = 256, 16, 96
+STEPS = 2400
+DEPTHS = ("1", "2", "3")  # of the decoder of `tiny`
+HEADS = {
+    "sequential": ["--heads.draft-layer", *DEPTHS],
+    "block": ["--heads.draft-block", *DEPTHS],
+    "multi-byte": ["--heads.bytes-ahead", "6", "--heads.correction"],
+}
+SIZES = [
+    "--heads.draft.window", "64", "--heads.draft.layers", "2", "--heads.draft.block-size", "8",
+    "--heads.draft.latent",
+]  # fmt: skip
+LOSS = ["--loss-of", "lk", "--decay", "4", "--own-outputs", "6", "--blocks", "32"]
+STAGES = (*HEADS, "heads", "table")
+
+
+def recipe(stage, runs, steps):
+    """Arguments of `bytelax train`, but for the data."""
+    of_blocks, steps = stage == "table", steps or STEPS
+    # The entries of a table begin at 0 and end at several nats.
+    rate = {"peak": 0.03, "weight_decay": 0.0} if of_blocks else {}
+    if of_blocks:
+        heads = ["--heads.block-table", "--heads.draft.block-size", "8"]
+    else:
+        kinds = HEADS if stage == "heads" else [stage]
+        heads = [flag for kind in kinds for flag in HEADS[kind]]
+        heads += SIZES if kinds != ["multi-byte"] else []
+        heads += ["--heads.draft.confidence"] if kinds != ["multi-byte"] else []
+    return [
+        "heads", "--init", "tiny-d" if of_blocks else "tiny", *heads, *LOSS,
+        "--max-patches", str(PATCHES), *data(WINDOW, BATCH, seed=3),
+        *muon(steps, cooldown=0.4, warmup=min(60, steps // 4), **rate),
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(recipes.main(__doc__, STAGES, recipe, bundled_data.sources))
