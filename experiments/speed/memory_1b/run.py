@@ -95,7 +95,7 @@ def markdown(report):
             ]
             whole.append((*which, f"{row['weights_gb']:.2f}", f"{row['peak_gb']:.1f}", *times))
         else:
-            whole.append((*which, "did not run", f"{row['peak_gb']:.1f}", *[None] * 4))
+            whole.append((*which, "ended early", f"{row['peak_gb']:.1f}", *[None] * 4))
     cut = "" if report["layers"] is None else f", at most {report['layers']} layers a stack"
     header = ("weights", "programs", "weights, GB", "peak, GB", "ms/byte at 128", "at 512")
     return "\n".join(
