@@ -24,7 +24,7 @@ from experiments.harness import device_trace, published_fast_blt, roofline, stud
 from experiments.harness.one_b import one_b, random_params
 
 # One file of results for each set of XLA flags that `experiments.accelerator.run` tries.
-RESULTS = ("results", "graphs", "autotune_off")
+FLAG_SETS = ("results", "graphs", "autotune_off")
 METHODS = {
     "plain": ("ar", {}),
     "plain, W = 9": ("ar", {"window": 9}),
@@ -105,7 +105,7 @@ def main():
     options = study.parser(__doc__, __file__, model=None)
     options.add_argument("--new", type=int, default=256, help="bytes generated a prompt")
     options.add_argument("--repeats", type=int, default=3)
-    options.add_argument("--name", default="results", choices=RESULTS, help="file of results")
+    options.add_argument("--name", default="results", choices=FLAG_SETS, help="file of results")
     options = options.parse_args()
     small = options.smoke
     how = {"new": 8 if small else options.new, "repeats": 1 if small else options.repeats}
@@ -113,8 +113,8 @@ def main():
         options.results / f"{options.name}.json",
         {"device": jax.devices()[0].device_kind, "flags": options.name, **how},
         SMOKE if small else SETTINGS,
-        functools.partial(
-            measure, **how, layers=1 if small else None, megabytes=16 if small else 2048
+        lambda setting: measure(
+            setting, **how, layers=1 if small else None, megabytes=16 if small else 2048
         ),
         markdown=markdown,
     )

@@ -6,7 +6,6 @@ A few steps on random bytes, in bfloat16 with the presets' own windows; batches 
 device holds. The share of the peak is the one that the training log prints.
 """
 
-import functools
 import json
 import pathlib
 import statistics
@@ -65,7 +64,7 @@ def main():
         # The runs are processes of their own: this one leaves the device's memory to them.
         {"backend": jax.config.jax_platforms or "default", "log_every": _LOG_EVERY},
         SMOKE if options.smoke else SETTINGS,
-        functools.partial(measure, steps=(2 if options.smoke else 6) * _LOG_EVERY),
+        lambda setting: measure(setting, steps=(2 if options.smoke else 6) * _LOG_EVERY),
         markdown=markdown,
     )
 
