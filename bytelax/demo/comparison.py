@@ -18,7 +18,7 @@ PROMPTS = (
     "de: Warum bist du so spät nach Hause gekommen?\nen: ".encode(),
     b"for i in range(len(values)):\n        if ",
     b"fr: Nous avons besoin de plus de temps.\nen: ",
-    b"    def __repr__(self):\n        return ",
+    b"    if not isinstance(value, str):\n        raise ",
     b"de: Ich glaube nicht, dass das eine gute Idee ist.\nen: ",
 )
 STOP = (b"\n\n",)
