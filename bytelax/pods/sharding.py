@@ -57,8 +57,14 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     Raises:
       ValueError: there are too few devices; or there are several processes and the mesh leaves
         out a device, whose process would wait forever; or the devices belong to several TPU
-        slices, whose connection is too slow for these axes.
+        slices, whose connection is too slow for these axes; or the devices belong to several
+        processes that are not connected.
     """
+    if jax.process_count() > 1 and not jax.distributed.is_initialized():
+        raise ValueError(
+            f"the devices belong to {jax.process_count()} processes that are not connected: "
+            "pass --coordinator auto in each, or call jax.distributed.initialize() first"
+        )
     found = list(jax.devices() if devices is None else devices)
     shape = (config.data, config.fsdp, config.tensor)
     wanted = " x ".join(map(str, shape))

@@ -33,6 +33,7 @@ from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
+from bytelax.training.profile import Profile
 from bytelax.training.run_config import RunConfig
 from bytelax.training.train_state import Checkpoints, TrainingError, TrainState
 
@@ -150,6 +151,8 @@ def train(
         stack.callback(log.close)
         interrupts = stack.enter_context(_Interrupts())
         stack.enter_context(display)
+        profile = Profile(out / "profile", run.profile_steps)
+        stack.callback(profile.close)
         data = batches("train", position) if step < steps else iter(())
         stack.callback(getattr(data, "close", lambda: None))
         clock, pending, valid, scored = Clock(), [], {}, -1
@@ -161,8 +164,10 @@ def train(
                 display.tell("compiling the training step, once")
                 with clock.paused():
                     program.compile(batch.ids)
-            state, measured = program.step(state, batch.ids)
+            with jax.profiler.StepTraceAnnotation("training step", step_num=step):
+                state, measured = program.step(state, batch.ids)
             pending.append(measured)
+            profile.after_step(measured)
             position, step = batch.index, step + 1
             if any(
                 _due(step, every, steps)

@@ -113,6 +113,16 @@ def test_what_the_caller_holds_survives(tmp_path):
     assert not np.array_equal(result.params["head"]["kernel"], before["head"]["kernel"])
 
 
+def test_a_profile_has_the_steps_after_the_first(tmp_path):
+    settings = config(steps=4, save_every=0, validate_every=0, profile_steps=2)
+    train_loop.train(settings, PLAIN, batches, tmp_path, report=print)
+    (trace,) = (tmp_path / "profile").rglob("*.xplane.pb")
+    planes = jax.profiler.ProfileData.from_file(str(trace)).planes
+    events = [event for plane in planes for line in plane.lines for event in line.events]
+    steps = [dict(event.stats) for event in events if event.name == "training step"]
+    assert [step["step_num"] for step in steps] == [1, 2]
+
+
 @pytest.mark.slow
 def test_bfloat16_learns_with_float32_masters(tmp_path):
     settings = config(steps=12, dtype="bfloat16", validate_every=0, save_every=0)

@@ -90,6 +90,15 @@ def test_what_does_not_fit_is_told():
         MeshConfig(fsdp=0)
 
 
+def test_processes_that_are_not_connected_are_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    with pytest.raises(ValueError, match="4 processes that are not connected: .*coordinator auto"):
+        sharding.make_mesh(MeshConfig())
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    with pytest.raises(ValueError, match="leaves some of"):
+        sharding.make_mesh(MeshConfig())
+
+
 def chip(index, coords, slice_index=0):
     """What JAX's placement asks of a device of a TPU pod."""
     kind = {"platform": "tpu", "device_kind": "TPU v5", "core_on_chip": 0, "process_index": 0}
