@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_told():
 
 def test_processes_that_are_not_connected_are_refused(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 4)
-    with pytest.raises(ValueError, match="4 processes that are not connected: .*coordinator auto"):
+    with pytest.raises(ValueError, match=r"4 processes that are not connected: .*coordinator auto"):
         sharding.make_mesh(MeshConfig())
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     with pytest.raises(ValueError, match="leaves some of"):
