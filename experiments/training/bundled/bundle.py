@@ -1,9 +1,13 @@
 """Puts trained models into the package: bfloat16 safetensors (the patcher float32) and a card.
 
-python -m experiments.training.bundled.bundle --runs runs tiny tiny-lm tiny-draft
+    python -m experiments.training.bundled.bundle --runs runs tiny tiny-lm tiny-draft
+
+With `--drafter RUN`, a run of `experiments.training.drafters.train`, `tiny` gets the sequential draft
+layer that was trained for it, and no other head of the run.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -13,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from bytelax import checkpoints
+from bytelax.models.heads_config import HeadsConfig
 
 HERE = pathlib.Path(__file__).parent
 ASSETS = HERE.parents[2] / "bytelax" / "assets"
@@ -22,6 +27,7 @@ WHAT = {
     "tiny-lm": "A plain byte transformer of 12 layers, with heads to draft for itself.",
     "tiny-draft": "A small byte transformer that drafts for the others, distilled from `tiny-lm`.",
 }
+TARGET = "tiny"  # of the drafters
 KINDS = {
     "mean": "one mean latent",
     "other": "another text's",
@@ -73,9 +79,14 @@ Conditions: [experiments/training/bundled](../../../experiments/training/bundled
 """
 
 
-def bundle(name, runs):
+def bundle(name, runs, drafter):
     stages = [runs / stage for stage in STAGES[name]]
     config, params = checkpoints.read(stages[-1] / "model", dtype="float32")
+    if drafter is not None and name == TARGET:
+        config, heads = checkpoints.read_heads(drafter / "heads", config)
+        params["heads"] = {"draft_layer": heads["draft_layer"]}
+        kept = {"draft_layer": config.heads.draft_layer, "draft": config.heads.draft}
+        config = dataclasses.replace(config, heads=HeadsConfig(**kept))
 
     def stored(path, leaf):
         return leaf if path[0].key == "patcher" else leaf.astype(jnp.bfloat16)
@@ -130,11 +141,12 @@ def _figures(name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="+", choices=list(WHAT))
+    parser.add_argument("--drafter", type=pathlib.Path, help=f"a run of heads for {TARGET}")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs"))
     options = parser.parse_args()
     ASSETS.mkdir(exist_ok=True)
     for name in options.names:
-        bundle(name, options.runs)
+        bundle(name, options.runs, options.drafter)
     size = sum(file.stat().st_size for file in ASSETS.rglob("*") if file.is_file())
     print(f"{size / 1e6:.1f} MB in {ASSETS.name}")
 
