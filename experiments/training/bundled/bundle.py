@@ -2,8 +2,8 @@
 
     python -m experiments.training.bundled.bundle --runs runs tiny tiny-lm tiny-draft
 
-With `--drafter RUN`, a run of `experiments.training.drafters.train`, `tiny` gets the sequential draft
-layer that was trained for it, and no other head of the run.
+With `--drafter RUN`, a run of `experiments.training.drafters.train`, `tiny` gets the sequential
+draft layer that was trained for it, and no other head of the run.
 """
 
 import argparse
