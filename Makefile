@@ -11,7 +11,7 @@ WORKERS = -n auto --maxprocesses 4 --dist loadfile
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-demo: $(VENV)/.installed ## every method side by side, each byte coloured by its origin
+demo: $(VENV)/.installed ## drafted and plain decoding side by side, each byte coloured by its origin
 	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/jax $(PYTHON) -m bytelax.cli demo
 
 test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds

@@ -1,1 +1,1 @@
-"""A demo: the same prompts under every method, with the provenance of each byte."""
+"""A demo: the same prompts under several methods, with the provenance of each byte."""

@@ -1,4 +1,4 @@
-"""Runs the same prompts under every method that a model supports."""
+"""Runs the same prompts under methods that a model supports."""
 
 import base64
 import concurrent.futures

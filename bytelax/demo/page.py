@@ -32,7 +32,7 @@ def render(comparison: Comparison, *, platform: str) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>bytelax: {_TITLE.lower()}</title><style>\n{style}</style></head><body><main>\n"
-        f"<header><h1>bytelax</h1><p>{_TITLE}: the same prompts, decoded greedily by every method "
+        f"<header><h1>bytelax</h1><p>{_TITLE}: the same prompts, decoded greedily by methods "
         "of one model. Point at a character to see its origin.</p></header>\n"
         f"{_table(comparison)}{notes}{_legend()}{prompts}</main></body></html>\n"
     )
