@@ -113,14 +113,23 @@ def model_directory(location: str | Path) -> str | Path:
     Other locations are returned unchanged.
 
     Raises:
+      CheckpointError: a name alone, of no bundled model and no directory.
       ValueError: the run has not finished.
     """
     if bundled := _bundled(location):
         return bundled
     directory = Path(location)
+    if str(location) and directory.name == str(location) and not directory.exists():
+        names = ", ".join(sorted(path.name for path in _ASSETS.iterdir() if _holds_model(path)))
+        raise checkpoints.CheckpointError(
+            f"there is no directory {location}; the bundled models are {names}"
+        )
     if (directory / "config.toml").exists() and not (directory / "config.json").exists():
         if not (directory / "model").exists():
-            raise ValueError(f"{location} holds a run that has not finished: it has no model yet")
+            raise ValueError(
+                f"{location} holds a run that has not finished: it has no model yet; the command "
+                "that started it goes on with it"
+            )
         return directory / "model"
     return location
 

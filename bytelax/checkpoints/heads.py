@@ -74,6 +74,10 @@ def read_heads(directory: pathlib.Path, config: Config) -> tuple[Config, dict]:
       CheckpointError: the directory holds no heads, or heads for another model.
     """
     source = str(directory / "config.json")
+    if not (directory / "config.json").is_file():
+        raise CheckpointError(
+            f"there are no heads in {directory}; `bytelax train heads` leaves them in OUT/heads"
+        )
     try:
         found = plain.read_json(directory / "config.json")
         if found.get("format") != _FORMAT or found.get("version") != VERSION:

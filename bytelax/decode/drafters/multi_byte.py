@@ -97,6 +97,8 @@ def _fit(drafter, target, depth):
     expect(target, KeepsStates, drafter)
     heads = target.module.config.heads
     many = heads.bytes_ahead if heads else 0
+    if not many:
+        raise ValueError("the model has no multi-byte heads; `bytelax train heads` trains them")
     if not 1 <= depth <= many:
         raise ValueError(
             f"the model has {many} multi-byte heads, a draft of {depth} bytes needs as many; "
