@@ -13,7 +13,7 @@ from typing import Any
 # it runs as the function `run` of the module of that name in `bytelax.commands.running`.
 COMMANDS = {
     "generate": "Continue prompts from arguments, files, or standard input.",
-    "demo": "Continue prompts by plain decoding and by drafting methods, each byte with its origin.",
+    "demo": "Continue prompts by plain decoding and with drafts, each byte with its origin.",
     "methods": "List the decoding methods and their options.",
     "bench": "Time decoding methods against plain decoding, in alternating runs in one process.",
     "score": "Score files: bits per byte under a model, of each and of all.",

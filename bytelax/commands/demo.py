@@ -12,7 +12,7 @@ from bytelax.commands.model_flag import ModelFlag
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Continue prompts by plain decoding and by drafting methods, each byte with its origin."""
+    """Continue prompts by plain decoding and with drafts, each byte with its origin."""
 
     model: ModelFlag = "tiny"
     loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
