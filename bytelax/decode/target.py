@@ -33,9 +33,15 @@ class Text:
 
     @classmethod
     def of(cls, prompts: Sequence[bytes], *, length: int) -> "Text":
-        """Encodes prompts into buffers of `length` ids, which must hold BOS, prompt and output."""
+        """Encodes prompts into buffers of `length` ids, which must hold BOS, prompt and output.
+
+        Raises:
+          ValueError: BOS and a prompt alone do not fit.
+        """
         ids = np.zeros((len(prompts), length), np.int32)
         for row, prompt in zip(ids, map(vocab.encode, prompts), strict=True):
+            if len(prompt) > length:
+                raise ValueError(f"BOS and a prompt are {len(prompt)} ids, in a buffer of {length}")
             row[: len(prompt)] = prompt
         return cls(jnp.asarray(ids), jnp.asarray([1 + len(prompt) for prompt in prompts]))
 
