@@ -61,8 +61,12 @@ class HeadLoss:
     max_patches: int | None = None
 
     def __post_init__(self):
-        if self.module.config.heads is None:
-            raise ValueError("there are no heads to train: say which")
+        heads = self.module.config.heads
+        if heads is None or not any((
+            heads.exits, heads.bytes_ahead, heads.two_byte,
+            heads.draft_layer, heads.draft_block, heads.block_table,
+        )):  # fmt: skip
+            raise ValueError("there are no heads to train: say which, such as heads.bytes_ahead")
         if self.joint and not isinstance(self.module, ByteLM):
             raise ValueError("joint training is for byte transformers; a BLT stays as it is")
         for name in ("own_outputs", "blocks"):
