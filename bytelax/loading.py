@@ -102,7 +102,7 @@ def load_patcher(location: str | Path, **overrides) -> Patcher:
 
     Raises:
       CheckpointError: as in `load`, or the BLT has no entropy model.
-      ValueError: the run has not finished.
+      ValueError: the run has no model yet.
     """
     return Patcher.from_config(*checkpoints.read_patcher(model_directory(location), **overrides))
 
@@ -114,7 +114,7 @@ def model_directory(location: str | Path) -> str | Path:
 
     Raises:
       CheckpointError: a name alone, of no bundled model and no directory.
-      ValueError: the run has not finished.
+      ValueError: the run has no model yet.
     """
     if bundled := _bundled(location):
         return bundled
@@ -127,8 +127,8 @@ def model_directory(location: str | Path) -> str | Path:
     if (directory / "config.toml").exists() and not (directory / "config.json").exists():
         if not (directory / "model").exists():
             raise ValueError(
-                f"{location} holds a run that has not finished: it has no model yet; the command "
-                "that started it goes on with it"
+                f"{location} holds a run without a model: it runs, or was killed; the command that "
+                "started it goes on with it"
             )
         return directory / "model"
     return location

@@ -150,5 +150,5 @@ def test_what_has_no_entropy_model(tmp_path):
         load_patcher("nowhere")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text("")
-    with pytest.raises(ValueError, match="a run that has not finished"):
+    with pytest.raises(ValueError, match="a run without a model"):
         load_patcher(tmp_path / "run")

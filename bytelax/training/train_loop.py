@@ -74,14 +74,14 @@ class Result:
       finished: False if the run was interrupted.
       params: float32 parameters after the last step.
       valid: metrics of the last validation, by name; empty if there was none.
-      model: directory of the exported model; None if the run has not finished.
+      model: directory of the exported model, also if the run was interrupted.
     """
 
     step: int
     finished: bool
     params: dict
     valid: dict[str, float]
-    model: pathlib.Path | None
+    model: pathlib.Path
 
 
 def train(
@@ -204,12 +204,14 @@ def train(
             whole = kept.save(state, position=position, seed=run.seed, score=score) and kept.wait()
         if distributed.anywhere(not whole):  # all processes stop, or some would wait forever
             raise TrainingError(f"step {step} could not be saved to {out}; see above")
-        if step < steps:
-            display.tell(f"stopped and saved at step {step}: run the same command again to go on")
-            return Result(step, False, state.params, valid, None)
         params = objective.model_params(state.params)
         model = export(out / "model", objective.module.config, params, replace=step > begin)
-    return Result(step, True, state.params, valid, model)
+        if step < steps:
+            display.tell(
+                f"stopped and saved at step {step}: run the same command again to go on; "
+                f"the model as it is now is {model}"
+            )
+    return Result(step, step == steps, state.params, valid, model)
 
 
 def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> pathlib.Path:

@@ -160,9 +160,12 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, source, monkeypatch,
     monkeypatch.setattr(data, "batches", stopping)
     assert cli.main(arguments) == 130
     assert "stopped and saved at step 3: run the same command again" in capsys.readouterr().err
+    stopped = loading.load(tmp_path).params
     monkeypatch.undo()
     assert cli.main(arguments) == 0
     assert "going on from step 3" in capsys.readouterr().err
+    ended = loading.load(tmp_path).params
+    assert not np.array_equal(ended["head"]["kernel"], stopped["head"]["kernel"])
 
 
 def test_another_config_is_refused_by_name(patcher, source, capsys):
