@@ -15,6 +15,7 @@ from bytelax.decode import origins as origin_codes
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
 from bytelax.decode.acceptance import Acceptance, Lossless, greedy, lossless
+from bytelax.decode.contract import check_drafter, check_emitted, check_proposed
 from bytelax.decode.counts import Counts, count_round, no_counts
 from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, fitted
 from bytelax.decode.drafters.empty import Empty
@@ -105,6 +106,7 @@ class Method:
     window: Filled[int] = UNFILLED
 
     def __post_init__(self):
+        check_drafter(self.drafter)
         drafted = self.drafter.draft_length
         longest = getattr(self.target, "max_bytes", None)
         window = drafted + 1 if self.window is None else self.window
@@ -156,10 +158,13 @@ class Method:
           draft_state: state of the drafter that goes with it; None initialises the drafter.
 
         Raises:
-          ValueError: the acceptance rule is for greedy decoding and the sampling is not.
+          ValueError: the acceptance rule is for greedy decoding and the sampling is not; or the
+            buffers cannot hold `budget` ids behind a prompt.
         """
         chex.assert_rank(text.ids, 2)
         batch, length = text.ids.shape
+        if isinstance(budget, int) and budget >= length:
+            raise ValueError(f"buffers of {length} ids have no room for {budget} behind a prompt")
         chex.assert_shape(text.length, (batch,))
         sampling = Sampling.of(batch) if sampling is None else sampling
         stops = (Stops.of([]) if stops is None else stops).for_rows(batch)
@@ -199,10 +204,9 @@ class Method:
         )
         inputs = self._inputs(params, text, decoding.state, sampling, draft_keys)
         with jax.named_scope("draft"):
-            draft, draft_state = self.drafter.propose(inputs, decoding.draft_state)
-        batch, places = text.ids.shape[0], self.drafter.draft_length
-        chex.assert_shape(draft.ids, (batch, places))
-        chex.assert_shape(draft.length, (batch,))
+            proposed = self.drafter.propose(inputs, decoding.draft_state)
+        draft, draft_state = check_proposed(self.drafter, proposed, text.ids)
+        batch = text.ids.shape[0]
         draft = draft.widened(self.window - 1)
         window = jnp.concatenate([text.pending, draft.ids], axis=1)
         running = decoding.ended == stopping.RUNNING
@@ -223,8 +227,7 @@ class Method:
         chex.assert_shape(draft.log_probs, (batch, self.window - 1, logits.shape[-1]))
         accept = self._rule(sampling, tree=draft.parents is not None)
         emitted = accept(draft, sampling_.process_logits(logits, sampling), uniforms)
-        chex.assert_shape(emitted.ids, window.shape)
-        chex.assert_shape([emitted.count, emitted.drafted], (batch,))
+        emitted = check_emitted(self.accept, emitted, window)
         if emitted.path is not None:
             assert isinstance(target, Branching)
             trial, draft = target.along(trial, emitted.path), trees.along(draft, emitted.path)

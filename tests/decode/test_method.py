@@ -1,5 +1,6 @@
 """A `Method`: what it refuses, and that it is one value of pure functions."""
 
+import dataclasses
 from typing import NamedTuple
 
 import chex
@@ -12,7 +13,7 @@ from tables import TableDrafter, TableTarget, table
 
 import bytelax
 from bytelax import decode, engine, vocab
-from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, stopping
+from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, contract, stopping
 
 PARAMS = Params(table(3, 13), table(3, 1))
 WARM = {"temperature": 1.0}
@@ -103,6 +104,56 @@ def test_wrong_shapes_are_told(ids, length):
     method = Method(TableTarget(), Wrong(2))
     with pytest.raises(AssertionError, match="shape"):
         method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+
+
+@pytest.mark.parametrize(
+    "proposed",
+    [jnp.zeros((2, 2), int), Draft(jnp.zeros((2, 2), int), jnp.ones(2, int)), (jnp.zeros(2), ())],
+    ids=["ids alone", "no state", "no draft"],
+)
+def test_what_is_no_draft_is_told(proposed):
+    class Wrong(Empty):
+        def propose(self, inputs, draft_state):
+            return proposed
+
+    method = Method(TableTarget(), Wrong(2))
+    with pytest.raises(TypeError, match=r"Wrong\.propose must return a Draft and the drafter's"):
+        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+
+
+def test_drafters_that_lack_something_are_told():
+    class Half:
+        draft_length = 2
+
+        def init(self, inputs):
+            return ()
+
+    with pytest.raises(TypeError, match="the drafter Half has no propose and no commit"):
+        contract.check_drafter(Half())  # the tests' run-time types refuse it in `Method`
+
+    @dataclasses.dataclass
+    class Unhashable(Empty):
+        table: list
+
+    with pytest.raises(TypeError, match="Unhashable is not hashable: .* frozen dataclass"):
+        Method(TableTarget(), Unhashable(2, []))
+
+
+def test_a_rule_that_returns_something_else_is_told():
+    def rule(draft, log_probs, uniforms):
+        return log_probs.argmax(-1)
+
+    method = Method(TableTarget(), TableDrafter(2), rule)
+    with pytest.raises(TypeError, match="the acceptance rule rule must return an Emitted"):
+        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+
+
+def test_a_buffer_without_room_is_refused():
+    method = Method(TableTarget(), TableDrafter(2))
+    with pytest.raises(ValueError, match="buffers of 16 ids have no room for 16 behind a prompt"):
+        jax.jit(method.init, static_argnames="budget")(PARAMS, text(), budget=16)
+    with pytest.raises(ValueError, match="BOS and a prompt are 3 ids, in a buffer of 2"):
+        Text.of([b"ab"], length=2)
 
 
 def test_a_draft_from_another_vocabulary_is_told():

@@ -1,0 +1,62 @@
+"""Says in a sentence what is wrong with a drafter or an acceptance rule of the user's own."""
+
+from typing import Any
+
+import chex
+from jaxtyping import Array, Int
+
+from bytelax.decode.acceptance.base import Emitted
+from bytelax.decode.draft import Draft
+from bytelax.decode.drafters.base import Drafter
+
+_PARTS = ("draft_length", "init", "propose", "commit")
+
+
+def check_drafter(drafter: Drafter) -> None:
+    """Raises TypeError if a part of the drafter is missing, or if it is not hashable."""
+    name = type(drafter).__name__
+    missing = [part for part in _PARTS if not hasattr(drafter, part)]
+    if missing:
+        raise TypeError(f"the drafter {name} has no {' and no '.join(missing)}")
+    try:
+        hash(drafter)
+    except TypeError:
+        raise TypeError(
+            f"the drafter {name} is not hashable: make it a frozen dataclass without arrays, and "
+            "pass arrays as draft_params"
+        ) from None
+
+
+def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> tuple[Draft, Any]:
+    """Returns what `propose` returned, a draft and a state.
+
+    Raises:
+      TypeError: it is something else.
+      AssertionError: the draft has another shape than the rows of `ids` times `draft_length`.
+    """
+    name = f"{type(drafter).__name__}.propose"
+    pair = isinstance(proposed, tuple) and len(proposed) == 2
+    if not pair or not isinstance(proposed[0], Draft):
+        raise TypeError(f"{name} must return a Draft and the drafter's state, see draft_of")
+    draft, state = proposed
+    rows, places = ids.shape[0], drafter.draft_length
+    chex.assert_shape(draft.ids, (rows, places), custom_message=f"{name}, Draft.ids")
+    chex.assert_shape(draft.length, (rows,), custom_message=f"{name}, Draft.length")
+    return draft, state
+
+
+def check_emitted(rule: Any, emitted: Any, window: Int[Array, "B W"]) -> Emitted:
+    """Returns what an acceptance rule returned.
+
+    Raises:
+      TypeError: it is no `Emitted`.
+      AssertionError: it has another shape than the window.
+    """
+    name = getattr(rule, "__name__", type(rule).__name__)
+    if not isinstance(emitted, Emitted):
+        raise TypeError(f"the acceptance rule {name} must return an Emitted")
+    chex.assert_shape(emitted.ids, window.shape, custom_message=f"{name}, Emitted.ids")
+    rows = window.shape[:1]
+    chex.assert_shape(emitted.count, rows, custom_message=f"{name}, Emitted.count")
+    chex.assert_shape(emitted.drafted, rows, custom_message=f"{name}, Emitted.drafted")
+    return emitted
