@@ -12,7 +12,7 @@ from bytelax.decode.drafters.base import Drafter
 _PARTS = ("draft_length", "init", "propose", "commit")
 
 
-def check_drafter(drafter: Drafter) -> None:
+def check_drafter(drafter: Any) -> None:
     """Raises TypeError if a part of the drafter is missing, or if it is not hashable."""
     name = type(drafter).__name__
     missing = [part for part in _PARTS if not hasattr(drafter, part)]

@@ -129,13 +129,13 @@ def test_drafters_that_lack_something_are_told():
             return ()
 
     with pytest.raises(TypeError, match="the drafter Half has no propose and no commit"):
-        contract.check_drafter(Half())  # the tests' run-time types refuse it in `Method`
+        contract.check_drafter(Half())
 
     @dataclasses.dataclass
     class Unhashable(Empty):
         table: list
 
-    with pytest.raises(TypeError, match="Unhashable is not hashable: .* frozen dataclass"):
+    with pytest.raises(TypeError, match=r"Unhashable is not hashable: .* frozen dataclass"):
         Method(TableTarget(), Unhashable(2, []))
 
 
