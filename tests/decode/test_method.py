@@ -1,7 +1,7 @@
 """A `Method`: what it refuses, and that it is one value of pure functions."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -131,12 +131,12 @@ def test_drafters_that_lack_something_are_told():
     with pytest.raises(TypeError, match="the drafter Half has no propose and no commit"):
         contract.check_drafter(Half())
 
-    @dataclasses.dataclass
+    @dataclasses.dataclass(frozen=True)
     class Unhashable(Empty):
-        table: list
+        table: Any = ()
 
     with pytest.raises(TypeError, match=r"Unhashable is not hashable: .* frozen dataclass"):
-        Method(TableTarget(), Unhashable(2, []))
+        Method(TableTarget(), Unhashable(2, table=[]))
 
 
 def test_a_rule_that_returns_something_else_is_told():
