@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from bytelax import checkpoints, cli, generation, loading
-from bytelax.commands.running import demo
 from bytelax.decode.origins import Origins
 from bytelax.demo import page
 from bytelax.demo.comparison import PLAIN, PROMPTS, STOP, Comparison, Run
@@ -195,12 +194,9 @@ def test_the_page_wraps_and_fits_a_phone():
     assert "white-space: break-spaces" in rule and "overflow-wrap: anywhere" in rule
 
 
-def test_what_is_to_be_known_of_tiny_d_stands_beside_its_figures():
-    assert "ignores its latents" in demo.NOTES["tiny-d"][0]
-    shown = page.render(
-        Comparison([b"x"], [fake_run(b"y")], list(demo.NOTES["tiny-d"])), platform="gpu"
-    )
-    assert "ignores its latents" in shown and "processor" not in shown
+def test_notes_stand_beside_the_figures():
+    shown = page.render(Comparison([b"x"], [fake_run(b"y")], ["no heads"]), platform="gpu")
+    assert "no heads" in shown and "processor" not in shown
 
 
 def fake_run(output):

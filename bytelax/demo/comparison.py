@@ -108,6 +108,8 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
     if not isinstance(model.config, BLTConfig):
         return _settings_of_byte_lm(model)
     settings = [Setting("blt-s", {"draft_length": 4}), PLAIN]
+    if model.config.heads is not None and model.config.heads.draft_layer:
+        settings = [Setting("eagle", {"draft_length": 8}), PLAIN, settings[0]]
     trained = model.config.block_size
     if not trained:
         return settings, []
@@ -142,7 +144,6 @@ def compare(
     *,
     max_new_bytes: int,
     stop: Sequence[bytes] = (),
-    notes: Sequence[str] = (),
 ) -> Comparison:
     """Continues each prompt by itself under every setting, greedily.
 
@@ -170,7 +171,7 @@ def compare(
         decoding = sum((x.stats.seconds or 0.0) - (x.stats.prefill_seconds or 0.0) for x in outputs)
         total = Statistics.total([output.stats for output in outputs]).timed(decoding, compiling)
         runs.append(Run(setting, lossless, results, total, differs, padded_differs))
-    return Comparison(prompts, runs, [*left_out, *notes])
+    return Comparison(prompts, runs, left_out)
 
 
 def to_json(comparison: Comparison) -> dict:

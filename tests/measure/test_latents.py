@@ -82,16 +82,10 @@ def bundled_blts():
     ]
 
 
-IGNORED = pytest.mark.xfail(
-    reason="tiny-d was trained before its latents could learn; the next one starts from tiny",
-    strict=True,
-)
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=(IGNORED, pytest.mark.slow) if name == "tiny-d" else ())
+        pytest.param(name, marks=pytest.mark.slow if name == "tiny-d" else ())
         for name in bundled_blts()
     ],
 )

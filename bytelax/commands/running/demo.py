@@ -8,14 +8,6 @@ from bytelax.commands.running.loading import load
 from bytelax.demo import page, terminal
 from bytelax.demo.comparison import PROMPTS, STOP, compare, to_json
 
-# What the figures of a bundled model do not say.
-NOTES = {
-    "tiny-d": (
-        "tiny-d ignores its latents, so these figures are those of a small byte transformer that "
-        "fills in blocks, not of a BLT.",
-    )
-}
-
 
 def run(flags: Demo) -> None:
     """Runs the command."""
@@ -24,13 +16,7 @@ def run(flags: Demo) -> None:
     if flags.html is not None and not flags.html.parent.is_dir():
         raise ValueError(f"--html {flags.html}: there is no directory {flags.html.parent}")
     model = load(flags.model, flags.loading)
-    comparison = compare(
-        model,
-        PROMPTS,
-        max_new_bytes=flags.max_new_bytes,
-        stop=STOP,
-        notes=NOTES.get(flags.model, ()),
-    )
+    comparison = compare(model, PROMPTS, max_new_bytes=flags.max_new_bytes, stop=STOP)
     platform = jax.default_backend()
     if flags.html is not None:
         flags.html.write_text(page.render(comparison, platform=platform), "utf-8")

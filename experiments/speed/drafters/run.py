@@ -36,6 +36,8 @@ SETTINGS = (
     ("multi-byte", "medusa", {}, HEADS),
     ("draft model", "draft-model", {"draft_length": 4}, BLT),
     ("lookup", "lookup", {"draft_length": 8}, BLT),
+    # As many decoder passes as a block that is filled in one step.
+    ("blt-s of the BLT-D, 1 byte", "blt-s", {"draft_length": 1}, TABLE),
     ("blt-dv", "blt-dv", {"block_size": 8, "table": False}, TABLE),
     ("blt-dv, table", "blt-dv", {"block_size": 8, "table": True}, TABLE),
 )
