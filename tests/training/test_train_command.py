@@ -123,6 +123,15 @@ def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt)
 
 
 @pytest.mark.slow
+def test_heads_are_left_behind_when_their_model_is_trained_on(tmp_path, source):
+    """They would no longer fit it, and nothing would train them along."""
+    kind = cli._parse(["train", "blt", "--out", str(tmp_path), "--init", "tiny", *source]).kind
+    objective, initial = running.prepare(kind)
+    assert loading.load("tiny").config.heads is not None
+    assert objective.module.config.heads is None and "heads" not in initial()
+
+
+@pytest.mark.slow
 def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     heads = ["--heads.draft-layer", "1", "--heads.draft-block", "1", "--heads.draft.latent"]
     heads += flags("heads.draft", {"window": 12, "block_size": 3, "table_rank": 4})

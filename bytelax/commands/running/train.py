@@ -133,10 +133,9 @@ def _(run: HeadsOf):
     )
     if found is None:
         return objective, None
-    known = {name: part for name, part in params.items() if name != "heads"}
     # Compiled, so that only the heads are made of a model that may be large.
     fresh = jax.jit(lambda key: objective.init(key)["heads"])
-    return objective, lambda: known | {"heads": fresh(jax.random.key(run.run.seed))}
+    return objective, lambda: params | {"heads": fresh(jax.random.key(run.run.seed))}
 
 
 @prepare.register
@@ -164,7 +163,10 @@ def _byte_lm(run: ByteLMRun) -> tuple[ByteLM, Initial]:
 
 
 def _initial(run, kind):
-    """Config and float32 parameters of `--init`, or None. The config must be of class `kind`."""
+    """Config and float32 parameters of `--init`, or None. The config must be of class `kind`.
+
+    Its heads are left out: they fit the weights as they are, and nothing would train them along.
+    """
     if run.init is None:
         return None
     model = next(field for field in dataclasses.fields(run) if field.name == "model")
@@ -173,7 +175,8 @@ def _initial(run, kind):
     config, params = checkpoints.read(model_directory(run.init), dtype="float32")
     if not isinstance(config, kind):
         raise ValueError(f"--init {run.init} is a {config_fields.kind(config)}")
-    return config, params
+    trunk = {name: part for name, part in params.items() if name != "heads"}
+    return dataclasses.replace(config, heads=None), trunk
 
 
 def _blt(run: BLTRun, **changes: Any) -> tuple[BLTConfig, Initial]:
