@@ -71,7 +71,7 @@ def half(tmp_path_factory):
     out = tmp_path_factory.mktemp("half")
     told = []
     result = train(out, batches=stop_at(7), told=told)
-    assert (result.step, result.finished, result.model) == (7, False, None)
+    assert (result.step, result.finished, result.model) == (7, False, out / "model")
     assert "run the same command again" in told[-1]
     return out
 
