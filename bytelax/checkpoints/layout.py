@@ -325,7 +325,8 @@ def heads(config: Config, path: str = "", name: str = "") -> dict[str, Parameter
     if config.heads is None:
         return {}
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    shapes = jax.eval_shape(module_of(config).init, jax.random.key(0), ids)["params"]
+    key = jax.eval_shape(jax.random.key, 0)
+    shapes = jax.eval_shape(module_of(config).init, key, ids)["params"]
     return {
         f"{path}heads/{own}": _same(f"{name}heads.{own.replace('/', '.')}", *leaf.shape)
         for own, leaf in flatten(shapes.get("heads", {})).items()
