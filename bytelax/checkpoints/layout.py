@@ -21,9 +21,9 @@ from bytelax import config as plain
 from bytelax import vocab
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
-from bytelax.models.architectures import module_of
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.heads import Heads
 from bytelax.models.narrow import Int8
 from bytelax.models.transformer_config import TransformerConfig
 from bytelax.pods import global_arrays
@@ -324,13 +324,21 @@ def heads(config: Config, path: str = "", name: str = "") -> dict[str, Parameter
     """
     if config.heads is None:
         return {}
-    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    key = jax.eval_shape(jax.random.key, 0)
-    shapes = jax.eval_shape(module_of(config).init, key, ids)["params"]
     return {
-        f"{path}heads/{own}": _same(f"{name}heads.{own.replace('/', '.')}", *leaf.shape)
-        for own, leaf in flatten(shapes.get("heads", {})).items()
+        f"{path}heads/{own}": _same(f"{name}heads.{own.replace('/', '.')}", *shape)
+        for own, shape in _head_shapes(config).items()
     }
+
+
+@functools.lru_cache  # a load asks more than once, and tracing takes a part of a second
+def _head_shapes(config):
+    states = tuple(jax.ShapeDtypeStruct((1, 8, dim), jnp.float32) for dim in config.state_dims)
+    embedded = jax.ShapeDtypeStruct((1, 8, config.trunk.dim), jnp.float32)
+    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    heads = Heads(config.heads, config.trunk, config.vocab_size)
+    key = jax.eval_shape(jax.random.key, 0)
+    shapes = jax.eval_shape(heads.init, key, states, embedded, ids).get("params", {})
+    return {path: leaf.shape for path, leaf in flatten(shapes).items()}
 
 
 def _trunk(c: TransformerConfig, path: str, name: str):

@@ -88,6 +88,11 @@ class BLTConfig:
         return self.decoder
 
     @property
+    def state_dims(self) -> tuple[int, ...]:
+        """Widths of the states that `heads` read: of a latent, and behind each decoder layer."""
+        return (self.global_transformer.dim, *[self.decoder.dim] * self.decoder.layers)
+
+    @property
     def decoder_cross_layers(self) -> int:
         """Number of decoder layers with cross-attention."""
         return self.decoder.layers if self.decoder_cross_attention == "all" else 1

@@ -33,3 +33,8 @@ class ByteLMConfig:
                 raise ValueError("a byte transformer has no latents: draft.latent must be False")
             if self.heads.block_table:
                 raise ValueError("a byte transformer fills in no masked bytes: no block_table")
+
+    @property
+    def state_dims(self) -> tuple[int, ...]:
+        """Widths of the states that `heads` read: of an embedding, and behind each block."""
+        return (self.trunk.dim,) * (self.trunk.layers + 1)
