@@ -91,9 +91,16 @@ def _fail(error: Exception) -> int:
     if not full and not isinstance(error, ValueError | OSError):
         raise error
     _drop_output()
-    told = "there is not enough memory for this; ask for less at once" if full else str(error)
+    told = "there is not enough memory for this; ask for less at once" if full else _message(error)
     print(f"bytelax: {' '.join(told.split())}", file=sys.stderr)
     return 2
+
+
+def _message(error: Exception) -> str:
+    """What an error says, without the number of one of the operating system's."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
 
 
 def _check_output() -> None:

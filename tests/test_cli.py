@@ -211,7 +211,7 @@ def test_drafts_whose_length_adapts(capsys, tmp_path):
         (["--temperature", "1e-30", "x"], "temperature"),
         (["--dtype", "int8", "x"], "int8"),
         (["--metod", "ar"], "there is no option --metod; did you mean --method?"),
-        (["--file", "no-such-file"], "no-such-file"),
+        (["--file", "no-such-file"], "bytelax: no-such-file: No such file or directory"),
         ([""], "prompt"),
     ],
 )

@@ -15,7 +15,7 @@ class OptimizerConfig:
       name: "adamw", or "muon" (Jordan et al., 2024), which orthogonalizes the update of every
         hidden matrix and uses AdamW for embeddings, norms and the output layer. The size of a Muon
         update does not depend on the size of the gradient, so the encoder and the global
-        transformer of a small BLT learn from the first step (docs/training.md).
+        transformer of a small BLT learn from the first step (docs/training_blt.md).
       steps: number of steps of the run, and so the length of the schedule.
       peak: peak learning rate of AdamW, reached after the warm-up.
       muon_peak: peak learning rate of Muon, whose updates have a spectral norm of about 1.

@@ -255,6 +255,9 @@ class Checkpoints:
             (self._directory / str(step)).rename(aside)
 
 
+_HINTS = {"optimizer.steps": "; a run started with optimizer.cooldown may change its length"}
+
+
 def keep_config(
     directory: pathlib.Path, config: Mapping, *, started: bool, free: Callable[[str], bool]
 ) -> None:
@@ -280,6 +283,7 @@ def keep_config(
                 raise TrainingError(
                     f"{directory} holds a run with {name} = {json.dumps(before.get(name))}, not "
                     f"{json.dumps(now.get(name))}: use its config, or another directory"
+                    f"{_HINTS.get(name, '')}"
                 )
     directory.mkdir(parents=True, exist_ok=True)
     distributed.wait("the config is compared")

@@ -1,4 +1,4 @@
-"""A text that only latents can carry: training by the recipe of docs/training.md must learn it.
+"""A text that only latents can carry: training by the recipe of docs/training_blt.md must learn it.
 
 Words of three letters and a space, so that a patch of four bytes is a word. Six random words come
 five times over. The decoder sees four bytes back, so what comes next is known to the global
