@@ -1,5 +1,7 @@
 """What the passes that a method made take at least: reading, or multiplying."""
 
+from bytelax import methods
+from bytelax.decode.drafters.base import weights_read
 from bytelax.measure import floor
 
 
@@ -40,6 +42,12 @@ def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4, pat
         drafting, verified = layer_shares(layers, settings, name, length)
         total += takes("decoder", passes=rounds * drafting)
         return total + takes("decoder", passes=rounds, width=length + 1, part=verified)
+    if small is None and stats.draft_model_passes:  # of a layer that sits on the model; its cache is small
+        built, own = methods.build(name, model, **settings)
+        total += floor.seconds(
+            machine, weights_read(built.drafter, own, model.params), 0,
+            passes=rounds * stats.draft_model_passes / stats.rounds, rows=rows, itemsize=itemsize,
+        )  # fmt: skip
     drafting = (stats.decoder_passes - stats.rounds) / stats.rounds
     total += takes("decoder", passes=rounds * drafting, width=settings.get("block_size", 1))
     total += takes("encoder", passes=rounds * stats.draft_encoder_passes / stats.rounds)

@@ -7,7 +7,7 @@ def draw(report):
     names, rows, colours = [], [], []
     for index, row in enumerate(report["rows"]):
         setting = row["setting"]
-        where = setting.get("model") or f"{setting['shape']}, acceptance {setting['acceptance']}"
+        where = f"{setting['shape']}, acceptance {setting['acceptance']}"
         for name, method in row["methods"].items():
             if name != "plain":
                 names.append(f"{where}: {name}")

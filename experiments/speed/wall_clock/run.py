@@ -1,53 +1,49 @@
-"""What a byte and a round take, and how near that is to reading everything once.
+"""What a byte and a round take on larger weights, at acceptance measured or published elsewhere.
 
-    python -m experiments.speed.wall_clock.run --data DIR
+    python -m experiments.speed.wall_clock.run
 
-Every method on the bundled models, and on a random BLT of a hundred million parameters in the
-proportions of the 1B (where JAX has an accelerator, on the 1B in bfloat16). Random weights accept
-nothing: there the acceptance of the bundled model is replayed, and that published for Fast BLT.
-Those rows are a price for a given acceptance; the text means nothing.
+A random BLT of a hundred million parameters in the proportions of the 1B; where JAX has an
+accelerator, of the 1B's shape in bfloat16. Random weights accept nothing, so acceptance by position
+is replayed: what the study of drafters measured on 64 natural prompts with the bundled models, and
+what is published for Fast BLT's 3B model. The rows are a price for a given acceptance; the text
+means nothing.
 """
 
 import dataclasses
 import json
 import math
+import pathlib
 
 import jax
 
-from bytelax import load
 from bytelax.measure import floor, synthetic, timing
 from bytelax.measure.timing import PLAIN, Contestant
+from bytelax.models.draft_config import DraftConfig
 from bytelax.models.hashing import HashConfig
+from bytelax.models.heads_config import HeadsConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.presets import BLT_1B
-from experiments.harness import (
-    published_fast_blt,
-    random_blt,
-    roofline,
-    side_by_side,
-    speed_table,
-    study,
-)
+from experiments.harness import published_fast_blt, random_blt, roofline, speed_table, study
 
 MINUTES = 15
-BLT = {
+METHODS = {
     "blt-s 8": ("blt-s", {"draft_length": 8}),
     "blt-s 16": ("blt-s", {"draft_length": 16}),
+    "eagle 8": ("eagle", {"draft_length": 8}),
+    "dflash 8": ("dflash", {}),
     "blt-dv 8, one step": ("blt-dv", {"block_size": 8}),
     "blt-dv 16, one step": ("blt-dv", {"block_size": 16}),
-    "blt-d 16, one step": ("blt-d", {"block_size": 16, "unmask": "one-step"}),
 }
-BYTE_LM = {
-    "early-exit 4": ("early-exit", {"exit_layer": 6, "draft_length": 4}),
-    "two-byte": ("two-byte", {}),
-    "medusa": ("medusa", {}),
-    "composed 4": ("composed", {"exit_layer": 6, "draft_length": 4}),
-    "layer-skip 4": ("layer-skip", {"draft_length": 4}),
-    "eagle 4": ("eagle", {"draft_length": 4}),
-    "lookup 8": ("lookup", {"draft_length": 8}),
-    "draft-model 4": ("draft-model", {"draft_length": 4, "draft_model": "tiny-draft"}),
+UNVERIFIED = {"blt-d 16, one step": Contestant("blt-d", {"block_size": 16, "unmask": "one-step"})}
+# Rows of the study of drafters, by their names there.
+MEASURED = {
+    "blt-s 8": "blt-s",
+    "eagle 8": "sequential",
+    "dflash 8": "block",
+    "blt-dv 8, one step": "blt-dv",
 }
-SOURCES = ("of tiny", "as published")  # of the acceptance that is replayed
+DRAFTERS = pathlib.Path(__file__).parents[1] / "drafters" / f"{study.MAIN}.json"
+SOURCES = ("of tiny, temperature 0", "of tiny, temperature 1", "as published")
 CUT = {
     "decoder_input": "embedding",
     "block_size": 16,
@@ -66,30 +62,37 @@ SHAPES = {
 }
 
 
-def acceptance(source, path):
-    """Acceptance by position of each setting.
+def heads(layers):
+    """A draft layer and a draft block as `tiny` has them, on three depths of the decoder."""
+    depths = (1, (layers + 1) // 2, layers)
+    draft = DraftConfig(window=64, layers=2, block_size=8, latent=True)
+    return HeadsConfig(draft_layer=depths, draft_block=depths, draft=draft)
+
+
+def acceptance(source):
+    """Acceptance by position of each method, to replay.
 
     Args:
-      source: "of tiny", from its row in this study, or "as published", all places alike, as one
-        rate is printed.
-      path: of the study's rows so far.
+      source: one of `SOURCES`. One rate is published for all places of a draft.
     """
-    rows = json.loads(path.read_text())["rows"]
-    measured = next(row["methods"] for row in rows if row["setting"] == {"model": "tiny"})
-    published = published_fast_blt.acceptance()
-    names = [name for name in published if name in measured]
-    if source == "of tiny":
-        return {name: _falling(measured[name]["acceptance_by_position"]) for name in names}
-    return {name: published[name] for name in names}
+    if source == "as published":
+        return published_fast_blt.acceptance()
+    temperature = float(source.split()[-1])
+    rows = {
+        row["setting"]["name"]: row["acceptance_by_position"]
+        for row in json.loads(DRAFTERS.read_text())["rows"]
+        if row["setting"]["batch"] == 1 and row["setting"]["temperature"] == temperature
+    }
+    return {name: _falling(rows[row]) for name, row in MEASURED.items()}
 
 
-def contestants(kind, replayed=None):
-    """Methods by name: as they are, or with acceptance replayed."""
-    methods = {name: Contestant(*chosen) for name, chosen in kind.items()}
-    for name, places in (replayed or {}).items():
-        method, settings = kind[name]
+def contestants(replayed):
+    """Methods that verify, with acceptance replayed, and one that does not."""
+    methods = {}
+    for name, places in replayed.items():
+        method, settings = METHODS[name]
         methods[name] = Contestant(method, settings | {"accept": synthetic.Replayed(tuple(places))})
-    return methods
+    return methods | UNVERIFIED
 
 
 def measure(model, texts, methods, machine, how):
@@ -130,59 +133,41 @@ def measure(model, texts, methods, machine, how):
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
-    options.add_argument("--context", type=int, default=256, help="bytes of a prompt")
-    options.add_argument("--prompts", type=int, default=4)
-    options.add_argument("--new", type=int, default=128, help="bytes generated a prompt")
+    options.add_argument("--context", type=int, default=256, help="bytes of the prompt")
+    options.add_argument("--new", type=int, default=512, help="bytes generated")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--bytes-per-patch", type=float, default=4.0, help="of random models")
     options = options.parse_args()
     how = {"new": options.new, "repeats": options.repeats}
     accelerator = jax.default_backend() != "cpu"
     dtype = "bfloat16" if accelerator else "float32"
-    machines = {
-        kind: floor.measured(kind, megabytes=16 if options.smoke else 512)
-        for kind in {"float32", dtype}
-    }
-    held_out = side_by_side.prompts(options.data, options.prompts, options.context)
+    machine = floor.measured(dtype, megabytes=16 if options.smoke else 512)
     path = options.results / f"{jax.default_backend() if accelerator else study.MAIN}.json"
-    bundled = [{"model": "tiny"}] if options.smoke else [{"model": "tiny"}, {"model": "tiny-lm"}]
-
-    def trained(setting):
-        kind = BLT if setting["model"] == "tiny" else BYTE_LM
-        methods = contestants(first(kind))
-        small = load("tiny-draft", dtype="float32")
-        for name, (method, settings) in methods.items():
-            if "draft_model" in settings:
-                methods[name] = Contestant(method, settings | {"draft_model": small})
-        model = load(setting["model"], dtype="float32")
-        return measure(model, held_out, methods, machines["float32"], how)
-
-    def first(kind):
-        return dict(list(kind.items())[:1]) if options.smoke else kind
-
     shape = "1B" if accelerator else "100M"
     shape = "smallest" if options.smoke else shape
 
     def priced(setting):
-        chosen = dataclasses.replace(SHAPES[setting["shape"]], **CUT)
+        chosen = SHAPES[setting["shape"]]
+        chosen = dataclasses.replace(chosen, heads=heads(chosen.decoder.layers), **CUT)
         model = random_blt.model(chosen, 0, dtype)
         size = options.context + options.new
         model, text = random_blt.own_text(
             model, size, bytes_per_patch=options.bytes_per_patch, seed=0,
             rewrites=0 if options.smoke else 1,
         )  # fmt: skip
-        texts = [text[: options.context]] * options.prompts
-        methods = contestants(first(BLT), acceptance(setting["acceptance"], path))
-        return measure(model, texts, methods, machines[dtype], how)
+        methods = contestants(acceptance(setting["acceptance"]))
+        if options.smoke:
+            methods = {name: methods[name] for name in ("blt-s 8", "eagle 8") if name in methods}
+        return measure(model, [text[: options.context]], methods, machine, how)
 
     study.run(
         path,
         {
-            "context": options.context, "prompts": options.prompts, "temperature": 0.0,
-            "device": jax.devices()[0].device_kind, **how,
+            "context": options.context, "temperature": 0.0, "device": jax.devices()[0].device_kind,
+            **how,
         },
-        bundled + [{"shape": shape, "acceptance": source} for source in SOURCES],
-        lambda setting: priced(setting) if "shape" in setting else trained(setting),
+        [{"shape": shape, "acceptance": source} for source in SOURCES],
+        priced,
         markdown=markdown,
     )  # fmt: skip
 
@@ -200,8 +185,6 @@ def headline(report):
     for row in report["rows"]:
         setting, methods = row["setting"], row["methods"]
         verified = {n: m for n, m in methods.items() if not n.startswith(("plain", "blt-d "))}
-        if "shape" not in setting or not verified:
-            continue
         best = max(verified, key=lambda n: verified[n]["decode_speed"])
         yield speed_table.row(
             report, methods[best], method=best, baseline="plain, W = 1", batch=1,
@@ -227,10 +210,7 @@ def markdown(report):
         plain = row["methods"]["plain"]
         patch = plain["bytes_per_patch"]
         patches = f", {patch:.2f} bytes a patch" if patch else ""
-        if "shape" in setting:
-            title = f"Random BLT, {setting['shape']}, acceptance {setting['acceptance']}"
-        else:
-            title = f"`{setting['model']}`"
+        title = f"Random BLT, {setting['shape']}, acceptance {setting['acceptance']}"
         header = (
             "method", "lossless", "accepted %", "bytes/round", "ms/byte", "ms/round",
             "floor, ms/byte", "over the floor", "over the roofline", "speed", "range",
