@@ -30,11 +30,11 @@ def recipe(stage, runs, steps):
                 encoder=Stack(64, 1, 192, window=16), global_=Stack(128, 4, 384),
                 decoder=Stack(64, 2, 192, window=8), hashes=509, threshold=THRESHOLD, patches=128,
             ),
-            *data(256, 16), *muon(steps or 1600),
+            *data(256, 16), *muon(steps or 2400),
         ]  # fmt: skip
     return [
         "blt-d", "--init", f"{runs}/task", *recipes.blocks(*BLOCK_SIZES[stage], most_blocks=32),
-        *recipes.most_patches(128), *data(256, 16, seed=1), *muon(steps or 800),
+        *recipes.most_patches(128), *data(256, 16, seed=1), *muon(steps or 700),
     ]  # fmt: skip
 
 

@@ -4,8 +4,8 @@
 
 writes DIR/train.txt, DIR/valid.txt and DIR/test.jsonl. An example is one line, `question = answer`:
 
-    spell 40213 = forty thousand two hundred thirteen
-    read sixty-one thousand nine = 61009
+    spell 4213 = four thousand two hundred thirteen
+    read six thousand nine = 6009
     date 1987-03-09 = the 9th of March 1987
     sort plum fig kiwi = fig kiwi plum
 
@@ -23,7 +23,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-TEST_SHARE = 0.05
+TEST_SHARE = 0.1
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
@@ -67,7 +67,7 @@ def in_words(number: int) -> str:
 
 
 def _number(rng):
-    return rng.randrange(10 ** rng.randint(2, 6))
+    return rng.randrange(10 ** rng.randint(2, 4))
 
 
 def _spell(rng):
@@ -81,7 +81,7 @@ def _read(rng):
 
 
 def _date(rng):
-    year, month, day = rng.randint(1000, 2099), rng.randint(1, 12), rng.randint(1, 28)
+    year, month, day = rng.randint(1900, 2099), rng.randint(1, 12), rng.randint(1, 28)
     suffix = "th" if 10 < day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
     iso = f"{year}-{month:02}-{day:02}"
     return _Fact(iso, iso, f"the {day}{suffix} of {_MONTHS[month - 1]} {year}")
