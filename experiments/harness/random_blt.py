@@ -9,7 +9,9 @@ import bytelax
 from bytelax import vocab
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.draft_config import DraftConfig
 from bytelax.models.hashing import HashConfig
+from bytelax.models.heads_config import HeadsConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.transformer_config import TransformerConfig
 
@@ -26,6 +28,13 @@ def config(*, encoder, decoder, global_, patcher) -> BLTConfig:
         patching=PatchingConfig(),
         patch_vectors=2,
     )
+
+
+def draft_heads(decoder: TransformerConfig) -> HeadsConfig:
+    """A draft layer and a draft block as `tiny` has them, on three depths of a decoder."""
+    depths = (1, (decoder.layers + 1) // 2, decoder.layers)
+    draft = DraftConfig(window=64, layers=2, block_size=8, latent=True)
+    return HeadsConfig(draft_layer=depths, draft_block=depths, draft=draft)
 
 
 def model(config: BLTConfig, seed: int, dtype: str = "float32") -> bytelax.Model:

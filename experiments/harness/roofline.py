@@ -42,7 +42,9 @@ def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4, pat
         drafting, verified = layer_shares(layers, settings, name, length)
         total += takes("decoder", passes=rounds * drafting)
         return total + takes("decoder", passes=rounds, width=length + 1, part=verified)
-    if small is None and stats.draft_model_passes:  # of a layer that sits on the model; its cache is small
+    if (
+        small is None and stats.draft_model_passes
+    ):  # of a layer that sits on the model; its cache is small
         built, own = methods.build(name, model, **settings)
         total += floor.seconds(
             machine, weights_read(built.drafter, own, model.params), 0,

@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from bytelax.models.blt import BLT
-from experiments.harness import ahead_of_time, study
+from experiments.harness import ahead_of_time, random_blt, study
 from experiments.harness.compiled import Operation, operations
 from experiments.harness.decode_program import decode_program
 from experiments.harness.one_b import one_b
@@ -29,11 +29,17 @@ CAPACITY = 2048  # bytes in the buffer of a row
 LARGE = 1e6  # bytes; what is copied below that is no cache
 SLACK = 1.1  # as many operations as expected, times this, are still fine
 GHZ = {"v5e": 1.5, "v6e": 1.75, "v5p": 1.75}  # of the matrix units, from the data sheets' peaks
-OPTIONS = {"ar": {}, "blt-s": {"draft_length": 8}, "blt-dv": {"block_size": 8}}
-DRAFT_STEPS = {"ar": 0, "blt-s": 8, "blt-dv": 0}  # a block in one step is filled outside the loop
+OPTIONS = {
+    "ar": {},
+    "blt-s": {"draft_length": 8},
+    "blt-dv": {"block_size": 8},
+    "eagle": {"draft_length": 8},
+    "dflash": {},
+}
+DRAFT_STEPS = {"blt-s": 8, "eagle": 8}  # a block in one step is filled outside the loop
 # Runs of the global transformer a round: one, and in plain decoding one a patch, of 4.4 bytes on
 # natural prompts.
-CHUNKS = {"ar": 1 / 4.4, "blt-s": 1, "blt-dv": 1}
+CHUNKS = {"ar": 1 / 4.4}
 PARTS = ("call", "round", "draft", "chunk")
 
 
@@ -54,6 +60,7 @@ FULL = tuple(
         ("v5e", "blt-s", 1),
         ("h200", "blt-s", 1),
         ("h200", "ar", 1),
+        ("h200", "eagle", 1),
         ("h200", "blt-dv", 1),
         ("v5e", "ar", 1),
         ("v5e", "ar", 8),
@@ -67,6 +74,8 @@ FULL = tuple(
         ("v5p", "blt-s", 64),
         ("h200", "ar", 64),
         ("h200", "blt-dv", 64),
+        ("h200", "dflash", 1),
+        ("v5e", "eagle", 8),
     )
 )
 
@@ -82,6 +91,8 @@ def measure(setting: Setting, *, layers: int | None = None) -> dict:
     device = ahead_of_time.devices(platform, ahead_of_time.CHIPS[setting.chip])[:1]
     mesh = Mesh(np.array(device).reshape(1, 1), ("data", "tensor"))
     config = one_b(layers, block_size=8 * setting.method.startswith("blt-d"))
+    if setting.method in ("eagle", "dflash"):
+        config = dataclasses.replace(config, heads=random_blt.draft_heads(config.decoder))
     with ahead_of_time.tracing(platform):
         decode, args = decode_program(
             BLT(config),
@@ -95,7 +106,7 @@ def measure(setting: Setting, *, layers: int | None = None) -> dict:
         )
     found = operations(program.as_text())
     return count(found, decoder_layers=config.decoder.layers) | {
-        "draft_steps": DRAFT_STEPS[setting.method],
+        "draft_steps": DRAFT_STEPS.get(setting.method, 0),
         "temporary_bytes": program.memory_analysis().temp_size_in_bytes,
     }
 
@@ -142,7 +153,7 @@ def _part(operation: Operation) -> tuple[str, int]:
 
 def whole(setting: Setting, row: dict, figure: str) -> float:
     """A figure of a whole round: with all steps of the draft and the chunks of the global model."""
-    times = {"round": 1, "draft": row["draft_steps"], "chunk": CHUNKS[setting.method]}
+    times = {"round": 1, "draft": row["draft_steps"], "chunk": CHUNKS.get(setting.method, 1)}
     return sum(times[name] * row["parts"].get(name, {}).get(figure, 0) for name in times)
 
 
@@ -204,10 +215,11 @@ The decode loop of the 1B model, all layers, caches donated, buffers of 2,048 by
 without the hardware by `make aot-full`: nothing here has run on an accelerator. Copies are copies
 and transposes of 1 MB or more, in a round with all its steps and in a step of the draft; *a call*
 is what one call of `decode` copies around the loop. A round of `blt-s` is eight steps of the draft,
-one pass over the window and one chunk of the global transformer; a round of `ar` is a byte, with a
-chunk every 4.4 bytes. *Operations* are what the device is told to do one after the other: kernels
-and copies on a GPU; transfers beside them are not counted. *Estimate* is the TPU compiler's own,
-from its cycles (1.5 GHz on v5e, 1.75 on v6e and v5p); it has none for scatters, gathers and Pallas
+one pass over the window and one chunk of the global transformer; `eagle` has eight steps of its
+draft layer in their place, `dflash` one pass of its block. A round of `ar` is a byte, with a chunk
+every 4.4 bytes. *Operations* are what the device is told to do one after the other: kernels and
+copies on a GPU; transfers beside them are not counted. *Estimate* is the TPU compiler's own, from
+its cycles (1.5 GHz on v5e, 1.75 on v6e and v5p); it has none for scatters, gathers and Pallas
 calls, and none at all for the H200."""
 HEADER = (
     "for", "method", "rows", "copies a call", "a round", "a draft step", "scatters a round",

@@ -18,9 +18,7 @@ import jax
 
 from bytelax.measure import floor, synthetic, timing
 from bytelax.measure.timing import PLAIN, Contestant
-from bytelax.models.draft_config import DraftConfig
 from bytelax.models.hashing import HashConfig
-from bytelax.models.heads_config import HeadsConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.presets import BLT_1B
 from experiments.harness import published_fast_blt, random_blt, roofline, speed_table, study
@@ -60,13 +58,6 @@ SHAPES = {
     # Rows of the hash table are looked up: a small one does.
     "1B": dataclasses.replace(BLT_1B, hashing=HashConfig(vocab=5003)),
 }
-
-
-def heads(layers):
-    """A draft layer and a draft block as `tiny` has them, on three depths of the decoder."""
-    depths = (1, (layers + 1) // 2, layers)
-    draft = DraftConfig(window=64, layers=2, block_size=8, latent=True)
-    return HeadsConfig(draft_layer=depths, draft_block=depths, draft=draft)
 
 
 def acceptance(source):
@@ -148,7 +139,7 @@ def main():
 
     def priced(setting):
         chosen = SHAPES[setting["shape"]]
-        chosen = dataclasses.replace(chosen, heads=heads(chosen.decoder.layers), **CUT)
+        chosen = dataclasses.replace(chosen, heads=random_blt.draft_heads(chosen.decoder), **CUT)
         model = random_blt.model(chosen, 0, dtype)
         size = options.context + options.new
         model, text = random_blt.own_text(
