@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from bytelax.models.blt import BLT
+from experiments.compile.rounds import reckoned
 from experiments.harness import ahead_of_time, random_blt, study
 from experiments.harness.compiled import Operation, operations
 from experiments.harness.decode_program import decode_program
@@ -246,7 +247,15 @@ def markdown(report: dict) -> str:
         lines[1] += " A figure before an arrow is that of the programs before this study."
     if len(rows) < len(FULL):
         lines[1] += f" {len(rows)} of {len(FULL)} programs are compiled so far."
-    return "\n".join([*lines, *study.table(HEADER, rows)]) + "\n"
+    lines += study.table(HEADER, rows)
+    counted = {
+        row["setting"]["method"]: whole(Setting(**row["setting"]), row, "operations")
+        for row in report["rows"]
+        if row["setting"]["chip"] == "h200" and row["setting"]["batch"] == 1
+    }
+    if "ar" in counted:
+        lines += ["", *reckoned.section(counted)]
+    return "\n".join(lines) + "\n"
 
 
 def _figures(row: dict) -> list[float | None]:

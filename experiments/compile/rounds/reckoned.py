@@ -1,0 +1,98 @@
+"""What a byte would take on an H200, from operations counted and bytes read. Nothing is timed."""
+
+import dataclasses
+import json
+import pathlib
+
+import jax
+
+from bytelax.models import layers
+from bytelax.models.blt import BLT
+from experiments.harness import random_blt, study
+from experiments.harness.one_b import one_b
+
+TERABYTES = 4.3  # read a second: nine tenths of the data sheet's 4.8
+MICROSECONDS = (1.5, 2.5)  # from the start of one operation to that of the next, at the least
+CONTEXT, PATCH = 512, 4.4  # bytes
+DRAFTERS = pathlib.Path(__file__).parents[2] / "speed" / "drafters" / f"{study.MAIN}.json"
+# Rows of the study of drafters, by methods here.
+KEPT = {"blt-s": "blt-s", "eagle": "sequential", "dflash": "block", "blt-dv": "blt-dv"}
+HEADER = (
+    "method", "operations a round", "GB a round", "ms a round", "bytes kept", "ms a byte",
+    "beside plain",
+)  # fmt: skip
+
+
+def section(operations: dict[str, float]) -> list[str]:
+    """Lines of Markdown.
+
+    Args:
+      operations: of a round at one row of the 1B shape on an H200, by method, "ar" among them.
+    """
+    read, kept = gigabytes(), {"ar": 1.0} | bytes_kept()
+    milliseconds = {
+        name: [
+            read[name] / TERABYTES + count * each / 1e3 for each in MICROSECONDS
+        ]
+        for name, count in operations.items()
+    }  # fmt: skip
+    a_byte = {name: [ms / kept[name] for ms in both] for name, both in milliseconds.items()}
+    rows = [
+        (
+            name, round(operations[name]), f"{read[name]:.2f}", between(milliseconds[name], 2),
+            f"{kept[name]:.2f}", between(a_byte[name], 2),
+            between(sorted(p / own for p, own in zip(a_byte["ar"], a_byte[name], strict=True)), 2),
+        )
+        for name in sorted(operations, key=lambda name: name != "ar")
+    ]  # fmt: skip
+    return [
+        "## A byte on the H200, reckoned",
+        "",
+        f"One row of {CONTEXT} bytes: reading what a round's passes need at {TERABYTES} TB a "
+        f"second, and {MICROSECONDS[0]:g} to {MICROSECONDS[1]:g} microseconds for each operation. "
+        "Both are assumptions: nothing was timed. Bytes kept are those of the trained `tiny` and "
+        "its drafters on 64 natural prompts at temperature 1; what drafters of a model of this "
+        "size would keep, nobody has measured.",
+        "",
+        *study.table(HEADER, rows),
+    ]
+
+
+def gigabytes() -> dict[str, float]:
+    """What a round reads, by method: weights in bfloat16, the entropy model in float32, caches."""
+    config = one_b()
+    config = dataclasses.replace(config, heads=random_blt.draft_heads(config.decoder))
+    module = BLT(config)
+    ids = jax.ShapeDtypeStruct((1, 8), "int32")
+    params = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
+    weights = module.weights_per_pass(params, by_pass=True)
+    cached = module.cached_per_pass(CONTEXT, bytes_per_patch=PATCH)
+    decoder, encoder, global_, patcher = (
+        (weights[n] + cached[n]) * (4 if n == 3 else 2) / 1e9 for n in range(4)
+    )
+    whole = decoder + encoder + global_ + patcher
+    layer, block = (
+        2 * layers.weights(params["heads"][name]) / 1e9 for name in ("draft_layer", "draft_block")
+    )
+    return {
+        "ar": decoder + encoder + patcher + global_ / PATCH,
+        "blt-s": whole + 8 * decoder,
+        "eagle": whole + 8 * layer,
+        "dflash": whole + block,
+        "blt-dv": whole + decoder,
+    }
+
+
+def bytes_kept() -> dict[str, float]:
+    """Of a round, by method, at temperature 1."""
+    rows = {
+        row["setting"]["name"]: row["bytes_per_round"]["value"]
+        for row in json.loads(DRAFTERS.read_text())["rows"]
+        if row["setting"]["batch"] == 1 and row["setting"]["temperature"] == 1.0
+    }
+    return {method: rows[name] for method, name in KEPT.items()}
+
+
+def between(both, digits: int) -> str:
+    low, high = (f"{x:.{digits}f}" for x in both)
+    return low if low == high else f"{low} to {high}"
