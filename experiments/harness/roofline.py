@@ -40,6 +40,8 @@ def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4, pat
         drafting, verified = layer_shares(layers, settings, name, length)
         total += takes("decoder", passes=rounds * drafting)
         return total + takes("decoder", passes=rounds, width=length + 1, part=verified)
+    if small is None:  # the passes of a drafting head
+        total += takes("draft_model", passes=rounds * stats.draft_model_passes / stats.rounds)
     drafting = (stats.decoder_passes - stats.rounds) / stats.rounds
     total += takes("decoder", passes=rounds * drafting, width=settings.get("block_size", 1))
     total += takes("encoder", passes=rounds * stats.draft_encoder_passes / stats.rounds)
