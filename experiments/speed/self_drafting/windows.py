@@ -26,7 +26,7 @@ def seconds(model, repeats, context=512):
     ids[:, 0] = vocab.BOS
     text = Text(jnp.asarray(ids), jnp.asarray([context]))
     exit_layer = model.config.trunk.layers // 2
-    target = ByteLMTarget(model.module, capacity=context + 64, width=32)
+    target = ByteLMTarget(model.module, capacity=context + 64, window=32)
     state = jax.jit(target.prefill)(model.params, text)
 
     def whole(state, window):
