@@ -14,17 +14,18 @@ from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.model import Model
 from bytelax.results import Result
 from bytelax.statistics import Statistics
-from experiments.harness import intervals, loops
+from experiments.harness import intervals, loops, study
 
 PROMPTS = 64
 BATCH = 16  # rows that are counted together
 TIMED = 2  # prompts of each genre that are timed
 
 # What the pages say of the columns that come from here.
-SAID = (
-    "In brackets 95 % intervals from resampling prompts. A continuation loops if its end repeats a "
-    "stretch three times; loops are easy to draft, so a column leaves them out. Acceptance: bytes "
-    "kept, of all that were drafted."
+LEGEND = (
+    "- In brackets: 95 % intervals from resampling prompts.",
+    "- Loops: continuations whose end repeats a stretch three times. A loop is easy to draft, so a "
+    "column leaves them out.",
+    "- Acceptance: bytes kept, of all that were drafted.",
 )
 
 
@@ -117,9 +118,26 @@ def speed(
     plain, own = timing.in_turns(
         model, texts, [PLAIN, contestant], temperature=temperature, **how
     )  # fmt: skip
-    timed = timing.figures(timing.beside(plain, own))
+    found = timing.figures(timing.beside(plain, own))
     kept = ("decode_bytes_per_second", "decode_speed", "decode_speed_range", "lossless")
-    return {name: timed[name] for name in kept}
+    return {name: found[name] for name in kept}
+
+
+def conditions(report: dict) -> str:
+    """The sentence on the texts and the machine."""
+    return (
+        f"{report['prompts']} held-out prompts of {report['prompt_bytes']} bytes over five genres, "
+        f"{report['new']} new bytes, {study.machine(report)}."
+    )
+
+
+def timed(report: dict) -> str:
+    """The line on what was timed, and how."""
+    return (
+        f"- Speed: median of {report['repeats']} ratios to plain decoding (W = 1, with caches) "
+        f"beside it, and their range; one row at a time, on {report['timed']} of the prompts, "
+        "without the time that the prompt takes."
+    )
 
 
 def warning(report: dict) -> list[str]:

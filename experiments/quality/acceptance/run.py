@@ -100,10 +100,12 @@ def markdown(report):
             "# Which drafts are accepted",
             "",
             *evidence.warning(report),
-            f"{report['prompts']} prompts of {report['prompt_bytes']} bytes of each kind of text, "
-            f"{report['new']} new bytes, batch {report['batch']}, {study.machine(report)}. "
-            f"{evidence.SAID} The end of a text cuts its last draft short, and what it cuts off "
-            "counts as drafted and not kept. All in per cent but bytes a round.",
+            f"{evidence.conditions(report)} As many from each other kind of text.",
+            "",
+            *evidence.LEGEND,
+            "- The end of a text cuts its last draft short: what it cuts off counts as drafted and "
+            "not kept.",
+            "- All in per cent but loops and bytes a round.",
             "",
             "## On held-out text",
             "",

@@ -149,7 +149,7 @@ def main():
     ]
     study.run(
         options.results / "results.json",
-        {"prompts": len(texts), "context": options.context, **how},
+        {"prompts": len(texts), "prompt_bytes": options.context, **how},
         [settings[1]] if options.smoke else settings,
         row,
         markdown=markdown,
@@ -166,7 +166,7 @@ def headline(report):
         name = max(drafting, key=lambda n: drafting[n]["decode_speed"])
         yield speed_table.row(
             report, methods[name], model=setting["model"], method=name,
-            baseline=row["best_plain"], batch=setting["batch"], context=report["context"],
+            baseline=row["best_plain"], batch=setting["batch"], context=report["prompt_bytes"],
             temperature=setting["temperature"],
         )  # fmt: skip
 
@@ -176,12 +176,13 @@ def markdown(report):
         "# Methods in batches",
         "",
         *evidence.warning(report),
-        f"The same {report['prompts']} held-out prompts of {report['context']} bytes over five "
-        f"genres at every size, cut into batches. {report['new']} new bytes, of whose last round a "
-        f"part is cut off, {study.machine(report)}. {evidence.SAID} Speed: median of "
-        f"{report['repeats']} ratios to the best plain decoding at the same batch size, in turns "
-        "in one process, without the prompts; in brackets their range, and behind a slash what the "
-        "roofline of this machine says of the same passes.",
+        f"The same texts at every size, cut into batches: {evidence.conditions(report)}",
+        "",
+        *evidence.LEGEND,
+        f"- Speed: median of {report['repeats']} ratios to the best plain decoding at the same "
+        "batch size, in turns in one process, without the prompts; in brackets their range. Behind "
+        "a slash: what the roofline of this machine says of the same passes.",
+        "- The end of a text cuts its last round short.",
     ]
     kinds = [(row["setting"]["model"], row["setting"]["temperature"]) for row in report["rows"]]
     for model, temperature in dict.fromkeys(kinds):

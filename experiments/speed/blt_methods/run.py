@@ -115,14 +115,15 @@ def markdown(report):
         "# The methods of Fast BLT, measured",
         "",
         *evidence.warning(report),
-        f"{report['prompts']} held-out prompts of {report['prompt_bytes']} bytes over five genres, "
-        f"{report['new']} new bytes, {study.machine(report)}. {evidence.SAID} Decoder and global: "
-        "passes a byte. GB: weights read for 1,000 bytes by the paper's formula, which leaves the "
-        "entropy model out; beside plain decoding of the same model, and the same with the entropy "
-        f"model. Bytes a second: of one row at a time on {report['timed']} of the prompts. Speed: "
-        f"median of {report['repeats']} ratios to plain decoding (W = 1, with caches) beside it, "
-        "without the prompt, and their range. `blt-d` verifies nothing: it keeps all of a block "
-        "and writes another text, whose quality is not measured here.",
+        evidence.conditions(report),
+        "",
+        *evidence.LEGEND,
+        "- Decoder, global: passes a byte.",
+        "- GB: weights read for 1,000 bytes by the paper's formula, which leaves the entropy model "
+        "out; beside plain decoding of the same model; and the same with the entropy model.",
+        evidence.timed(report),
+        "- `blt-d` verifies nothing. It keeps all of a block and writes another text, whose "
+        "quality is not measured here.",
     ]
     for temperature in dict.fromkeys(row["setting"]["temperature"] for row in report["rows"]):
         own = [row for row in report["rows"] if row["setting"]["temperature"] == temperature]

@@ -126,8 +126,10 @@ def measure(model, small, texts, setting, plain, passes, *, how):
     }
     row |= evidence.speed(model, evidence.few(texts), own, temperature=temperature, **how)
     place = [share for share in row["acceptance_by_position"] if share is not None]
-    # The chance of a byte given that those before it were kept, as the papers count it.
-    row["kept_once_reached"] = sum(place) / sum([1.0, *place[:-1]]) if place else None
+    # The chance of a byte given that those before it were kept, as the papers count it. Trees have
+    # several bytes for a place, of which one can be kept.
+    chain = place and method != "spectr" and "nodes" not in chosen
+    row["kept_once_reached"] = sum(place) / sum([1.0, *place[:-1]]) if chain else None
     row |= formula(model, row, chosen, method)
     return row | priced(row, chosen, method, passes, model.config.trunk.layers)
 
@@ -136,7 +138,7 @@ def formula(model, row, settings, method):
     """Bytes a round from one chance a byte, and the speed that papers project from it."""
     chance = row["kept_once_reached"]
     length = len(row["acceptance_by_position"])
-    if chance is None or "nodes" in settings or method == "spectr":
+    if chance is None:
         return {}
     expected = calculator.bytes_per_round_at(chance, length)
     drafting, verified = roofline.layer_shares(model.config.trunk.layers, settings, method, length)
@@ -178,16 +180,19 @@ def markdown(report):
         "# A byte transformer that drafts for itself, measured",
         "",
         *evidence.warning(report),
-        f"`{report['model']}`, {report['prompts']} held-out prompts of {report['prompt_bytes']} "
-        f"bytes over five genres, {report['new']} new bytes, {study.machine(report)}. "
-        f"{evidence.SAID} Kept once reached: of the drafted bytes before which none was refused, "
-        "in per cent. By formula: bytes a round from that one chance. Projected: speed from it and "
-        f"the layers that run. Speed: of one row at a time on {report['timed']} of the prompts, "
-        f"median of {report['repeats']} ratios to plain decoding (W = 1, with caches) beside it, "
-        "without the prompt, and their range. Priced: the measured bytes a round at what passes of "
-        "the published shape (85M, [windows.md](windows.md)) take on this machine. Early exits are "
-        f"tried at the layers that have a trained head ({layers}); elsewhere they would draft with "
-        "an output layer that was never meant for their states.",
+        f"`{report['model']}`, {evidence.conditions(report)}",
+        "",
+        *evidence.LEGEND,
+        "- Trees and `spectr` offer several bytes for one place, of which one can be kept: their "
+        "acceptance is low for that reason alone.",
+        "- Kept once reached: of the drafted bytes before which none was refused, in per cent.",
+        "- By formula: bytes a round from that one chance. Projected: speed from it and the layers "
+        "that run.",
+        evidence.timed(report),
+        "- Priced: the measured bytes a round at what passes of the published shape (85M, "
+        "[windows.md](windows.md)) take on this machine.",
+        f"- Early exits are tried at the layers that have a trained head ({layers}). Elsewhere "
+        "they would draft with an output layer that was never meant for their states.",
     ]
     for temperature in dict.fromkeys(row["setting"]["temperature"] for row in report["rows"]):
         own = [row for row in report["rows"] if row["setting"]["temperature"] == temperature]

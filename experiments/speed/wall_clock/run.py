@@ -2,10 +2,11 @@
 
     python -m experiments.speed.wall_clock.run --data DIR
 
-Every method on the bundled models, and on a random BLT of a hundred million parameters in the
-proportions of the 1B (where JAX has an accelerator, on the 1B in bfloat16). Random weights accept
-nothing: there the acceptance of the bundled model is replayed, and that published for Fast BLT.
-Those rows are a price for a given acceptance; the text means nothing.
+Every method on the bundled models, timed on two held-out prompts of each of five genres, and on a
+random BLT of a hundred million parameters in the proportions of the 1B (where JAX has an
+accelerator, on the 1B in bfloat16). Random weights accept nothing: there the acceptance of the
+bundled models on 64 prompts is replayed, and that published for Fast BLT. Those rows are a price
+for a given acceptance; the text means nothing, and no prompt decides them.
 """
 
 import dataclasses
@@ -21,18 +22,22 @@ from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.presets import BLT_1B
 from experiments.harness import (
+    evidence,
+    intervals,
     published_fast_blt,
     random_blt,
     roofline,
-    side_by_side,
     speed_table,
     study,
 )
+from experiments.harness.bundled_data import prompts
 
 MINUTES = 15
 BLT = {
     "blt-s 8": ("blt-s", {"draft_length": 8}),
     "blt-s 16": ("blt-s", {"draft_length": 16}),
+}
+BLT_D = {
     "blt-dv 8, one step": ("blt-dv", {"block_size": 8}),
     "blt-dv 16, one step": ("blt-dv", {"block_size": 16}),
     "blt-d 16, one step": ("blt-d", {"block_size": 16, "unmask": "one-step"}),
@@ -47,7 +52,10 @@ BYTE_LM = {
     "lookup 8": ("lookup", {"draft_length": 8}),
     "draft-model 4": ("draft-model", {"draft_length": 4, "draft_model": "tiny-draft"}),
 }
-SOURCES = ("of tiny", "as published")  # of the acceptance that is replayed
+BUNDLED = {"tiny": BLT, "tiny-d": BLT_D, "tiny-lm": BYTE_LM}
+MEASURED, PUBLISHED = "as measured", "as published"
+SOURCES = (MEASURED, PUBLISHED)  # of the acceptance that is replayed
+COPIES = 4  # of the text of a random model
 CUT = {
     "decoder_input": "embedding",
     "block_size": 16,
@@ -70,16 +78,21 @@ def acceptance(source, path):
     """Acceptance by position of each setting.
 
     Args:
-      source: "of tiny", from its row in this study, or "as published", all places alike, as one
-        rate is printed.
+      source: `MEASURED`, from the rows of the bundled BLTs in this study, or `PUBLISHED`, all
+        places alike, as one rate is printed.
       path: of the study's rows so far.
     """
     rows = json.loads(path.read_text())["rows"]
-    measured = next(row["methods"] for row in rows if row["setting"] == {"model": "tiny"})
+    counted = {
+        name: figures
+        for row in rows
+        if row["setting"].get("model") in ("tiny", "tiny-d")
+        for name, figures in row["counted"].items()
+    }
     published = published_fast_blt.acceptance()
-    names = [name for name in published if name in measured]
-    if source == "of tiny":
-        return {name: _falling(measured[name]["acceptance_by_position"]) for name in names}
+    names = [name for name in published if name in counted]
+    if source == MEASURED:
+        return {name: _falling(counted[name]["acceptance_by_position"]) for name in names}
     return {name: published[name] for name in names}
 
 
@@ -131,11 +144,13 @@ def measure(model, texts, methods, machine, how):
 def main():
     options = study.parser(__doc__, __file__, model=None)
     options.add_argument("--context", type=int, default=256, help="bytes of a prompt")
-    options.add_argument("--prompts", type=int, default=4)
+    options.add_argument("--prompts", type=int, default=evidence.PROMPTS)
     options.add_argument("--new", type=int, default=128, help="bytes generated a prompt")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--bytes-per-patch", type=float, default=4.0, help="of random models")
     options = options.parse_args()
+    if options.smoke:
+        options.prompts, options.context, options.new, options.repeats = 5, 24, 8, 1
     how = {"new": options.new, "repeats": options.repeats}
     accelerator = jax.default_backend() != "cpu"
     dtype = "bfloat16" if accelerator else "float32"
@@ -143,48 +158,71 @@ def main():
         kind: floor.measured(kind, megabytes=16 if options.smoke else 512)
         for kind in {"float32", dtype}
     }
-    held_out = side_by_side.prompts(options.data, options.prompts, options.context)
+    texts = prompts(options.data, options.prompts, options.context)
     path = options.results / f"{jax.default_backend() if accelerator else study.MAIN}.json"
-    bundled = [{"model": "tiny"}] if options.smoke else [{"model": "tiny"}, {"model": "tiny-lm"}]
-
-    def trained(setting):
-        kind = BLT if setting["model"] == "tiny" else BYTE_LM
-        methods = contestants(first(kind))
-        small = load("tiny-draft", dtype="float32")
-        for name, (method, settings) in methods.items():
-            if "draft_model" in settings:
-                methods[name] = Contestant(method, settings | {"draft_model": small})
-        model = load(setting["model"], dtype="float32")
-        return measure(model, held_out, methods, machines["float32"], how)
+    shape = "1B" if accelerator else "100M"
+    shape = "smallest" if options.smoke else shape
 
     def first(kind):
         return dict(list(kind.items())[:1]) if options.smoke else kind
 
-    shape = "1B" if accelerator else "100M"
-    shape = "smallest" if options.smoke else shape
+    def trained(setting):
+        name = setting["model"]
+        methods = with_draft_model(contestants(first(BUNDLED[name])))
+        model = load(name, dtype="float32")
+        timed = measure(model, evidence.few(texts), methods, machines["float32"], how)
+        return timed | {"counted": counted(model, texts, methods, options.new)}
 
     def priced(setting):
-        chosen = dataclasses.replace(SHAPES[setting["shape"]], **CUT)
-        model = random_blt.model(chosen, 0, dtype)
-        size = options.context + options.new
-        model, text = random_blt.own_text(
-            model, size, bytes_per_patch=options.bytes_per_patch, seed=0,
-            rewrites=0 if options.smoke else 1,
-        )  # fmt: skip
-        texts = [text[: options.context]] * options.prompts
-        methods = contestants(first(BLT), acceptance(setting["acceptance"], path))
-        return measure(model, texts, methods, machines[dtype], how)
+        replayed = acceptance(setting["acceptance"], path)
+        methods = contestants(first(BLT | BLT_D), replayed)
+        model, text = own_text(setting["shape"], dtype, options)
+        return measure(model, [text] * COPIES, methods, machines[dtype], how)
 
     study.run(
         path,
         {
-            "context": options.context, "prompts": options.prompts, "temperature": 0.0,
-            "device": jax.devices()[0].device_kind, **how,
+            "context": options.context, "prompts": len(texts), "temperature": 0.0,
+            "timed": len(evidence.few(texts)), "device": jax.devices()[0].device_kind, **how,
         },
-        bundled + [{"shape": shape, "acceptance": source} for source in SOURCES],
+        [{"model": name} for name in first(BUNDLED)]
+        + [{"shape": shape, "acceptance": source} for source in SOURCES],
         lambda setting: priced(setting) if "shape" in setting else trained(setting),
         markdown=markdown,
     )  # fmt: skip
+
+
+def with_draft_model(methods):
+    """The same, with the model that `draft-model` drafts with."""
+    small = load("tiny-draft", dtype="float32")
+    return {
+        name: Contestant(method, settings | {"draft_model": small})
+        if "draft_model" in settings
+        else Contestant(method, settings)
+        for name, (method, settings) in methods.items()
+    }
+
+
+def counted(model, texts, methods, new):
+    """What each method keeps on all prompts."""
+    return {
+        name: evidence.figures(
+            evidence.decoded(
+                model, [text for _, text in texts], contestant, new=new, temperature=0.0
+            )
+        )
+        for name, contestant in methods.items()
+    }
+
+
+def own_text(shape, dtype, options):
+    """A random model of a shape, and the beginning of its own text."""
+    model = random_blt.model(dataclasses.replace(SHAPES[shape], **CUT), 0, dtype)
+    model, text = random_blt.own_text(
+        model, options.context + options.new, bytes_per_patch=options.bytes_per_patch, seed=0,
+        rewrites=0 if options.smoke else 1,
+    )  # fmt: skip
+    return model, text[: options.context]
 
 
 def _falling(places):
@@ -215,42 +253,68 @@ def markdown(report):
     lines = [
         "# Wall clock",
         "",
-        f"{report['device']}, batch 1, prompts of {report['context']} bytes, {report['new']} new "
-        f"bytes, temperature {report['temperature']:g}, {study.machine(report)}. Speed: median of "
-        f"{report['repeats']} ratios to plain decoding (W = 1, with caches), in turns in one "
-        "process, taking in the prompts left out. Floor: what the weights and caches that a "
-        "method's passes read take at the bandwidth measured on this machine; roofline: the same, "
-        "or multiplying, whichever takes longer.",
+        *evidence.warning(report),
+        f"{report['device']}, batch 1, temperature {report['temperature']:g}, "
+        f"{evidence.conditions(report | {'prompt_bytes': report['context']})}",
+        "",
+        *evidence.LEGEND,
+        evidence.timed(report),
+        "- Floor: what the weights and caches that a method's passes read take at the bandwidth "
+        "measured on this machine. Roofline: the same, or multiplying, whichever takes longer.",
+        "- Random models have no text of their own: how much of a draft they keep is drawn from a "
+        "given acceptance, so no prompt decides their speeds.",
     ]
     for row in report["rows"]:
         setting = row["setting"]
-        plain = row["methods"]["plain"]
-        patch = plain["bytes_per_patch"]
+        patch = row["methods"]["plain"]["bytes_per_patch"]
         patches = f", {patch:.2f} bytes a patch" if patch else ""
         if "shape" in setting:
             title = f"Random BLT, {setting['shape']}, acceptance {setting['acceptance']}"
         else:
             title = f"`{setting['model']}`"
-        header = (
-            "method", "lossless", "accepted %", "bytes/round", "ms/byte", "ms/round",
-            "floor, ms/byte", "over the floor", "over the roofline", "speed", "range",
-        )  # fmt: skip
-        cells = [
+        lines += ["", f"## {title}{patches}", "", *times(row["methods"])]
+        if "counted" in row:
+            lines += ["", *keeps(row["counted"], report["prompts"])]
+    return "\n".join([*lines, ""])
+
+
+def times(methods):
+    """Lines of a table of what a byte and a round take."""
+    header = (
+        "method", "lossless", "bytes/round", "ms/byte", "ms/round", "floor, ms/byte",
+        "over the floor", "over the roofline", "speed", "range",
+    )  # fmt: skip
+    cells = [
+        (
+            name,
+            "yes" if m["lossless"] else "no",
+            *(f"{m[figure]:.2f}" for figure in ("bytes_per_round", "ms_per_byte",
+              "ms_per_round")),
+            f"{m['floor_ms_per_byte']:.3f}",
+            *(f"{m[figure]:.2f}" for figure in ("over_floor", "over_roofline", "decode_speed")),
+            "{:.2f} to {:.2f}".format(*m["decode_speed_range"]),
+        )
+        for name, m in methods.items()
+    ]  # fmt: skip
+    return study.table(header, cells)
+
+
+def keeps(counted, prompts):
+    """Lines of a table of what the methods keep on all prompts."""
+    return study.table(
+        ("method", "acceptance", "bytes a round", "without loops", "loops"),
+        [
             (
                 name,
-                "yes" if m["lossless"] else "no",
-                None if m["acceptance"] is None else f"{100 * m['acceptance']:.1f}",
-                *(f"{m[figure]:.2f}" for figure in ("bytes_per_round", "ms_per_byte",
-                  "ms_per_round")),
-                f"{m['floor_ms_per_byte']:.3f}",
-                *(f"{m[figure]:.2f}" for figure in ("over_floor", "over_roofline",
-                  "decode_speed")),
-                "{:.2f} to {:.2f}".format(*m["decode_speed_range"]),
+                *(
+                    intervals.shown(figures[kind])
+                    for kind in ("acceptance", "bytes_per_round", "bytes_per_round_without_loops")
+                ),
+                f"{figures['loops']}/{prompts}",
             )
-            for name, m in row["methods"].items()
-        ]  # fmt: skip
-        lines += ["", f"## {title}{patches}", "", *study.table(header, cells)]
-    return "\n".join([*lines, ""])
+            for name, figures in counted.items()
+        ],
+    )
 
 
 if __name__ == "__main__":
