@@ -6,8 +6,11 @@ the continuations that loop, because a loop is easy to draft. Bytes a second are
 time, on a few prompts of every genre.
 """
 
+import json
+import pathlib
 from collections.abc import Sequence
 
+import experiments
 from bytelax.generation import generate
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
@@ -20,6 +23,7 @@ PROMPTS = 64
 BATCH = 16  # rows that are counted together
 TIMED = 2  # prompts of each genre that are timed
 
+_BUNDLED = pathlib.Path(experiments.__file__).parent / "training" / "bundled" / "results.json"
 # What the pages say of the columns that come from here.
 LEGEND = (
     "- In brackets: 95 % intervals from resampling prompts.",
@@ -129,6 +133,16 @@ def conditions(report: dict) -> str:
         f"{report['prompts']} held-out prompts of {report['prompt_bytes']} bytes over five genres, "
         f"{report['new']} new bytes, {study.machine(report)}."
     )
+
+
+def latents() -> str:
+    """The line on whether the bundled BLTs need what their latents say, from their own study."""
+    costs = {
+        name: figures["mean"]
+        for name, figures in json.loads(_BUNDLED.read_text())["latents"].items()
+    }
+    told = ", ".join(f"{cost:.2f} for `{name}`" for name, cost in costs.items())
+    return f"- One mean vector in place of all latents costs bits a byte: {told}."
 
 
 def timed(report: dict) -> str:

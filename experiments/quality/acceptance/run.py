@@ -103,6 +103,7 @@ def markdown(report):
             f"{evidence.conditions(report)} As many from each other kind of text.",
             "",
             *evidence.LEGEND,
+            evidence.latents(),
             "- The end of a text cuts its last draft short: what it cuts off counts as drafted and "
             "not kept.",
             "- All in per cent but loops and bytes a round.",

@@ -179,6 +179,7 @@ def markdown(report):
         f"The same texts at every size, cut into batches: {evidence.conditions(report)}",
         "",
         *evidence.LEGEND,
+        evidence.latents(),
         f"- Speed: median of {report['repeats']} ratios to the best plain decoding at the same "
         "batch size, in turns in one process, without the prompts; in brackets their range. Behind "
         "a slash: what the roofline of this machine says of the same passes.",

@@ -118,6 +118,7 @@ def markdown(report):
         evidence.conditions(report),
         "",
         *evidence.LEGEND,
+        evidence.latents(),
         "- Decoder, global: passes a byte.",
         "- GB: weights read for 1,000 bytes by the paper's formula, which leaves the entropy model "
         "out; beside plain decoding of the same model; and the same with the entropy model.",

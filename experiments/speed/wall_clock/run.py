@@ -258,6 +258,7 @@ def markdown(report):
         f"{evidence.conditions(report | {'prompt_bytes': report['context']})}",
         "",
         *evidence.LEGEND,
+        evidence.latents(),
         evidence.timed(report),
         "- Floor: what the weights and caches that a method's passes read take at the bandwidth "
         "measured on this machine. Roofline: the same, or multiplying, whichever takes longer.",
