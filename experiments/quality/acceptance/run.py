@@ -13,7 +13,7 @@ from experiments.harness import evidence, intervals, side_by_side, study
 from experiments.quality.acceptance import texts
 from experiments.quality.acceptance.texts import HELD_OUT, KINDS
 
-MINUTES = 15
+MINUTES = 10
 METHODS = (
     ("tiny", "blt-s", {"draft_length": 8}),
     ("tiny", "eagle", {"draft_length": 8}),

@@ -15,7 +15,7 @@ from bytelax.measure.timing import PLAIN, Contestant
 from experiments.harness import evidence, intervals, side_by_side, speed_table, study
 from experiments.harness.bundled_data import prompts
 
-MINUTES = 25
+MINUTES = 20
 TEMPERATURES = (0.0, 1.0)
 BLT, BLT_D = "model", "d_model"  # as `main` calls their options
 ONE_STEP, CONFIDENCE = {"unmask": "one-step"}, {"unmask": "confidence", "alpha": 0.7}
