@@ -2,6 +2,7 @@
 
 import gzip
 import pathlib
+from collections.abc import Iterable, Mapping, Sequence
 
 from bytelax.training.source import Source
 
@@ -39,8 +40,7 @@ def held_out(data, most):
 
     def pairs(name, short):
         lines = pathlib.Path(f"{data}/tatoeba_{name}_eng/valid.tsv").read_text().splitlines()
-        cells = (line.split("\t") for line in lines)
-        return "".join(f"{short}: {foreign}\nen: {own}\n" for foreign, own, *_ in cells).encode()
+        return sentences(short, (line.split("\t") for line in lines))
 
     def corpus(name):
         return gzip.decompress(pathlib.Path(f"{data}/{name}/valid.txt.gz").read_bytes())
@@ -55,15 +55,24 @@ def held_out(data, most):
     return {name: text[:most] for name, text in texts.items()}
 
 
+def sentences(short: str, pairs: Iterable[Sequence[str]]) -> bytes:
+    """Pairs of a foreign sentence and its English one, as the models were trained on them."""
+    return "".join(f"{short}: {foreign}\nen: {own}\n" for foreign, own, *_ in pairs).encode()
+
+
 def prompts(data: str, count: int, length: int) -> list[tuple[str, bytes]]:
-    """Genre and text of `count` stretches of held-out text, from line beginnings, evenly spread.
+    """Genre and text of `count` stretches of held-out text; `data` is the corpora's directory."""
+    return spread(held_out(data, None), count, length)
+
+
+def spread(texts: Mapping[str, bytes], count: int, length: int) -> list[tuple[str, bytes]]:
+    """Genre and text of stretches from line beginnings, evenly spread.
 
     Args:
-      data: directory of the corpora.
-      count: number of prompts, shared out over the genres of `held_out`.
-      length: bytes of a prompt.
+      texts: genre to text.
+      count: number of stretches, shared out over the genres.
+      length: bytes of a stretch.
     """
-    texts = held_out(data, None)
     found = []
     for place, (genre, text) in enumerate(texts.items()):
         number = len(range(place, count, len(texts)))

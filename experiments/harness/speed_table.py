@@ -40,23 +40,28 @@ def row(
 
 
 def best_settings(report: dict) -> Iterator[tuple]:
-    """Rows of the fastest setting of each method, at each temperature, beside plain decoding."""
+    """Rows of the fastest setting of each method, at each temperature, beside plain decoding.
+
+    A model or a temperature that a setting does not name is that of the report.
+    """
     best = {}
     for figures in report["rows"]:
-        temperature = figures["setting"].get("temperature", report.get("temperature"))
-        key = figures["setting"]["method"], temperature
+        model, temperature = (
+            figures["setting"].get(name, report.get(name)) for name in ("model", "temperature")
+        )
+        key = model, figures["setting"]["method"], temperature
         if key not in best or figures["decode_speed"] >= best[key]["decode_speed"]:
             best[key] = figures
-    for (method, temperature), figures in best.items():
+    for (model, method, temperature), figures in best.items():
         if method == "ar":
             continue
         options = {
             key: value
             for key, value in figures["setting"].items()
-            if key not in ("method", "temperature")
+            if key not in ("model", "method", "temperature")
         }
         yield row(
-            report, figures, model=report["model"], method=_named(method, options),
+            report, figures, model=model, method=_named(method, options),
             baseline="plain, W = 1", batch=1, context=report["prompt_bytes"],
             temperature=temperature,
         )  # fmt: skip

@@ -12,7 +12,7 @@ PAIRS = [(f"Ich sehe {n} Zellen.", f"I see {n} cells.") for n in range(6)]
 def write(root):
     """Writes all of them below `root`."""
     rng = np.random.default_rng(0)
-    for name in ("openstax_ccby", "code_stdlib", "tinyshakespeare"):
+    for name in ("openstax_ccby", "eltec_eng", "code_stdlib", "tinyshakespeare"):
         (root / name).mkdir()
         text = b"".join(WORDS[i] for i in rng.integers(len(WORDS), size=300))
         for part in ("train-00", "valid"):

@@ -33,15 +33,14 @@ def batch_report():
     plain = METHOD | {"decode_speed": 1.0, "decode_speed_range": [1.0, 1.0]}
     rows = [
         {
-            "setting": {"model": "tiny", "batch": batch},
+            "setting": {"model": "tiny", "temperature": 0.0, "batch": batch},
             "best_plain": best,
             "methods": dict.fromkeys({"plain": 0, best: 0}, plain) | {"blt-s 8": METHOD},
         }
-        for batch, best in ((1, "plain"), (8, "plain, all wait"))
+        for batch, best in ((1, "plain"), (16, "plain, all wait"))
     ]
     return {
-        "complete": True, "context": 128, "temperature": 0.0, "repeats": 5, "machine": "a machine",
-        "rows": rows,
+        "complete": True, "prompt_bytes": 128, "repeats": 5, "machine": "a machine", "rows": rows,
     }  # fmt: skip
 
 
@@ -86,7 +85,7 @@ def test_one_report_of_what_is_there(tmp_path, studies):
     page = "# Methods in batches\n\n## `tiny`\n\n| a | b |\n|---|---|\n"
     write(tmp_path / "speed" / "batch", batch_report(), page)
     write(tmp_path / "compile" / "kernels", {"programs": {}}, "No title, | no table\n")
-    chosen = [studies[n] for n in ("speed/blt_methods", "speed/batch", "compile/kernels")]
+    chosen = [studies[n] for n in ("speed/self_drafting", "speed/batch", "compile/kernels")]
     report_page.build(tmp_path, chosen)
     text = (tmp_path / "report.md").read_text()
     _, line = (line for line in text.splitlines() if line.startswith("| tiny | blt-s 8"))
@@ -94,7 +93,7 @@ def test_one_report_of_what_is_there(tmp_path, studies):
         assert told in line
     assert "## Methods in batches\n" in text and "### `tiny`" in text
     assert "## compile/kernels\n\nNo title" in text
-    assert "Not measured yet\n\nspeed/blt_methods, speed/blt_methods, sampled\n" in text
+    assert "Not measured yet\n\nspeed/self_drafting, speed/self_drafting, windows\n" in text
     page = (tmp_path / "report.html").read_text()
     assert "<td>1.25</td>" in page and 'src="data:image/svg+xml;base64,' in page
     report_page.build(tmp_path, chosen)
@@ -124,7 +123,7 @@ def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys, studie
     for name, done in (
         ("speed/batch/results", True),
         ("speed/wall_clock/results", False),
-        ("speed/blt_methods/results", True),  # but for its samples
+        ("speed/self_drafting/results", True),  # but for its windows
     ):
         path = tmp_path / f"{name}.json"
         path.parent.mkdir(parents=True)
@@ -137,22 +136,22 @@ def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys, studie
     def run(command, cwd, check):
         commands.append(command)
         finished = Finished()
-        finished.returncode = int("blt_methods" in command[2])
+        finished.returncode = int("self_drafting" in command[2])
         return finished
 
     monkeypatch.setattr(report.subprocess, "run", run)
     options = type("Options", (), {"results": tmp_path, "data": "texts", "smoke": True})
-    chosen = [studies[f"speed/{name}"] for name in ("batch", "wall_clock", "blt_methods")]
-    assert report.run(chosen, options) == ["speed/blt_methods"]
+    chosen = [studies[f"speed/{name}"] for name in ("batch", "wall_clock", "self_drafting")]
+    assert report.run(chosen, options) == ["speed/self_drafting"]
     assert [command[2] for command in commands] == [
         "experiments.speed.wall_clock.run",
-        "experiments.speed.blt_methods.run",
+        "experiments.speed.self_drafting.run",
     ]
     results = tmp_path / "speed" / "wall_clock"
     assert commands[0][1] == "-m" and commands[0][3:5] == ["--results", str(results)]
     assert commands[0][5:] == ["--data", "texts", "--smoke"]
     told = capsys.readouterr().out
-    assert "[1/2] speed/wall_clock: about 15 minutes; all together about 80 minutes left" in told
+    assert "[1/2] speed/wall_clock: about 15 minutes; all together about 40 minutes left" in told
 
 
 def test_a_smoke_run_keeps_out_of_the_results(tmp_path, monkeypatch, capsys):

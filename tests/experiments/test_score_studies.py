@@ -75,14 +75,15 @@ def test_diversity(smoke):
 
 @pytest.mark.slow
 def test_acceptance(smoke):
-    report, table = smoke("quality/acceptance", "--prompts", "2", "--length", "64", "--new", "8")
-    parts = report["rows"][0]["parts"]
-    assert len(parts) == 9 + 3 + 3 + 1
-    drafted = [parts[f"{domain}, seen"]["drafted"] for domain in ("prose", "code", "translation")]
-    assert parts["seen"]["drafted"] == sum(drafted)
-    shares = parts["all"]["acceptance_of_reached_by_position"]
-    assert len(shares) == 8 and all(0 <= share <= 1 for share in shares if share is not None)
-    assert "| tiny | blt-s {draft_length: 8} |" in table
+    report, table = smoke("quality/acceptance", "--prompts", "5", "--context", "64", "--new", "8")
+    kinds = report["rows"][0]["kinds"]
+    assert set(kinds) == {"seen", "held out", "other source"}
+    assert len(kinds["held out"]["acceptance_by_genre"]) == 5
+    for figures in kinds.values():
+        low, high = figures["acceptance"]["interval"]
+        assert 0 <= low <= figures["acceptance"]["value"] <= high <= 1
+        assert len(figures["kept_once_reached_by_position"]) == 8
+    assert "A trial run" in table and "| `tiny` | blt-s draft_length 8 | 0 |" in table
 
 
 @pytest.mark.slow

@@ -32,17 +32,35 @@ def test_accounting(smoke):
 
 
 @pytest.mark.slow
-def test_batch(smoke, monkeypatch):
-    monkeypatch.setattr("experiments.speed.batch.run.LEAST", 2)
-    report, table = smoke("speed/batch", "--context", "24", "--new", "8", "--repeats", "1")
+def test_batch(smoke):
+    report, table = smoke("speed/batch")
     (row,) = report["rows"]
     methods = row["methods"]
     assert methods[row["best_plain"]]["decode_speed"] == 1
-    assert all(method["same_outputs"] == 2 for method in methods.values())
+    assert all(method["same_outputs"] == report["prompts"] == 4 for method in methods.values())
     waiting, plain = methods["plain, all wait"], methods["plain"]
     assert waiting["global_passes_per_byte"] <= plain["global_passes_per_byte"]
     assert waiting["windows_per_byte"] >= plain["windows_per_byte"] == 1
-    assert "| blt-s 8 | yes |" in table and "What was predicted" in table
+    assert "| blt-s 16 | yes |" in table and "What was predicted" in table
+    assert "- `blt-s 16` is " in table
+
+
+@pytest.mark.slow
+def test_blt_methods(smoke):
+    report, table = smoke("speed/blt_methods")
+    plain, drafted = report["rows"]
+    assert plain["bytes_per_round"]["value"] == 1 < drafted["bytes_per_round"]["value"]
+    assert drafted["same_outputs"] == report["prompts"] == 5
+    assert "A trial run" in table and "| `tiny` | blt-s | draft_length 4 |" in table
+
+
+@pytest.mark.slow
+def test_self_drafting(smoke):
+    report, table = smoke("speed/self_drafting")
+    exit_, eagle = report["rows"]
+    assert exit_["setting"]["exit_layer"] in report["exits"]
+    assert eagle["same_outputs"] == report["prompts"] == 5
+    assert "## The falsifier of the draft layer" in table and "0.95x" in table
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Acceptance by position, a panel a temperature."""
+"""Kept bytes by place, of those reached on held-out text, a panel a temperature."""
 
 from matplotlib import pyplot as plt
 
@@ -12,10 +12,11 @@ def draw(report):
         for row in report["rows"]:
             setting = row["setting"]
             if setting["temperature"] == temperature:
-                shares = row["parts"]["all"]["acceptance_of_reached_by_position"]
-                label = " ".join([setting["method"], setting.get("unmask", "")]).strip()
+                shares = row["kinds"]["held out"]["kept_once_reached_by_position"]
+                own = (setting["model"], setting["method"], setting.get("unmask", ""))
+                label = " ".join(own).strip()
                 panel.plot(range(1, len(shares) + 1), shares, marker=".", label=label)
         panel.set(title=f"temperature {temperature}", xlabel="place in the draft", ylim=(0, 1))
-    panels[0][0].set_ylabel("accepted, of those reached")
+    panels[0][0].set_ylabel("kept, of those reached")
     panels[0][0].legend(fontsize=7)
     return figure

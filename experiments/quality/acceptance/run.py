@@ -1,122 +1,168 @@
-"""Which drafts are accepted: by temperature, by domain, by position, in and out of training text.
+"""Which drafts are accepted: by temperature, by genre, by position, in and out of training text.
 
     python -m experiments.quality.acceptance.run --data DIR
 
-Methods of both families on the bundled models, at temperature 0, 0.5 and 1. Every domain has text
-that the models were trained on, text held out from the same source, and text of another source.
+Methods of both families on the bundled models, at temperature 0, 0.6 and 1, on 64 held-out prompts
+of five genres, on as many from files that the models were trained on, and on as many from other
+sources. Acceptance is the share of the drafted bytes that are kept, with intervals over prompts.
 """
 
-import collections
-import json
-import pathlib
+from bytelax import Statistics, load
+from bytelax.measure.timing import Contestant
+from experiments.harness import evidence, intervals, side_by_side, study
+from experiments.quality.acceptance import texts
+from experiments.quality.acceptance.texts import HELD_OUT, KINDS
 
-from bytelax import Statistics, generate, load
-from bytelax.measure import files, translation
-from experiments.harness import study
-
-MINUTES = 20
-METHODS = [
-    {"model": "tiny", "method": "blt-s", "draft_length": 8},
-    {"model": "tiny-d", "method": "blt-dv", "block_size": 8, "unmask": "one-step"},
-    {"model": "tiny-d", "method": "blt-dv", "block_size": 8, "unmask": "confidence", "alpha": 0.3},
-    {"model": "tiny", "method": "lookup", "draft_length": 8},
-    {"model": "tiny-lm", "method": "early-exit", "exit_layer": 6, "draft_length": 4},
-    {"model": "tiny-lm", "method": "medusa"},
-    {"model": "tiny-lm", "method": "eagle", "draft_length": 4},
-    {"model": "tiny-lm", "method": "draft-model", "draft_length": 4, "draft_model": "tiny-draft"},
-]
-TEMPERATURES = (0.0, 0.5, 1.0)
-KINDS = ("seen", "held out", "other source")
-DOMAINS = ("prose", "code", "translation")
-
-
-def prompts(data, count, length):
-    """Domain and kind to prompts: the beginnings of `length` bytes, or a sentence to translate."""
-    root = pathlib.Path(data)
-
-    def text(name):
-        return "\n".join(files.lines(root / name)).encode()
-
-    def stretches(whole):
-        return files.spread(
-            [whole[i : i + length] for i in range(0, len(whole), length)][:-1], count
-        )
-
-    def pairs(name):
-        rows = [line.split("\t") for line in files.lines(root / name)]
-        return [translation.Sentence(source, (target,)) for source, target, *_ in rows]
-
-    def to_translate(sentences):
-        task = translation.task(sentences, (), "deu", new=length)
-        # Longer ones would need larger buffers than all the rest.
-        fitting = [e.prompt for e in task.examples if len(e.prompt) <= length]
-        return files.spread(fitting, count)
-
-    functions = [
-        row["prompt"].encode() for row in files.records(root / "humaneval/HumanEval.jsonl")
-    ]
-    return {
-        ("prose", "seen"): stretches(text("openstax_ccby/train-00.txt")),
-        ("prose", "held out"): stretches(text("openstax_ccby/valid.txt")),
-        ("prose", "other source"): stretches(text("tinyshakespeare/input.txt")),
-        ("code", "seen"): stretches(text("code_stdlib/train-00.txt")),
-        ("code", "held out"): stretches(text("code_stdlib/valid.txt")),
-        ("code", "other source"): files.spread([each[-length:] for each in functions], count),
-        ("translation", "seen"): to_translate(pairs("tatoeba_deu_eng/train.tsv")),
-        ("translation", "held out"): to_translate(pairs("tatoeba_deu_eng/valid.tsv")),
-        ("translation", "other source"): to_translate(
-            translation.flores(root / "flores200", "deu", "dev")
-        ),
-    }
-
-
-def measure(setting, texts, new):
-    """Figures of each domain and kind, of each alone, and of everything."""
-    setting = dict(setting)
-    model = load(setting.pop("model"), dtype="float32")
-    found = collections.defaultdict(list)
-    for (domain, kind), rows in texts.items():
-        out = generate(model, rows, max_new_bytes=new, allow_eos=False, seeds=0, **setting)
-        stats = [result.stats for result in out.results]
-        for part in (f"{domain}, {kind}", domain, kind, "all"):
-            found[part] += stats
-    return {"parts": {part: figures(Statistics.total(rows)) for part, rows in found.items()}}
-
-
-def figures(stats):
-    told = stats.to_dict()
-    drafted, accepted = stats.drafted_by_position, stats.accepted_by_position
-    # A byte is reached if all before it in its draft were accepted.
-    reached = [drafted[0], *accepted[:-1]] if drafted else []
-    return {
-        "drafted": stats.drafted,
-        "acceptance": told["acceptance"],
-        "acceptance_by_position": told["acceptance_by_position"],
-        "acceptance_of_reached_by_position": [
-            a / r if r else None for a, r in zip(accepted, reached, strict=True)
-        ],
-        "bytes_per_round": told["bytes_per_round"],
-    }
+MINUTES = 10
+METHODS = (
+    ("tiny", "blt-s", {"draft_length": 8}),
+    ("tiny", "eagle", {"draft_length": 8}),
+    ("tiny", "lookup", {"draft_length": 8}),
+    ("tiny-d", "blt-dv", {"block_size": 8, "unmask": "one-step"}),
+    ("tiny-d", "blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.7}),
+    ("tiny-lm", "early-exit", {"exit_layer": 6, "draft_length": 4}),
+    ("tiny-lm", "medusa", {}),
+    ("tiny-lm", "eagle", {"draft_length": 4}),
+    ("tiny-lm", "draft-model", {"draft_length": 4, "draft_model": "tiny-draft"}),
+)
+TEMPERATURES = (0.0, 0.6, 1.0)
 
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
-    options.add_argument("--prompts", type=int, default=4, help="of each domain and kind")
-    options.add_argument("--length", type=int, default=128, help="bytes of a prompt")
+    options.add_argument("--prompts", type=int, default=evidence.PROMPTS, help="of each kind")
+    options.add_argument("--context", type=int, default=128, help="bytes of a prompt")
     options.add_argument("--new", type=int, default=96, help="bytes generated a prompt")
     options = options.parse_args()
-    texts = prompts(options.data, options.prompts, options.length)
-    settings = [{**method, "temperature": t} for method in METHODS for t in TEMPERATURES]
+    found = texts.prompts(options.data, options.prompts, options.context)
+    settings = [
+        {"model": model, "method": method, "temperature": temperature, **chosen}
+        for model, method, chosen in METHODS
+        for temperature in TEMPERATURES
+    ]
     study.run(
         options.results / "results.json",
         {
-            "prompts": options.prompts, "prompt_bytes": options.length, "new": options.new,
-            "batch": options.prompts,
+            "prompts": options.prompts, "prompt_bytes": options.context, "new": options.new,
+            "batch": evidence.BATCH,
         },
         settings[:1] if options.smoke else settings,
-        lambda setting: measure(setting, texts, options.new),
+        lambda setting: measure(setting, found, options.new),
         markdown=markdown,
     )  # fmt: skip
+
+
+def measure(setting, prompts, new):
+    """Figures of each kind of text, and of each genre of it."""
+    chosen = dict(setting)
+    name, method, temperature = (chosen.pop(key) for key in ("model", "method", "temperature"))
+    model = load(name, dtype="float32")
+    if "draft_model" in chosen:
+        chosen["draft_model"] = load(chosen["draft_model"], dtype="float32")
+    kinds = {}
+    for kind, own in prompts.items():
+        results = evidence.decoded(
+            model, [text for _, text in own], Contestant(method, chosen), new=new,
+            temperature=temperature,
+        )  # fmt: skip
+        rows = [result.stats for result in results]
+        kinds[kind] = evidence.figures(results) | {
+            "kept_once_reached_by_position": once_reached(rows),
+            "acceptance_by_genre": by_genre(rows, [genre for genre, _ in own]),
+        }
+    return {"kinds": kinds}
+
+
+def once_reached(rows):
+    """Of the drafts of which all bytes before a place were kept, the share that keeps it too."""
+    total = Statistics.total(rows)
+    kept = total.accepted_by_position
+    reached = [total.drafted_by_position[0], *kept[:-1]] if kept else []
+    return [k / r if r else None for k, r in zip(kept, reached, strict=True)]
+
+
+def by_genre(rows, genres):
+    return {
+        genre: evidence.ratio(
+            [row for row, own in zip(rows, genres, strict=True) if own == genre],
+            "accepted",
+            "drafted",
+        )
+        for genre in dict.fromkeys(genres)
+    }
+
+
+def markdown(report):
+    rows = report["rows"]
+    first = rows[0]["kinds"][HELD_OUT]["acceptance_by_genre"] if rows else ()
+    return "\n".join(
+        [
+            "# Which drafts are accepted",
+            "",
+            *evidence.warning(report),
+            f"{evidence.conditions(report)} As many from each other kind of text.",
+            "",
+            *evidence.LEGEND,
+            evidence.latents(),
+            "- The end of a text cuts its last draft short: what it cuts off counts as drafted and "
+            "not kept.",
+            "- All in per cent but loops and bytes a round.",
+            "",
+            "## On held-out text",
+            "",
+            *table(rows, ("acceptance", "without loops", "loops", "bytes a round"), held_out),
+            "",
+            "## By genre of held-out text",
+            "",
+            *table(rows, first, lambda row: [
+                percent(each) for each in row["kinds"][HELD_OUT]["acceptance_by_genre"].values()
+            ]),
+            "",
+            "## In and out of training text",
+            "",
+            "Seen: files that the models and drafters were trained on, of which they have read a "
+            "part; held out: other files of the same sources; other source: plays of Shakespeare, "
+            "HumanEval's programs and FLORES-200's sentences. Texts of two kinds also differ in "
+            "how easy they are.",
+            "",
+            *table(rows, KINDS, lambda row: [
+                percent(row["kinds"][kind]["acceptance"]) for kind in KINDS
+            ]),
+            "",
+            "## By place in the draft, on held-out text",
+            "",
+            "Acceptance: kept, of those that were drafted at this place. Once reached: kept, of "
+            "those before which none was refused, also in a last draft.",
+            "",
+            *table(rows, ("acceptance: first, second, ...", "once reached"), places),
+            "",
+        ]
+    )  # fmt: skip
+
+
+def table(rows, header, cells):
+    """Lines of a table with a setting a line; `cells` are those of a row."""
+    return study.table(
+        ("model", "method", "T", *header),
+        [(f"`{row['setting']['model']}`", named(row["setting"]),
+          f"{row['setting']['temperature']:g}", *cells(row)) for row in rows],
+    )  # fmt: skip
+
+
+def held_out(row):
+    own = row["kinds"][HELD_OUT]
+    return (
+        percent(own["acceptance"]), percent(own["acceptance_without_loops"]), own["loops"],
+        intervals.shown(own["bytes_per_round"]),
+    )  # fmt: skip
+
+
+def places(row):
+    own = row["kinds"][HELD_OUT]
+    return (
+        ", ".join("never" if share is None else f"{100 * share:.1f}" for share in own[name])
+        for name in ("acceptance_by_position", "kept_once_reached_by_position")
+    )
 
 
 def named(setting):
@@ -124,52 +170,17 @@ def named(setting):
     options = {
         name: value
         for name, value in setting.items()
-        if name not in ("model", "method", "temperature", "draft_model")
+        if name not in ("model", "method", "temperature")
     }
-    return f"{setting['method']} {json.dumps(options)}".replace('"', "").replace(" {}", "")
+    return f"{setting['method']} {side_by_side.named(options)}".rstrip()
 
 
-def markdown(report):
-    shown = ("all", *DOMAINS, *KINDS)
-    rows = [
-        (
-            row["setting"]["model"], named(row["setting"]), row["setting"]["temperature"],
-            *(_percent(row["parts"][part]["acceptance"]) for part in shown),
-            f"{row['parts']['all']['bytes_per_round']:.2f}",
-        )
-        for row in report["rows"]
-    ]  # fmt: skip
-    places = [
-        (
-            row["setting"]["model"], named(row["setting"]), row["setting"]["temperature"],
-            ", ".join(_percent(share) or "never" for share in
-                      row["parts"]["all"]["acceptance_of_reached_by_position"]),
-        )
-        for row in report["rows"]
-    ]  # fmt: skip
-    return "\n".join(
-        [
-            "# Which drafts are accepted",
-            "",
-            f"{report['prompts']} prompts of {report['prompt_bytes']} bytes or a sentence for each "
-            f"domain and kind of text, {report['new']} new bytes, batch {report['batch']}, "
-            f"{study.machine(report)}. Seen: the models and drafters were trained on it (so is the "
-            "source of what is held out). The end of a text cuts its last draft short, and what it "
-            "cuts off counts as drafted and not accepted. Accepted, per cent of the drafted bytes:",
-            "",
-            *study.table(("model", "method", "T", *shown, "bytes/round"), rows),
-            "",
-            "By position in the draft, per cent of those reached, which is where all before were "
-            "accepted, also in a last draft and in one that is shorter than the longest:",
-            "",
-            *study.table(("model", "method", "T", "first, second, ..."), places),
-            "",
-        ]
-    )
-
-
-def _percent(share):
-    return None if share is None else f"{100 * share:.1f}"
+def percent(figure):
+    """A share with its interval, in per cent."""
+    if figure is None:
+        return None
+    low, high = figure["interval"]
+    return f"{100 * figure['value']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 if __name__ == "__main__":

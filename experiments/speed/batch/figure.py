@@ -1,15 +1,20 @@
-"""Speed by batch size, a panel a model."""
+"""Speed by batch size, a panel for each model and temperature."""
 
 from matplotlib import pyplot as plt
 
 
 def draw(report):
-    families = list(dict.fromkeys(row["setting"]["model"] for row in report["rows"]))
+    kinds = [(row["setting"]["model"], row["setting"]["temperature"]) for row in report["rows"]]
+    panels_of = list(dict.fromkeys(kinds))
     figure, panels = plt.subplots(
-        1, len(families), figsize=(5.2 * len(families), 3.6), squeeze=False
+        1, len(panels_of), figsize=(4.4 * len(panels_of), 3.6), squeeze=False
     )
-    for panel, family in zip(panels[0], families, strict=True):
-        rows = [row for row in report["rows"] if row["setting"]["model"] == family]
+    for panel, (model, temperature) in zip(panels[0], panels_of, strict=True):
+        rows = [
+            row
+            for row, kind in zip(report["rows"], kinds, strict=True)
+            if kind == (model, temperature)
+        ]
         for name in rows[-1]["methods"]:
             there = [row for row in rows if name in row["methods"]]
             sizes = [row["setting"]["batch"] for row in there]
@@ -23,7 +28,10 @@ def draw(report):
         panel.set_xscale("log", base=2)
         sizes = [row["setting"]["batch"] for row in rows]
         panel.set_xticks(sizes, map(str, sizes))
-        panel.set(xlabel="batch", ylabel="times the best plain decoding", title=family)
+        panel.set(
+            xlabel="batch", ylabel="times the best plain decoding",
+            title=f"{model}, temperature {temperature:g}",
+        )  # fmt: skip
         panel.set_ylim(bottom=0)
         panel.legend(fontsize=7)
     return figure

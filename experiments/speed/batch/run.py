@@ -2,47 +2,61 @@
 
     python -m experiments.speed.batch.run --data DIR
 
-In a batch some row closes a patch at nearly every byte, so plain decoding of a BLT reads its global
+The texts are the same at every size: 64 held-out prompts of five genres, cut into batches. In a
+batch some row closes a patch at nearly every byte, so plain decoding of a BLT reads its global
 weights nearly every time; rows that wait for one another (`synchronous`) share that pass. Both are
 run, and the faster one is the baseline. Beside each measured speed stands what a roofline says:
 every pass takes as long as reading its weights and caches, or as multiplying them, on this machine.
 """
 
 import statistics
+from typing import NamedTuple
 
 from bytelax import load
 from bytelax.measure import floor, timing
 from bytelax.measure.timing import Contestant
-from experiments.harness import roofline, side_by_side, speed_table, study
+from experiments.harness import evidence, intervals, roofline, speed_table, study
+from experiments.harness.bundled_data import prompts
 from experiments.speed.batch import predicted
 
 MINUTES = 25
-BATCHES = (1, 2, 4, 8, 16, 32, 64)
-LEAST = 4  # prompts, also where a batch has fewer rows
-PLAIN = {
-    "plain": Contestant("ar", {}),
-    "plain, half wait": Contestant("ar", {"synchronous": 0.5}),
-    "plain, all wait": Contestant("ar", {"synchronous": 1.0}),
-}
+BATCHES, FEWER = (1, 2, 4, 8, 16, 32, 64), (1, 16, 64)
+ALONE = {"plain": Contestant("ar", {})}
+ALL_WAIT = ALONE | {"plain, all wait": Contestant("ar", {"synchronous": 1.0})}
+PLAIN = ALL_WAIT | {"plain, half wait": Contestant("ar", {"synchronous": 0.5})}
 BLT = {
     "blt-s 8": Contestant("blt-s", {"draft_length": 8}),
     "blt-s 16": Contestant("blt-s", {"draft_length": 16}),
+    "eagle 8": Contestant("eagle", {"draft_length": 8}),
+}
+BLT_D = {
     "blt-dv 8, one step": Contestant("blt-dv", {"block_size": 8}),
     "blt-d 16, one step": Contestant("blt-d", {"block_size": 16, "unmask": "one-step"}),
-    "lookup 8": Contestant("lookup", {"draft_length": 8}),
-    "draft-model 4": Contestant("draft-model", {"draft_length": 4}),
 }
 BYTE_LM = {
-    "early-exit 4": Contestant("early-exit", {"exit_layer": 6, "draft_length": 4}),
+    "early-exit 6, 1 byte": Contestant("early-exit", {"exit_layer": 6, "draft_length": 1}),
     "two-byte": Contestant("two-byte", {}),
     "medusa": Contestant("medusa", {}),
-    "composed 4": Contestant("composed", {"exit_layer": 6, "draft_length": 4}),
-    "layer-skip 4": Contestant("layer-skip", {"draft_length": 4}),
     "eagle 4": Contestant("eagle", {"draft_length": 4}),
-    "lookup 8": Contestant("lookup", {"draft_length": 8}),
     "draft-model 4": Contestant("draft-model", {"draft_length": 4}),
 }
-FAMILIES = {"tiny": PLAIN | BLT, "tiny-lm": {"plain": PLAIN["plain"]} | BYTE_LM}
+
+
+class Part(NamedTuple):
+    """What is measured of a model: at which temperature and sizes, and which methods."""
+
+    model: str
+    temperature: float
+    batches: tuple[int, ...]
+    contestants: dict[str, Contestant]
+
+
+PARTS = (
+    Part("tiny", 0.0, BATCHES, PLAIN | BLT),
+    Part("tiny", 1.0, FEWER, ALL_WAIT | BLT),
+    Part("tiny-d", 0.0, FEWER, ALL_WAIT | BLT_D),
+    Part("tiny-lm", 0.0, FEWER, ALONE | BYTE_LM),
+)
 
 
 def measure(model, texts, contestants, machine, how):
@@ -59,24 +73,36 @@ def measure(model, texts, contestants, machine, how):
         )
         for name, own in runs.items()
     }
-    methods = {}
-    for name, own in runs.items():
-        timed = timing.beside(runs[best], own)
-        row = timing.figures(timed)
-        windows = own.stats.batch_windows / len(own.outputs)
-        methods[name] = {
-            kept: row[kept]
-            for kept in (
-                "acceptance", "bytes_per_round", "bytes_per_patch", "decode_bytes_per_second",
-                "decode_speed", "decode_speed_range", "same_outputs", "lossless",
-            )
-        } | {
-            "windows_per_byte": windows / how["new"],
-            "global_passes_per_byte": own.stats.global_chunks / len(own.outputs) / how["new"],
-            "roofline_speed": least[best] / least[name],
-            "over_roofline": timed.decode_seconds / least[name],
-        }  # fmt: skip
-    return {"best_plain": best, "methods": methods}
+    return {
+        "best_plain": best,
+        "methods": {
+            name: beside(runs[best], own, least[best], least[name], texts=len(texts), how=how)
+            for name, own in runs.items()
+        },
+    }
+
+
+def beside(plain, own, plain_least, least, *, texts, how):
+    """Figures of a method: over all prompts, and its speed beside the best plain decoding."""
+    timed = timing.beside(plain, own)
+    speeds = timing.figures(timed)
+    counted = evidence.figures([result for output in own.outputs for result in output.results])
+    # Of the whole batch: what a row's own counts do not say.
+    shared = texts / how["batch"] * how["new"]
+    return {
+        name: counted[name]
+        for name in ("bytes_per_round", "bytes_per_round_without_loops", "loops", "acceptance",
+                     "bytes_per_patch")
+    } | {
+        name: speeds[name]
+        for name in ("decode_bytes_per_second", "decode_speed", "decode_speed_range",
+                     "same_outputs", "lossless")
+    } | {
+        "windows_per_byte": own.stats.batch_windows / shared,
+        "global_passes_per_byte": own.stats.global_chunks / shared,
+        "roofline_speed": plain_least / least,
+        "over_roofline": timed.decode_seconds / least,
+    }  # fmt: skip
 
 
 def with_draft_model(contestants, small):
@@ -91,52 +117,57 @@ def with_draft_model(contestants, small):
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
+    options.add_argument("--prompts", type=int, default=evidence.PROMPTS)
     options.add_argument("--context", type=int, default=128, help="bytes of a prompt")
-    options.add_argument("--new", type=int, default=64, help="bytes generated a prompt")
-    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--new", type=int, default=48, help="bytes generated a prompt")
+    options.add_argument("--repeats", type=int, default=3)
     options = options.parse_args()
+    if options.smoke:
+        options.prompts, options.context, options.new, options.repeats = 4, 24, 8, 1
+    texts = [text for _, text in prompts(options.data, options.prompts, options.context)]
     how = {"new": options.new, "repeats": options.repeats}
-    texts = side_by_side.prompts(options.data, max(BATCHES), options.context)
     small = load("tiny-draft", dtype="float32")
-    models = {name: load(name, dtype="float32") for name in FAMILIES}
+    models = {name: load(name, dtype="float32") for name in {part.model for part in PARTS}}
     machine = floor.measured(megabytes=16 if options.smoke else 512)
+    parts = {(part.model, part.temperature): part for part in PARTS}
 
     def row(setting):
-        name, batch = setting["model"], setting["batch"]
-        contestants = with_draft_model(FAMILIES[name], small)
-        if batch == 1:  # there is nobody to wait for
+        part = parts[setting["model"], setting["temperature"]]
+        contestants = with_draft_model(part.contestants, small)
+        if setting["batch"] == 1:  # there is nobody to wait for
             contestants = {n: c for n, c in contestants.items() if "synchronous" not in c.settings}
         if options.smoke:
-            names = ("plain", "plain, all wait", "blt-s 8")
+            names = ("plain", "plain, all wait", "blt-s 16")
             contestants = {n: c for n, c in contestants.items() if n in names}
-        return measure(
-            models[name], texts[: max(batch, LEAST)], contestants, machine,
-            how | {"batch": batch},
-        )  # fmt: skip
+        chosen = {name: setting[name] for name in ("batch", "temperature")}
+        return measure(models[part.model], texts, contestants, machine, how | chosen)
 
+    settings = [
+        {"model": part.model, "temperature": part.temperature, "batch": batch}
+        for part in PARTS
+        for batch in part.batches
+    ]
     study.run(
         options.results / "results.json",
-        {"context": options.context, "temperature": 0.0, **how},
-        [{"model": "tiny", "batch": 2}]
-        if options.smoke
-        else [{"model": name, "batch": batch} for name in FAMILIES for batch in BATCHES],
+        {"prompts": len(texts), "prompt_bytes": options.context, **how},
+        [settings[1]] if options.smoke else settings,
         row,
         markdown=markdown,
     )
 
 
 def headline(report):
-    """At batches of 1, 8 and 64 the fastest lossless method beside the best plain decoding."""
+    """At batches of 1, 16 and 64 the fastest lossless method beside the best plain decoding."""
     for row in report["rows"]:
         setting, methods = row["setting"], row["methods"]
         drafting = {n: m for n, m in methods.items() if m["lossless"] and n[:5] != "plain"}
-        if setting["batch"] not in (1, 8, 64) or not drafting:
+        if setting["batch"] not in (1, 16, 64) or not drafting:
             continue
         name = max(drafting, key=lambda n: drafting[n]["decode_speed"])
         yield speed_table.row(
             report, methods[name], model=setting["model"], method=name,
-            baseline=row["best_plain"], batch=setting["batch"], context=report["context"],
-            temperature=report["temperature"],
+            baseline=row["best_plain"], batch=setting["batch"], context=report["prompt_bytes"],
+            temperature=setting["temperature"],
         )  # fmt: skip
 
 
@@ -144,17 +175,26 @@ def markdown(report):
     lines = [
         "# Methods in batches",
         "",
-        f"Prompts of {report['context']} bytes, as many as a batch has rows and at least {LEAST}: "
-        "speeds of one size compare, those of two sizes are of different texts. "
-        f"{report['new']} new bytes, of whose last round a part is cut off, temperature "
-        f"{report['temperature']:g}, {study.machine(report)}. Speed: median of "
-        f"{report['repeats']} ratios to the best plain decoding at the same batch size, in turns "
-        "in one process, taking in the prompts left out; in brackets their range, and behind a "
-        "slash what the roofline of this machine says of the same passes.",
+        *evidence.warning(report),
+        f"The same texts at every size, cut into batches: {evidence.conditions(report)}",
+        "",
+        *evidence.LEGEND,
+        evidence.latents(),
+        f"- Speed: median of {report['repeats']} ratios to the best plain decoding at the same "
+        "batch size, in turns in one process, without the prompts; in brackets their range. Behind "
+        "a slash: what the roofline of this machine says of the same passes.",
+        "- The end of a text cuts its last round short.",
     ]
-    for family in dict.fromkeys(row["setting"]["model"] for row in report["rows"]):
-        rows = [row for row in report["rows"] if row["setting"]["model"] == family]
-        lines += ["", f"## `{family}`", "", *_plain_table(rows), "", *_speed_table(rows)]
+    kinds = [(row["setting"]["model"], row["setting"]["temperature"]) for row in report["rows"]]
+    for model, temperature in dict.fromkeys(kinds):
+        rows = [
+            row
+            for row, kind in zip(report["rows"], kinds, strict=True)
+            if kind == (model, temperature)
+        ]
+        lines += ["", f"## `{model}`, temperature {temperature:g}", ""]
+        lines += [*verdicts(rows), "", *_plain_table(rows), ""]
+        lines += _speed_table(rows, report["prompts"])
     lines += [
         "",
         "## What was predicted",
@@ -176,6 +216,28 @@ def markdown(report):
         "",
     ]
     return "\n".join(lines)
+
+
+def verdicts(rows):
+    """A sentence for each method: at which sizes it is slower than plain decoding."""
+    for name in _methods(rows):
+        sizes = {"slower": [], "faster": [], "neither": []}
+        for row in rows:
+            method = row["methods"][name]
+            low, high = method["decode_speed_range"]
+            kind = "slower" if high < 1 else "faster" if low > 1 else "neither"
+            sizes[kind].append(f"{row['setting']['batch']} ({method['decode_speed']:.2f})")
+        said = {
+            "slower": "**slower** than the best plain decoding at batches of ",
+            "faster": "faster at ",
+            "neither": "within the range of repeats at ",
+        }
+        parts = [said[kind] + ", ".join(found) for kind, found in sizes.items() if found]
+        yield f"- `{name}` is {'; '.join(parts)}."
+
+
+def _methods(rows):
+    return [name for name in rows[0]["methods"] if name not in PLAIN]
 
 
 def _plain_table(rows):
@@ -205,18 +267,20 @@ def _plain_table(rows):
     )  # fmt: skip
 
 
-def _speed_table(rows):
-    """A line a method, a column a batch size."""
-    names = [name for name in rows[0]["methods"] if name not in PLAIN]
-    sizes = [row["setting"]["batch"] for row in rows]
+def _speed_table(rows, prompts):
+    """A line a method, a column a batch size; counts are those of the last size."""
     cells = []
-    for name in names:
+    for name in _methods(rows):
         methods = [row["methods"][name] for row in rows]
+        last = methods[-1]
         cells.append(
             (
                 name,
-                "yes" if methods[0]["lossless"] else "no",
-                f"{methods[-1]['bytes_per_round']:.2f}",
+                "yes" if last["lossless"] else "no",
+                intervals.shown(last["bytes_per_round"]),
+                intervals.shown(last["bytes_per_round_without_loops"]),
+                f"{last['loops']}/{prompts}",
+                intervals.shown(last["acceptance"]) if last["lossless"] else None,
                 *(
                     f"{m['decode_speed']:.2f} ({m['decode_speed_range'][0]:.2f} to "
                     f"{m['decode_speed_range'][1]:.2f}) / {m['roofline_speed']:.2f}"
@@ -225,8 +289,10 @@ def _speed_table(rows):
             )
         )
     return study.table(
-        ("method", "lossless", "bytes a round", *(f"batch {size}" for size in sizes)), cells
-    )
+        ("method", "lossless", "bytes a round", "without loops", "loops", "acceptance",
+         *(f"batch {row['setting']['batch']}" for row in rows)),
+        cells,
+    )  # fmt: skip
 
 
 def _of(row, figure, form):

@@ -16,11 +16,10 @@ from bytelax import config as plain_config
 from bytelax import load
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
-from experiments.harness import intervals, loops, study, teacher_forced
+from experiments.harness import evidence, intervals, study, teacher_forced
 from experiments.harness.bundled_data import prompts, sources
 
 RESULTS = (study.MAIN, "teacher_forced")
-EVIDENCE = 64  # prompts
 TEMPERATURES, BATCHES = (0.0, 1.0), (1, 16)
 WINDOW, ROWS, PATCHES = 256, 16, 96  # of the teacher-forced texts, as in training
 # Name, method, options, and the model: the BLT, with heads, or the BLT-D with a table.
@@ -49,7 +48,7 @@ def main():
     options.add_argument("--d-model", default="tiny-d", help="a BLT-D")
     options.add_argument("--table", type=pathlib.Path, help="a run of a block table for --d-model")
     options.add_argument("--draft-model", default="tiny-draft")
-    options.add_argument("--prompts", type=int, default=EVIDENCE)
+    options.add_argument("--prompts", type=int, default=evidence.PROMPTS)
     options.add_argument("--context", type=int, default=128, help="bytes of a prompt")
     options.add_argument("--new", type=int, default=128, help="bytes generated a prompt")
     options.add_argument("--repeats", type=int, default=3)
@@ -122,47 +121,18 @@ def measure(models, texts, setting, options):
     return {
         "method": method,
         "options": {name: x for name, x in chosen.items() if name != "draft_model"},
-        "plain": of_rows(plain),
-        **of_rows(own),
+        "plain": evidence.figures(continued(plain)),
+        **evidence.figures(continued(own)),
         "speed": beside.decode_speed.median,
         "speed_range": [beside.decode_speed.lowest, beside.decode_speed.highest],
         "same_outputs": beside.same_outputs,
-        "by_genre": by_genre(own, [genre for genre, _ in texts]),
+        "by_genre": evidence.by_genre(continued(own), [genre for genre, _ in texts]),
     }
 
 
-def of_rows(runs):
-    """Figures over prompts, with intervals: of all of them, and of those that do not loop."""
-    rows = [result.stats for output in runs.outputs for result in output.results]
-    looping = [loops.period(text) is not None for text in runs.texts]
-    apart = [row for row, loop in zip(rows, looping, strict=True) if not loop]
-    return {
-        "bytes_per_round": ratio(rows, "bytes", "rounds"),
-        "bytes_per_round_without_loops": ratio(apart, "bytes", "rounds"),
-        "loops": sum(looping),
-        "acceptance": ratio(rows, "accepted", "drafted"),
-        "acceptance_by_position": runs.stats.to_dict()["acceptance_by_position"],
-        "global_passes_per_byte": ratio(rows, "global_passes", "bytes"),
-        "draft_passes_per_byte": ratio(rows, "draft_model_passes", "bytes"),
-        "decoder_passes_per_byte": ratio(rows, "decoder_passes", "bytes"),
-        "gb_per_byte": ratio(rows, "bandwidth_gb_with_patcher", "bytes"),
-    }
-
-
-def ratio(rows, above, below):
-    if not rows:
-        return None
-    return intervals.of_ratio(*([getattr(row, name) for row in rows] for name in (above, below)))
-
-
-def by_genre(runs, genres):
-    """Bytes a round of each genre."""
-    rows = [result.stats for output in runs.outputs for result in output.results]
-    return {
-        genre: ratio([row for row, g in zip(rows, genres, strict=True) if g == genre],
-                     "bytes", "rounds")
-        for genre in dict.fromkeys(genres)
-    }  # fmt: skip
+def continued(runs):
+    """The continuations of all prompts in the last run."""
+    return [result for output in runs.outputs for result in output.results]
 
 
 def forced(model, options):
@@ -207,7 +177,7 @@ def markdown(report):
         [
             "# Drafters for a frozen BLT",
             "",
-            *trial(report),
+            *evidence.warning(report),
             f"`{report['model']}` (`blt-dv`: `{report['d_model']}`), {report['prompts']} held-out "
             f"prompts of {report['prompt_bytes']} bytes over five genres, {report['new']} new "
             f"bytes, {study.machine(report)}. {said_of_training(report)} In brackets 95 % "
@@ -221,17 +191,6 @@ def markdown(report):
             "",
         ]
     )
-
-
-def trial(report):
-    """A warning in front of what is no evidence."""
-    if report["prompts"] >= EVIDENCE:
-        return []
-    return [
-        f"**A trial run of the study: a figure takes {EVIDENCE} prompts, and drafters that have "
-        "been trained to the end.**",
-        "",
-    ]
 
 
 def forced_table(report):

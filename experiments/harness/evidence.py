@@ -1,0 +1,161 @@
+"""What a figure of acceptance or speed rests on: 64 natural prompts of five genres.
+
+Counts (bytes a round, passes, weights read) are of all prompts, in batches: a row's counts do not
+depend on the others. Every figure has an interval over prompts, and one of bytes a round leaves out
+the continuations that loop, because a loop is easy to draft. Bytes a second are of one row at a
+time, on a few prompts of every genre.
+"""
+
+import json
+import pathlib
+from collections.abc import Sequence
+
+import experiments
+from bytelax.generation import generate
+from bytelax.measure import timing
+from bytelax.measure.timing import PLAIN, Contestant
+from bytelax.model import Model
+from bytelax.results import Result
+from bytelax.statistics import Statistics
+from experiments.harness import intervals, loops, study
+
+PROMPTS = 64
+BATCH = 16  # rows that are counted together
+TIMED = 2  # prompts of each genre that are timed
+
+_BUNDLED = pathlib.Path(experiments.__file__).parent / "training" / "bundled" / "results.json"
+# What the pages say of the columns that come from here.
+LEGEND = (
+    "- In brackets: 95 % intervals from resampling prompts.",
+    "- Loops: continuations whose end repeats a stretch three times. A loop is easy to draft, so a "
+    "column leaves them out.",
+    "- Acceptance: bytes kept, of all that were drafted.",
+)
+
+
+def decoded(
+    model: Model,
+    texts: Sequence[bytes],
+    contestant: Contestant,
+    *,
+    new: int,
+    temperature: float,
+    batch: int = BATCH,
+) -> list[Result]:
+    """Continues all texts, `batch` at a time; the seed of a text is its place."""
+    results = []
+    for start in range(0, len(texts), batch):
+        results += generate(
+            model, texts[start : start + batch], method=contestant.method, max_new_bytes=new,
+            allow_eos=False, temperature=temperature, seeds=start, **contestant.settings,
+        ).results  # fmt: skip
+    return results
+
+
+def figures(results: Sequence[Result]) -> dict:
+    """Figures over prompts, with intervals: of all of them, and of those that do not loop."""
+    rows = [result.stats for result in results]
+    looping = [loops.period(result.bytes) is not None for result in results]
+    apart = [row for row, loop in zip(rows, looping, strict=True) if not loop]
+    total = Statistics.total(rows).to_dict()
+    return {
+        "bytes_per_round": ratio(rows, "bytes", "rounds"),
+        "bytes_per_round_without_loops": ratio(apart, "bytes", "rounds"),
+        "loops": sum(looping),
+        "kept_per_round": ratio(rows, "accepted", "rounds"),
+        "kept_per_round_without_loops": ratio(apart, "accepted", "rounds"),
+        "acceptance": ratio(rows, "accepted", "drafted"),
+        "acceptance_without_loops": ratio(apart, "accepted", "drafted"),
+        "acceptance_by_position": total["acceptance_by_position"],
+        "bytes_per_patch": total["bytes_per_patch"],
+        "global_passes_per_byte": ratio(rows, "global_passes", "bytes"),
+        "draft_passes_per_byte": ratio(rows, "draft_model_passes", "bytes"),
+        "decoder_passes_per_byte": ratio(rows, "decoder_passes", "bytes"),
+        "gb_per_byte": ratio(rows, "bandwidth_gb_with_patcher", "bytes"),
+    }
+
+
+def ratio(rows: Sequence[Statistics], above: str, below: str) -> dict | None:
+    """The ratio of two sums over prompts, with its interval; None without prompts."""
+    if not rows:
+        return None
+    return intervals.of_ratio(*([getattr(row, name) for row in rows] for name in (above, below)))
+
+
+def by_genre(results: Sequence[Result], genres: Sequence[str]) -> dict:
+    """Bytes a round of each genre."""
+    rows = [result.stats for result in results]
+    return {
+        genre: ratio(
+            [row for row, own in zip(rows, genres, strict=True) if own == genre], "bytes", "rounds"
+        )
+        for genre in dict.fromkeys(genres)
+    }
+
+
+def same_outputs(results: Sequence[Result], plain: Sequence[Result]) -> int:
+    """Number of prompts that two methods continue with the same bytes."""
+    return sum(own.bytes == other.bytes for own, other in zip(results, plain, strict=True))
+
+
+def few(texts: Sequence[tuple[str, bytes]], each: int = TIMED) -> list[bytes]:
+    """`each` texts of every genre, evenly spread over those of the genre."""
+    chosen = []
+    for genre in dict.fromkeys(genre for genre, _ in texts):
+        own = [text for other, text in texts if other == genre]
+        chosen += own[:: max(len(own) // each, 1)][:each]
+    return chosen
+
+
+def speed(
+    model: Model, texts: Sequence[bytes], contestant: Contestant, *, temperature: float, **how
+) -> dict:
+    """Bytes a second of one row at a time, in alternation with plain decoding.
+
+    Args:
+      model: the model.
+      texts: from `few`.
+      contestant: the method and its settings.
+      temperature: of both.
+      **how: `new` and `repeats`, as in `timing.in_turns`.
+    """
+    plain, own = timing.in_turns(
+        model, texts, [PLAIN, contestant], temperature=temperature, **how
+    )  # fmt: skip
+    found = timing.figures(timing.beside(plain, own))
+    kept = ("decode_bytes_per_second", "decode_speed", "decode_speed_range", "lossless")
+    return {name: found[name] for name in kept}
+
+
+def conditions(report: dict) -> str:
+    """The sentence on the texts and the machine."""
+    return (
+        f"{report['prompts']} held-out prompts of {report['prompt_bytes']} bytes over five genres, "
+        f"{report['new']} new bytes, {study.machine(report)}."
+    )
+
+
+def latents() -> str:
+    """The line on whether the bundled BLTs need what their latents say, from their own study."""
+    costs = {
+        name: figures["mean"]
+        for name, figures in json.loads(_BUNDLED.read_text())["latents"].items()
+    }
+    told = ", ".join(f"{cost:.2f} for `{name}`" for name, cost in costs.items())
+    return f"- One mean vector in place of all latents costs bits a byte: {told}."
+
+
+def timed(report: dict) -> str:
+    """The line on what was timed, and how."""
+    return (
+        f"- Speed: median of {report['repeats']} ratios to plain decoding (W = 1, with caches) "
+        f"beside it, and their range; one row at a time, on {report['timed']} of the prompts, "
+        "without the time that the prompt takes."
+    )
+
+
+def warning(report: dict) -> list[str]:
+    """Lines in front of a page that is no evidence."""
+    if report["prompts"] >= PROMPTS:
+        return []
+    return [f"**A trial run of the study: a figure takes {PROMPTS} prompts.**", ""]

@@ -1,0 +1,62 @@
+"""Prompts of three kinds: text that the models were trained on, held-out text, other sources."""
+
+import pathlib
+
+from bytelax.measure import files, translation
+from experiments.harness import bundled_data
+
+SEEN, HELD_OUT, OTHER = "seen", "held out", "other source"
+KINDS = (SEEN, HELD_OUT, OTHER)
+
+
+def prompts(data: str, count: int, length: int) -> dict[str, list[tuple[str, bytes]]]:
+    """For each kind genre and text of `count` prompts, shared out over the genres of the kind.
+
+    Args:
+      data: directory of the data sets.
+      count: number of prompts of a kind.
+      length: bytes of a prompt.
+    """
+    texts = {
+        SEEN: seen(data),
+        HELD_OUT: bundled_data.held_out(data, None),
+        OTHER: other(data),
+    }
+    return {kind: bundled_data.spread(texts[kind], count, length) for kind in KINDS}
+
+
+def seen(data: str) -> dict[str, bytes]:
+    """Genre to text of the files that the models were trained on: the first one of each source."""
+    root = pathlib.Path(data)
+
+    def corpus(name):
+        return "\n".join(files.lines(root / name / "train-00.txt")).encode()
+
+    def pairs(name, short):
+        lines = files.lines(root / f"tatoeba_{name}_eng" / "train.tsv")
+        return bundled_data.sentences(short, (line.split("\t") for line in lines))
+
+    return {
+        "prose, textbooks": corpus("openstax_ccby"),
+        "prose, novels": corpus("eltec_eng"),
+        "code": corpus("code_stdlib"),
+        "sentences, German and English": pairs("deu", "de"),
+        "sentences, French and English": pairs("fra", "fr"),
+    }
+
+
+def other(data: str) -> dict[str, bytes]:
+    """Genre to text of sources that no model has read: plays, programs and translations."""
+    root = pathlib.Path(data)
+
+    def pairs(name, short):
+        rows = translation.flores(root / "flores200", name, "dev")
+        return bundled_data.sentences(short, ((row.source, *row.references) for row in rows))
+
+    programs = files.records(root / "humaneval/HumanEval.jsonl")
+    return {
+        "prose, plays": (root / "tinyshakespeare/input.txt").read_bytes(),
+        "code": "\n".join(row["prompt"] for row in programs).encode(),
+        "sentences, German and English": pairs("deu", "de"),
+        "sentences, French and English": pairs("fra", "fr"),
+    }

@@ -1,0 +1,172 @@
+"""What pages say in numbers, each a fragment of a page formatted from a file of results.
+
+Whoever measures anew or words a sentence anew finds here what else has to change.
+"""
+
+import json
+import math
+
+import pages
+
+README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
+TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
+# What the results call a model, and the page.
+JOINT = {
+    "BLT-D-4": "BLT-D-4, as published", "BLT-D-8": "BLT-D-8, as published",
+    "BLT-D-16": "BLT-D-16, as published", "BLT-D-16, mean": "BLT-D-16, `mask-loss mean`",
+    "mixed sizes": "mixed sizes, `mean`",
+    "mixed sizes, mid-patch": "mixed sizes, `mean`, mid-patch starts",
+}  # fmt: skip
+
+
+def report(study: str, name: str = "results") -> dict:
+    return json.loads((pages.ROOT / "experiments" / study / f"{name}.json").read_text())
+
+
+def row(found: dict, **setting) -> dict:
+    """The one row that was measured with this setting."""
+    (only,) = [each for each in found["rows"] if setting.items() <= each["setting"].items()]
+    return only
+
+
+def beside_transformers():
+    for each in report("speed/vs_peers")["rows"]:
+        if each["setting"]["contest"] == "blt":
+            ratio = each["ratio"]
+            yield (
+                README,
+                f"| {each['setting']['context']} | {each['transformers_ms']:.1f} | "
+                f"{each['bytelax_ms']:.2f} | {ratio['median']:.0f} ({ratio['lowest']:.0f} to "
+                f"{ratio['highest']:.0f}) |",
+            )
+
+
+def replayed():
+    """On random weights with the acceptance that was published."""
+    methods = row(report("speed/wall_clock"), acceptance="as published")["methods"]
+
+    def speed(name):
+        low, high = methods[name]["decode_speed_range"]
+        return f"{methods[name]['decode_speed']:.2f} ({low:.2f} to {high:.2f})"
+
+    yield README, f"`blt-s` is {speed('blt-s 8')} times as fast as plain decoding"
+    yield README, f"and `blt-dv` {speed('blt-dv 8, one step')} times"
+
+
+def kept(name: str, temperature: float, batch: int) -> dict:
+    found = report("speed/drafters")
+    return row(found, name=name, temperature=temperature, batch=batch)
+
+
+def interval(figure: dict) -> str:
+    low, high = figure["interval"]
+    return f"{figure['value']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def bytes_a_round(each: dict) -> dict:
+    """At temperature 0 loops are left out; sampled text hardly ever loops."""
+    greedy = not each["setting"]["temperature"]
+    return each["bytes_per_round_without_loops" if greedy else "bytes_per_round"]
+
+
+def drafters_of_the_readme():
+    def keeps(name):
+        return [f"{bytes_a_round(kept(name, t, 1))['value']:.1f}" for t in (0, 1)]
+
+    greedy, sampled = keeps("blt-s")
+    (layer,) = set(keeps("sequential"))
+    yield (
+        README,
+        f"`blt-s` keeps {greedy} bytes a round at temperature 0 and {sampled} at 1, and a draft "
+        f"layer trained on the frozen model {layer} at both",
+    )
+    alone = [kept(name, t, 1)["speed"] for name in ("blt-s", "sequential") for t in (0, 1)]
+    yield README, f"({min(alone):.2f} to {max(alone):.2f}), and {sixteen_rows()} at 16 rows"
+
+
+def sixteen_rows() -> str:
+    speeds = [kept("blt-s", t, 16)["speed"] for t in (0, 1)]
+    return f"`blt-s` {speeds[0]:.2f} and {speeds[1]:.2f} times as fast"
+
+
+def table_of_drafters():
+    found = report("speed/drafters")
+    for name in dict.fromkeys(each["setting"]["name"] for each in found["rows"]):
+        alone, many = ([kept(name, t, batch) for t in (0, 1)] for batch in (1, 16))
+        read = [
+            f"{each['gb_per_byte']['value'] / each['plain']['gb_per_byte']['value']:.2f}"
+            for each in alone
+        ]
+        cells = [
+            name,
+            *(interval(bytes_a_round(each)) for each in alone),
+            " / ".join(read),
+            *(" / ".join(f"{each['speed']:.2f}" for each in rows) for rows in (alone, many)),
+        ]
+        yield DRAFTERS, f"| {' | '.join(cells)} |"
+
+
+def sentences_on_drafters():
+    loops = {kept(name, 0, 1)["loops"] for name in ("blt-s", "blt-dv")}
+    yield DRAFTERS, f"the {min(loops)} or {max(loops)} prompts whose continuation ends in a loop"
+    yield DRAFTERS, f"and {sixteen_rows().replace('`blt-s`', '`blt-s` is')}"
+    (heads, *_) = report("speed/drafters", "teacher_forced")["rows"]
+    first, *_, last = heads["heads"]["draft_layer"]["agreed"]
+    yield DRAFTERS, f"{100 * first:.0f} % of all cases at the first byte and in {100 * last:.0f} %"
+
+
+def windows():
+    """What passes of the published shape take, whatever the prompts."""
+    passes = row(report("speed/self_drafting", "windows"), model="85M")["seconds"]
+    whole, rest = passes["whole"], passes["from the exit"]
+    yield SELF_DRAFTING, f"{100 * rest['8'] / whole['8']:.0f} % at eight bytes"
+    yield SELF_DRAFTING, f"costs as much as {whole['16'] / whole['1']:.1f} passes of one byte"
+    yield SELF_DRAFTING, f"make a byte {passes['no cache'] / whole['1']:.0f} times faster"
+
+
+def bundled_models():
+    found = report("training/bundled")
+    textbooks = found["bits_per_byte"]["tiny"]["prose, textbooks"]
+    latents, behind = found["latents"]["tiny"], found["latents"]["tiny-d"]["mean"]
+    yield TRAINING, f"is at {textbooks:.2f} instead of"
+    yield (
+        TRAINING,
+        f"a mean latent costs it {latents['mean']:.3f} bits, another text's latents "
+        f"{latents['other']:.3f}",
+    )
+    yield TRAINING, f"A mean latent costs it {behind:.3f} bits."
+
+
+def joint_tax():
+    results = report("training/joint_tax")["results"]
+    yield TRAINING, f"| BLT, next byte alone | {results['BLT']['bits_per_byte']:.3f} |"
+    for name, said in JOINT.items():
+        own = results[name]
+        right = [f"{own[f'block {size} anywhere']:.3f}" for size in (4, 8, 16)]
+        yield TRAINING, f"| {said} | {own['bits_per_byte']:.3f} | {' | '.join(right)} |"
+
+
+def int8():
+    most = max(
+        each["kinds"][kind]["more"]
+        for each in report("quality/int8")["rows"]
+        for kind in ("int8", "int8, bfloat16")
+    )
+    yield QUANTIZATION, f"int8 costs the bundled models {math.ceil(1e4 * most) / 1e4} at most"
+
+
+def memory_of_pods():
+    sizes = (", 1 rows a part, 4096 bytes", ", 8 rows a part, 2048 bytes")  # training and decoding
+    for name, own in report("compile/pods").items():
+        if not name.endswith(sizes) or "arguments" not in own:
+            continue
+        pod, size, what, mesh = name.split(", ")[:4]
+        kind = "training step" if what == "train" else f"`{what}`"
+        gib = [f"{own[part] / 2**30:.2f}" for part in ("bytes_a_device", "arguments")]
+        yield PODS, f"| {pod}, {size}, {kind}, {mesh.replace(',', ', ')} | {' | '.join(gib)} |"
+
+
+CLAIMS = (
+    beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
+    sentences_on_drafters, windows, bundled_models, joint_tax, int8, memory_of_pods,
+)  # fmt: skip

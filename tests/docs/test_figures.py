@@ -1,0 +1,29 @@
+"""Figures on the pages are those of the results that they link to."""
+
+import claims
+import pages
+import pytest
+
+
+def missing(said) -> list[tuple[str, str]]:
+    """Those that their page does not have, however its lines are broken."""
+    texts = {page: " ".join((pages.ROOT / page).read_text().split()) for page, _ in said}
+    return [(page, fragment) for page, fragment in said if fragment not in texts[page]]
+
+
+@pytest.mark.parametrize("found", claims.CLAIMS, ids=lambda found: found.__name__)
+def test_figures_are_those_that_were_measured(found):
+    said = list(found())
+    assert said and not missing(said)
+
+
+def test_another_figure_is_seen(tmp_path, monkeypatch):
+    said = [*claims.beside_transformers(), *claims.sentences_on_drafters()]
+    texts = {page: (pages.ROOT / page).read_text() for page, _ in said}
+    assert not missing(said)
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    for page, text in texts.items():
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        (tmp_path / page).write_text(text.replace("44 (43 to 45)", "46 (43 to 47)"))
+    ((page, wrong),) = missing(said)
+    assert page == claims.README and "44 (43 to 45)" in wrong
