@@ -4,8 +4,10 @@ The README is the home page, and the pages of `docs/` and of the studies keep th
 """
 
 import pathlib
+import re
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
@@ -18,9 +20,10 @@ PAGES = (
 
 @event_priority(100)  # before the plugins that render notebooks
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Replaces the files of the docs directory by those of the repository."""
+    """Replaces the files of the docs directory by those of the repository; keeps the theme's."""
+    theme = [file for file in files if file.src_dir != config.docs_dir]
     found = sorted({path for pattern in PAGES for path in ROOT.glob(pattern)})
-    return Files(
+    pages = [
         File(
             str(path.relative_to(ROOT)),
             src_dir=str(ROOT),
@@ -28,4 +31,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             use_directory_urls=config.use_directory_urls,
         )
         for path in found
-    )
+    ]
+    return Files([*theme, *pages])
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Fails if the home page names a style sheet or a script that the site does not have."""
+    site = pathlib.Path(config.site_dir)
+    names = re.findall(r'(?:href|src)="([^":]*\.(?:css|js))"', (site / "index.html").read_text())
+    for name in names:
+        if not (site / name).exists():
+            raise PluginError(f"the site lacks {name}")
