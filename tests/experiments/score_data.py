@@ -12,7 +12,11 @@ PAIRS = [(f"Ich sehe {n} Zellen.", f"I see {n} cells.") for n in range(6)]
 def write(root):
     """Writes all of them below `root`."""
     rng = np.random.default_rng(0)
-    for name in ("openstax_ccby", "eltec_eng", "code_stdlib", "tinyshakespeare"):
+    texts = (
+        "openstax_ccby", "eltec_eng", "code_stdlib", "code_networkx", "code_thealgorithms",
+        "tinyshakespeare",
+    )  # fmt: skip
+    for name in texts:
         (root / name).mkdir()
         text = b"".join(WORDS[i] for i in rng.integers(len(WORDS), size=300))
         for part in ("train-00", "valid"):
@@ -26,6 +30,7 @@ def write(root):
             _lines(folder / f"{split}.{name}2eng.jsonl", map(json.dumps, rows))
         for part in ("train", "valid"):
             _lines(folder / f"{part}.tsv", map("\t".join, PAIRS))
+        (folder / "train.tsv.gz").write_bytes(gzip.compress((folder / "train.tsv").read_bytes()))
     for split in ("dev", "devtest"):
         (root / "flores200" / split).mkdir(parents=True)
         for name, side in (("deu", 0), ("fra", 0), ("eng", 1)):

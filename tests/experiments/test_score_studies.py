@@ -87,6 +87,14 @@ def test_acceptance(smoke):
 
 
 @pytest.mark.slow
+def test_draft_losses(smoke):
+    report, table = smoke("training/draft_losses")
+    (row,) = report["rows"]
+    assert len(row["overlap"]) == len(row["agreed"]) == 8
+    assert "A trial run" in table and "| LK, the model's own text |" in table
+
+
+@pytest.mark.slow
 def test_rule_tasks(smoke, tmp_path):
     """With a bundled model, which answers nothing right."""
     write.write(tmp_path / "tasks", train=100, test=2)
