@@ -9,6 +9,7 @@ import math
 import pages
 
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
+FAST_BLT = "docs/fast_blt.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
 # What the results call a model, and the page.
 JOINT = {
@@ -115,6 +116,44 @@ def sentences_on_drafters():
     yield DRAFTERS, f"{100 * first:.0f} % of all cases at the first byte and in {100 * last:.0f} %"
 
 
+def drafts_of_the_decoder():
+    found = report("speed/blt_methods")
+
+    def rows(length, **more):
+        for temperature in (0.0, 1.0):
+            (own,) = [
+                each
+                for each in found["rows"]
+                if each["setting"]
+                == {"model": "tiny", "method": "blt-s", "temperature": temperature,
+                    "draft_length": length, **more}
+            ]  # fmt: skip
+            yield own
+
+    def keeps(length, **more):
+        return [f"{bytes_a_round(each)['value']:.2f}" for each in rows(length, **more)]
+
+    at_0, at_1 = zip(*map(keeps, (4, 8, 16)), strict=True)
+    yield (
+        FAST_BLT,
+        f"drafts of 4, 8 and 16: {at_0[0]}, {at_0[1]} and {at_0[2]} at temperature 0, {at_1[0]}, "
+        f"{at_1[1]} and {at_1[2]} at temperature 1",
+    )
+    refreshed = keeps(8, latent="refresh")
+    yield (
+        FAST_BLT,
+        f"{refreshed[0]} bytes in place of {at_0[1]}, and {refreshed[1]} in place of {at_1[1]}",
+    )
+    (slow, slow_1), (fast, fast_1) = (
+        [f"{each['decode_speed']:.2f}" for each in rows(8, **more)]
+        for more in ({"latent": "refresh"}, {})
+    )
+    yield (
+        FAST_BLT,
+        f"{slow} times plain decoding in place of {fast}, and {slow_1} in place of {fast_1}",
+    )
+
+
 def windows():
     """What passes of the published shape take, whatever the prompts."""
     passes = row(report("speed/self_drafting", "windows"), model="85M")["seconds"]
@@ -168,5 +207,5 @@ def memory_of_pods():
 
 CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
-    sentences_on_drafters, windows, bundled_models, joint_tax, int8, memory_of_pods,
+    sentences_on_drafters, drafts_of_the_decoder, windows, bundled_models, joint_tax, int8, memory_of_pods,
 )  # fmt: skip
