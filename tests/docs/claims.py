@@ -207,5 +207,6 @@ def memory_of_pods():
 
 CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
-    sentences_on_drafters, drafts_of_the_decoder, windows, bundled_models, joint_tax, int8, memory_of_pods,
+    sentences_on_drafters, drafts_of_the_decoder, windows, bundled_models, joint_tax, int8,
+    memory_of_pods,
 )  # fmt: skip
