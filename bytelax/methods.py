@@ -384,7 +384,10 @@ def build(
             small = load(small)
         if small is not None:
             options["draft_model"] = small if model.mesh is None else small.on(model.mesh)
-        method = METHODS[method](model, **options)
+        try:
+            method = METHODS[method](model, **options)
+        except ValueError as error:
+            raise ValueError(f"{error} (method {method!r})") from None
     if not (accept is None or callable(accept) or isinstance(accept, Lossless)):
         raise ValueError(f"accept is a function that judges drafts, got {accept!r}")
     if accept is not None:

@@ -253,7 +253,8 @@ def _directory(location):
     if directory.exists():
         raise CheckpointError(f"{location} is a file; give the directory it is in")
     if not isinstance(location, str) or not _HUB_NAME.fullmatch(location):
-        raise CheckpointError(f"there is no directory {location}")
+        mount = "; mount the bucket, or copy from it" if "://" in str(location) else ""
+        raise CheckpointError(f"there is no directory {location}{mount}")
     try:
         import huggingface_hub
     except ImportError:

@@ -164,6 +164,8 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
     """
     model_type = fields.get("model_type")
     if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
+        if fields.get("format") == "bytelax-heads":
+            raise CheckpointError(f"{source} is of heads alone: load their model, with heads=")
         raise CheckpointError(
             f"{source} is of model_type {model_type!r}; bytelax reads {', '.join(MODEL_TYPES)}"
         )

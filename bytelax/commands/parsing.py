@@ -85,7 +85,7 @@ def _plain(told: str, framed: str, args: Sequence[str]) -> str:
         return f"a word is missing, one of {found[1]}"
     choice = r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*)\)"
     if found := re.match(choice, told):
-        choices = found[3].replace("'", "").rstrip(",")
+        choices = re.sub(r"\bNone, ", "", found[3].replace("'", "").rstrip(","))
         return f"{found[2]} {found[1]} is not one of {choices}"
     if found := re.match(r"Missing value for argument '(.*)'\.", told):
         return f"{found[1]} needs a value"

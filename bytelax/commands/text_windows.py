@@ -21,8 +21,10 @@ def text_windows(
       max_bytes: approximate total number of bytes.
 
     Raises:
-      ValueError: a path has no text.
+      ValueError: there is no path, or a path has no text.
     """
+    if not texts:
+        raise ValueError("no text is named: give a file, a directory or a pattern")
     kept = []
     for path in texts:
         train, _ = documents.load(path, valid="", separator="", template="", valid_fraction=0.0)

@@ -56,7 +56,7 @@ from bytelax.decode.drafters import (
 )
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.origins import Origin, Origins
-from bytelax.decode.sampling import Sampling, process_logits, sample
+from bytelax.decode.sampling import Sampling, happens, process_logits, sample
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Target, Text
 from bytelax.decode.targets.blt import BLTTarget
@@ -113,6 +113,7 @@ __all__ = [
     "extend_with",
     "follow",
     "greedy",
+    "happens",
     "in_a_row",
     "is_drafted",
     "k_seq",

@@ -116,12 +116,7 @@ def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[
       log_probs: distributions, which need not be normalised.
       uniform: random numbers in [0, 1), one per distribution.
     """
-    probs = jnp.exp(log_probs)
-    cumulative = jnp.cumsum(probs, axis=-1)
-    # By rounding, a parallel cumulative sum can increase even where the probability is 0.
-    reached = (cumulative > uniform[..., None] * cumulative[..., -1:]) & (probs > 0)
-    # By rounding, numbers just below 1 can lie beyond the last step of the cumulative sum.
-    return jnp.where(reached.any(-1), reached.argmax(-1), log_probs.argmax(-1)).astype(jnp.int32)
+    return _sample(log_probs, uniform)
 
 
 def draw(
@@ -135,6 +130,23 @@ def draw(
 
 def happens(probability: Float[Array, "*B"], uniform: Float[Array, "*B"]) -> Bool[Array, "*B"]:
     """Returns True with the given probability; a probability of 1 or more always gives True."""
+    return _happens(probability, uniform)
+
+
+# `bytelax.testing` replaces these two to see how numbers are used. They stand apart from the public
+# functions so that it also sees those that were imported by name.
+
+
+def _sample(log_probs, uniform):
+    probs = jnp.exp(log_probs)
+    cumulative = jnp.cumsum(probs, axis=-1)
+    # By rounding, a parallel cumulative sum can increase even where the probability is 0.
+    reached = (cumulative > uniform[..., None] * cumulative[..., -1:]) & (probs > 0)
+    # By rounding, numbers just below 1 can lie beyond the last step of the cumulative sum.
+    return jnp.where(reached.any(-1), reached.argmax(-1), log_probs.argmax(-1)).astype(jnp.int32)
+
+
+def _happens(probability, uniform):
     return uniform < probability
 
 

@@ -52,7 +52,10 @@ class HeadsConfig:
         ):
             for depth in depths:
                 if not 1 <= depth <= most:
-                    raise ValueError(f"{name} must lie in 1..{most}, got {depth}")
+                    raise ValueError(
+                        f"heads.{name} must lie in 1..{most}, depths of {layers} layers, got "
+                        f"{depth}"
+                    )
         if self.bytes_ahead < 0:
             raise ValueError(f"bytes_ahead must be at least 0, got {self.bytes_ahead}")
         if self.correction and not self.bytes_ahead:

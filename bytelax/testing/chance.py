@@ -21,13 +21,13 @@ class Chance:
     """Enumerates every outcome of a program, with its probability.
 
     The program is a batched function. All its random numbers come from `sampling.row_uniforms`, and
-    it uses them only in `sampling.sample` and `sampling.happens`. It must call these as attributes
-    of the module and on whole batches (leading axis: rows, or each row several times), under jit,
-    scan or while. Both functions compare a number with edges in [0, 1) that depend only on numbers
-    drawn before. A run records the edges of each number it used. The row is split there, and the
-    parts run again, until no number of a part has an edge inside its interval. The functions that
-    run are the real ones; only the source of the random numbers is replaced. A number is identified
-    by its key, so a key that is used twice gives the same numbers twice.
+    it uses them only in `sampling.sample` and `sampling.happens`, on whole batches (leading axis:
+    rows, or each row several times), under jit, scan or while. Both functions compare a number with
+    edges in [0, 1) that depend only on numbers drawn before. A run records the edges of each number
+    it used. The row is split there, and the parts run again, until no number of a part has an edge
+    inside its interval. The functions that run are the real ones; only the source of the random
+    numbers is replaced. A number is identified by its key, so a key that is used twice gives the
+    same numbers twice.
 
     Every run uses other points of the same intervals, and a second run confirms each outcome. So a
     number that is used in any other way is detected.
@@ -74,7 +74,10 @@ class Chance:
                 size = np.prod(high - low, axis=1)
                 unsure += size[whole & ~_same(outcome, again)].sum()
                 yield _rows(outcome, whole), _rows(rest, whole), row[whole], size[whole]
-        assert unsure < 1e-6 * many, "an outcome depends on a number in an unknown way"
+        assert unsure < 1e-6 * many, (
+            "an outcome depends on a random number that was used otherwise than in `decode.sample` "
+            "or `decode.happens`"
+        )
 
     def _observe(self, chunk, low, high, many):
         """Runs the program once; returns outcomes, rests, intervals and uses of numbers."""
@@ -91,7 +94,7 @@ class Chance:
 
     @contextlib.contextmanager
     def _probed(self):
-        sample, happens = sampling.sample, sampling.happens
+        sample, happens = sampling._sample, sampling._happens
 
         def row_uniforms(keys, count):
             shape = jax.ShapeDtypeStruct((keys.shape[0], count), jnp.float32)
@@ -110,7 +113,7 @@ class Chance:
             return happens(probability, uniform)
 
         with mock.patch.multiple(
-            sampling, row_uniforms=row_uniforms, sample=watched_sample, happens=watched_happens
+            sampling, row_uniforms=row_uniforms, _sample=watched_sample, _happens=watched_happens
         ):
             yield
 

@@ -32,8 +32,8 @@ def exact_law(
 
     Args:
       method: its drafter takes random numbers from `DraftInput.uniforms` (at most 8), and uses them
-        in `sampling.sample` or `sampling.happens`, called as attributes of the module (see
-        `Chance`). The cost grows with the number of possible drafts, so keep supports small.
+        in `decode.sample` or `decode.happens` (see `Chance`). The cost grows with the number of
+        possible drafts, so keep supports small.
       params: parameters of target and drafter.
       prompt: ids, BOS first.
       new_bytes: maximum number of ids to emit.

@@ -57,10 +57,11 @@ def examples(config: DataConfig, split: Split) -> grain.MapDataset:
         packing.TrainWindows(corpus, config.window, (config.seed, place))
         for place, corpus in enumerate(corpora)
     ]
-    return grain.MapDataset.mix(
+    endless = grain.MapDataset.mix(
         [grain.MapDataset.source(source) for source in windows],
         [source.weight for source in config.sources],
     )
+    return endless[: 1 << 53]  # Grain reckons the number of batches in float64
 
 
 def size(config: DataConfig, split: Split) -> int:

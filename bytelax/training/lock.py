@@ -26,12 +26,15 @@ def held(directory: pathlib.Path, *, report: Callable[[str], None] = print) -> I
         continues without one.
 
     Raises:
-      TrainingError: another run holds the lock; the message names its process and machine.
+      TrainingError: another run holds the lock; the message names its process and machine. Or
+        the directory is a file.
       OSError: the directory cannot be created or written.
     """
     owner = None
     with contextlib.ExitStack() as stack:
         if distributed.is_first():
+            if directory.is_file():
+                raise TrainingError(f"{directory} is a file; give a directory for the run")
             directory.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(open(directory / FILE, "a+"))
             owner = _take(file, report)

@@ -43,12 +43,14 @@ PEAKS = (
 _FIGURES = {
     "loss": "loss {:.4f}",
     BITS_PER_BYTE: "{:.4f} bits/byte",
-    "latents_mean_cost": "mean latent +{:.3f}",
+    "latents_mean_cost": "mean latent {:+.3f}",
     "learning_rate": "rate {:.2e}",
     "gradient_norm": "norm {:.2f}",
     "bytes_per_second": "{:.0f} bytes/s",
     "peak_share": "{:.1%} of peak",
+    "dropped_patches": "{:.1f} patches a window dropped: raise max-patches",
 }
+_FAULTS = ("dropped_patches",)  # shown only if they are not 0
 
 
 def means(metrics: Iterable[Mapping[str, tuple[Any, Any]]]) -> dict[str, float]:
@@ -224,7 +226,7 @@ class Display:
         figures = [
             pattern.format(values[name])
             for name, pattern in _FIGURES.items()
-            if values.get(name) is not None
+            if values.get(name) is not None and (values[name] or name not in _FAULTS)
         ]
         if self._bar is not None and split == "train":
             self._bar.update(self._task, completed=step, description="  ".join(figures))

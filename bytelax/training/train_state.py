@@ -255,7 +255,14 @@ class Checkpoints:
             (self._directory / str(step)).rename(aside)
 
 
-_HINTS = {"optimizer.steps": "; a run started with optimizer.cooldown may change its length"}
+_SHOWN = 4  # differences in one line
+
+
+def _length_hint(before, now):
+    steps, cooldown = "optimizer.steps", "optimizer.cooldown"
+    if before.get(steps) == now.get(steps) or before.get(cooldown) not in (None, "None"):
+        return ""
+    return f"; only a run started with {cooldown} may change its length"
 
 
 def keep_config(
@@ -270,7 +277,7 @@ def keep_config(
       free: whether a field, such as `run.log_every`, may differ from the recorded one.
 
     Raises:
-      TrainingError: another field differs; the message is one line that names it.
+      TrainingError: another field differs; the message is one line that names them.
       ConfigError: the recorded config is not TOML.
       OSError: the directory cannot be written.
     """
@@ -278,13 +285,16 @@ def keep_config(
     if started and path.exists():
         before = flatten_dict(plain.read_toml(path), sep=".")
         now = flatten_dict(tomllib.loads(plain.to_toml(config)), sep=".")
-        for name in dict.fromkeys([*before, *now]):
-            if before.get(name) != now.get(name) and not free(name):
-                raise TrainingError(
-                    f"{directory} holds a run with {name} = {json.dumps(before.get(name))}, not "
-                    f"{json.dumps(now.get(name))}: use its config, or another directory"
-                    f"{_HINTS.get(name, '')}"
-                )
+        differ = [
+            f"{name} = {json.dumps(before.get(name))}, not {json.dumps(now.get(name))}"
+            for name in dict.fromkeys([*before, *now])
+            if before.get(name) != now.get(name) and not free(name)
+        ]
+        if differ:
+            raise TrainingError(
+                f"{directory} holds a run with {'; '.join(differ[:_SHOWN])}: use --config {path}, "
+                f"or another directory{_length_hint(before, now)}"
+            )
     directory.mkdir(parents=True, exist_ok=True)
     distributed.wait("the config is compared")
     if distributed.is_first():

@@ -23,6 +23,7 @@ from bytelax.decode import (
     BLTTarget,
     ByteLMTarget,
     DraftBlock,
+    Emitted,
     Empty,
     Method,
     Params,
@@ -30,8 +31,10 @@ from bytelax.decode import (
     Sampling,
     block_verification,
     greedy,
+    happens,
     process_logits,
     rejection,
+    sample,
     sampling,
     take_all,
     typical,
@@ -390,8 +393,20 @@ def test_a_number_used_in_another_way_is_noticed():
         keys = sampling.row_keys(batch, jnp.zeros_like(batch, jnp.int32), sampling.DRAFT)
         return sampling.row_uniforms(keys, 1) < 0.5, ()
 
-    with pytest.raises(AssertionError, match="unknown way"):
+    with pytest.raises(AssertionError, match="used otherwise than in"):
         list(Chance(program, rows=4).outcomes(np.zeros(64, np.uint32)))
+
+
+def nothing_is_kept(draft, log_probs, uniforms):
+    """With the public functions, imported by name."""
+    following = sample(log_probs[:, 0], uniforms[:, 1, 0])[:, None]
+    kept = happens(jnp.zeros(len(following)), uniforms[:, 0, 0]).astype(jnp.int32)
+    ids = jnp.pad(following, ((0, 0), (0, draft.ids.shape[1])))
+    return Emitted(ids, 1 + kept, drafted=kept)
+
+
+def test_a_rule_of_ones_own_may_import_what_it_draws_with():
+    assert error(SETUPS["three bytes"], nothing_is_kept, CUT) < EXACT
 
 
 def deviation(accept, rows, new_bytes):

@@ -58,6 +58,12 @@ def test_shapes_and_positions(config):
     assert (first.index, second.index) == (11, 19)
 
 
+def test_a_batch_of_one(config):
+    one = next(data.batches(dataclasses.replace(config, batch=1), split="train"))
+    whole = next(data.batches(config, split="train"))
+    np.testing.assert_array_equal(one.ids, whole.ids[:1])
+
+
 def test_the_same_config_gives_the_same_batches(config):
     again = dataclasses.replace(config, prefetch=0)
     np.testing.assert_array_equal(take(config, 40), take(again, 40))

@@ -174,7 +174,7 @@ def test_sizes_are_those_published():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"exits": (3,)}, "exits must lie in 1..2, got 3"),
+        ({"exits": (3,)}, "heads.exits must lie in 1..2, depths of 3 layers, got 3"),
         ({"two_byte": (4,)}, "two_byte must lie in 1..3"),
         ({"draft_layer": (1, 2, 9)}, "draft_layer must lie in"),
         ({"bytes_ahead": -1}, "bytes_ahead"),
