@@ -83,7 +83,8 @@ Words = tuple[int, ...]
 DraftLength = Annotated[
     Length,
     _lengths(
-        "Number of bytes drafted in each round; or a table of it by the number of running rows."
+        "Number of bytes drafted in each round. Or a table by the number of running rows: 1:8,8:4 "
+        "drafts 8 bytes, and 4 from 8 rows on; {1: 8, 8: 4} in Python."
     ),
 ]
 BlockLength = Annotated[
@@ -92,7 +93,9 @@ BlockLength = Annotated[
 ]
 BlockSize = Annotated[
     Length,
-    _lengths("Number of bytes in a block; blt-dv also takes a table, as --draft-length does."),
+    _lengths(
+        "Number of bytes in a block. `blt-dv` also takes a table by the number of running rows."
+    ),
 ]
 MinConfidence = Annotated[
     float | str | None,
@@ -105,8 +108,9 @@ MinConfidence = Annotated[
 MinSurvival = Annotated[
     float | None,
     Option(
-        "End a draft before the first byte that is kept with less than this probability, as "
-        "predicted before it is drawn: by a trained confidence head, or by the drafter itself."
+        "End a draft before the first byte that is kept with a probability below this. A trained "
+        "confidence head predicts it before the byte is drawn; without one, the drafter's largest "
+        "probability stands in."
     ),
 ]
 Table = Annotated[
@@ -130,7 +134,13 @@ InnerLength = Annotated[
 Verify = Annotated[
     str, Option("Verify sampled drafts as a block, or byte by byte.", ("block", "byte"))
 ]
-Window = Annotated[int | None, Option("Pad every verified window to this number of bytes.")]
+Window = Annotated[
+    int | None,
+    Option(
+        "Pad every verified window to this number of bytes, so that the outputs of methods can be "
+        "compared bit for bit."
+    ),
+]
 Synchronous = Annotated[
     float,
     Option(
@@ -144,7 +154,8 @@ DraftLayers = Annotated[
 Latent = Annotated[
     str,
     Option(
-        "Draft with the latest latent, or compute a fresh one by a second pass first.",
+        "Draft with the latest latent there is (reuse), or first bring it up to date by a second "
+        "pass (refresh).",
         ("reuse", "refresh"),
     ),
 ]
