@@ -4,6 +4,7 @@ import base64
 import datetime
 import html
 import json
+import os
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
@@ -94,11 +95,16 @@ def _parts(results: pathlib.Path, each: Study) -> Iterator[_Part]:
 
 
 def _section(results: pathlib.Path, part: _Part) -> str:
-    """A study's own page, one level down, with its figure."""
+    """A study's own page, one level down and with links from here, with its figure."""
     drawing = study.figure(part.path)
     if part.report is not None:
         part.study.draw(part.report, drawing)
-    text = study.page(part.path).read_text()
+    page = study.page(part.path)
+    text = re.sub(
+        r"\]\((?![a-z]+:|#)([^)]+)\)",
+        lambda link: f"]({os.path.relpath(page.parent / link[1], results)})",
+        page.read_text(),
+    )
     lines = re.sub(r"^#", "##", text, flags=re.MULTILINE).rstrip().splitlines()
     if not lines or not lines[0].startswith("#"):
         lines = [f"## {part.name}", "", *lines]
