@@ -19,10 +19,10 @@ from bytelax.training.source import Source
 from experiments.harness import evidence, intervals, recipes, study, teacher_forced
 from experiments.harness.bundled_data import prompts, sources
 from experiments.harness.recipes import data, muon
-from experiments.training.drafters.train import DEPTHS
 
 WINDOW, BATCH, PATCHES = 256, 16, 96
 DRAFT = 8  # bytes
+DEPTHS = ("1", "2", "3")  # of the decoder of `tiny`
 OWN, ROWS = 512, 64  # bytes of a text of the model's own, and texts that are written together
 # Loss, number of unrolled steps, bytes after which the weight of a place has fallen to 1 / e, and
 # whether the text is the model's own.
