@@ -20,7 +20,7 @@ def assert_lossless(
     params: Params,
     *,
     prompt: tuple[int, ...] = (vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1),
-    new_bytes: int = 3,
+    new_bytes: int | None = None,
     rows: int = 64,
     temperature: float = 0.8,
     top_p: float = 0.9,
@@ -43,7 +43,8 @@ def assert_lossless(
       method: the method to certify, with its drafter and acceptance rule.
       params: parameters of target and drafter.
       prompt: ids, BOS first.
-      new_bytes: number of ids to enumerate; more than the window, so that a second round is tested.
+      new_bytes: number of ids to enumerate. It should be more than the window, so that a second
+        round is tested; by default it is that plus 1, but at most 5.
       rows: batch size of the compiled round.
       temperature: sampling temperature; 0 is greedy.
       top_p: as in `Sampling`.
@@ -53,6 +54,8 @@ def assert_lossless(
       AssertionError: the method is not lossless; the message says what differs, and by how much.
     """
     law = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+    if new_bytes is None:
+        new_bytes = min(method.drafter.draft_length + 2, 5)
     how: dict[str, Any] = {"prompt": list(prompt), "new_bytes": new_bytes, "rows": rows} | law
     own = target_law(method, params, **how)
     off = distance(exact_law(method, params, **how), own)
