@@ -6,6 +6,7 @@ the continuations that loop, because a loop is easy to draft. Bytes a second are
 time, on a few prompts of every genre.
 """
 
+import argparse
 import json
 import pathlib
 from collections.abc import Sequence
@@ -23,7 +24,9 @@ PROMPTS = 64
 BATCH = 16  # rows that are counted together
 TIMED = 2  # prompts of each genre that are timed
 
-_BUNDLED = pathlib.Path(experiments.__file__).parent / "training" / "bundled" / "results.json"
+_STUDIES = pathlib.Path(experiments.__file__).parent
+_BUNDLED = _STUDIES / "training" / "bundled" / "results.json"
+_DRAFTERS = _STUDIES / "speed" / "drafters" / "results.json"
 # What the pages say of the columns that come from here.
 LEGEND = (
     "- In brackets: 95 % intervals from resampling prompts.",
@@ -31,6 +34,21 @@ LEGEND = (
     "column leaves them out.",
     "- Acceptance: bytes kept, of all that were drafted.",
 )
+
+
+def add_options(parser: argparse.ArgumentParser, *, new: int, repeats: int | None = None) -> None:
+    """Adds the options that say how much text a study reads and writes, with their defaults.
+
+    Args:
+      parser: from `study.parser`.
+      new: bytes generated a prompt.
+      repeats: of what is timed; None for a study that times nothing.
+    """
+    parser.add_argument("--prompts", type=int, default=PROMPTS)
+    parser.add_argument("--context", type=int, default=128, help="bytes of a prompt")
+    parser.add_argument("--new", type=int, default=new, help="bytes generated a prompt")
+    if repeats is not None:
+        parser.add_argument("--repeats", type=int, default=repeats)
 
 
 def decoded(
@@ -152,6 +170,15 @@ def timed(report: dict) -> str:
         f"beside it, and their range; one row at a time, on {report['timed']} of the prompts, "
         "without the time that the prompt takes."
     )
+
+
+def drafters(temperature: float) -> dict[str, dict]:
+    """Rows of the study of drafters at one row of the BLTs, by name, for what replays them."""
+    return {
+        row["setting"]["name"]: row
+        for row in json.loads(_DRAFTERS.read_text())["rows"]
+        if row["setting"]["batch"] == 1 and row["setting"]["temperature"] == temperature
+    }
 
 
 def warning(report: dict) -> list[str]:

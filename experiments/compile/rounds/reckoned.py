@@ -1,20 +1,17 @@
 """What a byte would take on an H200, from operations counted and bytes read. Nothing is timed."""
 
 import dataclasses
-import json
-import pathlib
 
 import jax
 
 from bytelax.models import layers
 from bytelax.models.blt import BLT
-from experiments.harness import random_blt, study
+from experiments.harness import evidence, random_blt, study
 from experiments.harness.one_b import one_b
 
 TERABYTES = 4.3  # read a second: nine tenths of the data sheet's 4.8
 MICROSECONDS = (1.5, 2.5)  # from the start of one operation to that of the next, at the least
 CONTEXT, PATCH = 512, 4.4  # bytes
-DRAFTERS = pathlib.Path(__file__).parents[2] / "speed" / "drafters" / f"{study.MAIN}.json"
 # Rows of the study of drafters, by methods here.
 KEPT = {"blt-s": "blt-s", "eagle": "sequential", "dflash": "block", "blt-dv": "blt-dv"}
 HEADER = (
@@ -85,12 +82,8 @@ def gigabytes() -> dict[str, float]:
 
 def bytes_kept() -> dict[str, float]:
     """Of a round, by method, at temperature 1."""
-    rows = {
-        row["setting"]["name"]: row["bytes_per_round"]["value"]
-        for row in json.loads(DRAFTERS.read_text())["rows"]
-        if row["setting"]["batch"] == 1 and row["setting"]["temperature"] == 1.0
-    }
-    return {method: rows[name] for method, name in KEPT.items()}
+    rows = evidence.drafters(1.0)
+    return {method: rows[name]["bytes_per_round"]["value"] for method, name in KEPT.items()}
 
 
 def between(both, digits: int) -> str:

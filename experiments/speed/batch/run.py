@@ -117,10 +117,7 @@ def with_draft_model(contestants, small):
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
-    options.add_argument("--prompts", type=int, default=evidence.PROMPTS)
-    options.add_argument("--context", type=int, default=128, help="bytes of a prompt")
-    options.add_argument("--new", type=int, default=48, help="bytes generated a prompt")
-    options.add_argument("--repeats", type=int, default=3)
+    evidence.add_options(options, new=48, repeats=3)
     options = options.parse_args()
     if options.smoke:
         options.prompts, options.context, options.new, options.repeats = 4, 24, 8, 1

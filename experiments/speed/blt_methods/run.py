@@ -42,10 +42,7 @@ SETTINGS = (
 def main():
     options = study.parser(__doc__, __file__, model="tiny")
     options.add_argument("--d-model", default="tiny-d", help="a BLT-D")
-    options.add_argument("--prompts", type=int, default=evidence.PROMPTS)
-    options.add_argument("--context", type=int, default=128, help="bytes of a prompt")
-    options.add_argument("--new", type=int, default=96, help="bytes generated a prompt")
-    options.add_argument("--repeats", type=int, default=3)
+    evidence.add_options(options, new=96, repeats=3)
     options = options.parse_args()
     if options.smoke:
         options.prompts, options.context, options.new, options.repeats = 5, 48, 8, 1

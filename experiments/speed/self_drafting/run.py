@@ -71,10 +71,7 @@ def settings(exits):
 def main():
     options = study.parser(__doc__, __file__, model="tiny-lm")
     options.add_argument("--draft-model", default="tiny-draft")
-    options.add_argument("--prompts", type=int, default=evidence.PROMPTS)
-    options.add_argument("--context", type=int, default=128, help="bytes of a prompt")
-    options.add_argument("--new", type=int, default=128, help="bytes generated a prompt")
-    options.add_argument("--repeats", type=int, default=3)
+    evidence.add_options(options, new=128, repeats=3)
     options = options.parse_args()
     if options.smoke:
         options.prompts, options.context, options.new, options.repeats = 5, 48, 8, 1

@@ -10,9 +10,7 @@ means nothing.
 """
 
 import dataclasses
-import json
 import math
-import pathlib
 
 import jax
 
@@ -21,7 +19,14 @@ from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.presets import BLT_1B
-from experiments.harness import published_fast_blt, random_blt, roofline, speed_table, study
+from experiments.harness import (
+    evidence,
+    published_fast_blt,
+    random_blt,
+    roofline,
+    speed_table,
+    study,
+)
 
 MINUTES = 15
 METHODS = {
@@ -40,7 +45,6 @@ MEASURED = {
     "dflash 8": "block",
     "blt-dv 8, one step": "blt-dv",
 }
-DRAFTERS = pathlib.Path(__file__).parents[1] / "drafters" / f"{study.MAIN}.json"
 SOURCES = ("of tiny, temperature 0", "of tiny, temperature 1", "as published")
 CUT = {
     "decoder_input": "embedding",
@@ -68,13 +72,8 @@ def acceptance(source):
     """
     if source == "as published":
         return published_fast_blt.acceptance()
-    temperature = float(source.split()[-1])
-    rows = {
-        row["setting"]["name"]: row["acceptance_by_position"]
-        for row in json.loads(DRAFTERS.read_text())["rows"]
-        if row["setting"]["batch"] == 1 and row["setting"]["temperature"] == temperature
-    }
-    return {name: _falling(rows[row]) for name, row in MEASURED.items()}
+    rows = evidence.drafters(float(source.split()[-1]))
+    return {name: _falling(rows[row]["acceptance_by_position"]) for name, row in MEASURED.items()}
 
 
 def contestants(replayed):

@@ -42,9 +42,7 @@ def main():
     options.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/draft_losses"))
     options.add_argument("--steps", type=int, default=300)
     options.add_argument("--own-bytes", type=int, default=1_000_000, help="of the model's own text")
-    options.add_argument("--prompts", type=int, default=evidence.PROMPTS)
-    options.add_argument("--context", type=int, default=128, help="bytes of a prompt")
-    options.add_argument("--new", type=int, default=96, help="bytes generated a prompt")
+    evidence.add_options(options, new=96)
     options = options.parse_args()
     windows = 16
     if options.smoke:
