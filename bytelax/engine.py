@@ -19,6 +19,7 @@ from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
+from bytelax.long_reductions import compiler_options
 from bytelax.model import Model
 from bytelax.pods import global_arrays, per_device, sharding
 from bytelax.pods.per_device import Placement
@@ -137,7 +138,7 @@ class Engine:
         # Arrays of the host, which are placed on the devices below.
         text = Text(ids, length)  # type: ignore[arg-type]
         by_row = (text, budget, seeds, self.sampling(rows))
-        return _start(
+        return _start()(
             self.params, *self._rows(by_row), self._put(self.stops, sharding.replicated),
             method=self.method, placement=self.placement, log_probs=self.log_probs,
             origins=self.origins, platform=self.platform,
@@ -222,10 +223,14 @@ class Engine:
         return global_arrays.put(tree, place(self.mesh))
 
 
-@functools.partial(
-    jax.jit, static_argnames=("method", "placement", "platform", "log_probs", "origins")
-)
-def _start(params, text, budget, seeds, sampling, stops, *, method, placement, platform, **kept):
+@functools.cache
+def _start():
+    """The jitted `_started`, made late because its options ask for the backend."""
+    static = ("method", "placement", "platform", "log_probs", "origins")
+    return jax.jit(_started, static_argnames=static, compiler_options=compiler_options())
+
+
+def _started(params, text, budget, seeds, sampling, stops, *, method, placement, platform, **kept):
     def start(params, text, budget, seeds, sampling, stops):
         return method.init(
             params, text, budget=budget, seeds=seeds, sampling=sampling, stops=stops, **kept
