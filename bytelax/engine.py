@@ -13,13 +13,13 @@ from jax.sharding import Mesh
 
 from bytelax import methods, requests, vocab
 from bytelax.calculator import Sizes
+from bytelax.compiler_options import compiler_options
 from bytelax.decode import stopping
 from bytelax.decode.drafters.base import weights_read
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
-from bytelax.long_reductions import compiler_options
 from bytelax.model import Model
 from bytelax.pods import global_arrays, per_device, sharding
 from bytelax.pods.per_device import Placement
@@ -154,7 +154,7 @@ class Engine:
           rounds: maximum number of rounds to run.
           ended: number of rows per batch shard after whose end to return.
         """
-        return _advance(
+        return _advance()(
             self.params,
             decoding,
             method=self.method,
@@ -241,12 +241,16 @@ def _started(params, text, budget, seeds, sampling, stops, *, method, placement,
         return _on(placement, start, kinds, params, text, budget, seeds, sampling, stops)
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("method", "placement", "platform", "rounds", "ended"),
-    donate_argnums=1,
-)
-def _advance(params, decoding, *, method, placement, platform, rounds, ended):
+@functools.cache
+def _advance():
+    """The jitted `_advanced`."""
+    static = ("method", "placement", "platform", "rounds", "ended")
+    return jax.jit(
+        _advanced, static_argnames=static, donate_argnums=1, compiler_options=compiler_options()
+    )
+
+
+def _advanced(params, decoding, *, method, placement, platform, rounds, ended):
     def advance(params, decoding):
         before, running = decoding.counts.rounds, _running(decoding)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.long_reductions import compiler_options
+from bytelax.compiler_options import compiler_options
 from bytelax.model import Model
 from bytelax.models import patching
 from bytelax.models.blt import BLTConfig

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax.compiler_options import compiler_options
 from bytelax.decode.sampling import Sampling, byte_log_probs
-from bytelax.long_reductions import compiler_options
 from bytelax.model import Model
 from bytelax.windows import Tell, Windows, tell_texts
 

@@ -326,7 +326,7 @@ def test_results_come_as_they_finish():
 
 
 def compiled():
-    return sum(f._cache_size() for f in (engine._start(), engine._advance))
+    return sum(f._cache_size() for f in (engine._start(), engine._advance()))
 
 
 def test_other_lengths_compile_nothing():

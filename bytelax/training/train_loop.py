@@ -20,8 +20,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
 from bytelax import checkpoints, messages
+from bytelax.compiler_options import compiler_options
 from bytelax.generation import generate
-from bytelax.long_reductions import compiler_options
 from bytelax.model import Model
 from bytelax.models import narrow
 from bytelax.models.execution import Execution

@@ -114,7 +114,7 @@ def program(model, keywords):
     decoding = request.start(ids, seeds, rows=rows, capacity=capacity)
     how = {"method": request.method, "placement": request.placement, "platform": "cpu"}
     how |= {"rounds": None, "ended": None}
-    return engine._advance.lower(request.params, decoding, **how).compile().as_text()
+    return engine._advance().lower(request.params, decoding, **how).compile().as_text()
 
 
 @pytest.mark.slow

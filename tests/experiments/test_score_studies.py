@@ -70,7 +70,15 @@ def test_diversity(smoke):
     report, table = smoke("quality/diversity", "--samples", "2", "--new", "16")
     (row,) = report["rows"]
     assert 0 <= row["type_token_ratio"] <= 1 and 2 <= row["decoder_passes"] <= 18
-    assert "| blt-d | 0.5 | 0.8 |" in table
+    assert "| blt-d | 0.5 | 0.8 |" in table and row["bits_per_byte"]["value"] > 0
+
+
+@pytest.mark.slow
+def test_draft_models(smoke):
+    report, table = smoke("speed/draft_models")
+    (row,) = report["rows"]
+    assert 0 < row["parameters"] < report["parameters"] and row["T=1"]["lossless"]
+    assert "| 32 x 1 |" in table
 
 
 @pytest.mark.slow

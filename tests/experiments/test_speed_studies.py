@@ -83,6 +83,14 @@ def test_exactness(smoke):
 
 
 @pytest.mark.slow
+def test_draft_rules(smoke):
+    report, table = smoke("speed/draft_rules")
+    (row,) = report["rows"]
+    assert row["setting"]["rule"] == "typical acceptance" and not row["lossless"]
+    assert row["bits_per_byte"]["value"] > 0 and "A trial run" in table
+
+
+@pytest.mark.slow
 def test_agreement(smoke):
     report, table = smoke("quality/agreement")
     assert report["rows"][0]["positions"] > 0 and "56.2" in table

@@ -37,16 +37,15 @@ def measure(setting, options):
 
 
 def main():
-    options = study.parser(__doc__, __file__)
-    options.add_argument("--models", nargs="*", help="by default --model and `tiny-lm`")
+    options = study.parser(__doc__, __file__, model=None)
+    options.add_argument("--models", nargs="*", default=("tiny", "tiny-d", "tiny-lm"))
     options.add_argument("--limit", type=int, default=150, help="questions of each task")
     options.add_argument("--shots", type=int, default=0, help="of MMLU")
     options = options.parse_args()
     there = [
         task for task in TASKS if (pathlib.Path(options.data) / tasks.named(task).place).exists()
     ]
-    models = options.models or [options.model, "tiny-lm"]
-    settings = [{"model": model, "task": task} for model in models for task in there]
+    settings = [{"model": model, "task": task} for model in options.models for task in there]
     study.run(
         options.results / "results.json",
         {"limit": options.limit, "shots": options.shots},

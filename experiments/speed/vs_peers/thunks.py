@@ -74,7 +74,7 @@ def traced_thunks(data: jax.profiler.ProfileData) -> Iterator[Thunk]:
                 stats = dict(event.stats)
                 if event.name.startswith("end: "):
                     ends[stats.get("_c")] = event.start_ns
-                elif stats.get("hlo_module") == "jit__advance":
+                elif stats.get("hlo_module") == "jit__advanced":
                     begun.append((event, stats.get("_p")))
     for event, key in begun:
         end = max(event.end_ns, ends.get(key, 0))

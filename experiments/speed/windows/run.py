@@ -24,6 +24,7 @@ from experiments.harness import random_blt, study
 BUFFER, PROMPT, ROUNDS = 1024, 64, 8
 SHAPES = {
     "smallest": {"encoder": (32, 1, 2), "decoder": (32, 1, 2), "global_": (64, 1, 2)},
+    "8M": {"encoder": (128, 1, 2), "decoder": (128, 3, 2), "global_": (256, 6, 4)},
     "35M": {"encoder": (256, 1, 4), "decoder": (256, 4, 4), "global_": (512, 8, 4)},
     "100M": {"encoder": (256, 1, 4), "decoder": (256, 9, 4), "global_": (512, 25, 4)},
 }
@@ -101,7 +102,7 @@ def measure(setting, repeats):
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
-    options.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=["35M", "100M"])
+    options.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=["8M", "35M", "100M"])
     options.add_argument("--windows", nargs="+", type=int, default=[1, 5, 9, 17])
     options.add_argument("--weights", nargs="+", default=["float32", "int8"])
     options.add_argument("--repeats", type=int, default=12)
