@@ -38,13 +38,14 @@ def test_the_study_runs_and_samples_bear_the_computed_figures_out():
     small = models.model(models.BYTE_LM)
     rng = np.random.default_rng(0)
     texts = {name: rng.integers(32, 127, 2000, np.uint8).tobytes() for name in ("one", "two")}
-    report = agreement.measure(small, texts, count=1000, new=2, prompts=4)
+    report = agreement.measure(small, small, texts, count=1000, new=2, prompts=4)
     assert report["positions"] == 2 * 2 * (agreement.WINDOW - agreement.CONTEXT + 1)
     computed, drawn = report["all"], report["all"]["sampled"]
     assert drawn["mean"] == pytest.approx(computed["mean"], abs=0.2)
     assert drawn["at_least_6"] == pytest.approx(computed["at_least_6"], abs=0.06)
     assert sum(row["share"] for row in report["bands"]) == pytest.approx(1)
     assert [row["bytes"] for row in report["continuations"]["rows"]] == [1, 2]
-    row = {"setting": {"model": "random"}, **report}
+    assert report["all"]["overlap"] == pytest.approx(1, abs=1e-5)  # of a model with itself
+    row = {"setting": {"model": "random", "draft_model": "itself"}, **report}
     table = agreement.markdown({"parameters": 1, "rows": [row]})
     assert "56.2" in table and "7.95" in table

@@ -4,8 +4,9 @@
 
 Where they agree, a cheap drafter has a chance: the byte is nearly decided by what came before. For
 every position of held-out text the law of eight samples' largest agreement is computed exactly from
-the model's law of the next byte, and eight samples are drawn beside it as a check. Continuations of
-a few bytes are sampled alone.
+the model's law of the next byte, and eight samples are drawn beside it as a check. Beside it stands
+the overlap with a draft model, which is the chance that a byte drafted by it is accepted.
+Continuations of a few bytes are sampled alone.
 """
 
 import collections
@@ -65,37 +66,46 @@ def windows(text, count):
     return np.stack([ids[start : start + WINDOW + 1] for start in starts])
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def of_windows(module, params, ids, key):
-    """For each position: nats of the byte, entropy in bits, law of agreement, and as drawn."""
-    logits = module.apply({"params": params}, ids[:, :-1])[:, CONTEXT - 1 :]
-    log_probs = process_logits(logits, Sampling.of(len(ids), temperature=1.0))
-    log_probs = log_probs.reshape(-1, log_probs.shape[-1])
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def of_windows(module, small, params, small_params, ids, key):
+    """For each position: nats of the byte, entropy in bits, law of agreement, as drawn, overlap."""
+
+    def law(module, params):
+        logits = module.apply({"params": params}, ids[:, :-1])[:, CONTEXT - 1 :]
+        log_probs = process_logits(logits, Sampling.of(len(ids), temperature=1.0))
+        return log_probs.reshape(-1, log_probs.shape[-1])
+
+    log_probs = law(module, params)
     target = ids[:, CONTEXT:].reshape(-1)
     nats = -jnp.take_along_axis(log_probs, target[:, None], axis=-1)[:, 0]
     probs = jnp.exp(log_probs)
     bits = jnp.where(probs > 0, probs * log_probs, 0).sum(-1) / -math.log(2)
     drawn = jax.random.categorical(key, log_probs, shape=(DRAWS, len(log_probs)))
     commonest = (drawn[:, None] == drawn).sum(0).max(0)
-    return nats, bits, agreement_law(probs, draws=DRAWS), commonest
+    overlap = jnp.minimum(probs, jnp.exp(law(small, small_params))).sum(-1)
+    return nats, bits, agreement_law(probs, draws=DRAWS), commonest, overlap
 
 
-def positions(model, ids):
+def positions(model, small, ids):
     """What `of_windows` finds, position by position, in float64."""
     parts = [
-        of_windows(model.module, model.params, ids[begin : begin + ROWS], jax.random.key(begin))
+        of_windows(
+            model.module, small.module, model.params, small.params, ids[begin : begin + ROWS],
+            jax.random.key(begin),
+        )
         for begin in range(0, len(ids), ROWS)
-    ]
+    ]  # fmt: skip
     return [np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True)]
 
 
-def summary(law, commonest):
-    """Shares of positions and the mean of the largest agreement: computed, and as sampled."""
+def summary(law, commonest, overlap):
+    """Shares of positions and means, computed from the laws, and as sampled."""
     times = 1 + np.arange(DRAWS)
     return {
         "unanimous": float(law[:, -1].mean()),
         "at_least_6": float(law[:, 5:].sum(1).mean()),
         "mean": float((law @ times).mean()),
+        "overlap": float(overlap.mean()),
         "sampled": {
             "unanimous": float((commonest == DRAWS).mean()),
             "at_least_6": float((commonest >= 6).mean()),
@@ -104,15 +114,21 @@ def summary(law, commonest):
     }
 
 
-def by_band(bits, law, commonest):
+def by_band(bits, *found):
     rows = []
     for low, high in itertools.pairwise(BANDS):
         inside = (bits >= low) & (bits < high)
         rows.append(
             {"bits": [low, None if high == math.inf else high], "share": float(inside.mean())}
-            | (summary(law[inside], commonest[inside]) if inside.any() else {})
+            | (summary(*(each[inside] for each in found)) if inside.any() else {})
         )
     return rows
+
+
+def correlation(found):
+    """Of the expected largest agreement and the overlap, over positions."""
+    law, _, overlap = found
+    return float(np.corrcoef(law @ (1 + np.arange(DRAWS)), overlap)[0, 1])
 
 
 def continuations(model, texts, *, new, prompts):
@@ -143,13 +159,11 @@ def continuations(model, texts, *, new, prompts):
     return {"prompts": len(stems), "prompt_bytes": CONTEXT, "rows": rows}
 
 
-def measure(model, texts, *, count, new, prompts):
+def measure(model, small, texts, *, count, new, prompts):
     """All figures; `count` positions or a few more, as many from each text."""
     each = -(-count // (len(texts) * (WINDOW - CONTEXT + 1)))
-    found = {name: positions(model, windows(text, each)) for name, text in texts.items()}
-    nats, bits, law, commonest = (
-        np.concatenate(part) for part in zip(*found.values(), strict=True)
-    )
+    found = {name: positions(model, small, windows(text, each)) for name, text in texts.items()}
+    nats, bits, *rest = (np.concatenate(part) for part in zip(*found.values(), strict=True))
     return {
         "positions": len(bits),
         "context_bytes": [CONTEXT, WINDOW],
@@ -157,8 +171,9 @@ def measure(model, texts, *, count, new, prompts):
         "bits_per_byte": float(nats.mean() / math.log(2)),
         "entropy_bits": float(bits.mean()),
         "published": PUBLISHED,
-        "all": summary(law, commonest),
-        "bands": by_band(bits, law, commonest),
+        "all": summary(*rest),
+        "correlation": correlation(rest),
+        "bands": by_band(bits, *rest),
         "texts": {
             name: {"bits_per_byte": float(part[0].mean() / math.log(2)), **summary(*part[2:])}
             for name, part in found.items()
@@ -169,63 +184,74 @@ def measure(model, texts, *, count, new, prompts):
 
 def markdown(report):
     (found,) = report["rows"]
+    shares = ("unanimous %", "at least 6 of 8 %", "mean of 8")
 
     def cells(row):
-        return f"{100 * row['unanimous']:.1f} | {100 * row['at_least_6']:.1f} | {row['mean']:.2f} |"
+        shown = f"{100 * row['unanimous']:.1f}", f"{100 * row['at_least_6']:.1f}"
+        overlap = (f"{100 * row['overlap']:.1f}",) if "overlap" in row else ()
+        return (*shown, f"{row['mean']:.2f}", *overlap)
 
-    lines = [
-        f"# Agreement of {DRAWS} samples of the next byte",
-        "",
-        f"Model `{found['setting']['model']}`, {report['parameters']:,} parameters, float32, "
-        f"temperature 1, on {found['positions']:,} positions of held-out text, "
-        f"{found['bits_per_byte']:.3f} bits per byte. Computed from the model's laws; drawn "
-        "samples are beside them as a check. The published figures are those of another model, of "
-        "85M parameters, on text that is not published.",
-        "",
-        "| positions | share % | unanimous % | at least 6 of 8 % | mean of 8 |",
-        "|---|---|---|---|---|",
-        f"| all | 100 | {cells(found['all'])}",
-        f"| all, as drawn | 100 | {cells(found['all']['sampled'])}",
-        "| all, published | 100 | 56.2 | 74 | |",
+    bands = [
+        ("all", "100", *cells(found["all"])),
+        ("all, as drawn", "100", *cells(found["all"]["sampled"]), None),
+        ("all, published", "100", "56.2", "74", None, None),
     ]
     for row in found["bands"]:
         low, high = row["bits"]
         name = f"{low:g} to {high:g} bits" if high else f"from {low:g} bits on"
         if row["share"]:
-            lines.append(f"| {name} | {100 * row['share']:.1f} | {cells(row)}")
-    lines += ["| below 0.5 bit, published | | | | 7.95 |", ""]
-    lines += ["| text | bits per byte | unanimous % | at least 6 of 8 % | mean of 8 |"]
-    lines += ["|---|---|---|---|---|"]
-    for name, row in found["texts"].items():
-        lines.append(f"| {name} | {row['bits_per_byte']:.3f} | {cells(row)}")
-    more = found["continuations"]
-    lines += [
-        "",
-        f"Eight sampled continuations of {more['prompts']} prompts of {more['prompt_bytes']} "
-        "bytes each:",
-        "",
-        "| first bytes | unanimous % | at least 6 of 8 % | mean of 8 |",
-        "|---|---|---|---|",
+            bands.append((name, f"{100 * row['share']:.1f}", *cells(row)))
+    bands.append(("below 0.5 bit, published", None, None, None, "7.95", None))
+    texts = [
+        (name, f"{row['bits_per_byte']:.3f}", *cells(row)) for name, row in found["texts"].items()
     ]
-    lines += [f"| {row['bytes']} | {cells(row)}" for row in more["rows"]]
-    return "\n".join([*lines, ""])
+    more = found["continuations"]
+    return "\n".join(
+        [
+            f"# Agreement of {DRAWS} samples of the next byte",
+            "",
+            f"Model `{found['setting']['model']}`, {report['parameters']:,} parameters, float32, "
+            f"temperature 1, on {found['positions']:,} positions of held-out text, "
+            f"{found['bits_per_byte']:.3f} bits per byte. Computed from the model's laws; drawn "
+            "samples are beside them as a check. Overlap: with "
+            f"`{found['setting']['draft_model']}`, the chance that a byte that it drafts is "
+            "accepted. The published figures are those of another model, of 85M parameters, on "
+            "text that is not published.",
+            "",
+            *study.table(("positions", "share %", *shares, "overlap %"), bands),
+            "",
+            "Over positions, the mean of eight and the overlap have a correlation of "
+            f"{found['correlation']:.2f}.",
+            "",
+            *study.table(("text", "bits per byte", *shares, "overlap %"), texts),
+            "",
+            f"Eight sampled continuations of {more['prompts']} prompts of {more['prompt_bytes']} "
+            "bytes each:",
+            "",
+            *study.table(
+                ("first bytes", *shares), [(row["bytes"], *cells(row)) for row in more["rows"]]
+            ),
+            "",
+        ]
+    )
 
 
 def main():
     options = study.parser(__doc__, __file__, model="tiny-lm")
+    options.add_argument("--draft-model", default="tiny-draft")
     options.add_argument("--positions", type=int, default=40_000)
     options.add_argument("--new", type=int, default=4, help="bytes of a continuation")
     options.add_argument("--prompts", type=int, default=100)
     options = options.parse_args()
-    model = load(options.model, dtype="float32")
+    model, small = (load(name, dtype="float32") for name in (options.model, options.draft_model))
     how = {"count": options.positions, "new": options.new, "prompts": options.prompts}
     if options.smoke:
         how = {"count": 1, "new": 2, "prompts": 5}
     study.run(
         options.results / "results.json",
         how | {"parameters": sum(x.size for x in jax.tree.leaves(model.params))},
-        [{"model": options.model}],
-        lambda setting: measure(model, held_out(options.data, None), **how),
+        [{"model": options.model, "draft_model": options.draft_model}],
+        lambda setting: measure(model, small, held_out(options.data, None), **how),
         markdown=markdown,
     )
 

@@ -80,24 +80,26 @@ class Bench:
             ).results  # fmt: skip
         return out
 
-    def measure(self, setting):
-        """A method beside the empty draft at its window, and beside plain decoding at W = 1."""
-        options = dict(setting)
-        name, dtype = options.pop("model"), options.pop("dtype")
-        model = self.model(name, dtype)
-        if options["method"] == "draft-model":
-            options["draft_model"] = self.model(SMALL, dtype)
-        # A tree has its own window, of its nodes and the byte before them.
-        window = options["nodes"] + 1 if "nodes" in options else WINDOW
-        out = self.outputs(model, **options, **({} if "nodes" in options else {"window": window}))
-        same = self.plain(name, dtype, window)
-        margins = flips(model, self.texts, self.plain(name, dtype, 1), out)
-        return {
-            "bitwise_equal_at_the_same_window": same_bits(out, same),
-            "equal_at_the_same_window": len(out) - len(flips(model, self.texts, same, out)),
-            "equal_to_window_1": len(out) - len(margins),
-            "margins_of_flips_nats": margins,
-        }
+
+def measure(setting, bench):
+    """A method beside the empty draft at its window, and beside plain decoding at W = 1."""
+    options = dict(setting)
+    name, dtype = options.pop("model"), options.pop("dtype")
+    model = bench.model(name, dtype)
+    if options["method"] == "draft-model":
+        options["draft_model"] = bench.model(SMALL, dtype)
+    # A tree has its own window, of its nodes and the byte before them.
+    tree = "nodes" in options
+    window = options["nodes"] + 1 if tree else WINDOW
+    out = bench.outputs(model, **options, **({} if tree else {"window": window}))
+    same = bench.plain(name, dtype, window)
+    margins = flips(model, bench.texts, bench.plain(name, dtype, 1), out)
+    return {
+        "bitwise_equal_at_the_same_window": same_bits(out, same),
+        "equal_at_the_same_window": len(out) - len(flips(model, bench.texts, same, out)),
+        "equal_to_window_1": len(out) - len(margins),
+        "margins_of_flips_nats": margins,
+    }
 
 
 def same_bits(a, b):
@@ -135,7 +137,7 @@ def main():
         {"prompts": count, "prompt_bytes": options.context, "batch": options.batch,
          "new_bytes": new},
         settings()[:1] if options.smoke else settings(),
-        bench.measure,
+        lambda setting: measure(setting, bench),
         markdown=markdown,
     )  # fmt: skip
 
