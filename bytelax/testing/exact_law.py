@@ -43,13 +43,22 @@ def exact_law(
     Returns:
       Probabilities that sum to 1, including those of texts that EOS ended early.
     """
+    return law_and_kept(method, params, prompt=prompt, new_bytes=new_bytes, rows=rows, **law)[0]
+
+
+def law_and_kept(
+    method: Method, params: Params, *, prompt: list[int], new_bytes: int, rows: int, **law
+) -> tuple[Law, float]:
+    """Returns `exact_law` and the expected number of drafted bytes that the method keeps."""
     sampling_law = Sampling.of(rows, **law)
 
     def play(decoding):
         after = method.round(params, decoding)
         there = jnp.arange(after.text.ids.shape[1]) < after.text.length[:, None]
         text = jnp.where(there, after.text.ids, -1)
-        return (text, after.text.length - decoding.text.length, after.ended), after
+        emitted = after.text.length - decoding.text.length
+        kept = after.counts.accepted - decoding.counts.accepted
+        return (text, emitted, after.ended), (after, kept)
 
     chance = Chance(play, rows)
     begin = method.init(
@@ -61,11 +70,13 @@ def exact_law(
     )
     states, weights = jax.tree.map(lambda x: np.asarray(x)[:1], begin), np.ones(1)
     total: Law = {}
+    total_kept = 0.0
     while len(weights):
         # (text, ids in the last round): (probability, that of the best state, state)
         going: dict[tuple[tuple[int, ...], int], tuple[float, float, Any]] = {}
-        for (texts, emitted, ended), after, row, share in chance.outcomes(states):
+        for (texts, emitted, ended), (after, kept), row, share in chance.outcomes(states):
             weight = share * weights[row]
+            total_kept += float(weight @ kept)
             for i, likeliest, mass in _merged(np.column_stack([texts, emitted]), weight):
                 text = tuple(x for x in texts[i, len(prompt) :].tolist() if x >= 0)
                 if ended[i] != stopping.RUNNING:
@@ -78,7 +89,7 @@ def exact_law(
         weights = np.array([mass for mass, _, _ in going.values()])
         if going:
             states = jax.tree.map(lambda *x: np.stack(x), *(state for *_, state in going.values()))
-    return total
+    return total, total_kept
 
 
 def target_law(
