@@ -12,6 +12,7 @@ from jax.experimental import io_callback
 from bytelax.decode import sampling
 
 NARROW = 5e-7  # intervals below this width are rounding errors; their neighbours absorb them
+_SPACING = 1e-6  # several times the spacing of float32 below 1
 _PER_KEY = 8  # maximum number of random numbers per key
 # Most of the time is spent compiling, as programs with callbacks cannot be cached.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -29,7 +30,7 @@ class Chance:
     numbers is replaced. A number is identified by its key, so a key that is used twice gives the
     same numbers twice.
 
-    Every run uses other points of the same intervals, and a second run confirms each outcome. So a
+    A second run confirms each outcome, with every number near the other end of its interval. So a
     number that is used in any other way is detected.
 
     Args:
@@ -70,7 +71,7 @@ class Chance:
             if len(pieces[0]):
                 parts.append(pieces)
             if whole.any():
-                again, *_ = self._observe(chunk, low, high, len(row))
+                again, *_ = self._observe(chunk, low, high, len(row), ~self._probe.upper)
                 size = np.prod(high - low, axis=1)
                 unsure += size[whole & ~_same(outcome, again)].sum()
                 yield _rows(outcome, whole), _rows(rest, whole), row[whole], size[whole]
@@ -79,10 +80,14 @@ class Chance:
             "or `decode.happens`"
         )
 
-    def _observe(self, chunk, low, high, many):
-        """Runs the program once; returns outcomes, rests, intervals and uses of numbers."""
+    def _observe(self, chunk, low, high, many, upper=None):
+        """Runs the program once; returns outcomes, rests, intervals and uses of numbers.
+
+        `upper` bool[rows, slots] says which numbers lie near the upper ends of their intervals; by
+        default chance does.
+        """
         while True:
-            self._probe = _Probe(low, high, self._rows, self._random, self._place)
+            self._probe = _Probe(low, high, self._rows, self._random, self._place, upper)
             with self._probed():
                 outcome, rest = jax.block_until_ready(self._run(chunk))
             if self._probe.numbers_differ():  # otherwise they could not be told apart
@@ -129,12 +134,14 @@ class _Probe:
     by the order of calls: how often an inner loop draws depends on the other rows of the run.
     """
 
-    def __init__(self, low, high, rows, random, place):
+    def __init__(self, low, high, rows, random, place, upper):
         self.low, self.high = (
             np.concatenate([x, x[:1].repeat(rows - len(x), 0)]) for x in (low, high)
         )
         self.records = []  # (slot i[rows, M], edges f[rows, M, T])
         self.strangers = False
+        self.upper = np.zeros((rows, 0), bool)
+        self._fixed = self.upper if upper is None else upper
         self._random = random
         self._place = place  # of each key among all that were used
         self._numbers = np.zeros((rows, 0), np.float32)
@@ -179,8 +186,14 @@ class _Probe:
             self.low = np.pad(self.low, more)
             self.high = np.pad(self.high, more, constant_values=1)
         at = slice(before, size)
-        share = self._random.uniform(0.25, 0.75, (rows, size - before))
-        numbers = self.low[:, at] + (self.high - self.low)[:, at] * share
+        width = (self.high - self.low)[:, at]
+        least = np.clip(_SPACING / np.maximum(width, _SPACING), 0.02, 0.25)
+        share = least + (0.3 - least) * self._random.uniform(size=width.shape)
+        upper = self._random.uniform(size=width.shape) < 0.5
+        fixed = self._fixed[:, at]
+        upper[:, : fixed.shape[1]] = fixed
+        self.upper = np.concatenate([self.upper, upper], axis=1)
+        numbers = self.low[:, at] + width * np.where(upper, 1 - share, share)
         self._numbers = np.concatenate([self._numbers, numbers.astype(np.float32)], axis=1)
         self._given = np.pad(self._given, ((0, 0), (0, size - before)))
 

@@ -389,10 +389,11 @@ def test_a_temperature_on_one_side_is_seen():
     assert error(build, rejection, CUT, temperature=1.0) > FAULTY
 
 
-def test_a_number_used_in_another_way_is_noticed():
+@pytest.mark.parametrize("edge", [0.1, 0.5, 0.9])
+def test_a_number_used_in_another_way_is_noticed(edge):
     def program(batch):
         keys = sampling.row_keys(batch, jnp.zeros_like(batch, jnp.int32), sampling.DRAFT)
-        return sampling.row_uniforms(keys, 1) < 0.5, ()
+        return sampling.row_uniforms(keys, 1) < edge, ()
 
     with pytest.raises(AssertionError, match="used otherwise than in"):
         list(Chance(program, rows=4).outcomes(np.zeros(64, np.uint32)))
