@@ -39,15 +39,15 @@ class ByteLM(nn.Module):
         """Computes float32 next-byte logits after every position of whole texts."""
         embedded = self.embed(ids)
         if self.is_initializing() and self.config.heads is not None:
-            self.heads(self.states(ids), embedded, ids)
+            self.heads(self.states(ids)[0], embedded, ids)
         hidden, _ = self.trunk(embedded, span=self.span(ids))
         return self.logits(hidden)
 
     def states(
         self, ids: Int[Array, "B S"], *, max_patches: int | None = None
-    ) -> tuple[Float[Array, "B S D"], ...]:
-        """The embedding and the hidden states behind each block, of whole texts."""
-        return self.trunk.states(self.embed(ids), span=self.span(ids))[0]
+    ) -> tuple[tuple[Float[Array, "B S D"], ...], None]:
+        """The embedding and the states behind each block, and None, since there are no patches."""
+        return self.trunk.states(self.embed(ids), span=self.span(ids))[0], None
 
     def predict(
         self, ids: Int[Array, "B S"], *, max_patches: int | None = None

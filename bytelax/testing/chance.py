@@ -180,7 +180,7 @@ class _Probe:
         self.records.append((same.argmax(-1), edges))
 
     def _grow(self, size):
-        rows, before = self._numbers.shape
+        before = self._numbers.shape[1]
         if size > self.low.shape[1]:
             more = ((0, 0), (0, size - self.low.shape[1]))
             self.low = np.pad(self.low, more)

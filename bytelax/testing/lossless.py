@@ -14,8 +14,8 @@ from bytelax.testing.exact_law import distance, exact_law, law_and_kept, target_
 EXACT = 1e-6  # differences of probabilities below this are rounding errors
 FAULTY = 1e-3  # a planted fault must change some probability by more than this
 NOTHING_KEPT = (
-    "the rule kept no drafted byte, so what it keeps was not tested: certify it with a drafter that "
-    "proposes bytes which the model may write after this prompt"
+    "the rule kept no drafted byte, so what it keeps was not tested: certify it with a drafter "
+    "that proposes bytes which the model may write after this prompt"
 )
 
 

@@ -7,14 +7,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from bytelax import vocab
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
 from bytelax.models.heads import with_specials
 from bytelax.training.loss_of import LossOf
-from bytelax.training.objectives import Metrics, NextByte
+from bytelax.training.objectives import Metrics, NextByte, patch_metrics
 
 
 class Drafted(NamedTuple):
@@ -86,7 +86,7 @@ class HeadLoss:
         if not self.joint:
             frozen = {name: part for name, part in params.items() if name != "heads"}
             params = jax.lax.stop_gradient(frozen) | {"heads": params["heads"]}
-        logits, drafted = nn.apply(_drafted, self.module)(
+        logits, drafted, closes = nn.apply(_drafted, self.module)(
             {"params": params},
             ids,
             key,
@@ -99,6 +99,8 @@ class HeadLoss:
         nats = -jnp.take_along_axis(jax.nn.log_softmax(logits), ids[:, 1:, None], axis=-1)[..., 0]
         total, count = _sum(nats, there)
         metrics = {"bits_per_byte": (total / jnp.log(2.0), count)}
+        if closes is not None:
+            metrics |= patch_metrics(closes, self.max_patches)
         losses, weights, of_confidence = [], [], []
         for name, place, head_logits, byte, confidence in drafted:
             byte = jnp.broadcast_to(byte, head_logits.shape[:2])
@@ -163,11 +165,11 @@ def _drafted(
     own_outputs: int,
     blocks: int,
     max_patches: int | None,
-) -> tuple[Float[Array, "B S V"], list[Drafted]]:
-    """Computes the model's logits after bytes 0..L-2, and the logits of every head as it drafts."""
+) -> tuple[Float[Array, "B S V"], list[Drafted], Bool[Array, "B S"] | None]:
+    """Computes the model's logits after bytes 0..L-2, the logits of every head, and patch ends."""
     config, heads = model.config.heads, model.heads
     assert config is not None
-    hidden = model.states(ids[:, :-1], max_patches=max_patches)
+    hidden, closes = model.states(ids[:, :-1], max_patches=max_patches)
     embedded = model.embed(ids[:, 1:])
     logits, final = model.logits(hidden[-1]), model.norm(hidden[-1])
     length = logits.shape[1]
@@ -203,7 +205,7 @@ def _drafted(
             drafted += _blocks(model, ids, hidden, pending)
         if config.block_table:
             drafted += _masked_blocks(model, ids, pending, max_patches)
-    return logits, drafted
+    return logits, drafted, closes
 
 
 def _blocks(model, ids, hidden, pending) -> list[Drafted]:

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from bytelax import vocab
 from bytelax.measure import latents
@@ -97,7 +97,7 @@ class NextByte:
         logits, closes = self.module.apply(
             {"params": params}, ids, max_patches=self.max_patches, method="predict"
         )
-        return logits, {} if closes is None else _patch_metrics(closes, self.max_patches)
+        return logits, {} if closes is None else patch_metrics(closes, self.max_patches)
 
     def logical_axes(self) -> dict:
         """The logical axes of the parameters; see `pods.sharding`."""
@@ -243,7 +243,7 @@ class BLTD:
             metrics["exit_bits_per_byte"] = exit_metrics["bits_per_byte"]
         masked_nats = optax.softmax_cross_entropy_with_integer_labels(cells, drawn.targets)
         loss += self.mask_weight * self._masked_loss(masked_nats, drawn, ids)
-        metrics |= _patch_metrics(closes, self.max_patches)
+        metrics |= patch_metrics(closes, self.max_patches)
         return loss, metrics | _masked_metrics(masked_nats, cells, drawn)
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
@@ -307,7 +307,8 @@ def _latent_metrics(module, params, ids, max_patches) -> Metrics:
     return {f"latents_{name}_cost": (total - own, count) for name, (total, _) in bits.items()}
 
 
-def _patch_metrics(closes, max_patches) -> Metrics:
+def patch_metrics(closes: Bool[Array, "B S"], max_patches: int | None) -> Metrics:
+    """Bytes per patch, and patches of a window beyond `max_patches`, which are dropped."""
     count = closes.sum(1)
     dropped = jnp.maximum(count - (max_patches or closes.shape[1]), 0)
     return {

@@ -7,8 +7,6 @@ import itertools
 import math
 import pathlib
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, Protocol, runtime_checkable
 
@@ -30,6 +28,7 @@ from bytelax.pods.sharding import MeshConfig
 from bytelax.training import lock, objectives, train_state
 from bytelax.training import metrics as metrics_lib
 from bytelax.training import optimizer as optimizer_lib
+from bytelax.training.interrupts import Interrupts
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
@@ -112,7 +111,8 @@ def train(
       record: the whole config of the run as nested dicts. It is recorded in `out`, and compared
         when the run is resumed. By default it is `config`.
       about: a message to show before the first step, with the number of parameters.
-      report: called with messages; by default they are shown on standard error.
+      report: called with messages, by another thread with that of a signal; by default they are
+        shown on standard error.
 
     Raises:
       TrainingError: `out` holds another run or is in use by one, no checkpoint in it can be read,
@@ -149,14 +149,14 @@ def train(
         begin = step = int(state.step)
         log = metrics_lib.MetricsLog(out, start=begin, report=display.tell)
         stack.callback(log.close)
-        interrupts = stack.enter_context(_Interrupts())
+        interrupts = stack.enter_context(Interrupts(run.log_every, display.tell))
         stack.enter_context(display)
         profile = Profile(out / "profile", run.profile_steps)
         stack.callback(profile.close)
         data = batches("train", position) if step < steps else iter(())
         stack.callback(getattr(data, "close", lambda: None))
         clock, pending, valid, scored = Clock(), [], {}, -1
-        while step < steps and not interrupts.agreed(step, run.log_every):
+        while step < steps and not interrupts.agreed(step):
             batch = next(data, None)
             if batch is None:
                 raise TrainingError(f"the training data ended after {step} of {steps} steps")
@@ -435,38 +435,6 @@ class _Program:
             seeds=run.seed,
         )
         return list(zip(run.sample_prompts, output.text, strict=True))
-
-
-class _Interrupts:
-    """Records SIGINT and SIGTERM instead of terminating; a second signal is not caught."""
-
-    def __init__(self):
-        self._noted = False
-        self._before = {}
-
-    def __enter__(self):
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_):
-        self._restore()
-
-    def agreed(self, step: int, every: int) -> bool:
-        """Whether to stop. Several processes synchronize on this in every `every`-th step."""
-        if jax.process_count() == 1:
-            return self._noted
-        return step % every == 0 and distributed.anywhere(self._noted)
-
-    def _note(self, *_):
-        self._noted = True
-        self._restore()
-
-    def _restore(self):
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
 
 
 def _due(step, every, steps):

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import jax
@@ -120,6 +121,34 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_answered_before_the_step_ends(number, tmp_path, interruptible):
+    told, answered = [], threading.Event()
+
+    def report(message):
+        told.append(message)
+        if message.startswith("stopping after this step"):
+            answered.set()
+
+    class Signalled(NextByte):
+        def loss(self, params, ids, key):
+            jax.debug.callback(in_the_step)
+            return super().loss(params, ids, key)
+
+    def in_the_step():
+        os.kill(os.getpid(), number)
+        told.append(answered.wait(timeout=30))
+
+    result = train_loop.train(config(), Signalled(), batches, tmp_path, report=report)
+    assert result.step == 1 and not result.finished
+    answer = told.index(
+        "stopping after this step, with a checkpoint; another Ctrl-C stops without one"
+    )
+    assert told[answer + 1] is True
+    assert "stopped and saved at step 1" in told[-1]
+    assert signal.set_wakeup_fd(-1) == -1
 
 
 @pytest.mark.slow

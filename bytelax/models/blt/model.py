@@ -126,13 +126,15 @@ class BLT(nn.Module):
         contexts = self.decoder.context(text.latents)
         logits, _ = self.decoder(ids, text.states, contexts, patch=text.patch, span=text.span)
         if self.is_initializing() and self.config.heads is not None:
-            self.heads(self.states(ids), self.embed(ids), ids)
+            self.heads(self.states(ids)[0], self.embed(ids), ids)
         return Forward(logits, text.entropies, text.closes, text.latents)
 
     def states(
         self, ids: Int[Array, "B S"], *, max_patches: int | None = None
-    ) -> tuple[Float[Array, "B S _"], ...]:
-        """The latent that each byte reads, and its states behind each layer of the decoder.
+    ) -> tuple[tuple[Float[Array, "B S _"], ...], Bool[Array, "B S"]]:
+        """The states of each byte of whole texts, and whether it is the last of its patch.
+
+        The states are the latent that the byte reads, and those behind each layer of the decoder.
 
         Args:
           ids: right-padded texts.
@@ -143,7 +145,7 @@ class BLT(nn.Module):
         hidden, _ = self.decoder.states(
             ids, text.states, contexts, patch=text.patch, span=text.span
         )
-        return (patches_lib.latents_of(text.latents, text.patch), *hidden)
+        return (patches_lib.latents_of(text.latents, text.patch), *hidden), text.closes
 
     def masked_blocks(
         self,

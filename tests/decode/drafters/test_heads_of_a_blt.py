@@ -125,7 +125,7 @@ def blocks_in_training(ids, pending, *, size, leak=0):
     """Laws of the bytes behind the pending ones; with a leak, later states are read."""
     model = blt().module.bind({"params": blt().params})
     config, block = model.config.heads, model.heads.draft_block
-    features = block.fuse(*(model.states(ids)[n] for n in config.fused(config.draft_block)))
+    features = block.fuse(*(model.states(ids)[0][n] for n in config.fused(config.draft_block)))
     embedded = model.embed(jnp.take_along_axis(ids, pending[:, None], axis=1))
     out = block.of_texts(
         jnp.roll(features, -leak, axis=1),
@@ -141,7 +141,7 @@ def blocks_in_training(ids, pending, *, size, leak=0):
 def layers_in_training(ids, pending, *, size, leak=0):
     model = blt().module.bind({"params": blt().params})
     config, layer = model.config.heads, model.heads.draft_layer
-    features = layer.fuse(*(model.states(ids)[n] for n in config.fused(config.draft_layer)))
+    features = layer.fuse(*(model.states(ids)[0][n] for n in config.fused(config.draft_layer)))
     features = jnp.roll(features, -leak, axis=1)
     steps = layer.unroll(features, model.embed(jnp.roll(ids, -1, axis=1)), size)
     place = pending[:, None] - 1 + jnp.arange(size)

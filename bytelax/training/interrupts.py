@@ -1,0 +1,76 @@
+"""SIGINT and SIGTERM during a training run: they end it after a step, and say so at once."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import jax
+
+from bytelax.pods import distributed
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """A context that records SIGINT and SIGTERM instead of terminating.
+
+    A second signal is not caught. Outside the main thread no signal is.
+
+    Args:
+      every: number of steps between two in which several processes agree on whether to stop.
+      tell: shows a message. It is called at the first signal, by another thread: Python handles no
+        signal before the step that is being computed has ended.
+    """
+
+    def __init__(self, every: int, tell: Callable[[str], None]):
+        self._every, self._tell = every, tell
+        self._noted = False
+        self._before: dict = {}
+        self._pipe: tuple[int, int] | None = None
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            self._pipe = reads, writes = os.pipe()
+            os.set_blocking(writes, False)
+            self._wakeup = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+            self._watcher = threading.Thread(target=self._watch, args=(reads,), daemon=True)
+            self._watcher.start()
+            for number in _SIGNALS:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_):
+        self._restore()
+        if self._pipe is not None:
+            signal.set_wakeup_fd(self._wakeup)
+            reads, writes = self._pipe
+            os.close(writes)  # the watcher reads the end
+            self._watcher.join()
+            os.close(reads)
+
+    def agreed(self, step: int) -> bool:
+        """Whether to stop. Several processes synchronize on this in every `every`-th step."""
+        if jax.process_count() == 1:
+            return self._noted
+        return step % self._every == 0 and distributed.anywhere(self._noted)
+
+    def _note(self, *_):
+        self._noted = True
+        self._restore()
+
+    def _restore(self):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _watch(self, reads):
+        told = False
+        while number := os.read(reads, 1):
+            if number[0] in _SIGNALS and not told:
+                told = True
+                after = "this step" if jax.process_count() == 1 else f"{self._every} steps at most"
+                self._tell(
+                    f"stopping after {after}, with a checkpoint; "
+                    "another Ctrl-C stops without one"
+                )
