@@ -19,8 +19,8 @@ class Interrupts:
 
     Args:
       every: number of steps between two in which several processes agree on whether to stop.
-      tell: shows a message. It is called at the first signal, by another thread: Python handles no
-        signal before the step that is being computed has ended.
+      tell: shows a message. It is called at the first signal, by another thread: while the main one
+        compiles or waits for a device, Python may handle no signal.
     """
 
     def __init__(self, every: int, tell: Callable[[str], None]):
@@ -71,6 +71,5 @@ class Interrupts:
                 told = True
                 after = "this step" if jax.process_count() == 1 else f"{self._every} steps at most"
                 self._tell(
-                    f"stopping after {after}, with a checkpoint; "
-                    "another Ctrl-C stops without one"
+                    f"stopping after {after}, with a checkpoint; another Ctrl-C stops without one"
                 )

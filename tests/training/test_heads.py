@@ -88,10 +88,10 @@ def test_what_each_head_is_asked_for(name, ahead):
         from bytelax.training import head_objective
 
         def perfect(bound, ids, key, **how):
-            logits, drafted = original(bound, ids, key, **how)
+            logits, drafted, closes = original(bound, ids, key, **how)
             (head,) = (head for head in drafted if head.name == name)
             later = jnp.roll(logits, -ahead, axis=1)[:, : head.logits.shape[1]]
-            return logits, [head._replace(logits=later)]
+            return logits, [head._replace(logits=later)], closes
 
         original = head_objective._drafted
         head_objective._drafted = perfect

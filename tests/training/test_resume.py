@@ -139,7 +139,7 @@ def test_a_signal_is_answered_before_the_step_ends(number, tmp_path, interruptib
 
     def in_the_step():
         os.kill(os.getpid(), number)
-        told.append(answered.wait(timeout=30))
+        told.append(answered.wait(timeout=10))
 
     result = train_loop.train(config(), Signalled(), batches, tmp_path, report=report)
     assert result.step == 1 and not result.finished
