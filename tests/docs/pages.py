@@ -22,6 +22,16 @@ def blocks(page: Path, language: str) -> list[str]:
     ]
 
 
+def code_lines(page: Path) -> list[str]:
+    """Lines of code that is no Python: of blocks, fenced or indented, and then within sentences."""
+    text = page.read_text()
+    prose = _FENCED.sub("", text)
+    indented = "\n".join(re.findall(r"^    .*", prose, re.M))
+    lines = "\n".join([*blocks(page, ""), indented]).replace("\\\n", " ").splitlines()
+    spans = re.findall(r"`([^`]+)`", re.sub(r"\s+", " ", prose))
+    return [line.strip() for line in [*lines, *spans]]
+
+
 def run(code: list[str], page: Path) -> dict:
     """Runs the blocks of a page one behind another, and returns their names."""
     names: dict = {}

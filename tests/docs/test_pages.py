@@ -2,7 +2,9 @@
 
 import contextlib
 import re
+import runpy
 import shlex
+import sys
 
 import models_for_tests as models
 import pages
@@ -41,35 +43,73 @@ def test_the_first_example_of_the_readme(tmp_path, monkeypatch, capsys):
     assert names["tiny"].config == model.config and capsys.readouterr().out
 
 
-def _commands() -> list[tuple[str, str]]:
-    """Pages, and command lines on them that may be incomplete."""
-    lines = [
-        (pages.name(page), line.strip())
-        for page in pages.PAGES
-        for block in pages.blocks(page, "")
-        for line in block.replace("\\\n", " ").splitlines()
+# What may stand before a command: variables, and what starts it.
+_BEFORE = r"(?:[A-Z_]+=\S+ |nohup |~/env/bin/)*"
+
+
+def _commands(of: str, texts=pages.PAGES) -> list[tuple[str, str]]:
+    """Pages, and commands on them that begin with a pattern and may be incomplete."""
+    return [
+        (pages.name(page), found[1])
+        for page in texts
+        for line in pages.code_lines(page)
+        if (found := re.match(rf"{_BEFORE}({of}.*)", line))
     ]
-    return [(page, line) for page, line in lines if re.match(r"(~/env/bin/)?bytelax \w", line)]
+
+
+def _unknown_flags(line: str, known: str) -> list[str]:
+    """Flags of a command line that its help does not know."""
+    flags = re.findall(r"(?<=\s)--[\w.-]+", line.split("#")[0])
+    return [flag for flag in flags if not re.search(rf"{re.escape(flag)}(?![\w.-])", known)]
 
 
 @pytest.mark.slow
 def test_commands_have_their_flags(capsys):
     helps: dict[str, str] = {}
     unknown = []
-    for page, line in _commands():
+    for page, line in _commands(r"bytelax \w"):
         words = line.split()
         command = words[1:3] if words[1] == "train" else words[1:2]
-        if command[0] == "train" and "|" in line:  # a synopsis
+        if command[0] == "train" and (len(command) == 1 or "|" in line):  # a synopsis
             continue
         name = " ".join(command)
         if name not in helps:
             with contextlib.suppress(SystemExit):
                 cli.main([*command, "--help"])
             helps[name] = capsys.readouterr().out
-        for flag in re.findall(r"(?<=\s)--[\w.-]+", line.split("#")[0]):
-            if not re.search(rf"{re.escape(flag)}(?![\w.-])", helps[name]):
-                unknown.append(f"{page}: {line}: {flag}")
+        unknown += [f"{page}: {line}: {flag}" for flag in _unknown_flags(line, helps[name])]
     assert len(helps) >= 8 and not unknown
+
+
+@pytest.mark.slow
+def test_studies_have_their_flags(monkeypatch, capsys):
+    helps: dict[str, str] = {}
+    unknown = []
+    studies = pages.ROOT / "experiments" / "README.md"
+    for page, line in _commands(r"python -m experiments\.", [*pages.PAGES, studies]):
+        module = line.split()[2]
+        if module not in helps:
+            monkeypatch.setattr(sys, "argv", [module, "--help"])
+            with contextlib.suppress(SystemExit):
+                runpy.run_module(module, run_name="__main__")
+            helps[module] = capsys.readouterr().out
+            assert "usage" in helps[module], module
+        unknown += [f"{page}: {line}: {flag}" for flag in _unknown_flags(line, helps[module])]
+    assert len(helps) >= 4 and not unknown
+
+
+def test_commands_are_found_behind_what_stands_before_them(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Say `bytelax bench\n--json` or\n\n```\nJAX_X=1 bytelax score a\\\n--b\n"
+        "   nohup ~/env/bin/bytelax eval --c > log\n```\n"
+    )
+    lines = [line for line in pages.code_lines(page) if re.match(rf"{_BEFORE}bytelax", line)]
+    assert lines == [
+        "JAX_X=1 bytelax score a --b",
+        "nohup ~/env/bin/bytelax eval --c > log",
+        "bytelax bench --json",
+    ]
 
 
 @pytest.mark.slow  # test_score_command.py
@@ -77,7 +117,8 @@ def test_commands_about_scoring(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("notes.txt", "more.txt"):
         (tmp_path / name).write_text(f"This is {name}.\n")
-    lines = [line for page, line in _commands() if page == "docs/scoring.md"]
+    blocks = "\n".join(pages.blocks(pages.ROOT / "docs" / "scoring.md", ""))
+    lines = [line for line in blocks.splitlines() if line.startswith("bytelax ")]
     for line in lines:
         assert cli.main(shlex.split(line)[1:]) == 0
     assert len(lines) == 4 and capsys.readouterr().out
