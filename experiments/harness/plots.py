@@ -12,6 +12,7 @@ matplotlib.rcParams |= {
 }  # fmt: skip
 
 from matplotlib import pyplot as plt  # noqa: E402 (after the settings that it reads)
+from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 
@@ -19,6 +20,37 @@ def save(figure: Figure, path: pathlib.Path) -> None:
     """Writes a figure, always the same bytes of the same figure, and closes it."""
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
+
+
+def name_lines(panel: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Writes the names of lines to the right of a panel, close to where they end.
+
+    Args:
+      panel: with its final limits in y.
+      ends: x and y of the end of each line, its name and its colour.
+    """
+    low, high = panel.get_ylim()
+    ends = sorted(ends, key=lambda end: end[1])
+    heights = apart([(y - low) / (high - low) for _, y, _, _ in ends], 0.085)
+    for (x, y, name, colour), height in zip(ends, heights, strict=True):
+        panel.annotate(
+            name, (x, y), xytext=(1.06, height), textcoords="axes fraction", color=colour,
+            fontsize=8, va="center", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkB": 3},
+        )  # fmt: skip
+
+
+def apart(heights: Sequence[float], gap: float) -> list[float]:
+    """The closest heights to ascending ones of which each two are at least `gap` apart."""
+    blocks: list[tuple[float, int]] = []  # means and sizes of runs that touch, without their gaps
+    for index, height in enumerate(heights):
+        mean, size = height - index * gap, 1
+        while blocks and blocks[-1][0] > mean:
+            before, more = blocks.pop()
+            mean, size = (before * more + mean * size) / (more + size), more + size
+        blocks.append((mean, size))
+    level = [mean for mean, size in blocks for _ in range(size)]
+    return [mean + index * gap for index, mean in enumerate(level)]
 
 
 def settings(report: dict) -> Figure:

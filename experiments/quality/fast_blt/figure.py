@@ -19,5 +19,5 @@ def draw(report):
         panel.set(title=name, xlabel="weights read, plain decoding = 1")
         panel.set_xlim(left=0)
     panels[0][0].set_ylabel("bits a written byte, under plain decoding")
-    panels[0][0].legend(fontsize=7)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return figure

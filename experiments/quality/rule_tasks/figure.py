@@ -36,5 +36,5 @@ def draw(report):
         panel.set(title=model, xlabel="weights read, the BLT = 1")
         panel.set_xlim(left=0)
     panels[0][0].set_ylabel("exact match, %; line: the BLT")
-    panels[0][0].legend(fontsize=7)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return figure
