@@ -10,6 +10,12 @@ def json_line(value: Any) -> str:
     return json.dumps(_finite(value), allow_nan=False)
 
 
+def check_json(flags: Any, name: str) -> None:
+    """Raises a ValueError if the flag of this name is given without `--json`."""
+    if getattr(flags, name) and not flags.json:
+        raise ValueError(f"--{name} is printed as JSON only: add --json")
+
+
 def _finite(value):
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}

@@ -28,7 +28,7 @@ def parse(name: str, args: Sequence[str]) -> Any:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            default = getattr(module, "default", lambda _: tyro.MISSING_NONPROP)([name, *args])
+            default = getattr(module, "default", lambda _: tyro.MISSING_NONPROP)(args)
             return tyro.cli(
                 getattr(module, name.capitalize()),
                 prog=f"bytelax {name}",

@@ -44,18 +44,18 @@ def default(args: Sequence[str]) -> Any:
     """The default values for tyro: those of `--preset` and of the file given by `--config`.
 
     Args:
-      args: all arguments of the command line.
+      args: the arguments behind `bytelax train`.
 
     Raises:
       ConfigError: the file cannot be used; the message is one line that says why.
       ValueError: the preset is unknown, or not one of this kind of run.
     """
     path, preset, out = (_value_of(flag, args) for flag in ("--config", "--preset", "--out"))
-    if len(args) < 2 or args[0] != "train" or args[1] not in KINDS or not (path or preset):
+    if not args or args[0] not in KINDS or not (path or preset):
         return tyro.MISSING_NONPROP
     from bytelax import config as plain
 
-    kind = args[1]
+    kind = args[0]
     if not out and not {"-h", "--help"} & set(args):
         raise ValueError("--out is required: the directory of the run")
     known = KINDS[kind](out=pathlib.Path(out or "OUT"), **train_presets.of(kind, preset))

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from bytelax import vocab
 from bytelax.measure import latents
@@ -307,8 +307,8 @@ def _latent_metrics(module, params, ids, max_patches) -> Metrics:
     return {f"latents_{name}_cost": (total - own, count) for name, (total, _) in bits.items()}
 
 
-def patch_metrics(closes: Bool[Array, "B S"], max_patches: int | None) -> Metrics:
-    """Bytes per patch, and patches of a window beyond `max_patches`, which are dropped."""
+def patch_metrics(closes: Any, max_patches: int | None) -> Metrics:
+    """Bytes per patch, and patches beyond `max_patches`, by `closes` bool[B, S]."""
     count = closes.sum(1)
     dropped = jnp.maximum(count - (max_patches or closes.shape[1]), 0)
     return {

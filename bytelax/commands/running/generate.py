@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 
 from bytelax.commands.generate import Generate
-from bytelax.commands.json_line import json_line
+from bytelax.commands.json_line import check_json, json_line
 from bytelax.commands.running import decoding
 from bytelax.commands.running.loading import load
 from bytelax.generation import generate, stream
@@ -20,8 +20,7 @@ def run(flags: Generate) -> None:
     prompts = _prompts(flags)
     if flags.stream and (flags.json or flags.logprobs or len(prompts) > 1):
         raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
-    if flags.logprobs and not flags.json:
-        raise ValueError("--logprobs is printed as JSON only: add --json")
+    check_json(flags, "logprobs")
     distributed.start(flags.processes)
     keywords = {
         # Overrides apply to the large model only, not to a draft model.

@@ -1,6 +1,6 @@
 """`bytelax patches`: where an entropy model cuts texts."""
 
-from bytelax.commands.json_line import json_line
+from bytelax.commands.json_line import check_json, json_line
 from bytelax.commands.patches import Patches
 from bytelax.commands.progress_bar import progress_bar
 from bytelax.commands.running.loading import overrides
@@ -10,8 +10,7 @@ from bytelax.patcher import patches
 
 
 def run(flags: Patches) -> None:
-    if flags.entropies and not flags.json:
-        raise ValueError("--entropies is printed as JSON only: add --json")
+    check_json(flags, "entropies")
     files = text_files(flags.files)
     patcher = load_patcher(flags.model, **overrides(flags.overrides))
     with progress_bar("patches", sum(file.size for file in files)) as advance:

@@ -1,6 +1,6 @@
 """`bytelax score`: how likely a model thinks texts are."""
 
-from bytelax.commands.json_line import json_line
+from bytelax.commands.json_line import check_json, json_line
 from bytelax.commands.progress_bar import progress_bar
 from bytelax.commands.running.loading import load
 from bytelax.commands.score import Score
@@ -9,8 +9,7 @@ from bytelax.scoring import figures, score_many
 
 
 def run(flags: Score) -> None:
-    if flags.logprobs and not flags.json:
-        raise ValueError("--logprobs is printed as JSON only: add --json")
+    check_json(flags, "logprobs")
     files = text_files(flags.files)
     model = load(flags.model, flags.loading)
     count, log_prob = 0, 0.0
