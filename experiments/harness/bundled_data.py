@@ -65,19 +65,22 @@ def prompts(data: str, count: int, length: int) -> list[tuple[str, bytes]]:
     return spread(held_out(data, None), count, length)
 
 
-def spread(texts: Mapping[str, bytes], count: int, length: int) -> list[tuple[str, bytes]]:
+def spread(
+    texts: Mapping[str, bytes], count: int, length: int, *, second: bool = False
+) -> list[tuple[str, bytes]]:
     """Genre and text of stretches from line beginnings, evenly spread.
 
     Args:
       texts: genre to text.
       count: number of stretches, shared out over the genres.
       length: bytes of a stretch.
+      second: take those halfway between the others: a second set, on which nothing was chosen.
     """
     found = []
     for place, (genre, text) in enumerate(texts.items()):
         number = len(range(place, count, len(texts)))
         for index in range(number):
-            start = index * (len(text) - 2 * length) // max(number, 1)
+            start = int((index + second / 2) * (len(text) - 2 * length) / max(number, 1))
             line = text.find(b"\n", start, start + length) + 1
             begin = line or start
             found.append((genre, text[begin : begin + length]))

@@ -3,8 +3,9 @@
     python -m experiments.quality.acceptance.run --data DIR
 
 Methods of both families on the bundled models, at temperature 0, 0.6 and 1, on 64 held-out prompts
-of five genres, on as many from files that the models were trained on, and on as many from other
-sources. Acceptance is the share of the drafted bytes that are kept, with intervals over prompts.
+of five genres, on a second set of as many, on as many from files that the models were trained on,
+and on as many from other sources. Acceptance is the share of the drafted bytes that are kept, with
+intervals over prompts.
 """
 
 from bytelax import Statistics, load
@@ -121,7 +122,8 @@ def markdown(report):
             "## In and out of training text",
             "",
             "Seen: files that the models and drafters were trained on, of which they have read a "
-            "part; held out: other files of the same sources; other source: plays of Shakespeare, "
+            "part; held out: other files of the same sources, and stretches between those for a "
+            "second set, by which nothing was chosen; other source: plays of Shakespeare, "
             "HumanEval's programs and FLORES-200's sentences. Texts of two kinds also differ in "
             "how easy they are.",
             "",

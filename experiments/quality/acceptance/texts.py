@@ -1,4 +1,4 @@
-"""Prompts of three kinds: text that the models were trained on, held-out text, other sources."""
+"""Prompts by kind: text that the models were trained on, two sets held out, other sources."""
 
 import pathlib
 
@@ -6,7 +6,8 @@ from bytelax.measure import files, translation
 from experiments.harness import bundled_data
 
 SEEN, HELD_OUT, OTHER = "seen", "held out", "other source"
-KINDS = (SEEN, HELD_OUT, OTHER)
+SECOND = "held out, second set"  # nothing was ever chosen by what it gave
+KINDS = (SEEN, HELD_OUT, SECOND, OTHER)
 
 
 def prompts(data: str, count: int, length: int) -> dict[str, list[tuple[str, bytes]]]:
@@ -17,12 +18,12 @@ def prompts(data: str, count: int, length: int) -> dict[str, list[tuple[str, byt
       count: number of prompts of a kind.
       length: bytes of a prompt.
     """
-    texts = {
-        SEEN: seen(data),
-        HELD_OUT: bundled_data.held_out(data, None),
-        OTHER: other(data),
+    held_out = bundled_data.held_out(data, None)
+    texts = {SEEN: seen(data), HELD_OUT: held_out, SECOND: held_out, OTHER: other(data)}
+    return {
+        kind: bundled_data.spread(texts[kind], count, length, second=kind == SECOND)
+        for kind in KINDS
     }
-    return {kind: bundled_data.spread(texts[kind], count, length) for kind in KINDS}
 
 
 def seen(data: str) -> dict[str, bytes]:
