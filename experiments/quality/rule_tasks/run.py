@@ -17,12 +17,19 @@ from bytelax import Statistics, generate, load
 from experiments.harness import intervals, study
 
 NEW = 96  # bytes; the longest answer has 71
-BLOCKS = {"task-d4": (4,), "task-d8": (8,), "task-d16": (16,), "task-d": (4, 8, 16)}
+BLOCKS = {
+    "task-d4": (4,),
+    "task-d4-again": (4,),
+    "task-d8": (8,),
+    "task-d16": (16,),
+    "task-d": (4, 8, 16),
+}
 RULES = [
     {"unmask": "one-step"},
     *({"unmask": "confidence", "alpha": alpha} for alpha in (0.5, 0.7, 0.9)),
     *({"unmask": "entropy", "gamma": gamma} for gamma in (0.1, 0.5, 1.0)),
 ]
+FEW = RULES[0], RULES[2], RULES[5]  # of each block size of a model that learned several
 MEANS = ("rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher")
 
 
@@ -34,7 +41,8 @@ def settings() -> list[dict]:
         rows.append({"model": model, "method": "ar"})
         for size in sizes:
             own = {"model": model, "block_size": size}
-            rows += [own | {"method": "blt-d", **rule} for rule in RULES]
+            rules = RULES if len(sizes) == 1 else FEW
+            rows += [own | {"method": "blt-d", **rule} for rule in rules]
             rows.append(own | {"method": "blt-dv", "unmask": "one-step"})
     return rows
 
