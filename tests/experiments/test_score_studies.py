@@ -120,5 +120,5 @@ def test_rule_tasks(smoke, tmp_path):
 def test_every_unmasking_rule_is_asked_of_every_block_size():
     """And a few of a model that learned all sizes."""
     made = rule_tasks.settings()
-    assert len(made) == (1 + 3) + 4 * (1 + 7 + 1) + (1 + 3 * (3 + 1))
+    assert len(made) == (1 + 3) + 4 * (1 + 5 + 1) + (1 + 3 * (3 + 1))
     assert len({rule_tasks.named(each) + each["model"] for each in made}) == len(made)

@@ -105,6 +105,15 @@ def test_json_says_what_came_of_it(tmp_path, source, capsys):
     assert json.loads(capsys.readouterr().out)["model"] == first["model"]
 
 
+def test_a_student_is_counted_without_its_teacher(tmp_path, source, patcher, capsys):
+    out = ["--out", str(tmp_path), "--teacher", str(patcher)]
+    capsys.readouterr()
+    assert cli.main(["train", "byte-lm", *out, *source, *RUN, *BYTE_LM]) == 0
+    own = loading.load(tmp_path).params
+    count = sum(leaf.size for leaf in jax.tree.leaves(own))
+    assert f"model: {count:,} parameters, 4 steps" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt):
     arguments = ["--out", str(tmp_path), "--init", str(blt), *source, *RUN]

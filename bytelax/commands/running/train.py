@@ -81,7 +81,7 @@ def start(run: Run, record: dict) -> None:
             "valid": result.valid,
         }))  # fmt: skip
         return
-    count = sum(leaf.size for leaf in jax.tree.leaves(result.params))
+    count = sum(leaf.size for leaf in jax.tree.leaves(objective.model_params(result.params)))
     score = result.valid.get(BITS_PER_BYTE)
     known = "" if score is None else f", {score:.4f} bits per byte on the validation text"
     print(f"{result.model}: {count:,} parameters, {result.step} steps{known}")

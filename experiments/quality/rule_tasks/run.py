@@ -26,10 +26,10 @@ BLOCKS = {
 }
 RULES = [
     {"unmask": "one-step"},
-    *({"unmask": "confidence", "alpha": alpha} for alpha in (0.5, 0.7, 0.9)),
-    *({"unmask": "entropy", "gamma": gamma} for gamma in (0.1, 0.5, 1.0)),
+    *({"unmask": "confidence", "alpha": alpha} for alpha in (0.5, 0.9)),
+    *({"unmask": "entropy", "gamma": gamma} for gamma in (0.1, 1.0)),
 ]
-FEW = RULES[0], RULES[2], RULES[5]  # of each block size of a model that learned several
+FEW = RULES[0], RULES[1], RULES[4]  # of each block size of a model that learned several
 MEANS = ("rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher")
 
 
