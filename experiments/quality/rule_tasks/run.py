@@ -10,12 +10,17 @@ three sizes, by every unmasking rule. It is figure 1 of Fast BLT (arXiv 2605.080
 Intervals are of 95 %, from resampling questions.
 """
 
+import itertools
 import json
 import pathlib
+
+import numpy as np
 
 from bytelax import Statistics, generate, load
 from experiments.harness import intervals, study
 
+RESULTS = (study.MAIN, "speed")
+ALONE = 16  # questions that are answered one by one
 NEW = 96  # bytes; the longest answer has 71
 BLOCKS = {
     "task-d4": (4,),
@@ -29,13 +34,26 @@ RULES = [
     *({"unmask": "confidence", "alpha": alpha} for alpha in (0.5, 0.9)),
     *({"unmask": "entropy", "gamma": gamma} for gamma in (0.1, 1.0)),
 ]
+PLAIN = {"model": "task", "method": "ar"}
 FEW = RULES[0], RULES[1], RULES[4]  # of each block size of a model that learned several
 MEANS = ("rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher")
 
 
+def timed() -> list[dict]:
+    """The settings whose time is taken: of each block size one of each kind."""
+    rules = ({"unmask": "confidence", "alpha": 0.5}, {"unmask": "entropy", "gamma": 1.0})
+    of_blocks = [
+        [{"model": model, "block_size": size, "method": "blt-d", **rule} for rule in rules]
+        + [{"model": model, "block_size": size, "method": "blt-dv", "unmask": "one-step"}]
+        for model, size in (("task-d4-again", 4), ("task-d8", 8), ("task-d16", 16))
+    ]
+    drafting = [{"model": "task", "method": "blt-s", "draft_length": k} for k in (4, 8)]
+    return [*drafting, *itertools.chain(*of_blocks)]
+
+
 def settings() -> list[dict]:
     """A model with a method and its options, the plain BLT first."""
-    rows = [{"model": "task", "method": "ar"}]
+    rows = [PLAIN]
     rows += [{"model": "task", "method": "blt-s", "draft_length": k} for k in (4, 8, 16)]
     for model, sizes in BLOCKS.items():
         rows.append({"model": model, "method": "ar"})
@@ -48,9 +66,8 @@ def settings() -> list[dict]:
 
 
 def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: int) -> dict:
-    """Answers all questions, `batch` at a time, and the first of them again one by one."""
-    how = {name: value for name, value in setting.items() if name != "model"}
-    how |= {"max_new_bytes": NEW, "stop": ["\n"]}
+    """Answers all questions, `batch` at a time."""
+    how = options_of(setting)
     model = load(runs / setting["model"], dtype="float32")
     results = []
     for begin in range(0, len(examples), batch):
@@ -70,17 +87,34 @@ def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: i
         },
         "bytes": total.bytes / len(results),
         **{name: getattr(total, name) / len(results) for name in MEANS},
-        "ms_per_answer": milliseconds(model, examples[: min(batch, 16)], how),
     }
 
 
-def milliseconds(model, examples: list[dict], how: dict) -> float:
-    """Mean time of an answer at batch 1, without compiling and prefill."""
-    seconds = 0.0
-    for each in examples:
-        stats = generate(model, [each["question"]], **how).stats
-        seconds += stats.seconds - stats.prefill_seconds
-    return 1e3 * seconds / len(examples)
+def speed(setting: dict, examples: list[dict], runs: pathlib.Path, *, repeats: int) -> dict:
+    """Time of an answer at batch 1, in turns with plain decoding of the BLT."""
+    plain, own = (load(runs / name, dtype="float32") for name in (PLAIN["model"], setting["model"]))
+    seconds = []
+    for _ in range(repeats + 1):
+        seconds.append([decoding(plain, PLAIN, examples), decoding(own, setting, examples)])
+    times = np.array(seconds[1:]) / len(examples)  # the first compiles
+    ratios = times[:, 0] / times[:, 1]
+    return {
+        "ms": 1e3 * np.median(times[:, 1]), "plain_ms": 1e3 * np.median(times[:, 0]),
+        "speed": np.median(ratios), "speed_range": [ratios.min(), ratios.max()],
+    }  # fmt: skip
+
+
+def decoding(model, setting: dict, examples: list[dict]) -> float:
+    """Seconds that answers take one by one, without compiling and prefill."""
+    how = options_of(setting)
+    answered = [generate(model, [each["question"]], **how).stats for each in examples]
+    return sum(stats.seconds - stats.prefill_seconds for stats in answered)
+
+
+def options_of(setting: dict) -> dict:
+    """Options of `generate`."""
+    chosen = {name: value for name, value in setting.items() if name != "model"}
+    return chosen | {"max_new_bytes": NEW, "stop": ["\n"]}
 
 
 def main():
@@ -88,25 +122,55 @@ def main():
     options.add_argument("--tasks", type=pathlib.Path, required=True, help="what write.py made")
     options.add_argument("--runs", type=pathlib.Path, required=True, help="what train.py made")
     options.add_argument("--batch", type=int, default=64)
+    options.add_argument("--repeats", type=int, default=3, help="of what is timed")
     options = options.parse_args()
     lines = (options.tasks / "test.jsonl").read_text().splitlines()
     examples = [json.loads(line) for line in lines]
-    chosen = [each for each in settings() if (options.runs / each["model"]).exists()]
+    there = [each for each in settings() if (options.runs / each["model"]).exists()]
+    alone = [each for each in timed() if (options.runs / each["model"]).exists()]
     if options.smoke:
-        examples, chosen = examples[:: max(1, len(examples) // 2)], chosen[:2]
+        examples = examples[:: max(1, len(examples) // 2)]
+        there, alone, options.repeats = there[:2], alone[:1], 1
     study.run(
         options.results / "results.json",
         {"questions": len(examples), "batch": options.batch, "temperature": 0.0},
-        chosen,
+        there,
         lambda setting: measure(setting, examples, options.runs, batch=options.batch),
         markdown=markdown,
     )
+    few = examples[:: max(1, len(examples) // ALONE)][:ALONE]
+    study.run(
+        options.results / "speed.json",
+        {"questions": len(few), "repeats": options.repeats, "temperature": 0.0},
+        alone,
+        lambda setting: speed(setting, few, options.runs, repeats=options.repeats),
+        markdown=speed_table,
+    )
+
+
+def speed_table(report):
+    rows = [
+        (
+            row["setting"]["model"], named(row["setting"]), f"{row['ms']:.1f}",
+            f"{row['plain_ms']:.1f}", f"{row['speed']:.2f}",
+            "{:.2f} to {:.2f}".format(*row["speed_range"]),
+        )
+        for row in report["rows"]
+    ]  # fmt: skip
+    header = ("model", "method", "ms an answer", "plain decoding of the BLT, ms", "speed", "range")
+    return "\n".join([
+        "# The time of an answer", "",
+        f"{report['questions']} questions one by one, in turns with plain decoding of the BLT; "
+        f"medians of {report['repeats']} runs, without the time that the question takes, "
+        f"{study.machine(report)}.", "",
+        *study.table(header, rows), "",
+    ])  # fmt: skip
 
 
 def markdown(report):
     header = (
         "model", "method", "exact match, %", *_tasks(report), "decoder passes", "global passes",
-        "GB", "ms, batch 1",
+        "GB",
     )  # fmt: skip
     rows = [
         (
@@ -115,8 +179,7 @@ def markdown(report):
             intervals.shown(percent(row["exact_match"]), ".1f"),
             *(f"{100 * share:.0f}" for share in row["by_task"].values()),
             *(f"{row[name]:.1f}" for name in ("decoder_passes", "global_passes")),
-            f"{row['bandwidth_gb_with_patcher']:.3f}",
-            f"{row['ms_per_answer']:.1f}",
+            f"{row['bandwidth_gb_with_patcher']:.4f}",
         )
         for row in report["rows"]
     ]
@@ -124,7 +187,7 @@ def markdown(report):
         "# Right answers against passes", "",
         f"Greedy answers to {report['questions']} questions that no model was trained on, "
         f"{report['batch']} at a time; passes and gigabytes of weights read are means of an "
-        f"answer, with its end. Times are of single questions, {study.machine(report)}.", "",
+        "answer, with its end. [speed.md](speed.md) has times.", "",
         *study.table(header, rows), "",
     ])  # fmt: skip
 
