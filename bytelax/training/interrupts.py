@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM during a training run: they end it after a step, and say so at once."""
+"""SIGINT and SIGTERM during a training run: they end it soon, and say so at once."""
 
 import os
 import signal
@@ -69,7 +69,8 @@ class Interrupts:
         while number := os.read(reads, 1):
             if number[0] in _SIGNALS and not told:
                 told = True
-                after = "this step" if jax.process_count() == 1 else f"{self._every} steps at most"
+                every = 1 if jax.process_count() == 1 else self._every
                 self._tell(
-                    f"stopping after {after}, with a checkpoint; another Ctrl-C stops without one"
+                    f"stopping within {every + 1} steps, with a checkpoint; "
+                    "another Ctrl-C stops without one"
                 )

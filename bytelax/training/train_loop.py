@@ -98,7 +98,7 @@ def train(
 
     Results do not depend on how often the run was stopped and resumed: on the same machine, with
     the same mesh and config, the parameters are identical bit for bit. On SIGINT or SIGTERM the
-    function saves a checkpoint and returns.
+    function saves a checkpoint and returns, after two more steps at most in a single process.
 
     Args:
       config: configuration of the loop.
@@ -167,6 +167,8 @@ def train(
             with jax.profiler.StepTraceAnnotation("training step", step_num=step):
                 state, measured = program.step(state, batch.ids)
             pending.append(measured)
+            # Two steps at most are under way: a device is never idle, and a signal is soon obeyed.
+            jax.block_until_ready(pending[-2:-1])
             profile.after_step(measured)
             position, step = batch.index, step + 1
             if any(

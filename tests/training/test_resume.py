@@ -129,7 +129,7 @@ def test_a_signal_is_answered_before_the_step_ends(number, tmp_path, interruptib
 
     def report(message):
         told.append(message)
-        if message.startswith("stopping after this step"):
+        if message.startswith("stopping within 2 steps"):
             answered.set()
 
     class Signalled(NextByte):
@@ -144,11 +144,50 @@ def test_a_signal_is_answered_before_the_step_ends(number, tmp_path, interruptib
     result = train_loop.train(config(), Signalled(), batches, tmp_path, report=report)
     assert result.step == 1 and not result.finished
     answer = told.index(
-        "stopping after this step, with a checkpoint; another Ctrl-C stops without one"
+        "stopping within 2 steps, with a checkpoint; another Ctrl-C stops without one"
     )
     assert told[answer + 1] is True
     assert "stopped and saved at step 1" in told[-1]
     assert signal.set_wakeup_fd(-1) == -1
+
+
+class UnderWay:
+    """A result of a step that is not done until somebody waits for it or for a later one."""
+
+    def __init__(self, value, step, steps, done):
+        self.value, self.step, self.steps, self.done = value, step, steps, done
+        steps.add(step)
+
+    def block_until_ready(self):
+        if self.step in self.steps:
+            self.steps -= set(range(self.step + 1))
+            self.done(self.step)
+        return self
+
+    def __array__(self, *args, **kwargs):
+        return np.asarray(self.value, *args, **kwargs)
+
+
+def test_two_steps_at_most_are_under_way(tmp_path, monkeypatch, interruptible):
+    under_way, most = set(), []
+    step = train_loop._Program.step
+
+    def done(number):
+        if number == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    def watched(program, state, ids):
+        number = len(most) + 1
+        state, measured = step(program, state, ids)
+        loss, count = measured["loss"]
+        measured |= {"loss": (UnderWay(loss, number, under_way, done), count)}
+        most.append(len(under_way))
+        return state, measured
+
+    monkeypatch.setattr(train_loop._Program, "step", watched)
+    result = train(tmp_path, config(steps=20, log_every=20, validate_every=0, save_every=20))
+    assert max(most) == 2  # a device has the next step before it ends one
+    assert 4 < result.step <= 6 and not result.finished
 
 
 @pytest.mark.slow
