@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from bytelax import checkpoints
+from bytelax import checkpoints, vocab
 from bytelax import config as plain
 from bytelax.commands.calibrate import Calibrate
 from bytelax.commands.json_line import json_line
@@ -48,7 +48,7 @@ def run(flags: Calibrate) -> None:
         _write(directory, rule)
     result = {
         "threshold": found, "patch_length": mean, "max_patch_length": rule.max_patch_length,
-        "bytes": int(lengths.sum()),
+        "bytes": int((windows >= vocab.OFFSET).sum()),
     }  # fmt: skip
     if flags.json:
         print(json_line(result))
