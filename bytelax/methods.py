@@ -35,6 +35,7 @@ from bytelax.decode.drafters import (
     PastBoundary,
     TwoByte,
 )
+from bytelax.decode.drafters.base import TargetError
 from bytelax.decode.method import Method
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.decode.unmasking import Unmask
@@ -386,6 +387,8 @@ def build(
             options["draft_model"] = small if model.mesh is None else small.on(model.mesh)
         try:
             method = METHODS[method](model, **options)
+        except TargetError as error:
+            raise TargetError(str(method), error.needs) from None
         except ValueError as error:
             raise ValueError(f"{error} (method {method!r})") from None
     if not (accept is None or callable(accept) or isinstance(accept, Lossless)):
@@ -449,7 +452,7 @@ def _longest(model: Model, length: o.Length) -> int:
 def _block(model: Model, method: str, size: o.Length) -> int:
     """Returns the largest block size; raises ValueError if the model was not trained on it."""
     if not isinstance(model.config, BLTConfig):
-        raise ValueError(f"method {method!r} needs a Byte Latent Transformer, not a byte model")
+        raise TargetError(method, "a Byte Latent Transformer, not a byte transformer")
     trained = model.config.block_size
     if not trained:
         raise ValueError(
@@ -464,9 +467,7 @@ def _block(model: Model, method: str, size: o.Length) -> int:
 def _byte_lm(model: Model, method: str) -> HeadsConfig:
     """Returns the heads of a byte transformer; raises ValueError for any other model."""
     if not isinstance(model.config, ByteLMConfig):
-        raise ValueError(
-            f"method {method!r} needs a byte transformer, not a Byte Latent Transformer"
-        )
+        raise TargetError(method, "a byte transformer, not a Byte Latent Transformer")
     return model.config.heads or HeadsConfig()
 
 

@@ -135,10 +135,11 @@ def test_blocks_are_kept_whole_and_said_to_be_so():
         ("own", "nested", {"draft_with": "medusa"}, "no multi-byte heads"),
         ("own", "nested", {"draft_with": "draft-model"}, "belong together"),
         ("own", "nested", {"inner_length": 9}, "inner_length must lie in 1..8, got 9"),
-        ("lm", "nested", {}, "needs a Byte Latent Transformer"),
+        ("lm", "nested", {}, "^nested needs a Byte Latent Transformer, not a byte transformer$"),
+        ("lm", "blt-d", {}, "^blt-d needs a Byte Latent Transformer, not a byte transformer$"),
         ("own", "blt-dv", {"block_size": 4, "table": True}, "no block table"),
         ("base", "blt-d", {}, "trained to fill in masked bytes"),
-        ("lm", "blt-s", {}, "needs a Byte Latent Transformer"),
+        ("lm", "blt-s", {}, "^blt-s needs a Byte Latent Transformer, not a byte transformer$"),
     ],
 )
 def test_refusals_are_one_line(which, method, options, message):

@@ -156,6 +156,16 @@ def test_patches_of_what_has_no_entropy_model(place, capsys):
     assert "cuts patches by stride" in capsys.readouterr().err
 
 
+def test_patches_by_a_byte_transformer_tell_the_threshold(place, capsys):
+    model = models.model(models.BYTE_LM)
+    checkpoints.write(place / "lm", model.config, model.params, layout="huggingface")
+    assert cli.main(["patches", "--model", "lm", "short", *WINDOWS]) == 0
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "lm is a byte transformer" in told and "1.335 nats" in told
+    _lines(capsys, "patches", "--model", "lm", "short", *WINDOWS, "--override",
+           "patching_threshold=1.335")  # fmt: skip
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_unreadable_file(place, capsys):
     (place / "secret").write_bytes(b"x")

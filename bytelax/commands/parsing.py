@@ -39,7 +39,9 @@ def parse(name: str, args: Sequence[str]) -> Any:
         if not exit.code:
             raise
         framed = errors.getvalue()
-    raise ValueError(f"{_plain(_first_part(framed), framed, args)}; see bytelax {name} --help")
+    kind = f" {args[0]}" if args and args[0] in getattr(module, "KINDS", ()) else ""
+    told = _plain(_first_part(framed), framed, args)
+    raise ValueError(f"{told}; see bytelax {name}{kind} --help")
 
 
 def with_flags(message: str, command: Any) -> str:
@@ -106,6 +108,7 @@ def _unknown(word: str, framed: str) -> str:
         return f"there is one argument too many, {word!r}"
     options = re.findall(r"^\W*(--\w[\w.-]*)", framed, re.MULTILINE)
     near = difflib.get_close_matches(word, options, n=1)
+    near += [option for option in options if option.endswith(f".{word.lstrip('-')}")]
     return f"there is no option {word}" + (f"; did you mean {near[0]}?" if near else "")
 
 

@@ -69,7 +69,10 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     shape = (config.data, config.fsdp, config.tensor)
     wanted = " x ".join(map(str, shape))
     if config.size > len(found):
-        raise ValueError(f"a mesh of {wanted} needs {config.size} devices, there are {len(found)}")
+        there = "is" if len(found) == 1 else "are"
+        raise ValueError(
+            f"a mesh of {wanted} needs {config.size} devices, there {there} {len(found)}"
+        )
     if config.size < len(found) and jax.process_count() > 1:
         raise ValueError(f"a mesh of {wanted} leaves some of the {len(found)} devices out")
     taken = found[: config.size]

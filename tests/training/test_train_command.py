@@ -262,8 +262,9 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
         "--model.trunk.layers must be at least 1, got 0": ["byte-lm", "--model.trunk.layers", "0"],
         "--run.save-every 3 must be a multiple of --run.validate-every 2": [
             "byte-lm", *source, *RUN, "--run.save-every", "3"],
-        "there is no option --optimizer.stps; did you mean --optimizer.steps?": [
+        "did you mean --optimizer.steps?; see bytelax train byte-lm --help": [
             "byte-lm", "--optimizer.stps", "3"],
+        "there is no option --steps; did you mean --optimizer.steps?": ["byte-lm", "--steps", "3"],
         "--optimizer.name 'sgd' is not one of adamw, muon": ["byte-lm", "--optimizer.name", "sgd"],
         "--preset 2b is not one of laptop, 100m, 1b": ["byte-lm", "--preset", "2b"],
         "--preset is not for heads": ["heads", "--preset", "laptop"],
@@ -381,6 +382,7 @@ def test_calibrate_writes_what_the_model_then_does(blt, corpus, tmp_path, capsys
     assert cli.main([*arguments, *wanted]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["patch_length"] == pytest.approx(3.5, abs=0.1)
+    assert result["bytes"] == corpus.stat().st_size
     loaded = loading.load(model)
     assert loaded.config.patching.threshold == result["threshold"]
     assert loaded.config.patching.max_patch_length == 6

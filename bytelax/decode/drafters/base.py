@@ -128,8 +128,21 @@ def weights_read(drafter: Drafter, params: Any, target_params: Any) -> int:
     return layers.weights(params)
 
 
+class TargetError(ValueError):
+    """A drafter or a method cannot work with this kind of target.
+
+    Args:
+      who: the drafter or the method.
+      needs: what it needs, and what it was given.
+    """
+
+    def __init__(self, who: str, needs: str):
+        super().__init__(f"{who} needs {needs}")
+        self.needs = needs
+
+
 def expect(target: Target, kind: type, drafter: Drafter) -> None:
-    """Raises ValueError if a drafter cannot work with this kind of target."""
+    """Raises TargetError if a drafter cannot work with this kind of target."""
     if not isinstance(target, kind):
         needed, given = (getattr(x, "model_kind", x.__name__) for x in (kind, type(target)))
-        raise ValueError(f"{type(drafter).__name__} needs {needed}, not {given}")
+        raise TargetError(type(drafter).__name__, f"{needed}, not {given}")
