@@ -12,7 +12,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 demo: $(VENV)/.installed ## drafted and plain decoding side by side, each byte coloured by its origin
-	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/jax $(PYTHON) -m bytelax.cli demo
+	$(PYTHON) -m bytelax.cli demo
 
 test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds
 	$(PYTHON) -m pytest $(WORKERS) -m "not slow" $(TESTS)
