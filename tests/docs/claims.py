@@ -145,6 +145,34 @@ def sentences_on_drafters():
     yield DRAFTERS, f"{100 * first:.0f} % of all cases at the first byte and in {100 * last:.0f} %"
 
 
+def right_answers():
+    rows = report("quality/rule_tasks")["rows"]
+
+    def cells(setting):
+        (own,) = [each for each in rows if each["setting"] == setting]
+        share, (low, high) = own["exact_match"]["value"], own["exact_match"]["interval"]
+        right = f"{100 * share:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+        return f"{right} | {own['decoder_passes']:.1f} | {own['global_passes']:.1f} |"
+
+    plain = {"model": "task", "method": "ar"}
+    drafted = {"model": "task", "method": "blt-s", "draft_length": 4}
+    yield FAST_BLT, f"| plain decoding of the BLT | {cells(plain)}"
+    yield FAST_BLT, f"| `blt-s`, drafts of 4 | {cells(drafted)}"
+    for model, size in (("task-d4-again", 4), ("task-d8", 8), ("task-d16", 16)):
+        block = {"model": model, "block_size": size}
+        bounded = {"method": "blt-d", "unmask": "entropy", "gamma": 1.0}
+        named = {
+            "plain decoding": {"model": model, "method": "ar"},
+            "`blt-dv`": block | {"method": "blt-dv", "unmask": "one-step"},
+            "`blt-d`, entropy up to 1": block | bounded,
+            "`blt-d`, one step": block | {"method": "blt-d", "unmask": "one-step"},
+        }
+        for name, setting in named.items():
+            yield FAST_BLT, f"| BLT-D-{size}, {name} | {cells(setting)}"
+    speeds = [each["speed"] for each in report("quality/rule_tasks", "speed")["rows"]]
+    yield FAST_BLT, f"{min(speeds):.2f} to {max(speeds):.2f} times plain decoding on one core"
+
+
 def drafts_of_a_byte_transformer():
     found = report("speed/self_drafting")
     named = {
@@ -270,6 +298,6 @@ def memory_of_pods():
 
 CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
-    sentences_on_drafters, drafts_of_the_decoder, drafts_of_a_byte_transformer, windows,
-    bundled_models, joint_tax, int8, memory_of_pods,
+    sentences_on_drafters, right_answers, drafts_of_the_decoder, drafts_of_a_byte_transformer,
+    windows, bundled_models, joint_tax, int8, memory_of_pods,
 )  # fmt: skip

@@ -2,6 +2,14 @@
 
 from matplotlib import pyplot as plt
 
+NAMES = {
+    "task-d4": "blocks of 4",
+    "task-d4-again": "of 4, other seed",
+    "task-d8": "blocks of 8",
+    "task-d16": "blocks of 16",
+    "task-d": "all three sizes",
+}
+
 
 def draw(report):
     rows = report["rows"]
@@ -9,7 +17,9 @@ def draw(report):
     models = [m for m in dict.fromkeys(row["setting"]["model"] for row in rows) if m != "task"]
     if plain is None or not models:
         return None
-    figure, panels = plt.subplots(1, len(models), figsize=(2.6 * len(models), 3), squeeze=False)
+    figure, panels = plt.subplots(
+        1, len(models), figsize=(2 + 1.9 * len(models), 3), sharey=True, squeeze=False
+    )
     for panel, model in zip(panels[0], models, strict=True):
         for index, method in enumerate(("ar", "blt-d", "blt-dv")):
             own = [row for row in rows if row["setting"]["model"] == model]
@@ -33,8 +43,8 @@ def draw(report):
                 fmt="o", markersize=4, elinewidth=0.7, color=f"C{index}", label=method,
             )  # fmt: skip
         panel.axhline(100 * plain["exact_match"]["value"], color="0.5", linewidth=0.8)
-        panel.set(title=model, xlabel="weights read, the BLT = 1")
+        panel.set(title=NAMES.get(model, model), xlabel="weights read", ylim=(0, 100))
         panel.set_xlim(left=0)
-    panels[0][0].set_ylabel("exact match, %; line: the BLT")
+    panels[0][0].set_ylabel("right answers, %; line: the BLT")
     figure.legend(*panels[0][0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return figure
