@@ -182,7 +182,11 @@ def drafts_of_a_byte_transformer():
         "medusa": {"method": "medusa"},
         "two-byte": {"method": "two-byte", "state_layer": 12},
         "lookup, 8 bytes": {"method": "lookup", "draft_length": 8},
-        "early-exit, layer 3, 1 byte": {"method": "early-exit", "exit_layer": 3, "draft_length": 1},
+        "early-exit, layer 3, 2 bytes": {
+            "method": "early-exit",
+            "exit_layer": 3,
+            "draft_length": 2,
+        },
         "composed, layer 6, 2 bytes": {"method": "composed", "exit_layer": 6, "draft_length": 2},
     }
     for name, setting in named.items():
@@ -198,11 +202,11 @@ def drafts_of_a_byte_transformer():
             f"{greedy['decode_speed']:.2f} / {sampled['decode_speed']:.2f}",
         ]
         yield SELF_DRAFTING, f"| {name} | {' | '.join(cells)} |"
-        if name == "eagle, 4 bytes":
+        if name == "draft model, 4 bytes":
             yield (
                 README,
-                f"`eagle` is {sampled['decode_speed']:.2f} times as fast as plain decoding at "
-                f"temperature 1, and {greedy['decode_speed']:.2f} at 0, where {greedy['loops']} "
+                f"a `draft-model` is {sampled['decode_speed']:.2f} times as fast as plain decoding "
+                f"at temperature 1, and {greedy['decode_speed']:.2f} at 0, where {greedy['loops']} "
                 "texts loop",
             )
 
