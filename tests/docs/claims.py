@@ -173,6 +173,20 @@ def right_answers():
     yield FAST_BLT, f"{min(speeds):.2f} to {max(speeds):.2f} times plain decoding on one core"
 
 
+def bits_of_samples():
+    found = report("quality/diversity")
+
+    def bits(**setting):
+        return f"{row(found, top_p=1.0, **setting)['bits_per_byte']['value']:.2f} bits a byte"
+
+    yield FAST_BLT, f"(top-p 1) take {bits(method='ar')}"
+    strict, loose = (bits(method="blt-d", gamma=gamma).split()[0] for gamma in (0.5, 16.0))
+    yield (
+        FAST_BLT,
+        f"take {strict} with the strictest bound and one byte in a pass, and {loose} with",
+    )
+
+
 def drafts_of_a_byte_transformer():
     found = report("speed/self_drafting")
     named = {
@@ -302,6 +316,6 @@ def memory_of_pods():
 
 CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
-    sentences_on_drafters, right_answers, drafts_of_the_decoder, drafts_of_a_byte_transformer,
-    windows, bundled_models, joint_tax, int8, memory_of_pods,
+    sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
+    drafts_of_a_byte_transformer, windows, bundled_models, joint_tax, int8, memory_of_pods,
 )  # fmt: skip
