@@ -85,7 +85,7 @@ class Target(Protocol):
     def passes(self, state: State) -> dict[str, Int[Array, " B"]]:
         """Returns the number of forward passes since the prefill, by network, and of patches.
 
-        The keys are `decoder_passes`, ... and `patches`.
+        The keys are `decoder_passes`, ... and `patches`. A key that is missing counts as zero.
         """
         ...
 

@@ -233,16 +233,17 @@ class BLTTarget(OfModule, kept_states.Keeping):
 
     def passes(self, state: BLTState) -> dict[str, Int[Array, " B"]]:
         """Returns the forward passes of each network and the patches; see `Target.passes`."""
-        patcher = state.passes.windows * (self.module.config.patching.mode == "entropy")
-        return {
+        made = {
             "decoder_passes": state.passes.windows,
             "encoder_passes": state.passes.windows,
             "global_passes": state.passes.global_,
             "global_chunks": state.passes.chunks,
-            "patcher_passes": patcher,
             "patches": state.passes.patches,
             "batch_windows": state.passes.batch,
         }
+        if self.module.config.patching.mode == "entropy":
+            made["patcher_passes"] = state.passes.windows
+        return made
 
     def _waiting(
         self, closed: Bool[Array, " B"], running: Bool[Array, " B"] | None
