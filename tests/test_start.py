@@ -72,7 +72,7 @@ def test_generating_imports_no_kernels_of_accelerators():
 
 @pytest.mark.slow
 def test_a_generation_compiles_three_programs():
-    """Prefill, decoding, and a trial of compiler options; each further one is time before the text."""
+    """Prefill, decoding, and a trial of compiler options; further ones delay the text."""
     code = """
 import jax, bytelax
 compiled = []

@@ -8,12 +8,13 @@ time, on a few prompts of every genre.
 
 import argparse
 import json
+import math
 import pathlib
 from collections.abc import Sequence
 
 import experiments
 from bytelax.generation import generate
-from bytelax.measure import timing
+from bytelax.measure import likelihood, timing
 from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.model import Model
 from bytelax.results import Result
@@ -49,6 +50,24 @@ def add_options(parser: argparse.ArgumentParser, *, new: int, repeats: int | Non
     parser.add_argument("--new", type=int, default=new, help="bytes generated a prompt")
     if repeats is not None:
         parser.add_argument("--repeats", type=int, default=repeats)
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parses the command line of a study with `add_options`; a trial run takes a few bytes."""
+    options = parser.parse_args()
+    if options.smoke:
+        options.prompts, options.context, options.new = 5, 48, 8
+        if "repeats" in options:
+            options.repeats = 1
+    return options
+
+
+def measured_on(options: argparse.Namespace, texts: Sequence[tuple[str, bytes]]) -> dict:
+    """What the report says of the texts, and of timing where the study times."""
+    said = {"prompts": len(texts), "prompt_bytes": options.context, "new": options.new}
+    if "repeats" in options:
+        said |= {"repeats": options.repeats, "timed": len(few(texts))}
+    return said
 
 
 def decoded(
@@ -114,6 +133,15 @@ def by_genre(results: Sequence[Result], genres: Sequence[str]) -> dict:
 def same_outputs(results: Sequence[Result], plain: Sequence[Result]) -> int:
     """Number of prompts that two methods continue with the same bytes."""
     return sum(own.bytes == other.bytes for own, other in zip(results, plain, strict=True))
+
+
+def bits_per_byte(model: Model, prompts: Sequence[bytes], results: Sequence[Result]) -> dict:
+    """Bits a byte of continuations under a model at temperature 1, with an interval."""
+    written = [result.bytes for result in results]
+    scored = likelihood.continuations(model, list(zip(prompts, written, strict=True)), batch=BATCH)
+    return intervals.of_ratio(
+        [-each.log_prob / math.log(2) for each in scored], [len(text) for text in written]
+    )
 
 
 def few(texts: Sequence[tuple[str, bytes]], each: int = TIMED) -> list[bytes]:

@@ -9,11 +9,8 @@ varied, too: beside the ratio stand the bits a byte that a plain model of the sa
 text.
 """
 
-import math
-
 from bytelax import generate, load
-from bytelax.measure import likelihood
-from experiments.harness import intervals, study
+from experiments.harness import evidence, intervals, study
 
 MINUTES = 15
 # Published up to 1.2; a small model is less sure of its blocks.
@@ -34,13 +31,10 @@ def measure(model, judge, setting, options):
         seeds=0, allow_eos=False, **setting,
     )  # fmt: skip
     ratios = [type_token_ratio(text) for text in out.bytes]
-    scored = likelihood.continuations(judge, [(PROMPT, text) for text in out.bytes])
     return {
         "type_token_ratio": sum(ratios) / len(ratios),
         "range": [min(ratios), max(ratios)],
-        "bits_per_byte": intervals.of_ratio(
-            [-each.log_prob / math.log(2) for each in scored], [len(text) for text in out.bytes]
-        ),
+        "bits_per_byte": evidence.bits_per_byte(judge, [PROMPT] * options.samples, out.results),
         "words": sum(len(text.split()) for text in out.bytes) / len(ratios),
         "decoder_passes": out.stats.decoder_passes / len(ratios),
         "bytes_per_pass": out.stats.bytes / out.stats.decoder_passes,

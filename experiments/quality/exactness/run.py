@@ -12,8 +12,9 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 
-from bytelax import generate, load, vocab
-from experiments.harness import study
+from bytelax import load, vocab
+from bytelax.measure.timing import Contestant
+from experiments.harness import evidence, side_by_side, study
 from experiments.harness.bundled_data import prompts
 
 MINUTES = 30
@@ -69,34 +70,31 @@ class Bench:
         self.plain = functools.cache(self._plain)
 
     def _plain(self, name, dtype, window):
-        return self.outputs(self.model(name, dtype), method="ar", window=window)
+        return self.outputs(self.model(name, dtype), "ar", window=window)
 
-    def outputs(self, model, **options):
-        out = []
-        for begin in range(0, len(self.texts), self.batch):
-            out += generate(
-                model, self.texts[begin : begin + self.batch], allow_eos=False, logprobs=True,
-                max_new_bytes=self.new, **options,
-            ).results  # fmt: skip
-        return out
+    def outputs(self, model, method, **settings):
+        own = Contestant(method, {"logprobs": True, **settings})
+        return evidence.decoded(
+            model, self.texts, own, new=self.new, temperature=0.0, batch=self.batch
+        )
 
 
 def measure(setting, bench):
     """A method beside the empty draft at its window, and beside plain decoding at W = 1."""
     options = dict(setting)
-    name, dtype = options.pop("model"), options.pop("dtype")
+    name, dtype, method = (options.pop(key) for key in ("model", "dtype", "method"))
     model = bench.model(name, dtype)
-    if options["method"] == "draft-model":
+    if method == "draft-model":
         options["draft_model"] = bench.model(SMALL, dtype)
     # A tree has its own window, of its nodes and the byte before them.
     tree = "nodes" in options
     window = options["nodes"] + 1 if tree else WINDOW
-    out = bench.outputs(model, **options, **({} if tree else {"window": window}))
+    out = bench.outputs(model, method, **options, **({} if tree else {"window": window}))
     same = bench.plain(name, dtype, window)
     margins = flips(model, bench.texts, bench.plain(name, dtype, 1), out)
     return {
         "bitwise_equal_at_the_same_window": same_bits(out, same),
-        "equal_at_the_same_window": len(out) - len(flips(model, bench.texts, same, out)),
+        "equal_at_the_same_window": evidence.same_outputs(out, same),
         "equal_to_window_1": len(out) - len(margins),
         "margins_of_flips_nats": margins,
     }
@@ -144,8 +142,8 @@ def main():
 
 def named(setting):
     """A method with its options, as a table shows it."""
-    options = (f"{k} {v}" for k, v in setting.items() if k not in ("model", "dtype", "method"))
-    return ", ".join([setting["method"], *options])
+    options = {k: v for k, v in setting.items() if k not in ("model", "dtype", "method")}
+    return ", ".join(filter(None, (setting["method"], side_by_side.named(options))))
 
 
 def markdown(report):

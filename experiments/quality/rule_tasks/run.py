@@ -17,7 +17,7 @@ import pathlib
 import numpy as np
 
 from bytelax import Statistics, generate, load
-from experiments.harness import intervals, study
+from experiments.harness import intervals, side_by_side, study
 
 RESULTS = (study.MAIN, "speed")
 ALONE = 16  # questions that are answered one by one
@@ -202,9 +202,9 @@ def percent(figure):
 
 def named(setting: dict) -> str:
     """A method with its options, as a table shows it."""
-    options = (f"{k} {v}" for k, v in setting.items() if k not in ("model", "method", "unmask"))
-    rule = [setting["unmask"]] if "unmask" in setting else []
-    return ", ".join([setting["method"], *options, *rule])
+    options = {k: v for k, v in setting.items() if k not in ("model", "method", "unmask")}
+    told = setting["method"], side_by_side.named(options), setting.get("unmask")
+    return ", ".join(filter(None, told))
 
 
 if __name__ == "__main__":

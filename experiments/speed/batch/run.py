@@ -118,9 +118,7 @@ def with_draft_model(contestants, small):
 def main():
     options = study.parser(__doc__, __file__, model=None)
     evidence.add_options(options, new=48, repeats=3)
-    options = options.parse_args()
-    if options.smoke:
-        options.prompts, options.context, options.new, options.repeats = 4, 24, 8, 1
+    options = evidence.parsed(options)
     texts = [text for _, text in prompts(options.data, options.prompts, options.context)]
     how = {"new": options.new, "repeats": options.repeats}
     small = load("tiny-draft", dtype="float32")

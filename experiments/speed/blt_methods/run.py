@@ -43,9 +43,7 @@ def main():
     options = study.parser(__doc__, __file__, model="tiny")
     options.add_argument("--d-model", default="tiny-d", help="a BLT-D")
     evidence.add_options(options, new=96, repeats=3)
-    options = options.parse_args()
-    if options.smoke:
-        options.prompts, options.context, options.new, options.repeats = 5, 48, 8, 1
+    options = evidence.parsed(options)
     texts = prompts(options.data, options.prompts, options.context)
     settings = [
         {"model": getattr(options, of), "method": method, "temperature": temperature, **chosen}
@@ -54,10 +52,7 @@ def main():
     ]
     study.run(
         options.results / "results.json",
-        {
-            "prompts": len(texts), "prompt_bytes": options.context, "new": options.new,
-            "repeats": options.repeats, "timed": len(evidence.few(texts)),
-        },
+        evidence.measured_on(options, texts),
         settings[:2] if options.smoke else settings,
         lambda setting: measure(setting, texts, options.new, options.repeats),
         markdown=markdown,

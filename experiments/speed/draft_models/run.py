@@ -40,10 +40,9 @@ def main():
     options.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/draft_models"))
     options.add_argument("--steps", type=int, default=500)
     evidence.add_options(options, new=96, repeats=2)
-    options = options.parse_args()
+    options = evidence.parsed(options)
     if options.smoke:
         options.out, options.steps = options.results / "runs", 2
-        options.prompts, options.context, options.new, options.repeats = 5, 48, 8, 1
     model = load(options.model, dtype="float32")
     texts = prompts(options.data, options.prompts, options.context)
     chosen = [{"size": size, "read": MIXED} for size in SIZES]
@@ -52,9 +51,8 @@ def main():
         options.results / "results.json",
         {
             "model": options.model, "parameters": parameters(model),
-            "trained_bytes": options.steps * WINDOW * BATCH, "prompts": len(texts),
-            "prompt_bytes": options.context, "new": options.new, "repeats": options.repeats,
-            "timed": len(evidence.few(texts)),
+            "trained_bytes": options.steps * WINDOW * BATCH,
+            **evidence.measured_on(options, texts),
         },
         chosen[:1] if options.smoke else chosen,
         lambda setting: measure(setting, model, texts, options),

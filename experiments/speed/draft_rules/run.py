@@ -9,10 +9,8 @@ temperature 0 and 1, one row at a time.
 """
 
 import functools
-import math
 
 from bytelax import decode, load
-from bytelax.measure import likelihood
 from bytelax.measure.timing import PLAIN, Contestant
 from experiments.harness import evidence, intervals, study
 from experiments.harness.bundled_data import prompts
@@ -47,9 +45,7 @@ RULES = {
 def main():
     options = study.parser(__doc__, __file__, model=None)
     evidence.add_options(options, new=96, repeats=2)
-    options = options.parse_args()
-    if options.smoke:
-        options.prompts, options.context, options.new, options.repeats = 5, 48, 8, 1
+    options = evidence.parsed(options)
     texts = prompts(options.data, options.prompts, options.context)
     chosen = [
         {"drafter": drafter, "temperature": temperature, "rule": rule}
@@ -61,10 +57,7 @@ def main():
     ]
     study.run(
         options.results / "results.json",
-        {
-            "prompts": len(texts), "prompt_bytes": options.context, "new": options.new,
-            "repeats": options.repeats, "timed": len(evidence.few(texts)),
-        },
+        evidence.measured_on(options, texts),
         chosen[-1:] if options.smoke else chosen,
         lambda setting: measure(setting, texts, options),
         markdown=markdown,
@@ -96,24 +89,15 @@ def measure(setting, texts, options):
     model, own = contestant(setting)
     temperature, stems = setting["temperature"], [text for _, text in texts]
     found = evidence.decoded(model, stems, own, new=options.new, temperature=temperature)
-    row = evidence.figures(found) | {"bits_per_byte": bits(model, stems, found)}
+    row = evidence.figures(found) | {"bits_per_byte": evidence.bits_per_byte(model, stems, found)}
     row |= evidence.speed(
         model, evidence.few(texts), own, temperature=temperature, new=options.new,
         repeats=options.repeats,
     )  # fmt: skip
     if setting["rule"] in ("none", "byte by byte"):
         plain = evidence.decoded(model, stems, PLAIN, new=options.new, temperature=temperature)
-        row["plain_bits_per_byte"] = bits(model, stems, plain)
+        row["plain_bits_per_byte"] = evidence.bits_per_byte(model, stems, plain)
     return row
-
-
-def bits(model, stems, results):
-    """Bits a byte of continuations under the model at temperature 1, with an interval."""
-    written = [result.bytes for result in results]
-    scored = likelihood.continuations(model, list(zip(stems, written, strict=True)), batch=16)
-    return intervals.of_ratio(
-        [-each.log_prob / math.log(2) for each in scored], [len(text) for text in written]
-    )
 
 
 def markdown(report):

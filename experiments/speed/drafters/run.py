@@ -52,10 +52,9 @@ def main():
     options.add_argument("--batch", type=int, nargs="+", default=BATCHES)
     options.add_argument("--only", nargs="*", default=[name for name, *_ in SETTINGS])
     options.add_argument("--windows", type=int, default=32, help="batches of teacher-forced text")
-    options = options.parse_args()
+    options = evidence.parsed(options)
     sizes = options.batch
     if options.smoke:
-        options.prompts, options.context, options.new, options.repeats = 5, 48, 12, 1
         options.windows, sizes = 1, [1]
     models = {
         BLT: lambda: load(options.model, dtype="float32"),

@@ -73,9 +73,7 @@ def main():
     options = study.parser(__doc__, __file__, model="tiny-lm")
     options.add_argument("--draft-model", default="tiny-draft")
     evidence.add_options(options, new=128, repeats=3)
-    options = options.parse_args()
-    if options.smoke:
-        options.prompts, options.context, options.new, options.repeats = 5, 48, 8, 1
+    options = evidence.parsed(options)
     model = load(options.model, dtype="float32")
     small = load(options.draft_model, dtype="float32")
     passes = study.run(
@@ -98,8 +96,7 @@ def main():
         options.results / "results.json",
         {
             "model": options.model, "layers": model.config.trunk.layers, "exits": exits,
-            "prompts": len(texts), "prompt_bytes": options.context,
-            "timed": len(evidence.few(texts)), **how,
+            **evidence.measured_on(options, texts),
         },
         [asked[0], next(each for each in asked if each["method"] == "eagle")]
         if options.smoke

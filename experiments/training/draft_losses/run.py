@@ -43,11 +43,11 @@ def main():
     options.add_argument("--steps", type=int, default=300)
     options.add_argument("--own-bytes", type=int, default=1_000_000, help="of the model's own text")
     evidence.add_options(options, new=96)
-    options = options.parse_args()
+    options = evidence.parsed(options)
     windows = 16
     if options.smoke:
         options.out, options.steps, options.own_bytes = options.results / "runs", 4, 3 * OWN
-        options.prompts, options.context, options.new, windows = 5, 48, 8, 1
+        windows = 1
     texts = prompts(options.data, options.prompts, options.context)
     batches = teacher_forced.held_out(sources(options.data), windows, window=WINDOW, batch=BATCH)
 
@@ -56,7 +56,7 @@ def main():
         options.results / "results.json",
         {
             "model": options.model, "trained_bytes": options.steps * WINDOW * BATCH,
-            "prompts": len(texts), "prompt_bytes": options.context, "new": options.new,
+            **evidence.measured_on(options, texts),
         },
         chosen[-1:] if options.smoke else chosen,
         lambda setting: measure(setting, texts, batches, options),
