@@ -1,7 +1,7 @@
-"""What the bundled models know: bits per byte on held-out text beside compressors, what the latents
-of the BLTs are worth, and samples.
+"""What the bundled models know: bits per byte on held-out text beside compressors, what the joint
+loss of the BLT-D cost, what the latents of the BLTs are worth, and samples.
 
-    python -m experiments.training.bundled.run --data DIR
+    python -m experiments.training.bundled.run --data DIR --continued runs/tiny-more
 
 A compressor knows nothing before the file and adapts to it; a model learned other text before and
 sees its own window only. The two are printed side by side as a scale, not as a race.
@@ -19,7 +19,7 @@ import numpy as np
 from bytelax import generate, load, vocab
 from bytelax.measure.latents import bits_by_latents
 from bytelax.models.blt import BLT
-from experiments.harness import study
+from experiments.harness import intervals, study
 from experiments.harness.bundled_data import held_out
 
 CONTEXT, STRIDE = 1024, 512
@@ -32,11 +32,14 @@ PROMPTS = [
 ]
 
 
-def bits_per_byte(model, text):
-    """Every byte is scored once, behind at least CONTEXT - STRIDE bytes where there are so many."""
+def bits_of_stretches(model, text):
+    """Bits and bytes of every stretch of a text, in order.
+
+    Every byte is scored once, behind at least CONTEXT - STRIDE bytes where there are so many.
+    """
     ids = np.array(vocab.encode(text), np.int32)
     starts = range(0, max(len(ids) - CONTEXT + STRIDE, 1), STRIDE)
-    nats, count = 0.0, 0
+    bits, counts = [], []
     score = _scorer(model)
     for start in starts:
         window = ids[start : start + CONTEXT + 1]
@@ -46,9 +49,10 @@ def bits_per_byte(model, text):
         scored, patches = score(model.params, padded[None])
         assert int(patches[0, : len(window)].sum()) <= PATCHES
         each = np.asarray(scored)[0, begin : len(window) - 1]
-        nats, count = nats + each.sum(dtype=np.float64), count + len(each)
-    assert count == len(text)
-    return nats / count / math.log(2)
+        bits.append(each.sum(dtype=np.float64) / math.log(2))
+        counts.append(len(each))
+    assert sum(counts) == len(text)
+    return np.array(bits), np.array(counts)
 
 
 def _scorer(model):
@@ -82,6 +86,14 @@ def cost_of_latents(model, texts):
     return {name: (bits - own) / count for name, (bits, count) in totals.items()}
 
 
+def more(own, plain):
+    """Bits per byte that `own` takes more than `plain`, with intervals over stretches of text."""
+    return {
+        text: intervals.of_ratio(bits - plain[text][0], counts)
+        for text, (bits, counts) in own.items()
+    }
+
+
 def compressed(text, command):
     return 8 * len(subprocess.run(command, input=text, capture_output=True, check=True).stdout)
 
@@ -89,6 +101,7 @@ def compressed(text, command):
 def main():
     options = study.parser(__doc__, __file__, model=None)
     options.add_argument("--models", nargs="*", default=["tiny", "tiny-d", "tiny-lm", "tiny-draft"])
+    options.add_argument("--continued", help="`tiny` trained on plainly, for as long as `tiny-d`")
     options.add_argument("--bytes", type=int, default=100_000, help="of each text, at most")
     options = options.parse_args()
     models, most, new = options.models, options.bytes, 200
@@ -96,13 +109,16 @@ def main():
         models, most, new = ["tiny", "tiny-draft"], CONTEXT + 1, 2
     texts = held_out(options.data, most)
     report = {"bytes": {name: len(text) for name, text in texts.items()}, "bits_per_byte": {}}
-    report["latents"], report["samples"] = {}, []
-    figures = report["bits_per_byte"]
+    report |= {"intervals": {}, "latents": {}, "samples": []}
+    figures, stretches = report["bits_per_byte"], {}
     for name, command in (("xz -9", ["xz", "-9c"]), ("zstd -19", ["zstd", "-19", "-c"])):
         figures[name] = {t: compressed(text, command) / len(text) for t, text in texts.items()}
     for location in models:
         name, model = pathlib.Path(location).name, load(location, dtype="float32")
-        figures[name] = {t: bits_per_byte(model, x) for t, x in texts.items()}
+        stretches[name] = {t: bits_of_stretches(model, x) for t, x in texts.items()}
+        found = {t: intervals.of_ratio(*each) for t, each in stretches[name].items()}
+        figures[name] = {t: each["value"] for t, each in found.items()}
+        report["intervals"][name] = {t: each["interval"] for t, each in found.items()}
         if isinstance(model.module, BLT):
             report["latents"][name] = cost_of_latents(model, texts)
         print(name, figures[name], report["latents"].get(name, ""), flush=True)
@@ -111,6 +127,13 @@ def main():
             {"model": name, "prompt": prompt, "continuation": text}
             for prompt, text in zip(PROMPTS, samples.text, strict=True)
         ]
+    if options.continued:
+        plain = load(options.continued, dtype="float32")
+        plain = {t: bits_of_stretches(plain, x) for t, x in texts.items()}
+        report["continued"] = {t: bits.sum() / counts.sum() for t, (bits, counts) in plain.items()}
+        report["more_than_continued"] = {
+            name: more(stretches[name], plain) for name in ("tiny", "tiny-d") if name in stretches
+        }
     path = options.results / "results.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
@@ -122,9 +145,17 @@ def markdown(report):
     lines = ["# Held-out text, bits per byte", "", "| | " + " | ".join(texts) + " |"]
     lines += ["|---" * (len(texts) + 1) + "|"]
     for name, figures in report["bits_per_byte"].items():
-        lines.append(f"| {name} | " + " | ".join(f"{figures[t]:.2f}" for t in texts) + " |")
+        ranges = report.get("intervals", {}).get(name, {})
+        shown = (
+            intervals.shown({"value": figures[t], "interval": ranges[t]})
+            if ranges
+            else f"{figures[t]:.2f}"
+            for t in texts
+        )
+        lines.append(f"| {name} | " + " | ".join(shown) + " |")
     sizes = ", ".join(f"{name} {size:,}" for name, size in report["bytes"].items())
-    lines += ["", f"Bytes: {sizes}.", "", "# What latents are worth", ""]
+    lines += ["", f"In brackets: 95 % intervals from resampling stretches of {STRIDE} bytes."]
+    lines += ["", f"Bytes: {sizes}.", "", *joint_loss(report), "# What latents are worth", ""]
     lines += [f"Bits per byte more, over {ABLATED} windows of {CONTEXT} bytes of each text.", ""]
     lines += ["| latents | " + " | ".join(report["latents"]) + " |"]
     lines += ["|---" * (len(report["latents"]) + 1) + "|"]
@@ -142,6 +173,31 @@ def markdown(report):
             "",
         ]
     return "\n".join(lines)
+
+
+def joint_loss(report):
+    """What a longer plain training and the joint loss are worth, a text a row."""
+    if "continued" not in report:
+        return []
+    texts = list(report["bytes"])
+    header = ("bits per byte", *texts)
+    rows = [
+        ("`tiny`, trained on plainly", *(f"{report['continued'][t]:.3f}" for t in texts)),
+        *(
+            (f"`{name}` more", *(intervals.shown(found[t], "+.3f") for t in texts))
+            for name, found in report["more_than_continued"].items()
+        ),
+    ]
+    return [
+        "# What the joint loss costs",
+        "",
+        "`tiny-d` beside `tiny` trained on by the next byte alone, from the same weights, on the "
+        f"same bytes, by the same schedule. In brackets 95 % intervals from resampling stretches "
+        f"of {STRIDE} bytes.",
+        "",
+        *study.table(header, rows),
+        "",
+    ]
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python -m experiments.training.bundled.train tiny --data DIR --runs runs
 
 Stages, in order: entropy, tiny, tiny-d, tiny-lm, tiny-lm-heads, tiny-draft learn from the corpora
-that docs/data.md names, in the directory `--data`. Every stage is resumable: the same command goes
-on where it stopped. `--steps` changes the length of a run, also of one that has begun;
+that docs/data.md names, in the directory `--data`. `tiny-more` trains `tiny` on plainly, as
+`tiny-d` with its joint loss, to tell what that costs. Every stage is resumable: the same command
+goes on where it stopped. `--steps` changes the length of a run, also of one that has begun;
 docs/training.md tells how long each of them takes.
 """
 
@@ -13,7 +14,7 @@ import sys
 from experiments.harness import bundled_data, recipes
 from experiments.harness.recipes import Stack, data, muon
 
-STAGES = ("entropy", "tiny", "tiny-d", "tiny-lm", "tiny-lm-heads", "tiny-draft")
+STAGES = ("entropy", "tiny", "tiny-d", "tiny-more", "tiny-lm", "tiny-lm-heads", "tiny-draft")
 
 
 def recipe(stage, runs, steps):
@@ -33,9 +34,10 @@ def recipe(stage, runs, steps):
             ),
             *data(512, 16), *muon(steps or 7400),
         ]  # fmt: skip
-    if stage == "tiny-d":
+    if stage in ("tiny-d", "tiny-more"):
+        joint = ["blt-d", *recipes.blocks(4, 8, 16, most_blocks=64)]
         return [
-            "blt-d", "--init", f"{runs}/tiny", *recipes.blocks(4, 8, 16, most_blocks=64),
+            *(joint if stage == "tiny-d" else ["blt"]), "--init", f"{runs}/tiny",
             *recipes.most_patches(160), *data(512, 16, seed=1),
             *muon(steps or 2400, muon_peak=0.008, cooldown=0.5),
         ]  # fmt: skip
