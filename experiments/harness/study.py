@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import platform
+import time
 from collections.abc import Callable, Sequence
 
 import jax
@@ -73,8 +74,8 @@ def run(
       markdown: from the report to its table, also while rows are missing.
 
     Returns:
-      the report: the conditions, whether it is `complete`, and `rows`, each with its `setting` and
-      the machine's `load`.
+      the report: the conditions, whether it is `complete`, and `rows`, each with its `setting`, the
+      machine's `load`, and the seconds that measuring it `took`.
     """
     conditions = plain(conditions) | {
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} threads",
@@ -103,8 +104,12 @@ def run(
     with Progress(*columns, TimeRemainingColumn()) as progress:
         task = progress.add_task(name, total=len(settings), completed=len(rows))
         for setting in missing:
+            begin = time.monotonic()
             figures = plain(measure(setting))
-            rows.append({"setting": setting, **figures, "load": round(os.getloadavg()[0], 1)})
+            circumstances = {
+                "load": round(os.getloadavg()[0], 1), "took": round(time.monotonic() - begin, 1),
+            }  # fmt: skip
+            rows.append({"setting": setting, **figures, **circumstances})
             rows.sort(key=lambda row: settings.index(row["setting"]))
             write()
             progress.advance(task)

@@ -15,7 +15,7 @@ from bytelax.measure.timing import PLAIN, Contestant
 from experiments.harness import evidence, intervals, study
 from experiments.harness.bundled_data import prompts
 
-MINUTES = 40
+MINUTES = 15
 SMALL = "tiny-draft"
 DRAFTERS = {
     "blt-s of tiny": ("tiny", "blt-s", {"draft_length": 8}),

@@ -99,7 +99,7 @@ def main():
 
 def markdown(report):
     rows = report["rows"]
-    columns = [name for name in max(rows, key=len) if name not in ("setting", "load")]
+    columns = [name for name in max(rows, key=len) if name not in ("setting", "load", "took")]
     return "\n".join(
         [
             "# What the joint objective of BLT-D costs",
