@@ -303,6 +303,55 @@ def int8():
     yield QUANTIZATION, f"int8 costs the bundled models {math.ceil(1e4 * most) / 1e4} at most"
 
 
+def rules_of_acceptance():
+    found = report("speed/draft_rules")
+    drafters = list(dict.fromkeys(each["setting"]["drafter"] for each in found["rows"]))
+    named = {
+        "byte by byte": "byte by byte",
+        "as a block (the default)": "as a block",
+        "and `min_confidence=0.1`": "as a block, min_confidence 0.1",
+        "and `min_confidence=0.3`": "as a block, min_confidence 0.3",
+        'and `min_confidence="adaptive"`': "as a block, min_confidence adaptive",
+        "typical, lossy": "typical acceptance",
+    }
+
+    def cell(drafter, rule):
+        for each in found["rows"]:
+            if each["setting"] == {"drafter": drafter, "temperature": 1.0, "rule": rule}:
+                return f"{bytes_a_round(each)['value']:.2f} / {each['decode_speed']:.2f}"
+        return ""
+
+    for name, rule in named.items():
+        cells = [cell(drafter, rule) for drafter in drafters]
+        yield DRAFTERS, f"| {name} | {' | '.join(cells)} |"
+    bits = []
+    for drafter in ("blt-s of tiny", "draft model of tiny-lm"):
+        whose = {"drafter": drafter, "temperature": 1.0}
+        typical = row(found, rule="typical acceptance", **whose)["bits_per_byte"]["value"]
+        plain = row(found, rule="byte by byte", **whose)["plain_bits_per_byte"]["value"]
+        bits.append(f"{typical:.2f} and {plain:.2f}")
+    yield DRAFTERS, f"{bits[0]} for `tiny`, {bits[1]} for `tiny-lm`"
+
+
+def sizes_of_draft_models():
+    rows = report("speed/draft_models")["rows"]
+    for each in rows:
+        if each["setting"]["read"] == "everything":
+            cells = [
+                f"{each['parameters']:,}",
+                interval(each["T=1"]["bytes_per_round"]),
+                f"{each['T=0']['decode_speed']:.2f} / {each['T=1']['decode_speed']:.2f}",
+            ]
+            yield SELF_DRAFTING, f"| {each['setting']['size']} | {' | '.join(cells)} |"
+    for what in ("prose", "code"):
+        (own,) = [each for each in rows if each["setting"]["read"] == what]
+        kinds = [f"{own['T=1']['by_kind'][kind]['value']:.2f}" for kind in ("prose", "code")]
+        yield (
+            SELF_DRAFTING,
+            f"that has read {what} keeps {kinds[0]} bytes a round on prose and {kinds[1]}",
+        )
+
+
 def memory_of_pods():
     sizes = (", 1 rows a part, 4096 bytes", ", 8 rows a part, 2048 bytes")  # training and decoding
     for name, own in report("compile/pods").items():
@@ -317,5 +366,5 @@ def memory_of_pods():
 CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
-    drafts_of_a_byte_transformer, windows, bundled_models, joint_tax, int8, memory_of_pods,
+    rules_of_acceptance, sizes_of_draft_models, drafts_of_a_byte_transformer, windows, bundled_models, joint_tax, int8, memory_of_pods,
 )  # fmt: skip

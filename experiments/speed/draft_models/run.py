@@ -20,6 +20,7 @@ from experiments.harness import evidence, intervals, recipes, speed_table, study
 from experiments.harness.bundled_data import prompts, sources
 from experiments.harness.recipes import Stack, data, muon
 
+MINUTES = 35
 WINDOW, BATCH = 256, 32
 DRAFT = 4  # bytes
 SIZES = {

@@ -5,8 +5,8 @@
 Whole rounds of a random BLT that reads a patch every 4 bytes: the empty draft in windows of W, so
 that a round is one byte. All programs of a shape run in turns in one process. "ynn" is XLA's
 default, which sends products to YNNPACK, "eigen" the option `xla_cpu_experimental_ynn_fusion_type`
-set to nothing; int8 is `quantize="int8"`. Processor time is told, which a busy machine changes less
-than the time that passes.
+set to nothing; int8 is `quantize="int8"`. Beside them single products, with the matrix laid out
+either way. Processor time is told, which a busy machine changes less than the time that passes.
 """
 
 import dataclasses
@@ -20,7 +20,9 @@ from bytelax.decode import Decoding, Empty, Method, Params, Sampling, Text, stop
 from bytelax.loading import quantized
 from bytelax.models.patching import PatchingConfig
 from experiments.harness import random_blt, study
+from experiments.speed.windows import products
 
+RESULTS = ("results", "products")
 BUFFER, PROMPT, ROUNDS = 1024, 64, 8
 SHAPES = {
     "smallest": {"encoder": (32, 1, 2), "decoder": (32, 1, 2), "global_": (64, 1, 2)},
@@ -105,7 +107,7 @@ def main():
     options.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=["8M", "35M", "100M"])
     options.add_argument("--windows", nargs="+", type=int, default=[1, 5, 9, 17])
     options.add_argument("--weights", nargs="+", default=["float32", "int8"])
-    options.add_argument("--repeats", type=int, default=12)
+    options.add_argument("--repeats", type=int, default=8)
     options = options.parse_args()
     shapes = ["smallest"] if options.smoke else options.shapes
     windows = [1, 5] if options.smoke else options.windows
@@ -115,6 +117,15 @@ def main():
         [{"shape": x, "windows": windows, "weights": options.weights} for x in shapes],
         lambda setting: measure(setting, options.repeats),
         markdown=markdown,
+    )
+    # Of the global transformer: `gate_up` of the 100M shape, and of the 1B.
+    matrices = [(64, 128)] if options.smoke else [(512, 2816), (2048, 11264)]
+    study.run(
+        options.results / "products.json",
+        {"repeats": options.repeats},
+        [{"matrix": matrix, "rows": [1, 2, 3, *windows[1:]]} for matrix in matrices],
+        lambda setting: products.measure(setting, LIBRARIES, options.repeats),
+        markdown=products.markdown,
     )
 
 
