@@ -1,6 +1,6 @@
 """Loads a checkpoint and generates in a process of its own; prints memory and time by stage.
 
-python -m experiments.speed.memory_1b.child DIRECTORY KIND NEW
+python -m experiments.speed.memory_1b.child DIRECTORY KIND
 """
 
 import json
@@ -9,6 +9,9 @@ import threading
 import time
 
 import psutil
+
+PLACES = (128, 512)  # bytes of text in front of those that are timed
+TURN, TURNS = 16, 3  # bytes decoded in a call, and calls that are timed
 
 
 class Stages:
@@ -37,7 +40,7 @@ class Stages:
             time.sleep(0.05)
 
 
-def main(directory: str, kind: str, new: int) -> None:
+def main(directory: str, kind: str) -> None:
     stages = Stages()
     import jax
     import numpy as np
@@ -51,40 +54,35 @@ def main(directory: str, kind: str, new: int) -> None:
     how = {"quantize": "int8", "dtype": "bfloat16"} if kind == "int8" else {"dtype": kind}
     model = bytelax.load(directory, max_patch_length=4, patching_threshold=100.0, **how)
     weights = sum(x.nbytes for x in jax.tree.leaves(model.params))
-    stages.end("compile and prefill")
-    engine = Engine.of(model, max_new_bytes=new, allow_eos=False)
-    prompt = requests.encode(b"A byte latent transformer reads bytes")
-    capacity = engine.capacity(len(prompt))
-    with compiling.watch() as compiled:
+    engine = Engine.of(model, max_new_bytes=(TURNS + 1) * TURN, allow_eos=False)
+    capacity = engine.capacity(max(PLACES))
+
+    def begun(place):
+        """A text of as many bytes, read; the programs are the same for all of them."""
+        text = requests.encode(b"A byte latent transformer reads bytes. " * place)
+        prompt = text[: place - TURN]
         decoding = engine.start([prompt], np.zeros(1, np.uint32), rows=1, capacity=capacity)
-        jax.block_until_ready(decoding)
-        stages.end("compile and decode 16 bytes")
-        decoding = jax.block_until_ready(engine.advance(decoding, rounds=16))
+        return jax.block_until_ready(decoding)
+
+    stages.end("compile and prefill")
+    with compiling.watch() as compiled:
+        decoding = begun(PLACES[0])
+        stages.end(f"compile and decode {TURN} bytes")
+        jax.block_until_ready(engine.advance(decoding, rounds=TURN))
     stages.end("decode")
-    times = []
-    for _ in range(new // 16 - 1):
-        begin, busy = time.perf_counter(), time.process_time()
-        decoding = jax.block_until_ready(engine.advance(decoding, rounds=16))
-        times.append((time.perf_counter() - begin, time.process_time() - busy))
+    wall, busy = {}, {}
+    for place in PLACES:
+        decoding, times = begun(place), []
+        for _ in range(TURNS + 1):  # the first is not counted
+            begin, spent = time.perf_counter(), time.process_time()
+            decoding = jax.block_until_ready(engine.advance(decoding, rounds=TURN))
+            times.append((time.perf_counter() - begin, time.process_time() - spent))
+        middle = 1e3 * np.median(times[1:], axis=0) / TURN
+        wall[str(place)], busy[str(place)] = map(float, middle)
     stages.end()
-    wall, busy = 1e3 * np.array(times).T / 16
-
-    def near(milliseconds):
-        """Medians of the five calls before 128 and before 512 bytes."""
-        ends = {at: at // 16 - 1 for at in (128, 512) if at <= new}
-        return {str(at): np.median(milliseconds[max(end - 5, 0) : end]) for at, end in ends.items()}
-
-    print(
-        json.dumps(
-            {
-                "weights_gb": weights / 1e9,
-                "compile_seconds": compiled.seconds,
-                "ms_per_byte": near(wall),
-                "cpu_ms_per_byte": near(busy),
-            }
-        )
-    )
+    figures = {"weights_gb": weights / 1e9, "compile_seconds": compiled.seconds}
+    print(json.dumps({**figures, "ms_per_byte": wall, "cpu_ms_per_byte": busy}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2])

@@ -23,32 +23,32 @@ import psutil
 from bytelax.models.hashing import HashConfig
 from experiments.harness import study
 from experiments.harness.one_b import one_b
-from experiments.speed.memory_1b import checkpoint
+from experiments.speed.memory_1b import checkpoint, child
 
 KINDS = ("int8", "bfloat16", "float32")
 PROGRAMS = ("compiled", "cached")
 
 
-def measure(directory, kind, new, limit):
+def measure(directory, kind, limit):
     """Rows that a process printed before it ended, or before it was killed."""
-    command = [sys.executable, "-m", "experiments.speed.memory_1b.child", directory, kind, str(new)]
+    command = [sys.executable, "-m", "experiments.speed.memory_1b.child", directory, kind]
     cache = {"BYTELAX_CACHE": f"{directory}.programs"}
     environment = os.environ | {"JAX_PLATFORMS": "cpu"} | cache
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
-        watched, peak = psutil.Process(child.pid), 0.0
-        while child.poll() is None:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        watched, peak = psutil.Process(process.pid), 0.0
+        while process.poll() is None:
             try:
                 peak = max(peak, watched.memory_info().rss / 1e9)
             except psutil.Error:
                 break
             if peak > limit or psutil.virtual_memory().available < 0.7e9:
-                child.kill()
+                process.kill()
             time.sleep(0.02)
-        assert child.stdout is not None
-        lines = [json.loads(line) for line in child.stdout.read().splitlines()]
+        assert process.stdout is not None
+        lines = [json.loads(line) for line in process.stdout.read().splitlines()]
     stages = {line.pop("stage"): line for line in lines if "stage" in line}
     figures = next((line for line in lines if "weights_gb" in line), {})
-    return {"stages": stages, "peak_gb": peak, "ended": child.returncode == 0, **figures}
+    return {"stages": stages, "peak_gb": peak, "ended": process.returncode == 0, **figures}
 
 
 def main():
@@ -56,8 +56,7 @@ def main():
     options.add_argument("--checkpoint", type=pathlib.Path, required=True, help="a new directory")
     options.add_argument("--layers", type=int, help="of each stack at most")
     options.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    options.add_argument("--new", type=int, default=512, help="bytes generated")
-    options.add_argument("--limit", type=float, default=17.0, help="GB that a process may take")
+    options.add_argument("--limit", type=float, default=21.0, help="GB that a process may take")
     options = options.parse_args()
     config = one_b(options.layers)
     if options.smoke:
@@ -70,9 +69,14 @@ def main():
     try:
         study.run(
             options.results / f"{study.MAIN}.json",
-            {"new": options.new, "layers": options.layers, "checkpoint_gb": size / 1e9},
+            {
+                "places": child.PLACES,
+                "bytes": child.TURN * child.TURNS,
+                "layers": options.layers,
+                "checkpoint_gb": size / 1e9,
+            },
             [{"weights": kind, "programs": which} for kind in options.kinds for which in PROGRAMS],
-            lambda setting: measure(directory, setting["weights"], options.new, options.limit),
+            lambda setting: measure(directory, setting["weights"], options.limit),
             markdown=markdown,
         )
     finally:
@@ -89,26 +93,32 @@ def markdown(report):
             rows.append((*which, name, *(f"{x:.1f}" for x in cells)))
         if row["ended"]:
             times = [
-                f"{figures[at]:.0f}" if at in figures else None
-                for figures in (row["ms_per_byte"], row.get("cpu_ms_per_byte", {}))
-                for at in ("128", "512")
+                f"{row[figure][str(place)]:.0f}"
+                for figure in ("ms_per_byte", "cpu_ms_per_byte")
+                for place in report["places"]
             ]
-            whole.append((*which, f"{row['weights_gb']:.2f}", f"{row['peak_gb']:.1f}", *times))
+            compiling = f"{row['compile_seconds']:.0f}"
+            sizes = f"{row['weights_gb']:.2f}", f"{row['peak_gb']:.1f}"
+            whole.append((*which, *sizes, compiling, *times))
         else:
-            whole.append((*which, "ended early", f"{row['peak_gb']:.1f}", *[None] * 4))
+            whole.append((*which, "ended early", f"{row['peak_gb']:.1f}", *[None] * 5))
     cut = "" if report["layers"] is None else f", at most {report['layers']} layers a stack"
-    header = ("weights", "programs", "weights, GB", "peak, GB", "ms/byte at 128", "at 512")
+    header = (
+        "weights", "programs", "weights, GB", "peak, GB", "compiling, s", "ms/byte at 128",
+        "at 512", "CPU ms/byte at 128", "at 512",
+    )  # fmt: skip
     return "\n".join(
         [
             "# Memory at the 1B shape",
             "",
             f"A checkpoint of random weights of {report['checkpoint_gb']:.1f} GB{cut}: the hash "
             "table in float32, the rest in bfloat16. int8: kernels and hash table int8, the rest "
-            "bfloat16; the entropy model is float32 in every row. Patches of 4 bytes, one row, a "
-            "prompt of 37 bytes. CPU ms: processor time, which a busy machine changes less. "
+            "bfloat16; the entropy model is float32 in every row. Patches of 4 bytes, one row; "
+            f"{report['bytes']} bytes timed behind 128 and 512. CPU ms: processor time, which a "
+            "busy machine changes less. "
             f"{study.machine(report).removeprefix('float32, ')}.",
             "",
-            *study.table((*header, "CPU ms/byte at 128", "at 512"), whole),
+            *study.table(header, whole),
             "",
             *study.table(
                 ("weights", "programs", "stage", "seconds", "peak, GB", "resident, GB"), rows
