@@ -5,11 +5,12 @@ Whoever measures anew or words a sentence anew finds here what else has to chang
 
 import json
 import math
+import re
 
 import pages
 
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
-FAST_BLT = "docs/fast_blt.md"
+FAST_BLT, EXPERIMENTS = "docs/fast_blt.md", "experiments/README.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
 # What the results call a model, and the page.
 JOINT = {
@@ -352,6 +353,13 @@ def sizes_of_draft_models():
         )
 
 
+def hours_of_the_report():
+    studies = (pages.ROOT / "experiments").glob("*/*/run.py")
+    told = (re.search(r"^MINUTES = (.+)$", each.read_text(), re.MULTILINE) for each in studies)
+    minutes = sum(float(found[1]) for found in told if found)
+    yield EXPERIMENTS, f"runs takes about {minutes / 60:.0f} hours on one core"
+
+
 def memory_of_pods():
     sizes = (", 1 rows a part, 4096 bytes", ", 8 rows a part, 2048 bytes")  # training and decoding
     for name, own in report("compile/pods").items():
@@ -367,5 +375,5 @@ CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
     rules_of_acceptance, sizes_of_draft_models, drafts_of_a_byte_transformer, windows,
-    bundled_models, joint_tax, int8, memory_of_pods,
+    bundled_models, joint_tax, int8, hours_of_the_report, memory_of_pods,
 )  # fmt: skip

@@ -13,7 +13,7 @@ from bytelax import load
 from bytelax.measure import evaluate, tasks
 from experiments.harness import study
 
-MINUTES = 30
+MINUTES = 25
 TASKS = ("arc-easy", "arc-challenge", "piqa", "hellaswag", "mmlu")
 # Of Fast BLT (arXiv 2605.08044v1), per cent.
 PUBLISHED = {

@@ -20,6 +20,7 @@ from experiments.harness import evidence, intervals, recipes, study, teacher_for
 from experiments.harness.bundled_data import prompts, sources
 from experiments.harness.recipes import data, muon
 
+MINUTES = 60
 WINDOW, BATCH, PATCHES = 256, 16, 96
 DRAFT = 8  # bytes
 DEPTHS = ("1", "2", "3")  # of the decoder of `tiny`
