@@ -20,6 +20,7 @@ COMMANDS = {
     "patches": "Cut files into patches by an entropy model, the only part of a BLT that is loaded.",
     "eval": "Score a model on tasks: translation, code generation, multiple choice.",
     "train": "Train a model, or resume a training run.",
+    "pack": "Cut training text into documents once, for hosts that read only what they train on.",
     "calibrate": "Find the entropy threshold at which patches have a given mean length.",
     "layers": "Find blocks to skip with `--method layer-skip`, on sample text.",
     "convert": "Write a model in another layout, for transformers or for Meta's code.",

@@ -7,7 +7,7 @@ import grain
 import numpy as np
 from jaxtyping import Int, Int32
 
-from bytelax.training import documents, packing
+from bytelax.training import documents, packed, packing
 from bytelax.training.data_config import DataConfig
 from bytelax.training.documents import Documents
 from bytelax.training.source import DataError, Source
@@ -136,6 +136,13 @@ def _numbered(dataset: grain.IterDataset, start: int, step: int) -> Iterator[Bat
 
 
 def _documents(source: Source, config: DataConfig, split: Split) -> Documents:
+    if packed.is_packed(source.path):
+        if source.valid or source.separator or source.template:
+            raise DataError(
+                f"{source.path} is packed: valid=, separator= and template= belong to its text, "
+                "give them to bytelax pack"
+            )
+        return packed.read(source.path)[split == "valid"]
     train, valid = documents.load(
         source.path,
         valid=source.valid,

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int64, UInt16
 
 from bytelax import vocab
-from bytelax.training.source import DataError
+from bytelax.training.source import DataError, Source
 
 SUFFIXES = (".txt", ".py", ".jsonl", ".tsv")
 _WIDEST = 10_000  # largest width, in characters, that a template may pad a field to
@@ -60,21 +60,27 @@ def load(
     `valid_fraction` or 16 KB, whichever is more, but at most a tenth.
     Results are cached, so each source is read once per process.
     """
-    split = functools.partial(_split, cut=re.compile(separator.encode(), re.MULTILINE))
-    if not valid:
-        parts = [split(file, template=template, fraction=valid_fraction) for file in files(path)]
-        train, held_out = _join(train for train, _ in parts), _join(held for _, held in parts)
-        if valid_fraction and not held_out.ids.size:
-            tail = min(max(int(valid_fraction * train.ids.size), _TAIL), train.ids.size // 10)
-            return _without_tail(train, tail) if tail else (train, held_out)
-        return train, held_out
-    held = {os.path.realpath(file): file for file in files(valid)}
-    left = [file for file in files(path) if os.path.realpath(file) not in held]
+    source = Source(path, valid=valid, separator=separator, template=template)
+    parts = list(by_file(source, valid_fraction))
+    train = _join(train for _, train, _ in parts)
+    held_out = _join(held for _, _, held in parts)
+    if valid_fraction and not valid and not held_out.ids.size:
+        tail = min(max(int(valid_fraction * train.ids.size), _TAIL), train.ids.size // 10)
+        return _without_tail(train, tail) if tail else (train, held_out)
+    return train, held_out
 
-    def joined(chosen: Iterable[str]) -> Documents:
-        return _join(split(file, template=template, fraction=0.0)[0] for file in chosen)
 
-    return joined(left), joined(held.values())
+def by_file(source: Source, valid_fraction: float) -> Iterator[tuple[str, Documents, Documents]]:
+    """Iterates over the files of a source: the name, the documents to train on, those held out."""
+    cut = re.compile(source.separator.encode(), re.MULTILINE)
+    held = {os.path.realpath(file): file for file in files(source.valid)} if source.valid else {}
+    fraction = 0.0 if source.valid else valid_fraction
+    for file in files(source.path):
+        if os.path.realpath(file) not in held:
+            yield file, *_split(file, cut=cut, template=source.template, fraction=fraction)
+    for file in held.values():
+        inside, outside = _split(file, cut=cut, template=source.template, fraction=0.0)
+        yield file, outside, inside
 
 
 def _without_tail(texts: Documents, tail: int) -> tuple[Documents, Documents]:
