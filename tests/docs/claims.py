@@ -226,6 +226,15 @@ def drafts_of_a_byte_transformer():
             )
 
 
+def skipped_layers():
+    speeds = [
+        f"{each['decode_speed']:.2f}"
+        for each in report("speed/self_drafting")["rows"]
+        if each["setting"]["method"] == "layer-skip" and "skip_mlp" in each["setting"]
+    ]
+    yield SELF_DRAFTING, f"{speeds[0]} times plain decoding at temperature 0 and {speeds[1]} at 1"
+
+
 def drafts_of_the_decoder():
     found = report("speed/blt_methods")
 
@@ -374,6 +383,6 @@ def memory_of_pods():
 CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
-    rules_of_acceptance, sizes_of_draft_models, drafts_of_a_byte_transformer, windows,
+    rules_of_acceptance, sizes_of_draft_models, drafts_of_a_byte_transformer, skipped_layers, windows,
     bundled_models, joint_tax, int8, hours_of_the_report, memory_of_pods,
 )  # fmt: skip
