@@ -1,6 +1,7 @@
 """The incremental BLT: any split of a text into windows gives the same bits."""
 
 import functools
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import models_for_tests as models
 import numpy as np
 import pytest
 import windows
+from bytelax_kernels import dispatch
 from golden import cases
 
 from bytelax import checkpoints, vocab
@@ -270,6 +272,30 @@ def test_passes_are_counted(width):
     np.testing.assert_array_equal(passes["global_chunks"], [chunks.sum()] * BATCH)
     if width == 1:
         np.testing.assert_array_equal(passes["patches"], passes["global_passes"])
+
+
+@pytest.mark.parametrize(
+    ("platform", "batch", "expected"),
+    [("cpu", 64, 4), ("gpu", 1, 4), ("gpu", 8, 6), ("tpu", 8, 6), ("gpu", 64, 9)],
+)
+def test_chunks_grow_with_the_batch_on_accelerators(platform, batch, expected):
+    """In a window of nine bytes; the run that XLA is given has that many patches a row."""
+    model = models.model(models.BASE)
+    target = BLTTarget(model.module, capacity=32, window=9)
+    seen = []
+
+    def extend(state, window):
+        with mock.patch.object(BLTTarget, "_run_global", spy):
+            return target.extend(model.params, state, window)
+
+    def spy(self, module, state, read, patches):
+        seen.append(patches.index.shape)
+        return state
+
+    state = jax.eval_shape(lambda: windows.blank(target, model.params, batch))
+    with dispatch.traced_for(platform):
+        jax.eval_shape(extend, state, jax.ShapeDtypeStruct((batch, 9), jnp.int32))
+    assert seen == [(batch, expected)]
 
 
 def test_rows_that_stand_still_run_no_global_pass():

@@ -383,6 +383,6 @@ def memory_of_pods():
 CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
-    rules_of_acceptance, sizes_of_draft_models, drafts_of_a_byte_transformer, skipped_layers, windows,
-    bundled_models, joint_tax, int8, hours_of_the_report, memory_of_pods,
+    rules_of_acceptance, sizes_of_draft_models, drafts_of_a_byte_transformer, skipped_layers,
+    windows, bundled_models, joint_tax, int8, hours_of_the_report, memory_of_pods,
 )  # fmt: skip

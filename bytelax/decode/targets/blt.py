@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from bytelax_kernels import dispatch
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
@@ -22,6 +23,8 @@ from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Wind
 from bytelax.models.blt import patches as patches_lib
 from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
 from bytelax.pytree import pytree
+
+_SEVERAL, _MANY = 8, 64  # rows of a batch, of which one closes more patches than most do
 
 
 class Passes(NamedTuple):
@@ -83,8 +86,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
       window: W, width of the widest window passed to `extend` after the prefill; None leaves it to
         `Method`.
       chunk: number of patches per run of the global transformer while decoding. None derives it
-        from W: a window closes about W / 4 patches, and chunks 1.5 times as large rarely need a
-        second run.
+        from W, and on accelerators from the batch size; see `_derived_chunk`.
       prefill_width: number of prompt bytes processed at once.
       prefill_chunk: `chunk` during the prefill.
       ahead: C, number of masked cells that the decoder runs after every window in the same pass,
@@ -261,7 +263,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
 
         Returns the state with their keys in the caches, and the number of chunks that were run.
         """
-        size = 1 + (3 * ((self.window or 1) - 1) + 7) // 8 if self.chunk is None else self.chunk
+        size = _derived_chunk(self.window or 1, len(closes)) if self.chunk is None else self.chunk
         most = closes.sum(1).max()
 
         def unfinished(carry):
@@ -379,6 +381,20 @@ class BLTTarget(OfModule, kept_states.Keeping):
             ahead=self._nothing_ahead(state.length) if self.ahead else None,
             passes=jax.tree.map(jnp.zeros_like, state.passes),
         )
+
+
+def _derived_chunk(width: int, batch: int) -> int:
+    """Number of patches per run of the global transformer for windows of `width` bytes.
+
+    A window closes about W / 4 patches, and chunks 1.5 times as large rarely need a second run for
+    a single row. In a batch the row that closes the most patches decides. An accelerator then takes
+    larger chunks, because reading the weights again takes longer than computing the padding of the
+    other rows. A CPU computes slowly, and runs small chunks again.
+    """
+    usual = 1 + (3 * (width - 1) + 7) // 8
+    if batch < _SEVERAL or dispatch.platform() == "cpu":
+        return usual
+    return width if batch >= _MANY else (usual + width) // 2
 
 
 def _write_context(ring: Context, context: Context, row, patch) -> Context:
