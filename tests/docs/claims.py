@@ -10,7 +10,7 @@ import re
 import pages
 
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
-FAST_BLT, EXPERIMENTS = "docs/fast_blt.md", "experiments/README.md"
+FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
 # What the results call a model, and the page.
 JOINT = {
@@ -362,6 +362,19 @@ def sizes_of_draft_models():
         )
 
 
+def runs_of_the_global_transformer():
+    found = report("speed/chunks")
+    few, many = (
+        row(found, method="blt-dv", temperature=0.0, batch=batch)["runs_per_window"]
+        for batch in (8, 64)
+    )
+    yield (
+        BLT,
+        f"needs {few['4']:.2f} runs at 8 rows with four patches a row and {few['6']:.2f} with six, "
+        f"at 64 rows {many['4']:.2f} and with nine patches {many['9']:g} (temperature 0",
+    )
+
+
 def hours_of_the_report():
     studies = (pages.ROOT / "experiments").glob("*/*/run.py")
     told = (re.search(r"^MINUTES = (.+)$", each.read_text(), re.MULTILINE) for each in studies)
@@ -385,4 +398,5 @@ CLAIMS = (
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
     rules_of_acceptance, sizes_of_draft_models, drafts_of_a_byte_transformer, skipped_layers,
     windows, bundled_models, joint_tax, int8, hours_of_the_report, memory_of_pods,
+    runs_of_the_global_transformer,
 )  # fmt: skip
