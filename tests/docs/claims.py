@@ -293,6 +293,20 @@ def bundled_models():
         f"{latents['other']:.3f}",
     )
     yield TRAINING, f"A mean latent costs it {behind:.3f} bits."
+    more, before = (
+        [f"{each['value']:.3f}" for each in found["more_than_continued"][name].values()]
+        for name in ("tiny-d", "tiny")
+    )
+    yield (
+        TRAINING,
+        f"`tiny-d` {more[0]} bits more on textbooks, {more[1]} on novels, {more[2]} on code, "
+        f"{more[3]} on German and {more[4]} on French sentences",
+    )
+    yield (
+        TRAINING,
+        f"gained {before[2]} to {before[1]} bits on prose and code and lost {before[3][1:]} and "
+        f"{before[4][1:]} on sentences",
+    )
 
 
 def joint_tax():
