@@ -343,7 +343,7 @@ def rules_of_acceptance():
         for each in found["rows"]:
             if each["setting"] == {"drafter": drafter, "temperature": 1.0, "rule": rule}:
                 return f"{bytes_a_round(each)['value']:.2f} / {each['decode_speed']:.2f}"
-        return ""
+        return "not tried"
 
     for name, rule in named.items():
         cells = [cell(drafter, rule) for drafter in drafters]
