@@ -357,6 +357,17 @@ def rules_of_acceptance():
     yield DRAFTERS, f"{bits[0]} for `tiny`, {bits[1]} for `tiny-lm`"
 
 
+def losses_of_a_draft_layer():
+    for each in report("training/draft_losses")["rows"]:
+        first, *_, last = (f"{100 * share:.0f}" for share in each["overlap"])
+        kept = (
+            each["T=0"]["bytes_per_round_without_loops"],
+            each["T=1"]["bytes_per_round"],
+        )
+        cells = [each["setting"]["trial"], f"{first} / {last}", *map(interval, kept)]
+        yield DRAFTERS, f"| {' | '.join(cells)} |"
+
+
 def sizes_of_draft_models():
     rows = report("speed/draft_models")["rows"]
     for each in rows:
@@ -410,7 +421,7 @@ def memory_of_pods():
 CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
-    rules_of_acceptance, sizes_of_draft_models, drafts_of_a_byte_transformer, skipped_layers,
-    windows, bundled_models, joint_tax, int8, hours_of_the_report, memory_of_pods,
-    runs_of_the_global_transformer,
+    rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
+    drafts_of_a_byte_transformer, skipped_layers, windows, bundled_models, joint_tax, int8,
+    hours_of_the_report, memory_of_pods, runs_of_the_global_transformer,
 )  # fmt: skip

@@ -37,7 +37,7 @@ def test_batch(smoke):
     (row,) = report["rows"]
     methods = row["methods"]
     assert methods[row["best_plain"]]["decode_speed"] == 1
-    assert all(method["same_outputs"] == report["prompts"] == 4 for method in methods.values())
+    assert all(method["same_outputs"] == report["prompts"] == 5 for method in methods.values())
     waiting, plain = methods["plain, all wait"], methods["plain"]
     assert waiting["global_passes_per_byte"] <= plain["global_passes_per_byte"]
     assert waiting["windows_per_byte"] >= plain["windows_per_byte"] == 1
@@ -88,6 +88,21 @@ def test_draft_rules(smoke):
     (row,) = report["rows"]
     assert row["setting"]["rule"] == "typical acceptance" and not row["lossless"]
     assert row["bits_per_byte"]["value"] > 0 and "A trial run" in table
+
+
+@pytest.mark.slow
+def test_chunks(smoke):
+    report, table = smoke("speed/chunks")
+    for row in report["rows"]:
+        assert row["runs_per_window"]["4"] >= row["runs_per_window"]["9"] > 0
+    assert "| blt-dv | 1 | 1 |" in table
+
+
+@pytest.mark.slow
+def test_windows(smoke):
+    report, table = smoke("speed/windows", "--repeats", "1", "--weights", "float32")
+    assert [each["window"] for each in report["rows"][0]["programs"]] == [1, 5, 1, 5]
+    assert "| float32 | eigen | 5 |" in table
 
 
 @pytest.mark.slow
