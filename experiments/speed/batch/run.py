@@ -119,6 +119,8 @@ def main():
     options = study.parser(__doc__, __file__, model=None)
     evidence.add_options(options, new=48, repeats=3)
     options = evidence.parsed(options)
+    if options.smoke:
+        options.prompts = 4  # whole batches
     texts = [text for _, text in prompts(options.data, options.prompts, options.context)]
     how = {"new": options.new, "repeats": options.repeats}
     small = load("tiny-draft", dtype="float32")
