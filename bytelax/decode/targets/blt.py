@@ -85,8 +85,8 @@ class BLTTarget(OfModule, kept_states.Keeping):
         buffer at the prefill.
       window: W, width of the widest window passed to `extend` after the prefill; None leaves it to
         `Method`.
-      chunk: number of patches per run of the global transformer while decoding. None derives it
-        from W, and on accelerators from the batch size; see `_derived_chunk`.
+      chunk: number of patches per run of the global transformer while decoding. None takes enough
+        for most windows of a row; on accelerators more from 8 rows on, and W from 64 rows on.
       prefill_width: number of prompt bytes processed at once.
       prefill_chunk: `chunk` during the prefill.
       ahead: C, number of masked cells that the decoder runs after every window in the same pass,

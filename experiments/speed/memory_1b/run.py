@@ -85,7 +85,7 @@ def main():
 
 
 def markdown(report):
-    rows, whole = [], []
+    rows, whole, places = [], [], report["places"]
     for row in report["rows"]:
         which = row["setting"]["weights"], row["setting"]["programs"]
         for name, stage in row["stages"].items():
@@ -95,17 +95,19 @@ def markdown(report):
             times = [
                 f"{row[figure][str(place)]:.0f}"
                 for figure in ("ms_per_byte", "cpu_ms_per_byte")
-                for place in report["places"]
+                for place in places
             ]
             compiling = f"{row['compile_seconds']:.0f}"
             sizes = f"{row['weights_gb']:.2f}", f"{row['peak_gb']:.1f}"
             whole.append((*which, *sizes, compiling, *times))
         else:
-            whole.append((*which, "ended early", f"{row['peak_gb']:.1f}", *[None] * 5))
+            whole.append(
+                (*which, "ended early", f"{row['peak_gb']:.1f}", *[None] * (1 + 2 * len(places)))
+            )
     cut = "" if report["layers"] is None else f", at most {report['layers']} layers a stack"
     header = (
-        "weights", "programs", "weights, GB", "peak, GB", "compiling, s", "ms/byte at 128",
-        "at 512", "CPU ms/byte at 128", "at 512",
+        "weights", "programs", "weights, GB", "peak, GB", "compiling, s",
+        *(f"{kind} at {place}" for kind in ("ms/byte", "CPU ms/byte") for place in places),
     )  # fmt: skip
     return "\n".join(
         [
@@ -114,8 +116,8 @@ def markdown(report):
             f"A checkpoint of random weights of {report['checkpoint_gb']:.1f} GB{cut}: the hash "
             "table in float32, the rest in bfloat16. int8: kernels and hash table int8, the rest "
             "bfloat16; the entropy model is float32 in every row. Patches of 4 bytes, one row; "
-            f"{report['bytes']} bytes timed behind 128 and 512. CPU ms: processor time, which a "
-            "busy machine changes less. "
+            f"{report['bytes']} bytes timed behind {' and '.join(map(str, places))}. CPU ms: "
+            "processor time, which a busy machine changes less. "
             f"{study.machine(report).removeprefix('float32, ')}.",
             "",
             *study.table(header, whole),

@@ -22,7 +22,7 @@ from bytelax.models.patching import PatchingConfig
 from experiments.harness import random_blt, study
 from experiments.speed.windows import products
 
-RESULTS = ("results", "products")
+RESULTS = (study.MAIN, "products")
 BUFFER, PROMPT, ROUNDS = 1024, 64, 8
 SHAPES = {
     "smallest": {"encoder": (32, 1, 2), "decoder": (32, 1, 2), "global_": (64, 1, 2)},

@@ -145,14 +145,10 @@ def markdown(report):
     lines = ["# Held-out text, bits per byte", "", "| | " + " | ".join(texts) + " |"]
     lines += ["|---" * (len(texts) + 1) + "|"]
     for name, figures in report["bits_per_byte"].items():
-        ranges = report.get("intervals", {}).get(name, {})
-        shown = (
-            intervals.shown({"value": figures[t], "interval": ranges[t]})
-            if ranges
-            else f"{figures[t]:.2f}"
-            for t in texts
-        )
-        lines.append(f"| {name} | " + " | ".join(shown) + " |")
+        shown = {text: f"{figures[text]:.2f}" for text in texts}
+        for text, interval in report["intervals"].get(name, {}).items():
+            shown[text] = intervals.shown({"value": figures[text], "interval": interval})
+        lines.append(f"| {name} | " + " | ".join(shown.values()) + " |")
     sizes = ", ".join(f"{name} {size:,}" for name, size in report["bytes"].items())
     lines += ["", f"In brackets: 95 % intervals from resampling stretches of {STRIDE} bytes."]
     lines += ["", f"Bytes: {sizes}.", "", *joint_loss(report), "# What latents are worth", ""]
@@ -192,7 +188,7 @@ def joint_loss(report):
         "# What the joint loss costs",
         "",
         "`tiny-d` beside `tiny` trained on by the next byte alone, from the same weights, on the "
-        f"same bytes, by the same schedule. In brackets 95 % intervals from resampling stretches "
+        "same bytes, by the same schedule. In brackets 95 % intervals from resampling stretches "
         f"of {STRIDE} bytes.",
         "",
         *study.table(header, rows),
