@@ -5,39 +5,13 @@ python -m experiments.speed.memory_1b.child DIRECTORY KIND
 
 import json
 import sys
-import threading
 import time
 
-import psutil
+from experiments.speed.memory_1b.stages import Stages
 
+PATCHING = {"max_patch_length": 4, "patching_threshold": 100.0}
 PLACES = (128, 512)  # bytes of text in front of those that are timed
 TURN, TURNS = 16, 3  # bytes decoded in a call, and calls that are timed
-
-
-class Stages:
-    """The peak of resident memory in each stage, looked at twenty times a second."""
-
-    def __init__(self):
-        self.rows, self._process = {}, psutil.Process()
-        self._name, self._peak = "imports", 0
-        self._begin = time.perf_counter()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def end(self, following: str = "") -> None:
-        """Ends a stage; `following` is the name of the next."""
-        now = self._process.memory_info().rss
-        self.rows[self._name] = {
-            "seconds": time.perf_counter() - self._begin,
-            "peak_gb": max(self._peak, now) / 1e9,
-            "resident_gb": now / 1e9,
-        }
-        print(json.dumps({"stage": self._name, **self.rows[self._name]}), flush=True)
-        self._name, self._peak, self._begin = following, 0, time.perf_counter()
-
-    def _watch(self):
-        while True:
-            self._peak = max(self._peak, self._process.memory_info().rss)
-            time.sleep(0.05)
 
 
 def main(directory: str, kind: str) -> None:
@@ -52,7 +26,7 @@ def main(directory: str, kind: str) -> None:
     compiling.keep_programs()
     stages.end("load")
     how = {"quantize": "int8", "dtype": "bfloat16"} if kind == "int8" else {"dtype": kind}
-    model = bytelax.load(directory, max_patch_length=4, patching_threshold=100.0, **how)
+    model = bytelax.load(directory, **PATCHING, **how)
     weights = sum(x.nbytes for x in jax.tree.leaves(model.params))
     engine = Engine.of(model, max_new_bytes=(TURNS + 1) * TURN, allow_eos=False)
     capacity = engine.capacity(max(PLACES))

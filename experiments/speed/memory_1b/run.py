@@ -1,9 +1,11 @@
 """Memory by stage at the shape of the released 1B: reading, compiling and decoding on a CPU.
 
+    pip install -e .[parity]
     python -m experiments.speed.memory_1b.run --checkpoint DIR
 
 Every kind of weights runs twice: compiling its programs, which takes memory of its own that is not
-given back, and with the compiled programs of the first time.
+given back, and with the compiled programs of the first time. Those that transformers has run there
+as well.
 
 A checkpoint of random weights (15.4 GB, the hash table in float32) is written to DIR and deleted
 afterwards. Each kind of weights is loaded by a process of its own, which is killed if it takes more
@@ -11,6 +13,7 @@ than `--limit` GB. `--layers` cuts every stack, for small disks and machines.
 """
 
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -27,11 +30,20 @@ from experiments.speed.memory_1b import checkpoint, child
 
 KINDS = ("int8", "bfloat16", "float32")
 PROGRAMS = ("compiled", "cached")
+PEER = "transformers"  # has no programs, and no int8 of ours
 
 
-def measure(directory, kind, limit):
+def settings(kinds):
+    """Kinds of weights and programs; transformers at the end, where it may be missing."""
+    ours = [{"weights": kind, "programs": which} for kind in kinds for which in PROGRAMS]
+    return ours + [{"weights": kind, "programs": PEER} for kind in kinds if kind != "int8"]
+
+
+def measure(directory, setting, limit):
     """Rows that a process printed before it ended, or before it was killed."""
-    command = [sys.executable, "-m", "experiments.speed.memory_1b.child", directory, kind]
+    module = "transformers_child" if setting["programs"] == PEER else "child"
+    module = f"{__package__}.{module}"
+    command = [sys.executable, "-m", module, directory, setting["weights"]]
     cache = {"BYTELAX_CACHE": f"{directory}.programs"}
     environment = os.environ | {"JAX_PLATFORMS": "cpu"} | cache
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -56,7 +68,9 @@ def main():
     options.add_argument("--checkpoint", type=pathlib.Path, required=True, help="a new directory")
     options.add_argument("--layers", type=int, help="of each stack at most")
     options.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    options.add_argument("--limit", type=float, default=21.0, help="GB that a process may take")
+    options.add_argument(
+        "--limit", type=float, default=21.0, help="GB that a process of ours may take"
+    )
     options = options.parse_args()
     config = one_b(options.layers)
     if options.smoke:
@@ -75,8 +89,10 @@ def main():
                 "layers": options.layers,
                 "checkpoint_gb": size / 1e9,
             },
-            [{"weights": kind, "programs": which} for kind in options.kinds for which in PROGRAMS],
-            lambda setting: measure(directory, setting["weights"], options.limit),
+            settings(options.kinds),
+            lambda setting: measure(
+                directory, setting, math.inf if setting["programs"] == PEER else options.limit
+            ),
             markdown=markdown,
         )
     finally:
@@ -91,22 +107,18 @@ def markdown(report):
         for name, stage in row["stages"].items():
             cells = (stage["seconds"], stage["peak_gb"], stage["resident_gb"])
             rows.append((*which, name, *(f"{x:.1f}" for x in cells)))
-        if row["ended"]:
-            times = [
-                f"{row[figure][str(place)]:.0f}"
-                for figure in ("ms_per_byte", "cpu_ms_per_byte")
-                for place in places
-            ]
-            compiling = f"{row['compile_seconds']:.0f}"
-            sizes = f"{row['weights_gb']:.2f}", f"{row['peak_gb']:.1f}"
-            whole.append((*which, *sizes, compiling, *times))
-        else:
-            whole.append(
-                (*which, "ended early", f"{row['peak_gb']:.1f}", *[None] * (1 + 2 * len(places)))
-            )
+        times = [
+            f"{row[figure][str(place)]:.0f}" if figure in row else None
+            for figure in ("ms_per_byte", "cpu_ms_per_byte")
+            for place in places
+        ]
+        weights = f"{row['weights_gb']:.2f}" if row["ended"] else "ended early"
+        compiling = f"{row['compile_seconds']:.0f}" if "compile_seconds" in row else None
+        load = f"{row['stages']['load']['seconds']:.0f}" if "load" in row["stages"] else None
+        whole.append((*which, weights, f"{row['peak_gb']:.1f}", load, compiling, *times))
     cut = "" if report["layers"] is None else f", at most {report['layers']} layers a stack"
     header = (
-        "weights", "programs", "weights, GB", "peak, GB", "compiling, s",
+        "weights", "programs", "weights, GB", "peak, GB", "load, s", "compiling, s",
         *(f"{kind} at {place}" for kind in ("ms/byte", "CPU ms/byte") for place in places),
     )  # fmt: skip
     return "\n".join(
@@ -117,7 +129,8 @@ def markdown(report):
             "table in float32, the rest in bfloat16. int8: kernels and hash table int8, the rest "
             "bfloat16; the entropy model is float32 in every row. Patches of 4 bytes, one row; "
             f"{report['bytes']} bytes timed behind {' and '.join(map(str, places))}. CPU ms: "
-            "processor time, which a busy machine changes less. "
+            "processor time, which a busy machine changes less. transformers decodes without a "
+            "cache; what it maps from the file counts as its memory. "
             f"{study.machine(report).removeprefix('float32, ')}.",
             "",
             *study.table(header, whole),
