@@ -1,43 +1,19 @@
 """Self-attention of a stack, and cross-attention between bytes and patches."""
 
-import functools
 from collections.abc import Callable
 
 import flax.linen as nn
-import jax.numpy as jnp
+from bytelax_kernels.append_attention import Projections, frequencies
 from jaxtyping import Array, Float, Int
 
 from bytelax.models.execution import Execution
-from bytelax.models.layers import Dense, RMSNorm
+from bytelax.models.layers import Dense, Normed, RMSNorm
 from bytelax.models.transformer_config import TransformerConfig
 
-# (queries, keys, values, cache) -> (attended, cache). The function decides which positions each
-# query of the window attends to and what a cache is: a `KVCache` for `kv_cache.attend`.
+# (projections, cache) -> (attended, cache). The function decides which positions each query of the
+# window attends to and what a cache is: a `KVCache` for `kv_cache.attend`.
 Cache = tuple | None
 Attend = Callable[..., tuple[Float[Array, "B W H D"], Cache]]
-
-
-def rotary(
-    x: Float[Array, "B W H D"], positions: Int[Array, "B W"], *, theta: float
-) -> Float[Array, "B W H D"]:
-    """Applies rotary position embeddings to the interleaved pairs (0, 1), (2, 3), ... of each head.
-
-    Source: RoPE (arXiv 2104.09864). Phases are computed in float32 for any dtype of `x`, because a
-    lower precision would move entropies across the patching threshold.
-
-    Args:
-      x: queries or keys.
-      positions: position of each of the W entries.
-      theta: base of the frequencies.
-    """
-    dim = x.shape[-1]
-    frequency = 1.0 / theta ** (jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
-    phase = positions[..., None, None].astype(jnp.float32) * frequency
-    cos, sin = jnp.cos(phase), jnp.sin(phase)
-    pairs = x.astype(jnp.float32).reshape(*x.shape[:-1], dim // 2, 2)
-    even, odd = pairs[..., 0], pairs[..., 1]
-    rotated = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
-    return rotated.reshape(x.shape).astype(x.dtype)
 
 
 class SelfAttention(nn.Module):
@@ -49,22 +25,25 @@ class SelfAttention(nn.Module):
     @nn.compact
     def __call__(
         self,
-        x: Float[Array, "B W D"],
+        x: Normed,
         cache: Cache,
         *,
         positions: Int[Array, "B W"],
         attend: Attend,
+        onto: Float[Array, "B W D"] | None = None,
     ) -> tuple[Float[Array, "B W D"], Cache]:
         """Attends from each position of a window.
 
         Args:
-          x: normalized hidden states of the window.
+          x: hidden states of the window, and their norm.
           cache: cache that `attend` reads and writes.
           positions: positions for the rotary phases.
           attend: computes the attention; see `Attend`.
+          onto: the residual stream, if its update is to be added to it.
 
         Returns:
-          The update of the residual stream, and the cache that `attend` returns.
+          The update of the residual stream, added to `onto` if that is given, and the cache that
+          `attend` returns.
         """
         c = self.config
         group = c.heads // c.kv_heads
@@ -76,12 +55,10 @@ class SelfAttention(nn.Module):
             precision,
             name="qkv",
         )(x)
-        queries = qkv[..., :group, :].reshape(*x.shape[:2], c.heads, c.head_dim)
-        keys, values = qkv[..., group, :], qkv[..., group + 1, :]
-        rotate = functools.partial(rotary, positions=positions, theta=c.rope_theta)
-        attended, cache = attend(rotate(queries), rotate(keys), values, cache)
-        out = Dense((c.dim,), ("head", "head_dim", "embed"), precision, name="out")(attended)
-        return self.execution.psum(out), cache
+        frequency = frequencies(c.head_dim, c.rope_theta)
+        attended, cache = attend(Projections(qkv, positions, frequency), cache)
+        out = Dense((c.dim,), ("head", "head_dim", "embed"), precision, name="out")
+        return self.execution.add(out, attended, onto), cache
 
 
 class CrossAttention(nn.Module):
@@ -105,17 +82,17 @@ class CrossAttention(nn.Module):
 
     def queries(self, x: Float[Array, "B W D"]) -> Float[Array, "B W H d"]:
         """Normalizes and projects `x` to queries."""
-        return self.query(self.query_norm(x))
+        return self.query(self.query_norm.before(x))
 
     def keys_values(
         self, x: Float[Array, "*B D"]
     ) -> tuple[Float[Array, "*B K d"], Float[Array, "*B K d"]]:
         """Normalizes and projects `x` to keys and values."""
-        pair = self.key_value(self.key_norm(x))
+        pair = self.key_value(self.key_norm.before(x))
         return pair[..., 0, :, :], pair[..., 1, :, :]
 
     def residual(
         self, x: Float[Array, "B W D"], attended: Float[Array, "B W H d"]
     ) -> Float[Array, "B W D"]:
         """Projects the attended values and adds the input twice: `2 x + out(attended)`."""
-        return x + (x + self.execution.psum(self.out(attended)))
+        return self.execution.add(self.out, attended, x, times=2)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from bytelax_kernels.append_attention import Projections
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
@@ -33,9 +34,7 @@ class Blocks(NamedTuple):
 
 
 def attend(
-    queries: Float[Array, "B T H D"],
-    keys: Float[Array, "B T K D"],
-    values: Float[Array, "B T K D"],
+    projections: Projections,
     cache: None,
     *,
     span: Span,
@@ -44,7 +43,7 @@ def attend(
     """Attention over S clean bytes followed by M blocks of C cells, so that T = S + M C.
 
     Args:
-      queries, keys, values: projections with rotary positions applied.
+      projections: queries, keys and values of the T entries.
       cache: unused; always None.
       span: causal span of the clean bytes. Its sliding window applies to the cells as well.
       blocks: the blocks.
@@ -53,8 +52,8 @@ def attend(
       The attended values, and None in place of a cache.
     """
     length = span.positions.shape[1]
-    clean = [x[:, :length] for x in (queries, keys, values)]
-    cells = [x[:, length:] for x in (queries, keys, values)]
+    entries = projections.rotated()
+    clean, cells = [x[:, :length] for x in entries], [x[:, length:] for x in entries]
     attended = kv_cache.attend_whole(*clean, span=span)
     filled = attend_cells(*cells, *clean[1:], span=span, blocks=blocks)
     return jnp.concatenate([attended, filled], axis=1), None

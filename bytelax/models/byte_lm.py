@@ -124,7 +124,7 @@ class ByteLM(nn.Module):
 
         The states may come from any block; those of an earlier one give an early exit.
         """
-        return self.head(self.norm(hidden)).astype(jnp.float32)
+        return self.head(self.norm.before(hidden)).astype(jnp.float32)
 
 
 def last_eos_before(

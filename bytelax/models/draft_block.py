@@ -83,7 +83,8 @@ class DraftBlock(Fuses, ByteTable, nn.Module):
           positions: positions of the bytes.
         """
 
-        def write(queries, keys, values, cache):
+        def write(projections, cache):
+            queries, keys, values = projections.rotated()
             return jnp.zeros_like(queries), kv_cache.write(cache, keys, values, positions)
 
         return self._into_each_layer(features, caches, positions, write)
@@ -135,14 +136,13 @@ class DraftBlock(Fuses, ByteTable, nn.Module):
         cells = jnp.zeros((*start.shape, size + 1), jnp.int32)
         blocks = Blocks(cells, start, jnp.full_like(start, size + 1))
 
-        def keep(queries, keys, values, _):
+        def keep(projections, _):
+            queries, keys, values = projections.rotated()
             return jnp.zeros_like(queries), (keys, values)
 
-        def attend(queries, keys, values, clean):
-            attended = block_attention.attend_cells(
-                queries, keys, values, *clean, span=span, blocks=blocks
-            )
-            return attended, None
+        def attend(projections, clean):
+            cells = projections.rotated()
+            return block_attention.attend_cells(*cells, *clean, span=span, blocks=blocks), None
 
         nothing = (None,) * self.trunk.layers
         clean = self._into_each_layer(features, nothing, positions, keep)

@@ -1,6 +1,7 @@
 """Execution options of a network: devices, precision, and rematerialization."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -34,6 +35,16 @@ class Execution:
     def psum(self, x: Any) -> Any:
         """Sums `x` over the devices that hold different heads or hidden units."""
         return x if self.tensor_axis is None else jax.lax.psum(x, self.tensor_axis)
+
+    def add(self, dense: Callable, x: Any, onto: Any, *, times: int = 1) -> Any:
+        """`dense(x)`, summed as by `psum`, and added to `times * onto` unless that is None."""
+        if self.tensor_axis is None:
+            return dense(x, onto=onto, times=times)
+        out = self.psum(dense(x))
+        if onto is not None:
+            for _ in range(times):
+                out = onto + out
+        return out
 
     def all_gather(self, x: Any) -> Any:
         """Concatenates the last axis of `x` over the devices along the tensor axis."""

@@ -265,11 +265,12 @@ class DraftLayer(Fuses, nn.Module):
         return self.inward(jnp.concatenate(pair, axis=-1))
 
     def _logits(self, x):
-        return with_specials(self.out(self.norm(x)).astype(jnp.float32))
+        return with_specials(self.out(self.norm.before(x)).astype(jnp.float32))
 
 
-def _attend_to_own_outputs(queries, keys, values, before, *, window):
+def _attend_to_own_outputs(projections, before, *, window):
     """An `Attend` for `unroll`; its cache holds keys and values of earlier steps, oldest first."""
+    queries, keys, values = projections.rotated()
     steps = (*before, (keys, values))
     age = len(steps) - 1
     length, heads, dim = queries.shape[1:]

@@ -11,10 +11,11 @@ the two, in every layer and every step. Other platforms store each head on its o
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from bytelax_kernels import dispatch
+from bytelax_kernels.append_attention import Projections, append, append_attention, slots_of
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
@@ -188,24 +189,9 @@ def write(
     positions: Int[Array, "B W"],
 ) -> KVCache:
     """Writes keys and values to the slots of their positions; position -1 is not written."""
-    slots = cache.slots
-    slot = jnp.where(positions < 0, slots, positions % slots)  # out-of-bounds slots are dropped
-    if cache.in_lines:
-        return cache._replace(
-            keys=_put_lines(cache.keys, keys, slot), values=_put_lines(cache.values, values, slot)
-        )
-    batch, kv_heads, _, dim = cache.keys.shape
-    slot = jnp.repeat(slot, kv_heads, axis=0)
-    row = jnp.arange(batch * kv_heads)[:, None]
-
-    # Rows and heads are merged into one axis, as in the attention's matmul. With an axis of size 1
-    # between the two, XLA on CPU fuses the update into the matmul and copies the cache for it.
-    def put(buffer, update):
-        update = update.astype(buffer.dtype).swapaxes(1, 2).reshape(batch * kv_heads, -1, dim)
-        merged = buffer.reshape(batch * kv_heads, slots, dim)
-        return merged.at[row, slot].set(update, mode="drop").reshape(buffer.shape)
-
-    return cache._replace(keys=put(cache.keys, keys), values=put(cache.values, values))
+    slot = slots_of(positions, cache.slots)  # out-of-bounds slots are dropped
+    put = _put_lines if cache.in_lines else append
+    return cache._replace(keys=put(cache.keys, keys, slot), values=put(cache.values, values, slot))
 
 
 def resize(cache: KVCache, newest: Int[Array, " B"], slots: int) -> KVCache:
@@ -236,9 +222,7 @@ def _in_slots(buffer: Stored, slot: Int[Array, "B N"]) -> Array:
 
 
 def attend(
-    queries: Float[Array, "B W H D"],
-    keys: Float[Array, "B W K D"],
-    values: Float[Array, "B W K D"],
+    projections: Projections,
     cache: KVCache | None,
     *,
     span: Span,
@@ -247,7 +231,7 @@ def attend(
     """Writes a window to the cache and attends to the cache; without a cache, to the window itself.
 
     Args:
-      queries, keys, values: the window, with rotary positions applied.
+      projections: queries, keys and values of the window.
       cache: cache of the text before the window; None for whole texts.
       span: positions of the window and what each of them attends to.
       block: as in `verify_attention`.
@@ -256,18 +240,18 @@ def attend(
       The attended values, and the cache with the window written to it.
     """
     if cache is None:
-        return attend_whole(queries, keys, values, span=span), None
+        return attend_whole(*projections.rotated(), span=span), None
+    sight: dict[str, Any] = {
+        "first": span.first, "last": span.last, "newest": span.newest, "ancestors": span.ancestors,
+    }  # fmt: skip
+    if dispatch.platform() == "gpu" and not cache.in_lines:
+        attended, *written = append_attention(
+            projections, *cache, positions=span.positions, **sight
+        )
+        return attended, type(cache)(*written)
+    queries, keys, values = projections.rotated()
     cache = write(cache, keys, values, span.positions)
-    attended = verify_attention(
-        queries,
-        *cache,
-        first=span.first,
-        last=span.last,
-        newest=span.newest,
-        ancestors=span.ancestors,
-        block=block,
-    )
-    return attended, cache
+    return verify_attention(queries, *cache, **sight, block=block), cache
 
 
 def attend_whole(

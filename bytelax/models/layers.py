@@ -6,13 +6,14 @@ parameters changes the compute dtype.
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
 from bytelax_kernels import dispatch
+from bytelax_kernels.dense import dense, normalized
 from flax.linen.dtypes import promote_dtype
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
@@ -26,6 +27,7 @@ _AXES = "logical_axes"  # a variable collection that `init` creates next to "par
 # A matrix product of fewer rows than this leaves the matrix units. Reading the weights takes longer
 # than multiplying them, so further rows are free.
 _LEAST_ROWS = {"tpu": 8, "gpu": 8}
+_FEW_ROWS = 32  # up to which one operation of a GPU makes a product and what surrounds it
 _SMALL = nn.initializers.normal(0.02)
 
 
@@ -76,6 +78,25 @@ def weights(params: Any) -> int:
     return sum(math.prod(x.shape) for path, x in leaves if path[-1:] != tables)
 
 
+class Normed(NamedTuple):
+    """Hidden states and the RMSNorm that the product they enter has to apply.
+
+    Attributes:
+      x: hidden states before the norm.
+      scale: scale of the norm.
+      eps: added to the mean square.
+    """
+
+    x: Float[Array, "*B D"]
+    scale: Float[Array, " D"]
+    eps: float
+
+    @property
+    def array(self) -> Float[Array, "*B D"]:
+        """The normalized hidden states."""
+        return normalized(self.x, self.scale, eps=self.eps)
+
+
 class Dense(nn.Module):
     """A linear map without bias that contracts the last axes of its input.
 
@@ -96,19 +117,65 @@ class Dense(nn.Module):
     init: nn.initializers.Initializer | None = None  # type: ignore[assignment]
 
     @nn.compact
-    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Contracts the last axes of `x` with the kernel, and appends the axes of `features`."""
+    def __call__(
+        self,
+        x: Float[Array, "..."] | Normed,
+        *,
+        onto: Float[Array, "..."] | None = None,
+        times: int = 1,
+        gated: bool = False,
+    ) -> Float[Array, "..."]:
+        """Contracts the last axes of `x` with the kernel, and appends the axes of `features`.
+
+        On a GPU, a product of few rows is one operation with the norm before it and with what
+        follows it; see `bytelax_kernels.dense`.
+
+        Args:
+          x: the input. That of a `Normed` is normalized first.
+          onto: what the product is added to; None adds nothing.
+          times: how many times it is added.
+          gated: whether the first of `features` is a pair, of which `silu(gate) * other` remains.
+        """
+        norm = x if isinstance(x, Normed) else None
+        inputs: Array = x.x if isinstance(x, Normed) else x
         contracted = len(self.axes) - len(self.features)
-        shape = (*x.shape[x.ndim - contracted :], *self.features)
+        leading = inputs.shape[: inputs.ndim - contracted]
+        shape = (*inputs.shape[len(leading) :], *self.features)
         init = self.init or nn.initializers.variance_scaling(
             1.0, "fan_in", "truncated_normal",
             in_axis=range(contracted), out_axis=range(contracted, len(shape)),
         )  # fmt: skip
-        kernel: Array | narrow.Int8 = self.get_variable("params", "kernel")
+        kernel: Any = self.get_variable("params", "kernel")
         if not isinstance(kernel, narrow.Int8):
             kernel = parameter(self, "kernel", init, shape, self.axes)
-        rows = math.prod(x.shape[: x.ndim - contracted])
-        copies = -(-_LEAST_ROWS.get(dispatch.platform(), 1) // max(rows, 1))
+        rows = math.prod(leading)
+        wide = not isinstance(kernel, narrow.Int8) and kernel.dtype != jnp.uint16
+        if wide and rows <= _FEW_ROWS and dispatch.platform() == "gpu":
+            out = dense(
+                inputs.reshape(rows, -1),
+                kernel.reshape(-1, math.prod(self.features)),
+                scale=None if norm is None else norm.scale,
+                eps=0.0 if norm is None else norm.eps,
+                onto=None if onto is None else onto.reshape(rows, -1),
+                times=times,
+                gated=gated,
+                precision=self.precision,
+            )
+            return out.reshape(*leading, *self.features[gated:])
+        out = self._product(inputs if norm is None else norm.array, kernel, leading)
+        if gated:
+            gate, other = (
+                jax.lax.index_in_dim(out, index, len(leading), keepdims=False) for index in (0, 1)
+            )
+            out = nn.silu(gate) * other
+        if onto is not None:
+            for _ in range(times):
+                out = onto + out
+        return out
+
+    def _product(self, x, kernel, leading):
+        contracted = x.ndim - len(leading)
+        copies = -(-_LEAST_ROWS.get(dispatch.platform(), 1) // max(math.prod(leading), 1))
         if copies > 1:
             x = jnp.broadcast_to(x, (copies, *x.shape))
         if isinstance(kernel, narrow.Int8) or kernel.dtype == jnp.uint16:
@@ -177,13 +244,15 @@ class RMSNorm(nn.Module):
 
     eps: float
 
-    @nn.compact
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         """Normalizes the last axis of `x` and multiplies it by a learned scale."""
+        return self.before(x).array
+
+    @nn.compact
+    def before(self, x: Float[Array, "*B D"]) -> Normed:
+        """The norm of `x` in front of a `Dense`, which applies it."""
         scale = parameter(self, "scale", nn.initializers.ones, (x.shape[-1],), ("norm",))
-        wide = x.astype(jnp.float32)
-        wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + self.eps)
-        return wide.astype(x.dtype) * scale
+        return Normed(x, scale, self.eps)
 
 
 class LayerNorm(nn.Module):

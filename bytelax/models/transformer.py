@@ -17,7 +17,7 @@ from bytelax.models import kv_cache
 from bytelax.models.attention import Attend, Cache, SelfAttention
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.layers import Dense, RMSNorm
+from bytelax.models.layers import Dense, Normed, RMSNorm
 from bytelax.models.transformer_config import TransformerConfig
 
 
@@ -48,13 +48,14 @@ class SwiGLU(nn.Module):
     execution: Execution = Execution()
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
-        """Computes the update of the residual stream from normalized hidden states."""
+    def __call__(
+        self, x: Normed, *, onto: Float[Array, "B W D"] | None = None
+    ) -> Float[Array, "B W D"]:
+        """Computes the update of the residual stream, and adds it to `onto` if that is given."""
         c, precision = self.config, self.execution.precision
-        gate_up = Dense((2, c.ffn_dim), ("embed", None, "hidden"), precision, name="gate_up")(x)
-        hidden = nn.silu(gate_up[..., 0, :]) * gate_up[..., 1, :]
-        down = Dense((c.dim,), ("hidden", "embed"), precision, name="down")(hidden)
-        return self.execution.psum(down)
+        gate_up = Dense((2, c.ffn_dim), ("embed", None, "hidden"), precision, name="gate_up")
+        down = Dense((c.dim,), ("hidden", "embed"), precision, name="down")
+        return self.execution.add(down, gate_up(x, gated=True), onto)
 
 
 class Block(nn.Module):
@@ -105,13 +106,17 @@ class Block(nn.Module):
         eps = self.config.norm_eps
         if attends is not False:
             attention = SelfAttention(self.config, self.execution, name="attention")
+            normed = RMSNorm(eps, name="attention_norm").before(x)
+            onto = x if attends is True else None
             attended, cache = attention(
-                RMSNorm(eps, name="attention_norm")(x), cache, positions=positions, attend=attend
+                normed, cache, positions=positions, attend=attend, onto=onto
             )
-            x = x + _gated(attended, attends)
+            x = attended if attends is True else x + jnp.where(attends, attended, 0)
         if transforms is not False:
             mlp = SwiGLU(self.config, self.execution, name="mlp")
-            x = x + _gated(mlp(RMSNorm(eps, name="mlp_norm")(x)), transforms)
+            normed = RMSNorm(eps, name="mlp_norm").before(x)
+            transformed = mlp(normed, onto=x if transforms is True else None)
+            x = transformed if transforms is True else x + jnp.where(transforms, transformed, 0)
         return x, cache
 
 
@@ -205,7 +210,3 @@ class Transformer(nn.Module):
 def stacked(layers: Sequence[Any]) -> Any:
     """Stacks trees of the same structure into one tree, along a new first axis."""
     return jax.tree.map(lambda *each: jnp.stack(each), *layers)
-
-
-def _gated(x, runs):
-    return x if runs is True else jnp.where(runs, x, 0)

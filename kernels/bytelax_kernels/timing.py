@@ -21,7 +21,7 @@ def seconds(call: Callable, first: jax.Array, *rest: Any, repeats: int = 200) ->
     return seconds_of_step(step, first, *rest, repeats=repeats)
 
 
-def seconds_of_step(step: Callable, carry: Any, *fixed: Any, repeats: int) -> float:
+def seconds_of_step(step: Callable, carry: Any, *fixed: Any, repeats: int = 200) -> float:
     """Measures the seconds of one `carry = step(carry, *fixed)`, without host overhead.
 
     Many steps run in one program, and the best of five runs of it counts.
@@ -62,7 +62,7 @@ def bandwidth(floats: int = 2**30) -> float:
 
 
 def microseconds(
-    ways: Mapping[str, Callable], *args: Any, calls: int = 1
+    ways: Mapping[str, Callable], *args: Any, calls: int = 1, measure: Callable = seconds
 ) -> dict[str, float | str]:
     """Measures the microseconds of several implementations of the same call.
 
@@ -70,6 +70,7 @@ def microseconds(
       ways: implementations by name.
       *args: their arguments.
       calls: number of calls that each of them stands for; the time is that of one.
+      measure: `seconds`, or `seconds_of_step` for implementations that return a carry.
 
     Returns:
       A dict of `{name}_us`: the time, or the first line of the error if the call fails. "loop_us"
@@ -78,7 +79,7 @@ def microseconds(
     row: dict[str, float | str] = {}
     for name, way in {**ways, "loop": lambda first, *_: first}.items():
         try:
-            row[f"{name}_us"] = round(1e6 * seconds(way, *args) / calls, 2)
+            row[f"{name}_us"] = round(1e6 * measure(way, *args) / calls, 2)
         except Exception as error:  # of any kind, so that the others are still measured
             row[f"{name}_us"] = str(error).split("\n")[0][:100]
     return row

@@ -1,11 +1,15 @@
-"""The layouts that programs for other platforms have, run on the CPU: they write the same bytes."""
+"""What programs for other platforms do otherwise, run on the CPU: they write the same bytes."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
 import models_for_tests as models
 import numpy as np
 import pytest
+from bytelax_kernels import dispatch
 from bytelax_kernels.dispatch import traced_for
+from interpreting import on_triton
 
 from bytelax import methods
 from bytelax.decode import Params, Text
@@ -17,17 +21,41 @@ def test_caches_of_tpus(variant):
     model = models.model(models.VARIANTS[variant])
     method, own = methods.build("blt-s", model, draft_length=3)
     ids = jnp.pad(models.random_text(2, 24), ((0, 0), (0, 40)))
-    text = Text(ids, jnp.asarray([24, 11]))
+    params, text = Params(model.params, own), Text(ids, jnp.asarray([24, 11]))
 
-    def decoded(platform):
-        def decode(params, text):
-            decoding = method.init(params, text, budget=30)
-            return method.decode(params, decoding)
-
-        with traced_for(platform):
-            return jax.jit(decode)(Params(model.params, own), text)
-
-    wanted, out = decoded("cpu"), decoded("tpu")
+    wanted, out = (decoded(method, params, text, platform=name) for name in ("cpu", "tpu"))
     assert out.state.decoder[0].in_lines and not wanted.state.decoder[0].in_lines
+    same_bytes(out, wanted)
+
+
+def test_fused_layers_of_gpus(monkeypatch):
+    """The kernels in the place of norms, products, rotary positions and writes to caches."""
+    wide = {"dim": 32, "head_dim": 16}
+    parts = dict.fromkeys(("encoder", "global_transformer", "decoder"), wide)
+    model = models.model(models.replace(models.BASE, **parts))
+    method, own = methods.build("blt-s", model, draft_length=3)
+    ids = jnp.pad(models.random_text(2, 24), ((0, 0), (0, 40)))
+    params, text = Params(model.params, own), Text(ids, jnp.asarray([24, 11]))
+    wanted = decoded(method, params, text, platform="cpu")
+    monkeypatch.setitem(dispatch._PLATFORMS, "gpu", "cpu")
+    with on_triton(), traced_for("gpu"):
+        traced = str(jax.make_jaxpr(functools.partial(decode, method))(params, text))
+        out = decoded(method, params, text, platform="gpu")
+    for kernel in ("dense", "append_attention"):
+        assert f"name={kernel}" in traced
+    same_bytes(out, wanted)
+
+
+def decode(method, params, text):
+    return method.decode(params, method.init(params, text, budget=30))
+
+
+def decoded(method, params, text, *, platform):
+    with traced_for(platform):
+        run = jax.jit(functools.partial(decode, method))
+        return jax.block_until_ready(run(params, text))
+
+
+def same_bytes(out, wanted):
     np.testing.assert_array_equal(out.text.ids, wanted.text.ids)
     np.testing.assert_array_equal(out.counts.rounds, wanted.counts.rounds)

@@ -6,10 +6,14 @@ import jax
 import models_for_tests as models
 import pytest
 from bytelax_kernels import timing
+from bytelax_kernels.append_attention import benchmark as append_benchmark
+from bytelax_kernels.append_attention import reference as append_reference
+from bytelax_kernels.dense import benchmark as dense_benchmark
+from bytelax_kernels.dense import reference
 from bytelax_kernels.unmask import Rule
 from bytelax_kernels.unmask import benchmark as unmask_benchmark
 from bytelax_kernels.verify_attention import benchmark as attention_benchmark
-from interpreting import on
+from interpreting import on, on_triton
 
 from bytelax.decode import BLTTarget
 from experiments.accelerator.kernels import run as study_of_kernels
@@ -17,22 +21,27 @@ from experiments.harness import study
 
 ATTENTION = attention_benchmark.Case(2, 3, 2, 1, slots=72, dim=64, length=100)
 CASES = {"ring": ATTENTION, "tree": ATTENTION._replace(length=60, tree=True)}
+DENSE = dense_benchmark.Case(3, 64, 96, gated=True, onto=True)
+APPEND = append_benchmark.Case(2, 3, heads=4, kv_heads=2, slots=72, dim=16, length=100)
 UNMASK = unmask_benchmark.Case(Rule("entropy", 1.0), drawn=True, batch=2, cells=4)
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(attention_benchmark, "TURNED", 1 << 17)
+    for benchmark in (attention_benchmark, dense_benchmark, append_benchmark):
+        monkeypatch.setattr(benchmark, "TURNED", 1 << 17)
     real = timing.seconds_of_step
     monkeypatch.setattr(
-        timing, "seconds_of_step", lambda *args, repeats: real(*args, repeats=min(repeats, 2))
+        timing, "seconds_of_step", lambda *args, repeats=2: real(*args, repeats=min(repeats, 2))
     )
 
 
 def test_times():
     per_second = timing.bandwidth(1000)
     rows = [attention_benchmark.times(case, per_second) for case in CASES.values()]
-    for row in (*rows, unmask_benchmark.times(UNMASK, per_second)):
+    rows.append(unmask_benchmark.times(UNMASK, per_second))
+    rows += [dense_benchmark.times(DENSE, per_second), append_benchmark.times(APPEND, per_second)]
+    for row in rows:
         assert set(row) == {"floor_us", "kernel_us", "xla_us", "loop_us"}
         assert all(time > 0 for time in row.values())
 
@@ -57,6 +66,26 @@ def test_unmask_is_checked():
     with on("gpu"):
         row = study_of_kernels.check_unmask(UNMASK, kernel="gpu")
     assert row["exact"]
+
+
+@pytest.mark.parametrize("kernel, case", [("dense", DENSE), ("append_attention", APPEND)])
+def test_fused_layers_are_checked(kernel, case, monkeypatch):
+    """Also an error is seen: the kernel of another reference."""
+    _, check = study_of_kernels.KERNELS[kernel]
+    with on_triton():
+        assert check(case, kernel="gpu")["exact"]
+        monkeypatch.setattr(reference, "normalized", lambda x, scale, *, eps: x * scale)
+        monkeypatch.setattr(append_reference, "slots_of", lambda positions, slots: positions % 7)
+    with on_triton():
+        assert not check(case, kernel="gpu")["exact"]
+
+
+def test_what_gpus_alone_have_is_measured_there():
+    kernels = [
+        {row.get("kernel") for row in study_of_kernels.settings(platform)}
+        for platform in ("tpu", "gpu")
+    ]
+    assert kernels[1] - kernels[0] == {"dense", "append_attention"}
 
 
 @pytest.mark.slow

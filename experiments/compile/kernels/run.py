@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from bytelax_kernels import dispatch
+from bytelax_kernels.append_attention import Projections, append_attention
+from bytelax_kernels.dense import dense
 from bytelax_kernels.unmask import Rule, unmask
 from bytelax_kernels.unmask import tpu as unmask_tpu
 from bytelax_kernels.verify_attention import gpu, tpu
@@ -36,7 +38,10 @@ from experiments.harness import ahead_of_time, study
 from experiments.harness.decode_program import decode_program
 from experiments.harness.one_b import one_b
 
-CALLS = {"tpu": "tpu_custom_call", "cuda": "mosaic_gpu"}  # how kernels appear in programs
+# How kernels appear in programs: those of Mosaic, and on a GPU those of Triton too.
+CALLS = {"tpu": "tpu_custom_call", "cuda": "(?:mosaic_gpu|__gpu\\$xla.gpu.triton)"}
+TPUS = ("v5e", "v6e", "v5p")
+NAMES = ("verify_attention", "append_attention", "dense", "unmask")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +84,68 @@ class Attention:
 
 
 @dataclasses.dataclass(frozen=True)
+class Append:
+    """A call of `append_attention`."""
+
+    batch: int = 1
+    window: int = 9
+    heads: int = 16
+    slots: int = 528
+    dim: int = 64
+    dtype: str = "bfloat16"
+    sharded = False
+    kernels = frozenset({"append_attention"})
+
+    def on_chip_bytes(self, platform):
+        return None
+
+    def program(self, mesh):
+        def of(*shape, dtype=jnp.int32):
+            return jax.ShapeDtypeStruct((self.batch, *shape), dtype)
+
+        row = of(self.window)
+        projections = Projections(
+            of(self.window, self.heads, 3, self.dim, dtype=self.dtype),
+            row,
+            jax.ShapeDtypeStruct((self.dim // 2,), jnp.float32),
+        )
+        cache = of(self.heads, self.slots, self.dim, dtype=self.dtype)
+
+        def attend(projections, keys, values, positions, first, last, newest):
+            return append_attention(
+                projections, keys, values,
+                positions=positions, first=first, last=last, newest=newest,
+            )  # fmt: skip
+
+        return attend, (projections, cache, cache, row, row, row, of()), (P(),) * 7
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A call of `dense`, with a norm."""
+
+    rows: int = 9
+    dim: int = 1024
+    columns: int = 3072
+    gated: bool = False
+    dtype: str = "bfloat16"
+    sharded = False
+    kernels = frozenset({"dense"})
+
+    def on_chip_bytes(self, platform):
+        return None
+
+    def program(self, mesh):
+        shapes = (self.rows, self.dim), (self.dim, self.columns), (self.dim,)
+
+        def multiply(x, kernel, scale):
+            how = {"precision": jax.lax.Precision.HIGHEST} if self.dtype == "float32" else {}
+            return dense(x, kernel, scale=scale, eps=1e-5, gated=self.gated, **how)
+
+        return multiply, [jax.ShapeDtypeStruct(s, self.dtype) for s in shapes], (P(),) * 3
+
+
+@dataclasses.dataclass(frozen=True)
 class Block:
     """A call of `unmask`."""
 
@@ -116,7 +183,8 @@ class Loop:
 
     @property
     def kernels(self):
-        return {"verify_attention"} | ({"unmask"} if self.method.startswith("blt-d") else set())
+        block = {"unmask"} if self.method.startswith("blt-d") else set()
+        return {"verify_attention", "append_attention", "dense"} | block
 
     def on_chip_bytes(self, platform):
         return None
@@ -138,6 +206,11 @@ KERNELS = {
     "attention, global": Attention(Case(slots=4128, dim=128)),
     "attention, tree": Attention(Case(window=32, slots=4128, tree=True)),
     "attention, sharded": Attention(Case(slots=4128), sharded=True),
+    "append, local": Append(),
+    "append, patcher": Append(heads=12, dtype="float32"),
+    "product, a row": Product(rows=1),
+    "product, gated": Product(columns=5632, gated=True),
+    "product, patcher": Product(dim=768, columns=2304, dtype="float32"),
     "unmask, confidence": Block("confidence"),
     "unmask, entropy, drawn": Block("entropy", drawn=True),
 }
@@ -153,13 +226,16 @@ MORE = {
     "loop, blt-d": Loop("blt-d"),
 }
 LOOPS = {f"loop, {name}": Loop(name) for name in ("blt-s", "blt-dv", "early-exit")}
-# Kernels that XLA's own programs replace on the H200: attention in float32, and the rules of
-# `unmask` that it compiles to as few kernels.
+FOR_GPUS = {"append_attention", "dense"}
+# Kernels that other programs replace on the H200. XLA's run for attention in float32, for the rules
+# of `unmask` that it compiles to as few kernels, and for products of many rows;
+# `append_attention` for all attention of a byte transformer.
 XLA_RUNS = {
     ("h200", KERNELS["attention, patcher"]): {"verify_attention"},
     ("h200", KERNELS["unmask, confidence"]): {"unmask"},
-    ("h200", LOOPS["loop, blt-dv"]): {"unmask"},
-    ("h200", MORE["loop, blt-d"]): {"unmask"},
+    ("h200", LOOPS["loop, blt-dv"]): {"unmask", "dense"},
+    ("h200", LOOPS["loop, early-exit"]): {"verify_attention"},
+    ("h200", MORE["loop, blt-d"]): {"unmask", "dense"},
 }
 
 
@@ -183,6 +259,7 @@ def compile_for(chip: str, case) -> dict:
         compiled = ahead_of_time.compiled(function, args, mesh=mesh, specs=specs)
     found = kernels_in(compiled.as_text(), CALLS[platform])
     wanted = case.kernels - XLA_RUNS.get((chip, case), set())
+    wanted -= FOR_GPUS if platform == "tpu" else set()
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
     return {
         "ok": set(found) == wanted,
@@ -198,8 +275,11 @@ def compile_for(chip: str, case) -> dict:
 
 def kernels_in(program: str, call: str) -> collections.Counter:
     """How many calls of each kernel a compiled program holds."""
-    calls = [line for line in program.splitlines() if f'custom_call_target="{call}' in line]
-    return collections.Counter(re.search("verify_attention|unmask|$", line)[0] for line in calls)
+    calls = re.findall(f'custom_call_target="{call}.*?op_name="([^"]*)"', program)
+    parts = [call.split("/") for call in calls]
+    return collections.Counter(
+        next((part for part in reversed(names) if part in NAMES), "unknown") for names in parts
+    )
 
 
 def main() -> int:
@@ -217,7 +297,8 @@ def main() -> int:
     table = collections.defaultdict(dict)
     for name, case in cases.items():
         for chip in args.chips:
-            if args.only not in name or (isinstance(case, Loop) and chip in ("v6e", "v5p")):
+            left_out = {Loop: ("v6e", "v5p"), Append: TPUS, Product: TPUS}.get(type(case), ())
+            if args.only not in name or chip in left_out:
                 continue
             try:
                 row = compile_for(chip, case)

@@ -1,0 +1,78 @@
+"""`append_attention`, the self-attention of a window with the writing of its cache."""
+
+import functools
+from typing import Literal
+
+import jax
+from jaxtyping import Array, Bool, Float, Int
+
+from bytelax_kernels import triton
+from bytelax_kernels.append_attention import reference
+from bytelax_kernels.append_attention.window import Projections, Window
+from bytelax_kernels.dispatch import call, partitioned
+from bytelax_kernels.verify_attention.sight import Sight
+
+Implementation = Literal["xla", "gpu"]
+
+
+def append_attention(
+    projections: Projections,
+    keys: Float[Array, "B K S D"],
+    values: Float[Array, "B K S D"],
+    *,
+    positions: Int[Array, "B W"],
+    first: Int[Array, "B W"],
+    last: Int[Array, "B W"],
+    newest: Int[Array, " B"],
+    ancestors: Bool[Array, "B W W"] | None = None,
+    implementation: Implementation | None = None,
+) -> tuple[Float[Array, "B W H D"], Float[Array, "B K S D"], Float[Array, "B K S D"]]:
+    """Writes a window to a cache, and attends to the cache as `verify_attention` does.
+
+    Where the cache is donated, or carried by a loop, it is changed in place.
+
+    Args:
+      projections: queries, keys and values of the window.
+      keys, values: the cache before the window, by head.
+      positions: position of each entry of the window. That of -1 is not written.
+      first, last, newest, ancestors: as in `verify_attention`; the window counts for `newest`.
+      implementation: as in `verify_attention`; there is no kernel for TPUs. "xla" writes first, and
+        then calls `verify_attention`.
+
+    Returns:
+      The attended values in the dtype of the projections, and the keys and values of the cache with
+      the window.
+
+    Raises:
+      ValueError: the named implementation does not support these inputs.
+    """
+    sight = Sight(first, last, newest, ancestors)
+    window = Window(projections, keys, values, positions, sight)
+    return call(
+        implementation,
+        window,
+        reference=reference.attention,
+        kernels={"gpu": _gpu},
+        split=functools.partial(_split, window=window),
+    )
+
+
+def _load():
+    from bytelax_kernels.append_attention import gpu
+
+    # Jitted, so that all layers of a model share one trace; a function of its own for each load.
+    return gpu.takes, jax.jit(lambda window: gpu.attention(window))
+
+
+@functools.cache
+def _gpu():
+    return triton.kernel(_load)
+
+
+def _split(kernel, window):
+    """Lets XLA shard the kernel by rows."""
+    cells = "" if window.sight.ancestors is None else ", b w c"
+    cache, row = "b k s d", "b w"
+    rule = f"b w k g d, {row}, f, {cache}, {cache}, {row}, {row}, {row}, b{cells}"
+    whole = "w k g d f s c h" if cells else "w k g d f s h"
+    return partitioned(kernel, f"{rule} -> b w h d, {cache}, {cache}", whole=whole)

@@ -1,0 +1,31 @@
+"""jnp implementation of `dense`: the oracle for the kernel, and the path of other platforms."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bytelax_kernels.dense.operands import Form, Operands
+
+
+def dense(operands: Operands, form: Form) -> Float[Array, "R F"]:
+    """Computes `api.dense` one step after the other, each rounded to the dtype of the rows."""
+    rows, kernel, scale, onto = operands
+    if scale is not None:
+        rows = normalized(rows, scale, eps=form.eps)
+    out = jnp.dot(rows, kernel, precision=form.precision)
+    if form.gated:
+        gate, other = jnp.split(out, 2, axis=-1)
+        out = jax.nn.silu(gate) * other
+    if onto is not None:
+        for _ in range(form.times):
+            out = onto + out
+    return out
+
+
+def normalized(
+    x: Float[Array, "*B D"], scale: Float[Array, " D"], *, eps: float
+) -> Float[Array, "*B D"]:
+    """Root-mean-square normalization (arXiv 1910.07467) with float32 statistics."""
+    wide = x.astype(jnp.float32)
+    wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + eps)
+    return wide.astype(x.dtype) * scale

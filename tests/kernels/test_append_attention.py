@@ -1,0 +1,132 @@
+"""The kernel of `append_attention`, interpreted, against its two steps and bitwise itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bytelax_kernels.append_attention import Projections, append_attention, frequencies
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from interpreting import on_triton
+
+BATCH, WINDOW, HEADS, KV_HEADS, DIM = 2, 5, 4, 2, 16
+SLOTS = 152  # the last block of slots is not full
+CACHES = ("keys", "values")
+
+
+def inputs(seed, dtype, *, tree=False, wrapped=True, window=WINDOW, heads=HEADS):
+    """Texts of any length, any intervals; query 2 sees nothing, and entry 1 of row 1 is absent."""
+    rng = np.random.default_rng(seed)
+    new = (BATCH, window, KV_HEADS, heads // KV_HEADS + 2, DIM)
+    cache = (BATCH, KV_HEADS, SLOTS, DIM)
+    qkv, *arrays = (jnp.asarray(rng.normal(size=shape), dtype) for shape in (new, cache, cache))
+    newest = rng.integers(window - 1, (2 if wrapped else 1) * SLOTS, BATCH).astype(np.int32)
+    positions = newest[:, None] - np.arange(window, dtype=np.int32)[::-1]
+    positions[1, 1] = -1
+    oldest = np.maximum(0, newest - SLOTS + 1)[:, None, None]
+    ends = rng.integers(oldest, newest[:, None, None] + 1, (BATCH, window, 2)).astype(np.int32)
+    first, last = np.sort(ends).transpose(2, 0, 1)
+    first[:, 2] = last[:, 2] + 1
+    turns = rng.integers(0, 2000, (BATCH, window)).astype(np.int32)
+    projections = Projections(qkv, turns, frequencies(DIM, 1e4))
+    seen = {"positions": positions, "first": first, "last": last, "newest": newest}
+    if tree:
+        seen["ancestors"] = rng.random((BATCH, window, window)) < 0.5
+    return {"projections": projections} | dict(zip(CACHES, arrays, strict=True)) | seen
+
+
+def with_entries(window, change):
+    """The window with other projections."""
+    projections = window["projections"]
+    return window | {"projections": projections._replace(qkv=change(projections.qkv))}
+
+
+@jax.jit
+def _reference(**window):
+    return append_attention(**window, implementation="xla")
+
+
+def run(**window):
+    with on_triton():
+        return jax.block_until_ready(
+            jax.jit(lambda window: append_attention(**window, implementation="gpu"))(window)
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@settings(
+    max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(
+    seed=st.integers(0, 2**20),
+    tree=st.booleans(),
+    wrapped=st.booleans(),
+    heads=st.sampled_from([2, 4, 10]),
+)
+def test_numbers(dtype, seed, tree, wrapped, heads):
+    """10 heads of 5 queries are more rows than a tile."""
+    window = inputs(seed, dtype, tree=tree, wrapped=wrapped, heads=heads)
+    made, wanted = run(**window), _reference(**window)
+    tolerance = 1e-5 if dtype == "float32" else 1e-2
+    for ours, theirs in zip(made, wanted, strict=True):
+        ours, theirs = (np.asarray(x, np.float32) for x in (ours, theirs))
+        np.testing.assert_allclose(ours, theirs, atol=tolerance, rtol=tolerance)
+    np.testing.assert_array_equal(made[2], wanted[2])  # values are written as they are
+    kept = np.asarray(wanted[1] == window["keys"]).all(-1)
+    np.testing.assert_array_equal(np.asarray(made[1] == window["keys"]).all(-1), kept)
+    assert tree or not np.asarray(made[0], np.float32)[:, 2].any()
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+class TestBitwise:
+    """A query and what it sees make its bits."""
+
+    def test_other_queries_and_rows(self, wrapped):
+        window, others = (inputs(seed, "bfloat16", wrapped=wrapped) for seed in (1, 2))
+        out, beside = run(**window)[0], others["projections"].qkv
+        queries = HEADS // KV_HEADS
+        changed = with_entries(
+            window,
+            lambda qkv: qkv.at[:, :3, :, :queries].set(beside[:, :3, :, :queries]),
+        )
+        np.testing.assert_array_equal(run(**changed)[0][:, 3], out[:, 3])
+        changed = with_entries(window, lambda qkv: qkv.at[1].set(beside[1]))
+        for name in CACHES:
+            changed[name] = changed[name].at[1].set(others[name][1])
+        np.testing.assert_array_equal(run(**changed)[0][0], out[0])
+
+    def test_slots_out_of_sight(self, wrapped):
+        window = inputs(3, "bfloat16", wrapped=wrapped)
+        out = run(**window)[0]
+        slot = np.arange(SLOTS)
+        held = window["newest"][:, None] - (window["newest"][:, None] - slot) % SLOTS
+        seen = (held[:, None] >= window["first"][..., None]) & (
+            held[:, None] <= window["last"][..., None]
+        )
+        hidden = ~seen.any(1)[:, None, :, None]
+        assert hidden.any()
+        garbage = {
+            name: jnp.where(hidden, jnp.asarray(1e4, "bfloat16"), window[name]) for name in CACHES
+        }
+        np.testing.assert_array_equal(run(**window | garbage)[0], out)
+
+    def test_how_wide_the_window_is(self, wrapped):
+        """The last byte alone, with the others already in the cache."""
+        window = inputs(4, "bfloat16", wrapped=wrapped)
+        out, *cache = run(**window)
+        qkv, turns, frequency = window["projections"]
+        alone = {name: window[name][:, -1:] for name in ("positions", "first", "last")}
+        alone["projections"] = Projections(qkv[:, -1:], turns[:, -1:], frequency)
+        again, *written = run(**window | alone | dict(zip(CACHES, cache, strict=True)))
+        np.testing.assert_array_equal(again[:, 0], out[:, -1])
+        jax.tree.map(np.testing.assert_array_equal, written, cache)
+
+
+def test_large_batches_run_two_steps():
+    window = inputs(0, "float32")
+    many = jax.tree.map(lambda x: x if x.ndim == 1 else jnp.repeat(x, 40, axis=0), window)
+    many["newest"] = jnp.repeat(window["newest"], 40)
+    with pytest.raises(ValueError, match="does not take"):
+        append_attention(**many, implementation="gpu")
+    out = append_attention(**many)[0]
+    np.testing.assert_array_equal(out[::40], _reference(**window)[0])
