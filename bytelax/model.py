@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.calculator import Sizes
 from bytelax.decode.target import Rewindable
-from bytelax.models import architectures, narrow
+from bytelax.models import architectures, narrow, weight_layouts
 from bytelax.pods import global_arrays, sharding
 
 
@@ -61,8 +61,11 @@ class Model:
 
     @functools.cached_property
     def device_params(self) -> dict:
-        """The parameters as compiled programs take them: see `narrow.params_as_bits`."""
-        return narrow.params_as_bits(self.params)
+        """The parameters as compiled programs take them.
+
+        See `narrow.params_as_bits` for CPUs and `weight_layouts.for_products` for TPUs.
+        """
+        return weight_layouts.for_products(narrow.params_as_bits(self.params))
 
     def target(self) -> Rewindable:
         """Returns the target of a `Method` for this model, on one device of its mesh."""

@@ -29,6 +29,7 @@ from bytelax.decode.target import (
     Target,
     Text,
     Waiting,
+    agreed,
     in_windows,
 )
 from bytelax.filled import UNFILLED, Filled
@@ -206,6 +207,9 @@ class Method:
         with jax.named_scope("draft"):
             proposed = self.drafter.propose(inputs, decoding.draft_state)
         draft, draft_state = check_proposed(self.drafter, proposed, text.ids)
+        decided = {name: getattr(draft, name) for name in ("ids", "length", "step", "parents")}
+        with jax.named_scope("drafted"):
+            draft = dataclasses.replace(draft, **agreed(target, decided))
         batch = text.ids.shape[0]
         draft = draft.widened(self.window - 1)
         window = jnp.concatenate([text.pending, draft.ids], axis=1)
@@ -227,7 +231,8 @@ class Method:
         chex.assert_shape(draft.log_probs, (batch, self.window - 1, logits.shape[-1]))
         accept = self._rule(sampling, tree=draft.parents is not None)
         emitted = accept(draft, sampling_.process_logits(logits, sampling), uniforms)
-        emitted = check_emitted(self.accept, emitted, window)
+        with jax.named_scope("emitted"):
+            emitted = agreed(target, check_emitted(self.accept, emitted, window))
         if emitted.path is not None:
             assert isinstance(target, Branching)
             trial, draft = target.along(trial, emitted.path), trees.along(draft, emitted.path)

@@ -114,6 +114,15 @@ class Shortening(Target, Protocol):
 
 
 @runtime_checkable
+class Sharing(Target, Protocol):
+    """Protocol of a target of which several devices may hold a part, for the same rows."""
+
+    def agreed(self, values: Any) -> Any:
+        """Returns the integers that the first of these devices has, on all of them."""
+        ...
+
+
+@runtime_checkable
 class Rewindable(Target, Protocol):
     """Protocol of a target that can run ahead and go back, as a draft model does."""
 
@@ -168,6 +177,15 @@ class KeepsStates(Target, Protocol):
     def keeping(self, *depths: int, reach: int | None = 1) -> "KeepsStates":
         """Returns the target that also keeps the states at these depths, of `reach` bytes."""
         ...
+
+
+def agreed(target: Target, values: Any) -> Any:
+    """The integers of the first of the devices that hold a part of the target for the same rows.
+
+    Devices that add in another order may get other bits, and decide otherwise. All of them take the
+    decisions of the first, so that none leaves a loop before the others.
+    """
+    return target.agreed(values) if isinstance(target, Sharing) else values
 
 
 def check_window(window: Int[Array, "B W"], widest: int | None) -> None:

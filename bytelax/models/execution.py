@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from bytelax.pods import sharding
@@ -35,6 +37,14 @@ class Execution:
     def psum(self, x: Any) -> Any:
         """Sums `x` over the devices that hold different heads or hidden units."""
         return x if self.tensor_axis is None else jax.lax.psum(x, self.tensor_axis)
+
+    def agreed(self, values: Any) -> Any:
+        """The integers of the first device along the tensor axis, on all of its devices."""
+        if self.tensor_axis is None:
+            return values
+        flat, restored = ravel_pytree(values)  # one exchange for all
+        first = jax.lax.axis_index(self.tensor_axis) == 0
+        return restored(jax.lax.psum(jnp.where(first, flat, 0), self.tensor_axis))
 
     def add(self, dense: Callable, x: Any, onto: Any, *, times: int = 1) -> Any:
         """`dense(x)`, summed as by `psum`, and added to `times * onto` unless that is None."""

@@ -246,7 +246,7 @@ def attend(
     }  # fmt: skip
     if dispatch.platform() == "gpu" and not cache.in_lines:
         attended, *written = append_attention(
-            projections, *cache, positions=span.positions, **sight
+            projections, *cache, positions=span.positions, **sight, block=block
         )
         return attended, type(cache)(*written)
     queries, keys, values = projections.rotated()

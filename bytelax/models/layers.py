@@ -13,7 +13,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 from bytelax_kernels import dispatch
-from bytelax_kernels.dense import dense, normalized
+from bytelax_kernels.dense import Operands, dense, fuses, normalized
 from flax.linen.dtypes import promote_dtype
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
@@ -27,7 +27,6 @@ _AXES = "logical_axes"  # a variable collection that `init` creates next to "par
 # A matrix product of fewer rows than this leaves the matrix units. Reading the weights takes longer
 # than multiplying them, so further rows are free.
 _LEAST_ROWS = {"tpu": 8, "gpu": 8}
-_FEW_ROWS = 32  # up to which one operation of a GPU makes a product and what surrounds it
 _SMALL = nn.initializers.normal(0.02)
 
 
@@ -148,20 +147,23 @@ class Dense(nn.Module):
         kernel: Any = self.get_variable("params", "kernel")
         if not isinstance(kernel, narrow.Int8):
             kernel = parameter(self, "kernel", init, shape, self.axes)
-        rows = math.prod(leading)
-        wide = not isinstance(kernel, narrow.Int8) and kernel.dtype != jnp.uint16
-        if wide and rows <= _FEW_ROWS and dispatch.platform() == "gpu":
-            out = dense(
-                inputs.reshape(rows, -1),
-                kernel.reshape(-1, math.prod(self.features)),
+        if dispatch.platform() == "gpu" and not isinstance(kernel, narrow.Int8):
+            rows = math.prod(leading)
+            operands = Operands(
+                rows=inputs.reshape(rows, math.prod(shape[:contracted])),
+                kernel=kernel.reshape(-1, math.prod(self.features)),
                 scale=None if norm is None else norm.scale,
-                eps=0.0 if norm is None else norm.eps,
-                onto=None if onto is None else onto.reshape(rows, -1),
-                times=times,
-                gated=gated,
-                precision=self.precision,
+                onto=None if onto is None else onto.reshape(rows, onto.shape[-1]),
             )
-            return out.reshape(*leading, *self.features[gated:])
+            if fuses(operands):
+                out = dense(
+                    **operands._asdict(),
+                    eps=0.0 if norm is None else norm.eps,
+                    times=times,
+                    gated=gated,
+                    precision=self.precision,
+                )
+                return out.reshape(*leading, *(self.features[1:] if gated else self.features))
         out = self._product(inputs if norm is None else norm.array, kernel, leading)
         if gated:
             gate, other = (

@@ -1,6 +1,7 @@
 """Compiling for accelerators that are not there: needs the extra `aot`."""
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 import jax
 from bytelax_kernels.dispatch import traced_for
 from jax.experimental import topologies
+from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from bytelax.models import weight_layouts
 
 CHIPS = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "h200": "1x1x4"}
 
@@ -76,6 +80,7 @@ def compiled(
     *,
     mesh: Mesh,
     specs: Sequence[PartitionSpec],
+    decodes: bool = False,
     **options,
 ) -> jax.stages.Compiled:
     """Compiles a function for the devices of a mesh.
@@ -85,17 +90,22 @@ def compiled(
       args: its arguments, as shapes.
       mesh: devices from `devices`.
       specs: how each argument is sharded.
+      decodes: whether the engine calls it, which puts kernels on a TPU as products read them.
       **options: of `jax.jit`.
     """
-    lying = tuple(
-        jax.tree.map(
-            lambda x, spec=spec: jax.ShapeDtypeStruct(
-                x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
-            ),
-            part,
-        )
-        for part, spec in zip(args, specs, strict=True)
-    )
     where = "tpu" if mesh.devices.flat[0].platform == "tpu" else "cuda"
-    traced = jax.jit(function, **options).trace(*lying)
+
+    def lying(path, x, spec):
+        place = NamedSharding(mesh, spec)
+        if decodes and where == "tpu":
+            order = weight_layouts.major_to_minor(path, place.shard_shape(x.shape))
+            if order != tuple(range(x.ndim)):
+                place = Format(Layout(major_to_minor=order), place)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
+
+    lie = [
+        jax.tree_util.tree_map_with_path(functools.partial(lying, spec=spec), part)
+        for part, spec in zip(args, specs, strict=True)
+    ]
+    traced = jax.jit(function, **options).trace(*lie)
     return traced.lower(lowering_platforms=(where,)).compile()

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
 from bytelax import engine, vocab
-from bytelax.decode import Text
+from bytelax.decode import BLTTarget, Text
 from bytelax.models.draft_config import DraftConfig
 from bytelax.models.heads import HeadsConfig
 from bytelax.pods import sharding
@@ -132,8 +132,26 @@ def test_devices_with_the_same_rows_say_what_they_must():
     found = program(model.on(sharding.make_mesh(MESHES["both"])), keywords)
     assert pods.collectives(found) == {
         "draft": {"all-gather": 1, "all-reduce": 2 + 3},  # encoder, decoder
-        "rest": {"all-gather": 1, "all-reduce": 2 + 1 + 2 + 3},  # and pooling, global
+        # And pooling, global; what is drafted and what is emitted.
+        "rest": {"all-gather": 1, "all-reduce": 2 + 1 + 2 + 3 + 2},
     }
+
+
+def test_devices_that_share_rows_do_as_the_first_does(monkeypatch):
+    """Sums that differ between devices change nothing: here one device draws other bytes."""
+    model, keywords, one = on_one("ar")
+    extend = BLTTarget.extend
+
+    def strange(self, *args, **options):
+        logits, trial = extend(self, *args, **options)
+        if self.module.execution.tensor_axis is None:
+            return logits, trial
+        second = jax.lax.axis_index("tensor") == 1
+        return jnp.where(second, jnp.roll(logits, 1, axis=-1), logits), trial
+
+    monkeypatch.setattr(BLTTarget, "extend", strange)
+    on = model.on(sharding.make_mesh(MeshConfig(tensor=2)))
+    assert bytelax.generate(on, PROMPTS, **keywords).bytes == one.bytes
 
 
 @functools.cache

@@ -9,9 +9,12 @@ import re
 
 import pages
 
+from experiments.compile.rounds import run as rounds
+
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
 FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
+KERNELS = "docs/kernels.md"
 # What the results call a model, and the page.
 JOINT = {
     "BLT-D-4": "BLT-D-4, as published", "BLT-D-8": "BLT-D-8, as published",
@@ -327,6 +330,36 @@ def int8():
     yield QUANTIZATION, f"int8 costs the bundled models {math.ceil(1e4 * most) / 1e4} at most"
 
 
+def memory_of_the_1b():
+    found = report("speed/memory_1b")
+    ours = [each for each in found["rows"] if each["setting"]["programs"] != "transformers"]
+    for each in ours:
+        if each["setting"]["programs"] == "compiled":
+            yield (
+                QUANTIZATION,
+                f"| {each['weights_gb']:.1f} GB | {each['peak_gb']:.1f} GB | "
+                f"{each['ms_per_byte']['512']:.0f} |",
+            )
+    first, later = (
+        [each["compile_seconds"] for each in ours if each["setting"]["programs"] == which]
+        for which in ("compiled", "cached")
+    )
+    yield QUANTIZATION, f"A first run compiles for {min(first):.0f} to {max(first):.0f} seconds"
+    yield QUANTIZATION, f"a later one takes {min(later):.0f} to {max(later):.0f} from the cache"
+    wide, narrow = (
+        row(found, weights=kind, programs="transformers") for kind in ("float32", "bfloat16")
+    )
+    yield (
+        QUANTIZATION,
+        f"takes {wide['ms_per_byte']['512']:.0f} ms a byte in float32 behind 512 bytes, and "
+        f"{narrow['ms_per_byte']['512']:.0f} in bfloat16",
+    )
+    yield (
+        QUANTIZATION,
+        f"float32 needs {wide['peak_gb']:.1f} GB, its bfloat16 {narrow['peak_gb']:.1f}",
+    )
+
+
 def rules_of_acceptance():
     found = report("speed/draft_rules")
     drafters = list(dict.fromkeys(each["setting"]["drafter"] for each in found["rows"]))
@@ -418,10 +451,30 @@ def memory_of_pods():
         yield PODS, f"| {pod}, {size}, {kind}, {mesh.replace(',', ', ')} | {' | '.join(gib)} |"
 
 
+def operations_on_the_h200():
+    def counted(method):
+        setting = {"chip": "h200", "method": method, "batch": 1}
+        own = row(report("compile/rounds"), **setting)
+        whole = rounds.whole(rounds.Setting(**setting), own, "operations")
+        return own, f"{round(whole):,}"
+
+    own, now = counted("blt-s")
+    layer, byte = own["operations_per_decoder_layer"], counted("ar")[1]
+    yield (
+        KERNELS,
+        f"a layer of the decoder is {layer:.0f} operations, a plain byte {byte}, and a round of "
+        f"BLT-S {now}",
+    )
+    step = own["parts"]["draft"]["operations"]
+    yield KERNELS, f"is {step} operations on the H200"
+    yield KERNELS, f"the operations take {1.5 * step:.0f} to {2.5 * step:.0f}"
+
+
 CLAIMS = (
     beside_transformers, replayed, drafters_of_the_readme, table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
     rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
     drafts_of_a_byte_transformer, skipped_layers, windows, bundled_models, joint_tax, int8,
-    hours_of_the_report, memory_of_pods, runs_of_the_global_transformer,
+    hours_of_the_report, memory_of_pods, runs_of_the_global_transformer, memory_of_the_1b,
+    operations_on_the_h200,
 )  # fmt: skip

@@ -63,9 +63,11 @@ def on_triton():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pl, "pallas_call", functools.partial(pl.pallas_call, interpret=True))
         patch.setattr(triton, "debug_barrier", lambda: None)
-        yield
-    for made in kept:
-        made.cache_clear()
+        try:
+            yield
+        finally:
+            for made in kept:
+                made.cache_clear()
 
 
 def _product(left, right, *, transposed):

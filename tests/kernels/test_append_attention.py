@@ -122,6 +122,17 @@ class TestBitwise:
         jax.tree.map(np.testing.assert_array_equal, written, cache)
 
 
+def test_rings_that_have_wrapped():
+    """Everything that the ring holds is seen, in slots before and behind the newest."""
+    window = inputs(6, "float32")
+    newest = np.array([2 * SLOTS - 9, SLOTS + 70], np.int32)
+    last = newest[:, None] - np.arange(WINDOW, dtype=np.int32)[::-1]
+    window |= {"newest": newest, "last": last, "positions": last}
+    window["first"] = last - SLOTS + WINDOW
+    out, wanted = run(**window)[0], _reference(**window)[0]
+    np.testing.assert_allclose(out, wanted, atol=1e-5, rtol=1e-5)
+
+
 def test_large_batches_run_two_steps():
     window = inputs(0, "float32")
     many = jax.tree.map(lambda x: x if x.ndim == 1 else jnp.repeat(x, 40, axis=0), window)

@@ -100,6 +100,19 @@ def test_shapes(platform, seed, batch, window, heads, slots, dim):
     compare(platform, arrays, {"first": first, "last": last, "newest": newest})
 
 
+@pytest.mark.parametrize("platform, slots, dim, dtype", [CASES[1], *CASES[3:]])
+@pytest.mark.parametrize("reach", [130, 10_000])
+def test_blocks_that_every_query_sees(platform, slots, dim, dtype, reach):
+    """Causal windows behind long texts: most blocks, but neither the newest nor the overlapping."""
+    rng = np.random.default_rng(7)
+    newest = np.array([64, slots - 1, slots + 1, slots + 200, 2 * slots - 40], np.int32)
+    shapes = [(5, WINDOW, HEADS, dim), *[(5, KV_HEADS, slots, dim)] * 2]
+    arrays = [jnp.asarray(rng.normal(size=shape), dtype) for shape in shapes]
+    last = newest[:, None] - np.arange(WINDOW, dtype=np.int32)[::-1]
+    first = np.maximum(last - reach, 0)
+    compare(platform, arrays, {"first": first, "last": last, "newest": newest})
+
+
 @pytest.mark.parametrize("platform, slots, dim, dtype", FAST[1:])
 class TestBitwise:
     """The law of exactness, as of the reference."""

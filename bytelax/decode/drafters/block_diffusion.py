@@ -11,6 +11,7 @@ from bytelax import vocab
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft, DraftPasses, no_passes
 from bytelax.decode.drafters.base import expect
+from bytelax.decode.target import agreed
 from bytelax.decode.targets import local_decoder
 from bytelax.decode.targets.blt import Ahead, BLTTarget
 from bytelax.decode.unmasking import Unmask, fill_in
@@ -91,10 +92,15 @@ class BlockDiffusion:
                 jnp.where(chosen, index, step),
             )
 
+        def agree(cells):
+            ids, *others, step = cells
+            ids, step = agreed(inputs.target, (ids, step))
+            return ids, *others, step
+
         def run_and_fill(carry):
             cells, decoder, index = carry
             logits, decoder = denoise(cells[0], decoder)
-            return fill(cells, logits, index + 1), decoder, index + 1
+            return agree(fill(cells, logits, index + 1)), decoder, index + 1
 
         shape = (text.ids.shape[0], self.draft_length)
         empty = (
@@ -109,7 +115,7 @@ class BlockDiffusion:
         (ids, log_probs, confidence, step), decoder, _ = jax.lax.while_loop(
             lambda carry: (carry[0][0] == vocab.MASK).any(),
             run_and_fill,
-            (fill(empty, ahead.logits, one), decoder, one),
+            (agree(fill(empty, ahead.logits, one)), decoder, one),
         )
         length = jnp.full_like(text.length, self.draft_length)
         if self.finish:

@@ -13,7 +13,7 @@ from bytelax.decode.draft import Draft, no_passes
 from bytelax.decode.drafters import survival
 from bytelax.decode.drafters.base import expect, kept_state
 from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw
-from bytelax.decode.target import Branching, KeepsStates
+from bytelax.decode.target import Branching, KeepsStates, agreed
 from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Caches
 from bytelax.pytree import pytree
@@ -116,7 +116,10 @@ class DraftLayer:
             """The probability that the byte of these logits is kept, and whether to draft it."""
             sure = layer.accepted(feature, before)[:, 0] if layer.has_confidence else None
             accepted = survival.expected_acceptance(logits[:, 0], inputs.sampling, confidence=sure)
-            return survival.survives(kept, accepted, self.min_survival)
+            kept, likely = survival.survives(kept, accepted, self.min_survival)
+            if self.min_survival is not None:  # then it ends the loop
+                likely = agreed(inputs.target, likely.astype(jnp.int32)) > 0
+            return kept, likely
 
         def step(carry):
             index, logits, feature, caches, drawn, kept, alive, length = carry

@@ -13,6 +13,10 @@ class OfModule:
         """Number of ids that the model predicts."""
         return self.module.config.vocab_size
 
+    def agreed(self, values: Any) -> Any:
+        """Implements `Sharing.agreed`."""
+        return self.module.execution.agreed(values)
+
     @property
     def max_bytes(self) -> int:
         """Maximum length of a text, BOS included."""

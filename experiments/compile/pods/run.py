@@ -146,18 +146,21 @@ def holds_whole_table(case: Case, text: str) -> bool:
 
 def needed(case: Case) -> dict[str, dict[str, int]]:
     """The most that a round has to say: nothing without `tensor`; with it one sum behind each
-    attention and each SwiGLU that is split, and the parts of the hash embeddings."""
+    attention and each SwiGLU that is split, the parts of the hash embeddings, and what was drafted
+    and emitted."""
     if case.mesh.tensor == 1:
         return {}
     c = case.config()
     reads_encoder = c.decoder_input == "encoder"
     encoder, decoder = 2 * c.encoder.layers, 2 * c.decoder.layers + c.decoder_cross_layers
     verify = encoder + decoder + 2 * c.global_transformer.layers + 1  # and of the pooling
-    draft = decoder + encoder * reads_encoder if case.what == "blt-s" else 2 * decoder
+    agreed = 2
+    filled = 2 * decoder + agreed  # in the first pass and in further ones
+    draft = decoder + encoder * reads_encoder if case.what == "blt-s" else filled
     gathers = {"all-gather": 1}
     return {
         "draft": {"all-reduce": draft, **(gathers if reads_encoder else {})},
-        "rest": {"all-reduce": verify, **gathers},
+        "rest": {"all-reduce": verify + agreed, **gathers},
     }
 
 

@@ -130,7 +130,7 @@ def markdown(report):
             "bfloat16; the entropy model is float32 in every row. Patches of 4 bytes, one row; "
             f"{report['bytes']} bytes timed behind {' and '.join(map(str, places))}. CPU ms: "
             "processor time, which a busy machine changes less. transformers decodes without a "
-            "cache; what it maps from the file counts as its memory. "
+            "cache, and three times four bytes; what it maps from the file counts as its memory. "
             f"{study.machine(report).removeprefix('float32, ')}.",
             "",
             *study.table(header, whole),

@@ -20,7 +20,7 @@ def main(directory: str, kind: str) -> None:
     import torch
     import transformers
 
-    from experiments.speed.vs_peers import peers
+    from experiments.harness import peers
 
     torch.set_num_threads(len(psutil.Process().cpu_affinity()))
     stages.end("load")

@@ -44,7 +44,7 @@ class Blt:
     """One random BLT on both sides."""
 
     def __init__(self, scratch, *, smoke, contexts, new):
-        from experiments.speed.vs_peers import peers
+        from experiments.harness import peers
 
         model = random_blt.model(random_blt.config(**(SMALL if smoke else SHAPE)), 0)
         model, self.text = random_blt.own_text(
@@ -59,7 +59,7 @@ class Blt:
 
     def measure(self, context, repeats):
         """One context: bytes first, then times in turn."""
-        from experiments.speed.vs_peers import peers
+        from experiments.harness import peers
 
         prompt = self.text[:context]
         count = min(self.new, 32, max(8, 16_384 // context))  # a byte takes them up to a second
@@ -101,7 +101,7 @@ class Assisted:
     """The bundled byte transformer on both sides, with a draft model."""
 
     def __init__(self, data, *, prompts, new):
-        from experiments.speed.vs_peers import peers
+        from experiments.harness import peers
 
         self.ours = bytelax.load("tiny-lm", dtype="float32")
         self.small = bytelax.load("tiny-draft", dtype="float32")
@@ -111,7 +111,7 @@ class Assisted:
         self.texts = side_by_side.prompts(data, prompts, window - new - DRAFT_LENGTH - 2)
 
     def measure(self, repeats):
-        from experiments.speed.vs_peers import peers
+        from experiments.harness import peers
 
         contestants = {
             "transformers": functools.partial(peers.generate, self.theirs),

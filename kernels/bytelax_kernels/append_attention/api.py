@@ -25,6 +25,7 @@ def append_attention(
     last: Int[Array, "B W"],
     newest: Int[Array, " B"],
     ancestors: Bool[Array, "B W W"] | None = None,
+    block: int | None = None,
     implementation: Implementation | None = None,
 ) -> tuple[Float[Array, "B W H D"], Float[Array, "B K S D"], Float[Array, "B K S D"]]:
     """Writes a window to a cache, and attends to the cache as `verify_attention` does.
@@ -36,6 +37,7 @@ def append_attention(
       keys, values: the cache before the window, by head.
       positions: position of each entry of the window. That of -1 is not written.
       first, last, newest, ancestors: as in `verify_attention`; the window counts for `newest`.
+      block: as in `verify_attention`; the kernel ignores it.
       implementation: as in `verify_attention`; there is no kernel for TPUs. "xla" writes first, and
         then calls `verify_attention`.
 
@@ -51,7 +53,7 @@ def append_attention(
     return call(
         implementation,
         window,
-        reference=reference.attention,
+        reference=functools.partial(reference.attention, block=block),
         kernels={"gpu": _gpu},
         split=functools.partial(_split, window=window),
     )
@@ -70,7 +72,7 @@ def _gpu():
 
 
 def _split(kernel, window):
-    """Lets XLA shard the kernel by rows."""
+    """Lets XLA shard the kernel by rows; a cache that is sharded by heads is gathered."""
     cells = "" if window.sight.ancestors is None else ", b w c"
     cache, row = "b k s d", "b w"
     rule = f"b w k g d, {row}, f, {cache}, {cache}, {row}, {row}, {row}, b{cells}"

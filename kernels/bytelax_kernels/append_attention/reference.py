@@ -26,7 +26,7 @@ def append(
 
 
 def attention(
-    window: Window,
+    window: Window, *, block: int | None = None
 ) -> tuple[Float[Array, "B W H D"], Float[Array, "B K S D"], Float[Array, "B K S D"]]:
     """Computes `api.append_attention`."""
     slot = slots_of(window.positions, window.sizes.slots)
@@ -34,5 +34,5 @@ def attention(
     keys, values = (
         append(cache, x, slot) for cache, x in zip((window.keys, window.values), new, strict=True)
     )
-    attended = verify_attention(queries, keys, values, **window.sight._asdict())
+    attended = verify_attention(queries, keys, values, **window.sight._asdict(), block=block)
     return attended, keys, values

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from bytelax_kernels import triton
 from bytelax_kernels.dense import reference
 from bytelax_kernels.dense.operands import Form, Operands
-from bytelax_kernels.dispatch import call, partitioned
+from bytelax_kernels.dispatch import call, partitioned, platform
 
 Implementation = Literal["xla", "gpu"]
 
@@ -43,8 +43,8 @@ def dense(
       implementation: as in `verify_attention`; there is no kernel for TPUs.
 
     Returns:
-      The result in the dtype of `rows`, with F = N columns, or N / 2 if `gated`. The kernel sums in
-      float32 and rounds once.
+      The result in the common dtype of `rows` and `kernel`, with F = N columns, or N / 2 if
+      `gated`. The kernel sums in float32 and rounds once.
 
     Raises:
       ValueError: the named implementation does not support these operands.
@@ -53,6 +53,14 @@ def dense(
     oracle, kernels = _implementations(form)
     split = _split(operands, form)
     return call(implementation, operands, reference=oracle, kernels=kernels, split=split)
+
+
+def fuses(operands: Operands) -> bool:
+    """Whether `dense` is one operation for these operands on the platform that is traced for."""
+    if platform() != "gpu":
+        return False
+    _, kernels = _implementations(Form())
+    return kernels["gpu"]().takes(operands)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from bytelax_kernels.dense.operands import Form, Operands
 
-ROWS = 32  # more than these are left to XLA
+_ROWS = 32  # more than these are left to XLA
 _TILE = 16  # rows and columns of a product of the tensor cores
 _DEPTH = 128  # rows of the matrix that are read in a step, at most
 _STAGES = 5  # steps that are read ahead
@@ -26,10 +26,11 @@ def takes(operands: Operands) -> bool:
     rows, kernel, *others = operands
     dtypes = {x.dtype for x in (rows, kernel, *others) if x is not None}
     return (
-        rows.shape[0] <= ROWS
+        0 < rows.shape[0] <= _ROWS
         and _depth(rows) >= _TILE
         and len(dtypes) == 1
-        and rows.dtype in (jnp.bfloat16, jnp.float16, jnp.float32)
+        # Rows that are not normalized yet may leave the range of float16.
+        and rows.dtype in (jnp.bfloat16, jnp.float32)
     )
 
 

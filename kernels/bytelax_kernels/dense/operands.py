@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 
 class Operands(NamedTuple):
-    """Arrays of a product; those that are None take no part in it.
+    """Arrays of a product, or references to them; those that are None take no part in it.
 
     Attributes:
       rows: the rows that are multiplied.

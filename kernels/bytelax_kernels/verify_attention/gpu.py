@@ -64,6 +64,7 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
         return plgpu.SMEM((*stages, rows, dim), dtype, transforms=transforms)
 
     further = (0, _ROWS - rows)
+    by_all = jnp.stack([sight.first.max(1), sight.last.min(1)], axis=1)
     shape = (batch, kv_heads, parts, _ROWS)
     summed = queries.dtype if parts == 1 else jnp.float32
     sums, tops, totals = plgpu.kernel(
@@ -90,6 +91,7 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
         ],
     )(
         sight.newest,
+        by_all,
         blocks,
         counts,
         jnp.pad(by_key_head(inputs), ((0, 0), (0, 0), further, (0, 0))),
@@ -107,6 +109,7 @@ def attention(inputs: Inputs) -> Float[Array, "B W H D"]:
 
 def _attend(
     newest_ref,
+    by_all_ref,
     blocks_ref,
     counts_ref,
     queries_ref,
@@ -133,6 +136,7 @@ def _attend(
     dim = queries_ref.shape[-1]
     count = counts_ref[row, part]
     newest = newest_ref[row]
+    lap = newest - jax.lax.rem(newest, slots)  # the position that slot 0 holds
 
     def start(step):  # first slot; the last block may overlap the one before
         return jnp.minimum(blocks_ref[row, part, step] * _BLOCK, slots - _BLOCK)
@@ -149,18 +153,35 @@ def _attend(
     who = [hopper.load(limits_ref.at[row, i], _BY_ROW) for i in range(3)]
     plgpu.barrier_wait(queries_there)
 
-    def attend(step, carry):
-        sums, top, total = carry
-        stage = jax.lax.rem(step, _STAGES)
+    def masked(step, scores):
         slot = plgpu.broadcasted_iota(jnp.int32, (_ROWS, _BLOCK), 1, layout=plgpu.Layout.WGMMA)
         slot = slot + start(step)
         wide = [_wide(numbers, _BLOCK) for numbers in who]
         seen = sees(slot, newest, wide, slots=slots, window=window)
         seen = seen & (slot >= blocks_ref[row, part, step] * _BLOCK)
+        return jnp.where(seen, scores, -jnp.inf)
 
+    def seen_by_all(step):
+        """Whether all queries see all slots of a block, whose positions follow one another."""
+        begin = start(step)
+        written = begin + _BLOCK - 1 <= newest - lap  # in this lap, or all of them in the last one
+        position = begin + jnp.where(written, lap, lap - slots)
+        return (
+            (begin == blocks_ref[row, part, step] * _BLOCK)
+            & (written | (begin > newest - lap))
+            & (position >= by_all_ref[row, 0])
+            & (position + _BLOCK - 1 <= by_all_ref[row, 1])
+        )
+
+    def attend(step, carry):
+        sums, top, total = carry
+        stage = jax.lax.rem(step, _STAGES)
         plgpu.barrier_wait(block_there.at[stage])
         scores = _product(queries_buffer, keys_buffer.at[stage], transposed=True)
-        scores = jnp.where(seen, scores * dim**-0.5, -jnp.inf)
+        scores = jax.lax.cond(
+            seen_by_all(step), lambda scores: scores, functools.partial(masked, step), scores
+        )
+        scores = scores * dim**-0.5
         higher = jnp.maximum(top, scores.max(axis=1))
         weights = jnp.exp(scores - _wide(higher, _BLOCK))
         scale = jnp.exp(top - higher)

@@ -1,0 +1,67 @@
+"""How weights lie in the memory of a TPU, so that products read them as they are.
+
+By default an array lies there in the order of its axes. XLA multiplies by a matrix whose minor axis
+fills the 128 lanes, and would copy all kernels with several axes of features at the beginning of
+each call of a program: 2 GB of the 1B model.
+"""
+
+from typing import Any
+
+import jax
+from jax.experimental.layout import Format, Layout
+
+from bytelax.models import narrow
+
+_LANES = 128
+
+
+def for_products(params: Any) -> Any:
+    """The parameters of a model on a TPU in their best layouts; elsewhere as they are.
+
+    Args:
+      params: arrays on devices. Those that lie well, and int8 kernels, are not copied.
+    """
+    leaves = jax.tree.leaves(params, is_leaf=narrow.is_int8)
+    if not leaves or any(map(narrow.is_int8, leaves)) or _platform(leaves[0]) != "tpu":
+        return params
+    return relaid(params)
+
+
+def relaid(params: Any) -> Any:
+    """As `for_products`, on any platform."""
+
+    leaves, tree = jax.tree_util.tree_flatten_with_path(params)
+    formats = {}
+    for index, (path, x) in enumerate(leaves):
+        order = major_to_minor(path, x.sharding.shard_shape(x.shape))
+        if order != tuple(range(x.ndim)):
+            formats[index] = Format(Layout(major_to_minor=order), x.sharding)
+    # A program and not `jax.device_put`, because several processes may hold an array.
+    place = jax.jit(lambda arrays: arrays, out_shardings=formats)
+    moved = place({index: leaves[index][1] for index in formats})
+    return jax.tree.unflatten(tree, [moved.get(index, x) for index, (_, x) in enumerate(leaves)])
+
+
+def major_to_minor(path: tuple, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of a parameter's axes in memory, the major one first.
+
+    Of a kernel, the axes of features come first. The last of them is the minor axis if it fills the
+    lanes, and otherwise the contracted one is.
+
+    Args:
+      path: of the parameter in its tree.
+      shape: of the part that a device holds.
+    """
+    names = [getattr(key, "key", None) for key in path[-2:]]
+    axes = tuple(range(len(shape)))
+    if names[-1] != "kernel":
+        return axes
+    contracted = 2 if names[0] == "out" and len(shape) == 3 else 1  # heads and their widths
+    inputs, features = axes[:contracted], axes[contracted:]
+    if shape[-1] % _LANES:
+        return features + inputs
+    return (*features[:-1], *inputs, features[-1])
+
+
+def _platform(x):
+    return next(iter(x.devices())).platform
