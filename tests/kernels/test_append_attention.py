@@ -8,6 +8,8 @@ from bytelax_kernels.append_attention import Projections, append_attention, freq
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from interpreting import on_triton
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 BATCH, WINDOW, HEADS, KV_HEADS, DIM = 2, 5, 4, 2, 16
 SLOTS = 152  # the last block of slots is not full
@@ -131,6 +133,38 @@ def test_rings_that_have_wrapped():
     window["first"] = last - SLOTS + WINDOW
     out, wanted = run(**window)[0], _reference(**window)[0]
     np.testing.assert_allclose(out, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_rows_without_anything():
+    """As of texts that close no patch: nothing is written, and zeros come out."""
+    window = inputs(8, "float32")
+    absent = np.full((BATCH, WINDOW), -1, np.int32)
+    window |= {"positions": absent, "last": absent, "first": 0 * absent}
+    window["newest"] = np.full(BATCH, -1, np.int32)
+    out, *cache = run(**window)
+    assert not np.asarray(out).any()
+    for made, name in zip(cache, CACHES, strict=True):
+        np.testing.assert_array_equal(made, window[name])
+
+
+def test_each_device_has_its_heads():
+    """As of tensor parallelism, in `jax.shard_map`."""
+    window = inputs(9, "float32")
+    wanted = run(**window)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("tensor",))
+    heads, cache = P(None, None, "tensor"), P(None, "tensor")
+    specs = dict.fromkeys(window, P()) | dict.fromkeys(CACHES, cache)
+    specs["projections"] = Projections(heads, P(), P())
+
+    def attend(window):
+        return append_attention(**window, implementation="gpu")
+
+    split = jax.shard_map(
+        attend, mesh=mesh, in_specs=(specs,), out_specs=(heads, cache, cache), check_vma=False
+    )
+    with on_triton():
+        made = jax.block_until_ready(jax.jit(split)(window))
+    jax.tree.map(np.testing.assert_array_equal, made, wanted)
 
 
 def test_large_batches_run_two_steps():

@@ -2,12 +2,15 @@
 
 import functools
 import itertools
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bytelax_kernels.dense import dense
+from bytelax_kernels import triton
+from bytelax_kernels.dense import Operands, dense, fuses
+from bytelax_kernels.dispatch import traced_for
 from interpreting import on_triton
 
 DEPTH, COLUMNS, EPS = 256, 40, 1e-5  # the last block of columns is not full
@@ -97,6 +100,27 @@ def test_more_rows_than_a_tile():
     np.testing.assert_array_equal(
         by_kernel(rows, kernel, options)[:9], by_kernel(rows[:9], kernel, options)
     )
+
+
+def test_float16_is_not_multiplied_before_its_norm():
+    """Large states times a large scale would leave its range."""
+    rows, kernel, options = operands(3, "float16", scale=True)
+    with pytest.raises(ValueError, match="does not take"):
+        run(rows, kernel, by="gpu", **options)
+
+
+def test_gpus_with_little_shared_memory_run_xla(monkeypatch):
+    rows, kernel, _ = operands(3, "float32")
+    found = Operands(rows, kernel)
+    for capability, there in (("9.0", True), ("8.0", True), ("8.9", False), ("7.5", False)):
+        gpu = types.SimpleNamespace(compute_capability=capability)
+        monkeypatch.setattr(triton.jax, "local_devices", lambda backend, gpu=gpu: [gpu])
+        with traced_for("gpu"), on_triton():
+            assert fuses(found) == there
+    monkeypatch.undo()
+    with traced_for("gpu"), on_triton():
+        assert fuses(found)  # compiled ahead of time
+    assert not fuses(found)
 
 
 @pytest.mark.parametrize(
