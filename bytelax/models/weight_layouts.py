@@ -19,12 +19,11 @@ def for_products(params: Any) -> Any:
     """The parameters of a model on a TPU in their best layouts; elsewhere as they are.
 
     Args:
-      params: arrays on devices. Those that lie well, and int8 kernels, are not copied.
+      params: of a model. Arrays that lie well are not copied, and nothing is if a program that is
+        being traced passes them, or if some are int8.
     """
     leaves = jax.tree.leaves(params, is_leaf=narrow.is_int8)
-    if not leaves or any(map(narrow.is_int8, leaves)) or _platform(leaves[0]) != "tpu":
-        return params
-    return relaid(params)
+    return relaid(params) if leaves and all(map(_on_tpu, leaves)) else params
 
 
 def relaid(params: Any) -> Any:
@@ -63,5 +62,7 @@ def major_to_minor(path: tuple, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*features[:-1], *inputs, features[-1])
 
 
-def _platform(x):
-    return next(iter(x.devices())).platform
+def _on_tpu(x):
+    if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+        return False
+    return next(iter(x.devices())).platform == "tpu"

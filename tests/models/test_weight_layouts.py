@@ -35,6 +35,11 @@ def test_tables_and_norms_stay_as_they_are():
         assert order == tuple(range(len(shape)))
 
 
+def test_programs_that_are_being_traced_may_ask():
+    params = models.model(models.BASE).params
+    jax.eval_shape(weight_layouts.for_products, params)
+
+
 def test_decoding_is_the_same():
     model = models.model(models.BASE)
     relaid = weight_layouts.relaid(model.params)
