@@ -235,7 +235,7 @@ XLA_RUNS = {
     ("h200", KERNELS["unmask, confidence"]): {"unmask"},
     ("h200", LOOPS["loop, blt-dv"]): {"unmask", "dense"},
     ("h200", LOOPS["loop, early-exit"]): {"verify_attention"},
-    ("h200", MORE["loop, blt-d"]): {"unmask", "dense"},
+    ("h200", MORE["loop, blt-d"]): {"unmask"},
 }
 
 
