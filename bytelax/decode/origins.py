@@ -40,7 +40,7 @@ class Origins:
     @property
     def names(self) -> list[str]:
         """The kinds of a single text as lower-case names."""
-        return [Origin(kind).name.lower() for kind in self.kind]
+        return [Origin(int(kind)).name.lower() for kind in self.kind]
 
 
 def no_origins(batch: int, length: int) -> Origins:
