@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from bytelax_kernels.dense import added
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
@@ -50,11 +51,7 @@ class Execution:
         """`dense(x)`, summed as by `psum`, and added to `times * onto` unless that is None."""
         if self.tensor_axis is None:
             return dense(x, onto=onto, times=times)
-        out = self.psum(dense(x))
-        if onto is not None:
-            for _ in range(times):
-                out = onto + out
-        return out
+        return added(self.psum(dense(x)), onto, times=times)
 
     def all_gather(self, x: Any) -> Any:
         """Concatenates the last axis of `x` over the devices along the tensor axis."""

@@ -13,7 +13,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 from bytelax_kernels import dispatch
-from bytelax_kernels.dense import Operands, dense, fuses, normalized
+from bytelax_kernels.dense import Operands, added, dense, fuses, normalized
 from flax.linen.dtypes import promote_dtype
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
@@ -170,10 +170,7 @@ class Dense(nn.Module):
                 jax.lax.index_in_dim(out, index, len(leading), keepdims=False) for index in (0, 1)
             )
             out = nn.silu(gate) * other
-        if onto is not None:
-            for _ in range(times):
-                out = onto + out
-        return out
+        return added(out, onto, times=times)
 
     def _product(self, x, kernel, leading):
         contracted = x.ndim - len(leading)

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax.experimental.layout import Format, Layout
+from jax.sharding import Sharding
 
 from bytelax.models import narrow
 
@@ -28,17 +29,20 @@ def for_products(params: Any) -> Any:
 
 def relaid(params: Any) -> Any:
     """As `for_products`, on any platform."""
-
     leaves, tree = jax.tree_util.tree_flatten_with_path(params)
-    formats = {}
-    for index, (path, x) in enumerate(leaves):
-        order = major_to_minor(path, x.sharding.shard_shape(x.shape))
-        if order != tuple(range(x.ndim)):
-            formats[index] = Format(Layout(major_to_minor=order), x.sharding)
+    places = [place_of(path, x.shape, x.sharding) for path, x in leaves]
+    formats = {index: each for index, each in enumerate(places) if isinstance(each, Format)}
     # A program and not `jax.device_put`, because several processes may hold an array.
     place = jax.jit(lambda arrays: arrays, out_shardings=formats)
     moved = place({index: leaves[index][1] for index in formats})
     return jax.tree.unflatten(tree, [moved.get(index, x) for index, (_, x) in enumerate(leaves)])
+
+
+def place_of(path: tuple, shape: tuple[int, ...], sharding: Sharding) -> Format | Sharding:
+    """Where a parameter of this shape belongs: its sharding, and its layout if that is unusual."""
+    order = major_to_minor(path, sharding.shard_shape(shape))
+    usual = order == tuple(range(len(shape)))
+    return sharding if usual else Format(Layout(major_to_minor=order), sharding)
 
 
 def major_to_minor(path: tuple, shape: tuple[int, ...]) -> tuple[int, ...]:

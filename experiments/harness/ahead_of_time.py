@@ -9,7 +9,6 @@ from typing import Any
 import jax
 from bytelax_kernels.dispatch import traced_for
 from jax.experimental import topologies
-from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bytelax.models import weight_layouts
@@ -98,9 +97,7 @@ def compiled(
     def lying(path, x, spec):
         place = NamedSharding(mesh, spec)
         if decodes and where == "tpu":
-            order = weight_layouts.major_to_minor(path, place.shard_shape(x.shape))
-            if order != tuple(range(x.ndim)):
-                place = Format(Layout(major_to_minor=order), place)
+            place = weight_layouts.place_of(path, x.shape, place)
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
 
     lie = [

@@ -43,7 +43,7 @@ CASES = {
     "local, 9 bytes, B 8": Case(8, 9),
     "patcher, a byte": Case(heads=12, kv_heads=12, dtype="float32"),
     "global, 450 of 2176": Case(slots=2176, dim=128, length=450),
-    "grouped, 8 bytes": Case(window=4, heads=32, kv_heads=8, slots=8192, dim=128, length=8180),
+    "grouped, 4 bytes": Case(window=4, heads=32, kv_heads=8, slots=8192, dim=128, length=8180),
 }
 
 

@@ -2,6 +2,6 @@
 
 from bytelax_kernels.dense.api import dense, fuses
 from bytelax_kernels.dense.operands import Operands
-from bytelax_kernels.dense.reference import normalized
+from bytelax_kernels.dense.reference import added, normalized
 
-__all__ = ["Operands", "dense", "fuses", "normalized"]
+__all__ = ["Operands", "added", "dense", "fuses", "normalized"]

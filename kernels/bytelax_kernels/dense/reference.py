@@ -16,8 +16,15 @@ def dense(operands: Operands, form: Form) -> Float[Array, "R F"]:
     if form.gated:
         gate, other = jnp.split(out, 2, axis=-1)
         out = jax.nn.silu(gate) * other
+    return added(out, onto, times=form.times)
+
+
+def added(
+    out: Float[Array, "..."], onto: Float[Array, "..."] | None, *, times: int
+) -> Float[Array, "..."]:
+    """Computes `times * onto + out`, rounded after each sum; None adds nothing."""
     if onto is not None:
-        for _ in range(form.times):
+        for _ in range(times):
             out = onto + out
     return out
 
