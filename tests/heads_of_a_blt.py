@@ -10,7 +10,7 @@ from models_for_tests import VARIANTS, model, replace
 
 from bytelax import vocab
 from bytelax.decode.drafters import BlockInOrder, DraftBlock, DraftLayer, MultiByte, Nested
-from bytelax.models.draft_config import DraftConfig
+from bytelax.models.configs import DraftConfig
 from bytelax.models.heads import HeadsConfig
 
 HEADS = HeadsConfig(

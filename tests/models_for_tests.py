@@ -16,11 +16,11 @@ from bytelax.model import Model
 from bytelax.models.architectures import module_of
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.entropy import next_byte_entropy
 from bytelax.models.execution import EXACT
 from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.models.transformer_config import TransformerConfig
 
 
 def stack(dim, layers, **fields):

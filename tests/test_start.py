@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import pathlib
 import subprocess
 import sys
 
@@ -36,6 +37,14 @@ def test_flags_need_no_jax(name):
 )
 def test_a_mistyped_word_is_told_before_jax_is_imported(arguments):
     assert imported(f"from bytelax import cli; cli.main({arguments})") == ["tyro"]
+
+
+def test_configs_import_no_jax():
+    """Nor anything else that takes long: flags are made of them."""
+    files = pathlib.Path(bytelax.__file__).parent.glob("*/configs.py")
+    names = [f"bytelax.{file.parent.name}.configs" for file in files]
+    assert len(names) == 3
+    assert set(imported(f"import {', '.join(names)}")) <= {"tyro"}
 
 
 def test_a_bundled_model_loads_without_orbax():

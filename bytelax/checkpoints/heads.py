@@ -15,8 +15,8 @@ from bytelax import config as plain
 from bytelax.checkpoints import config_fields, layout, safetensors_file
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import Config
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.heads import HeadsConfig
-from bytelax.models.transformer_config import TransformerConfig
 
 VERSION = 1
 _FORMAT = "bytelax-heads"

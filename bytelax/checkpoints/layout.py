@@ -23,9 +23,9 @@ from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.heads import Heads
 from bytelax.models.narrow import Int8
-from bytelax.models.transformer_config import TransformerConfig
 from bytelax.pods import global_arrays
 
 Config = BLTConfig | ByteLMConfig

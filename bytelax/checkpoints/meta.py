@@ -22,8 +22,8 @@ from bytelax.checkpoints.layout import Config
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.models.transformer_config import TransformerConfig
 
 _ENTROPY = "entropy_model"
 _HASHES = "encoder_hash_tok_embedding"

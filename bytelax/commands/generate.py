@@ -10,8 +10,7 @@ from bytelax.commands.load_flags import DecodeLoadFlags
 from bytelax.commands.mesh import MeshFlag
 from bytelax.commands.method_flags import MethodFlags
 from bytelax.commands.model_flag import ModelFlag
-from bytelax.pods.mesh_config import MeshConfig
-from bytelax.pods.processes import Processes
+from bytelax.pods.configs import MeshConfig, Processes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tyro.constructors import PrimitiveConstructorSpec
 
-from bytelax.pods.mesh_config import MeshConfig
+from bytelax.pods.configs import MeshConfig
 
 _AXES = [field.name for field in dataclasses.fields(MeshConfig)]
 

@@ -3,12 +3,9 @@
 import dataclasses
 from typing import Any
 
-from bytelax.commands.train_flags import BLTShape
 from bytelax.models import presets
-from bytelax.models.blt_config import BLTConfig
-from bytelax.training.data_config import DataConfig
-from bytelax.training.optimizer_config import OptimizerConfig
-from bytelax.training.run_config import RunConfig
+from bytelax.models.configs import BLTConfig, BLTSizes
+from bytelax.training.configs import DataConfig, OptimizerConfig, RunConfig
 
 # Data, optimizer and run of a preset.
 _RUNS: dict[str, dict[str, Any]] = {
@@ -57,13 +54,13 @@ def of(kind: str, preset: str) -> dict[str, Any]:
         return run | {"model": _BYTE_LMS[preset]}
     if kind == "entropy":
         return run | {"model": _ENTROPY_MODELS[preset]}
-    run |= {"model": _shape(_BLTS[preset], joint=kind == "blt-d")}
+    run |= {"model": _sizes(_BLTS[preset], joint=kind == "blt-d")}
     if preset == "laptop":  # whose threshold is that of the bundled entropy model
         run |= {"patcher": "tiny"}
     return run
 
 
-def _shape(config: BLTConfig, *, joint: bool) -> BLTShape:
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(BLTShape)}
-    shape = BLTShape(**fields)
-    return dataclasses.replace(shape, decoder_input="embedding") if joint else shape
+def _sizes(config: BLTConfig, *, joint: bool) -> BLTSizes:
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(BLTSizes)}
+    sizes = BLTSizes(**fields)
+    return dataclasses.replace(sizes, decoder_input="embedding") if joint else sizes

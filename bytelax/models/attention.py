@@ -6,9 +6,9 @@ import flax.linen as nn
 from bytelax_kernels.append_attention import Projections, frequencies
 from jaxtyping import Array, Float, Int
 
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, Normed, RMSNorm
-from bytelax.models.transformer_config import TransformerConfig
 
 # (projections, cache) -> (attended, cache). The function decides which positions each query of the
 # window attends to and what a cache is: a `KVCache` for `kv_cache.attend`.

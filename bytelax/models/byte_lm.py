@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from bytelax import vocab
 from bytelax.calculator import Sizes
 from bytelax.models import entropy, kv_cache, layers
-from bytelax.models.byte_lm_config import ByteLMConfig
+from bytelax.models.configs import ByteLMConfig
 from bytelax.models.execution import Execution
 from bytelax.models.heads import Heads
 from bytelax.models.kv_cache import Caches, Span

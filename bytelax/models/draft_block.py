@@ -17,12 +17,12 @@ from bytelax.models import block_attention, kv_cache
 from bytelax.models.block_attention import Blocks
 from bytelax.models.byte_table import ByteTable
 from bytelax.models.confidence import Confidence
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.fusion import Fuses
 from bytelax.models.kv_cache import Caches
 from bytelax.models.layers import RMSNorm, head, parameter, project
 from bytelax.models.transformer import Transformer
-from bytelax.models.transformer_config import TransformerConfig
 
 _SMALL = nn.initializers.normal(0.02)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from bytelax.models.hash_config import PRIMES, HashConfig
+from bytelax.models.configs import PRIMES, HashConfig
 
 _LIMBS = 4
 

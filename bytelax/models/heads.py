@@ -15,14 +15,13 @@ from jaxtyping import Array, Float, Int
 from bytelax import vocab
 from bytelax.models.byte_table import BlockTable
 from bytelax.models.confidence import Confidence
+from bytelax.models.configs import HeadsConfig, TransformerConfig
 from bytelax.models.draft_block import DraftBlock
 from bytelax.models.execution import Execution
 from bytelax.models.fusion import Fuses
-from bytelax.models.heads_config import HeadsConfig
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Dense, LayerNorm, RMSNorm, head, parameter, project
 from bytelax.models.transformer import Transformer
-from bytelax.models.transformer_config import TransformerConfig
 
 
 class Heads(nn.Module):

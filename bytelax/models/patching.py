@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.models.patching_config import PatchingConfig
+from bytelax.models.configs import PatchingConfig
 
 
 class OpenPatch(NamedTuple):

@@ -7,11 +7,13 @@ transformer and the decoder for the 3B of Fast BLT (arXiv 2605.08044), of the th
 parameters and has 20M here. `tests/models/test_presets.py` asserts the counts in the comments.
 """
 
-from bytelax.models.blt_config import BLTConfig
-from bytelax.models.byte_lm_config import ByteLMConfig
-from bytelax.models.hash_config import HashConfig
-from bytelax.models.patching_config import PatchingConfig
-from bytelax.models.transformer_config import TransformerConfig
+from bytelax.models.configs import (
+    BLTConfig,
+    ByteLMConfig,
+    HashConfig,
+    PatchingConfig,
+    TransformerConfig,
+)
 
 # 99.5M parameters; the entropy model of all the BLTs.
 _PATCHER = ByteLMConfig(

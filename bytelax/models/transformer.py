@@ -15,10 +15,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.models import kv_cache
 from bytelax.models.attention import Attend, Cache, SelfAttention
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Dense, Normed, RMSNorm
-from bytelax.models.transformer_config import TransformerConfig
 
 
 @dataclasses.dataclass(frozen=True)

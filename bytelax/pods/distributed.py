@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bytelax.pods.processes import Processes
+from bytelax.pods.configs import Processes
 
 _SLURM = (
     "SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID",

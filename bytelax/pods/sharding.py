@@ -13,7 +13,7 @@ import jax
 from jax.experimental import mesh_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from bytelax.pods.mesh_config import MeshConfig
+from bytelax.pods.configs import MeshConfig
 
 DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
 BATCH = "batch"

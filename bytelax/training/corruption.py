@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from bytelax import vocab
 from bytelax.models.block_attention import Blocks
-from bytelax.training.corruption_config import CorruptionConfig
+from bytelax.training.configs import CorruptionConfig
 
 
 class Corrupted(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int, Int32
 
 from bytelax.training import documents, packed, packing
-from bytelax.training.data_config import DataConfig
+from bytelax.training.configs import DataConfig
 from bytelax.training.documents import Documents
 from bytelax.training.source import DataError, Source
 

@@ -13,7 +13,7 @@ from bytelax import vocab
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
 from bytelax.models.heads import with_specials
-from bytelax.training.loss_of import LossOf
+from bytelax.training.configs import HeadsLoss
 from bytelax.training.objectives import Metrics, NextByte, patch_metrics
 
 
@@ -28,8 +28,8 @@ class Drafted(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class HeadLoss:
-    """Mean loss of all prediction heads of a byte transformer.
+class HeadLoss(HeadsLoss):
+    """Mean loss of all prediction heads of a model; its settings are the fields of `HeadsLoss`.
 
     The target of a head is the model's distribution of the byte that the head has to draft, which
     the model predicts at a later position of the same text. A drafted byte is accepted with
@@ -39,28 +39,12 @@ class HeadLoss:
 
     Attributes:
       module: a byte transformer or a BLT, with heads.
-      loss_of: "kl" for KL(model || head); "total-variation" for the total variation distance,
-        which is 1 minus the acceptance probability (both arXiv 2310.08461, section 3); "lk" for
-        -log sum(min(p, q)) (arXiv 2602.23881); or "cross-entropy" with the bytes of the text.
-      joint: whether the trunk of a byte transformer is trained too, with the next-byte loss.
-      head_weight: weight of the heads' loss relative to the trunk's own.
-      own_outputs: number of steps that a draft layer is unrolled for in training, all but the first
-        of them on its own outputs (EAGLE-3, arXiv 2503.01840, "training-time test").
-      decay: the loss at byte k of a draft has weight exp(-(k - 1) / decay); None weighs all alike.
-      blocks: number of random blocks per text that a draft block or a block table is trained on.
-      max_patches: largest number of closed patches in the pass of a BLT; None is one per byte.
     """
 
     module: ByteLM | BLT
-    loss_of: LossOf = "kl"
-    joint: bool = False
-    head_weight: float = 1.0
-    own_outputs: int = 4
-    decay: float | None = None
-    blocks: int = 32
-    max_patches: int | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         heads = self.module.config.heads
         if heads is None or not any((
             heads.exits, heads.bytes_ahead, heads.two_byte,
@@ -69,11 +53,6 @@ class HeadLoss:
             raise ValueError("there are no heads to train: say which, such as heads.bytes_ahead")
         if self.joint and not isinstance(self.module, ByteLM):
             raise ValueError("joint training is for byte transformers; a BLT stays as it is")
-        for name in ("own_outputs", "blocks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.decay is not None and not self.decay > 0:
-            raise ValueError(f"decay must be positive, got {self.decay}")
 
     def init(self, key: Key[Array, ""]) -> dict:
         """Initializes the parameters of the trunk and the heads."""

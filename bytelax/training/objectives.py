@@ -1,7 +1,7 @@
 """Training objectives: next-byte loss, distillation, and the joint loss of Fast BLT."""
 
 import dataclasses
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import flax.linen as nn
 import jax
@@ -15,7 +15,8 @@ from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
 from bytelax.models.execution import Execution
 from bytelax.training import corruption
-from bytelax.training.corruption import Corrupted, CorruptionConfig
+from bytelax.training.configs import JointLoss
+from bytelax.training.corruption import Corrupted
 
 # Name -> (sum, count) of a quantity to be averaged. Sums and counts add up over microbatches.
 Metrics = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
@@ -180,30 +181,14 @@ class Distillation:
 
 
 @dataclasses.dataclass(frozen=True)
-class BLTD:
-    """Next-byte loss plus masked-byte loss of BLT-D (Fast BLT, arXiv 2605.08044, eqs. 5 to 7).
+class BLTD(JointLoss):
+    """The joint loss of BLT-D; its weights and blocks are the fields of `JointLoss`.
 
     Attributes:
       module: a BLT with decoder_input="embedding".
-      corruption: how blocks are sampled and masked.
-      mask_loss: "sum" (the paper) sums 1 / t times the masked cross-entropies over all blocks and
-        divides by the number of bytes in the text, so that its weight grows with the block size.
-        "mean" divides by the number of cells instead.
-      mask_weight: weight of the masked-byte loss.
-      exit_layer: number of decoder layers after which a further next-byte loss is computed, so that
-        BLT-S can draft with these layers alone (LayerSkip, arXiv 2404.16710, section 4.1, at one
-        layer). Not in the paper; None to turn off.
-      exit_weight: weight of that loss.
-      max_patches: as in `NextByte`.
     """
 
     module: BLT
-    corruption: CorruptionConfig = CorruptionConfig()
-    mask_loss: Literal["sum", "mean"] = "sum"
-    mask_weight: float = 1.0
-    exit_layer: int | None = None
-    exit_weight: float = 0.2
-    max_patches: int | None = None
 
     def __post_init__(self):
         layers = self.module.config.decoder.layers

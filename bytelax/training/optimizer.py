@@ -9,8 +9,8 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 from optax import contrib
 
+from bytelax.training.configs import OptimizerConfig
 from bytelax.training.objectives import Metrics
-from bytelax.training.optimizer_config import OptimizerConfig
 
 Params = Any  # nested dict of arrays, with None for parameters that `partition` removed
 Trainable = Callable[[tuple[str, ...]], bool]  # takes a path such as ("decoder", "head", "kernel")

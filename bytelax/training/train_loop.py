@@ -28,12 +28,12 @@ from bytelax.pods.sharding import MeshConfig
 from bytelax.training import lock, objectives, train_state
 from bytelax.training import metrics as metrics_lib
 from bytelax.training import optimizer as optimizer_lib
+from bytelax.training.configs import RunConfig
 from bytelax.training.interrupts import Interrupts
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.profile import Profile
-from bytelax.training.run_config import RunConfig
 from bytelax.training.train_state import Checkpoints, TrainingError, TrainState
 
 _PATCHER = "patcher/"  # never cast, because its entropies are compared with a threshold

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.models.transformer_config import TransformerConfig
 
 
 def one_b(

@@ -9,11 +9,9 @@ import bytelax
 from bytelax import vocab
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.draft_config import DraftConfig
+from bytelax.models.configs import DraftConfig, HeadsConfig, TransformerConfig
 from bytelax.models.hashing import HashConfig
-from bytelax.models.heads_config import HeadsConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.models.transformer_config import TransformerConfig
 
 
 def config(*, encoder, decoder, global_, patcher) -> BLTConfig:

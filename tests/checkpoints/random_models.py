@@ -12,11 +12,10 @@ import safetensors.numpy
 from bytelax.models.architectures import module_of
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.draft_config import DraftConfig
+from bytelax.models.configs import DraftConfig, TransformerConfig
 from bytelax.models.hashing import HashConfig
 from bytelax.models.heads import HeadsConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.models.transformer_config import TransformerConfig
 
 IDS = jnp.asarray([[1, 72, 105, 36, 118, 108, 105, 72, 36, 72, 105]])
 

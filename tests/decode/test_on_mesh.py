@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 import bytelax
 from bytelax import engine, vocab
 from bytelax.decode import BLTTarget, Text
-from bytelax.models.draft_config import DraftConfig
+from bytelax.models.configs import DraftConfig
 from bytelax.models.heads import HeadsConfig
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig

@@ -9,7 +9,7 @@ from models_for_tests import louder_tables
 
 from bytelax import vocab
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.transformer_config import TransformerConfig
+from bytelax.models.configs import TransformerConfig
 
 LENGTH = 24
 

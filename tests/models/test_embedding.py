@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.lookup import rows_of
 from bytelax.models.narrow import params_as_bits
-from bytelax.models.transformer_config import TransformerConfig
 from bytelax.training.objectives import NextByte
 from bytelax.training.train_loop import cast
 

@@ -7,9 +7,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.models.transformer_config import TransformerConfig
 
 # Key and value heads, head widths and hidden widths that differ, so that no fan-in is another's.
 STACK = TransformerConfig(dim=64, layers=1, heads=6, kv_heads=2, head_dim=20, ffn_dim=300)

@@ -16,8 +16,8 @@ import tiny_runs
 from bytelax import load, vocab
 from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.heads import HeadsConfig
-from bytelax.models.transformer_config import TransformerConfig
 from bytelax.training import train_loop
 from bytelax.training.head_objective import HeadLoss
 from bytelax.training.objectives import NextByte
@@ -44,7 +44,7 @@ def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
     trunk = NextByte(MODULE).init(jax.random.key(0))
     result = train_loop.train(
         tiny_runs.config(steps=3),
-        HeadLoss(MODULE, loss_of),
+        HeadLoss(MODULE, loss_of=loss_of),
         tiny_runs.batches,
         tmp_path,
         initial=lambda: trunk,
@@ -218,7 +218,7 @@ def test_confidence_learns_from_the_heads_and_leaves_them_alone():
 @pytest.mark.slow
 def test_a_block_table_learns():
     model = heads_of_a_blt.with_block_table()
-    objective = HeadLoss(model.module, "lk", blocks=4)
+    objective = HeadLoss(model.module, loss_of="lk", blocks=4)
     gradient = gradients(objective, model.params, ids(24))
     assert list(gradient) == ["['block_table']['table']"] and np.abs(*gradient.values()).max() > 0
     _, metrics = jax.jit(objective.loss)(model.params, ids(24), KEY)

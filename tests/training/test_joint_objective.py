@@ -126,7 +126,8 @@ def test_a_clean_byte_reads_no_latent_of_an_open_patch():
 def test_gradient_is_that_of_finite_differences(monkeypatch):
     """Of the whole joint loss along random directions, in float64 throughout."""
     objective = BLTD(
-        model().module, CorruptionConfig(block_sizes=(4, 8), mid_patch=0.5, most_blocks=6)
+        model().module,
+        corruption=CorruptionConfig(block_sizes=(4, 8), mid_patch=0.5, most_blocks=6),
     )
     trained, frozen = partition(models.model(model().config, scale=1.0).params, objective.trainable)
     monkeypatch.setattr(jnp, "float32", jnp.float64)
@@ -185,7 +186,7 @@ def test_corruption_masks_only_bytes_that_are_there():
 
 @pytest.mark.slow  # the runs of test_loop.py and test_train_command.py
 def test_loss_falls():
-    objective = BLTD(model().module, CorruptionConfig(block_sizes=(4,), most_blocks=8))
+    objective = BLTD(model().module, corruption=CorruptionConfig(block_sizes=(4,), most_blocks=8))
     step = jax.jit(jax.value_and_grad(objective.loss, has_aux=True))
     params, ids = objective.init(jax.random.key(0)), texts()
     losses = []

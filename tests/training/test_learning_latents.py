@@ -17,9 +17,9 @@ import pytest
 from bytelax import vocab
 from bytelax.measure.latents import bits_by_latents
 from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.models.transformer_config import TransformerConfig
 from bytelax.training import optimizer, train_loop, train_state
 from bytelax.training.objectives import NextByte
 from bytelax.training.optimizer import OptimizerConfig

@@ -7,7 +7,7 @@ import pytest
 
 from bytelax import cli
 from bytelax.training import data, packed
-from bytelax.training.data_config import DataConfig
+from bytelax.training.configs import DataConfig
 from bytelax.training.source import DataError, Source
 
 

@@ -148,7 +148,7 @@ BLT_D = models_for_tests.replace(
 )
 OBJECTIVES = {
     "byte-lm": NextByte(ByteLM(tiny_runs.CONFIG)),
-    "blt-d": BLTD(BLT(BLT_D), CorruptionConfig(block_sizes=(4,))),
+    "blt-d": BLTD(BLT(BLT_D), corruption=CorruptionConfig(block_sizes=(4,))),
 }
 MESHES = {
     "data": MeshConfig(data=8),

@@ -20,7 +20,7 @@ import optax
 
 from bytelax import vocab
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.transformer_config import TransformerConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
 from bytelax.training import train_loop

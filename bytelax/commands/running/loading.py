@@ -6,7 +6,7 @@ from bytelax import loading
 from bytelax.checkpoints.config_fields import OVERRIDES
 from bytelax.commands.load_flags import DecodeLoadFlags, LoadFlags, Overrides
 from bytelax.model import Model
-from bytelax.pods.mesh_config import MeshConfig
+from bytelax.pods.configs import MeshConfig
 
 
 def load(location: str, flags: LoadFlags, *, mesh: MeshConfig | None = None) -> Model:

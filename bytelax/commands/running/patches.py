@@ -9,7 +9,7 @@ from bytelax.commands.progress_bar import progress_bar
 from bytelax.commands.running.loading import overrides
 from bytelax.commands.text_files import text_files
 from bytelax.loading import load_patcher, model_directory
-from bytelax.models.byte_lm_config import ByteLMConfig
+from bytelax.models.configs import ByteLMConfig
 from bytelax.patcher import patches
 
 

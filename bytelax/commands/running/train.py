@@ -19,7 +19,6 @@ from bytelax.commands.train_flags import (
     ByteTransformer,
     Entropy,
     HeadsOf,
-    JointLoss,
     PlainBLT,
     Run,
 )
@@ -29,6 +28,7 @@ from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.training import data, train_loop
+from bytelax.training.configs import HeadsLoss
 from bytelax.training.data import Split
 from bytelax.training.head_objective import HeadLoss
 from bytelax.training.metrics import BITS_PER_BYTE
@@ -125,12 +125,8 @@ def _(run: HeadsOf):
     found = _initial(run, ByteLMConfig | BLTConfig)
     config, params = found or (run.model, {})
     config = dataclasses.replace(config, heads=run.heads)
-    fields = (
-        "loss_of", "joint", "head_weight", "own_outputs", "decay", "blocks", "max_patches",
-    )  # fmt: skip
-    objective = HeadLoss(
-        architectures.module_of(config), **{name: getattr(run, name) for name in fields}
-    )
+    loss = {field.name: getattr(run, field.name) for field in dataclasses.fields(HeadsLoss)}
+    objective = HeadLoss(architectures.module_of(config), **loss)
     if found is None:
         return objective, None
     # Compiled, so that only the heads are made of a model that may be large.
@@ -149,8 +145,7 @@ def _(run: BlockDiffusionBLT):
     config, initial = _blt(run, decoder_input="embedding")
     longest = max(run.objective.corruption.block_sizes)
     config = dataclasses.replace(config, block_size=longest)
-    fields = {x.name: getattr(run.objective, x.name) for x in dataclasses.fields(JointLoss)}
-    return BLTD(BLT(config), **fields), initial
+    return BLTD(BLT(config), **vars(run.objective)), initial
 
 
 def _byte_lm(run: ByteLMRun) -> tuple[ByteLM, Initial]:

@@ -10,7 +10,7 @@ from bytelax.models.blt.encoder import Encoder
 from bytelax.models.blt.global_transformer import Global
 from bytelax.models.blt.model import BLT, ByteCaches, Encoded, Forward, Window
 from bytelax.models.blt.patches import Frontier, Patches
-from bytelax.models.blt_config import BLTConfig
+from bytelax.models.configs import BLTConfig
 
 __all__ = [
     "BLT", "BLTConfig", "ByteCaches", "Context", "Decoder", "Encoded", "Encoder", "Forward",

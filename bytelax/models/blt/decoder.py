@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from bytelax.models import block_attention, kv_cache
 from bytelax.models.attention import CrossAttention
 from bytelax.models.block_attention import Blocks
-from bytelax.models.blt_config import BLTConfig
+from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Embedding, RMSNorm, head, project

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.models import hashing
 from bytelax.models.attention import CrossAttention
-from bytelax.models.blt_config import BLTConfig
+from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, KVCache, Span
 from bytelax.models.layers import Embedding, project

@@ -4,7 +4,7 @@ import flax.linen as nn
 from jaxtyping import Array, Float
 
 from bytelax.models import kv_cache
-from bytelax.models.blt_config import BLTConfig
+from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import project

@@ -18,8 +18,8 @@ from bytelax.models.blt.decoder import Decoder
 from bytelax.models.blt.encoder import Encoder
 from bytelax.models.blt.global_transformer import Global
 from bytelax.models.blt.patches import Frontier, Patches
-from bytelax.models.blt_config import BLTConfig
 from bytelax.models.byte_lm import ByteLM, last_eos_before
+from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import EXACT, Execution
 from bytelax.models.heads import Heads
 from bytelax.models.kv_cache import Caches, KVCache, Span

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.models import patching
-from bytelax.models.blt_config import BLTConfig
+from bytelax.models.configs import BLTConfig
 from bytelax.models.patching import OpenPatch
 
 _WINDOW = 256  # bytes; longer texts are those of training and scoring

@@ -33,7 +33,7 @@ from jax.sharding import PartitionSpec as P
 
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.transformer_config import TransformerConfig
+from bytelax.models.configs import TransformerConfig
 from experiments.harness import ahead_of_time, study
 from experiments.harness.decode_program import decode_program
 from experiments.harness.one_b import one_b

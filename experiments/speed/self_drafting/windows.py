@@ -12,7 +12,7 @@ from bytelax.decode import ByteLMTarget, Text
 from bytelax.decode.targets.byte_lm import FirstLayers
 from bytelax.model import Model
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.transformer_config import TransformerConfig
+from bytelax.models.configs import TransformerConfig
 from experiments.harness import study
 
 PUBLISHED = TransformerConfig(

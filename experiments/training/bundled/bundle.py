@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from bytelax import checkpoints
-from bytelax.models.heads_config import HeadsConfig
+from bytelax.models.configs import HeadsConfig
 
 HERE = pathlib.Path(__file__).parent
 ASSETS = HERE.parents[2] / "bytelax" / "assets"

@@ -58,7 +58,7 @@ def measure(model, batches):
             corruption = CorruptionConfig(
                 block_sizes=(size,), mid_patch=share, smallest_t=0.999, most_blocks=16
             )
-            objective = BLTD(model.module, corruption, max_patches=PATCHES)
+            objective = BLTD(model.module, corruption=corruption, max_patches=PATCHES)
             found = teacher_forced.averages(objective, model.params, batches)
             figures[f"block {size} {place}"] = found["masked_accuracy"]
     return figures

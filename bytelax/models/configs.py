@@ -1,0 +1,408 @@
+"""Configurations of the models and their parts.
+
+Like every `configs.py`, this file imports no JAX, so that the command line can show its flags at
+once.
+"""
+
+import dataclasses
+import math
+from typing import Literal
+
+from bytelax import calculator, vocab
+from bytelax.filled import UNFILLED, Filled
+
+LONGEST = 1 << 24  # rotary phases are float32, which cannot represent every larger integer
+
+
+def check_max_bytes(max_bytes: int) -> None:
+    """Raises ValueError if `max_bytes` is not a context length that bytelax supports."""
+    if not 2 <= max_bytes <= LONGEST:
+        raise ValueError(f"max_bytes must lie in 2..{LONGEST}, got {max_bytes}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """Sizes of a stack of transformer blocks. A size that is None is replaced by its default.
+
+    Attributes:
+      dim: width of the residual stream.
+      layers: number of blocks.
+      heads: number of query heads; by default `dim // 64`, at least 1.
+      kv_heads: number of key and value heads, a divisor of `heads`; by default equal to `heads`.
+      head_dim: width of a head, an even number; by default `dim // heads`.
+      ffn_dim: hidden width of the SwiGLU; by default 8/3 of `dim`, rounded up to a multiple of 64.
+      window: size of the sliding attention window: the number of positions a query attends to, its
+        own included. None attends to all earlier positions.
+      rope_theta: base of the rotary frequencies.
+      norm_eps: added to the mean square in each RMSNorm.
+    """
+
+    dim: int
+    layers: int
+    heads: Filled[int] = UNFILLED
+    kv_heads: Filled[int] = UNFILLED
+    head_dim: Filled[int] = UNFILLED
+    ffn_dim: Filled[int] = UNFILLED
+    window: int | None = None
+    rope_theta: float = 500_000.0
+    norm_eps: float = 1e-5
+
+    def __post_init__(self):
+        heads = max(self.dim // 64, 1) if self.heads is None else self.heads
+        defaults = {
+            "heads": heads,
+            "kv_heads": heads,
+            "head_dim": self.dim // max(heads, 1),
+            "ffn_dim": -(-self.dim * 8 // 3 // 64) * 64,
+        }
+        for field, default in defaults.items():
+            if getattr(self, field) is None:
+                object.__setattr__(self, field, default)
+        for field in ("dim", "layers", *defaults):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
+        for field in ("rope_theta", "norm_eps"):
+            if not 0 < getattr(self, field) < math.inf:
+                raise ValueError(f"{field} must be positive, got {getattr(self, field)}")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads do not divide among {self.kv_heads} kv_heads")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim must be even for rotary positions, got {self.head_dim}")
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"an attention window must be at least 1, got {self.window}")
+
+    def cached_numbers(self, positions: float) -> float:
+        """Number of scalars that one pass reads from the KV caches of a row of `positions`."""
+        seen = min(positions, self.window or positions)
+        return calculator.cached_numbers(self.layers, self.kv_heads, self.head_dim, seen)
+
+    def device_shard(self, devices: int) -> "TransformerConfig":
+        """The config of one tensor-parallel shard: heads and hidden units divided by `devices`."""
+        shares = {x: getattr(self, x) // devices for x in ("heads", "kv_heads", "ffn_dim")}
+        return dataclasses.replace(self, **shares)
+
+
+PRIMES = (
+    1000000007, 5915587277, 1500450271, 3267000013, 5754853343, 4093082899,
+    9576890767, 3628273133, 2860486313, 5463458053, 3367900313,
+)  # fmt: skip
+
+_MAX_VOCAB = 1 << 24  # `_remainder` works byte by byte: remainder * 256 must fit in 32 bits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HashConfig:
+    """Hash n-gram tables: `functions * len(groups)` hashes, each into `vocab` rows.
+
+    Attributes:
+      groups: n-gram lengths, in ids.
+      vocab: number of rows of each table.
+      functions: number of hash functions for each n-gram length.
+    """
+
+    groups: tuple[int, ...] = (3, 4, 5, 6, 7, 8)
+    vocab: int = 500_002
+    functions: int = 1
+
+    def __post_init__(self):
+        if not 0 < self.vocab < _MAX_VOCAB:
+            raise ValueError(f"hash vocab {self.vocab} is outside 1..{_MAX_VOCAB - 1}")
+        if self.functions > len(PRIMES):
+            raise ValueError(f"at most {len(PRIMES)} hash functions, got {self.functions}")
+        if any(not 1 <= group <= 128 for group in self.groups):
+            raise ValueError(f"hash group sizes must lie in 1..128, got {self.groups}")
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the fused table, which holds the tables of all hashes."""
+        return self.functions * len(self.groups) * self.vocab
+
+    @property
+    def history(self) -> int:
+        """Number of ids before the current one that the longest n-gram covers."""
+        return max(self.groups, default=1) - 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PatchingConfig:
+    """The rule that divides a text into patches.
+
+    Attributes:
+      mode: "entropy" uses the entropy model; "stride" ends a patch every `stride` bytes; "byte"
+        makes every byte a patch.
+      threshold: threshold in nats. Byte i + 1 starts a patch if e_i, the entropy of its predicted
+        distribution, exceeds the threshold.
+      monotonicity: compare e_i - e_(i-1) with `threshold` instead; `threshold_add` is then ignored.
+      threshold_add: second threshold in nats. Byte i + 1 then starts a patch only if both
+        e_i > threshold and e_i - e_(i-1) > threshold_add.
+      max_patch_length: longer patches are cut into pieces of this many bytes; None does not cut.
+      stride: number of bytes per patch in mode "stride".
+    """
+
+    mode: Literal["entropy", "stride", "byte"] = "entropy"
+    threshold: float = 1.335442066192627
+    monotonicity: bool = False
+    threshold_add: float | None = None
+    max_patch_length: int | None = None
+    stride: int = 4
+
+    def __post_init__(self):
+        if self.mode not in ("entropy", "stride", "byte"):
+            raise ValueError(f"patching mode {self.mode!r} is not one of entropy, stride, byte")
+        if not all(map(math.isfinite, (self.threshold, self.threshold_add or 0.0))):
+            raise ValueError(f"patching thresholds must be finite, got {self.threshold}")
+        if self.max_patch_length is not None and self.max_patch_length < 1:
+            raise ValueError(f"max_patch_length must be at least 1, got {self.max_patch_length}")
+        if self.stride < 1:
+            raise ValueError(f"patching stride must be at least 1, got {self.stride}")
+
+
+_SIZES = ("dim", "heads", "kv_heads", "head_dim", "ffn_dim", "window")  # None: as in the trunk
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DraftConfig:
+    """Sizes of a draft layer or draft block. A size that is None is that of the model's trunk.
+
+    Attributes:
+      dim, heads, kv_heads, head_dim, ffn_dim: sizes of the stack. If `dim` is set, the others that
+        are None follow from it as in `TransformerConfig`.
+      window: number of positions that a query attends to, its own included.
+      layers: number of layers of a draft block; a draft layer has one.
+      block_size: maximum number of bytes that a draft block or a block table is trained to draft in
+        one pass.
+      table_rank: rank of the draft block's table of the byte before, and of the block table; None
+        is a full table with a row for each byte, 0 is no table.
+      latent: whether the latest latent of a BLT is fused with the hidden states.
+      confidence: whether both have a head that predicts how likely a byte will be accepted, so that
+        drafts can end before it.
+    """
+
+    dim: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn_dim: int | None = None
+    window: int | None = None
+    layers: int = 1
+    block_size: int = 8
+    table_rank: int | None = None
+    latent: bool = False
+    confidence: bool = False
+
+    def __post_init__(self):
+        for name in ("layers", "block_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.table_rank is not None and self.table_rank < 0:
+            raise ValueError(f"table_rank must be at least 0, got {self.table_rank}")
+
+    def stack(self, trunk: TransformerConfig, *, layers: int) -> TransformerConfig:
+        """Returns the sizes of a stack of `layers` layers for a model with this trunk."""
+        own = {name: x for name in _SIZES if (x := getattr(self, name)) is not None}
+        if self.dim is None:
+            return dataclasses.replace(trunk, layers=layers, **own)
+        shared = {name: getattr(trunk, name) for name in ("window", "rope_theta", "norm_eps")}
+        return TransformerConfig(layers=layers, **(shared | own))
+
+    def device_shard(self, trunk: TransformerConfig, devices: int) -> "DraftConfig":
+        """Returns the sizes on one of several devices, which share the heads and hidden units."""
+        shard = self.stack(trunk, layers=self.layers).device_shard(devices)
+        return dataclasses.replace(self, **{name: getattr(shard, name) for name in _SIZES})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadsConfig:
+    """Which prediction heads a model has. The state at depth n is the output of n blocks.
+
+    Attributes:
+      exits: depths with an early-exit head.
+      bytes_ahead: number of multi-byte heads, each of which predicts one byte after the next one.
+      correction: whether the multi-byte heads add a table indexed by the byte before the predicted
+        one.
+      two_byte: depths whose state a two-byte-ahead head reads.
+      draft_layer: depths of the states, low, middle and high, that a draft layer fuses; None for no
+        draft layer.
+      draft_block: the same of a draft block.
+      block_table: whether a BLT-D has a table with which the bytes of a block depend on the byte
+        before.
+      draft: sizes of the draft layer and the draft block, and rank of the table.
+    """
+
+    exits: tuple[int, ...] = ()
+    bytes_ahead: int = 0
+    correction: bool = False
+    two_byte: tuple[int, ...] = ()
+    draft_layer: tuple[int, ...] | None = None
+    draft_block: tuple[int, ...] | None = None
+    block_table: bool = False
+    draft: DraftConfig = DraftConfig()
+
+    def fused(self, depths: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the depths of all states that are fused; 0 is the latent of a BLT."""
+        return (0, *depths) if self.draft.latent else depths
+
+    def device_shard(self, trunk: TransformerConfig, devices: int) -> "HeadsConfig":
+        """Returns the heads of one of several devices, for a trunk that is not yet split."""
+        return dataclasses.replace(self, draft=self.draft.device_shard(trunk, devices))
+
+    def check(self, trunk: TransformerConfig) -> None:
+        """Raises ValueError if the heads do not fit the trunk, or fields conflict."""
+        layers = trunk.layers
+        for name, depths, most in (
+            ("exits", self.exits, layers - 1),
+            ("two_byte", self.two_byte, layers),
+            ("draft_layer", self.draft_layer or (), layers),
+            ("draft_block", self.draft_block or (), layers),
+        ):
+            for depth in depths:
+                if not 1 <= depth <= most:
+                    raise ValueError(
+                        f"heads.{name} must lie in 1..{most}, depths of {layers} layers, got "
+                        f"{depth}"
+                    )
+        if self.bytes_ahead < 0:
+            raise ValueError(f"bytes_ahead must be at least 0, got {self.bytes_ahead}")
+        if self.correction and not self.bytes_ahead:
+            raise ValueError("the correction belongs to multi-byte heads; give bytes_ahead")
+        if () in (self.draft_layer, self.draft_block):
+            raise ValueError("draft_layer and draft_block need a state to read: give a depth")
+        if self.draft.confidence and not (self.draft_layer or self.draft_block):
+            raise ValueError("draft.confidence belongs to a draft layer or a draft block")
+        if self.block_table and self.draft.table_rank == 0:
+            raise ValueError("a block_table of rank 0 is no table: leave draft.table_rank out")
+        self.draft.stack(trunk, layers=self.draft.layers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByteLMConfig:
+    """Configuration of a byte transformer.
+
+    Attributes:
+      trunk: the stack of blocks.
+      max_bytes: longest text that the model supports, BOS included.
+      mask_documents: whether bytes do not attend past the latest EOS before them.
+      vocab_size: number of ids; 260 in released models.
+      heads: prediction heads for drafting; None if there are none.
+    """
+
+    trunk: TransformerConfig
+    max_bytes: int = 8192
+    mask_documents: bool = False
+    vocab_size: int = vocab.SIZE
+    heads: HeadsConfig | None = None
+
+    def __post_init__(self):
+        check_max_bytes(self.max_bytes)
+        if self.heads is not None:
+            self.heads.check(self.trunk)
+            if self.heads.draft.latent:
+                raise ValueError("a byte transformer has no latents: draft.latent must be False")
+            if self.heads.block_table:
+                raise ValueError("a byte transformer fills in no masked bytes: no block_table")
+
+    @property
+    def state_dims(self) -> tuple[int, ...]:
+        """Widths of the states that `heads` read: of an embedding, and behind each block."""
+        return (self.trunk.dim,) * (self.trunk.layers + 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BLTSizes:
+    """Sizes of a BLT, without its entropy model and its heads.
+
+    Attributes:
+      encoder, global_transformer, decoder: the three stacks. Attention windows count bytes in the
+        encoder and the decoder, and patches in the global transformer.
+      patching: the rule that divides a text into patches.
+      hashing: the hash n-gram embeddings added to the encoder's byte embeddings.
+      patch_vectors: k, the number of vectors that represent a patch in both cross-attentions.
+      decoder_cross_attention: whether "all" layers of the decoder read the latent, or only the
+        "first".
+      decoder_input: "encoder" for the encoder's states (BLT as released), or "embedding" for the
+        decoder's own byte embeddings (Fast BLT, arXiv 2605.08044, section 2.1.2), with which it
+        runs without the encoder.
+      mask_documents: whether bytes and patches do not attend past the latest EOS, which ends a
+        document (Meta's code does this, transformers does not).
+      max_bytes: longest text that the model supports, BOS included.
+    """
+
+    encoder: TransformerConfig
+    global_transformer: TransformerConfig
+    decoder: TransformerConfig
+    patching: PatchingConfig
+    hashing: HashConfig = HashConfig()
+    patch_vectors: int = 2
+    decoder_cross_attention: Literal["all", "first"] = "all"
+    decoder_input: Literal["encoder", "embedding"] = "encoder"
+    mask_documents: bool = False
+    max_bytes: int = 4096
+
+    def config(self, patcher: ByteLMConfig | None) -> "BLTConfig":
+        """Returns the config of a BLT of these sizes with the given entropy model."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(BLTSizes)}
+        return BLTConfig(patcher=patcher, **own)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BLTConfig(BLTSizes):
+    """Configuration of a Byte Latent Transformer: its sizes, and what follows.
+
+    Attributes:
+      patcher: the entropy model; None if `patching.mode` needs no entropies.
+      block_size: longest block of masked bytes that the decoder was trained to fill in (BLT-D); 0
+        if it was not trained to.
+      vocab_size: number of ids; 260 in released models.
+      heads: prediction heads, whose trunk is the local decoder; None for no heads.
+    """
+
+    patcher: ByteLMConfig | None
+    block_size: int = 0
+    vocab_size: int = vocab.SIZE
+    heads: HeadsConfig | None = None
+
+    def __post_init__(self):
+        if self.block_size < 0:
+            raise ValueError(f"block_size must not be negative, got {self.block_size}")
+        if self.block_size and self.decoder_input != "embedding":
+            raise ValueError("block_size needs decoder_input='embedding': a MASK has no state")
+        if self.patching.mode == "entropy" and self.patcher is None:
+            raise ValueError("patching mode 'entropy' needs an entropy model: patcher is None")
+        check_max_bytes(self.max_bytes)
+        if self.patcher is not None and self.patcher.mask_documents != self.mask_documents:
+            raise ValueError("the patcher and the model must agree on mask_documents")
+        if self.decoder_cross_attention not in ("all", "first"):
+            raise ValueError(
+                f"decoder_cross_attention {self.decoder_cross_attention!r} is not all or first"
+            )
+        if self.decoder_input not in ("encoder", "embedding"):
+            raise ValueError(f"decoder_input {self.decoder_input!r} is not encoder or embedding")
+        if self.decoder_input == "encoder" and self.encoder.dim != self.decoder.dim:
+            raise ValueError(
+                f"a decoder of width {self.decoder.dim} cannot read encoder states of width "
+                f"{self.encoder.dim}; use decoder_input='embedding'"
+            )
+        if self.heads is not None:
+            self.heads.check(self.decoder)
+            if self.heads.exits or self.heads.two_byte:
+                raise ValueError("exit and two-byte heads are for byte transformers alone")
+            if self.heads.block_table and self.heads.draft.block_size > self.block_size:
+                raise ValueError(
+                    f"a block_table for {self.heads.draft.block_size} bytes needs a model that "
+                    f"fills in as many (`bytelax train blt-d`), not {self.block_size}"
+                )
+
+    @property
+    def trunk(self) -> TransformerConfig:
+        """The stack that `heads` sit on."""
+        return self.decoder
+
+    @property
+    def state_dims(self) -> tuple[int, ...]:
+        """Widths of the states that `heads` read: of a latent, and behind each decoder layer."""
+        return (self.global_transformer.dim, *[self.decoder.dim] * self.decoder.layers)
+
+    @property
+    def decoder_cross_layers(self) -> int:
+        """Number of decoder layers with cross-attention."""
+        return self.decoder.layers if self.decoder_cross_attention == "all" else 1

@@ -1,0 +1,289 @@
+"""Configurations of a training run: its text, losses, optimizer and checkpoints.
+
+Like every `configs.py`, this file imports no JAX, so that the command line can show its flags at
+once.
+"""
+
+import dataclasses
+from typing import Annotated, Literal
+
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+from bytelax.training.source import DataError, Source
+
+# tyro cannot parse a tuple of dataclasses, so each source is one argument on the command line.
+_SOURCE_ARGUMENTS = PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="'PATH [weight=..] [valid=..] [separator=..] [template=..]' ..",
+    instance_from_str=lambda arguments: tuple(map(Source.parse, arguments)),
+    is_instance=lambda value: isinstance(value, tuple),
+    str_from_instance=lambda sources: list(map(str, sources)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Training text, and how it is divided into windows and batches."""
+
+    sources: Annotated[
+        tuple[Source, ...],
+        _SOURCE_ARGUMENTS,
+        tyro.conf.arg(name="data", prefix_name=False),
+    ] = ()
+    """Text to train on: files, directories or globs of .txt and .py (a file is a document), .jsonl
+    and .tsv (a line is a document; template= makes its text), plain or .gz. separator= cuts a .txt
+    file into documents, and valid= names files to hold out; see docs/training.md."""
+    window: int = 1024
+    """Number of targets in an example, which has one more id than that."""
+    batch: int = 32
+    """Number of examples in a step, over all processes."""
+    seed: int = 0
+    """Seed of the order of documents and windows."""
+    valid_fraction: float = 0.01
+    """Share of the text held out for validation, in sources without valid=: documents chosen by
+    their hash, or the tail of the text if it has too few documents for that."""
+    prefetch: int = 4
+    """Number of batches that a thread reads ahead; 0 reads each batch when it is needed."""
+
+    def __post_init__(self):
+        for name, least in (("window", 1), ("batch", 1), ("prefetch", 0)):
+            if getattr(self, name) < least:
+                raise DataError(f"data.{name} must be at least {least}, not {getattr(self, name)}")
+        if not 0 <= self.valid_fraction < 1:
+            raise DataError(f"data.valid_fraction must be in [0, 1), not {self.valid_fraction}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorruptionConfig:
+    """How blocks are sampled from a text and masked.
+
+    Attributes:
+      block_sizes: possible numbers of bytes in a block; one of them is sampled for each text.
+      mid_patch: share of the blocks that start at a random position instead of at a patch.
+      smallest_t: lower bound of t ~ U(smallest_t, 1). The loss divides by t.
+      t_for_each: whether t is sampled once for each "text" (the paper) or for each "block".
+      most_blocks: number of blocks to sample at random from each text; None takes all.
+    """
+
+    block_sizes: tuple[int, ...] = (4,)
+    mid_patch: float = 0.0
+    smallest_t: float = 0.05
+    t_for_each: Literal["text", "block"] = "text"
+    most_blocks: int | None = None
+
+    def __post_init__(self):
+        if not self.block_sizes or min(self.block_sizes) < 1:
+            raise ValueError(f"block_sizes must be positive, got {self.block_sizes}")
+        if not 0 <= self.mid_patch <= 1:
+            raise ValueError(f"mid_patch is a share, 0..1, got {self.mid_patch}")
+        if not 0 < self.smallest_t < 1:
+            raise ValueError(f"smallest_t must lie in (0, 1), got {self.smallest_t}")
+        if self.most_blocks is not None and self.most_blocks < 1:
+            raise ValueError(f"most_blocks must be at least 1, got {self.most_blocks}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NextByteLoss:
+    """The next-byte loss of a BLT.
+
+    Attributes:
+      max_patches: capacity for patches in a window. None allows one per byte, which costs time and
+        memory.
+    """
+
+    max_patches: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JointLoss:
+    """Next-byte loss plus masked-byte loss of BLT-D (Fast BLT, arXiv 2605.08044, eqs. 5 to 7).
+
+    Attributes:
+      corruption: how blocks are sampled and masked.
+      mask_loss: "sum" (the paper) sums 1 / t times the masked cross-entropies over all blocks and
+        divides by the number of bytes in the text, so that its weight grows with the block size.
+        "mean" divides by the number of cells instead.
+      mask_weight: weight of the masked-byte loss.
+      exit_layer: number of decoder layers after which a further next-byte loss is computed, so that
+        BLT-S can draft with these layers alone (LayerSkip, arXiv 2404.16710, section 4.1, at one
+        layer). Not in the paper; None to turn off.
+      exit_weight: weight of that loss.
+      max_patches: capacity for patches in a window. None allows one per byte, which costs time and
+        memory.
+    """
+
+    corruption: CorruptionConfig = CorruptionConfig()
+    mask_loss: Literal["sum", "mean"] = "sum"
+    mask_weight: float = 1.0
+    exit_layer: int | None = None
+    exit_weight: float = 0.2
+    max_patches: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadsLoss:
+    """Loss of prediction heads.
+
+    Attributes:
+      loss_of: "kl" for KL(model || head); "total-variation" for the total variation distance,
+        which is 1 minus the acceptance probability (both arXiv 2310.08461, section 3); "lk" for
+        -log sum(min(p, q)) (arXiv 2602.23881); or "cross-entropy" with the bytes of the text.
+      joint: whether the trunk of a byte transformer is trained too, with the next-byte loss. It
+        starts at random, or as the model in `init`.
+      head_weight: weight of the heads' loss relative to the trunk's own.
+      own_outputs: number of steps that a draft layer is unrolled for in training, all but the first
+        of them on its own outputs (EAGLE-3, arXiv 2503.01840, "training-time test").
+      decay: the loss at byte k of a draft has weight exp(-(k - 1) / decay); None weighs all alike.
+      blocks: number of random blocks per text that a draft block or a block table is trained on.
+      max_patches: largest number of closed patches in the pass of a BLT; None is one per byte.
+    """
+
+    loss_of: Literal["kl", "total-variation", "cross-entropy", "lk"] = "kl"
+    joint: bool = False
+    head_weight: float = 1.0
+    own_outputs: int = 4
+    decay: float | None = None
+    blocks: int = 32
+    max_patches: int | None = None
+
+    def __post_init__(self):
+        for name in ("own_outputs", "blocks"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.decay is not None and not self.decay > 0:
+            raise ValueError(f"decay must be positive, got {self.decay}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW (arXiv 1711.05101) as in BLT and Fast BLT (arXiv 2605.08044, section 4), or Muon.
+
+    Weight decay applies only to matrices that multiply activations (`kernel`). Norm scales should
+    not shrink to 0, and a rarely used row of an embedding would decay between two updates.
+
+    Attributes:
+      name: "adamw", or "muon" (Jordan et al., 2024), which orthogonalizes the update of every
+        hidden matrix and uses AdamW for embeddings, norms and the output layer. The size of a Muon
+        update does not depend on the size of the gradient, so the encoder and the global
+        transformer of a small BLT learn from the first step (docs/training_blt.md).
+      steps: number of steps of the run, and so the length of the schedule.
+      peak: peak learning rate of AdamW, reached after the warm-up.
+      muon_peak: peak learning rate of Muon, whose updates have a spectral norm of about 1.
+      warmup: number of steps of linear warm-up; by default 100, or a tenth of a shorter run.
+      final: the learning rate at the end, as a fraction of the peak.
+      cooldown: number of steps at the end in which the learning rate falls linearly, after being
+        constant. None uses cosine decay from the end of the warm-up. A run with a cooldown may be
+        resumed with another number of steps.
+      beta1: decay rate of Adam's first moment.
+      beta2: decay rate of Adam's second moment.
+      eps: added to the denominator of Adam's update.
+      weight_decay: weight decay coefficient; it is multiplied by the learning rate.
+      clip: largest global norm of the gradient; None does not clip.
+      accumulate: number of microbatches that the batch of a step is divided into.
+    """
+
+    name: Literal["adamw", "muon"] = "adamw"
+    steps: int = 1000
+    peak: float = 4e-4
+    muon_peak: float = 0.02
+    warmup: int | None = None
+    final: float = 0.0
+    cooldown: int | None = None
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    clip: float | None = 1.0
+    accumulate: int = 1
+
+    def __post_init__(self):
+        if self.name not in ("adamw", "muon"):
+            raise ValueError(f"optimizer.name {self.name!r} is not adamw or muon")
+        if self.steps < 1:
+            raise ValueError(f"optimizer.steps must be at least 1, got {self.steps}")
+        if not 0 <= self.warmup_steps <= self.steps:
+            raise ValueError(
+                f"optimizer.warmup must lie in 0..{self.steps}, the steps, got {self.warmup}"
+            )
+        most = self.steps - self.warmup_steps
+        if self.cooldown is not None and not 0 <= self.cooldown <= most:
+            raise ValueError(
+                f"optimizer.cooldown must lie in 0..{most}, the steps behind the warm-up of "
+                f"{self.warmup_steps}, got {self.cooldown}"
+            )
+        for field in ("peak", "muon_peak"):
+            if getattr(self, field) <= 0:
+                raise ValueError(f"optimizer.{field} must be positive, got {getattr(self, field)}")
+        if self.accumulate < 1:
+            raise ValueError(f"optimizer.accumulate must be at least 1, got {self.accumulate}")
+        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"optimizer.clip must be positive or None, got {self.clip}")
+
+    @property
+    def warmup_steps(self) -> int:
+        """Number of steps of linear warm-up."""
+        return min(100, self.steps // 10) if self.warmup is None else self.warmup
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Execution, logging, validation and checkpoints of a training run.
+
+    Attributes:
+      seed: seed of the parameters and of the random numbers of every step.
+      dtype: compute dtype of the model; the optimizer keeps float32 parameters.
+      remat: rematerialize each block in the backward pass instead of storing its activations.
+      scan: run a stack as a scan over its blocks, which compiles faster; for accelerators.
+      log_every: number of steps between two lines of metrics.
+      validate_every: number of steps between two validations; 0 never validates.
+      validation_batches: number of batches in a validation, the same ones each time.
+      sample_every: number of steps between two rounds of samples; 0 generates none. Runs of several
+        processes generate none either.
+      sample_prompts: prompts of the samples.
+      sample_bytes: number of bytes in a sample.
+      sample_temperature: sampling temperature; 0 is greedy.
+      save_every: number of steps between two checkpoints, a multiple of `validate_every`, so that
+        every checkpoint can be ranked; by default the same, or 500 without validations. 0 saves at
+        the end only.
+      keep_last: number of latest checkpoints to keep.
+      keep_best: number of checkpoints with the best validation result to keep in addition.
+      profile_steps: number of steps to record with JAX's profiler, after the first one; 0 records
+        none. TensorBoard and XProf read what is written to `profile` in the run's directory.
+    """
+
+    seed: int = 0
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: bool = False
+    scan: bool = False
+    log_every: int = 10
+    validate_every: int = 500
+    validation_batches: int = 8
+    sample_every: int = 0
+    sample_prompts: tuple[str, ...] = ("The ",)
+    sample_bytes: int = 128
+    sample_temperature: float = 0.8
+    save_every: int | None = None
+    keep_last: int = 2
+    keep_best: int = 1
+    profile_steps: int = 0
+
+    def __post_init__(self):
+        if self.dtype not in ("float32", "bfloat16"):
+            raise ValueError(f"run.dtype {self.dtype!r} is not float32 or bfloat16")
+        for field in ("log_every", "validation_batches", "keep_last"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"run.{field} must be at least 1, got {getattr(self, field)}")
+        for field in ("validate_every", "sample_every", "save_every", "keep_best", "profile_steps"):
+            if (getattr(self, field) or 0) < 0:
+                raise ValueError(f"run.{field} must not be negative, got {getattr(self, field)}")
+        if self.validate_every and self.save_steps % self.validate_every:
+            raise ValueError(
+                f"run.save_every {self.save_every} must be a multiple of run.validate_every "
+                f"{self.validate_every}, so that every checkpoint can be ranked"
+            )
+
+    @property
+    def save_steps(self) -> int:
+        """Number of steps between two checkpoints; 0 saves at the end only."""
+        return self.save_every if self.save_every is not None else self.validate_every or 500
