@@ -2,7 +2,7 @@
 
 PYTHON3 ?= python3
 VENV ?= .venv
-EXTRAS ?= test,report,eval
+EXTRAS ?= test,report
 TESTS ?= tests
 PYTHON = $(VENV)/bin/python
 # A module's tests share what they compile, and stay together. Each worker takes up to 4 GB.

@@ -18,7 +18,6 @@ COMMANDS = {
     "bench": "Time decoding methods against plain decoding, in alternating runs in one process.",
     "score": "Score files: bits per byte under a model, of each and of all.",
     "patches": "Cut files into patches by an entropy model, the only part of a BLT that is loaded.",
-    "eval": "Score a model on tasks: translation, code generation, multiple choice.",
     "train": "Train a model, or resume a training run.",
     "pack": "Cut training text into documents once, for hosts that read only what they train on.",
     "calibrate": "Find the entropy threshold at which patches have a given mean length.",

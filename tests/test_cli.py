@@ -263,7 +263,7 @@ def test_options_stand_in_the_help_of_their_method(capsys):
 
 
 def test_every_command_that_loads_a_model_names_it_alike():
-    for name in ("generate", "demo", "bench", "score", "patches", "eval", "calibrate", "layers",
+    for name in ("generate", "demo", "bench", "score", "patches", "calibrate", "layers",
                  "convert"):  # fmt: skip
         module = importlib.import_module(f"bytelax.commands.{name}")
         hints = typing.get_type_hints(getattr(module, name.capitalize()), include_extras=True)

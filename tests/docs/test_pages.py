@@ -102,12 +102,12 @@ def test_commands_are_found_behind_what_stands_before_them(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "Say `bytelax bench\n--json` or\n\n```\nJAX_X=1 bytelax score a\\\n--b\n"
-        "   nohup ~/env/bin/bytelax eval --c > log\n```\n"
+        "   nohup ~/env/bin/bytelax pack --c > log\n```\n"
     )
     lines = [line for line in pages.code_lines(page) if re.match(rf"{_BEFORE}bytelax", line)]
     assert lines == [
         "JAX_X=1 bytelax score a --b",
-        "nohup ~/env/bin/bytelax eval --c > log",
+        "nohup ~/env/bin/bytelax pack --c > log",
         "bytelax bench --json",
     ]
 

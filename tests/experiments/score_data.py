@@ -31,18 +31,12 @@ def write(root):
         for part in ("train", "valid"):
             _lines(folder / f"{part}.tsv", map("\t".join, PAIRS))
         (folder / "train.tsv.gz").write_bytes(gzip.compress((folder / "train.tsv").read_bytes()))
-    for split in ("dev", "devtest"):
-        (root / "flores200" / split).mkdir(parents=True)
-        for name, side in (("deu", 0), ("fra", 0), ("eng", 1)):
-            _lines(root / "flores200" / split / f"{name}_Latn.{split}", [p[side] for p in PAIRS])
-    (root / "piqa").mkdir()
-    row = {"goal": "Open it", "sol1": "pull", "sol2": "push it away"}
-    _lines(root / "piqa" / "valid.jsonl", 4 * [json.dumps(row)])
-    _lines(root / "piqa" / "valid-labels.lst", "0011")
+    (root / "flores200" / "dev").mkdir(parents=True)
+    for name, side in (("deu", 0), ("fra", 0), ("eng", 1)):
+        _lines(root / "flores200" / "dev" / f"{name}_Latn.dev", [pair[side] for pair in PAIRS])
     (root / "humaneval").mkdir()
-    test = "def check(candidate):\n    assert candidate() == 1\n"
-    row = {"prompt": "def f():\n", "entry_point": "f", "test": test}
-    _lines(root / "humaneval" / "HumanEval.jsonl", 6 * [json.dumps(row)])
+    programs = 6 * (json.dumps({"prompt": "def f():\n"}) + "\n")
+    (root / "humaneval" / "HumanEval.jsonl.gz").write_bytes(gzip.compress(programs.encode()))
 
 
 def _lines(path, lines):

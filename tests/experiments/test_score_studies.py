@@ -7,7 +7,6 @@ import score_data
 
 import bytelax
 from experiments.quality.diversity.run import type_token_ratio
-from experiments.quality.fast_blt import run as fast_blt
 from experiments.quality.rule_tasks import run as rule_tasks
 from experiments.training.rule_tasks import write
 
@@ -19,50 +18,9 @@ def data(tmp_path_factory):
     return str(root)
 
 
-def test_every_printed_row_has_a_setting():
-    assert len(fast_blt.SETTINGS) == 28
-    assert fast_blt.printed({"method": "blt-s", "draft_length": 8}) == ("BLT", "BLT-S", "k=8")
-    bounded = {"method": "blt-d", "block_size": 4, "unmask": "entropy", "gamma": 0.8}
-    assert fast_blt.printed(bounded) == ("B=4", "BLT-D", "g=0.8")
-    assert {"method": "blt-dv", "block_size": 16, "unmask": "one-step"} in fast_blt.SETTINGS
-    assert all(setting in fast_blt.SETTINGS for setting in fast_blt.WRITE_CODE)
-
-
-def test_same_beginning():
-    assert fast_blt.same_beginning(b"abcd", b"abxd") == 0.5
-    assert fast_blt.same_beginning(b"abcd", b"abcd") == 1
-
-
 def test_type_token_ratio():
     assert type_token_ratio(b"a rose is a  rose\nis") == 0.5
     assert type_token_ratio(b" \n") == 0
-
-
-@pytest.mark.slow
-def test_fast_blt(smoke):
-    pytest.importorskip("sacrebleu")
-    report, table = smoke(
-        "quality/fast_blt", "--examples", "1", "--new", "8", "--shots", "1",
-        "--tasks", "tatoeba-deu-eng", "humaneval",
-    )  # fmt: skip
-    plain, drafted = (row["tasks"] for row in report["rows"])
-    assert plain.keys() == {"tatoeba-deu-eng", "humaneval"}
-    assert drafted.keys() == {"tatoeba-deu-eng"}
-    own = drafted["tatoeba-deu-eng"]
-    assert own["same_texts"] == own["same_beginning"] == 1
-    assert own["bits_per_byte"] == pytest.approx(plain["tatoeba-deu-eng"]["bits_per_byte"])
-    assert own["decoder_passes"] >= 8 and own["acceptance"] is not None
-    assert own["bandwidth_gb_with_patcher"] > own["bandwidth_gb"] > 0
-    line = next(line for line in table.splitlines() if line.startswith("| blt-s | k=4 |"))
-    assert "31.46 | 95.1 | 15.64" in line  # 1B, German, as printed
-
-
-@pytest.mark.slow
-def test_likelihood(smoke):
-    report, table = smoke("quality/likelihood", "--limit", "2")
-    (row,) = report["rows"]
-    assert row["accuracy"]["value"] == 0.5 and row["chance"] == 0.5
-    assert "Not there: arc-easy" in table and "79.38" in table
 
 
 @pytest.mark.slow

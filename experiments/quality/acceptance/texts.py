@@ -1,8 +1,9 @@
 """Prompts by kind: text that the models were trained on, two sets held out, other sources."""
 
+import gzip
+import json
 import pathlib
 
-from bytelax.measure import files, translation
 from experiments.harness import bundled_data
 
 SEEN, HELD_OUT, OTHER = "seen", "held out", "other source"
@@ -31,10 +32,10 @@ def seen(data: str) -> dict[str, bytes]:
     root = pathlib.Path(data)
 
     def corpus(name):
-        return "\n".join(files.lines(root / name / "train-00.txt")).encode()
+        return "\n".join(_lines(root / name / "train-00.txt.gz")).encode()
 
     def pairs(name, short):
-        lines = files.lines(root / f"tatoeba_{name}_eng" / "train.tsv")
+        lines = _lines(root / f"tatoeba_{name}_eng" / "train.tsv.gz")
         return bundled_data.sentences(short, (line.split("\t") for line in lines))
 
     return {
@@ -51,13 +52,20 @@ def other(data: str) -> dict[str, bytes]:
     root = pathlib.Path(data)
 
     def pairs(name, short):
-        rows = translation.flores(root / "flores200", name, "dev")
-        return bundled_data.sentences(short, ((row.source, *row.references) for row in rows))
+        sides = (_lines(root / f"flores200/dev/{each}_Latn.dev") for each in (name, "eng"))
+        return bundled_data.sentences(short, zip(*sides, strict=True))
 
-    programs = files.records(root / "humaneval/HumanEval.jsonl")
+    programs = map(json.loads, _lines(root / "humaneval/HumanEval.jsonl.gz"))
     return {
         "prose, plays": (root / "tinyshakespeare/input.txt").read_bytes(),
         "code": "\n".join(row["prompt"] for row in programs).encode(),
         "sentences, German and English": pairs("deu", "de"),
         "sentences, French and English": pairs("fra", "fr"),
     }
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    """The lines of a text, gzipped or not; `splitlines` would also split within a sentence."""
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    return text.removesuffix("\n").split("\n")
