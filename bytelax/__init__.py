@@ -8,55 +8,56 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from bytelax import decode, vocab
-    from bytelax.generation import generate, generate_many, stream
-    from bytelax.loading import load, load_patcher
-    from bytelax.model import Model
-    from bytelax.patcher import Patcher, Patches, patches
-    from bytelax.pods.sharding import MeshConfig
-    from bytelax.results import Output, Result
-    from bytelax.scoring import Score, Scores, score, score_many
-    from bytelax.statistics import Statistics
+if TYPE_CHECKING:  # the same names for editors and type checkers
+    from bytelax import decode as decode
+    from bytelax import vocab as vocab
+    from bytelax.generation import generate as generate
+    from bytelax.generation import generate_many as generate_many
+    from bytelax.generation import stream as stream
+    from bytelax.loading import load as load
+    from bytelax.loading import load_patcher as load_patcher
+    from bytelax.model import Model as Model
+    from bytelax.patcher import Patcher as Patcher
+    from bytelax.patcher import Patches as Patches
+    from bytelax.patcher import patches as patches
+    from bytelax.pods.configs import MeshConfig as MeshConfig
+    from bytelax.results import Output as Output
+    from bytelax.results import Result as Result
+    from bytelax.scoring import Score as Score
+    from bytelax.scoring import Scores as Scores
+    from bytelax.scoring import score as score
+    from bytelax.scoring import score_many as score_many
+    from bytelax.statistics import Statistics as Statistics
 
 __version__ = "0.1.0"
-__all__ = [
-    "MeshConfig",
-    "Model",
-    "Output",
-    "Patcher",
-    "Patches",
-    "Result",
-    "Score",
-    "Scores",
-    "Statistics",
-    "decode",
-    "generate",
-    "generate_many",
-    "load",
-    "load_patcher",
-    "patches",
-    "score",
-    "score_many",
-    "stream",
-    "vocab",
-]
-_MODULES = {
-    "generation": ("generate", "generate_many", "stream"),
-    "loading": ("load", "load_patcher"),
-    "model": ("Model",),
-    "patcher": ("Patcher", "Patches", "patches"),
-    "pods.sharding": ("MeshConfig",),
-    "results": ("Output", "Result"),
-    "scoring": ("Score", "Scores", "score", "score_many"),
-    "statistics": ("Statistics",),
+
+_HOMES = {
+    "MeshConfig": "pods.configs",
+    "Model": "model",
+    "Output": "results",
+    "Patcher": "patcher",
+    "Patches": "patcher",
+    "Result": "results",
+    "Score": "scoring",
+    "Scores": "scoring",
+    "Statistics": "statistics",
+    "decode": "",
+    "generate": "generation",
+    "generate_many": "generation",
+    "load": "loading",
+    "load_patcher": "loading",
+    "patches": "patcher",
+    "score": "scoring",
+    "score_many": "scoring",
+    "stream": "generation",
+    "vocab": "",
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f"bytelax.{_HOMES[name]}"), name)
+    if home := _HOMES.get(name):
+        value = getattr(importlib.import_module(f"bytelax.{home}"), name)
         return globals().setdefault(name, value)
     if not name.startswith("_") and importlib.util.find_spec(f"bytelax.{name}"):
         return importlib.import_module(f"bytelax.{name}")

@@ -66,6 +66,11 @@ def test_a_command_that_is_nearly_right(capsys):
 
 def test_every_public_name_is_there():
     assert [name for name in bytelax.__all__ if not hasattr(bytelax, name)] == []
+    root = pathlib.Path(__file__).parents[1]
+    source, page = root / "bytelax/__init__.py", root / "docs/reference/bytelax.md"
+    for name in bytelax.__all__:  # editors and the reference read them without running anything
+        assert f"import {name} as {name}\n" in source.read_text(), name
+        assert f"- {name}\n" in page.read_text() or name in ("decode", "vocab"), name
     assert bytelax.methods.METHODS
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         bytelax.nothing  # noqa: B018
