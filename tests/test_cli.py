@@ -122,7 +122,7 @@ def test_what_is_no_number_is_null(capsys, tmp_path):
 def test_convert_round_trip(model, capsys, tmp_path):
     flags = ["--max-new-bytes", "8", "hello"]
     before = _json(capsys, "generate", "--model", model, *flags)["results"][0]["base64"]
-    for layout in ("huggingface", "meta", "orbax"):
+    for layout in ("huggingface", "orbax"):
         target = str(tmp_path / layout)
         written = _json(capsys, "convert", "--model", model, "--out", target, "--to", layout)
         assert written["layout"] == layout

@@ -1,5 +1,6 @@
 """`patches` and `load_patcher`: the cuts that a BLT makes, from its entropy model alone."""
 
+import meta_layout
 import models_for_tests as models
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def read(monkeypatch):
 )
 def test_nothing_but_the_entropy_model_is_read(layout, prefix, read, tmp_path):
     model = models.model(META)
-    checkpoints.write(tmp_path / "a", model.config, model.params, layout=layout)
+    meta_layout.write(tmp_path / "a", model.config, model.params, layout=layout)
     patcher = load_patcher(tmp_path / "a")
     assert len(read) >= 8 and all(name.startswith(prefix) for name in read), read
     assert patcher.rule == model.config.patching
@@ -114,7 +115,7 @@ def test_an_entropy_model_by_itself(layout, tmp_path):
     model = models.model(models.PATCHER)
     run = tmp_path / "run"
     run.mkdir()
-    checkpoints.write(run / "model", model.config, model.params, layout=layout)
+    meta_layout.write(run / "model", model.config, model.params, layout=layout)
     (run / "config.toml").write_text("")
     patcher = load_patcher(run, patching_threshold=5.2, max_patch_length=7, max_bytes=100)
     assert patcher.rule == PatchingConfig(threshold=5.2, max_patch_length=7)

@@ -1,4 +1,4 @@
-"""Reads and writes checkpoints in bytelax's own layout, that of transformers, and that of Meta."""
+"""Reads and writes checkpoints in the layouts of bytelax and transformers, and reads Meta's."""
 
 import contextlib
 import importlib
@@ -39,7 +39,7 @@ __all__ = [
     "write_heads",
 ]
 
-Layout = Literal["orbax", "huggingface", "meta"]
+Layout = Literal["orbax", "huggingface"]  # Meta's is read alone
 _DTYPES = ("float32", "bfloat16", "float16")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.pth", "parameters/*"]
@@ -148,13 +148,11 @@ def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layo
       params: parameters of the model, written in their own dtypes. Those of a patcher that
         `config.patching.mode` does not use are left out.
       layout: "orbax" for bytelax's own layout. "huggingface" writes any model that bytelax can run;
-        see `check_transformers` for whether transformers can run it too. "meta" refuses models that
-        Meta's code cannot run.
+        see `check_transformers` for whether transformers can run it too.
 
     Raises:
       CheckpointError: the directory is not empty, several processes write a layout other than
-        "orbax", the parameters do not match the config, the layout cannot hold the model, or the
-        disk is full.
+        "orbax", the parameters do not match the config, or the disk is full.
     """
     if layout not in get_args(Layout):
         raise CheckpointError(f"layout {layout!r} is not one of {', '.join(get_args(Layout))}")
@@ -189,7 +187,7 @@ def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layo
     distributed.wait("a model is in its place")
 
 
-def detect(directory: pathlib.Path) -> Layout:
+def detect(directory: pathlib.Path) -> Literal["orbax", "huggingface", "meta"]:
     """Detects the layout of a checkpoint directory.
 
     Raises:
@@ -206,7 +204,7 @@ def detect(directory: pathlib.Path) -> Layout:
     return "orbax" if fields.get("format") == "bytelax" else "huggingface"
 
 
-def _module(layout: Layout) -> types.ModuleType:
+def _module(layout: str) -> types.ModuleType:
     """Imports a layout when it is used: Orbax alone takes as long to import as a model to load."""
     return importlib.import_module(f"bytelax.checkpoints.{layout}")
 

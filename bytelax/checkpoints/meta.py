@@ -1,4 +1,4 @@
-"""Meta's layout: `{"args": ...}` in config.json or params.json, and a folder for the entropy model.
+"""Reads Meta's layout: config.json or params.json with `args`, and a folder with an entropy model.
 
 Sizes that depend on several of Meta's arguments (hidden width, number of key heads) are taken from
 the shapes of the tensors. `mask_documents` is True for this layout, because Meta's code ends a
@@ -7,11 +7,9 @@ heads, and its config has no field for another number.
 """
 
 import dataclasses
-import json
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +20,6 @@ from bytelax.checkpoints.layout import Config
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.configs import TransformerConfig
 from bytelax.models.patching import PatchingConfig
 
 _ENTROPY = "entropy_model"
@@ -45,7 +42,6 @@ _HUGGINGFACE = {  # one component of a tensor's name: Meta's -> transformers'
     "wq": "q_proj",
     "wv": "v_proj",
 }
-_META = {theirs: ours for ours, theirs in _HUGGINGFACE.items()}
 _PROJECTION = "model.local_decoder.patch_embedding_projection.weight"
 
 
@@ -142,11 +138,10 @@ def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
     fields, source = _config_file(directory)
     args = _args(fields, ("args", "model", _ENTROPY), source)
     stored = _weights(directory)
-    own = _object(fields, "bytelax", source)
     if "dim_local_encoder" not in args:
         state = {_rename(name, _HUGGINGFACE): tensor for name, tensor in stored.items()}
         theirs = _lm(plain.known_fields(_LMArgs, args, source), state, "")
-        return plain.from_fields(ByteLMConfig, plain.merge(theirs, own), source), state
+        return plain.from_fields(ByteLMConfig, theirs, source), state
     known = plain.known_fields(_Args, args, source)
     state = _state_dict(stored, known)
     entropy, patcher, rule = _entropy_model(directory), None, {}
@@ -160,55 +155,11 @@ def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
             state[f"model.patcher.{_rename(name, _HUGGINGFACE)}"] = tensor
         patcher = plain.known_fields(_LMArgs, entropy_args, entropy_source)
     theirs = _blt(known, patcher, rule, state, source)
-    return plain.from_fields(BLTConfig, plain.merge(theirs, own), source), state
+    return plain.from_fields(BLTConfig, theirs, source), state
 
 
 check = layout.check
 read_parameters = layout.read_parameters
-
-
-def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
-    """Writes config.json, model.safetensors and, if there is an entropy model, its folder.
-
-    Raises:
-      CheckpointError: Meta's code cannot run the model, or the parameters do not match the config.
-    """
-    state = layout.state_dict(config, params)
-    if isinstance(config, ByteLMConfig):
-        args = _emit_lm(config)
-        theirs = _lm(plain.known_fields(_LMArgs, args, "config.json"), state, "")
-        own = plain.difference(plain.to_fields(config), theirs)
-        _refuse(own)
-        _write_json(directory / "config.json", {"args": args, "bytelax": own})
-        named = {_rename(name, _META): tensor for name, tensor in state.items()}
-        safetensors_file.write_file(directory / safetensors_file.SINGLE, named)
-        return
-    _check_cross_attention(config)
-    args = _emit(config)
-    entropy_args = None if config.patcher is None else _emit_lm(config.patcher)
-    patcher = (
-        None if entropy_args is None else plain.known_fields(_LMArgs, entropy_args, "params.json")
-    )
-    known = plain.known_fields(_Args, args, "config.json")
-    own = plain.difference(plain.to_fields(config), _blt(known, patcher, {}, state, "config.json"))
-    _refuse(own)
-    _write_json(directory / "config.json", {"args": args, "bytelax": own})
-    main, entropy = _meta_names(state, config)
-    safetensors_file.write_file(directory / safetensors_file.SINGLE, main)
-    if entropy_args is not None:
-        rule = config.patching
-        patcher_args = {
-            "patching_mode": "entropy",
-            "threshold": rule.threshold,
-            "threshold_add": rule.threshold_add,
-            "monotonicity": rule.monotonicity,
-            "max_patch_length": rule.max_patch_length,
-        }
-        folder = directory / _ENTROPY
-        folder.mkdir()
-        fields = {_ENTROPY: entropy_args, "data": {"patcher_args": patcher_args}}
-        _write_json(folder / "params.json", fields)
-        safetensors_file.write_file(folder / safetensors_file.SINGLE, entropy)
 
 
 def _blt(
@@ -312,77 +263,6 @@ def _rows(state: Mapping[str, Tensor], name: str) -> int | None:
     return next(iter(state[name].shape), None) if name in state else None
 
 
-def _emit(config: BLTConfig) -> dict:
-    """Builds the arguments of Meta's `ByteLatentTransformer`."""
-    args: dict[str, Any] = {}
-    for key, c in (
-        ("local_encoder", config.encoder),
-        ("global", config.global_transformer),
-        ("local_decoder", config.decoder),
-    ):
-        args |= {f"dim_{key}": c.dim, f"n_layers_{key}": c.layers, f"n_heads_{key}": c.heads}
-    rule = config.patching
-    return {
-        **args,
-        **dataclasses.asdict(_Fixed()),
-        **_shared(config.encoder),
-        "vocab_size": config.vocab_size,
-        "n_kv_heads_global": config.global_transformer.kv_heads,
-        "local_attention_window_len": config.encoder.window,
-        "cross_attn_k": config.patch_vectors,
-        "cross_attn_nheads": config.encoder.heads,
-        "cross_attn_all_layers_encoder": False,
-        "cross_attn_all_layers_decoder": config.decoder_cross_attention == "all",
-        "encoder_hash_byte_group_size": list(config.hashing.groups),
-        "encoder_hash_byte_group_vocab": config.hashing.vocab,
-        "encoder_hash_byte_group_nb_functions": config.hashing.functions,
-        "max_encoder_seq_length": config.max_bytes,
-        "patching_mode": rule.mode,
-        "patching_threshold": rule.threshold,
-        "patching_threshold_add": rule.threshold_add,
-        "monotonicity": rule.monotonicity,
-        "max_patch_length": rule.max_patch_length,
-    }
-
-
-def _emit_lm(config: ByteLMConfig) -> dict:
-    """Builds the arguments of Meta's `LMTransformer`."""
-    return {
-        "dim": config.trunk.dim,
-        "n_layers": config.trunk.layers,
-        "n_heads": config.trunk.heads,
-        "n_kv_heads": config.trunk.kv_heads,
-        **_shared(config.trunk),
-        "sliding_window": config.trunk.window,
-        "max_seqlen": config.max_bytes,
-        "vocab_size": config.vocab_size,
-        "attn_bias_type": "local_block_causal",
-    }
-
-
-def _shared(c: TransformerConfig) -> dict:
-    return {"rope_theta": c.rope_theta, "norm_eps": c.norm_eps}
-
-
-def _check_cross_attention(config: BLTConfig) -> None:
-    for name, c in (("encoder", config.encoder), ("decoder", config.decoder)):
-        if c.kv_heads != c.heads or c.heads != config.encoder.heads:
-            raise CheckpointError(
-                f"Meta's cross-attention has {config.encoder.heads} heads and as many key heads; "
-                f"the {name} has {c.heads} and {c.kv_heads}; use the layout 'orbax'"
-            )
-
-
-def _refuse(own: dict) -> None:
-    """Raises CheckpointError if the layout loses fields other than `mask_documents`."""
-    patcher = own.get("patcher") or {}
-    rest = {name: value for name, value in own.items() if name not in ("mask_documents", "patcher")}
-    rest |= {f"patcher.{name}": x for name, x in patcher.items() if name != "mask_documents"}
-    if rest:
-        fields = ", ".join(f"{name}={value!r}" for name, value in rest.items())
-        raise CheckpointError(f"Meta's layout cannot hold {fields}; use the layout 'orbax'")
-
-
 def _state_dict(stored: dict[str, Tensor], args: _Args) -> dict[str, Tensor]:
     """Converts the main model's tensors to transformers' layout.
 
@@ -408,32 +288,6 @@ def _state_dict(stored: dict[str, Tensor], args: _Args) -> dict[str, Tensor]:
         dtype = like.dtype if like else np.dtype(np.float32)
         state[_PROJECTION] = tensors.identity(args.dim_global, dtype)
     return state
-
-
-def _meta_names(
-    state: dict[str, Tensor], config: BLTConfig
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The inverse of `_state_dict`: tensors of the main model, and those of the entropy model."""
-    main, entropy = {}, {}
-    for name, tensor in state.items():
-        if name.startswith("model.patcher."):
-            entropy[_rename(name.removeprefix("model.patcher."), _META)] = tensor
-        elif name == "lm_head.weight":
-            main["local_decoder.output.weight"] = tensor
-        elif name == f"model.{_HASHES}.weight":
-            rows = config.hashing.vocab
-            for i in range(tensor.shape[0] // rows):
-                table = tensors.slice_rows(tensor, i * rows, (i + 1) * rows)
-                main[f"{_HASHES}.{i}.weight"] = table
-        elif name == _PROJECTION and config.global_transformer.dim == config.decoder.dim:
-            if not np.array_equal(tensor.whole(), np.eye(tensor.shape[0], tensor.shape[-1])):
-                raise CheckpointError(
-                    "Meta's decoder has no projection when it is as wide as the global "
-                    "transformer, and this model's is not the identity; use the layout 'orbax'"
-                )
-        else:
-            main[_rename(name.removeprefix("model."), _META)] = tensor
-    return main, entropy
 
 
 def _rename(name, words):
@@ -485,7 +339,3 @@ def _object(fields, name, source):
 
 def _first(*values):
     return next(value for value in values if value is not None)
-
-
-def _write_json(path, fields):
-    path.write_text(json.dumps(fields, indent=2) + "\n")

@@ -46,15 +46,6 @@ def identity(size: int, dtype: np.dtype) -> Tensor:
     return Tensor((size, size), dtype, lambda start, stop: np.eye(stop - start, size, start, dtype))
 
 
-def slice_rows(tensor: Tensor, start: int, stop: int) -> Tensor:
-    """A lazy slice of rows `start` up to, but not including, `stop`."""
-    return Tensor(
-        (stop - start, *tensor.shape[1:]),
-        tensor.dtype,
-        lambda first, last: tensor.rows(start + first, start + last),
-    )
-
-
 def concatenate(parts: list[Tensor]) -> Tensor:
     """Concatenates tensors along their first axis, lazily. Their other axes must be equal."""
     ends = np.cumsum([part.shape[0] for part in parts]).tolist()

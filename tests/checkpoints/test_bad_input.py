@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 
+import meta_layout
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -21,7 +22,7 @@ NORM = "model.local_decoder.norm.weight"
 def saved(tmp_path_factory):
     directory = tmp_path_factory.mktemp("saved")
     for layout in ("huggingface", "meta", "orbax"):
-        checkpoints.write(directory / layout, META, random_params(META), layout=layout)
+        meta_layout.write(directory / layout, META, random_params(META), layout=layout)
     return directory
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import meta_layout
 import numpy as np
 import pytest
 from random_models import BYTE_LM, META, SQUARE, random_params
@@ -172,7 +173,7 @@ def test_overrides_of_a_byte_transformer(tmp_path):
 def meta_directory(directory, change=None, entropy="beneath"):
     """A checkpoint as Meta lays it out: params.json, the entropy model apart."""
     model = directory / "model"
-    checkpoints.write(model, META, random_params(META), layout="meta")
+    meta_layout.write(model, META, random_params(META), layout="meta")
     fields = json.loads((model / "config.json").read_text())
     args = fields["args"] | (change or {})
     (model / "config.json").unlink()

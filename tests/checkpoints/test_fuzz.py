@@ -9,6 +9,7 @@ import signal
 
 import fuzz
 import jax.numpy as jnp
+import meta_layout
 import pytest
 from random_models import BYTE_LM, META, SQUARE, random_params, shard
 
@@ -32,7 +33,7 @@ def models(tmp_path_factory):
     ):  # fmt: skip
         name = f"{layout}-{'lm' if config is not SQUARE and config is not META else 'blt'}"
         params = random_params(config, dtype=jnp.bfloat16)
-        checkpoints.write(root / name, config, params, layout=layout)
+        meta_layout.write(root / name, config, params, layout=layout)
         checkpoints.read_config(root / name)
     sharded = root / "sharded"
     checkpoints.write(sharded, META, random_params(META), layout="huggingface")

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 
+import meta_layout
 import numpy as np
 import pytest
 from random_models import META, stack
 
-from bytelax import checkpoints
 from bytelax.checkpoints import layout
 from bytelax.models.hashing import HashConfig
 
@@ -45,7 +45,7 @@ def test_peak_memory_is_about_the_size_of_the_file(name, tmp_path):
         path: rng.standard_normal(parameter.shape, np.float32)
         for path, parameter in layout.parameters(config).items()
     }
-    checkpoints.write(tmp_path / "a", config, layout.unflatten(params), layout=name)
+    meta_layout.write(tmp_path / "a", config, layout.unflatten(params), layout=name)
     size = sum(file.stat().st_size for file in (tmp_path / "a").rglob("*") if file.is_file())
     assert size > 200e6
     run = subprocess.run(
