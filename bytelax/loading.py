@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from bytelax import checkpoints, memory
+from bytelax.checkpoints import architectures
 from bytelax.model import Model
-from bytelax.models import architectures, narrow
+from bytelax.models import narrow
 from bytelax.patcher import Patcher
 from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig

@@ -30,13 +30,13 @@ from bytelax.decode.drafters import (
     Lookup,
     MultiByte,
     MultiByteTree,
-    Nested,
     ParallelDrafts,
     PastBoundary,
     TwoByte,
 )
 from bytelax.decode.drafters.base import TargetError
 from bytelax.decode.method import Method
+from bytelax.decode.nested import Nested
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.decode.unmasking import Unmask
 from bytelax.loading import load

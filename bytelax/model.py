@@ -10,8 +10,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from bytelax.calculator import Sizes
+from bytelax.checkpoints import architectures
 from bytelax.decode.target import Rewindable
-from bytelax.models import architectures, narrow, weight_layouts
+from bytelax.models import narrow, weight_layouts
 from bytelax.pods import global_arrays, sharding
 
 
@@ -69,7 +70,7 @@ class Model:
 
     def target(self) -> Rewindable:
         """Returns the target of a `Method` for this model, on one device of its mesh."""
-        return self.device_shard.module.target()
+        return architectures.target_of(self.device_shard.module)
 
     @functools.cached_property
     def weights_per_pass(self) -> Sizes:

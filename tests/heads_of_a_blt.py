@@ -9,7 +9,7 @@ import numpy as np
 from models_for_tests import VARIANTS, model, replace
 
 from bytelax import vocab
-from bytelax.decode.drafters import BlockInOrder, DraftBlock, DraftLayer, MultiByte, Nested
+from bytelax.decode import BlockInOrder, DraftBlock, DraftLayer, MultiByte, Nested
 from bytelax.models.configs import DraftConfig
 from bytelax.models.heads import HeadsConfig
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
+from bytelax.checkpoints.architectures import module_of
 from bytelax.model import Model
-from bytelax.models.architectures import module_of
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig

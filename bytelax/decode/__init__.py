@@ -38,7 +38,6 @@ from bytelax.decode.drafters import (
     Lookup,
     MultiByte,
     MultiByteTree,
-    Nested,
     ParallelDrafts,
     PastBoundary,
     TwoByte,
@@ -55,6 +54,7 @@ from bytelax.decode.drafters import (
     stop_below,
 )
 from bytelax.decode.method import Decoding, Method, Params
+from bytelax.decode.nested import Nested
 from bytelax.decode.origins import Origin, Origins
 from bytelax.decode.sampling import Sampling, happens, process_logits, sample
 from bytelax.decode.stopping import Stops

@@ -1,7 +1,6 @@
 """The decoder-only byte transformer, which also serves as BLT's entropy model."""
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -58,13 +57,6 @@ class ByteLM(nn.Module):
     def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
         """Computes next-byte entropies of whole texts, in nats."""
         return entropy.next_byte_entropy(self(ids))
-
-    @nn.nowrap
-    def target(self) -> Any:
-        """The decoding target of this module, for a `decode.Method`."""
-        from bytelax.decode.targets.byte_lm import ByteLMTarget  # not at the top: it imports models
-
-        return ByteLMTarget(self)
 
     @nn.nowrap
     def logical_axes(self) -> dict:

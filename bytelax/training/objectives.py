@@ -10,8 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from bytelax import vocab
-from bytelax.measure import latents
-from bytelax.models.blt import BLT
+from bytelax.models.blt import BLT, latents
 from bytelax.models.byte_lm import ByteLM
 from bytelax.models.execution import Execution
 from bytelax.training import corruption
@@ -105,7 +104,7 @@ class NextByte:
         return self.module.logical_axes()
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
-        """Computes what the latents of a BLT are worth, in bits; see `measure.latents`."""
+        """Computes what the latents of a BLT are worth, in bits; see `models.blt.latents`."""
         return _latent_metrics(self.module, params, ids, self.max_patches)
 
     def trainable(self, path: tuple[str, ...]) -> bool:
@@ -232,7 +231,7 @@ class BLTD(JointLoss):
         return loss, metrics | _masked_metrics(masked_nats, cells, drawn)
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
-        """Computes what the latents of the BLT are worth, in bits; see `measure.latents`."""
+        """Computes what the latents of the BLT are worth, in bits; see `models.blt.latents`."""
         return _latent_metrics(self.module, params, ids, self.max_patches)
 
     def logical_axes(self) -> dict:
@@ -284,7 +283,7 @@ def _next_byte(logits, targets):
 
 
 def _latent_metrics(module, params, ids, max_patches) -> Metrics:
-    """Increase in bits per byte if a BLT's latents are replaced; see `bytelax.measure.latents`."""
+    """Increase in bits per byte if a BLT's latents are replaced; see `models.blt.latents`."""
     if not isinstance(module, BLT):
         return {}
     bits = latents.bits_by_latents(module, params, ids, max_patches=max_patches)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from bytelax.models.architectures import module_of
+from bytelax.checkpoints.architectures import module_of
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import DraftConfig, TransformerConfig

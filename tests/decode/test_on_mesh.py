@@ -12,6 +12,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
 from bytelax import engine, vocab
+from bytelax.checkpoints import architectures
 from bytelax.decode import BLTTarget, Text
 from bytelax.models.configs import DraftConfig
 from bytelax.models.heads import HeadsConfig
@@ -196,7 +197,7 @@ def test_weights_and_caches_lie_where_the_rules_say():
     patcher = jax.tree.leaves(held["patcher"])
     assert not any(any(spec) for spec in patcher)
     rows = ("data", "fsdp")
-    target = model.module.target()
+    target = architectures.target_of(model.module)
     text = Text(jnp.ones((8, 4), jnp.int32), jnp.full(8, 4))
     state = jax.eval_shape(target.prefill, model.params, text)
     specs = sharding.state_specs({"state": state})["state"]

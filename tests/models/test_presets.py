@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from bytelax.checkpoints.architectures import module_of
 from bytelax.models import presets
-from bytelax.models.architectures import module_of
 
 
 def counts(config):

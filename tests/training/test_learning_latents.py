@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from bytelax import vocab
-from bytelax.measure.latents import bits_by_latents
 from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.blt.latents import bits_by_latents
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig

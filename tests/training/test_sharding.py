@@ -19,8 +19,8 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from bytelax import loading
 from bytelax.checkpoints import layout
+from bytelax.checkpoints.architectures import module_of
 from bytelax.models import layers
-from bytelax.models.architectures import module_of
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
 from bytelax.models.execution import Execution

@@ -13,12 +13,13 @@ from jaxtyping import Float, Int
 
 from bytelax import checkpoints, vocab
 from bytelax import config as plain
+from bytelax.checkpoints import architectures
 from bytelax.commands.calibrate import Calibrate
 from bytelax.commands.json_line import json_line
 from bytelax.commands.text_windows import text_windows
 from bytelax.loading import model_directory
 from bytelax.model import Model
-from bytelax.models import architectures, patching
+from bytelax.models import patching
 from bytelax.models.blt import BLTConfig
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from bytelax import checkpoints
-from bytelax.checkpoints import config_fields
+from bytelax.checkpoints import architectures, config_fields
 from bytelax.commands.json_line import json_line
 from bytelax.commands.train import Train, to_fields
 from bytelax.commands.train_flags import (
@@ -23,7 +23,6 @@ from bytelax.commands.train_flags import (
     Run,
 )
 from bytelax.loading import model_directory
-from bytelax.models import architectures
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.pods import distributed, global_arrays, sharding

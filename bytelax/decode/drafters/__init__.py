@@ -15,7 +15,6 @@ from bytelax.decode.drafters.empty import Empty
 from bytelax.decode.drafters.layer_skip import LayerSkip
 from bytelax.decode.drafters.lookup import Lookup
 from bytelax.decode.drafters.multi_byte import MultiByte, MultiByteTree
-from bytelax.decode.drafters.nested import Nested
 from bytelax.decode.drafters.parallel_drafts import ParallelDrafts
 from bytelax.decode.drafters.past_boundary import PastBoundary
 from bytelax.decode.drafters.two_byte import TwoByte
@@ -37,7 +36,6 @@ __all__ = [
     "Lookup",
     "MultiByte",
     "MultiByteTree",
-    "Nested",
     "ParallelDrafts",
     "PastBoundary",
     "TwoByte",

@@ -12,7 +12,6 @@ from bytelax.decode import sampling
 from bytelax.decode.draft import Draft, DraftPasses, no_passes
 from bytelax.decode.drafters.base import expect
 from bytelax.decode.target import agreed
-from bytelax.decode.targets import local_decoder
 from bytelax.decode.targets.blt import Ahead, BLTTarget
 from bytelax.decode.unmasking import Unmask, fill_in
 
@@ -60,8 +59,7 @@ class BlockDiffusion:
         patch = jnp.repeat(ahead.patch[:, None], self.draft_length, axis=1)
 
         def denoise(ids, decoder):
-            return local_decoder.run(
-                model,
+            return model.decoder.window(
                 ids,
                 decoder,
                 contexts=contexts,
@@ -170,8 +168,7 @@ class BlockDiffusion:
             )
         patch = state.frontier.patches - 1
         rows = self.draft_length + 1
-        logits, decoder = local_decoder.run(
-            model,
+        logits, decoder = model.decoder.window(
             jnp.pad(pending, ((0, 0), (0, self.draft_length)), constant_values=vocab.MASK),
             state.decoder,
             contexts=state.contexts,

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from bytelax.decode.draft import DraftPasses, no_passes
 from bytelax.decode.drafters.base import expect
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row, scanned
-from bytelax.decode.targets import local_decoder
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache
 
@@ -78,8 +77,7 @@ class PastBoundary:
                 history = jnp.concatenate([history, ids], axis=1)
                 encoded, encoder = model.encoder(history, encoder, span=span)
                 history = history[:, 1:]
-            logits, decoder = local_decoder.run(
-                model,
+            logits, decoder = model.decoder.window(
                 ids,
                 decoder,
                 contexts=state.contexts,

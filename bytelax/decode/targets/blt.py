@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.decode.target import Text, check_window, take_in
-from bytelax.decode.targets import kept_states, local_decoder
+from bytelax.decode.targets import kept_states
 from bytelax.decode.targets.of_module import OfModule
 from bytelax.models import kv_cache
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
@@ -190,8 +190,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
             state = self._run_global(model, state, read, truncated)
             patch, ran_global = patch + is_open, ran_global | is_open
         first = read.frontier.last_eos[:, 1:] + 1
-        logits, decoder = local_decoder.run(
-            model,
+        logits, decoder = model.decoder.window(
             jnp.pad(window, ((0, 0), (0, self.ahead)), constant_values=vocab.MASK),
             state.decoder,
             contexts=state.contexts,

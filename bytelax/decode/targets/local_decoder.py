@@ -17,46 +17,6 @@ from bytelax.models.kv_cache import Caches
 from bytelax.pytree import pytree
 
 
-def run(
-    model: BLT,
-    ids: Int[Array, "B W"],
-    caches: Caches,
-    *,
-    contexts: tuple[Context, ...],
-    start: Int[Array, " B"],
-    patch: Int[Array, "B W"],
-    first: Int[Array, "B W"],
-    causal: int,
-    encoded: Float[Array, "B W D"] | None = None,
-    depth: int | None = None,
-) -> tuple[Float[Array, "B W V"], Caches]:
-    """Runs the decoder on ids from position `start` on; returns logits and updated caches.
-
-    Args:
-      model: the model, bound to its parameters.
-      ids: bytes, and MASK where a byte is to be filled in.
-      caches: the decoder's self-attention caches before `start`.
-      contexts: rings of the decoder's cross-attention keys of the latents.
-      start: position of the first id.
-      patch: index of the patch whose latent each id reads.
-      first: first position that each id attends to, apart from the attention window.
-      causal: number of leading ids that attend causally and predict the next byte. The others are
-        the cells of one block, which attend to the whole block and predict their own byte.
-      encoded: encoder states of the ids, for a decoder that reads them.
-      depth: number of decoder layers to run, as in `Decoder`.
-    """
-    width = ids.shape[1]
-    positions = start[:, None] + jnp.arange(width)
-    span = kv_cache.causal_span(positions, window=model.config.decoder.window, first=first)
-    in_block = jnp.arange(width) >= causal
-    span = dataclasses.replace(span, last=jnp.where(in_block, positions[:, -1:], span.last))
-    logits, written = model.decoder(
-        ids, encoded, contexts, caches, patch=patch, span=span, depth=depth
-    )
-    assert written is not None  # as caches were passed
-    return logits, written
-
-
 @pytree
 class LocalDecoderState:
     """The local decoder ahead of its BLT, on the latent of the latest closed patch.

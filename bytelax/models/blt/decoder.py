@@ -3,6 +3,7 @@
 Source: BLT (arXiv 2412.09871, section 3.3). The joint pass is from Fast BLT (arXiv 2605.08044).
 """
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -99,6 +100,41 @@ class Decoder(nn.Module):
             x, contexts, caches, patch=patch, positions=span.positions, attend=attend, depth=depth
         )
         return self.logits(x), caches
+
+    def window(
+        self,
+        ids: Int[Array, "B W"],
+        caches: Caches,
+        *,
+        contexts: tuple[Context, ...],
+        start: Int[Array, " B"],
+        patch: Int[Array, "B W"],
+        first: Int[Array, "B W"],
+        causal: int,
+        encoded: Float[Array, "B W D"] | None = None,
+        depth: int | None = None,
+    ) -> tuple[Float[Array, "B W V"], Caches]:
+        """Runs the decoder on ids from position `start` on; returns logits and updated caches.
+
+        Args:
+          ids: bytes, and MASK where a byte is to be filled in.
+          caches: self-attention caches before `start`.
+          contexts: rings of the keys and values of the latents.
+          start: position of the first id.
+          patch: index of the patch whose latent each id reads.
+          first: first position that each id attends to, apart from the attention window.
+          causal: number of leading ids that attend causally and predict the next byte. The others
+            are the cells of one block, which attend to the whole block and predict their own byte.
+          encoded: encoder states of the ids, for a decoder that reads them.
+          depth: as in `__call__`.
+        """
+        positions = start[:, None] + jnp.arange(ids.shape[1])
+        span = kv_cache.causal_span(positions, window=self.config.decoder.window, first=first)
+        in_block = jnp.arange(ids.shape[1]) >= causal
+        span = dataclasses.replace(span, last=jnp.where(in_block, positions[:, -1:], span.last))
+        logits, written = self(ids, encoded, contexts, caches, patch=patch, span=span, depth=depth)
+        assert written is not None  # as caches were passed
+        return logits, written
 
     def states(
         self,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -306,13 +306,6 @@ class BLT(nn.Module):
         if self.config.patching.mode == "entropy":
             return self.patcher.entropies(ids)
         return entropy.next_byte_entropy(self(ids))
-
-    @nn.nowrap
-    def target(self) -> Any:
-        """The decoding target of this module, for a `decode.Method`."""
-        from bytelax.decode.targets.blt import BLTTarget  # not at the top: it imports models
-
-        return BLTTarget(self)
 
     @nn.nowrap
     def logical_axes(self) -> dict:

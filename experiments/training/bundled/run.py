@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import generate, load, vocab
-from bytelax.measure.latents import bits_by_latents
 from bytelax.models.blt import BLT
+from bytelax.models.blt.latents import bits_by_latents
 from experiments.harness import intervals, study
 from experiments.harness.bundled_data import held_out
 

@@ -23,7 +23,6 @@ from bytelax.decode import (
     stop_below,
     take_all,
 )
-from bytelax.decode.targets import local_decoder
 from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
 
@@ -216,8 +215,7 @@ def test_a_block_in_decoding_is_a_block_in_training(start):
     def decoding(params):
         # All bytes before the block are taken in; a pending one is not, so it is given once more.
         state = to.prefill(params, Text(text, jnp.full(2, start + 1)))
-        logits, _ = local_decoder.run(
-            small.module.bind({"params": params}),
+        logits, _ = small.module.bind({"params": params}).decoder.window(
             ids,
             state.decoder,
             contexts=state.contexts,

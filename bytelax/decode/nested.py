@@ -1,7 +1,6 @@
 """Nested speculation: the local decoder of a BLT drafts, and a cheaper drafter drafts for it."""
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +8,11 @@ import jax.numpy as jnp
 from bytelax.decode import sampling as sampling_
 from bytelax.decode.draft import Draft
 from bytelax.decode.drafters.base import Drafter, expect, fitted
+from bytelax.decode.method import Method, Params
 from bytelax.decode.target import Text
 from bytelax.decode.targets import local_decoder
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.decode.targets.local_decoder import LocalDecoderTarget
-
-if TYPE_CHECKING:
-    from bytelax.decode.method import Method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +41,6 @@ class Nested:
         return self.drafter.init(inputs)
 
     def propose(self, inputs, draft_state):
-        from bytelax.decode.method import Params  # a method has drafters
-
         method, text = self._method(inputs.target), inputs.text
         ids = jnp.pad(text.ids, ((0, 0), (0, self.draft_length)))
         params = Params(inputs.target_params, inputs.params)
@@ -81,7 +76,5 @@ class Nested:
     def commit(self, inputs, draft_state, trial, count):
         return self.drafter.commit(inputs, draft_state, trial, count)
 
-    def _method(self, target: BLTTarget) -> "Method":
-        from bytelax.decode.method import Method
-
+    def _method(self, target: BLTTarget) -> Method:
         return Method(LocalDecoderTarget(target.module, self.draft_length), self.drafter)

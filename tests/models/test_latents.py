@@ -12,8 +12,7 @@ import pytest
 
 import bytelax
 from bytelax import vocab
-from bytelax.measure import latents
-from bytelax.models.blt import BLT
+from bytelax.models.blt import BLT, latents
 from bytelax.training.objectives import NextByte
 
 ROOT = pathlib.Path(__file__).parents[2]
