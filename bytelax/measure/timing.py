@@ -119,7 +119,7 @@ def in_turns(
         return [
             generate(
                 model, rows, method=contestant.method, max_new_bytes=new, allow_eos=False,
-                temperature=temperature, seeds=batch * index, **contestant.settings,
+                temperature=temperature, **({"seeds": batch * index} | contestant.settings),
             )
             for index, rows in enumerate(batches)
         ]  # fmt: skip

@@ -79,6 +79,21 @@ def own_text(
     return with_threshold(model, text, bytes_per_patch), text
 
 
+def own_texts(
+    model: bytelax.Model, size: int, *, bytes_per_patch: float, count: int, rewrites: int = 2
+) -> tuple:
+    """The model with the threshold of the first of its own texts, and `count` such texts."""
+    model, first = own_text(model, size, bytes_per_patch=bytes_per_patch, seed=0, rewrites=rewrites)
+    begins = [
+        np.random.default_rng(seed).integers(32, 127, 16, np.uint8).tobytes()
+        for seed in range(1, count)
+    ]
+    if not begins:
+        return model, first
+    out = bytelax.generate(model, begins, max_new_bytes=size - 16, allow_eos=False)
+    return model, first, *(begin + own for begin, own in zip(begins, out.bytes, strict=True))
+
+
 def with_threshold(model: bytelax.Model, text: bytes, bytes_per_patch: float) -> bytelax.Model:
     """Cuts `text` every `bytes_per_patch` bytes on average, in the widest gap near there."""
     entropies = np.sort(np.asarray(model.entropies(np.array([vocab.encode(text)])))[0])
@@ -97,3 +112,18 @@ def _stack(dim, layers, heads, **more):
         dim=dim, layers=layers, heads=heads, kv_heads=heads, head_dim=dim // heads, ffn_dim=ffn,
         **more,
     )  # fmt: skip
+
+
+# By the number of parameters, hash tables aside; 100M has as many layers as the 1B, of a quarter of
+# its widths.
+SHAPES = {
+    "smallest": config(
+        encoder=(32, 1, 2), decoder=(32, 1, 2), global_=(64, 1, 2), patcher=(24, 1, 1)
+    ),
+    "35M": config(
+        encoder=(256, 1, 4), decoder=(256, 4, 4), global_=(512, 8, 8), patcher=(192, 4, 3)
+    ),
+    "100M": config(
+        encoder=(256, 1, 4), decoder=(256, 9, 4), global_=(512, 25, 4), patcher=(192, 14, 3)
+    ),
+}

@@ -7,12 +7,13 @@ import argparse
 import json
 import os
 import pathlib
-import platform
 import time
 from collections.abc import Callable, Sequence
 
 import jax
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from experiments.harness import provenance
 
 MAIN = "results"  # the name of a study's file of results; others of the study have their own
 
@@ -68,7 +69,8 @@ def run(
 
     Args:
       path: of the JSON; the table goes beside it, as `page` says.
-      conditions: what holds for every row; rows measured under others are measured again.
+      conditions: what holds for every row. The processor, the version of JAX and what `provenance`
+        says are added; rows measured under others are measured again.
       settings: one for each row, as JSON.
       measure: from a setting to the row's figures; a row that has `failed` is measured again.
       markdown: from the report to its table, also while rows are missing.
@@ -77,11 +79,12 @@ def run(
       the report: the conditions, whether it is `complete`, and `rows`, each with its `setting`, the
       machine's `load`, and the seconds that measuring it `took`.
     """
-    conditions = plain(conditions) | {
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} threads",
-        "jax": jax.__version__,
-    }
     settings = [plain(setting) for setting in settings]
+    conditions = plain(conditions) | {
+        "machine": f"{provenance.processor()}, {len(os.sched_getaffinity(0))} threads",
+        "jax": jax.__version__,
+        "ran": provenance.of([conditions, settings]),
+    }
     known = {}
     if path.exists():
         before = json.loads(path.read_text())
@@ -116,7 +119,7 @@ def run(
             # All programs together would need more memory maps than a process may have.
             jax.clear_caches()
     report = write()
-    page(path).write_text(markdown(report))
+    page(path).write_text(provenance.marked(markdown(report), report))
     return report
 
 

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from experiments.harness import intervals, loops
+from experiments.harness import intervals, loops, thunks
 
 WORDS = [b"the ", b"cell ", b"membrane ", b"is ", b"def ", b"return ", b"and ", b"of ", b"\n"]
 
@@ -100,9 +100,22 @@ def test_chunks(smoke):
 
 @pytest.mark.slow
 def test_windows(smoke):
-    report, table = smoke("speed/windows", "--repeats", "1", "--weights", "float32")
-    assert [each["window"] for each in report["rows"][0]["programs"]] == [1, 5, 1, 5]
-    assert "| float32 | eigen | 5 |" in table
+    """Drafts are full and half of each is kept; behind an empty draft hardly a patch closes."""
+    report, table = smoke("speed/windows", "--repeats", "1")
+    plain, row = report["rows"]
+    assert set(plain["ways"]) == {"plain"} and row["setting"]["window"] == 5
+    drafted, empty = row["ways"]["drafted"], row["ways"]["empty"]
+    assert drafted["bytes_per_round"] == 3 and empty["bytes_per_round"] == 1
+    assert "| 5 | 4 |" in table and "| window | draft | patcher |" in table
+
+
+def test_operations_are_shared_out_among_the_parts_of_a_round():
+    round_ = "jit(_advanced)/while/body"
+    assert thunks.part_of(f"{round_}/draft/while/body/decoder/attention/dot_general") == "draft"
+    assert thunks.part_of(f"{round_}/BLT.read/patcher/trunk/dot_general") == "patcher"
+    assert thunks.part_of(f"{round_}/while/body/global_transformer/dot_general") == "global"
+    assert thunks.part_of(f"{round_}/BLT/decoder/layers_0/dot_general") == "decoder"
+    assert thunks.part_of(f"{round_}/emitted/add") == "acceptance and loop"
 
 
 @pytest.mark.slow

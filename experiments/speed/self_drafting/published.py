@@ -39,7 +39,7 @@ def falsifier(report):
         "## The falsifier of the draft layer",
         "",
         f"Set beforehand: a draft layer (`eagle`) that keeps fewer than {LEAST_KEPT} drafted bytes "
-        "a round is refuted, and early exit stays. The end of a text cuts its last round short.",
+        "a round misses its goal. The end of a text cuts its last round short.",
     ]
     if not rows:
         return [*lines, "", "Not measured: no draft was long enough."]

@@ -28,15 +28,10 @@ import bytelax
 from bytelax import checkpoints
 from bytelax.measure import floor
 from bytelax.measure.timing import Ratio
-from experiments.harness import random_blt, side_by_side, study
-from experiments.speed.vs_peers import thunks
+from experiments.harness import random_blt, side_by_side, study, thunks
 
 MINUTES = 15
 CONTEXTS = (128, 512, 1024, 2048)
-SHAPE = {"encoder": (256, 1, 4), "decoder": (256, 4, 4), "global_": (512, 8, 8),
-         "patcher": (192, 4, 3)}  # fmt: skip
-SMALL = {"encoder": (32, 1, 2), "decoder": (32, 1, 2), "global_": (64, 1, 2),
-         "patcher": (24, 1, 1)}  # fmt: skip
 DRAFT_LENGTH = 4
 
 
@@ -46,7 +41,7 @@ class Blt:
     def __init__(self, scratch, *, smoke, contexts, new):
         from experiments.harness import peers
 
-        model = random_blt.model(random_blt.config(**(SMALL if smoke else SHAPE)), 0)
+        model = random_blt.model(random_blt.SHAPES["smallest" if smoke else "35M"], 0)
         model, self.text = random_blt.own_text(
             model, contexts[-1] + new, bytes_per_patch=4.25, seed=0, rewrites=0 if smoke else 2
         )
@@ -270,9 +265,9 @@ def markdown(report):
                 [
                     (
                         row["setting"]["context"],
-                        *(f"{row['ms_per_byte'][part]:.2f} ({row['thunks_per_byte'][part]:.0f})"
+                        *(f"{row['ms'][part]:.2f} ({row['thunks'][part]:.0f})"
                           for part in thunks.PARTS),
-                        f"{row['ms_per_byte'][thunks.GAP]:.2f}",
+                        f"{row['ms'][thunks.GAP]:.2f}",
                     )
                     for row in rows["trace"]
                 ],

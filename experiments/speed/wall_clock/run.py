@@ -5,12 +5,14 @@
 A random BLT of a hundred million parameters in the proportions of the 1B; where JAX has an
 accelerator, of the 1B's shape in bfloat16. Random weights accept nothing, so acceptance by position
 is replayed: what the study of drafters measured on 64 natural prompts with the bundled models, and
-what is published for Fast BLT's 3B model. The rows are a price for a given acceptance; the text
-means nothing.
+what is published for Fast BLT's 3B model. Each text has a seed under which the share of drafted
+bytes that is kept is the one asked for, and a run in which it is not ends the study. The rows are a
+price for a given acceptance; the text means nothing.
 """
 
 import dataclasses
 import math
+import statistics
 
 import jax
 
@@ -19,10 +21,12 @@ from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.presets import BLT_1B
+from bytelax.statistics import Statistics
 from experiments.harness import (
     evidence,
     published_fast_blt,
     random_blt,
+    replay,
     roofline,
     speed_table,
     study,
@@ -51,17 +55,8 @@ CUT = {
     "block_size": 16,
     "patching": PatchingConfig(max_patch_length=8),
 }
-SHAPES = {
-    "smallest": random_blt.config(
-        encoder=(32, 1, 2), decoder=(32, 1, 2), global_=(64, 1, 2), patcher=(24, 1, 3)
-    ),
-    # As many layers as the 1B, of a quarter of its widths.
-    "100M": random_blt.config(
-        encoder=(256, 1, 4), decoder=(256, 9, 4), global_=(512, 25, 4), patcher=(192, 14, 3)
-    ),
-    # Rows of the hash table are looked up: a small one does.
-    "1B": dataclasses.replace(BLT_1B, hashing=HashConfig(vocab=5003)),
-}
+# Rows of the hash table are looked up: a small one does.
+SHAPES = random_blt.SHAPES | {"1B": dataclasses.replace(BLT_1B, hashing=HashConfig(vocab=5003))}
 
 
 def acceptance(source):
@@ -76,26 +71,74 @@ def acceptance(source):
     return {name: _falling(rows[row]["acceptance_by_position"]) for name, row in MEASURED.items()}
 
 
-def contestants(replayed):
-    """Methods that verify, with acceptance replayed, and one that does not."""
+def contestants(source, *, start, new):
+    """Methods that verify, with acceptance replayed, and one that does not; each with its seed.
+
+    Rates of `blt-s` were published for the algorithm that refreshes the latent before each draft.
+
+    Args:
+      source: one of `SOURCES`.
+      start: ids of the prompt, BOS included.
+      new: bytes generated.
+    """
     methods = {}
-    for name, places in replayed.items():
+    for name, places in acceptance(source).items():
         method, settings = METHODS[name]
-        methods[name] = Contestant(method, settings | {"accept": synthetic.Replayed(tuple(places))})
-    return methods | UNVERIFIED
+        if method == "blt-s" and source == "as published":
+            settings = settings | {"latent": "refresh"}
+        seed = replay.seed_for(places, start=start, new=new)
+        rule = synthetic.Replayed(tuple(places))
+        methods[name] = Contestant(method, settings | {"accept": rule}), seed
+    return methods | {name: (each, 0) for name, each in UNVERIFIED.items()}
 
 
-def measure(model, texts, methods, machine, how):
-    """Plain decoding and all methods in turns."""
-    itemsize = jax.tree.leaves(model.params)[0].dtype.itemsize
-    methods = {"plain": PLAIN} | methods
-    turns = timing.in_turns(model, texts, list(methods.values()), **how)
-    runs = dict(zip(methods, turns, strict=True))
+def measure(model, texts, source, machine, how, *, only=None):
+    """Plain decoding and all methods in turns, text by text."""
+    asked = acceptance(source)
+    runs = [_timed(model, text, source, machine, how, only) for text in texts]
     rows = {}
+    for name in runs[0]:
+        own = [text[name] for text in runs]
+        stats = Statistics.total([each["stats"] for each in own])
+        if name in asked and only is None:  # a trial run is too short
+            replay.check(name, asked[name], stats.to_dict()["acceptance"])
+        seconds, floor_, roof = (
+            sum(each[of] for each in own) for of in ("seconds", "floor", "roofline")
+        )
+        speeds = [each["speed"] for each in own]
+        counted = stats.to_dict()
+        rows[name] = {
+            **{
+                kept: counted[kept]
+                for kept in ("acceptance", "acceptance_by_position", "bytes_per_round",
+                             "bytes_per_patch")
+            },
+            "asked": None if name not in asked else sum(asked[name]) / len(asked[name]),
+            "decode_speed": statistics.median(speeds),
+            "decode_speed_range": [min(speeds), max(speeds)],
+            "lossless": own[0]["lossless"],
+            "ms_per_byte": 1e3 * seconds / stats.bytes,
+            "ms_per_round": 1e3 * seconds / stats.rounds,
+            "floor_ms_per_byte": 1e3 * floor_ / stats.bytes,
+            "over_floor": seconds / floor_,
+            "over_roofline": seconds / roof,
+        }  # fmt: skip
+    return {"methods": rows}
+
+
+def _timed(model, text, source, machine, how, only):
+    """Seconds, bounds and counts of each method on one text."""
+    itemsize = jax.tree.leaves(model.params)[0].dtype.itemsize
+    seeded = {"plain": (PLAIN, 0)} | contestants(source, start=1 + len(text), new=how["new"])
+    seeded = {name: each for name, each in seeded.items() if only is None or name in only}
+    methods = {name: method for name, (method, _) in seeded.items()}
+    ways = [way._replace(settings=way.settings | {"seeds": seed}) for way, seed in seeded.values()]
+    turns = timing.in_turns(model, [text], ways, **how)
+    runs = dict(zip(methods, turns, strict=True))
+    found = {}
     for name, own in runs.items():
         timed = timing.beside(runs["plain"], own)
-        figures = timing.figures(timed)
-        bound = {"rows": 1, "context": len(texts[0]), "itemsize": itemsize}
+        bound = {"rows": 1, "context": len(text), "itemsize": itemsize}
         least = {
             kind: roofline.seconds(model, methods[name], own.stats, limits, **bound)
             for kind, limits in (
@@ -103,28 +146,20 @@ def measure(model, texts, methods, machine, how):
                 ("roofline", machine),
             )
         }
-        stats = own.stats
-        rows[name] = {
-            **{
-                kept: figures[kept]
-                for kept in (
-                    "acceptance", "acceptance_by_position", "bytes_per_round", "bytes_per_patch",
-                    "decode_speed", "decode_speed_range", "same_outputs", "lossless",
-                )
-            },
-            "ms_per_byte": 1e3 * timed.decode_seconds / stats.bytes,
-            "ms_per_round": 1e3 * timed.decode_seconds / stats.rounds,
-            "floor_ms_per_byte": 1e3 * least["floor"] / stats.bytes,
-            "over_floor": timed.decode_seconds / least["floor"],
-            "over_roofline": timed.decode_seconds / least["roofline"],
-        }  # fmt: skip
-    return {"methods": rows}
+        found[name] = least | {
+            "stats": own.stats,
+            "seconds": timed.decode_seconds,
+            "speed": timed.decode_speed.median,
+            "lossless": timed.lossless,
+        }
+    return found
 
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
     options.add_argument("--context", type=int, default=256, help="bytes of the prompt")
-    options.add_argument("--new", type=int, default=512, help="bytes generated")
+    options.add_argument("--new", type=int, default=256, help="bytes generated for each text")
+    options.add_argument("--texts", type=int, default=4)
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--bytes-per-patch", type=float, default=4.0, help="of random models")
     options = options.parse_args()
@@ -141,20 +176,19 @@ def main():
         chosen = dataclasses.replace(chosen, heads=random_blt.draft_heads(chosen.decoder), **CUT)
         model = random_blt.model(chosen, 0, dtype)
         size = options.context + options.new
-        model, text = random_blt.own_text(
-            model, size, bytes_per_patch=options.bytes_per_patch, seed=0,
+        model, *texts = random_blt.own_texts(
+            model, size, bytes_per_patch=options.bytes_per_patch, count=options.texts,
             rewrites=0 if options.smoke else 1,
         )  # fmt: skip
-        methods = contestants(acceptance(setting["acceptance"]))
-        if options.smoke:
-            methods = {name: methods[name] for name in ("blt-s 8", "eagle 8") if name in methods}
-        return measure(model, [text[: options.context]], methods, machine, how)
+        only = ("plain", "blt-s 8", "eagle 8") if options.smoke else None
+        beginnings = [text[: options.context] for text in texts]
+        return measure(model, beginnings, setting["acceptance"], machine, how, only=only)
 
     study.run(
         path,
         {
-            "context": options.context, "temperature": 0.0, "device": jax.devices()[0].device_kind,
-            **how,
+            "context": options.context, "temperature": 0.0, "texts": options.texts,
+            "device": jax.devices()[0].device_kind, **how,
         },
         [{"shape": shape, "acceptance": source} for source in SOURCES],
         priced,
@@ -188,10 +222,12 @@ def markdown(report):
     lines = [
         "# Wall clock",
         "",
-        f"{report['device']}, batch 1, prompts of {report['context']} bytes, {report['new']} new "
-        f"bytes, temperature {report['temperature']:g}, {study.machine(report)}. Speed: median of "
+        f"{report['device']}, batch 1, {report['texts']} prompts of {report['context']} bytes, "
+        f"{report['new']} new bytes each, temperature {report['temperature']:g}, "
+        f"{study.machine(report)}. Speed: the median over texts of the median of "
         f"{report['repeats']} ratios to plain decoding (W = 1, with caches), in turns in one "
-        "process, taking in the prompts left out. Floor: what the weights and caches that a "
+        "process, without the time that the prompts take; the range is that over texts. Asked: the "
+        "share of drafted bytes that was to be kept. Floor: what the weights and caches that a "
         "method's passes read take at the bandwidth measured on this machine; roofline: the same, "
         "or multiplying, whichever takes longer.",
     ]
@@ -202,14 +238,15 @@ def markdown(report):
         patches = f", {patch:.2f} bytes a patch" if patch else ""
         title = f"Random BLT, {setting['shape']}, acceptance {setting['acceptance']}"
         header = (
-            "method", "lossless", "accepted %", "bytes/round", "ms/byte", "ms/round",
+            "method", "lossless", "asked %", "accepted %", "bytes/round", "ms/byte", "ms/round",
             "floor, ms/byte", "over the floor", "over the roofline", "speed", "range",
         )  # fmt: skip
         cells = [
             (
                 name,
                 "yes" if m["lossless"] else "no",
-                None if m["acceptance"] is None else f"{100 * m['acceptance']:.1f}",
+                *(None if m[share] is None else f"{100 * m[share]:.2f}"
+                  for share in ("asked", "acceptance")),
                 *(f"{m[figure]:.2f}" for figure in ("bytes_per_round", "ms_per_byte",
                   "ms_per_round")),
                 f"{m['floor_ms_per_byte']:.3f}",

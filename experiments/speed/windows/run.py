@@ -1,163 +1,170 @@
-"""What a window of bytes costs beside one byte on a CPU, by the library that multiplies.
+"""What a round costs on a CPU in which several bytes are really drafted, and where it goes.
 
     python -m experiments.speed.windows.run
 
-Whole rounds of a random BLT that reads a patch every 4 bytes: the empty draft in windows of W, so
-that a round is one byte. All programs of a shape run in turns in one process. "ynn" is XLA's
-default, which sends products to YNNPACK, "eigen" the option `xla_cpu_experimental_ynn_fusion_type`
-set to nothing; int8 is `quantize="int8"`. Beside them single products, with the matrix laid out
-either way. Processor time is told, which a busy machine changes less than the time that passes.
+Rounds of `blt-s` at one row, with real patches: the decoder drafts W - 1 bytes, and one pass over W
+bytes verifies them. Half of each draft is kept, whatever it says. Beside it the empty draft in
+windows of W, in which the patches behind the first byte are not run. Plain decoding, the drafted
+and the empty windows run in turns in one process. By XLA's own trace, which slows small operations
+down, the time of a round is shared out among its parts.
 """
 
 import dataclasses
-import time
+import functools
+import pathlib
+import tempfile
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from bytelax.decode import Decoding, Empty, Method, Params, Sampling, Text, stopping
-from bytelax.loading import quantized
+import bytelax
+from bytelax.measure import synthetic, timing
+from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.models.patching import PatchingConfig
-from experiments.harness import random_blt, study
+from experiments.harness import random_blt, study, thunks
 from experiments.speed.windows import products
 
+MINUTES = 25
 RESULTS = (study.MAIN, "products")
-BUFFER, PROMPT, ROUNDS = 1024, 64, 8
-SHAPES = {
-    "smallest": {"encoder": (32, 1, 2), "decoder": (32, 1, 2), "global_": (64, 1, 2)},
-    "8M": {"encoder": (128, 1, 2), "decoder": (128, 3, 2), "global_": (256, 6, 4)},
-    "35M": {"encoder": (256, 1, 4), "decoder": (256, 4, 4), "global_": (512, 8, 4)},
-    "100M": {"encoder": (256, 1, 4), "decoder": (256, 9, 4), "global_": (512, 25, 4)},
-}
 LIBRARIES = {"ynn": {}, "eigen": {"xla_cpu_experimental_ynn_fusion_type": ""}}
+BEGIN = b"The cell membrane is a thin layer that"
 
 
-def model_of(shape, weights):
-    config = random_blt.config(**SHAPES[shape], patcher=(24, 1, 3))
-    patching = PatchingConfig(mode="stride", stride=4)
-    model = random_blt.model(dataclasses.replace(config, patching=patching, patcher=None), 0)
-    return quantized(model) if weights == "int8" else model
-
-
-def compiled(model, width, library):
-    """A program of a few rounds, its parameters, and what begins it: a text in the middle."""
-    method, params = Method(model.target(), Empty(width - 1)), Params(model.params)
-
-    def init(params, text):
-        return method.init(params, text, budget=BUFFER - PROMPT, sampling=Sampling.of(1))
-
-    def rounds(params, decoding):
-        return method.decode(
-            params, decoding, until=lambda now: (now.counts.rounds >= ROUNDS).any()
-        )
-
-    ids = jax.ShapeDtypeStruct((1, BUFFER), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.int32)
-    abstract = jax.eval_shape(init, params, Text(*ids))
-    lowered = jax.jit(rounds, donate_argnums=1).lower(params, abstract)
-    return lowered.compile(LIBRARIES[library]), params, abstract
-
-
-def begun(abstract) -> Decoding:
-    """Caches of zeros, which cost what others do."""
-    one = jnp.ones(1, jnp.int32)
-    return dataclasses.replace(
-        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), abstract),
-        text=Text(jnp.full((1, BUFFER), 70, jnp.int32), PROMPT * one),
-        prompt=PROMPT * one,
-        limit=BUFFER * one,
-        ended=stopping.RUNNING * one,
+def model_and_text(shape, size):
+    """A bundled model or a random one of this shape, and text of its own."""
+    if shape not in random_blt.SHAPES:
+        model = bytelax.load(shape, dtype="float32")
+        out = bytelax.generate(model, [BEGIN], max_new_bytes=size, temperature=1, allow_eos=False)
+        return model, (BEGIN + out.bytes[0])[:size]
+    config = dataclasses.replace(
+        random_blt.SHAPES[shape],
+        decoder_input="embedding",
+        patching=PatchingConfig(max_patch_length=8),
+    )
+    return random_blt.own_text(
+        random_blt.model(config, 0), size, bytes_per_patch=4.5, seed=0, rewrites=1
     )
 
 
-def measure(setting, repeats):
-    """Milliseconds of processor time a round, and ratios to one byte and to the first library."""
-    ways = [(weights, library) for weights in setting["weights"] for library in LIBRARIES]
-    models = {weights: model_of(setting["shape"], weights) for weights in setting["weights"]}
-    programs = {
-        (weights, library, width): compiled(models[weights], width, library)
-        for weights, library in ways
-        for width in setting["windows"]
+def contestants(window):
+    """Plain decoding; drafts of which half is kept; and the empty draft in the same window."""
+    length = window - 1
+    kept = (1.0,) * (length // 2) + (0.0,) * (length - length // 2)
+    drafted = {"draft_length": length, "accept": synthetic.Replayed(kept)}
+    return {
+        "plain": PLAIN,
+        "drafted": Contestant("blt-s", drafted),
+        "empty": Contestant("ar", {"window": window}),
     }
-    spent = {name: [] for name in programs}
-    for repeat in range(repeats + 1):  # the first is not counted
-        for name, (program, params, abstract) in programs.items():
-            decoding = jax.block_until_ready(begun(abstract))
-            begin = time.process_time()
-            jax.block_until_ready(program(params, decoding))
-            if repeat:
-                spent[name].append(1e3 * (time.process_time() - begin) / ROUNDS)
-    spent = {name: np.array(times) for name, times in spent.items()}
-    rows = []
-    for (weights, library, width), times in spent.items():
-        beside = times / spent[setting["weights"][0], "ynn", width]
-        one = times / spent[weights, library, setting["windows"][0]]
-        rows.append(
-            {
-                "weights": weights, "library": library, "window": width,
-                "cpu_ms": np.median(times), "of_one_byte": np.median(one),
-                "of_default": np.median(beside), "range": list(np.quantile(beside, (0.1, 0.9))),
-            }
-        )  # fmt: skip
-    return {"programs": rows}
+
+
+def measure(setting, options, scratch):
+    """Milliseconds of a round, in single bytes, and by part."""
+    model, text = model_and_text(setting["shape"], options.context + options.new)
+    window, prompt = setting["window"], text[: options.context]
+    ways = contestants(window) if window > 1 else {"plain": PLAIN}
+    runs = dict(
+        zip(
+            ways,
+            timing.in_turns(
+                model, [prompt], list(ways.values()), new=options.new, repeats=options.repeats
+            ),
+            strict=True,
+        )
+    )
+    rows = {}
+    for name, own in runs.items():
+        each = [seconds / own.stats.rounds for seconds in own.decode_seconds]
+        plain = [seconds / options.new for seconds in runs["plain"].decode_seconds]
+        ratios = sorted(a / b for a, b in zip(each, plain, strict=True))
+        rows[name] = {
+            "ms": 1e3 * sorted(each)[len(each) // 2],
+            "in_bytes": ratios[len(ratios) // 2],
+            "range": [ratios[0], ratios[-1]],
+            "bytes_per_round": own.stats.bytes / own.stats.rounds,
+            "patches_per_round": own.stats.patches / own.stats.rounds,
+        }
+    way = ways["drafted" if window > 1 else "plain"]
+    decode = functools.partial(
+        bytelax.generate, model, [prompt], method=way.method, max_new_bytes=options.new,
+        allow_eos=False, **way.settings,
+    )  # fmt: skip
+    rounds = decode().stats.rounds
+    return {"ways": rows, "parts": thunks.profile(decode, rounds, scratch)}
 
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
-    options.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=["8M", "35M", "100M"])
-    options.add_argument("--windows", nargs="+", type=int, default=[1, 5, 9, 17])
-    options.add_argument("--weights", nargs="+", default=["float32", "int8"])
-    options.add_argument("--repeats", type=int, default=8)
+    options.add_argument("--shapes", nargs="+", default=["tiny", "35M", "100M"])
+    options.add_argument("--windows", nargs="+", type=int, default=[1, 3, 5, 9, 17])
+    options.add_argument("--context", type=int, default=128, help="bytes of the prompt")
+    options.add_argument("--new", type=int, default=128, help="bytes generated")
+    options.add_argument("--repeats", type=int, default=7)
     options = options.parse_args()
-    shapes = ["smallest"] if options.smoke else options.shapes
-    windows = [1, 5] if options.smoke else options.windows
-    study.run(
-        options.results / f"{study.MAIN}.json",
-        {"rounds": ROUNDS, "buffer": BUFFER, "repeats": options.repeats},
-        [{"shape": x, "windows": windows, "weights": options.weights} for x in shapes],
-        lambda setting: measure(setting, options.repeats),
-        markdown=markdown,
-    )
+    if options.smoke:
+        options.shapes, options.windows, options.context, options.new = ["smallest"], [1, 5], 48, 24
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = pathlib.Path(directory)
+        thunks.dump_to(scratch)
+        study.run(
+            options.results / f"{study.MAIN}.json",
+            {name: getattr(options, name) for name in ("context", "new", "repeats")},
+            [{"shape": shape, "window": w} for shape in options.shapes for w in options.windows],
+            lambda setting: measure(setting, options, scratch),
+            markdown=markdown,
+        )
     # Of the global transformer: `gate_up` of the 100M shape, and of the 1B.
     matrices = [(64, 128)] if options.smoke else [(512, 2816), (2048, 11264)]
     study.run(
         options.results / "products.json",
         {"repeats": options.repeats},
-        [{"matrix": matrix, "rows": [1, 2, 3, *windows[1:]]} for matrix in matrices],
+        [{"matrix": matrix, "rows": [1, 2, 3, *options.windows[1:]]} for matrix in matrices],
         lambda setting: products.measure(setting, LIBRARIES, options.repeats),
         markdown=products.markdown,
     )
 
 
 def markdown(report):
-    header = (
-        "weights",
-        "library",
-        "window",
-        "CPU ms/round",
-        "in single bytes",
-        "beside ynn",
-        "range",
-    )
     lines = [
-        "# Windows on a CPU",
+        "# Rounds on a CPU, by their window",
         "",
-        f"Random BLTs, stride 4, one row, {report['rounds']} rounds a call, "
-        f"{report['repeats']} calls of each program in turns; medians, the range is that of the "
-        "middle 80 % of ratios to float32 with ynn at the same window. "
-        f"{study.machine(report).removeprefix('float32, ')}.",
-    ]
-    for row in report["rows"]:
-        cells = [
-            (
-                x["weights"], x["library"], x["window"], f"{x['cpu_ms']:.2f}",
-                f"{x['of_one_byte']:.2f}", f"{x['of_default']:.2f}",
-                " to ".join(f"{end:.2f}" for end in x["range"]),
-            )
-            for x in row["programs"]
-        ]  # fmt: skip
-        lines += ["", f"## {row['setting']['shape']}", "", *study.table(header, cells)]
+        f"One row, prompts of {report['context']} bytes, {report['new']} new ones, "
+        f"{report['repeats']} runs in turns; {study.machine(report)}. A round of `blt-s` drafts "
+        "W - 1 bytes with the decoder and verifies them in one pass over W; half of a draft is "
+        "kept. \"Empty\" is a window of W without a draft, as this page used to measure: the "
+        "global transformer runs for its first byte alone. Models other than `tiny` have random "
+        "weights and an entropy model of their own.",
+    ]  # fmt: skip
+    shapes = dict.fromkeys(row["setting"]["shape"] for row in report["rows"])
+    for shape in shapes:
+        rows = [row for row in report["rows"] if row["setting"]["shape"] == shape]
+        lines += ["", f"## {shape}", "", *study.table(_HEADER, [_cells(row) for row in rows])]
+        lines += ["", "Milliseconds of a round by part (operations), traced:", ""]
+        lines += study.table(("window", *thunks.PARTS, thunks.GAP), [_parts(row) for row in rows])
     return "\n".join([*lines, ""])
+
+
+_HEADER = (
+    "window", "bytes drafted", "ms/round", "in plain bytes", "range", "patches/round",
+    "bytes/round", "empty, in plain bytes", "range",
+)  # fmt: skip
+
+
+def _cells(row):
+    window, ways = row["setting"]["window"], row["ways"]
+    own = ways.get("drafted", ways["plain"])
+    empty = ways.get("empty")
+    return (
+        window, window - 1, f"{own['ms']:.2f}", *_ratio(own), f"{own['patches_per_round']:.2f}",
+        f"{own['bytes_per_round']:.2f}", *(_ratio(empty) if empty else (None, None)),
+    )  # fmt: skip
+
+
+def _ratio(way):
+    return f"{way['in_bytes']:.2f}", "{:.2f} to {:.2f}".format(*way["range"])
+
+
+def _parts(row):
+    parts = row["parts"]
+    told = [f"{parts['ms'][part]:.2f} ({parts['thunks'][part]:.0f})" for part in thunks.PARTS]
+    return (row["setting"]["window"], *told, f"{parts['ms'][thunks.GAP]:.2f}")
 
 
 if __name__ == "__main__":

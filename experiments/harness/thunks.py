@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-PARTS = ("patcher", "encoder", "closing patches", "global", "decoder", "loop and sampling")
+PARTS = (
+    "draft", "patcher", "encoder", "closing patches", "global", "decoder", "acceptance and loop",
+)  # fmt: skip
 GAP = "between thunks"
 _CONTAINERS = ("while", "call", "conditional")
 
@@ -29,11 +31,11 @@ def dump_to(scratch: pathlib.Path) -> None:
 
 
 def profile(decode: Callable[[], object], count: int, scratch: pathlib.Path) -> dict[str, dict]:
-    """Milliseconds and thunks a byte by part, from a trace of the decoding program.
+    """Milliseconds and thunks by part, from a trace of the decoding program.
 
     Args:
-      decode: decodes `count` bytes; it has run before.
-      count: as said.
+      decode: runs the program; it has run before.
+      count: number of rounds, or bytes, that it runs; what is returned is per one of them.
       scratch: what `dump_to` was given.
     """
     options = jax.profiler.ProfileOptions()
@@ -51,8 +53,8 @@ def profile(decode: Callable[[], object], count: int, scratch: pathlib.Path) -> 
     for part, nanoseconds in shares(leaves, parts):
         seconds[part] += nanoseconds
     return {
-        "ms_per_byte": {part: seconds[part] / count / 1e6 for part in (*PARTS, GAP)},
-        "thunks_per_byte": {part: number[part] / count for part in PARTS},
+        "ms": {part: seconds[part] / count / 1e6 for part in (*PARTS, GAP)},
+        "thunks": {part: number[part] / count for part in PARTS},
     }
 
 
@@ -103,7 +105,9 @@ def named_instructions(hlo: str) -> dict[str, str]:
 
 
 def part_of(name: str) -> str:
-    """The part of the model that an `op_name` belongs to."""
+    """The part of a round that an `op_name` belongs to."""
+    if "/draft/" in name:
+        return "draft"
     if "patcher" in name:
         return "patcher"
     if "global_transformer" in name:
@@ -114,7 +118,7 @@ def part_of(name: str) -> str:
         return "encoder"
     if "/decoder" in name:
         return "decoder"
-    return "loop and sampling"
+    return "acceptance and loop"
 
 
 def shares(thunks: list[Thunk], parts: list[str]) -> Iterator[tuple[str, float]]:

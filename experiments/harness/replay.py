@@ -1,0 +1,76 @@
+"""Acceptance that is replayed at the rates that were asked for.
+
+`synthetic.Replayed` draws one number per round. Over the sixty rounds of a text, the share of
+drafted bytes that it keeps misses the rates by some per cent. The numbers follow from the seed
+alone, so a seed under which the rates are met is found without running a model.
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax.decode import sampling
+
+SEEDS = 512  # that are tried
+TOLERANCE = 0.01  # of the acceptance asked for
+
+
+def kept_by_place(
+    rates: Sequence[float], uniforms: np.ndarray, *, start: int, new: int
+) -> np.ndarray:
+    """Share of the rounds of a text in which each drafted byte is kept, as statistics count it.
+
+    Args:
+      rates: acceptance by position.
+      uniforms: f32[start + new], the number that decides a round which begins at this text length.
+      start: ids of the prompt, BOS included.
+      new: bytes generated.
+    """
+    kept, at, end = [], start, start + new
+    while at < end:
+        within = np.arange(len(rates)) < end - at  # the last round is cut short
+        kept.append((uniforms[at] < np.asarray(rates)) & within)
+        at += 1 + int(kept[-1].sum())
+    return np.mean(kept, axis=0)
+
+
+def uniforms_of(seeds: Sequence[int], width: int, lengths: int) -> np.ndarray:
+    """The numbers that decide rounds, f32[seeds, lengths], by seed and text length.
+
+    Args:
+      seeds: of rows.
+      width: W, number of bytes in a window, on which the numbers depend.
+      lengths: how many text lengths, from 0 on.
+    """
+    seed, length = np.meshgrid(
+        np.asarray(seeds, np.uint32), np.arange(lengths, dtype=np.int32), indexing="ij"
+    )
+    keys = sampling.row_keys(
+        jnp.asarray(seed.reshape(-1)), jnp.asarray(length.reshape(-1)), sampling.ACCEPT
+    )
+    return np.asarray(sampling.row_uniforms(keys, width)[:, 0]).reshape(seed.shape)
+
+
+def seed_for(rates: Sequence[float], *, start: int, new: int) -> int:
+    """The seed of a row whose replayed acceptance comes nearest to the rates.
+
+    Args:
+      rates: acceptance by position.
+      start: ids of the prompt, BOS included.
+      new: bytes generated, in rounds whose drafts are all full.
+    """
+    uniforms = uniforms_of(range(SEEDS), len(rates) + 1, start + new)
+
+    def missed(seed):
+        share = kept_by_place(rates, uniforms[seed], start=start, new=new)
+        return abs(share.mean() - np.mean(rates))
+
+    return min(range(SEEDS), key=missed)
+
+
+def check(name: str, asked: Sequence[float], acceptance: float) -> None:
+    """Raises ValueError if a run did not keep the share of drafted bytes that it was to keep."""
+    wanted = float(np.mean(asked))
+    if abs(acceptance - wanted) > TOLERANCE * wanted:
+        raise ValueError(f"{name} kept {acceptance:.4f} of its drafts where {wanted:.4f} was asked")

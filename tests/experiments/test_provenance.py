@@ -1,0 +1,61 @@
+"""Rows of other code, compiler options or weights are not kept, and pages say what they rest on."""
+
+import json
+
+import pytest
+
+from experiments.harness import discovery, provenance, study
+
+
+def measured(path, calls, **conditions):
+    def measure(setting):
+        calls.append(setting)
+        return {"figure": len(calls)}
+
+    return study.run(
+        path, conditions, [{"model": "tiny"}], measure, markdown=lambda report: "# Title\n\nText.\n"
+    )
+
+
+@pytest.mark.parametrize("changed", ["code", "options", "weights"])
+def test_rows_of_another_digest_are_measured_again(tmp_path, changed):
+    path, calls = tmp_path / "results.json", []
+    first = measured(path, calls)
+    assert set(first["ran"]["weights"]) == {"tiny"}
+    assert measured(path, calls)["rows"] == first["rows"] and len(calls) == 1
+    report = json.loads(path.read_text())
+    report["ran"][changed] = "another"
+    path.write_text(json.dumps(report))
+    assert measured(path, calls)["rows"] != first["rows"] and len(calls) == 2
+
+
+def test_rows_without_a_digest_are_measured_again(tmp_path):
+    path, calls = tmp_path / "results.json", []
+    measured(path, calls)
+    report = json.loads(path.read_text())
+    del report["ran"]
+    path.write_text(json.dumps(report))
+    measured(path, calls)
+    assert len(calls) == 2
+
+
+def test_a_page_names_its_code_and_its_processor(tmp_path):
+    report = measured(tmp_path / "results.json", [])
+    assert report["machine"].startswith(provenance.processor())
+    page = (tmp_path / "README.md").read_text()
+    assert page == f"# Title\n\nText.\n\nCode {provenance.code()}.\n"
+
+
+def test_an_old_page_is_marked_once():
+    page = provenance.marked("# Title\n\nText.\n", {})
+    assert page == f"# Title\n\n{provenance.OLD}\n\nText.\n"
+    assert provenance.marked(page, {}) == page
+
+
+def test_every_old_page_says_so():
+    for each in discovery.studies():
+        for name in each.results:
+            path = each.folder / f"{name}.json"
+            if path.exists() and "rows" in (report := json.loads(path.read_text())):
+                page = study.page(path).read_text()
+                assert page == provenance.marked(page, report) or "ran" in report, path
