@@ -7,7 +7,7 @@ and docs/methods.md are generated from the signatures and docstrings.
 import dataclasses
 import inspect
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -62,19 +62,19 @@ def ar(model: Model, *, window: o.Window = None, synchronous: o.Synchronous = 0.
     return Method(target, window=window)
 
 
-@verified(thresholds=False)
+@verified
 def lookup(
     model, *, draft_length: o.DraftLength = 8, shortest: o.Shortest = 4, longest: o.Longest = 16
 ):
     """Prompt lookup: copies what followed an earlier occurrence of the last bytes. Lossless."""
-    return Lookup(_longest(model, draft_length), shortest, longest)
+    return Lookup(_length(model, draft_length), shortest, longest)
 
 
-@verified()
+@verified
 def draft_model(model, *, draft_model: o.SmallModel, draft_length: o.DraftLength = 4):
     """A smaller model drafts byte by byte (speculative decoding). Lossless."""
     assert isinstance(draft_model, Model)  # `build` loads it
-    return DraftModel(draft_model.target(), _longest(model, draft_length))
+    return DraftModel(draft_model.target(), _length(model, draft_length))
 
 
 def spectr(
@@ -91,11 +91,11 @@ def spectr(
     """
     _byte_lm(model, "spectr")
     assert isinstance(draft_model, Model)  # `build` loads it
-    one = DraftModel(draft_model.target(), _longest(model, draft_length))
+    one = DraftModel(draft_model.target(), _length(model, draft_length))
     return Method(model.target(), ParallelDrafts(one, drafts))
 
 
-@verified()
+@verified
 def blt_s(
     model,
     *,
@@ -104,10 +104,10 @@ def blt_s(
     draft_layers: o.DraftLayers = None,
 ):
     """The local decoder of a BLT drafts past its patch, and a full pass verifies. Lossless."""
-    return PastBoundary(_longest(model, draft_length), cast(Any, latent), draft_layers)
+    return PastBoundary(_length(model, draft_length), cast(Any, latent), draft_layers)
 
 
-@verified()
+@verified
 def nested(
     model,
     *,
@@ -121,7 +121,7 @@ def nested(
     The local decoder verifies several bytes in a pass, and what it keeps is the draft that the
     whole BLT verifies. "medusa" needs multi-byte heads, "draft-model" a `draft_model`.
     """
-    length = _longest(model, draft_length)
+    length = _length(model, draft_length)
     if (draft_model is not None) != (draft_with == "draft-model"):
         raise ValueError("draft_model and draft_with='draft-model' belong together")
     heads = model.config.heads or HeadsConfig()
@@ -152,8 +152,6 @@ def blt_d(
     open_patch: o.OpenPatch = "latest",
 ) -> Method:
     """Block diffusion: the decoder fills blocks of masked bytes, and all are kept. Not lossless."""
-    if isinstance(block_size, Mapping):
-        raise ValueError(f"blt-d keeps its blocks whole: block_size is a number, got {block_size}")
     drafter = BlockDiffusion(
         _block(model, "blt-d", block_size),
         unmasking_rule(unmask, alpha=alpha, gamma=gamma),
@@ -164,7 +162,7 @@ def blt_d(
     return Method(model.target(), drafter, take_all)
 
 
-@verified()
+@verified
 def blt_dv(
     model,
     *,
@@ -177,7 +175,6 @@ def blt_dv(
 ):
     """Block diffusion with verification: the model verifies the blocks that it fills. Lossless.
 
-    With a table of block sizes, the largest block is drafted and only its beginning is verified.
     A block table, which `bytelax train heads` trains, makes each byte of a block depend on the one
     before it.
     """
@@ -192,7 +189,7 @@ def blt_dv(
     return BlockDiffusion(size, rule, latent=cast(Any, latent))
 
 
-@verified()
+@verified
 def early_exit(
     model,
     *,
@@ -211,11 +208,11 @@ def early_exit(
     """
     exit = _exit(model, "early-exit", exit_layer, exit_head)
     return EarlyExit(
-        _longest(model, draft_length), **exit, hand_over=_hands_over(model, verify_from)
+        _length(model, draft_length), **exit, hand_over=_hands_over(model, verify_from)
     )
 
 
-@verified()
+@verified
 def composed(
     model,
     *,
@@ -225,11 +222,11 @@ def composed(
 ):
     """Early exit with a two-byte head, so that every pass drafts two bytes. Lossless."""
     exit = _exit(model, "composed", exit_layer, None)
-    length, hand_over = _longest(model, draft_length), _hands_over(model, verify_from)
+    length, hand_over = _length(model, draft_length), _hands_over(model, verify_from)
     return EarlyExit(length, **exit, two_byte=True, hand_over=hand_over)
 
 
-@verified()
+@verified
 def layer_skip(
     model,
     *,
@@ -246,10 +243,10 @@ def layer_skip(
     if skip_attention is None and skip_mlp is None:
         skip_attention = skip_mlp = tuple(range(1, model.config.trunk.layers - 1, 2))
     skipped = tuple(skip_attention or ()), tuple(skip_mlp or ())
-    return LayerSkip(_longest(model, draft_length), *skipped)
+    return LayerSkip(_length(model, draft_length), *skipped)
 
 
-@verified()
+@verified
 def medusa(
     model,
     *,
@@ -276,14 +273,14 @@ def medusa(
     return MultiByteTree(tuple(branches), min(nodes, _tree_size(branches)))
 
 
-@verified(thresholds=False)
+@verified
 def two_byte(model, *, state_layer: o.StateLayer = None):
     """A two-byte-ahead head drafts the byte after the next one. Lossless."""
     _byte_lm(model, "two-byte")
     return TwoByte(model.config.trunk.layers if state_layer is None else state_layer)
 
 
-@verified()
+@verified
 def eagle(
     model,
     *,
@@ -297,7 +294,7 @@ def eagle(
     With a `beam` above 1 it drafts a tree with `draft_length` levels, each of which expands `beam`
     nodes; `nodes` of the tree are verified.
     """
-    depth, values = _longest(model, draft_length), model.config.vocab_size - vocab.OFFSET
+    depth, values = _length(model, draft_length), model.config.vocab_size - vocab.OFFSET
     if not 1 <= beam <= values or nodes < 1:
         raise ValueError(
             f"beam and nodes must be at least 1, beam at most {values}; got {beam} and {nodes}"
@@ -307,7 +304,7 @@ def eagle(
     return DraftLayer(depth, min_survival=min_survival)
 
 
-@verified()
+@verified
 def dflash(model, *, draft_length: o.BlockLength = None, min_survival: o.MinSurvival = None):
     """DFlash: trained layers on the model's states draft a block in one pass. Lossless.
 
@@ -315,7 +312,7 @@ def dflash(model, *, draft_length: o.BlockLength = None, min_survival: o.MinSurv
     """
     heads = model.config.heads or HeadsConfig()
     length = heads.draft.block_size if draft_length is None else draft_length
-    return DraftBlock(_longest(model, length), min_survival)
+    return DraftBlock(_length(model, length), min_survival)
 
 
 Factory = Callable[..., Method]  # takes the model, and the options of the method as keywords
@@ -437,20 +434,16 @@ def _check(name: str, known: dict[str, inspect.Parameter], options: dict) -> Non
             raise ValueError(f"method {name!r} needs {option}")
 
 
-def _most(length: o.Length) -> int:
-    return max(length.values(), default=0) if isinstance(length, Mapping) else length
-
-
-def _longest(model: Model, length: o.Length) -> int:
-    """Returns the length of the longest draft; raises ValueError if the model cannot hold it."""
+def _length(model: Model, length: int) -> int:
+    """Returns the draft length; raises ValueError if the model cannot hold such a draft."""
     limit = model.config.max_bytes - 1
-    if not 1 <= _most(length) <= limit:
+    if not 1 <= length <= limit:
         raise ValueError(f"draft_length must lie in 1..{limit}, got {length}")
-    return _most(length)
+    return length
 
 
-def _block(model: Model, method: str, size: o.Length) -> int:
-    """Returns the largest block size; raises ValueError if the model was not trained on it."""
+def _block(model: Model, method: str, size: int) -> int:
+    """Returns the block size; raises ValueError if the model was not trained on it."""
     if not isinstance(model.config, BLTConfig):
         raise TargetError(method, "a Byte Latent Transformer, not a byte transformer")
     trained = model.config.block_size
@@ -459,9 +452,9 @@ def _block(model: Model, method: str, size: o.Length) -> int:
             f"method {method!r} needs a model trained to fill in masked bytes (`bytelax train "
             "blt-d`); this one was not"
         )
-    if not 1 <= _most(size) <= trained:
+    if not 1 <= size <= trained:
         raise ValueError(f"the model was trained on blocks of up to {trained}, got {size}")
-    return _most(size)
+    return size
 
 
 def _byte_lm(model: Model, method: str) -> HeadsConfig:

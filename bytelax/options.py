@@ -3,14 +3,14 @@
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import numpy as np
 
 from bytelax.decode.acceptance import Lossless, lossless, rejection
-from bytelax.decode.drafters import Drafter, by_batch, stop_adaptively, stop_below
+from bytelax.decode.drafters import Drafter
 from bytelax.decode.method import Method
 from bytelax.decode.unmasking import Unmask
 from bytelax.model import Model
@@ -22,17 +22,10 @@ class Option(NamedTuple):
     Attributes:
       help: description of the option.
       choices: allowed words; empty if any value of the type is allowed.
-      parse: converts a word of the command line, for options of more than one type; raises
-        ValueError for a bad word.
-      metavar: placeholder for the word in the help.
-      takes: the allowed values in words, for error messages.
     """
 
     help: str
     choices: tuple[str, ...] = ()
-    parse: Callable[[str], Any] | None = None
-    metavar: str = ""
-    takes: str = ""
 
 
 def option_of(parameter: inspect.Parameter) -> Option:
@@ -51,10 +44,6 @@ def _is(value, kind):
         return any(_is(value, part) for part in parts)
     if origin is tuple:
         return isinstance(value, tuple | list) and all(_is(x, parts[0]) for x in value)
-    if origin is not None and issubclass(origin, Mapping):
-        return isinstance(value, Mapping) and all(
-            _is(x, kind) for pair in value.items() for x, kind in zip(pair, parts, strict=True)
-        )
     if isinstance(value, bool):
         return kind is bool
     if kind is int:
@@ -64,47 +53,12 @@ def _is(value, kind):
     return isinstance(value, kind) if isinstance(kind, type) else callable(value)
 
 
-def _length(word: str) -> int | dict[int, int]:
-    if ":" not in word:
-        return int(word)
-    return {int(rows): int(n) for rows, n in (part.split(":") for part in word.split(","))}
-
-
-def _threshold(word: str) -> float | str:
-    return word if word == "adaptive" else float(word)
-
-
-def _lengths(help: str) -> Option:
-    return Option(help, (), _length, "INT|ROWS:INT,...", "a number, or ROWS:NUMBER,...")
-
-
-Length = int | Mapping[int, int]  # bytes, or a table by the number of running rows: {rows: bytes}
 Words = tuple[int, ...]
-DraftLength = Annotated[
-    Length,
-    _lengths(
-        "Number of bytes drafted in each round. Or a table by the number of running rows: 1:8,8:4 "
-        "drafts 8 bytes, and 4 from 8 rows on; {1: 8, 8: 4} in Python."
-    ),
-]
+DraftLength = Annotated[int, Option("Number of bytes drafted in each round.")]
 BlockLength = Annotated[
-    Length | None,
-    _lengths("Number of bytes drafted in each round, or a table; by default a whole block."),
+    int | None, Option("Number of bytes drafted in each round; by default a whole block.")
 ]
-BlockSize = Annotated[
-    Length,
-    _lengths(
-        "Number of bytes in a block. `blt-dv` also takes a table by the number of running rows."
-    ),
-]
-MinConfidence = Annotated[
-    float | str | None,
-    Option(
-        "End a draft after the first byte whose probability under the drafter is below this. "
-        '"adaptive" moves the threshold with the bytes that each row keeps.',
-        (), _threshold, "FLOAT|adaptive", "a number, or adaptive",
-    ),
-]  # fmt: skip
+BlockSize = Annotated[int, Option("Number of bytes in a block.")]
 MinSurvival = Annotated[
     float | None,
     Option(
@@ -219,50 +173,25 @@ StateLayer = Annotated[
 ]
 
 
-def verified(
-    *, thresholds: bool = True
-) -> Callable[[Callable[..., Drafter]], Callable[..., Method]]:
-    """Returns a decorator that turns a factory of drafters into one of lossless methods.
+def verified(factory: Callable[..., Drafter]) -> Callable[..., Method]:
+    """Turns a factory of drafters into one of lossless methods.
 
     The factory takes a model and options and returns a `Drafter`. The decorator adds the options
-    that all such methods share: `verify`, `window`, tables as draft lengths, and `min_confidence`
-    unless `thresholds` is False.
+    that all such methods share: `verify` and `window`.
     """
-    shared: dict[str, tuple[Any, Any]] = (
-        {"min_confidence": (MinConfidence, None)} if thresholds else {}
-    )
-    shared |= {"verify": (Verify, "block"), "window": (Window, None)}
 
-    def decorator(factory):
-        @functools.wraps(factory)
-        def build(model, *, verify="block", window=None, min_confidence=None, **options):
-            drafter = factory(model, **options)
-            tables = [value for value in options.values() if isinstance(value, Mapping)]
-            if getattr(drafter, "judged_by", None) and (tables or min_confidence is not None):
-                raise ValueError("a tree takes no table of lengths and no threshold of confidence")
-            for table in tables:
-                drafter = by_batch(drafter, table)
-            if min_confidence == "adaptive":
-                drafter = stop_adaptively(drafter)
-            elif isinstance(min_confidence, str):
-                raise ValueError(
-                    f"min_confidence is a number or 'adaptive', got {min_confidence!r}"
-                )
-            elif min_confidence is not None:
-                drafter = stop_below(drafter, min_confidence)
-            rule = lossless if verify == "block" else Lossless(rejection)
-            return Method(model.target(), drafter, rule, window)
+    @functools.wraps(factory)
+    def build(model, *, verify="block", window=None, **options):
+        rule = lossless if verify == "block" else Lossless(rejection)
+        return Method(model.target(), factory(model, **options), rule, window)
 
-        own = inspect.signature(factory)
-        more = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-            )
-            for name, (kind, default) in shared.items()
-        ]
-        parameters = [*own.parameters.values(), *more]
-        signature = own.replace(parameters=parameters, return_annotation=Method)
-        build.__signature__ = signature  # type: ignore[attr-defined]  # for `inspect.signature`
-        return build
-
-    return decorator
+    own = inspect.signature(factory)
+    shared = {"verify": (Verify, "block"), "window": (Window, None)}
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in shared.items()
+    ]
+    parameters = [*own.parameters.values(), *more]
+    signature = own.replace(parameters=parameters, return_annotation=Method)
+    build.__signature__ = signature  # type: ignore[attr-defined]  # for `inspect.signature`
+    return build

@@ -149,34 +149,6 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
     assert out["stats"]["rounds"] == 2 and out["stats"]["draft_model_passes"] == 6
 
 
-@pytest.mark.slow
-def test_lengths_of_drafts(capsys, tmp_path):
-    """By the number of rows, and by confidence: both reach the drafter, neither the output."""
-    small = _chain(tmp_path / "small", b"abcdefgh")
-    flags = ["generate", "--model", small, "--max-new-bytes", "8", "--window", "5"]
-    flags += ["--method", "draft-model", "--draft-model"]
-    out = _json(capsys, *flags, small, "--draft-length", "1:4,2:1", "a")
-    assert out["results"][0]["text"] == "bcdefgha"
-    assert out["stats"]["accepted_by_position"] == [2, 2, 2, 1]
-    out = _json(capsys, *flags, small, "--draft-length", "1:4,2:1", "a", "b")
-    assert [result["text"] for result in out["results"]] == ["bcdefgha", "cdefghab"]
-    assert out["stats"]["drafted_by_position"] == [8, 0, 0, 0]
-    unsure, random = str(tmp_path / "unsure"), models.model(models.BYTE_LM)
-    checkpoints.write(unsure, random.config, random.params, layout="orbax")
-    out = _json(capsys, *flags, unsure, "--draft-length", "4", "--min-confidence", "1", "a")
-    assert out["results"][0]["text"] == "bcdefgha"
-    places = out["stats"]["drafted_by_position"]
-    assert places[0] > 4 and places[1:] == [0, 0, 0]
-
-
-@pytest.mark.slow
-def test_drafts_whose_length_adapts(capsys, tmp_path):
-    small = _chain(tmp_path / "small", b"abcdefgh")
-    flags = ["--method", "draft-model", "--draft-model", small, "--min-confidence", "adaptive"]
-    out = _json(capsys, "generate", "--model", small, *flags, "--max-new-bytes", "8", "a")
-    assert out["lossless"] and out["results"][0]["text"] == "bcdefgha"
-
-
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -190,13 +162,8 @@ def test_drafts_whose_length_adapts(capsys, tmp_path):
         (["--method", "blt-x", "x"], "'blt-x'; did you mean blt-s?"),
         (["--method", "draft-model", "x"], "needs --draft-model"),
         (["--method", "lookup", "--draft-length", "0", "x"], "--draft-length"),
-        (["--method", "lookup", "--draft-length", "8,4", "x"], "--draft-length takes a number, or"),
-        (["--method", "lookup", "--draft-length", "1:8,4", "x"], "--draft-length takes a number"),
-        (["--method", "lookup", "--draft-length", "", "x"], "--draft-length takes a number"),
-        (["--method", "lookup", "--draft-length", "1:-8", "x"], "--draft-length"),
-        (["--method", "lookup", "--min-confidence", "0.5", "x"], "min_confidence"),
-        (["--method", "blt-s", "--min-confidence", "2", "x"], "0..1"),
-        (["--method", "blt-s", "--min-confidence", "often", "x"], "a number, or adaptive"),
+        (["--method", "lookup", "--draft-length", "8,4", "x"], "--draft-length"),
+        (["--method", "lookup", "--draft-length", "", "x"], "--draft-length"),
         (["--method", "blt-s", "--window", "8", "x"], "9..4096, got 8: a round drafts 8 bytes"),
         (["--logprobs", "x"], "add --json"),
         (["--draft-length", "3", "x"], "draft_length"),

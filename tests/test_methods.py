@@ -46,10 +46,9 @@ def assert_same(out, other):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("blt-s", {"draft_length": 4, "min_confidence": 0.2}),
+        ("blt-s", {"draft_length": 4}),
         ("blt-dv", {"block_size": 4, "unmask": "entropy", "gamma": 2.0, "window": 9}),
-        ("blt-dv", {"block_size": {1: 4, 3: 2}}),
-        ("blt-s", {"draft_length": {1: 4, 3: 2}, "window": 9}),
+        ("blt-s", {"draft_length": 4, "window": 9}),
     ],
 )
 def test_lossless_methods_write_what_plain_decoding_does(method, options):
@@ -58,10 +57,6 @@ def test_lossless_methods_write_what_plain_decoding_does(method, options):
     assert out.stats.decoder_passes > out.stats.rounds
     places = out.stats.drafted_by_position
     assert places[0] > 0 and not any(places[4:])
-    if "min_confidence" in options:
-        assert places[3] < places[0]
-    if not isinstance(options.get("draft_length", options.get("block_size")), int):
-        assert places[2] < places[1]  # while all three rows ran
 
 
 @pytest.mark.slow  # in shorter windows: decode/drafters/test_lossless.py
@@ -69,8 +64,8 @@ def test_lossless_methods_write_what_plain_decoding_does(method, options):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("lookup", {"draft_length": {1: 5, 3: 2}, "shortest": 1}),
-        ("draft-model", {"draft_length": 5, "min_confidence": 0.01}),
+        ("lookup", {"draft_length": 5, "shortest": 1}),
+        ("draft-model", {"draft_length": 5}),
     ],
 )
 def test_windows_of_byte_models_are_as_wide_as_is_asked_for(method, options, window):
@@ -115,8 +110,7 @@ def test_blocks_are_kept_whole_and_said_to_be_so():
         ("own", "blt-dv", {"latent": "ahead", "block_size": 4}, "not one of reuse, refresh"),
         ("own", "blt-s", {"draft_length": 0}, "draft_length must lie in"),
         ("own", "blt-s", {"draft_layers": 9}, "layers 1 to 2"),
-        ("own", "blt-s", {"draft_length": {}}, "draft_length must lie in"),
-        ("own", "blt-s", {"draft_length": {0: 4, 2: -1}}, "a table of draft lengths"),
+        ("own", "blt-s", {"draft_length": {1: 4}}, "draft_length cannot be {1: 4}"),
         (
             "own",
             "blt-s",
@@ -124,9 +118,7 @@ def test_blocks_are_kept_whole_and_said_to_be_so():
             "5..1024, got 4: a round drafts",
         ),
         ("own", "blt-dv", {"block_size": 4, "window": 0}, "window must lie in 5..1024"),
-        ("own", "blt-dv", {"block_size": {1: 4, 2: 9}}, "trained on blocks of up to 6"),
         ("own", "blt-d", {"block_size": 4, "window": 9}, "takes no 'window'"),
-        ("own", "blt-d", {"block_size": {1: 4}}, "block_size is a number"),
         ("lm", "lookup", {"draft_length": 4, "window": 1025}, "window must lie in 5..1024"),
         ("lm", "draft-model", {"draft_model": "tiny", "window": 4}, "window must lie in 5..1024"),
         ("own", "blt-s", {"verify": "tree"}, "not one of block, byte"),

@@ -34,10 +34,9 @@ def _groups() -> dict[str, dict[str, tuple[OptionRow, list[str]]]]:
 def _field(option: OptionRow, of: list[str]) -> tuple:
     help = option.help if len(of) > _FEW else f"{option.help} ({', '.join(of)})"
     kind = Literal[tuple(option.choices)] if option.choices else _TYPES[option.kind]
-    more: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {}
     # Flags stand in the group of a nested class, but their names do not begin with its name.
     flag: Any = Annotated[
-        kind | None, tyro.conf.arg(name=option.name, prefix_name=False, help=help, **more)
+        kind | None, tyro.conf.arg(name=option.name, prefix_name=False, help=help)
     ]
     return option.name, flag, dataclasses.field(default=None)
 

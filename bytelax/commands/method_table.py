@@ -22,7 +22,6 @@ class OptionRow(NamedTuple):
       default: the default; None if there is none, or if it depends on the model.
       needed: whether it must be given.
       choices: allowed words; empty if any value of the type is allowed.
-      metavar: placeholder for the value in the help; empty for that of the type.
       help: description.
     """
 
@@ -31,7 +30,6 @@ class OptionRow(NamedTuple):
     default: object
     needed: bool
     choices: list[str]
-    metavar: str
     help: str
 
 

@@ -41,8 +41,6 @@ class Draft:
       step: number of the drafter's pass in this round that chose each id, counted from 1; 0 if no
         pass did. None means 0 everywhere.
       passes: forward passes made to propose. None means none.
-      confidence: the drafter's own probability of each id, before temperature and truncation. None
-        means the probability under `log_probs`.
       parents: for a tree, the window index of each id's parent; the pending byte has index 0, and
         the id at position j has a parent in 0..j. None means a chain, where each id follows the one
         before it.
@@ -58,7 +56,6 @@ class Draft:
     log_probs: Float[Array, "B K V"] | None = None
     step: Int[Array, "B K"] | None = None
     passes: DraftPasses | None = None
-    confidence: Float[Array, "B K"] | None = None
     parents: Int[Array, "B K"] | None = None
     computed: Any = None
     state: State = None
@@ -70,13 +67,7 @@ class Draft:
           vocab_size: number of ids of the target; None leaves `log_probs` as it is.
         """
         batch, places = self.ids.shape
-        log_probs, confidence = self.log_probs, self.confidence
-        if confidence is None:
-            if log_probs is None:
-                confidence = jnp.ones((batch, places), jnp.float32)
-            else:
-                here = jnp.take_along_axis(log_probs, self.ids[..., None], axis=-1)
-                confidence = jnp.exp(here[..., 0])
+        log_probs = self.log_probs
         if log_probs is None and vocab_size is not None:
             log_probs = sampling.one_hot(self.ids, vocab_size)
         return dataclasses.replace(
@@ -84,7 +75,6 @@ class Draft:
             log_probs=log_probs,
             step=jnp.zeros((batch, places), jnp.int32) if self.step is None else self.step,
             passes=no_passes(batch) if self.passes is None else self.passes,
-            confidence=confidence,
         )
 
     def widened(self, places: int) -> "Draft":
@@ -101,7 +91,6 @@ class Draft:
             ids=pad(self.ids),
             log_probs=pad(self.log_probs),
             step=pad(self.step),
-            confidence=pad(self.confidence),
             parents=pad(self.parents),
             computed=None,
         )

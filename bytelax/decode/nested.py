@@ -68,7 +68,6 @@ class Nested:
                 decoder=made.decoder + windows["decoder_passes"],
                 encoder=made.encoder + windows["encoder_passes"],
             ),
-            confidence=sampling_.probability(logits, inputs.sampling, ids),
             state=local_decoder.returned(inputs.state, decoding.state),
         )
         return draft, draft_state

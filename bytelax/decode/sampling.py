@@ -96,14 +96,6 @@ def byte_log_probs(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[A
     return jax.nn.log_softmax(without_banned(logits, sampling))
 
 
-def probability(
-    logits: Float[Array, "B W V"], sampling: Sampling, ids: Int[Array, "B W"]
-) -> Float[Array, "B W"]:
-    """Returns the model's own probability of each id, at temperature 1."""
-    log_probs = byte_log_probs(logits, sampling)
-    return jnp.exp(jnp.take_along_axis(log_probs, ids[..., None], axis=-1)[..., 0])
-
-
 def one_hot(ids: Int[Array, "*B"], size: int) -> Float[Array, "*B {size}"]:
     """Returns the log-probabilities of one-hot distributions at `ids`: 0 there, -inf elsewhere."""
     return jnp.where(ids[..., None] == jnp.arange(size), 0.0, -jnp.inf)

@@ -58,7 +58,6 @@ def test_every_batch_is_full(bench, tmp_path):
 def test_options_with_commas():
     tree = _parsed("medusa:branches=(3,2),nodes=4")
     assert tree == ("medusa", {"branches": (3, 2), "nodes": 4})
-    assert _parsed("lookup:draft_length={1:8,4:2}") == ("lookup", {"draft_length": {1: 8, 4: 2}})
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,10 @@
 """Turns the flags for decoding into keywords of `bytelax.generate`."""
 
-from typing import Any
-
 from bytelax import methods
 from bytelax.commands.method_flags import MethodFlags
-from bytelax.commands.parsing import as_flag
 from bytelax.decode.sampling import Sampling
 from bytelax.loading import load
-from bytelax.methods import METHODS
 from bytelax.model import Model
-from bytelax.options import option_of
 
 
 def keywords(flags: MethodFlags, dtype: str | None) -> dict:
@@ -22,7 +17,7 @@ def keywords(flags: MethodFlags, dtype: str | None) -> dict:
     Raises:
       ValueError: the method does not take an option, or not this value.
     """
-    found = {name: _parsed(name, value) for name, value in flags.options.items()}
+    found = flags.options
     if "draft_model" in found:
         found["draft_model"] = load(found["draft_model"], dtype=dtype)
     return found | {
@@ -45,16 +40,3 @@ def check(model: Model, method: str, options: dict, **sampling) -> None:
     except TypeError as error:
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise ValueError(f"method {method!r} with {given}: {error}") from None
-
-
-def _parsed(name: str, value: Any) -> Any:
-    """Converts a word of the command line as the first method does that has the option."""
-    option = next(
-        option_of(options[name]) for options in map(methods.options_of, METHODS) if name in options
-    )
-    if option.parse is None:
-        return value
-    try:
-        return option.parse(value)
-    except ValueError:
-        raise ValueError(f"{as_flag(name)} takes {option.takes}, got {value!r}") from None

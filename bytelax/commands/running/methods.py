@@ -3,7 +3,6 @@
 import inspect
 import json
 import types
-from collections.abc import Mapping
 from typing import Any, get_args
 
 from bytelax.commands.methods import Methods
@@ -45,18 +44,17 @@ def _option(name: str, parameter: inspect.Parameter) -> dict[str, Any]:
         "default": None if needed else parameter.default,
         "needed": needed,
         "choices": list(told.choices),
-        "metavar": told.metavar,
         "help": told.help,
     }
 
 
 def _kind(hint: Any, told: Option) -> str:
     """The type of an option on the command line."""
-    if told.parse is not None or told.choices:
+    if told.choices:
         return "str"
     kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind, name in ((bool, "bool"), (int, "int"), (float, "float")):
-        if kind in kinds and not any(isinstance(x, type) and issubclass(x, Mapping) for x in kinds):
+        if kind in kinds:
             return name
     return "ints" if any(tuple in (x, getattr(x, "__origin__", None)) for x in kinds) else "str"
 

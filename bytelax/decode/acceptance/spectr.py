@@ -115,7 +115,6 @@ class SpecTr:
             log_probs=apart(draft.log_probs),
             step=apart(draft.step),
             passes=jax.tree.map(lambda x: jnp.broadcast_to(x, (self.many, batch)), draft.passes),
-            confidence=None,
             parents=None,
             computed=None,
             state=None,

@@ -4,10 +4,8 @@ from bytelax.decode.draft import Draft, DraftPasses, certain, no_passes
 from bytelax.decode.drafters.base import Drafter, DraftInput
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion
 from bytelax.decode.drafters.block_table import BlockInOrder
-from bytelax.decode.drafters.compose import chain, extend_with
 from bytelax.decode.drafters.draft_block import DraftBlock
 from bytelax.decode.drafters.draft_layer import DraftLayer
-from bytelax.decode.drafters.draft_length import by_batch, stop_adaptively, stop_below
 from bytelax.decode.drafters.draft_model import DraftModel
 from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw, in_a_row, scanned
 from bytelax.decode.drafters.early_exit import EarlyExit
@@ -39,15 +37,10 @@ __all__ = [
     "ParallelDrafts",
     "PastBoundary",
     "TwoByte",
-    "by_batch",
     "certain",
-    "chain",
     "draft_of",
     "draw",
-    "extend_with",
     "in_a_row",
     "no_passes",
     "scanned",
-    "stop_adaptively",
-    "stop_below",
 ]

@@ -59,12 +59,10 @@ class Drafter(Protocol):
     `commit` may follow a round in which `propose` was not called: the bytes of another drafter were
     verified, or none.
 
-    Three more members are optional. `text_only = True` declares that a draft depends on the text
-    and the key only; such a drafter may be shown bytes that the target has not processed and may
-    never keep. `judged_by` is the lossless acceptance rule for a drafter of trees; None for
-    drafters of chains, which `Lossless` handles. `fit(target) -> Target` returns the target with
-    what this drafter needs of it (hidden states to keep, cells to run ahead), and raises ValueError
-    if the model lacks it.
+    Two more members are optional. `judged_by` is the lossless acceptance rule for a drafter of
+    trees; None for drafters of chains, which `Lossless` handles. `fit(target) -> Target` returns
+    the target with what this drafter needs of it (hidden states to keep, cells to run ahead), and
+    raises ValueError if the model lacks it.
     """
 
     @property

@@ -70,7 +70,7 @@ class BlockDiffusion:
             )
 
         def fill(cells, logits, index):
-            ids, log_probs, confidence, step = cells
+            ids, log_probs, step = cells
             masked = ids == vocab.MASK
             here = sampling.process_logits(logits, inputs.sampling)
             made = fill_in(
@@ -86,14 +86,13 @@ class BlockDiffusion:
             return (
                 ids,
                 jnp.where(chosen[..., None], here, log_probs),
-                jnp.where(chosen, made.confidence, confidence),
                 jnp.where(chosen, index, step),
             )
 
         def agree(cells):
-            ids, *others, step = cells
+            ids, log_probs, step = cells
             ids, step = agreed(inputs.target, (ids, step))
-            return ids, *others, step
+            return ids, log_probs, step
 
         def run_and_fill(carry):
             cells, decoder, index = carry
@@ -104,13 +103,12 @@ class BlockDiffusion:
         empty = (
             jnp.full(shape, vocab.MASK, jnp.int32),
             jnp.zeros((*shape, ahead.logits.shape[-1]), jnp.float32),
-            jnp.zeros(shape, jnp.float32),
             jnp.zeros(shape, jnp.int32),
         )
         # The first filling is outside of the loop: a pass that ran on a condition within it would
         # have XLA copy the caches.
         one = jnp.ones((), jnp.int32)
-        (ids, log_probs, confidence, step), decoder, _ = jax.lax.while_loop(
+        (ids, log_probs, step), decoder, _ = jax.lax.while_loop(
             lambda carry: (carry[0][0] == vocab.MASK).any(),
             run_and_fill,
             (agree(fill(empty, ahead.logits, one)), decoder, one),
@@ -124,7 +122,6 @@ class BlockDiffusion:
             log_probs=log_probs,
             step=step,
             passes=made._replace(decoder=made.decoder + step.max(1) - 1),
-            confidence=confidence,
             state=dataclasses.replace(state, decoder=decoder),
         )
         return draft, draft_state

@@ -216,7 +216,6 @@ def _nothing(batch: int, places: int, vocabulary: int) -> Drawn:
     return Drawn(
         jnp.zeros((batch, places), jnp.int32),
         jnp.zeros((batch, places, vocabulary), jnp.float32),
-        jnp.zeros((batch, places), jnp.float32),
     )
 
 

@@ -67,9 +67,7 @@ class DraftModel:
 
         def draw(logits, uniform):
             log_probs = sampling.process_logits(logits[:, None], inputs.sampling)[:, 0]
-            ids = sampling.sample(log_probs, uniform)
-            own = jnp.take_along_axis(jax.nn.softmax(logits), ids[:, None], axis=1)[:, 0]
-            return ids, log_probs, own
+            return sampling.sample(log_probs, uniform), log_probs
 
         def step(carry, uniform):
             logits, ahead = carry
@@ -80,7 +78,7 @@ class DraftModel:
 
         (logits, ahead), most = jax.lax.scan(step, (logits, here), uniforms[:-1])
         last = draw(logits, uniforms[-1])
-        ids, log_probs, own = jax.tree.map(
+        ids, log_probs = jax.tree.map(
             lambda most, last: jnp.concatenate([most, last[None]]).swapaxes(0, 1), most, last
         )
         batch = text.ids.shape[0]
@@ -91,7 +89,6 @@ class DraftModel:
             log_probs=log_probs,
             step=jnp.broadcast_to(1 + jnp.arange(self.draft_length), ids.shape),
             passes=no_passes(batch)._replace(draft_model=passes),
-            confidence=own,
         )
         return draft, DraftModelState(self.target.rewind(ahead, here), text.length)
 

@@ -11,11 +11,10 @@ from bytelax.decode.sampling import Sampling
 
 
 class Drawn(NamedTuple):
-    """Sampled ids, the distributions they come from, and the drafter's own probabilities."""
+    """Sampled ids, and the distributions that they come from."""
 
     ids: Int[Array, "B N"]
     log_probs: Float[Array, "B N V"]
-    confidence: Float[Array, "B N"]
 
 
 def draw(logits: Float[Array, "B N V"], how: Sampling, uniforms: Float[Array, "B N"]) -> Drawn:
@@ -27,8 +26,7 @@ def draw(logits: Float[Array, "B N V"], how: Sampling, uniforms: Float[Array, "B
       uniforms: numbers from `DraftInput.uniforms`, each to be used only once.
     """
     log_probs = sampling.process_logits(logits, how)
-    ids = sampling.draw(log_probs, how, uniforms)
-    return Drawn(ids, log_probs, sampling.probability(logits, how, ids))
+    return Drawn(sampling.draw(log_probs, how, uniforms), log_probs)
 
 
 def in_a_row(*parts: Drawn) -> Drawn:
@@ -70,7 +68,6 @@ def draft_of(
         log_probs=drawn.log_probs,
         step=None if step is None else jnp.broadcast_to(step, (batch, places)),
         passes=passes,
-        confidence=drawn.confidence,
         computed=computed,
         state=state,
     )

@@ -17,8 +17,6 @@ class Empty:
 
     draft_length: int = 0
 
-    text_only = True
-
     def init(self, inputs):
         return ()
 

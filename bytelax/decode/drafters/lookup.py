@@ -28,8 +28,6 @@ class Lookup:
     shortest: int = 4
     longest: int = 16
 
-    text_only = True
-
     def __post_init__(self):
         if self.draft_length < 1:
             raise ValueError(f"a lookup must copy at least 1 byte, got {self.draft_length}")

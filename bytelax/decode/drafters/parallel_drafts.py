@@ -70,7 +70,6 @@ class ParallelDrafts:
             log_probs=None if drafts.log_probs is None else flat(drafts.log_probs),
             step=flat(drafts.step),
             passes=jax.tree.map(lambda made: made.reshape(batch, -1).sum(1), drafts.passes),
-            confidence=flat(drafts.confidence),
             parents=jnp.broadcast_to(parents, (batch, self.draft_length)),
         )
         # The copies of a row differ only beyond its text, which is never read: keep the first.

@@ -4,8 +4,8 @@ The rule that makes this lossless: whether position j is drafted depends on the 
 drawn before j, and never on id j. Then id j, where it is shown, is a sample from the distribution
 that acceptance divides by. All that is read here is known before id j is drawn: the drafter's
 distribution of it, or what a `Confidence` head makes of the state that predicts it. In contrast,
-the probability of id j itself is known only after the draw. A draft may end after such a byte, as
-`stop_below` does; to drop the byte for it would show a byte at j only when a likely one was drawn.
+the probability of id j itself is known only after the draw. To drop the byte for it would show a
+byte at j only when a likely one was drawn.
 """
 
 import jax

@@ -95,7 +95,7 @@ def worst(found, laws):
     )
 
 
-@pytest.mark.slow  # test_lookup.py and test_law.py; enumerated: ../test_exact_law.py
+@pytest.mark.slow  # test_lookup.py; enumerated: ../test_exact_law.py
 def test_sampled_output_has_the_law_of_the_target():
     config = models.BYTE_LMS["plain"]
     model = models.model(config)

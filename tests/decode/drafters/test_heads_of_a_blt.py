@@ -13,7 +13,7 @@ from heads_of_a_blt import DRAFTERS, blt, draft_block, draft_layer, shorter_draf
 
 from bytelax import vocab
 from bytelax.decode import Empty, Method, Params, Sampling, Text
-from bytelax.decode.drafters import DraftModel, Lookup, stop_below
+from bytelax.decode.drafters import DraftModel, Lookup
 from bytelax.decode.drafters.base import weights_read
 from bytelax.models import layers
 from bytelax.models.heads import with_specials
@@ -195,6 +195,6 @@ def test_the_weights_of_a_head_are_those_that_its_passes_read():
     params = blt().params
     heads = {name: layers.weights(part) for name, part in params["heads"].items()}
     assert weights_read(draft_layer(), (), params) == heads["draft_layer"] > 0
-    assert weights_read(stop_below(draft_block(), 0.5), (), params) == heads["draft_block"] > 0
+    assert weights_read(draft_block(), (), params) == heads["draft_block"] > 0
     assert weights_read(Lookup(3, 2, 5), (), params) == 0
     assert weights_read(DraftModel(blt().target(), 3), {"kernel": jnp.ones((2, 3))}, params) == 6
