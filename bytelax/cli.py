@@ -1,16 +1,22 @@
 """The command line `bytelax generate | train | calibrate | bench | ...`; see `bytelax --help`."""
 
-import difflib
+import contextlib
 import importlib
-import importlib.metadata
 import io
+import itertools
 import os
+import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NoReturn
 
-# The flags of a command are the class of that name in `bytelax.commands`, which imports no JAX, and
-# it runs as the function `run` of the module of that name in `bytelax.commands.running`.
+import bytelax
+from bytelax.messages import meant
+
+# The module of that name in `bytelax.commands` holds the flags of a command, as the class of that
+# name or as several in `KINDS`, and what it does, as the function `run`. Only `run` imports JAX.
 COMMANDS = {
     "generate": "Continue prompts from arguments, files, or standard input.",
     "demo": "Continue prompts by plain decoding and with drafts, each byte with its origin.",
@@ -26,22 +32,40 @@ COMMANDS = {
 }
 
 
-def main(
-    args: Sequence[str] | None = None, *, when_imported: Callable[[], object] = lambda: None
-) -> int:
+def script() -> int:
+    """Runs the command of this process, which Ctrl-C ends with a one-line message at any time.
+
+    An interrupt while JAX is imported would show a traceback, or be lost in one of its callbacks.
+    Until the command starts, an interrupt therefore ends the process at once. From then on it is a
+    KeyboardInterrupt, so that commands can clean up.
+    """
+
+    def leave(*_) -> NoReturn:
+        os.write(2, b"bytelax: interrupted\n")
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, leave)
+    try:
+        return main(started=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    except KeyboardInterrupt:  # raised outside of the handler in `main`
+        leave()
+    finally:
+        signal.signal(signal.SIGINT, leave)  # an interrupt at exit would show a traceback
+
+
+def main(args: Sequence[str] | None = None, *, started: Callable[[], object] = lambda: None) -> int:
     """Runs a command and returns its exit code.
 
     Bad input is reported in one line on standard error, with exit code 2.
 
     Args:
       args: the arguments; by default those of the process.
-      when_imported: called once the command is imported and its arguments are parsed.
+      started: called when the command is imported, before it runs.
     """
     args = sys.argv[1:] if args is None else args
     try:
         _check_output()
-        if not _tell(args):
-            _run(args, when_imported)
+        _run(args, started)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe
         _drop_output()
@@ -51,48 +75,93 @@ def main(
         print("bytelax: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        return _fail(error)
+        return _fail(error, args)
     return 0
 
 
-def _tell(args: Sequence[str]) -> bool:
-    """Prints what needs no command to be imported; returns whether there was anything to print."""
-    if args and args[0] in ("-h", "--help"):
-        width = max(map(len, COMMANDS))
-        print("usage: bytelax COMMAND [OPTIONS]\n")
-        print("\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items()))
-        print("\nOptions of a command: bytelax COMMAND --help")
-        return True
-    if args and args[0] == "--version":
-        print(f"bytelax {importlib.metadata.version('bytelax')}")
-        return True
-    return False
-
-
-def _run(args: Sequence[str], when_imported: Callable[[], object]) -> None:
-    command = _parse(args)
-    running = importlib.import_module(f"bytelax.commands.running.{args[0]}")
-    from bytelax import compiling
-
-    compiling.keep_programs()
-    when_imported()
+def _run(args: Sequence[str], started: Callable[[], object]) -> None:
+    if args[:1] == ["--version"]:
+        print(f"bytelax {bytelax.__version__}")
+        return
     try:
-        running.run(command)
-    except ValueError as error:
-        from bytelax.commands import parsing
+        command, flags = _parse(args)
+    except SystemExit:  # help was printed
+        return
+    if args[0] not in ("methods", "pack"):  # they run no model
+        from bytelax import compiling, loading  # noqa: F401  # most of what `run` imports
 
-        # Its class tells the user nothing: what is printed is the message alone.
-        raise ValueError(parsing.with_flags(str(error), command)) from error
+        compiling.keep_programs()
+    started()
+    command.run(flags)
 
 
-def _fail(error: Exception) -> int:
+def _parse(args: Sequence[str]) -> tuple[ModuleType, Any]:
+    """Returns the module of a command and its flags.
+
+    Raises:
+      ValueError: there is something wrong with them; the message is one line.
+      SystemExit: help was asked for, and printed.
+    """
+    name, *rest = _chosen("bytelax", COMMANDS, args)
+    command = importlib.import_module(f"bytelax.commands.{name}")
+    import tyro
+
+    if hasattr(command, "KINDS"):  # each with flags of its own
+        told = {kind: cls.__doc__.splitlines()[0] for kind, cls in command.KINDS.items()}
+        kind, *rest = _chosen(f"bytelax {name}", told, rest)
+        prog, summary = f"bytelax {name} {kind}", None
+        flags, default = command.KINDS[kind], command.default(kind, rest)
+    else:
+        prog, summary = f"bytelax {name}", COMMANDS[name]
+        flags, default = getattr(command, name.capitalize()), tyro.MISSING_NONPROP
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            found = tyro.cli(flags, prog=prog, description=summary, args=rest, default=default)
+    except SystemExit as exit:
+        if not exit.code:
+            raise
+        raise ValueError(f"{_first_part(errors.getvalue())}; see {prog} --help") from None
+    return command, found
+
+
+def _chosen(prog: str, known: Mapping[str, str], args: Sequence[str]) -> Sequence[str]:
+    """Returns the arguments, of which the first is a known word; prints those for `--help`."""
+    if not args:
+        raise ValueError(f"a command is missing, one of {', '.join(known)}; see {prog} --help")
+    if args[0] in ("-h", "--help"):
+        width = max(map(len, known))
+        print(f"usage: {prog} COMMAND [OPTIONS]\n")
+        for name, told in known.items():
+            print(f"  {name:{width}}  {told}")
+        print(f"\nOptions of a command: {prog} COMMAND --help")
+        raise SystemExit
+    if args[0] not in known:
+        hint = meant(args[0], known) or f"see {prog} --help"
+        raise ValueError(f"there is no `{prog} {args[0]}`; {hint}")
+    return args
+
+
+def _first_part(framed: str) -> str:
+    """Returns what an error of tyro says first, between the title of its frame and the next rule.
+
+    A hint at what was meant comes with it.
+    """
+    lines = [line.strip("│ ") for line in framed.splitlines()[1:]]
+    parts = itertools.groupby(lines, lambda line: bool(set(line) - set("─-╰╯")))
+    told = next((" ".join(part) for is_text, part in parts if is_text), "").rstrip(".")
+    hint = "Perhaps you meant:"
+    return f"{told}. {hint} {lines[lines.index(hint) + 1]}" if hint in lines else told
+
+
+def _fail(error: Exception, args: Sequence[str]) -> int:
     """Prints what is wrong with the input in one line; raises errors that are not the input's."""
     full = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
     if not full and not isinstance(error, ValueError | OSError):
         raise error
     _drop_output()
     told = "there is not enough memory for this; ask for less at once" if full else _message(error)
-    print(f"bytelax: {' '.join(told.split())}", file=sys.stderr)
+    print(f"bytelax: {' '.join(_with_flags(told, args).split())}", file=sys.stderr)
     return 2
 
 
@@ -101,6 +170,15 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error)
+
+
+def _with_flags(message: str, args: Sequence[str]) -> str:
+    """Writes the names of given flags in a message as on the command line: --draft-length."""
+    for flag in {arg.partition("=")[0] for arg in args if arg.startswith("--")}:
+        name = flag.removeprefix("--").replace("-", "_")
+        place = r"(?<![\w./'-])" if "_" in name or "." in name else "^"  # others may be plain words
+        message = re.sub(rf"{place}{re.escape(name)}(?![\w.]*\w)", flag, message)
+    return message
 
 
 def _check_output() -> None:
@@ -121,19 +199,5 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parse(args: Sequence[str]) -> Any:
-    """Parses the command line; raises a ValueError of one line for what is wrong in it."""
-    if not args:
-        raise ValueError("a command is missing; see --help")
-    name = args[0]
-    if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        meant = f"did you mean {near[0]!r}?" if near else "see --help"
-        raise ValueError(f"there is no command {name!r}; {meant}")
-    from bytelax.commands import parsing
-
-    return parsing.parse(name, args[1:])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(script())

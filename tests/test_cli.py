@@ -14,8 +14,8 @@ import models_for_tests as models
 import pytest
 
 from bytelax import checkpoints, cli
+from bytelax.commands import flags
 from bytelax.commands.convert import Convert
-from bytelax.commands.model_flag import ModelFlag
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
         (["--window", "1000000000", "x"], "window"),
         (["--temperature", "1e-30", "x"], "temperature"),
         (["--dtype", "int8", "x"], "int8"),
-        (["--metod", "ar"], "there is no option --metod; did you mean --method?"),
+        (["--metod", "ar"], "Unrecognized options: --metod, ar. Perhaps you meant: --method STR;"),
         (["--file", "no-such-file"], "bytelax: no-such-file: No such file or directory"),
         ([""], "prompt"),
     ],
@@ -220,8 +220,7 @@ def test_the_table_of_methods_is_that_of_their_factories(capsys):
 
 
 def test_options_stand_in_the_help_of_their_method(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["generate", "--help"])
+    assert cli.main(["generate", "--help"]) == 0
     groups = re.split(r"\W+([\w-]*) ?options \W+\n", capsys.readouterr().out)
     options = dict(zip(groups[1::2], groups[2::2], strict=True))
     assert "--method" in options[""] and "--draft-length" in options["drafting"]
@@ -234,7 +233,7 @@ def test_every_command_that_loads_a_model_names_it_alike():
                  "convert"):  # fmt: skip
         module = importlib.import_module(f"bytelax.commands.{name}")
         hints = typing.get_type_hints(getattr(module, name.capitalize()), include_extras=True)
-        assert hints["model"] == ModelFlag, name
+        assert hints["model"] == flags.Model, name
 
 
 def test_layouts_are_those_of_checkpoints():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax.commands.running.methods import markdown
+from bytelax.commands.methods import markdown
 
 PROMPTS = [b"Ragged prompts: ", b"and ", "naïve 日本".encode()]
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=6)

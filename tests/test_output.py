@@ -12,7 +12,7 @@ ENVIRONMENT |= {"JAX_COMPILATION_CACHE_DIR": ".cache/jax"}
 
 def ran(command, **how):
     """A command of the shell, with `bytelax` for the command."""
-    spelt = command.replace("bytelax", f"{sys.executable} -m bytelax_command")
+    spelt = command.replace("bytelax", f"{sys.executable} -m bytelax.cli")
     return subprocess.run(
         ["bash", "-c", spelt], env=ENVIRONMENT, stderr=subprocess.PIPE, timeout=300, **how
     )
@@ -40,7 +40,7 @@ def test_no_standard_output():
 
 
 @pytest.mark.parametrize(
-    "module", ["bytelax.cli", "jax._src.lib", pytest.param("tyro", marks=pytest.mark.slow)]
+    "module", ["bytelax.commands", "jax._src.lib", pytest.param("tyro", marks=pytest.mark.slow)]
 )
 def test_an_interrupt_while_modules_are_imported(module):
     """The process interrupts itself, where an exception is lost: JAX's callbacks lose them, too."""
@@ -54,9 +54,9 @@ class Finder:
         if name == "{module}":
             Interrupt()
 sys.meta_path.insert(0, Finder())
-import bytelax_command
+from bytelax import cli
 sys.argv = ["bytelax", "generate", "x"]
-sys.exit(bytelax_command.main())
+sys.exit(cli.script())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=ENVIRONMENT)
     assert done.returncode == 130 and done.stderr == b"bytelax: interrupted\n"

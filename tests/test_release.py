@@ -51,7 +51,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
         sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
     about = f"bytelax-{bytelax.__version__}.dist-info"
     tops = {name.split("/")[0] for name in sizes}
-    assert tops == {"bytelax", "bytelax_kernels", "bytelax_command.py", about}
+    assert tops == {"bytelax", "bytelax_kernels", about}
     assert f"{about}/licenses/LICENSE" in sizes
     assert {"bytelax/py.typed", "bytelax/demo/page.css"} <= sizes.keys()
     assets = {name: size for name, size in sizes.items() if name.startswith("bytelax/assets/")}
@@ -66,7 +66,7 @@ def test_the_sdist_holds_what_is_released(built):
     with tarfile.open(sdist) as archive:
         tops = {Path(name).parts[1] for name in archive.getnames() if len(Path(name).parts) > 1}
     assert tops == {
-        "bytelax", "bytelax_command.py", "kernels", "docs", "pyproject.toml", "PKG-INFO",
+        "bytelax", "kernels", "docs", "pyproject.toml", "PKG-INFO",
         ".gitignore", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md",
     }  # fmt: skip
 

@@ -1,7 +1,5 @@
 """What the command line imports, and that its short answers import nothing."""
 
-import importlib
-import inspect
 import pathlib
 import subprocess
 import sys
@@ -10,6 +8,7 @@ import pytest
 
 import bytelax
 from bytelax import cli
+from bytelax.commands import train
 
 HEAVY = ("jax", "flax", "numpy", "tyro", "orbax")
 
@@ -22,21 +21,19 @@ def imported(code):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["genrate", "x"], []])
-def test_help_and_typing_errors_import_nothing(arguments):
+def test_the_table_of_commands_imports_nothing(arguments):
     assert imported(f"from bytelax import cli; cli.main({arguments})") == []
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_flags_need_no_jax(name):
-    heavy = {"jax", "flax", "orbax", "numpy"}
-    assert not heavy & set(imported(f"import bytelax.commands.{name}"))
-
-
-@pytest.mark.parametrize(
-    "arguments", [["generate", "--metod", "x"], ["generate", "--method", "blt-x"], ["train", "blx"]]
-)
-def test_a_mistyped_word_is_told_before_jax_is_imported(arguments):
-    assert imported(f"from bytelax import cli; cli.main({arguments})") == ["tyro"]
+def test_help_and_typing_errors_import_no_jax():
+    asked = [[name, "--help"] for name in cli.COMMANDS]
+    asked += [["train", kind, "--help"] for kind in train.KINDS]
+    asked += [
+        ["generate", "--metod", "x"], ["generate", "--method", "blt-x"], ["bench", "blt-x"],
+        ["train", "blx"], ["train", "blt", "--out", "x", "--optimizer.steps", "x"],
+        ["convert"],
+    ]  # fmt: skip
+    assert imported(f"from bytelax import cli; [cli.main(x) for x in {asked}]") == ["tyro"]
 
 
 def test_configs_import_no_jax():
@@ -51,16 +48,10 @@ def test_a_bundled_model_loads_without_orbax():
     assert "orbax" not in imported("import bytelax; bytelax.load('tiny-draft')")
 
 
-def test_commands_have_the_summaries_of_their_classes():
-    for name, summary in cli.COMMANDS.items():
-        command = getattr(importlib.import_module(f"bytelax.commands.{name}"), name.capitalize())
-        assert inspect.getdoc(command).splitlines()[0] == summary
-
-
 def test_a_command_that_is_nearly_right(capsys):
     assert cli.main(["genrate", "x"]) == 2
     assert capsys.readouterr().err == (
-        "bytelax: there is no command 'genrate'; did you mean 'generate'?\n"
+        "bytelax: there is no `bytelax genrate`; did you mean generate?\n"
     )
 
 
@@ -77,7 +68,7 @@ def test_every_public_name_is_there():
 
 
 def test_generating_imports_no_kernels_of_accelerators():
-    code = "import bytelax.commands.running.generate"
+    code = "import bytelax.generation, bytelax.loading"
     code += "; import sys; print(*(x for x in sys.modules if x.startswith('bytelax_kernels')))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     kernels = {name.rpartition(".")[2] for name in ran.stdout.split()}

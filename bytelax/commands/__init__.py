@@ -1,1 +1,1 @@
-"""The subcommands of the command line, one file each."""
+"""The subcommands of the command line, one file each; `bytelax.cli` has their table."""

@@ -1,24 +1,26 @@
-"""The flags of `bytelax bench`."""
+"""`bytelax bench`: times decoding methods against plain decoding, on any model and prompts."""
 
+import ast
 import dataclasses
+import itertools
+import re
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import DecodeLoadFlags
+from bytelax.commands import flags, output
 from bytelax.commands.method_flags import check_name
-from bytelax.commands.model_flag import ModelFlag
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Time decoding methods against plain decoding, in alternating runs in one process."""
+    """Flags of `bytelax bench`."""
 
     settings: tyro.conf.Positional[tuple[str, ...]] = ()
     """Methods to time, as METHOD or METHOD:option=value,...; by default those of `bytelax demo`."""
-    model: ModelFlag = "tiny"
-    loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
+    model: flags.Model = "tiny"
+    loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """A file whose whole text is a prompt; by default three built-in prompts."""
     max_new_bytes: int = 256
@@ -35,3 +37,102 @@ class Bench:
     def __post_init__(self):
         for setting in self.settings:  # before anything is loaded
             check_name(setting.partition(":")[0])
+
+
+def run(command: Bench) -> None:
+    """Times the methods."""
+    import rich
+
+    from bytelax.demo.comparison import PROMPTS, settings_of
+    from bytelax.measure import timing
+
+    for name in ("max_new_bytes", "batch", "repeats"):
+        if getattr(command, name) < 1:
+            raise ValueError(f"{name} must be at least 1, got {getattr(command, name)}")
+    wanted = [parsed(setting) for setting in command.settings]
+    prompts = [path.read_bytes() for path in command.file] or list(PROMPTS)
+    whole = -(-len(prompts) // command.batch) * command.batch
+    prompts = list(itertools.islice(itertools.cycle(prompts), whole))
+    model = command.loading.load(command.model)
+    if not wanted:
+        wanted = [(setting.method, setting.options) for setting in settings_of(model)[0]]
+    for method, options in wanted:
+        _check(model, method, options, command.temperature)
+    rows = []
+    for method, options in wanted:
+        timed = timing.beside_plain(
+            model, prompts, method, options, new=command.max_new_bytes, repeats=command.repeats,
+            batch=command.batch, temperature=command.temperature,
+        )  # fmt: skip
+        rows.append({"method": method, **options, **timing.figures(timed)})
+    if command.json:
+        names = ("batch", "repeats", "temperature", "max_new_bytes")
+        how = {name: getattr(command, name) for name in names}
+        how["prompt_bytes"] = list(map(len, prompts))
+        print(output.json_line(how | {"rows": rows}))
+        return
+    rich.print(_table(wanted, rows))
+    lengths = sorted({len(prompt) for prompt in prompts})
+    context = " to ".join(str(length) for length in dict.fromkeys((lengths[0], lengths[-1])))
+    print(
+        f"Batch {command.batch}, prompts of {context} bytes, {command.max_new_bytes} new ones, "
+        f"temperature {command.temperature:g}. Speed: beside plain decoding at the same batch "
+        f"size, median and range of {command.repeats} pairs of runs; taking in the prompts is "
+        "left out."
+    )
+
+
+_COMMA = re.compile(r",(?![^(\[{]*[)\]}])")  # a comma that is not within brackets
+
+
+def parsed(setting: str) -> tuple[str, dict]:
+    """Parses a setting such as "blt-s:draft_length=8" into a method and its options."""
+    method, _, rest = setting.partition(":")
+    options = {}
+    for part in filter(None, _COMMA.split(rest)):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"{setting!r}: options are written option=value, got {part!r}")
+        try:
+            options[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            options[name] = value
+    return method, options
+
+
+def _check(model, method, options, temperature):
+    """Raises ValueError at once if a method cannot decode with these options."""
+    from bytelax import methods
+    from bytelax.decode.sampling import Sampling
+
+    Sampling.of(1, temperature=temperature)
+    try:
+        methods.build(method, model, **options)
+    except TypeError as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise ValueError(f"method {method!r} with {given}: {error}") from None
+
+
+def _table(settings, rows):
+    """Formats the figures in at most 80 columns."""
+    import rich.box
+    import rich.table
+
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column("method", overflow="fold")
+    for name in ("exact", "bytes/s", "speed", "range", "kept", "bytes/round"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for (method, options), row in zip(settings, rows, strict=True):
+        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
+        low, high = row["decode_speed_range"]
+        accepted = row["acceptance"]
+        table.add_row(
+            f"{method} {told}".strip(),
+            "yes" if row["lossless"] else "no",
+            f"{row['decode_bytes_per_second']:.0f}",
+            f"{row['decode_speed']:.2f}x",
+            f"{low:.2f}-{high:.2f}",
+            "" if accepted is None else f"{accepted:.0%}",
+            f"{row['bytes_per_round']:.2f}",
+        )
+    return table

@@ -1,4 +1,4 @@
-"""The flags of `bytelax convert`."""
+"""`bytelax convert`: writes a model in another checkpoint layout."""
 
 import dataclasses
 from pathlib import Path
@@ -6,19 +6,36 @@ from typing import Annotated, Literal
 
 import tyro
 
-from bytelax.commands.load_flags import LoadFlags
-from bytelax.commands.model_flag import ModelFlag
+from bytelax.commands import flags, output
 
 
 @dataclasses.dataclass(frozen=True)
 class Convert:
-    """Write a model in another layout: of transformers, or bytelax's own."""
+    """Flags of `bytelax convert`."""
 
-    model: ModelFlag
+    model: flags.Model
     out: Path
     """Directory to write; it must not exist, or be empty."""
-    loading: Annotated[LoadFlags, tyro.conf.arg(name="")] = LoadFlags()
+    loading: Annotated[flags.Loading, tyro.conf.arg(name="")] = flags.Loading()
     to: Literal["orbax", "huggingface"] = "orbax"
     """Layout to write."""
     json: bool = False
     """Print a summary as JSON."""
+
+
+def run(command: Convert) -> None:
+    """Converts the model."""
+    import jax
+
+    from bytelax import checkpoints
+
+    model = command.loading.load(command.model)
+    if command.to == "huggingface":
+        checkpoints.check_transformers(model.config)
+    checkpoints.write(command.out, model.config, model.params, layout=command.to)
+    count = sum(leaf.size for leaf in jax.tree.leaves(model.params))
+    if command.json:
+        found = {"out": str(command.out), "layout": command.to, "parameters": count}
+        print(output.json_line(found))
+    else:
+        print(f"{command.out}: {count:,} parameters in the {command.to} layout")

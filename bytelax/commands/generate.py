@@ -1,29 +1,31 @@
-"""The flags of `bytelax generate`."""
+"""`bytelax generate`: generates continuations of prompts."""
 
+import base64
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import DecodeLoadFlags
-from bytelax.commands.mesh import MeshFlag
+from bytelax.commands import flags, output
 from bytelax.commands.method_flags import MethodFlags
-from bytelax.commands.model_flag import ModelFlag
 from bytelax.pods.configs import MeshConfig, Processes
+
+_ESCAPE = "surrogateescape"  # preserves bytes that are not UTF-8
 
 
 @dataclasses.dataclass(frozen=True)
 class Generate:
-    """Continue prompts from arguments, files, or standard input."""
+    """Flags of `bytelax generate`."""
 
     prompts: tyro.conf.Positional[tuple[str, ...]] = ()
     """Texts to continue."""
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """A file to continue; `-` is standard input, which is the default."""
-    model: ModelFlag = "tiny"
-    loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
-    mesh: MeshFlag = MeshConfig()
+    model: flags.Model = "tiny"
+    loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
+    mesh: flags.Mesh = MeshConfig()
     """Mesh of devices: prompts are split over data and fsdp, the model over tensor."""
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
     decoding: Annotated[MethodFlags, tyro.conf.arg(name="")] = MethodFlags()
@@ -41,3 +43,70 @@ class Generate:
     """Print the continuation of a single prompt while it is generated."""
     json: bool = False
     """Print results and statistics as JSON."""
+
+
+def run(command: Generate) -> None:
+    """Generates, and prints what was generated."""
+    import jax
+
+    from bytelax.generation import generate, stream
+    from bytelax.pods import distributed
+
+    prompts = _prompts(command)
+    if command.stream and (command.json or command.logprobs or len(prompts) > 1):
+        raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
+    output.check_json(command, "logprobs")
+    distributed.start(command.processes)
+    keywords = {
+        # Overrides apply to the large model only, not to a draft model.
+        **command.decoding.keywords(command.loading.dtype),
+        "max_new_bytes": command.max_new_bytes,
+        "stop": [stop.encode("utf-8", _ESCAPE) for stop in command.stop],
+        "allow_eos": command.allow_eos,
+    }
+    spread = command.mesh.size > 1 or jax.process_count() > 1
+    model = command.loading.load(command.model, mesh=command.mesh if spread else None)
+    if command.stream:
+        for piece in stream(model, prompts[0], seed=command.seed, errors=_ESCAPE, **keywords):
+            if not distributed.is_first():
+                continue
+            sys.stdout.buffer.write(piece.encode("utf-8", _ESCAPE))
+            sys.stdout.buffer.flush()
+        if distributed.is_first():
+            sys.stdout.buffer.write(b"\n")
+        return
+    out = generate(model, prompts, seeds=command.seed, logprobs=command.logprobs, **keywords)
+    if not distributed.is_first():
+        return
+    if command.json:
+        results = [_fields(result) for result in out.results]
+        stats = {"stats": out.stats.to_dict(), "lossless": out.lossless}
+        print(output.json_line({"results": results} | stats))
+    else:
+        for result in out.results:
+            sys.stdout.buffer.write(result.bytes + b"\n")
+
+
+def _prompts(command) -> list[bytes]:
+    # Arguments that are not UTF-8 arrive with their bytes escaped.
+    prompts = [prompt.encode("utf-8", _ESCAPE) for prompt in command.prompts]
+    files = command.file
+    if not prompts and not files:
+        files = (Path("-"),)
+    for path in files:
+        stdin = str(path) == "-"
+        prompts.append(sys.stdin.buffer.read() if stdin else path.read_bytes())
+    return prompts
+
+
+def _fields(result):
+    """A result as the JSON object that `--json` prints."""
+    fields = {
+        "text": result.text,
+        "base64": base64.b64encode(result.bytes).decode("ascii"),
+        "stop": result.stop,
+        "stats": result.stats.to_dict(),
+    }
+    if result.log_probs is not None:
+        fields["log_probs"] = result.log_probs.tolist()
+    return fields

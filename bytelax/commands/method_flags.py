@@ -81,6 +81,21 @@ class MethodFlags(_Options):
         given = (dataclasses.asdict(group) for group in groups)
         return {name: x for group in given for name, x in group.items() if x is not None}
 
+    def keywords(self, dtype: str | None) -> dict[str, Any]:
+        """Returns keywords of `bytelax.generate`, with a draft model that is loaded.
+
+        Args:
+          dtype: dtype of the draft model's weights; None keeps the stored dtype.
+        """
+        from bytelax.loading import load
+
+        found = self.options
+        if "draft_model" in found:
+            found["draft_model"] = load(found["draft_model"], dtype=dtype)
+        return found | {
+            name: getattr(self, name) for name in ("method", "temperature", "top_k", "top_p")
+        }
+
 
 def check_name(method: str) -> None:
     """Raises ValueError if there is no method of this name."""

@@ -1,26 +1,65 @@
-"""The flags of `bytelax patches`."""
+"""`bytelax patches`: where an entropy model cuts texts."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import Overrides
-from bytelax.commands.model_flag import ModelFlag
-from bytelax.commands.window_flags import WindowFlags
+from bytelax.commands import flags, output
+from bytelax.commands.text_files import text_files
+from bytelax.models.configs import ByteLMConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class Patches:
-    """Cut files into patches by an entropy model, the only part of a BLT that is loaded."""
+    """Flags of `bytelax patches`."""
 
     files: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Files, each a text of its own; `-` is standard input, the default."""
-    model: ModelFlag = "tiny"
-    overrides: Annotated[Overrides, tyro.conf.arg(name="")] = Overrides()
-    windows: Annotated[WindowFlags, tyro.conf.arg(name="")] = WindowFlags()
+    model: flags.Model = "tiny"
+    overrides: Annotated[flags.Overrides, tyro.conf.arg(name="")] = flags.Overrides()
+    windows: Annotated[flags.Windows, tyro.conf.arg(name="")] = flags.Windows()
     entropies: bool = False
     """Add the entropy at each byte, in nats, to the JSON."""
     json: bool = False
     """Print a line of JSON for each file, with the length of each patch."""
+
+
+def run(command: Patches) -> None:
+    """Cuts the files."""
+    from bytelax import checkpoints
+    from bytelax.loading import load_patcher, model_directory
+    from bytelax.patcher import patches
+
+    output.check_json(command, "entropies")
+    files = text_files(command.files)
+    changes = command.overrides.fields
+    patcher = load_patcher(command.model, **changes)
+    config = checkpoints.read_config(model_directory(command.model))
+    if isinstance(config, ByteLMConfig) and "patching_threshold" not in changes:
+        print(
+            f"{command.model} is a byte transformer and has no threshold: taking that of the "
+            f"released models, {patcher.rule.threshold:.4g} nats; "
+            "--override patching_threshold=... sets another",
+            file=sys.stderr,
+        )
+    with output.progress_bar("patches", sum(file.size for file in files)) as advance:
+        texts = (file.read() for file in files)
+        found = patches(patcher, texts, **vars(command.windows), progress=advance)
+        for file, cut in zip(files, found, strict=True):
+            _print(command, file.name, cut)
+
+
+def _print(command, name, cut):
+    count, lengths = len(cut.entropies), cut.lengths
+    mean = count / len(lengths)
+    if not command.json:
+        told = f"{mean:.3f} bytes a patch, {len(lengths):,} patches, {count:,} bytes: {name}"
+        print(told, flush=True)
+        return
+    fields = {"file": name, "bytes": count, "bytes_per_patch": mean, "lengths": lengths}
+    if command.entropies:
+        fields["entropies"] = cut.entropies.tolist()
+    print(output.json_line(fields), flush=True)

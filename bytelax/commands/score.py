@@ -1,4 +1,4 @@
-"""The flags of `bytelax score`."""
+"""`bytelax score`: how likely a model thinks texts are."""
 
 import dataclasses
 from pathlib import Path
@@ -6,21 +6,48 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands.load_flags import DecodeLoadFlags
-from bytelax.commands.model_flag import ModelFlag
-from bytelax.commands.window_flags import WindowFlags
+from bytelax.commands import flags, output
+from bytelax.commands.text_files import text_files
 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """Score files: bits per byte under a model, of each and of all."""
+    """Flags of `bytelax score`."""
 
     files: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Files, each a text of its own; `-` is standard input, the default."""
-    model: ModelFlag = "tiny"
-    loading: Annotated[DecodeLoadFlags, tyro.conf.arg(name="")] = DecodeLoadFlags()
-    windows: Annotated[WindowFlags, tyro.conf.arg(name="")] = WindowFlags()
+    model: flags.Model = "tiny"
+    loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
+    windows: Annotated[flags.Windows, tyro.conf.arg(name="")] = flags.Windows()
     logprobs: bool = False
     """Add the log-probability of each byte to the JSON."""
     json: bool = False
     """Print a line of JSON for each file, and one for all of them."""
+
+
+def run(command: Score) -> None:
+    """Scores the files."""
+    from bytelax.scoring import figures, score_many
+
+    output.check_json(command, "logprobs")
+    files = text_files(command.files)
+    model = command.loading.load(command.model)
+    count, log_prob = 0, 0.0
+    with output.progress_bar("score", sum(file.size for file in files)) as advance:
+        texts = (file.read() for file in files)
+        scores = score_many(model, texts, **vars(command.windows), progress=advance)
+        for file, found in zip(files, scores, strict=True):
+            fields = {"file": file.name, **found.to_dict()}
+            if command.logprobs:
+                fields["log_probs"] = found.log_probs.tolist()
+            _print(command, file.name, fields)
+            count, log_prob = count + found.bytes, log_prob + found.log_prob
+    if command.json or len(files) > 1:
+        fields = {"files": len(files), **figures(count, log_prob)}
+        _print(command, f"all {len(files)} files", fields)
+
+
+def _print(command, name, fields):
+    bits, count = fields["bits_per_byte"], fields["bytes"]
+    told = f"{bits:.4f} bits per byte, {count:,} bytes: {name}"
+    print(output.json_line(fields) if command.json else told, flush=True)

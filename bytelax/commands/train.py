@@ -1,73 +1,396 @@
-"""`bytelax train entropy | byte-lm | heads | blt | blt-d`: trains a model, or resumes a run."""
+"""`bytelax train entropy | byte-lm | heads | blt | blt-d`: trains a model, or resumes a run.
+
+Each kind of run is a class, whose fields are its flags and the fields of its `config.toml`, and
+whose `prepare` says what it trains.
+"""
 
 import dataclasses
 import functools
+import itertools
 import pathlib
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from bytelax.commands import train_presets
-from bytelax.commands.train_flags import (
-    KINDS,
-    NOT_RECORDED,
-    BlockDiffusionBLT,
-    ByteTransformer,
-    Entropy,
-    HeadsOf,
-    PlainBLT,
-    Run,
+from bytelax.commands import flags, output, train_presets
+from bytelax.models.configs import (
+    BLTConfig,
+    BLTSizes,
+    ByteLMConfig,
+    HashConfig,
+    HeadsConfig,
+    PatchingConfig,
+    TransformerConfig,
+)
+from bytelax.pods.configs import MeshConfig, Processes
+from bytelax.training.configs import (
+    DataConfig,
+    HeadsLoss,
+    JointLoss,
+    NextByteLoss,
+    OptimizerConfig,
+    RunConfig,
 )
 from bytelax.training.source import Source
 
 if TYPE_CHECKING:
     import cattrs
 
-Kind = (
-    Annotated[Entropy, tyro.conf.subcommand("entropy")]
-    | Annotated[ByteTransformer, tyro.conf.subcommand("byte-lm")]
-    | Annotated[HeadsOf, tyro.conf.subcommand("heads")]
-    | Annotated[PlainBLT, tyro.conf.subcommand("blt")]
-    | Annotated[BlockDiffusionBLT, tyro.conf.subcommand("blt-d")]
+# What `prepare` returns: a `training.objectives.Objective`, and a function that returns its initial
+# parameters, or None to initialize them at random.
+Prepared = tuple[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """Options that all kinds of training runs share."""
+
+    out: pathlib.Path
+    """Directory of the run. If it holds a checkpoint of the same config, the run is resumed."""
+    preset: Literal["laptop", "100m", "1b"] | None = None
+    """Sizes of model, batch and run to start from; every flag below replaces one of them."""
+    config: pathlib.Path | None = None
+    """A TOML file with the fields below, such as `OUT/config.toml`; flags take precedence."""
+    json: bool = False
+    """Print the result as JSON."""
+    init: str | None = None
+    """A model to start from, with its config: a directory, a training run, a bundled model."""
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    mesh: flags.Mesh = MeshConfig()
+    """Mesh of devices, with the axes data, fsdp and tensor; omitted axes have size 1."""
+    run: RunConfig = RunConfig()
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
+
+    def prepare(self) -> Prepared:
+        """Returns what is trained, and from which parameters."""
+        raise NotImplementedError
+
+
+# No kind is a subclass of another, because tyro would take the defaults of one for the other's.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByteLMRun(Run):
+    """Options of the kinds whose model is a byte transformer."""
+
+    model: tyro.conf.AvoidSubcommands[ByteLMConfig]
+
+    def _byte_lm(self):
+        """A byte transformer, and a function that returns its initial parameters, or None."""
+        from bytelax.models.byte_lm import ByteLM
+
+        found = _initial(self, ByteLMConfig)
+        if found is None:
+            return ByteLM(self.model), None
+        config, params = found
+        return ByteLM(config), lambda: params
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entropy(ByteLMRun):
+    """Train an entropy model: a small byte transformer that divides text into patches for a BLT."""
+
+    model: tyro.conf.AvoidSubcommands[ByteLMConfig] = ByteLMConfig(
+        trunk=TransformerConfig(dim=128, layers=3, window=512)
+    )
+
+    def prepare(self) -> Prepared:
+        """Returns the next-byte loss of the model."""
+        from bytelax.training.objectives import NextByte
+
+        module, initial = self._byte_lm()
+        return NextByte(module), initial
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByteTransformer(ByteLMRun):
+    """Train a byte transformer, alone or by distillation from a teacher."""
+
+    model: tyro.conf.AvoidSubcommands[ByteLMConfig] = ByteLMConfig(
+        trunk=TransformerConfig(dim=384, layers=6)
+    )
+    teacher: str | None = None
+    """A model to distil from, as in --init; useful for training a draft model."""
+    teacher_weight: float = 0.5
+    """Weight of the divergence from the teacher; the next-byte loss has the rest."""
+    teacher_max_patches: int | None = None
+    """Capacity for patches in a window, if the teacher is a BLT; None allows one per byte."""
+
+    def prepare(self) -> Prepared:
+        """Returns the next-byte loss of the model, or its distillation."""
+        import jax
+
+        from bytelax import checkpoints
+        from bytelax.checkpoints import architectures
+        from bytelax.loading import model_directory
+        from bytelax.training.objectives import Distillation, NextByte
+
+        module, initial = self._byte_lm()
+        if self.teacher is None:
+            return NextByte(module), initial
+        config, taught = checkpoints.read(model_directory(self.teacher), dtype="float32")
+        teacher = architectures.module_of(config)
+
+        def with_teacher():
+            own = initial() if initial else NextByte(module).init(jax.random.key(self.run.seed))
+            return own | {"teacher": taught}
+
+        weight, patches = self.teacher_weight, self.teacher_max_patches
+        return Distillation(module, teacher, weight, patches), with_teacher
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Heads(HeadsLoss, ByteLMRun):
+    """Train the heads with which a byte transformer or a BLT drafts for itself.
+
+    The model is frozen. The result holds both, and `OUT/heads` the heads alone, for
+    `load(..., heads=)`.
+    """
+
+    model: tyro.conf.AvoidSubcommands[ByteLMConfig] = ByteLMConfig(
+        trunk=TransformerConfig(dim=384, layers=6)
+    )
+    heads: HeadsConfig = HeadsConfig()
+
+    def prepare(self) -> Prepared:
+        """Returns the loss of the heads."""
+        import jax
+
+        from bytelax.checkpoints import architectures
+        from bytelax.training.head_objective import HeadLoss
+
+        if self.init is None and not self.joint:
+            raise ValueError(
+                "--init is required: the trained model that the heads are for; or --joint"
+            )
+        found = _initial(self, ByteLMConfig | BLTConfig)
+        config, params = found or (self.model, {})
+        config = dataclasses.replace(config, heads=self.heads)
+        loss = {field.name: getattr(self, field.name) for field in dataclasses.fields(HeadsLoss)}
+        objective = HeadLoss(architectures.module_of(config), **loss)
+        if found is None:
+            return objective, None
+        # Compiled, so that only the heads are made of a model that may be large.
+        fresh = jax.jit(lambda key: objective.init(key)["heads"])
+        return objective, lambda: params | {"heads": fresh(jax.random.key(self.run.seed))}
+
+
+_SIZES = BLTSizes(
+    encoder=TransformerConfig(dim=256, layers=1, window=512),
+    global_transformer=TransformerConfig(dim=512, layers=8),
+    decoder=TransformerConfig(dim=256, layers=3, window=512),
+    patching=PatchingConfig(),
+    hashing=HashConfig(vocab=20_011),
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Train:
-    """Train a model, or resume a training run."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BLTRun(Run):
+    """Options of the kinds whose model is a BLT."""
 
-    kind: Annotated[Kind, tyro.conf.arg(name="")]
+    patcher: str | None = None
+    """An entropy model, or a BLT that has one, as in --init. `bytelax calibrate` finds the
+    threshold to give as --model.patching.threshold."""
+    model: BLTSizes
+
+    def _blt(self, **changes):
+        """The config of a BLT, and a function that returns its initial parameters, or None.
+
+        `changes` replace fields in the config of `--init`.
+        """
+        from bytelax import checkpoints
+        from bytelax.loading import model_directory
+
+        found = _initial(self, BLTConfig)
+        if found is not None:
+            if self.patcher is not None:
+                raise ValueError("--init brings its own entropy model: leave --patcher out")
+            config, params = found
+            config = dataclasses.replace(config, **changes)
+            return config, functools.partial(_started, config, params, self.run.seed)
+        mode = self.model.patching.mode
+        if mode != "entropy":
+            if self.patcher is not None:
+                raise ValueError(
+                    f"--model.patching.mode {mode} needs no entropy model: drop --patcher"
+                )
+            return self.model.config(None), None
+        if self.patcher is None:
+            raise ValueError(
+                "--patcher is required: an entropy model from `bytelax train entropy`, or a BLT; "
+                "or set --model.patching.mode stride"
+            )
+        patcher, _, params = checkpoints.read_patcher(model_directory(self.patcher))
+        config = self.model.config(patcher)
+        return config, functools.partial(_started, config, {"patcher": params}, self.run.seed)
 
 
-def default(args: Sequence[str]) -> Any:
-    """The default values for tyro: those of `--preset` and of the file given by `--config`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainBLT(BLTRun):
+    """Train a Byte Latent Transformer with a trained entropy model, which stays fixed."""
+
+    model: BLTSizes = _SIZES
+    objective: NextByteLoss = NextByteLoss()
+
+    def prepare(self) -> Prepared:
+        """Returns the next-byte loss of the model."""
+        from bytelax.models.blt import BLT
+        from bytelax.training.objectives import NextByte
+
+        config, initial = self._blt(block_size=0)  # without its loss, block prediction degrades
+        return NextByte(BLT(config), self.objective.max_patches), initial
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BlockDiffusionBLT(BLTRun):
+    """Train a BLT-D (arXiv 2605.08044), which also predicts blocks of masked bytes."""
+
+    model: BLTSizes = dataclasses.replace(_SIZES, decoder_input="embedding")
+    objective: JointLoss = JointLoss()
+
+    def prepare(self) -> Prepared:
+        """Returns the joint loss of the model."""
+        from bytelax.models.blt import BLT
+        from bytelax.training.objectives import BLTD
+
+        config, initial = self._blt(decoder_input="embedding")
+        longest = max(self.objective.corruption.block_sizes)
+        config = dataclasses.replace(config, block_size=longest)
+        return BLTD(BLT(config), **vars(self.objective)), initial
+
+
+KINDS: dict[str, type[Run]] = {
+    "entropy": Entropy, "byte-lm": ByteTransformer, "heads": Heads, "blt": PlainBLT,
+    "blt-d": BlockDiffusionBLT,
+}  # fmt: skip
+
+
+def _initial(run, kind):
+    """Config and float32 parameters of `--init`, or None. The config must be of class `kind`.
+
+    Its heads are left out: they fit the weights as they are, and nothing would train them along.
+    """
+    from bytelax import checkpoints
+    from bytelax.checkpoints import config_fields
+    from bytelax.loading import model_directory
+
+    if run.init is None:
+        return None
+    model = next(field for field in dataclasses.fields(run) if field.name == "model")
+    if run.model != model.default:
+        raise ValueError("--init brings a config of its own: leave --preset and --model... out")
+    config, params = checkpoints.read(model_directory(run.init), dtype="float32")
+    if not isinstance(config, kind):
+        raise ValueError(f"--init {run.init} is a {config_fields.kind(config)}")
+    trunk = {name: part for name, part in params.items() if name != "heads"}
+    return dataclasses.replace(config, heads=None), trunk
+
+
+def _started(config, known, seed):
+    """Initializes parameters at random, except for known ones.
+
+    If the decoder embeds bytes itself but the known decoder read the encoder's states, its
+    embedding is initialized with that of the encoder.
+    """
+    import jax
+
+    from bytelax.models.blt import BLT
+    from bytelax.training.objectives import NextByte
+
+    fresh = NextByte(BLT(config)).init
+    params = jax.jit(fresh)(jax.random.key(seed)) | known
+    if config.decoder_input == "embedding" and "embed" not in params["decoder"]:
+        embed = params["encoder"]["embed"]
+        params["decoder"] = params["decoder"] | {"embed": embed}
+    return params
+
+
+def run(command: Run) -> None:
+    """Trains, and prints the result."""
+    import jax
+
+    from bytelax import checkpoints
+    from bytelax.pods import distributed, global_arrays, sharding
+    from bytelax.training import data, train_loop
+    from bytelax.training.data import Split
+    from bytelax.training.metrics import BITS_PER_BYTE
+
+    if re.match(r"[a-z0-9]+:/", str(command.out)):
+        raise ValueError(
+            f"--out takes a directory of a file system, mounted if need be: {command.out}"
+        )
+    distributed.start(command.processes)
+    splits: list[Split] = ["train", "valid"] if command.run.validate_every else ["train"]
+    for split in splits:  # reports missing data now, not after many steps
+        data.examples(command.data, split)
+    objective, initial = command.prepare()
+    settings = train_loop.TrainConfig(
+        optimizer=command.optimizer, mesh=command.mesh, run=command.run
+    )
+
+    def batches(split, start):
+        rows = global_arrays.rows_here(sharding.make_mesh(command.mesh), command.data.batch)
+        return data.batches(command.data, split=split, start=start, rows=rows)
+
+    uses = {"train": "to train on", "valid": "held out"}
+    told = " and ".join(f"{data.size(command.data, x):,} bytes {uses[x]}" for x in splits)
+    result = train_loop.train(
+        settings, objective, batches, command.out, initial=initial, record=to_fields(command),
+        about=f"data: {told}",
+    )  # fmt: skip
+    if not result.finished:
+        raise KeyboardInterrupt
+    if not distributed.is_first():
+        return
+    # On several processes the heads may lie on the devices of others.
+    if isinstance(command, Heads) and jax.process_count() == 1:
+        checkpoints.write_heads(command.out / "heads", objective.module.config, result.params)
+    if command.json:
+        print(output.json_line({
+            "out": str(command.out), "model": str(result.model), "step": result.step,
+            "valid": result.valid,
+        }))  # fmt: skip
+        return
+    count = sum(leaf.size for leaf in jax.tree.leaves(objective.model_params(result.params)))
+    score = result.valid.get(BITS_PER_BYTE)
+    known = "" if score is None else f", {score:.4f} bits per byte on the validation text"
+    print(f"{result.model}: {count:,} parameters, {result.step} steps{known}")
+
+
+# The file of a run
+
+NOT_RECORDED = {"out", "config", "preset", "json", "processes"}
+
+
+def default(kind: str, args: Sequence[str]) -> Any:
+    """Returns the defaults of a kind of run for tyro: those of `--preset` and of `--config`.
 
     Args:
-      args: the arguments behind `bytelax train`.
+      kind: name of the kind.
+      args: the arguments behind it.
 
     Raises:
       ConfigError: the file cannot be used; the message is one line that says why.
       ValueError: the preset is unknown, or not one of this kind of run.
     """
     path, preset, out = (_value_of(flag, args) for flag in ("--config", "--preset", "--out"))
-    if not args or args[0] not in KINDS or not (path or preset):
+    if not (path or preset):
         return tyro.MISSING_NONPROP
     from bytelax import config as plain
 
-    kind = args[0]
     if not out and not {"-h", "--help"} & set(args):
         raise ValueError("--out is required: the directory of the run")
     known = KINDS[kind](out=pathlib.Path(out or "OUT"), **train_presets.of(kind, preset))
     if not path:
-        return Train(known)
+        return known
     fields = plain.read_toml(pathlib.Path(path))
     if fields.pop("kind", kind) != kind:
         raise ValueError(f"{path} is the config of another kind of model than {kind}")
     for name in fields.keys() & NOT_RECORDED:
         raise ValueError(f"{path}: {name} is a flag, not a field of the file")
     merged = plain.merge(plain.to_fields(known, by=_toml()), fields)
-    return Train(plain.from_fields(KINDS[kind], merged, path, by=_toml()))
+    return plain.from_fields(KINDS[kind], merged, path, by=_toml())
 
 
 def to_fields(run: Run) -> dict:
@@ -97,7 +420,7 @@ def _value_of(flag: str, args: Sequence[str]) -> str:
     """The value of a flag, after a space or an equals sign; empty if the flag is not given."""
     values = [
         following if argument == flag else argument.removeprefix(f"{flag}=")
-        for argument, following in zip(args, [*args[1:], ""], strict=True)
+        for argument, following in itertools.zip_longest(args, args[1:], fillvalue="")
         if argument == flag or argument.startswith(f"{flag}=")
     ]
     return values[-1] if values else ""

@@ -38,7 +38,7 @@ def test_convert(tmp_path):
     """It printed 230 lines before its own, and then that memory was short."""
     target = str(tmp_path / "model")
     done = on_small_disk(
-        tmp_path, "-m", "bytelax_command", "convert", "--model", "tiny-lm", "--out", target
+        tmp_path, "-m", "bytelax.cli", "convert", "--model", "tiny-lm", "--out", target
     )
     assert done.returncode == 2
     assert done.stderr == f"bytelax: {tmp_path} cannot be written: No space left on device\n"

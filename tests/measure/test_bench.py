@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bytelax import cli
-from bytelax.commands.running.bench import _parsed
+from bytelax.commands.bench import parsed
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_every_batch_is_full(bench, tmp_path):
 
 
 def test_options_with_commas():
-    tree = _parsed("medusa:branches=(3,2),nodes=4")
+    tree = parsed("medusa:branches=(3,2),nodes=4")
     assert tree == ("medusa", {"branches": (3, 2), "nodes": 4})
 
 

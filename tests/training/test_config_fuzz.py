@@ -46,7 +46,7 @@ def outcome(kind, fields, directory):
     path = directory / "config.toml"
     path.write_text(plain.to_toml(fields))
     try:
-        train.default([kind, "--config", str(path), "--out", str(directory / "out")])
+        train.default(kind, ["--config", str(path), "--out", str(directory / "out")])
     except ValueError as error:
         return str(error)
     return None
@@ -77,5 +77,5 @@ def test_deep_and_broken_files_are_refused(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(ValueError) as told:
-            train.default(["entropy", "--config", str(path), "--out", str(tmp_path)])
+            train.default("entropy", ["--config", str(path), "--out", str(tmp_path)])
         assert "\n" not in str(told.value)

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from bytelax import cli, config, loading
-from bytelax.commands import train, train_flags
-from bytelax.commands.running import calibrate
-from bytelax.commands.running import train as running
+from bytelax.commands import train
+from bytelax.measure import patch_lengths
 from bytelax.models import presets
 from bytelax.models.patching import PatchingConfig
 from bytelax.training import data
@@ -76,6 +75,11 @@ def assert_same(left, right):
     jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
+def parsed(arguments):
+    """The flags of a command."""
+    return cli._parse(arguments)[1]
+
+
 def told(capsys, *arguments):
     """The one line of an error."""
     capsys.readouterr()
@@ -117,8 +121,8 @@ def test_a_student_is_counted_without_its_teacher(tmp_path, source, patcher, cap
 @pytest.mark.slow
 def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt):
     arguments = ["--out", str(tmp_path), "--init", str(blt), *source, *RUN]
-    kind = cli._parse(["train", "blt-d", *arguments]).kind
-    objective, initial = running.prepare(kind)
+    run = parsed(["train", "blt-d", *arguments])
+    objective, initial = run.prepare()
     params, before = initial(), loading.load(blt / "model").params
     embed = params["decoder"].pop("embed")
     assert_same(embed, before["encoder"]["embed"])
@@ -134,8 +138,8 @@ def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt)
 @pytest.mark.slow
 def test_heads_are_left_behind_when_their_model_is_trained_on(tmp_path, source):
     """They would no longer fit it, and nothing would train them along."""
-    kind = cli._parse(["train", "blt", "--out", str(tmp_path), "--init", "tiny", *source]).kind
-    objective, initial = running.prepare(kind)
+    run = parsed(["train", "blt", "--out", str(tmp_path), "--init", "tiny", *source])
+    objective, initial = run.prepare()
     assert loading.load("tiny").config.heads is not None
     assert objective.module.config.heads is None and "heads" not in initial()
 
@@ -147,7 +151,7 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     losses = ["--loss-of", "lk", "--own-outputs", "2", "--blocks", "5", "--decay", "4"]
     arguments = ["train", "heads", "--init", blt, "--out", tmp_path, *source, *RUN, *heads]
     arguments = [str(argument) for argument in [*arguments, *losses]]
-    _, initial = running.prepare(cli._parse(arguments).kind)
+    _, initial = parsed(arguments).prepare()
     assert cli.main(arguments) == 0
     before, after = initial(), loading.load(tmp_path / "model")
     learned = after.params.pop("heads")
@@ -198,21 +202,19 @@ def test_another_config_is_refused_by_name(patcher, source, capsys):
 def test_a_file_holds_the_config_and_flags_overrule_it(patcher, tmp_path):
     file = patcher / "config.toml"
     read = ["train", "entropy", "--config", str(file)]
-    again = cli._parse([*read, "--out", "x"]).kind
+    again = parsed([*read, "--out", "x"])
     assert config.to_toml(train.to_fields(again)) == file.read_text()
-    changed = cli._parse(
-        [*read, "--out", "x", "--optimizer.steps", "7", "--data", "other weight=2"]
-    ).kind
+    changed = parsed([*read, "--out", "x", "--optimizer.steps", "7", "--data", "other weight=2"])
     assert changed.optimizer == dataclasses.replace(again.optimizer, steps=7)
     assert changed.model == again.model and str(changed.data.sources[0]) == "other weight=2.0"
 
 
-@pytest.mark.parametrize("kind", list(train_flags.KINDS))
+@pytest.mark.parametrize("kind", list(train.KINDS))
 def test_every_kind_takes_a_file(kind, tmp_path):
     file = tmp_path / "config.toml"
     file.write_text(f'kind = "{kind}"\n[optimizer]\npeak = 1\nclip = "None"\n')
-    read = cli._parse(["train", kind, f"--config={file}", "--out", "x"]).kind
-    assert type(read) is train_flags.KINDS[kind]
+    read = parsed(["train", kind, f"--config={file}", "--out", "x"])
+    assert type(read) is train.KINDS[kind]
     assert read.optimizer.peak == 1.0 and read.optimizer.clip is None
 
 
@@ -258,17 +260,21 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
             "byte-lm", *source, *RUN, *BYTE_LM, "--data.window", "5000"],
         "--optimizer.warmup must lie in 0..4, the steps, got 9": [
             "byte-lm", *source, *RUN, *BYTE_LM, "--optimizer.warmup", "9"],
-        "--optimizer.steps: '1.5' is not a whole number": ["byte-lm", "--optimizer.steps", "1.5"],
-        "--model.trunk.layers must be at least 1, got 0": ["byte-lm", "--model.trunk.layers", "0"],
+        "Error parsing --optimizer.steps: invalid literal for int() with base 10: '1.5'": [
+            "byte-lm", "--optimizer.steps", "1.5"],
+        "Error parsing model.trunk: layers must be at least 1, got 0": [
+            "byte-lm", "--model.trunk.layers", "0"],
         "--run.save-every 3 must be a multiple of --run.validate-every 2": [
             "byte-lm", *source, *RUN, "--run.save-every", "3"],
-        "did you mean --optimizer.steps?; see bytelax train byte-lm --help": [
+        "Perhaps you meant: --optimizer.steps INT; see bytelax train byte-lm --help": [
             "byte-lm", "--optimizer.stps", "3"],
-        "there is no option --steps; did you mean --optimizer.steps?": ["byte-lm", "--steps", "3"],
-        "--optimizer.name 'sgd' is not one of adamw, muon": ["byte-lm", "--optimizer.name", "sgd"],
+        "Unrecognized options: --steps, 3. Perhaps you meant: --optimizer.steps": [
+            "byte-lm", "--steps", "3"],
+        "invalid choice 'sgd' for argument '--optimizer.name'": [
+            "byte-lm", "--optimizer.name", "sgd"],
         "--preset 2b is not one of laptop, 100m, 1b": ["byte-lm", "--preset", "2b"],
         "--preset is not for heads": ["heads", "--preset", "laptop"],
-        "'byte-lx' is not one of entropy, byte-lm, heads": ["byte-lx"],
+        "there is no `bytelax train byte-lx`; did you mean byte-lm?": ["byte-lx"],
         "needs 16 devices": ["byte-lm", "--mesh", "data=8,tensor=2", *source, *RUN, *BYTE_LM],
         "the axes are data, fsdp, tensor": ["byte-lm", "--mesh", "model=2", *RUN, *BYTE_LM],
         "'data=x' is not AXIS=NUMBER": ["byte-lm", "--mesh", "data=x", *RUN, *BYTE_LM],
@@ -304,10 +310,10 @@ def test_one_file_is_enough(tmp_path, capsys):
 def test_a_preset_is_what_flags_start_from(kind, preset):
     arguments = ["train", kind, "--out", "x", "--preset", preset]
     run, other = (
-        cli._parse([*arguments, *more]).kind
+        parsed([*arguments, *more])
         for more in ([], ["--optimizer.steps", "7", "--optimizer.warmup", "0"])
     )
-    assert type(run) is train_flags.KINDS[kind]
+    assert type(run) is train.KINDS[kind]
     assert other.optimizer == dataclasses.replace(run.optimizer, steps=7, warmup=0)
     assert (other.model, other.data) == (run.model, run.data)
     assert "preset" not in train.to_fields(run)
@@ -322,12 +328,12 @@ def test_a_file_changes_a_preset_and_flags_change_both(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text("[optimizer]\nsteps = 70\npeak = 0.5\n")
     arguments = ["train", "byte-lm", "--out", "x", "--preset", "laptop", "--config", str(file)]
-    run = cli._parse([*arguments, "--optimizer.steps", "9"]).kind
+    run = parsed([*arguments, "--optimizer.steps", "9"])
     assert (run.optimizer.steps, run.optimizer.peak, run.optimizer.name) == (9, 0.5, "muon")
 
 
 def test_the_warm_up_of_a_short_run_is_recorded_as_a_number():
-    run = cli._parse(["train", "byte-lm", "--out", "x", "--optimizer.steps", "20"]).kind
+    run = parsed(["train", "byte-lm", "--out", "x", "--optimizer.steps", "20"])
     assert run.optimizer.warmup_steps == 2 and train.to_fields(run)["optimizer"]["warmup"] == 2
 
 
@@ -339,7 +345,7 @@ def brute_force(entropies, lengths, rule, wanted):
     compared = np.diff(entropies, axis=1, prepend=0) if rule.monotonicity else entropies
     values = np.concatenate([[-99.0], np.unique(compared), [99.0]])
     means = [
-        calibrate.mean_patch_length(
+        patch_lengths.mean_patch_length(
             entropies, lengths, rule=dataclasses.replace(rule, threshold=float(value))
         )
         for value in values
@@ -360,18 +366,18 @@ def test_the_threshold_is_the_best_there_is(rule):
     entropies = rng.gamma(2.0, 1.0, (3, 40)).astype(np.float32)
     lengths = np.array([40, 40, 23])
     for wanted in (2.0, 3.3, 4.0):
-        found, mean = calibrate.threshold(entropies, lengths, rule=rule, wanted=wanted)
+        found, mean = patch_lengths.threshold(entropies, lengths, rule=rule, wanted=wanted)
         assert mean == brute_force(entropies, lengths, rule, wanted)
         exact = dataclasses.replace(rule, threshold=found)
-        assert mean == calibrate.mean_patch_length(entropies, lengths, rule=exact)
+        assert mean == patch_lengths.mean_patch_length(entropies, lengths, rule=exact)
     with pytest.raises(ValueError, match="out of reach"):
-        calibrate.threshold(entropies, lengths, rule=rule, wanted=50.0)
+        patch_lengths.threshold(entropies, lengths, rule=rule, wanted=50.0)
 
 
 def test_mean_patch_length_counts_what_is_there():
     entropies = np.array([[0, 9, 0, 0, 9, 0, 9, 9]], np.float32)  # patches 1, 1, 3, 1 of 6 bytes
     rule = PatchingConfig(threshold=1.0)
-    assert calibrate.mean_patch_length(entropies, np.array([6]), rule=rule) == 6 / 4
+    assert patch_lengths.mean_patch_length(entropies, np.array([6]), rule=rule) == 6 / 4
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Reads windows of sample text for commands that measure on text."""
+"""Windows of sample text to measure on."""
 
 from collections.abc import Sequence
 

@@ -1,63 +1,28 @@
-"""`bytelax calibrate`: finds the entropy threshold for a target mean patch length."""
+"""The mean length of patches, and the entropy threshold that gives it."""
 
 import dataclasses
 import functools
-import json
-import os
-import pathlib
 from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from bytelax import checkpoints, vocab
-from bytelax import config as plain
-from bytelax.checkpoints import architectures
-from bytelax.commands.calibrate import Calibrate
-from bytelax.commands.json_line import json_line
-from bytelax.commands.text_windows import text_windows
-from bytelax.loading import model_directory
 from bytelax.model import Model
 from bytelax.models import patching
-from bytelax.models.blt import BLTConfig
-from bytelax.models.execution import EXACT
-from bytelax.models.patching import PatchingConfig
-
-
-def run(flags: Calibrate) -> None:
-    """Runs the command."""
-    directory = pathlib.Path(model_directory(flags.model))
-    config, params = checkpoints.read(directory)
-    own = config.patching if isinstance(config, BLTConfig) else None
-    is_blt = own is not None
-    if own is not None and own.mode != "entropy":
-        raise ValueError(f"{flags.model} cuts patches by {own.mode}, not by entropy")
-    if flags.write:
-        _check_writable(directory, is_blt)
-    rule = PatchingConfig() if own is None else own
-    if flags.max_patch_length is not None:
-        rule = dataclasses.replace(rule, max_patch_length=flags.max_patch_length)
-    windows, lengths = text_windows(flags.text, flags.window, flags.max_bytes)
-    module = architectures.module_of(config)
-    model = Model(module if is_blt else module.clone(execution=EXACT), params)
-    found, mean = threshold(
-        _entropies(model, windows), lengths, rule=rule, wanted=flags.patch_length
-    )
-    rule = dataclasses.replace(rule, threshold=found)
-    if flags.write:
-        _write(directory, rule)
-    result = {
-        "threshold": found, "patch_length": mean, "max_patch_length": rule.max_patch_length,
-        "bytes": int((windows >= vocab.OFFSET).sum()),
-    }  # fmt: skip
-    if flags.json:
-        print(json_line(result))
-        return
-    print(f"threshold {found!r}: {mean:.3f} bytes a patch over {result['bytes']:,} bytes")
-
+from bytelax.models.configs import PatchingConfig
 
 _BATCH = 16  # number of windows in a batch of the entropy model
+
+
+def entropies(model: Model, windows: Int[np.ndarray, "B S"]) -> Float[np.ndarray, "B S"]:
+    """Returns the entropies of any number of windows, in nats; see `Model.entropies`."""
+    found = []
+    for begin in range(0, len(windows), _BATCH):
+        rows = windows[begin : begin + _BATCH]
+        padded = np.pad(rows, ((0, _BATCH - len(rows)), (0, 0)))  # one shape, compiled once
+        found.append(np.asarray(model.entropies(padded))[: len(rows)])
+    return np.concatenate(found)
 
 
 def threshold(
@@ -132,31 +97,3 @@ def _first(holds: Callable[[int], bool], top: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)
     return low
-
-
-def _entropies(model, windows):
-    found = []
-    for begin in range(0, len(windows), _BATCH):
-        rows = windows[begin : begin + _BATCH]
-        padded = np.pad(rows, ((0, _BATCH - len(rows)), (0, 0)))  # one shape, compiled once
-        found.append(np.asarray(model.entropies(jnp.asarray(padded)))[: len(rows)])
-    return np.concatenate(found)
-
-
-def _check_writable(directory, is_blt):
-    if not is_blt:
-        raise ValueError(
-            "an entropy model alone has no threshold to write: "
-            "give it to `bytelax train blt --model.patching.threshold`"
-        )
-    if checkpoints.detect(directory) != "orbax":
-        raise ValueError(f"{directory} is not in bytelax's own layout: `bytelax convert` it first")
-
-
-def _write(directory, rule):
-    path = directory / "config.json"
-    fields = plain.read_json(path)
-    fields["config"]["patching"] |= dataclasses.asdict(rule)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(fields, indent=2) + "\n")
-    os.replace(partial, path)

@@ -1,0 +1,111 @@
+"""Flags that several commands share."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+from bytelax.pods.configs import MeshConfig
+
+Model = Annotated[
+    str,
+    tyro.conf.arg(
+        help="The model: a bundled one (tiny, ...), a directory with a checkpoint, a training run, "
+        "or a name on the hub."
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Overrides:
+    """Flags that replace config fields."""
+
+    override: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Replace a field of the model's config, as name=value; may be given several times."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The config fields to replace, as keywords of `bytelax.load`."""
+        return dict(map(_assignment, self.override))
+
+
+@dataclasses.dataclass(frozen=True)
+class Loading(Overrides):
+    """Flags that decide how a model is loaded."""
+
+    dtype: str | None = None
+    """Cast the weights to float32, bfloat16 or float16; the entropy model stays float32."""
+    heads: str | None = None
+    """Directory of heads for the model, as `bytelax train heads` leaves them in OUT/heads."""
+
+    def load(self, location: str, **more: Any) -> Any:
+        """Returns the `bytelax.Model` that is named, with further keywords of `bytelax.load`."""
+        from bytelax.loading import load
+
+        return load(location, dtype=self.dtype, heads=self.heads, **more, **self.fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizedLoading(Loading):
+    """Flags that decide how a model is loaded that decodes or scores."""
+
+    quantize: str | None = None
+    """Hold the weights as int8: half the memory of bfloat16, for slightly different likelihoods."""
+
+    def load(self, location: str, **more: Any) -> Any:
+        """As `Loading.load`."""
+        return super().load(location, quantize=self.quantize, **more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """How texts are read in windows; the fields are keywords of `score` and `patches`."""
+
+    window: int | None = None
+    """Most bytes that the model sees at once; by default 1023, or its context if shorter."""
+    stride: int | None = None
+    """Bytes by which windows move along a longer text; by default half of the window."""
+    batch: int = 8
+    """Windows that are read together."""
+
+
+def _assignment(text):
+    from bytelax.checkpoints.config_fields import OVERRIDES
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--override takes name=value, got {text!r}")
+    if name not in OVERRIDES:
+        raise ValueError(f"--override knows no {name!r}; it takes {', '.join(OVERRIDES)}")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+_AXES = [field.name for field in dataclasses.fields(MeshConfig)]
+
+
+def _mesh(words: Sequence[str]) -> MeshConfig:
+    sizes = {}
+    for part in words[0].split(","):
+        axis, _, size = part.partition("=")
+        if axis not in _AXES or axis in sizes or not size.isdecimal():
+            raise ValueError(f"{part!r} is not AXIS=NUMBER; the axes are {', '.join(_AXES)}")
+        sizes[axis] = int(size)
+    return MeshConfig(**sizes)
+
+
+Mesh = Annotated[
+    MeshConfig,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="AXIS=NUMBER,...",
+        instance_from_str=_mesh,
+        is_instance=lambda value: isinstance(value, MeshConfig),
+        str_from_instance=lambda mesh: [",".join(f"{x}={getattr(mesh, x)}" for x in _AXES)],
+    ),
+]  # as --mesh data=8,tensor=4; other axes have size 1

@@ -1,1 +1,0 @@
-"""What the commands do; `bytelax.commands` has their flags, which import no JAX."""
