@@ -160,7 +160,7 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
         (["--top-k", "-2", "x"], "--top-k"),
         (["--window", "0", "x"], "window"),
         (["--method", "blt-x", "x"], "'blt-x'; did you mean blt-s?"),
-        (["--method", "draft-model", "x"], "needs --draft-model"),
+        (["--method", "draft-model", "x"], "needs draft_model"),
         (["--method", "lookup", "--draft-length", "0", "x"], "--draft-length"),
         (["--method", "lookup", "--draft-length", "8,4", "x"], "--draft-length"),
         (["--method", "lookup", "--draft-length", "", "x"], "--draft-length"),
