@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import reprlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,16 +18,18 @@ from bytelax.compiler_options import compiler_options
 from bytelax.decode import stopping
 from bytelax.decode.drafters.base import weights_read
 from bytelax.decode.method import Decoding, Method, Params
-from bytelax.decode.sampling import Sampling
+from bytelax.decode.sampling import ByRow, Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
 from bytelax.model import Model
 from bytelax.pods import global_arrays, per_device, sharding
 from bytelax.pods.per_device import Placement
+from bytelax.requests import Request
 from bytelax.results import Result
 from bytelax.statistics import Statistics
 
 _SMALLEST_BUFFER = 256  # ids; buffers are powers of two, so that few programs are compiled
+_ROWS = 8  # so are batches up to this size; larger ones are multiples of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Engine:
     method: Method
     params: Params
     weights: Sizes  # number of weights that a pass of each network reads
-    sampling: Callable[[int], Sampling]  # maps a number of rows to their settings
+    sampling: Sampling  # on the host: one row for each prompt, or one for all
     budget: int
     stop: tuple[bytes, ...]
     stops: Stops
@@ -48,12 +51,14 @@ class Engine:
     def of(
         cls,
         model: Model,
+        prompts: int = 1,
+        /,
         *,
         method: str | Method = "ar",
         max_new_bytes: int = 128,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
+        temperature: ByRow = 0.0,
+        top_k: ByRow = 0,
+        top_p: ByRow = 1.0,
         stop: Sequence[bytes | str] = (),
         allow_eos: bool = True,
         logprobs: bool = False,
@@ -61,13 +66,21 @@ class Engine:
         draft_params: Any = (),
         **options,
     ) -> "Engine":
-        """Checks the arguments of `generate` and builds the method."""
+        """Checks the arguments of `generate` and builds the method.
+
+        Args:
+          model: from `load`.
+          prompts: number of prompts that may have sampling settings of their own.
+
+        The keywords are those of `generate`.
+        """
+        if not isinstance(model, Model):
+            raise ValueError(f"a model comes from bytelax.load, got {reprlib.repr(model)}")
         if not isinstance(max_new_bytes, int | np.integer) or max_new_bytes < 1:
             raise ValueError(f"max_new_bytes must be a number from 1, got {max_new_bytes!r}")
-        sampling = functools.partial(
-            Sampling.of, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos
+        sampling = Sampling.of(
+            prompts, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos
         )
-        sampling(1)  # raises early if a setting is out of range
         built, own = methods.build(method, model, **options)
         named = isinstance(method, str)
         if named and jax.tree.leaves(draft_params):
@@ -76,10 +89,11 @@ class Engine:
         drafted = weights_read(built.drafter, params.drafter, params.target)
         weights = model.weights_per_pass._replace(draft_model=drafted)
         ends = tuple(requests.as_bytes(string) for string in requests.strings("stop", stop))
-        stops = Stops.of(ends)
+        ends = tuple(end for end in ends if len(end) <= max_new_bytes)  # no longer one ever comes
         return cls(
-            model, built, params, weights, sampling, max_new_bytes, ends, stops, logprobs, origins
-        )
+            model, built, params, weights, jax.device_get(sampling), max_new_bytes, ends,
+            Stops.of(ends), logprobs, origins,
+        )  # fmt: skip
 
     @property
     def mesh(self) -> Mesh | None:
@@ -101,8 +115,12 @@ class Engine:
         """Number of batch shards of the mesh."""
         return 1 if self.mesh is None else sharding.batch_shards(self.mesh)
 
-    def whole(self, rows: int) -> int:
-        """Rounds `rows` up to a multiple of the number of batch shards."""
+    def rows(self, prompts: int) -> int:
+        """Returns the number of rows of a batch of prompts: 1, 2, 4, 8, 16, 24 and so on.
+
+        So few programs are compiled. On a mesh it is a multiple of the number of batch shards.
+        """
+        rows = 1 << (prompts - 1).bit_length() if prompts <= _ROWS else -(-prompts // _ROWS) * _ROWS
         return -(-rows // self.parts) * self.parts
 
     def fits(self, prompt: list[int], capacity: int) -> bool:
@@ -123,21 +141,22 @@ class Engine:
             )
         return max(_SMALLEST_BUFFER, 1 << (needed - 1).bit_length())
 
-    def start(
-        self, prompts: list[list[int]], seeds: np.ndarray, *, rows: int, capacity: int
-    ) -> Decoding:
-        """Prefills the prompts. Rows without a prompt count as ended."""
+    def start(self, requests: Sequence[Request | None], *, capacity: int) -> Decoding:
+        """Prefills a row for each request. Rows of None count as ended."""
+        rows = len(requests)
         ids = np.zeros((rows, capacity), np.int32)
         ids[:, 0] = vocab.BOS
         length, budget = np.ones(rows, np.int32), np.zeros(rows, np.int32)
-        for row, prompt in enumerate(prompts):
-            if prompt:
-                ids[row, : len(prompt)] = prompt
-                length[row], budget[row] = len(prompt), self.budget
-        seeds = np.pad(seeds, (0, rows - len(seeds)))
+        seeds, index = np.zeros(rows, np.uint32), np.zeros(rows, np.int32)
+        for row, request in enumerate(requests):
+            if request is not None:
+                ids[row, : len(request.ids)] = request.ids
+                length[row], budget[row] = len(request.ids), self.budget
+                seeds[row], index[row] = request.seed, request.index
         # Arrays of the host, which are placed on the devices below.
         text = Text(ids, length)  # type: ignore[arg-type]
-        by_row = (text, budget, seeds, self.sampling(rows))
+        sampling = jax.tree.map(lambda x: x[index % len(x)], self.sampling)
+        by_row = (text, budget, seeds, sampling)
         return _start()(
             self.params, *self._rows(by_row), self._put(self.stops, sharding.replicated),
             method=self.method, placement=self.placement, log_probs=self.log_probs,

@@ -1,19 +1,24 @@
 """Text generation with a `Method`: `generate`, `stream` and `generate_many`."""
 
 import codecs
+import difflib
+import inspect
+import reprlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from bytelax import compiling, requests
+from bytelax import compiling, methods, requests
 from bytelax.decode import stopping
 from bytelax.decode.acceptance import Acceptance
 from bytelax.decode.method import Method
+from bytelax.decode.sampling import ByRow
 from bytelax.engine import Engine
 from bytelax.model import Model
+from bytelax.requests import Request
 from bytelax.results import Output, Result
 from bytelax.statistics import Statistics
 
@@ -24,9 +29,9 @@ def generate(
     *,
     method: str | Method = "ar",
     max_new_bytes: int = 128,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
+    temperature: ByRow = 0.0,
+    top_k: ByRow = 0,
+    top_p: ByRow = 1.0,
     seeds: int | np.integer | Sequence[int] = 0,
     stop: Sequence[bytes | str] = (),
     allow_eos: bool = True,
@@ -36,16 +41,23 @@ def generate(
     draft_params: Any = (),
     **options,
 ) -> Output:
-    """Continues a batch of prompts with a decoding method.
+    """Continues prompts with a decoding method.
+
+    Prompts that need buffers of the same size, a power of two, run as one batch. It has 1, 2, 4, 8,
+    16, 24, ... rows, as many as there are prompts or a few more, which are empty. So a long prompt
+    does not slow the others, and few programs are compiled.
 
     Args:
       model: from `load`. On several processes, each must pass the same arguments.
-      prompts: bytes of any kind, or text, which is encoded as UTF-8.
+      prompts: bytes of any kind, or text, which is encoded as UTF-8. An empty one is continued from
+        the beginning of a text.
       method: a name from `bytelax.methods.METHODS`, or a `Method` whose target is `model.target()`.
       max_new_bytes: maximum number of bytes emitted per row.
-      temperature: sampling temperature; 0 is greedy.
-      top_k: samples from the k likeliest bytes only; 0 means from all.
-      top_p: samples from the smallest set of likeliest bytes with this total probability.
+      temperature: sampling temperature; 0 is greedy. One number, or one per prompt.
+      top_k: samples from the k likeliest bytes only; 0 means from all. One number, or one per
+        prompt.
+      top_p: samples from the smallest set of likeliest bytes with this total probability. One
+        number, or one per prompt.
       seeds: one per prompt, or a single number, with which prompt i has seed `seeds + i`.
       stop: strings that end a row; they are not part of the result.
       allow_eos: whether the model may end a row by emitting EOS.
@@ -59,31 +71,49 @@ def generate(
         bytes.
 
     Raises:
-      ValueError: an argument is out of range, or a prompt is empty or exceeds the model's context.
+      ValueError: an argument is out of range, or a prompt exceeds the model's context.
     """
-    ids = [requests.encode(prompt) for prompt in requests.strings("prompts", prompts)]
+    _check_names(generate, options)
+    asked = requests.all_of(prompts, seeds)
     engine = Engine.of(
-        model, method=method, max_new_bytes=max_new_bytes, temperature=temperature, top_k=top_k,
-        top_p=top_p, stop=stop, allow_eos=allow_eos, logprobs=logprobs, origins=origins,
-        accept=accept, draft_params=draft_params, **options,
+        model, len(asked), method=method, max_new_bytes=max_new_bytes, temperature=temperature,
+        top_k=top_k, top_p=top_p, stop=stop, allow_eos=allow_eos, logprobs=logprobs,
+        origins=origins, accept=accept, draft_params=draft_params, **options,
     )  # fmt: skip
-    if not ids:
-        raise ValueError("there is no prompt to continue")
-    capacity = engine.capacity(max(map(len, ids)))
-    rows = engine.whole(len(ids))
+    batches: dict[int, list[Request]] = {}  # by the size of their buffers
+    for each in asked:
+        batches.setdefault(engine.capacity(len(each.ids)), []).append(each)
+    outputs = [_run(engine, batch, capacity) for capacity, batch in batches.items()]
+    results = sorted((each for found, _ in outputs for each in found), key=lambda each: each.index)
+    stats = Statistics.sum([stats for _, stats in outputs])
+    return Output(results, stats, engine.method.lossless)
+
+
+def _run(
+    engine: Engine, batch: Sequence[Request], capacity: int
+) -> tuple[list[Result], Statistics]:
+    """Decodes a batch to its end; returns results and their total, with times."""
+    empty = [None] * (engine.rows(len(batch)) - len(batch))
     begin = time.perf_counter()
     with compiling.watch() as compiled:
-        decoding = engine.start(
-            ids, requests.row_seeds(seeds, len(ids)), rows=rows, capacity=capacity
-        )
-        jax.block_until_ready(decoding)
+        decoding = jax.block_until_ready(engine.start([*batch, *empty], capacity=capacity))
         prefill = time.perf_counter() - begin - compiled.seconds
         decoding = jax.block_until_ready(engine.advance(decoding))
-    results = list(engine.results(decoding, dict(enumerate(range(len(ids))))).values())
+    indices = {row: each.index for row, each in enumerate(batch)}
+    results = list(engine.results(decoding, indices).values())
     seconds = time.perf_counter() - begin - compiled.seconds
     total = Statistics.total([result.stats for result in results])
-    total = total.timed(seconds, compiled.seconds, prefill=prefill)
-    return Output(results, total, engine.method.lossless)
+    return results, total.timed(seconds, compiled.seconds, prefill=prefill)
+
+
+def _check_names(function: Callable, given: Iterable[str]) -> None:
+    """Raises ValueError for a keyword that is nearly one of the function's own."""
+    own = {*inspect.signature(function).parameters, *inspect.signature(generate).parameters}
+    of_methods = {option for method in methods.METHODS for option in methods.options_of(method)}
+    for name in given:
+        near = difflib.get_close_matches(name, own, n=1)
+        if near and name not in own | of_methods:
+            raise ValueError(f"{function.__name__} takes no {name!r}; did you mean {near[0]!r}?")
 
 
 def stream(
@@ -92,7 +122,7 @@ def stream(
     *,
     every: int = 8,
     errors: str = "replace",
-    seed: int = 0,
+    seeds: int | np.integer | Sequence[int] = 0,
     **request,
 ) -> Iterator[str]:
     """Continues one prompt and yields its text as it is generated, in whole UTF-8 characters.
@@ -102,21 +132,28 @@ def stream(
       prompt: as in `generate`.
       every: number of rounds between two looks at the output.
       errors: how bytes that are not UTF-8 are handled, as in `bytes.decode`.
-      seed: seed of the row.
+      seeds: seed of the row, a number.
       **request: the other keywords of `generate`.
 
     Yields:
       Pieces of text, which together are the text of the continuation.
+
+    Raises:
+      ValueError: as in `generate`; or the model's logits turn NaN or infinite.
     """
-    engine, ids = Engine.of(model, **request), requests.encode(prompt)
+    _check_names(stream, request)
+    if not isinstance(prompt, bytes | bytearray | str):
+        raise ValueError(f"stream continues one prompt, got {reprlib.repr(prompt)}")
+    engine, asked = Engine.of(model, **request), requests.all_of([prompt], seeds)
     if every < 1:
         raise ValueError(f"every must be at least 1, got {every}")
-    seeds, capacity = requests.row_seeds(seed, 1), engine.capacity(len(ids))
+    capacity = engine.capacity(len(asked[0].ids))
+    empty = [None] * (engine.rows(1) - 1)
     held_back = max(map(len, engine.stop), default=1) - 1  # may begin a stop string
     characters = codecs.getincrementaldecoder("utf-8")(errors)
 
     def pieces():
-        decoding = engine.start([ids], seeds, rows=engine.whole(1), capacity=capacity)
+        decoding = engine.start([*asked, *empty], capacity=capacity)
         sent, finished = 0, False
         while not finished:
             decoding = engine.advance(decoding, rounds=every)
@@ -127,6 +164,11 @@ def stream(
             sent = known
             if piece:
                 yield piece
+        if result.stop == stopping.REASONS[stopping.NOT_FINITE]:
+            raise ValueError(
+                f"the model's logits after {len(result.bytes)} bytes are NaN or infinite; check "
+                "its weights"
+            )
 
     return pieces()
 
@@ -160,10 +202,11 @@ def generate_many(
     Raises:
       ValueError: as in `generate`. A bad prompt is reported once the rows before it have finished.
     """
+    _check_names(generate_many, request)
     engine = Engine.of(model, **request)
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
-    if batch != engine.whole(batch):
+    if batch % engine.parts:
         raise ValueError(
             f"a batch of {batch} rows does not divide among {engine.parts} parts of the mesh"
         )
@@ -183,17 +226,14 @@ class _Queue:
         self._prompts, self._seeds = enumerate(prompts), seeds
         self.error: Exception | None = None
 
-    def take(self) -> tuple[int, list[int], int] | None:
-        """Returns index, ids and seed of the next prompt, or None if there is none."""
+    def take(self) -> Request | None:
+        """Returns the next prompt, or None if there is none."""
         if self.error is not None:
             return None
         try:
             for index, prompt in self._prompts:
-                return (
-                    index,
-                    requests.encode(prompt),
-                    int(requests.row_seeds(self._seeds + index, 1)[0]),
-                )
+                (asked,) = requests.all_of([prompt], self._seeds + index)
+                return asked._replace(index=index)
         except Exception as error:  # including errors raised by the caller's iterable
             self.error = error
         return None
@@ -205,24 +245,23 @@ def _generate_many(engine: Engine, queue: _Queue, batch: int) -> Iterator[Result
     slots = range(engine.parts * together)
     waiting = queue.take()
     while waiting is not None:
-        capacity = engine.capacity(len(waiting[1]))
+        capacity = engine.capacity(len(waiting.ids))
         rows: dict[int, int] = {}  # index of the prompt in each occupied row
         decoding = None
         while True:
-            while waiting is not None and engine.fits(waiting[1], capacity):
-                prompts: list[list[int]] = [[] for _ in slots]
+            while waiting is not None and engine.fits(waiting.ids, capacity):
+                taken: list[Request | None] = [None for _ in slots]
                 where = np.full(len(slots), each, np.int32)  # row within the shard; `each` drops it
-                seed = np.zeros(len(slots), np.uint32)
                 for slot in slots:
                     own = range(slot // together * each, (slot // together + 1) * each)
                     free = [row for row in own if row not in rows]
-                    if free and waiting is not None and engine.fits(waiting[1], capacity):
-                        rows[free[0]], prompts[slot], seed[slot] = waiting
+                    if free and waiting is not None and engine.fits(waiting.ids, capacity):
+                        taken[slot], rows[free[0]] = waiting, waiting.index
                         where[slot] = free[0] - own.start
                         waiting = queue.take()
-                if not any(prompts):
+                if not any(taken):
                     break
-                new = engine.start(prompts, seed, rows=len(slots), capacity=capacity)
+                new = engine.start(taken, capacity=capacity)
                 decoding = engine.idle(new, each) if decoding is None else decoding
                 decoding = engine.insert(decoding, new, where)
             if not rows:

@@ -1,13 +1,47 @@
 """Checks of what a request for text generation is made of."""
 
 import operator
+import reprlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from bytelax import vocab
+
+
+class Request(NamedTuple):
+    """A prompt that waits for its row.
+
+    Attributes:
+      index: index of the prompt among those given.
+      ids: the prompt behind a BOS.
+      seed: seed of the row.
+    """
+
+    index: int  # type: ignore[assignment]  # hides `tuple.index`
+    ids: list[int]
+    seed: int
+
+
+def all_of(
+    prompts: Iterable[bytes | str], seeds: int | np.integer | Sequence[int]
+) -> list[Request]:
+    """Returns the requests of a batch of prompts.
+
+    Args:
+      prompts: bytes or text.
+      seeds: as in `row_seeds`.
+
+    Raises:
+      ValueError: there is no prompt, one is neither bytes nor text, or the seeds do not fit.
+    """
+    ids = [encode(prompt) for prompt in strings("prompts", prompts)]
+    if not ids:
+        raise ValueError("there is no prompt to continue")
+    numbers = row_seeds(seeds, len(ids)).tolist()
+    return [Request(index, *own) for index, own in enumerate(zip(ids, numbers, strict=True))]
 
 
 def arrays(draft_params: Any) -> Any:
@@ -19,26 +53,26 @@ def arrays(draft_params: Any) -> Any:
     return draft_params
 
 
-def strings(name: str, strings: Iterable[bytes | str]) -> Iterable[bytes | str]:
-    """Returns a list of strings; raises ValueError for a single one, which would be iterated."""
+def strings(name: str, strings: Any) -> Iterable[bytes | str]:
+    """Returns strings; raises ValueError for a single one, which would be iterated, or for none."""
     if isinstance(strings, bytes | str):
         raise ValueError(f"{name} must be a list of strings, not one string: [{strings!r}]")
+    if not isinstance(strings, Iterable):
+        raise ValueError(f"{name} must be a list of strings, got {reprlib.repr(strings)}")
     return strings
 
 
-def as_bytes(text: bytes | str) -> bytes:
+def as_bytes(text: Any) -> bytes:
     """Returns bytes as they are, and text as UTF-8; raises ValueError for anything else."""
     if not isinstance(text, str | bytes | bytearray):
-        raise ValueError(f"texts, prompts and stop strings are bytes or text, got {text!r}")
+        told = reprlib.repr(text)
+        raise ValueError(f"a text, prompt or stop string is bytes or text, got {told}")
     return text.encode("utf-8") if isinstance(text, str) else bytes(text)
 
 
 def encode(prompt: bytes | str) -> list[int]:
-    """Returns the ids of a prompt behind a BOS; raises ValueError if it is empty."""
-    prompt = as_bytes(prompt)
-    if not prompt:
-        raise ValueError("a prompt must hold at least one byte")
-    return vocab.encode(prompt)
+    """Returns the ids of a prompt behind a BOS, which is all there is of an empty one."""
+    return vocab.encode(as_bytes(prompt))
 
 
 def row_seeds(seeds: int | np.integer | Sequence[int], rows: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.compiler_options import compiler_options
 from bytelax.decode.sampling import Sampling, byte_log_probs
 from bytelax.model import Model
-from bytelax.windows import Tell, Windows, tell_texts
+from bytelax.windows import Tell, Told, Windows, tell_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ def score(
 
     Raises:
       ValueError: the window exceeds the model's context, the stride the window, or the batch is
-        less than 1.
+        less than 1; or the model's logits are NaN or infinite.
     """
     found = score_many(model, texts, window=window, stride=stride, batch=batch)
     return Scores(list(found))
@@ -143,7 +143,16 @@ def score_many(
     """
     windows = Windows.of(model.config.max_bytes, window, stride)
     told = tell_texts(likelihoods(model), texts, windows, batch=batch, progress=progress)
-    return (Score(log_probs) for log_probs, _ in told)
+    return _checked(told)
+
+
+def _checked(told: Iterable[Told]) -> Iterator[Score]:
+    for index, (log_probs, _) in enumerate(told):
+        if np.isnan(log_probs).any():
+            raise ValueError(
+                f"the model's logits of text {index} are NaN or infinite; check its weights"
+            )
+        yield Score(log_probs)
 
 
 def likelihoods(model: Model) -> Tell:

@@ -108,20 +108,23 @@ class Statistics:
         )
 
     @classmethod
-    def total(cls, rows: Sequence["Statistics"]) -> "Statistics":
-        """Sums over rows, except for `global_chunks` and `batch_windows`, which are maxima."""
+    def sum(cls, batches: Sequence["Statistics"]) -> "Statistics":
+        """Sums over batches that ran one after another; times are None if one of them is."""
         summed: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
-            values = [getattr(row, field.name) for row in rows]
-            if field.name.endswith("seconds"):
-                summed[field.name] = None
-            elif field.name.endswith("_by_position"):
+            values = [getattr(batch, field.name) for batch in batches]
+            if field.name.endswith("_by_position"):
                 summed[field.name] = tuple(np.sum(values, axis=0, dtype=int).tolist())
             else:
-                summed[field.name] = sum(values)
-        for name in ("global_chunks", "batch_windows"):
-            summed[name] = max(getattr(row, name) for row in rows)
+                summed[field.name] = None if None in values else sum(values)
         return cls(**summed)
+
+    @classmethod
+    def total(cls, rows: Sequence["Statistics"]) -> "Statistics":
+        """Sums over rows of one batch; of `global_chunks` and `batch_windows` takes the maxima."""
+        shared = ("global_chunks", "batch_windows")
+        most = {name: max(getattr(row, name) for row in rows) for name in shared}
+        return dataclasses.replace(cls.sum(rows), **most)
 
     def timed(
         self, seconds: float, compile_seconds: float, *, prefill: float | None = None

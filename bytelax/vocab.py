@@ -4,6 +4,7 @@ Source: the Byte Latent Transformer (arXiv 2412.09871) as released.
 """
 
 import operator
+import reprlib
 from collections.abc import Iterable
 from typing import SupportsIndex
 
@@ -17,10 +18,24 @@ BYTES = 256  # number of byte values
 
 
 def encode(text: bytes, *, bos: bool = True, eos: bool = False) -> list[int]:
-    """Converts bytes to ids, by default with a BOS in front."""
+    """Converts bytes to ids, by default with a BOS in front.
+
+    Raises:
+      ValueError: `text` is no bytes.
+    """
+    if isinstance(text, str):
+        raise ValueError(f"ids are made of bytes, not of text: encode {reprlib.repr(text)} first")
     return [BOS] * bos + [byte + OFFSET for byte in text] + [EOS] * eos
 
 
 def decode(ids: Iterable[SupportsIndex]) -> bytes:
-    """Converts ids to bytes; special ids are dropped."""
-    return bytes(i - OFFSET for i in map(operator.index, ids) if i >= OFFSET)
+    """Converts ids to bytes; special ids are dropped.
+
+    Raises:
+      ValueError: an id is not of this vocabulary.
+    """
+    known = [*map(operator.index, ids)]
+    if not all(0 <= i < SIZE for i in known):
+        wrong = next(i for i in known if not 0 <= i < SIZE)
+        raise ValueError(f"ids lie in 0..{SIZE - 1}, got {wrong}; a byte b is id b + {OFFSET}")
+    return bytes(i - OFFSET for i in known if i >= OFFSET)

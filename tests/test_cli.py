@@ -89,6 +89,14 @@ def test_prompts_from_files_and_standard_input(byte_lm, capsys, tmp_path, monkey
     assert from_argument["results"][0]["stats"]["bytes"] == 8
 
 
+def test_nothing_to_continue(byte_lm, capsys, monkeypatch):
+    """An empty prompt that is named begins a text."""
+    flags = ["generate", "--model", byte_lm, "--max-new-bytes", "2"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert "standard input is empty: name a prompt" in _fails(capsys, *flags)
+    assert _json(capsys, *flags, "")["results"][0]["stats"]["bytes"] == 2
+
+
 def _chain(directory, text):
     """The directory of a model that writes `text` over and over."""
     small = models.chain(text)
@@ -116,6 +124,17 @@ def test_what_is_no_number_is_null(capsys, tmp_path):
     assert cli.main([*flags, "--json", "a"]) == 0
     printed = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert printed["results"][0]["log_probs"] == [None] * 3
+
+
+def test_broken_weights_are_told(capsys, tmp_path):
+    broken = models.chain(b"abcdefgh")
+    table = broken.params["embed"]["embedding"].at[4 + ord("b")].set(float("nan"))
+    params = broken.params | {"embed": {"embedding": table}}
+    checkpoints.write(tmp_path / "broken", broken.config, params, layout="orbax")
+    assert cli.main(["generate", "--model", str(tmp_path / "broken"), "c", "ha"]) == 0
+    wrote, told = capsys.readouterr()
+    assert wrote == "defghab\nb\n"
+    assert "prompt 1: the model's logits are NaN or infinite" in told.splitlines()[1]
 
 
 @pytest.mark.slow  # checkpoints/test_round_trips.py
@@ -179,7 +198,6 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
         (["--dtype", "int8", "x"], "int8"),
         (["--metod", "ar"], "Unrecognized options: --metod, ar. Perhaps you meant: --method STR;"),
         (["--file", "no-such-file"], "bytelax: no-such-file: No such file or directory"),
-        ([""], "prompt"),
     ],
 )
 def test_bad_generate(model, capsys, flags, says):

@@ -118,6 +118,14 @@ def test_chance_comes_from_the_request_not_from_the_row():
     assert beside[1] == first[1]
 
 
+def test_rows_may_have_settings_of_their_own():
+    """What a row writes is what it writes beside rows of its own kind, greedy rows included."""
+    own = {"temperature": [0.0, 0.7, 0.0], "top_k": [0, 3, 0], "top_p": (1.0, 1.0, 0.5)}
+    mixed = sampled([5, 6, 7], **own)
+    assert mixed[::2] == sampled([5, 6, 7], temperature=0.0)[::2]
+    assert mixed[1] == sampled([5, 6, 7], temperature=0.7, top_k=3)[1]
+
+
 def test_truncation_is_obeyed():
     for options, most in (({"top_k": 2}, 2), ({"top_p": 1e-6}, 1)):
         for prompt, output in zip(PROMPTS, sampled(0, **options), strict=True):
@@ -197,6 +205,70 @@ def test_eos():
     assert [len(b) for b in out.bytes] == [9, 9]
 
 
+def broken(value):
+    """A chain of abcdef whose logits are of this value after d."""
+    model = chain(b"abcdef")
+    table = model.params["embed"]["embedding"].at[vocab.OFFSET + ord("d")].set(value)
+    return models.Model(model.module, model.params | {"embed": {"embedding": table}})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("law", [{}, {"temperature": 1.0}])
+def test_logits_that_are_no_numbers_end_a_row(value, law):
+    out = bytelax.generate(
+        broken(value), [b"ea", b"de", b"d"], max_new_bytes=9, method="lookup", draft_length=3,
+        logprobs=True, stop=[b"b"], top_k=1, **law,
+    )  # fmt: skip
+    reasons = [(each.bytes, each.stop) for each in out.results]
+    assert reasons == [(b"", "stop"), (b"", "not-finite"), (b"", "not-finite")]
+    out = bytelax.generate(broken(value), [b"ea"], max_new_bytes=9, top_k=1, **law)
+    assert (out.bytes, out.results[0].stop) == ([b"bcd"], "not-finite")
+
+
+def test_logits_that_are_no_numbers_end_a_stream():
+    pieces = bytelax.stream(broken(np.nan), "ea", every=1, max_new_bytes=9)
+    assert [next(pieces) for _ in range(3)] == ["b", "c", "d"]
+    with pytest.raises(ValueError, match="logits after 3 bytes are NaN or infinite"):
+        next(pieces)
+
+
+# Batches
+
+
+def test_prompts_of_other_lengths_run_apart():
+    """Bit for bit as without them, in the order of the prompts, with their own seeds and laws."""
+    long = bytes(32 + i % 90 for i in range(300))
+    request = {"max_new_bytes": 9, "allow_eos": False, "logprobs": True, "origins": True}
+    laws = {"temperature": [1.0, 0.5, 0.0, 2.0], "seeds": [4, 5, 6, 7]}
+
+    def run(prompts, rows):
+        own = {name: [values[row] for row in rows] for name, values in laws.items()}
+        return bytelax.generate(byte_lm(), prompts, **own, **request)
+
+    out = run([b"a", long, b"b", long[:280]], [0, 1, 2, 3])
+    assert [each.index for each in out.results] == [0, 1, 2, 3]
+    apart = [run([b"a", b"b"], [0, 2]), run([long, long[:280]], [1, 3])]
+    for rows, part in zip(([0, 2], [1, 3]), apart, strict=True):
+        for row, alone in zip(rows, part.results, strict=True):
+            assert out.results[row].bytes == alone.bytes
+            np.testing.assert_array_equal(out.results[row].log_probs, alone.log_probs)
+            assert len(out.results[row].origins.names) == 9
+    assert out.stats.bytes == 36
+    assert out.stats.batch_windows == sum(part.stats.batch_windows for part in apart)
+    assert out.stats.seconds > out.stats.prefill_seconds > 0
+
+
+def test_an_empty_prompt_is_the_beginning_of_a_text():
+    law = {"max_new_bytes": 6, "logprobs": True}
+    (first, second) = bytelax.generate(byte_lm(), ["", b""], **law).results
+    assert first.bytes == second.bytes and len(first.bytes) == 6
+    likeliest = logits_of_output(byte_lm(), b"", first.bytes)[:, vocab.OFFSET :].argmax(-1)
+    np.testing.assert_array_equal(likeliest, list(first.bytes))
+    assert "".join(bytelax.stream(byte_lm(), "", **law)) == first.text
+    (many,) = bytelax.generate_many(byte_lm(), [""], batch=1, **law)
+    assert many.bytes == first.bytes
+
+
 # Streams
 
 
@@ -241,7 +313,7 @@ def test_stream_of_bytes_that_are_no_text():
 @pytest.mark.slow
 def test_stream_samples_as_generate_does():
     law = {"temperature": 1.0, "max_new_bytes": NEW}
-    pieces = bytelax.stream(byte_lm(), PROMPTS[0], seed=11, **law)
+    pieces = bytelax.stream(byte_lm(), PROMPTS[0], seeds=11, **law)
     assert "".join(pieces) == bytelax.generate(byte_lm(), PROMPTS[:1], seeds=11, **law).text[0]
 
 
@@ -280,9 +352,9 @@ def test_rows_are_refilled_together(monkeypatch):
     """An eighth of the batch at once; each prompt is taken in once, and alone."""
     taken, start = [], engine.Engine.start
 
-    def counted(self, prompts, *args, **how):
-        taken.append(sum(map(bool, prompts)))
-        return start(self, prompts, *args, **how)
+    def counted(self, asked, **how):
+        taken.append(sum(map(bool, asked)))
+        return start(self, asked, **how)
 
     request = {"max_new_bytes": NEW, "temperature": 1.0, "stop": [bytes([i]) for i in range(16)]}
     prompts = [bytes([65 + i % 26]) * (1 + i % 9) for i in range(40)]
@@ -340,8 +412,25 @@ def test_other_lengths_compile_nothing():
         out = bytelax.generate(model, prompts, max_new_bytes=budget, **law)
         assert out.stats.compile_seconds == 0
     assert compiled() == known
-    bytelax.generate(model, [b"a", b"b" * 300], max_new_bytes=9, **law)
+    bytelax.generate(model, [b"a" * 299, b"b" * 300], max_new_bytes=9, **law)
     assert compiled() == known + 2  # another bucket: one program to start, one to go on
+
+
+def test_other_numbers_of_prompts_compile_nothing():
+    """Rows come in few numbers: those without a prompt have ended before they begin."""
+    law = {"temperature": 1.0, "max_new_bytes": 5}
+    known, seen = compiled(), []
+    for count in (3, 4, 5, 6, 7, 8):
+        out = bytelax.generate(byte_lm(), [b"a", *[b"bc"] * (count - 1)], **law)
+        assert [len(each) for each in out.bytes] == [5] * count
+        assert out.stats.bytes == out.stats.rounds == 5 * count
+        seen.append(compiled() - known)
+    assert seen == [2, 2, 4, 4, 4, 4]  # one program to start, one to go on
+
+
+def test_numbers_of_rows():
+    rows = engine.Engine.of(byte_lm()).rows
+    assert [rows(n) for n in (1, 2, 3, 5, 8, 9, 16, 17, 63)] == [1, 2, 4, 8, 8, 16, 16, 24, 64]
 
 
 @pytest.mark.slow
@@ -435,16 +524,19 @@ def test_statistics_without_patches():
 
 BAD = [
     ({"prompts": []}, "no prompt"),
-    ({"prompts": [b"a", b""]}, "at least one byte"),
-    ({"prompts": [""]}, "at least one byte"),
     ({"prompts": "abc"}, "list of strings"),
     ({"max_new_bytes": 0}, "max_new_bytes"),
     ({"max_new_bytes": -1}, "max_new_bytes"),
     ({"prompts": [b"a" * 1015], "max_new_bytes": 9}, "context of 1023 bytes"),
     ({"method": "magic"}, "magic"),
     ({"draft": 3}, "draft"),
+    ({"seed": 3}, "^generate takes no 'seed'; did you mean 'seeds'\\?$"),
+    ({"max_new_tokens": 3}, "did you mean 'max_new_bytes'"),
+    ({"drafts": 3}, "'ar' takes no 'drafts'"),  # an option of another method
     ({"temperature": -0.1}, "temperature"),
     ({"temperature": float("nan")}, "temperature"),
+    ({"temperature": 1e39}, r"must be 0 \(greedy\), or lie in 0.0001..1e\+06, got 1e\+39"),
+    ({"temperature": [0.1, 0.9]}, "temperature is a number, or one for each of the 1 rows"),
     ({"top_p": 0.0}, "top_p"),
     ({"top_p": 1.5}, "top_p"),
     ({"top_k": -2}, "top_k"),
@@ -467,9 +559,21 @@ def test_bad_input(wrong, words):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("wrong", [{"every": 0}, {"max_new_bytes": 0}, {"window": 0}, {"seed": -1}])
-def test_bad_input_to_stream(wrong):
-    with pytest.raises(ValueError):
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"every": 0}, "every"),
+        ({"max_new_bytes": 0}, "max_new_bytes"),
+        ({"window": 0}, "window"),
+        ({"seeds": -1}, "seeds"),
+        ({"seeds": [1, 2]}, "2 seeds for 1 prompts"),
+        ({"seed": 1}, "stream takes no 'seed'; did you mean 'seeds'"),
+        ({"evry": 1}, "did you mean 'every'"),
+        ({"temperature": [0.1, 0.9]}, "temperature is a number, or one for each of the 1 rows"),
+    ],
+)
+def test_bad_input_to_stream(wrong, words):
+    with pytest.raises(ValueError, match=words):
         list(bytelax.stream(byte_lm(), b"a", **wrong))
 
 
@@ -488,7 +592,9 @@ def test_the_longest_text_fits():
         next(queue)
 
 
-@pytest.mark.parametrize("wrong", [{"batch": 0}, {"max_new_bytes": 0}, {"prompts": "abc"}])
+@pytest.mark.parametrize(
+    "wrong", [{"batch": 0}, {"max_new_bytes": 0}, {"prompts": "abc"}, {"seed": 3}, {"batches": 3}]
+)
 def test_bad_input_to_generate_many(wrong):
     prompts = wrong.pop("prompts", [b"a"])
     with pytest.raises(ValueError):

@@ -74,17 +74,21 @@ def model(name):
     return models.model(configs[name])
 
 
-def output(case, law):
-    """What a case writes, as JSON."""
+def written(case, **law):
+    """What a case writes."""
     name, options = CASES[case]
     method = case.split(",")[0]
     if method in ("draft-model", "spectr"):
         flatter = jax.tree.map(lambda x: 0.9 * x, model(name).params)  # often right, not always
         options = options | {"draft_model": Model(model(name).module, flatter)}
-    out = bytelax.generate(
+    return bytelax.generate(
         model(name), DIGITS if "heads" in name else TEXTS, method=method, max_new_bytes=NEW,
-        logprobs=True, **LAWS[law], **options,
+        logprobs=True, **law, **options,
     )  # fmt: skip
+
+
+def output(case, law):
+    """What a case writes, as JSON."""
     return [
         {
             "bytes": result.bytes.hex(),
@@ -94,7 +98,7 @@ def output(case, law):
             "accepted": result.stats.accepted,
             "passes": result.stats.decoder_passes + result.stats.global_passes,
         }
-        for result in out.results
+        for result in written(case, **LAWS[law]).results
     ]
 
 
@@ -120,6 +124,20 @@ def test_output_is_as_it_was(case, law):
     for result, before in zip(output(case, law), recorded()[case][law], strict=True):
         assert result.pop("log_prob") == pytest.approx(before.pop("log_prob"), abs=2e-3)
         assert result == before
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if case == "medusa, tree" else pytest.mark.slow)
+        for case in CASES
+    ],
+)
+def test_greedy_rows_beside_sampled_ones(case):
+    """A row writes what it writes beside rows of its own kind."""
+    mixed = written(case, seeds=3, temperature=[0.0, 1.0, 0.0]).bytes
+    assert mixed[::2] == written(case, seeds=3).bytes[::2]
+    assert mixed[1] == written(case, seeds=3, temperature=1.0).bytes[1]
 
 
 def test_every_method_is_recorded():

@@ -55,6 +55,17 @@ def test_sums(model):
     assert found.to_dict().keys() == {"bytes", "log_prob", "bits_per_byte"}
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_logits_that_are_no_numbers(value):
+    whole = models.model(models.BYTE_LM)
+    table = whole.params["embed"]["embedding"].at[vocab.OFFSET + ord("d")].set(value)
+    broken = models.Model(whole.module, whole.params | {"embed": {"embedding": table}})
+    found = score_many(broken, [b"abc", b"abcdef"], window=WINDOW, batch=BATCH)
+    assert np.isfinite(next(found).log_prob)
+    with pytest.raises(ValueError, match="logits of text 1 are NaN or infinite"):
+        next(found)
+
+
 def test_nothing_to_score():
     model = models.model(models.BYTE_LM)
     (empty,) = small(model, [b""]).documents

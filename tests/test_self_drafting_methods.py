@@ -68,6 +68,18 @@ def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
     assert out.stats.bytes == sum(map(len, out.bytes))
 
 
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        slow("eagle", {"draft_length": 3, "beam": 2, "nodes": 1}),
+        slow("eagle", {"draft_length": 6, "beam": 2, "nodes": 3}),
+        ("medusa", {"branches": (2, 2, 2), "nodes": 2}),
+    ],
+)
+def test_trees_of_fewer_nodes_than_levels(method, options):
+    assert generate(method, **options).bytes == plain(5).bytes
+
+
 @pytest.mark.parametrize("method", [slow("early-exit"), "medusa", slow("eagle"), slow("spectr")])
 def test_sampling_depends_on_the_seed_alone(method):
     options = {"temperature": 1.0}

@@ -49,6 +49,7 @@ def run(command: Generate) -> None:
     """Generates, and prints what was generated."""
     import jax
 
+    from bytelax.decode import stopping
     from bytelax.generation import generate, stream
     from bytelax.pods import distributed
 
@@ -67,7 +68,7 @@ def run(command: Generate) -> None:
     spread = command.mesh.size > 1 or jax.process_count() > 1
     model = command.loading.load(command.model, mesh=command.mesh if spread else None)
     if command.stream:
-        for piece in stream(model, prompts[0], seed=command.seed, errors=_ESCAPE, **keywords):
+        for piece in stream(model, prompts[0], seeds=command.seed, errors=_ESCAPE, **keywords):
             if not distributed.is_first():
                 continue
             sys.stdout.buffer.write(piece.encode("utf-8", _ESCAPE))
@@ -85,15 +86,20 @@ def run(command: Generate) -> None:
     else:
         for result in out.results:
             sys.stdout.buffer.write(result.bytes + b"\n")
+    for result in out.results:
+        if result.stop == stopping.REASONS[stopping.NOT_FINITE]:
+            told = "the model's logits are NaN or infinite; check its weights"
+            print(f"bytelax: prompt {result.index}: {told}", file=sys.stderr)
 
 
 def _prompts(command) -> list[bytes]:
     # Arguments that are not UTF-8 arrive with their bytes escaped.
     prompts = [prompt.encode("utf-8", _ESCAPE) for prompt in command.prompts]
-    files = command.file
-    if not prompts and not files:
-        files = (Path("-"),)
-    for path in files:
+    if not prompts and not command.file:
+        prompts.append(sys.stdin.buffer.read())
+        if not prompts[0]:
+            raise ValueError("standard input is empty: name a prompt, '' for the start of a text")
+    for path in command.file:
         stdin = str(path) == "-"
         prompts.append(sys.stdin.buffer.read() if stdin else path.read_bytes())
     return prompts

@@ -229,24 +229,32 @@ class Method:
         )
         draft = draft.written_out(logits.shape[-1]).alone()
         chex.assert_shape(draft.log_probs, (batch, self.window - 1, logits.shape[-1]))
+        lawful = sampling_.has_law(logits, sampling)
+        # What is emitted before such logits must not depend on them, so a rule sees others instead.
+        laws = sampling_.process_logits(jnp.where(lawful[..., None], logits, 0), sampling)
         accept = self._rule(sampling, tree=draft.parents is not None)
-        emitted = accept(draft, sampling_.process_logits(logits, sampling), uniforms)
+        emitted = accept(draft, laws, uniforms)
         with jax.named_scope("emitted"):
-            emitted = agreed(target, check_emitted(self.accept, emitted, window))
+            emitted = check_emitted(self.accept, emitted, window)
+            emitted, lawful = agreed(target, (emitted, lawful.astype(jnp.int32)))
         if emitted.path is not None:
             assert isinstance(target, Branching)
             trial, draft = target.along(trial, emitted.path), trees.along(draft, emitted.path)
             logits = jnp.take_along_axis(logits, emitted.path[..., None], axis=1)
+            lawful = jnp.take_along_axis(lawful, emitted.path, axis=1)
         # A rule that emitted nothing would never end.
         count = jnp.clip(emitted.count, 1, self.window)
+        sound = jnp.minimum(count, jnp.cumprod(lawful, axis=1).sum(1))
         kept, ended = stopping.trim(
             text,
             emitted.ids,
-            jnp.where(running, count, 0),
+            jnp.where(running, sound, 0),
             prompt=decoding.prompt,
             limit=decoding.limit,
             stops=decoding.stops,
         )
+        broken = (ended == stopping.RUNNING) & (sound < count)
+        ended = jnp.where(broken, stopping.NOT_FINITE, ended)
         log_probs = decoding.log_probs
         if log_probs is not None:
             scores = jnp.take_along_axis(jax.nn.log_softmax(logits), emitted.ids[..., None], -1)

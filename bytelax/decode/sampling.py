@@ -4,6 +4,9 @@ Plain decoding, drafting and verification all call `process_logits`, so that p a
 min(1, p / q) are the distributions that are really sampled from.
 """
 
+import reprlib
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +19,9 @@ from bytelax.pytree import pytree, static
 DRAFT, ACCEPT, RESIDUAL = range(3)
 
 _COLDEST = 1e-4  # below this, sums of logits / temperature may leave the range of float32
+_HOTTEST = 1e6  # every id is equally likely by now
+
+ByRow = float | Sequence[float] | np.ndarray  # a number for all rows, or one for each
 
 
 @pytree
@@ -25,12 +31,12 @@ class Sampling:
     Temperature, top-k and top-p are arrays, so that changing them does not trigger a recompilation.
 
     Attributes:
-      temperature: divides the logits.
+      temperature: divides the logits; a row with 0 takes the likeliest id.
       top_k: keep the k likeliest ids; 0 keeps all.
       top_p: keep the smallest set of likeliest ids with at least this total probability.
       greedy: static; every row takes the likeliest id.
       truncated: static; some row uses top_k or top_p.
-      allow_eos: static; EOS may be emitted. No other special id is ever emitted.
+      allow_eos: static; EOS may be emitted. No other id than those of bytes ever is.
     """
 
     temperature: Float[Array, " B"]
@@ -45,50 +51,77 @@ class Sampling:
         cls,
         batch: int,
         *,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
+        temperature: ByRow = 0.0,
+        top_k: ByRow = 0,
+        top_p: ByRow = 1.0,
         allow_eos: bool = True,
     ) -> "Sampling":
-        """Creates the same settings for every row of a batch; temperature 0 is greedy.
+        """Creates the settings of a batch; temperature 0 is greedy.
+
+        Each is a number for all rows, or a sequence of one for each row. Greedy and sampled rows
+        may be mixed: a greedy row writes the same bytes beside any others.
 
         Raises:
-          ValueError: temperature out of range, top_k below 0, or top_p outside (0, 1].
+          ValueError: temperature out of range, top_k below 0, or top_p outside (0, 1]; or there
+            are not as many as rows.
         """
-        if temperature != 0 and not _COLDEST <= temperature < float("inf"):
-            raise ValueError(
-                f"temperature must be 0 (greedy), or at least {_COLDEST} and finite, "
-                f"got {temperature}"
-            )
-        if top_k < 0 or top_k != int(top_k):
-            raise ValueError(f"top_k must be a number from 0 (0 keeps all ids), got {top_k}")
-        if not 0 < top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
+        warmth = _by_row("temperature", temperature, batch)
+        _refuse(
+            f"temperature must be 0 (greedy), or lie in {_COLDEST}..{_HOTTEST:g}",
+            warmth[(warmth != 0) & ~((warmth >= _COLDEST) & (warmth <= _HOTTEST))],
+        )
+        most = _by_row("top_k", top_k, batch)
+        _refuse(
+            "top_k must be a whole number from 0 (0 keeps all ids)",
+            most[~((most >= 0) & (most == np.floor(most)))],
+        )
+        share = _by_row("top_p", top_p, batch)
+        _refuse("top_p must lie in (0, 1]", share[~((share > 0) & (share <= 1))])
         # Made on the host: `jnp.full` would compile a program for each of them.
         put = jax.device_put
         return cls(
-            temperature=put(np.full(batch, temperature or 1.0, np.float32)),
-            top_k=put(np.full(batch, min(top_k, vocab.SIZE), np.int32)),
-            top_p=put(np.full(batch, top_p, np.float32)),
-            greedy=temperature == 0,
-            truncated=top_k > 0 or top_p < 1,
+            temperature=put(warmth.astype(np.float32)),
+            top_k=put(np.minimum(most, vocab.SIZE).astype(np.int32)),
+            top_p=put(share.astype(np.float32)),
+            greedy=not warmth.any(),
+            truncated=bool((most > 0).any() or (share < 1).any()),
             allow_eos=allow_eos,
         )
+
+    @property
+    def cold(self) -> Bool[Array, " B"]:
+        """The rows that take the likeliest id."""
+        return self.temperature == 0
+
+
+def _by_row(name: str, value: ByRow, batch: int) -> np.ndarray:
+    values = np.asarray(value)
+    if values.dtype.kind not in "iuf" or values.shape not in ((), (batch,)):
+        told = reprlib.repr(values.tolist())
+        raise ValueError(f"{name} is a number, or one for each of the {batch} rows; got {told}")
+    return np.broadcast_to(values, batch).astype(np.float64)
+
+
+def _refuse(must: str, wrong: np.ndarray) -> None:
+    if wrong.size:
+        raise ValueError(f"{must}, got {wrong[0]:g}")
 
 
 def process_logits(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[Array, "B W V"]:
     """Returns the log-probabilities of the distribution that is sampled, in nats; -inf if banned.
 
-    Under greedy sampling the distribution is one-hot at the likeliest id that may be emitted; ties
-    go to the lowest id.
+    In a greedy row the distribution is one-hot at the likeliest id that may be emitted; ties go to
+    the lowest id.
     """
     logits = without_banned(logits, sampling)
+    likeliest = one_hot(logits.argmax(-1), logits.shape[-1])
     if sampling.greedy:
-        return one_hot(logits.argmax(-1), logits.shape[-1])
-    logits = logits / sampling.temperature[:, None, None]
+        return likeliest
+    cold = sampling.cold[:, None, None]
+    logits = logits / jnp.where(cold, 1, sampling.temperature[:, None, None])
     if sampling.truncated:
         logits = _truncate(logits, sampling)
-    return jax.nn.log_softmax(logits)
+    return jnp.where(cold, likeliest, jax.nn.log_softmax(logits))
 
 
 def byte_log_probs(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[Array, "B W V"]:
@@ -162,10 +195,19 @@ def row_uniforms(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"
     return jax.vmap(lambda key: jax.random.uniform(key, (count,)))(keys)
 
 
+def has_law(logits: Float[Array, "B W V"], sampling: Sampling) -> Bool[Array, "B W"]:
+    """Returns which logits are of a distribution: none is NaN or +inf, and some id may be emitted.
+
+    A target that forbids ids gives them -inf. The ids that are banned here are not read.
+    """
+    return jnp.isfinite(without_banned(logits, sampling).max(-1))
+
+
 def without_banned(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[Array, "B W V"]:
     """Casts logits to float32 and sets those of ids that are never emitted to -inf."""
     ids = jnp.arange(logits.shape[-1])
-    allowed = (ids >= vocab.OFFSET) | (sampling.allow_eos & (ids == vocab.EOS))
+    allowed = (ids >= vocab.OFFSET) & (ids < vocab.SIZE)
+    allowed |= sampling.allow_eos & (ids == vocab.EOS)
     return jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)
 
 

@@ -1,4 +1,4 @@
-"""When a row ends: EOS, a stop string, or its byte budget."""
+"""When a row ends: EOS, a stop string, its byte budget, or logits that are no numbers."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from bytelax import vocab
 from bytelax.decode.target import Text
 from bytelax.pytree import pytree
 
-RUNNING, BY_EOS, BY_STOP, BY_LENGTH = range(4)
-REASONS = ("running", "eos", "stop", "length")
+RUNNING, BY_EOS, BY_STOP, BY_LENGTH, NOT_FINITE = range(5)
+REASONS = ("running", "eos", "stop", "length", "not-finite")
 
 
 @pytree
@@ -94,11 +94,21 @@ def _matches(text, emitted, prompt, stops):
     back = text.length[:, None] - longest + 1 + jnp.arange(longest - 1)
     tail = jnp.take_along_axis(text.ids, jnp.maximum(back, 0), axis=1)
     tail = jnp.where(back >= prompt[:, None], tail, -1)
-    recent = jnp.concatenate([tail, emitted], axis=1)
-    windows = jnp.stack([recent[:, i : i + emitted.shape[1]] for i in range(longest)], axis=-1)
+    windows = _windows(jnp.concatenate([tail, emitted], axis=1), longest)
     padding = jnp.arange(longest) < longest - stops.length[..., None]
     same = (windows[:, :, None] == stops.ids[:, None]) | padding[:, None]
     return (same.all(-1) & (stops.length > 0)[:, None]).any(-1)
+
+
+def _windows(ids: Int[Array, "B R"], size: int) -> Int[Array, "B E {size}"]:
+    """Returns all E = R - size + 1 windows of `size` ids, by as few operations for any size.
+
+    Rows of R + 1 of the ids repeated without end begin one id later each.
+    """
+    batch, many = ids.shape
+    count = many - size + 1
+    repeated = jnp.tile(ids, (1, count + 1))[:, : count * (many + 1)]
+    return repeated.reshape(batch, count, many + 1)[:, :, :size]
 
 
 def _round_up(n: int) -> int:

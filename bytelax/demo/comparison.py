@@ -169,7 +169,7 @@ def compare(
             padded_differs = [a.bytes != b.bytes[0] for a, b in zip(results, padded, strict=True)]
         compiling = sum(output.stats.compile_seconds or 0.0 for output in compiled)
         decoding = sum((x.stats.seconds or 0.0) - (x.stats.prefill_seconds or 0.0) for x in outputs)
-        total = Statistics.total([output.stats for output in outputs]).timed(decoding, compiling)
+        total = Statistics.sum([output.stats for output in outputs]).timed(decoding, compiling)
         runs.append(Run(setting, lossless, results, total, differs, padded_differs))
     return Comparison(prompts, runs, left_out)
 

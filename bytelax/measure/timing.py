@@ -53,11 +53,7 @@ class Runs:
     @property
     def stats(self) -> Statistics:
         """Statistics summed over prompts and batches."""
-        total = Statistics.total([r.stats for o in self.outputs for r in o.results])
-        shared = ("global_chunks", "batch_windows")
-        return dataclasses.replace(
-            total, **{name: sum(getattr(o.stats, name) for o in self.outputs) for name in shared}
-        )
+        return Statistics.sum([output.stats for output in self.outputs])
 
     @property
     def texts(self) -> list[bytes]:
@@ -113,7 +109,7 @@ def in_turns(
     batches = [prompts[start : start + batch] for start in range(0, len(prompts), batch)]
 
     # One batch of each shape compiles all there is.
-    shapes = {(len(rows), max(map(len, rows))): [rows] for rows in reversed(batches)}
+    shapes = {tuple(sorted(map(len, rows))): [rows] for rows in reversed(batches)}
 
     def run(contestant: Contestant, batches: Sequence[Sequence[bytes]]) -> list[Output]:
         return [

@@ -29,7 +29,13 @@ def figure(results: pathlib.Path) -> pathlib.Path:
 
 
 class Parser(argparse.ArgumentParser):
-    """Keeps a smoke run, whose rows look like measured ones, away from those that are."""
+    """Keeps a smoke run, whose rows look like measured ones, away from those that are.
+
+    What is wrong with the command line is said in one line.
+    """
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}\n")
 
     def parse_args(self, *args, **more):
         options = super().parse_args(*args, **more)
@@ -44,17 +50,27 @@ def parser(doc: str, script: str, *, model: str | None = "tiny-d") -> argparse.A
     `--smoke` asks for the least that runs through every line, for the tests.
 
     Args:
-      doc: the study's docstring; its first paragraph is the description.
+      doc: the study's docstring. Its first paragraph is the description, and a study needs data if
+        its command has `--data DIR`.
       script: the study's `__file__`; results go into its folder by default.
       model: the default of `--model`; None for a study without that option.
     """
     options = Parser(description=" ".join(doc.split("\n\n")[0].split()))
-    options.add_argument("--data", help="directory of the data sets, as in docs/data.md")
+    options.add_argument(
+        "--data", type=_directory, required="--data DIR" in doc, metavar="DIR",
+        help="directory of the data sets, as in docs/data.md",
+    )  # fmt: skip
     if model is not None:
         options.add_argument("--model", default=model)
     options.add_argument("--results", type=pathlib.Path, default=pathlib.Path(script).parent)
     options.add_argument("--smoke", action="store_true", help="a few bytes of everything")
     return options
+
+
+def _directory(path: str) -> str:
+    if not os.path.isdir(path):
+        raise argparse.ArgumentTypeError(f"there is no directory {path}")
+    return path
 
 
 def run(

@@ -56,6 +56,53 @@ def test_rounds_are_what_decode_takes():
     chex.assert_trees_all_equal(stepped.counts, whole.counts)
 
 
+BAD = 5  # a byte after which, behind the prompt's, no logits are numbers
+
+
+def broken(value):
+    """Only the ids that are banned have logits of another kind."""
+    bad = jnp.full(PARAMS.target.shape[-1], value).at[: vocab.OFFSET].set(0)
+    return PARAMS._replace(target=PARAMS.target.at[4, BAD].set(bad))
+
+
+@pytest.mark.parametrize("drafter", [Empty(), Empty(2), TableDrafter(2)], ids=str)
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf, -jnp.inf])
+def test_logits_that_are_no_numbers_end_a_row(value, drafter):
+    """Nothing is written from them, and what is written before them is as likely as without."""
+    rows, method = 4096, Method(TableTarget(), drafter)
+    sampling = Sampling.of(rows, temperature=1.0, allow_eos=False)
+    prompts = Text(jnp.full((rows, 8), 4), jnp.full(rows, 3))
+
+    @jax.jit
+    def run(params):
+        decoding = method.init(params, prompts, budget=2, sampling=sampling)
+        return method.decode(params, decoding)
+
+    out = run(broken(value))
+    first, wrote = np.asarray(out.text.ids[:, 3]), np.asarray(out.text.length - 3)
+    np.testing.assert_array_equal(wrote, np.where(first == BAD, 1, 2))
+    reason = np.where(first == BAD, stopping.NOT_FINITE, stopping.BY_LENGTH)
+    np.testing.assert_array_equal(out.ended, reason)
+    law = jax.nn.softmax(PARAMS.target[4, 4, vocab.OFFSET :])
+    share = np.bincount(first - vocab.OFFSET) / rows
+    assert (abs(share - law) < 5 * np.sqrt(law / rows)).all()
+
+
+def test_logits_that_are_no_numbers_end_a_greedy_row():
+    """Beside one that goes on; ids that are banned are never read."""
+    method = Method(TableTarget(), TableDrafter(2, temperature=0))
+    begin = Text(jnp.asarray([[1, 4, 4, *[0] * 13], [1, 6, 6, *[0] * 13]]), jnp.array([3, 3]))
+    following = int(PARAMS.target[4, 4, 4:].argmax()) + 4
+    bad = PARAMS.target.at[4, following].set(jnp.nan).at[:, :, 0].set(jnp.nan)
+    one, other = (
+        method.decode(params, method.init(params, begin, budget=8))
+        for params in (PARAMS, PARAMS._replace(target=bad))
+    )
+    assert np.asarray(other.ended).tolist() == [stopping.NOT_FINITE, stopping.BY_LENGTH]
+    assert int(other.text.length[0]) == 4 and int(other.text.ids[0, 3]) == following
+    np.testing.assert_array_equal(one.text.ids[1], other.text.ids[1])
+
+
 def test_greedy_acceptance_does_not_sample():
     method = Method(TableTarget(), TableDrafter(2), decode.greedy)
     method.init(PARAMS, text(), budget=1)

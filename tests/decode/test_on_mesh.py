@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
-from bytelax import engine, vocab
+from bytelax import engine, requests
 from bytelax.checkpoints import architectures
 from bytelax.decode import BLTTarget, Text
 from bytelax.models.configs import DraftConfig
@@ -109,10 +109,9 @@ def test_a_mesh_writes_what_one_device_does(name, mesh):
 def program(model, keywords):
     """What decodes, as compiled."""
     request = engine.Engine.of(model, **keywords)
-    ids = [vocab.encode(prompt) for prompt in PROMPTS]
-    rows, capacity = request.whole(len(ids)), request.capacity(max(map(len, ids)))
-    seeds = np.arange(len(ids), dtype=np.uint32)
-    decoding = request.start(ids, seeds, rows=rows, capacity=capacity)
+    asked = requests.all_of(PROMPTS, 0)
+    empty = [None] * (request.rows(len(asked)) - len(asked))
+    decoding = request.start([*asked, *empty], capacity=request.capacity(41))
     how = {"method": request.method, "placement": request.placement, "platform": "cpu"}
     how |= {"rounds": None, "ended": None}
     return engine._advance().lower(request.params, decoding, **how).compile().as_text()

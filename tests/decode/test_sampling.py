@@ -53,18 +53,18 @@ def test_law_by_definition(temperature, top_k, top_p, allow_eos):
 
 
 def test_rows_have_laws_of_their_own():
-    logits = np.random.default_rng(1).normal(0, 2, (3, 1, vocab.SIZE)).astype(np.float32)
-    law = Sampling(
-        temperature=jnp.array([1.0, 0.5, 2.0]),
-        top_k=jnp.array([0, 3, 0]),
-        top_p=jnp.array([1.0, 1.0, 0.4]),
-        greedy=False,
-        truncated=True,
-        allow_eos=True,
-    )
+    """Greedy ones too: their law is one-hot, to the last bit."""
+    logits = np.random.default_rng(1).normal(0, 2, (4, 1, vocab.SIZE)).astype(np.float32)
+    rules = [(1.0, 0, 1.0), (0.5, 3, 1.0), (0.0, 3, 0.4), (2.0, 0, 0.4)]
+    temperature, top_k, top_p = map(list, zip(*rules, strict=True))
+    law = Sampling.of(4, temperature=temperature, top_k=np.array(top_k), top_p=tuple(top_p))
+    assert not law.greedy and law.truncated
     got = np.exp(np.asarray(process(logits, law)))
-    for row, rule in enumerate([(1.0, 0, 1.0), (0.5, 3, 1.0), (2.0, 0, 0.4)]):
+    for row, rule in enumerate(rules):
         np.testing.assert_allclose(got[row, 0], reference(logits[row, 0], *rule, True), atol=1e-6)
+    greedy = Sampling.of(4, temperature=[0, 0, 0, 0])
+    assert greedy.greedy
+    np.testing.assert_array_equal(got[2], np.exp(process(logits, greedy))[2])
 
 
 def test_no_truncation_keeps_the_unlikeliest():
@@ -89,14 +89,27 @@ def test_bans(temperature, allow_eos):
         assert possible.argmax() == (vocab.EOS if allow_eos else vocab.OFFSET)
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_ids_beyond_the_bytes_are_never_emitted(temperature):
+    """Models may round their vocabulary up."""
+    logits = np.zeros((1, 1, 320), np.float32)
+    logits[..., vocab.SIZE :] = 50
+    possible = np.isfinite(process(logits, Sampling.of(1, temperature=temperature))[0, 0])
+    assert possible.any() and not possible[vocab.SIZE :].any()
+
+
 @pytest.mark.parametrize(
     "options",
     [{"temperature": -1}, {"temperature": float("inf")}, {"temperature": float("nan")},
-     {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}, {"top_p": float("nan")}],
+     {"temperature": 1e39}, {"temperature": [1.0, 2.0]}, {"temperature": [1.0, -2.0, 0.0]},
+     {"temperature": np.ones((3, 1))},
+     {"top_k": -1}, {"top_k": 1.5}, {"top_k": [1, 2, -1]},
+     {"top_p": 0}, {"top_p": 1.1}, {"top_p": float("nan")}, {"top_p": [1, 0.5, 0]}],
 )  # fmt: skip
 def test_numbers_out_of_range(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        Sampling.of(1, **options)
+    with pytest.raises(ValueError, match=next(iter(options))) as refused:
+        Sampling.of(3, **options)
+    assert "\n" not in str(refused.value)
 
 
 def test_inverse_of_the_distribution():

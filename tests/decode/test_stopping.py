@@ -162,3 +162,15 @@ def test_shapes_are_shared():
 def test_an_empty_stop_string():
     with pytest.raises(ValueError, match="empty"):
         Stops.of([b"a", b""])
+
+
+def test_a_long_stop_string_is_no_longer_program():
+    """One of 5,000 bytes took minutes to compile."""
+
+    def program(stop):
+        text = Text(jnp.full((1, BUFFER), vocab.OFFSET), jnp.array([1]))
+        emitted, one = jnp.asarray([bytes_of(b"abcde")]), jnp.array([5])
+        law = {"prompt": one, "limit": one, "stops": Stops.of([stop])}
+        return len(jax.make_jaxpr(stopping.trim)(text, emitted, one, **law).eqns)
+
+    assert program(b"a" * 5000) == program(b"abc")

@@ -32,17 +32,18 @@ class Tree:
     ) -> Emitted:
         """As in `Acceptance`; row i of `log_probs` is the distribution after window index i."""
         batch, drafted = draft.ids.shape
+        depth = min(self.depth, drafted)  # a tree has no more levels than nodes
         there = jnp.arange(drafted) < draft.length[:, None]
         node = jnp.zeros(batch, jnp.int32)
         going = jnp.ones(batch, bool)
         accepted = jnp.zeros(batch, jnp.int32)
         path, emitted = [node], []
-        for level in range(self.depth + 1):
+        for level in range(depth + 1):
             chosen = jnp.take_along_axis(log_probs, node[:, None, None], axis=1)[:, 0]
             own = sampling.sample(chosen, uniforms[:, 1, level])
             emitted.append(own)
             child = there & (draft.parents == node[:, None]) & (draft.ids == own[:, None])
-            going &= child.any(1) & (level < self.depth)
+            going &= child.any(1) & (level < depth)
             node = jnp.where(going, child.argmax(1).astype(jnp.int32) + 1, node)
             accepted += going
             path.append(node)

@@ -31,7 +31,8 @@ def expected_acceptance(
         otherwise.
     """
     if confidence is not None:
-        return jax.nn.sigmoid(confidence[:, GREEDY if sampling.greedy else SAMPLED])
+        of_kind = jnp.where(sampling.cold, confidence[:, GREEDY], confidence[:, SAMPLED])
+        return jax.nn.sigmoid(of_kind)
     return jnp.exp(sampling_.byte_log_probs(logits[:, None], sampling)[:, 0].max(-1))
 
 

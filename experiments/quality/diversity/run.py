@@ -1,6 +1,6 @@
 """Do fewer passes write more repetitive text? The type-token ratio against decoder passes.
 
-    python -m experiments.quality.diversity.run --data DIR
+    python -m experiments.quality.diversity.run
 
 As in Fast BLT's section 6: BLT-D writes without verification from next to nothing, over bounds of
 entropy and top-p; words are what stands between white space. Plain decoding at each top-p is the

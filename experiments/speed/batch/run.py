@@ -115,6 +115,12 @@ def with_draft_model(contestants, small):
     }
 
 
+def few(contestants):
+    """Of the contestants of a trial run, the first that drafts, beside plain decoding."""
+    drafting = next(name for name in contestants if name not in PLAIN)
+    return {n: c for n, c in contestants.items() if n in ALL_WAIT or n == drafting}
+
+
 def main():
     options = study.parser(__doc__, __file__, model=None)
     evidence.add_options(options, new=48, repeats=3)
@@ -134,8 +140,7 @@ def main():
         if setting["batch"] == 1:  # there is nobody to wait for
             contestants = {n: c for n, c in contestants.items() if "synchronous" not in c.settings}
         if options.smoke:
-            names = ("plain", "plain, all wait", "blt-s 16")
-            contestants = {n: c for n, c in contestants.items() if n in names}
+            contestants = few(contestants)
         chosen = {name: setting[name] for name in ("batch", "temperature")}
         return measure(models[part.model], texts, contestants, machine, how | chosen)
 

@@ -22,6 +22,7 @@ def main(directory: str, kind: str) -> None:
     import bytelax
     from bytelax import compiling, requests
     from bytelax.engine import Engine
+    from bytelax.requests import Request
 
     compiling.keep_programs()
     stages.end("load")
@@ -34,8 +35,7 @@ def main(directory: str, kind: str) -> None:
     def begun(place):
         """A text of as many bytes, read; the programs are the same for all of them."""
         text = requests.encode(b"A byte latent transformer reads bytes. " * place)
-        prompt = text[: place - TURN]
-        decoding = engine.start([prompt], np.zeros(1, np.uint32), rows=1, capacity=capacity)
+        decoding = engine.start([Request(0, text[: place - TURN], 0)], capacity=capacity)
         return jax.block_until_ready(decoding)
 
     stages.end("compile and prefill")
