@@ -108,6 +108,17 @@ def known_fields(cls: type[T], fields: Any, source: str) -> T:
     return from_fields(cls, fields, source, by=_lenient())
 
 
+def require(fields: object, **values: Any) -> None:
+    """Raises ValueError unless each of these attributes has this value, or is None."""
+    for name, value in values.items():
+        found = getattr(fields, name)
+        if found is not None and found != value:
+            raise ValueError(
+                f"{name} is {_short(found)}; bytelax computes only with {value!r}, so run this "
+                "model elsewhere"
+            )
+
+
 def read_json(path: pathlib.Path) -> dict:
     """Reads the JSON object in a file.
 

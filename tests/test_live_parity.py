@@ -130,6 +130,33 @@ def test_byte_transformers_are_llamas(window, tmp_path):
     np.testing.assert_allclose(model.logits(ids), expected, rtol=0, atol=TOLERANCE)
 
 
+EDITS = [
+    {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
+    {"rope_scaling": {"type": "default"}, "rope_theta": 50.0},  # `rope_parameters` is left aside
+    {"rope_parameters": None, "rope_theta": 50.0},
+    {"rope_parameters": None},
+    {"rms_norm_eps": 0.1},
+    {"sliding_window": 4},
+    {"sliding_window": None},
+    {"sliding_window": None, "model_type": "llama", "architectures": ["LlamaForCausalLM"]},
+]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@torch.no_grad()
+def test_what_a_config_says_once_it_is_edited(edit, tmp_path):
+    model = models.model(models.replace(models.BYTE_LM, trunk={"window": 6}), scale=1.0)
+    checkpoints.write(tmp_path / "a", model.config, model.params, layout="huggingface")
+    stored = tmp_path / "a" / "config.json"
+    stored.write_text(json.dumps(json.loads(stored.read_text()) | edit))
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "a", dtype="float32")
+    ids = np.asarray([vocab.encode(TEXT)])
+    expected = theirs(torch.tensor(ids), use_cache=False).logits.numpy()
+    found = bytelax.load(tmp_path / "a").logits(ids)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+    assert np.abs(found - model.logits(ids)).max() > 100 * TOLERANCE, "the edit is of no matter"
+
+
 @torch.no_grad()
 def test_tiny_lm_in_transformers_and_back(tmp_path, capsys):
     """Its heads stay in the file, where transformers ignores them."""

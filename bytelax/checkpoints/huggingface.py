@@ -1,9 +1,9 @@
 """The layouts of transformers: config.json and safetensors files.
 
-A BLT is a `BltForCausalLM`; a byte transformer is a Llama or Mistral, see `llama`. Config fields
-that transformers does not have are stored under "bytelax" in config.json, so that bytelax reads
-back exactly the model it wrote. A BLT that transformers would load but compute wrongly has a
-`model_type` of its own, which transformers refuses.
+A BLT is a `BltForCausalLM`; a byte transformer is a Llama or Mistral, see `llama`. A config is read
+from the fields that transformers reads; what transformers does not have is stored under "bytelax"
+in config.json, so that bytelax reads back exactly the model it wrote. A BLT that transformers would
+load but compute wrongly has a `model_type` of its own, which transformers refuses.
 
 `max_bytes` is the encoder's `max_position_embeddings`, which counts bytes (24576 as released). The
 model's own value, 4096, counts patches and is not a limit here.
@@ -14,7 +14,6 @@ import json
 import pathlib
 import warnings
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from flax.traverse_util import flatten_dict
 
@@ -22,6 +21,7 @@ from bytelax import config as plain
 from bytelax.checkpoints import layout, llama, safetensors_file
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import Config
+from bytelax.checkpoints.stack_fields import Defaults, Stack, first, transformer
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
@@ -30,12 +30,10 @@ from bytelax.models.patching import PatchingConfig
 MODEL_TYPES = {
     "blt": BLTConfig,
     "bytelax-blt": BLTConfig,
-    "bytelax-byte-lm": ByteLMConfig,  # of the bundled models: the tensors' names are those of a BLT
     **dict.fromkeys(llama.MODEL_TYPES, ByteLMConfig),
 }
 _WINDOW = 512  # default of a missing field, which the released configs predate
 _MAX_BYTES = 24576
-_THETA = 500_000.0
 _PATCHER_THETA = 10_000.0
 _GATE = "layers.0.mlp.gate_proj.weight"
 # Without these fields transformers computes the same, except for texts with an EOS inside.
@@ -44,52 +42,16 @@ _HEADS = "heads."  # fields of heads, which transformers ignores
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Rope:
-    """The rotary parameters: `rope_parameters`, or `rope_scaling` in older files."""
+class _Stack(Stack):
+    """The fields of one stack of a BLT."""
 
-    rope_type: str | None = None
-    type: str | None = None
-    rope_theta: float | None = None
-
-    def __post_init__(self):
-        kind = self.rope_type or self.type or "default"
-        if kind != "default":
-            raise ValueError(f"{kind!r} rotary positions are not supported; only 'default' works")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Stack:
-    """The config of one stack. None stands for the default of the class in transformers."""
-
-    hidden_size: int | None = None
-    num_hidden_layers: int | None = None
-    num_attention_heads: int | None = None
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    intermediate_size: int | None = None
-    hidden_act: str = "silu"
-    rms_norm_eps: float | None = None
-    norm_eps: float = 1e-5
-    rope_parameters: _Rope | None = None
-    rope_scaling: _Rope | None = None
-    rope_theta: float | None = None
     sliding_window: int | None = _WINDOW
-    max_position_embeddings: int | None = None
-    vocab_size: int = 260
     cross_attn_all_layers: bool | None = None
-
-    def __post_init__(self):
-        for name in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"):
-            size = getattr(self, name)
-            if size is not None and size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
-        if self.hidden_act != "silu":
-            raise ValueError(f"{self.hidden_act!r} is not supported; only 'silu' works")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Fields:
-    """The fields of config.json that are read."""
+    """The fields of a BLT's config.json that are read."""
 
     encoder_config: _Stack
     global_config: _Stack
@@ -107,9 +69,21 @@ class _Fields:
     encoder_hash_byte_group_vocab: int = 500_002
     encoder_hash_byte_group_nb_functions: int = 1
     vocab_size: int = 260
+    patch_size: float = 4  # its value changes nothing, but with null all patches are of one byte
+    tie_word_embeddings: bool | None = None
+    is_causal: bool | None = None
+    per_layer_config: dict | None = None
+    quantization_config: dict | None = None
     bytelax: dict | None = None
 
     def __post_init__(self):
+        plain.require(
+            self,
+            tie_word_embeddings=False,
+            is_causal=True,
+            per_layer_config=None,
+            quantization_config=None,
+        )
         if self.patch_in_forward and self.patcher_config is None:
             raise ValueError("patch_in_forward needs the object patcher_config")
 
@@ -169,28 +143,29 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
         raise CheckpointError(
             f"{source} is of model_type {model_type!r}; bytelax reads {', '.join(MODEL_TYPES)}"
         )
+    if model_type in llama.MODEL_TYPES:
+        theirs = llama.config_fields(fields, source)
+    else:
+        theirs = _ours(plain.known_fields(_Fields, fields, source), tensors)
     own = fields.get("bytelax") or {}
-    if MODEL_TYPES[model_type] is ByteLMConfig:
-        if not own:
-            raise CheckpointError(
-                f"{source} is of a {model_type} without the object 'bytelax', so not of bytes"
-            )
-        return plain.from_fields(ByteLMConfig, own, source)
-    theirs = plain.known_fields(_Fields, fields, source)
-    config = plain.from_fields(BLTConfig, plain.merge(_ours(theirs, tensors), own), source)
-    mode = theirs.patching_mode
+    config: Config = plain.from_fields(MODEL_TYPES[model_type], plain.merge(theirs, own), source)
+    unlike = [] if model_type == "bytelax-blt" else _fatal(plain.difference(own, theirs))
+    if unlike:
+        raise CheckpointError(
+            f"{source}: the object 'bytelax' has {', '.join(unlike)}, unlike the fields that "
+            "transformers reads; change the one or the other"
+        )
+    mode = fields.get("patching_mode", "entropy")
     # A mode that transformers does not have is accepted if the object "bytelax" repeats it.
-    if mode not in ("entropy", "byte", config.patching.mode):
+    if isinstance(config, BLTConfig) and mode not in ("entropy", "byte", config.patching.mode):
         raise CheckpointError(f"{source}: patching_mode {mode!r} is not one of entropy, byte")
     return config
 
 
 def to_config_json(config: Config) -> dict:
     """Converts a config to the JSON object from which `parse` restores it."""
-    if isinstance(config, ByteLMConfig):
-        return {**llama.to_config_json(config), "bytelax": plain.to_fields(config)}
     fields, lost = _emit(config), _lost(config)
-    if lost:
+    if lost or isinstance(config, ByteLMConfig):  # by which its vocabulary is known to be ours
         fields["bytelax"] = lost
     if _fatal(lost):
         fields["model_type"] = "bytelax-blt"
@@ -206,7 +181,7 @@ def check_transformers(config: Config) -> None:
     Raises:
       CheckpointError: transformers cannot run the model; the message names the fields.
     """
-    fatal = [] if isinstance(config, ByteLMConfig) else _fatal(_lost(config))
+    fatal = _fatal(_lost(config))
     if fatal:
         raise CheckpointError(
             f"transformers cannot express {', '.join(fatal)}; use the layout 'orbax'"
@@ -229,25 +204,25 @@ def _ours(c: _Fields, tensors: Mapping[str, Tensor]) -> dict:
     """Builds the fields of a BLTConfig from those of transformers."""
 
     def part(sub, name, defaults, window=None):
-        return _transformer(sub, defaults, window, tensors.get(f"model.{name}.{_GATE}"))
+        return transformer(sub, defaults, window, tensors.get(f"model.{name}.{_GATE}"))
 
     window, patcher = c.local_attention_window_len, None
     if c.patch_in_forward:
         p = c.patcher_config
         assert p is not None  # `_Fields` refuses it
         patcher = {
-            "trunk": part(p, "patcher", _Defaults(768, 14, 12, _PATCHER_THETA), p.sliding_window),
-            "max_bytes": _or(p.max_position_embeddings, 8192),
+            "trunk": part(p, "patcher", Defaults(768, 14, 12, _PATCHER_THETA), p.sliding_window),
+            "max_bytes": first(p.max_position_embeddings, 8192),
             "heads": None,
             "mask_documents": False,
             "vocab_size": p.vocab_size,
         }
     entropy = patcher is not None and c.patching_mode == "entropy"
-    every = _or(c.decoder_config.cross_attn_all_layers, True)
+    every = first(c.decoder_config.cross_attn_all_layers, True)
     return {
-        "encoder": part(c.encoder_config, "local_encoder", _Defaults(1024, 1, 16), window),
-        "global_transformer": part(c.global_config, "global_transformer", _Defaults(2048, 25, 16)),
-        "decoder": part(c.decoder_config, "local_decoder", _Defaults(1024, 9, 16), window),
+        "encoder": part(c.encoder_config, "local_encoder", Defaults(1024, 1, 16), window),
+        "global_transformer": part(c.global_config, "global_transformer", Defaults(2048, 25, 16)),
+        "decoder": part(c.decoder_config, "local_decoder", Defaults(1024, 9, 16), window),
         "patching": {
             "mode": "entropy" if entropy else "byte",
             "threshold": c.patching_threshold,
@@ -267,46 +242,16 @@ def _ours(c: _Fields, tensors: Mapping[str, Tensor]) -> dict:
         "decoder_input": "encoder",
         "block_size": 0,
         "mask_documents": False,
-        "max_bytes": _or(c.encoder_config.max_position_embeddings, _MAX_BYTES),
+        "max_bytes": first(c.encoder_config.max_position_embeddings, _MAX_BYTES),
         "vocab_size": c.vocab_size,
         "heads": None,
     }
 
 
-class _Defaults(NamedTuple):
-    """Default sizes of a stack whose config leaves them out."""
-
-    dim: int
-    layers: int
-    heads: int
-    theta: float = _THETA
-
-
-def _transformer(c: _Stack, defaults: _Defaults, window: int | None, gate: Tensor | None) -> dict:
-    """Builds the fields of a TransformerConfig; a missing hidden width is taken from a tensor."""
-    dim, heads = _or(c.hidden_size, defaults.dim), _or(c.num_attention_heads, defaults.heads)
-    rope = c.rope_parameters or c.rope_scaling or _Rope()
-    stored = gate.shape[0] if gate and gate.shape else 256 * -(-(8 * dim // 3) // 256)
-    return {
-        "dim": dim,
-        "layers": _or(c.num_hidden_layers, defaults.layers),
-        "heads": heads,
-        "kv_heads": _or(c.num_key_value_heads, heads),
-        "head_dim": _or(c.head_dim, dim // heads),
-        "ffn_dim": _or(c.intermediate_size, stored),
-        "window": window,
-        "rope_theta": _or(rope.rope_theta, c.rope_theta, defaults.theta),
-        "norm_eps": _or(c.rms_norm_eps, c.norm_eps),
-    }
-
-
-def _or(*values):
-    """The first value that is not None."""
-    return next(value for value in values if value is not None)
-
-
-def _emit(config: BLTConfig) -> dict:
+def _emit(config: Config) -> dict:
     """Builds config.json as transformers 5.23 writes it."""
+    if isinstance(config, ByteLMConfig):
+        return llama.to_config_json(config)
     enc, glob, dec = config.encoder, config.global_transformer, config.decoder
     local = {
         "vocab_size": config.vocab_size,
@@ -368,10 +313,14 @@ def _emit_transformer(c, model_type, max_bytes):
     }
 
 
-def _lost(config: BLTConfig) -> dict:
+def _lost(config: Config) -> dict:
     """The config fields that are lost if only the fields of transformers are stored."""
-    theirs = plain.known_fields(_Fields, _emit(config), "config.json")
-    return plain.difference(plain.to_fields(config), _ours(theirs, {}))
+    emitted = _emit(config)
+    if isinstance(config, ByteLMConfig):
+        theirs = llama.config_fields({**emitted, "bytelax": {}}, "config.json")
+    else:
+        theirs = _ours(plain.known_fields(_Fields, emitted, "config.json"), {})
+    return plain.difference(plain.to_fields(config), theirs)
 
 
 def _fatal(lost: dict) -> list[str]:

@@ -194,8 +194,11 @@ def bounded_parameters(
             raise CheckpointError(
                 f"{source}: {field} is {value}, and no tensor has more than {longest} of anything"
             )
-        if last == "vocab_size" and value <= vocab.OFFSET:
-            raise CheckpointError(f"{source}: {field} is {value}, which leaves no room for bytes")
+        if last == "vocab_size" and value < vocab.OFFSET + vocab.BYTES:
+            raise CheckpointError(
+                f"{source}: {field} is {value}; with {vocab.OFFSET} special ids and "
+                f"{vocab.BYTES} bytes it is at least {vocab.OFFSET + vocab.BYTES}"
+            )
     return parameters(config)
 
 

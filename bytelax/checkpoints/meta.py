@@ -46,27 +46,6 @@ _PROJECTION = "model.local_decoder.patch_embedding_projection.weight"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Fixed:
-    """Arguments of the released architecture; bytelax cannot run networks with other values.
-
-    None counts as the released value.
-    """
-
-    cross_attn_encoder: bool | None = True
-    cross_attn_decoder: bool | None = True
-    cross_attn_init_by_pooling: bool | None = True
-    use_local_encoder_transformer: bool | None = True
-    downsampling_by_pooling: str | None = "max"
-    weight_tying: bool | None = False
-
-    def __post_init__(self):
-        for field in dataclasses.fields(_Fixed):
-            value = getattr(self, field.name)
-            if value not in (field.default, None):
-                raise ValueError(f"{field.name} is {value!r}, only {field.default!r} works")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _PatcherArgs:
     """The arguments of an entropy model's patcher that are read."""
 
@@ -77,7 +56,7 @@ class _PatcherArgs:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Args(_Fixed):
+class _Args:
     """The arguments of Meta's `ByteLatentTransformer` that are read."""
 
     dim_local_encoder: int
@@ -106,9 +85,23 @@ class _Args(_Fixed):
     encoder_hash_byte_group_nb_functions: int = 3
     max_encoder_seq_length: int | None = None
     vocab_size: int = 260
+    cross_attn_encoder: bool | None = None
+    cross_attn_decoder: bool | None = None
+    cross_attn_init_by_pooling: bool | None = None
+    use_local_encoder_transformer: bool | None = None
+    downsampling_by_pooling: str | None = None
+    weight_tying: bool | None = None
 
     def __post_init__(self):
-        super().__post_init__()
+        plain.require(  # what was released
+            self,
+            cross_attn_encoder=True,
+            cross_attn_decoder=True,
+            cross_attn_init_by_pooling=True,
+            use_local_encoder_transformer=True,
+            downsampling_by_pooling="max",
+            weight_tying=False,
+        )
         if self.cross_attn_all_layers_encoder and self.n_layers_local_encoder > 1:
             raise ValueError("cross-attention in every one of several encoder layers is not read")
         if (self.patching_mode or "entropy") not in ("entropy", "byte"):

@@ -65,7 +65,7 @@ WITH_HEADS = dataclasses.replace(
         draft=DraftConfig(dim=20, heads=2, table_rank=3, latent=True),
     ),
 )
-BYTE_LM = dataclasses.replace(PATCHER, vocab_size=259)
+BYTE_LM = dataclasses.replace(PATCHER, vocab_size=261)
 
 
 def random_params(config, seed=0, dtype=jnp.float32):

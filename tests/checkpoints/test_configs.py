@@ -88,6 +88,7 @@ def test_the_newer_spelling_wins():
     encoder = OLD["encoder_config"] | {
         "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}, "rms_norm_eps": 1e-3
     }  # fmt: skip
+    del encoder["rope_scaling"]  # with which transformers ignores `rope_parameters`
     config = read(OLD | {"encoder_config": encoder})
     assert config.encoder.rope_theta == 7 and config.encoder.norm_eps == 1e-3
 

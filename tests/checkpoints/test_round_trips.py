@@ -143,16 +143,6 @@ def test_a_byte_transformer_is_a_llama(window, tmp_path):
     assert_same(checkpoints.read(tmp_path / "a")[1], params)
 
 
-def test_a_llama_of_tokens_is_no_byte_transformer(tmp_path):
-    checkpoints.write(tmp_path / "a", BYTE_LM, random_params(BYTE_LM), layout="huggingface")
-    stored = tmp_path / "a" / "config.json"
-    fields = json.loads(stored.read_text())
-    del fields["bytelax"]
-    stored.write_text(json.dumps(fields))
-    with pytest.raises(CheckpointError, match="is of a mistral without the object 'bytelax'"):
-        checkpoints.read(tmp_path / "a")
-
-
 def test_the_safetensors_package_reads_what_is_written(tmp_path):
     params = random_params(SQUARE, dtype=jnp.bfloat16)
     checkpoints.write(tmp_path / "a", SQUARE, params, layout="huggingface")

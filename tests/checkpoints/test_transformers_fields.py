@@ -1,0 +1,177 @@
+"""What transformers would compute is computed, or refused by the name of the field that asks it."""
+
+import dataclasses
+import json
+
+import pytest
+from random_models import BYTE_LM, SQUARE, random_params, stack
+
+from bytelax import checkpoints
+from bytelax.checkpoints import CheckpointError
+
+SCALED = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("saved")
+    for name, config in (("lm", BYTE_LM), ("blt", SQUARE)):
+        checkpoints.write(directory / name, config, random_params(config), layout="huggingface")
+    return directory
+
+
+def edited(saved, name, edit):
+    """The config that is read once the fields of config.json have been edited."""
+    path = saved / name / "config.json"
+    before = path.read_text()
+    fields = json.loads(before)
+    edit(fields)
+    path.write_text(json.dumps(fields))
+    try:
+        return checkpoints.read_config(saved / name)
+    finally:
+        path.write_text(before)
+
+
+def changed(saved, name="lm", **changes):
+    """As `edited`, with fields set; those of objects within are set one by one."""
+
+    def edit(fields):
+        for field, value in changes.items():
+            nested = isinstance(value, dict) and isinstance(fields.get(field), dict)
+            fields[field] = fields[field] | value if nested else value
+
+    return edited(saved, name, edit)
+
+
+def refusal(saved, name="lm", **changes):
+    with pytest.raises(CheckpointError) as error:
+        changed(saved, name, **changes)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_llama_is_read_from_its_fields(saved):
+    assert changed(saved) == BYTE_LM
+    trunk = changed(saved, rope_parameters={"rope_theta": 1000.0}).trunk
+    assert trunk == dataclasses.replace(BYTE_LM.trunk, rope_theta=1000.0)
+    assert changed(saved, sliding_window=None).trunk.window is None
+    assert changed(saved, sliding_window=5).trunk.window == 5
+    assert changed(saved, rms_norm_eps=1e-3).trunk.norm_eps == 1e-3
+    assert changed(saved, max_position_embeddings=55).max_bytes == 55
+    llama = changed(saved, model_type="llama", sliding_window=None)
+    assert llama.trunk == dataclasses.replace(BYTE_LM.trunk, window=None)
+
+
+def test_heads_and_documents_are_read_from_our_object(saved):
+    config = changed(saved, bytelax={"mask_documents": True}, rms_norm_eps=1e-3)
+    assert config.mask_documents and config.trunk.norm_eps == 1e-3
+
+
+def test_what_a_llama_leaves_out_is_what_transformers_takes(saved):
+    left_out = ("rope_parameters", "rms_norm_eps", "sliding_window", "max_position_embeddings")
+
+    def edit(fields, model_type):
+        fields["model_type"] = model_type
+        for name in (*left_out, "head_dim", "bos_token_id"):
+            del fields[name]
+
+    mistral = edited(saved, "lm", lambda fields: edit(fields, "mistral"))
+    assert mistral.trunk == dataclasses.replace(
+        BYTE_LM.trunk, rope_theta=1e4, norm_eps=1e-6, window=4096
+    )
+    assert mistral.max_bytes == 131_072
+    llama = edited(saved, "lm", lambda fields: edit(fields, "llama"))
+    assert llama.trunk.window is None and llama.max_bytes == 2048
+
+
+@pytest.mark.parametrize(
+    ("rope", "theta"),
+    [
+        ({"rope_parameters": None, "rope_theta": 7.0}, 7.0),
+        ({"rope_parameters": None, "rope_scaling": {"rope_theta": 8.0}}, 8.0),
+        ({"rope_scaling": {"type": "default"}, "rope_theta": 9.0}, 9.0),  # it comes first
+        ({"rope_scaling": {}, "rope_theta": 9.0}, 1e4),
+    ],
+)
+@pytest.mark.parametrize("name", ["lm", "blt"])
+def test_rotary_bases_in_all_spellings(saved, name, rope, theta):
+    rope = rope if name == "lm" else {"patcher_config": rope}
+    config = changed(saved, name, **rope)
+    assert (config if name == "lm" else config.patcher).trunk.rope_theta == theta
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"rope_parameters": SCALED}, "rope_parameters: 'linear' rotary positions are not"),
+        ({"rope_scaling": SCALED}, "rope_scaling: 'linear' rotary positions are not"),
+        ({"rope_scaling": {"type": "yarn"}}, "'yarn' rotary positions are not"),
+        ({"attention_bias": True}, "attention_bias is True; bytelax computes only with False"),
+        ({"mlp_bias": True}, "mlp_bias is True"),
+        ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; bytelax computes only with 'silu'"),
+        ({"is_causal": False}, "is_causal is False"),
+        ({"per_layer_config": {"0": {"rms_norm_eps": 1.0}}}, "per_layer_config is a dict"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config is a dict"),
+        ({"bos_token_id": 256}, "bos_token_id is 256; bytelax computes only with 1"),
+        ({"eos_token_id": [2, 14]}, "eos_token_id is a list; bytelax computes only with 2"),
+        ({"model_type": "llama"}, "sliding_window is 7, which a llama does not have"),
+        ({"rms_norm_eps": "1e-5"}, "rms_norm_eps is '1e-5' where a number belongs"),
+        # of which the tensors tell
+        ({"vocab_size": 300}, "vocab_size is 300, and no tensor"),
+        ({"head_dim": 8}, "has shape (16, 16), its config calls for (32, 16)"),
+        ({"num_key_value_heads": None}, "k_proj.weight has shape"),
+        ({"num_attention_heads": 2}, "q_proj.weight has shape"),
+        ({"intermediate_size": 38}, "gate_proj.weight has shape"),
+        ({"num_hidden_layers": 1}, "has a tensor layers.1."),
+    ],
+)
+def test_fields_of_a_llama_that_we_do_not_compute(saved, change, says):
+    assert says in refusal(saved, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"encoder_config": {"rope_scaling": SCALED}}, "rope_scaling: 'linear'"),
+        ({"global_config": {"hidden_act": "gelu"}}, "global_config: hidden_act is 'gelu'"),
+        ({"encoder_config": {"is_causal": False}}, "encoder_config: is_causal is False"),
+        ({"is_causal": False}, "is_causal is False"),
+        ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+        ({"per_layer_config": {"0": {}}}, "per_layer_config is a dict"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config is a dict"),
+        ({"patch_size": None}, "patch_size is None where a number belongs"),
+        ({"bytelax": {"patch_vectors": 3}}, "the object 'bytelax' has patch_vectors=3, unlike"),
+        (
+            {"bytelax": {"patching": {"monotonicity": True}}},
+            "the object 'bytelax' has patching.monotonicity=True, unlike",
+        ),
+    ],
+)
+def test_fields_of_a_blt_that_we_do_not_compute(saved, change, says):
+    assert says in refusal(saved, "blt", **change)
+
+
+def test_our_object_says_nothing_else_than_the_fields_beside_it(saved):
+    trunk = {"rope_theta": 10_000.0, "window": 7}
+    assert changed(saved, bytelax={"trunk": trunk, "heads": None}) == BYTE_LM
+    says = refusal(saved, bytelax={"trunk": trunk}, rope_parameters={"rope_theta": 1000.0})
+    assert "the object 'bytelax' has trunk.rope_theta=10000.0, unlike the fields that" in says
+
+
+def test_without_our_object_the_ids_are_not_known_to_be_ours(saved):
+    says = refusal(saved, bytelax=None)
+    assert "a mistral without the object 'bytelax' is perhaps not of bytes" in says
+    assert 'add "bytelax": {}' in says
+    assert changed(saved, bytelax={}) == BYTE_LM
+
+
+@pytest.mark.parametrize("layout", ["huggingface", "orbax"])
+@pytest.mark.parametrize("size", [256, 259])
+def test_fewer_ids_than_bytes(layout, size, tmp_path):
+    config = dataclasses.replace(BYTE_LM, trunk=stack(16, 1, 40), vocab_size=size)
+    checkpoints.write(tmp_path / "a", config, random_params(config), layout=layout)
+    says = f"vocab_size is {size}; with 4 special ids and 256 bytes it is at least 260"
+    with pytest.raises(CheckpointError, match=says):
+        checkpoints.read_config(tmp_path / "a")
