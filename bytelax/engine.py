@@ -26,6 +26,7 @@ from bytelax.pods import global_arrays, per_device, sharding
 from bytelax.pods.per_device import Placement
 from bytelax.requests import Request
 from bytelax.results import Result
+from bytelax.settings import own_settings
 from bytelax.statistics import Statistics
 
 _SMALLEST_BUFFER = 256  # ids; buffers are powers of two, so that few programs are compiled
@@ -158,7 +159,7 @@ class Engine:
         sampling = jax.tree.map(lambda x: x[index % len(x)], self.sampling)
         by_row = (text, budget, seeds, sampling)
         return _start()(
-            self.params, *self._rows(by_row), self._put(self.stops, sharding.replicated),
+            self.params, *self._rows(by_row), self.model.put(self.stops),
             method=self.method, placement=self.placement, log_probs=self.log_probs,
             origins=self.origins, platform=self.platform,
         )  # fmt: skip
@@ -234,12 +235,7 @@ class Engine:
         return len(emitted)
 
     def _rows(self, tree):
-        return self._put(tree, sharding.batch_sharding)
-
-    def _put(self, tree, place):
-        if self.mesh is None:
-            return jax.device_put(tree)
-        return global_arrays.put(tree, place(self.mesh))
+        return self.model.put(tree, sharding.batch_sharding)
 
 
 @functools.cache
@@ -249,6 +245,7 @@ def _start():
     return jax.jit(_started, static_argnames=static, compiler_options=compiler_options())
 
 
+@own_settings()
 def _started(params, text, budget, seeds, sampling, stops, *, method, placement, platform, **kept):
     def start(params, text, budget, seeds, sampling, stops):
         return method.init(
@@ -269,6 +266,7 @@ def _advance():
     )
 
 
+@own_settings()
 def _advanced(params, decoding, *, method, placement, platform, rounds, ended):
     def advance(params, decoding):
         before, running = decoding.counts.rounds, _running(decoding)

@@ -2,11 +2,13 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Float, Int
 
 from bytelax.calculator import Sizes
@@ -14,6 +16,7 @@ from bytelax.checkpoints import architectures
 from bytelax.decode.target import Rewindable
 from bytelax.models import narrow, weight_layouts
 from bytelax.pods import global_arrays, sharding
+from bytelax.settings import own_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +71,12 @@ class Model:
         """
         return weight_layouts.for_products(narrow.params_as_bits(self.params))
 
+    def put(self, tree: Any, place: Callable[[Mesh], NamedSharding] = sharding.replicated) -> Any:
+        """Puts host values on the devices of the model; `place` says where on a mesh."""
+        if self.mesh is None:
+            return jax.device_put(tree)
+        return global_arrays.put(tree, place(self.mesh))
+
     def target(self) -> Rewindable:
         """Returns the target of a `Method` for this model, on one device of its mesh."""
         return architectures.target_of(self.device_shard.module)
@@ -84,14 +93,14 @@ class Model:
 
     def logits(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S V"]:
         """Returns next-byte logits after each position of whole texts, float32."""
-        return _predict(self.module, self.device_params, jnp.asarray(ids, jnp.int32))[0]
+        return _predict(self.module, self.device_params, self._placed(ids))[0]
 
     def entropies(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S"]:
         """Returns next-byte entropies in nats.
 
         They are those of the entropy model, if a BLT has one, and otherwise the model's own.
         """
-        return _entropies(self.module, self.device_params, jnp.asarray(ids, jnp.int32))
+        return _entropies(self.module, self.device_params, self._placed(ids))
 
     def patch_lengths(self, ids: Int[Array | np.ndarray, " S"]) -> list[int]:
         """Returns the number of bytes in each patch of one text.
@@ -101,23 +110,31 @@ class Model:
         Raises:
           TypeError: the model has no patches.
         """
-        closes = _closes(self.module, self.device_params, jnp.asarray(ids, jnp.int32)[None])
+        closes = _closes(self.module, self.device_params, self._placed(ids)[None])
         if closes is None:
             raise TypeError("a plain byte transformer has no patches")
-        starts = np.flatnonzero(np.asarray(closes[0])) + 1
+        starts = np.flatnonzero(jax.device_get(closes)[0]) + 1
         return np.diff(starts, prepend=0, append=len(ids) + 1).tolist()
+
+    def _placed(self, ids):
+        if isinstance(ids, jax.Array):
+            return ids.astype(jnp.int32)
+        return self.put(np.asarray(ids, np.int32))
 
 
 @functools.partial(jax.jit, static_argnums=0)
+@own_settings()
 def _predict(module, params, ids):
     return module.apply({"params": params}, ids, method="predict")
 
 
 @functools.partial(jax.jit, static_argnums=0)
+@own_settings()
 def _closes(module, params, ids):
     return module.apply({"params": params}, ids, method="predict")[1]
 
 
 @functools.partial(jax.jit, static_argnums=0)
+@own_settings()
 def _entropies(module, params, ids):
     return module.apply({"params": params}, ids, method="entropies")

@@ -16,6 +16,7 @@ from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig
+from bytelax.settings import own_settings
 from bytelax.windows import Windows, tell_texts
 
 _SMALLEST = 64  # bytes; texts are padded to powers of two from here, so that programs are shared
@@ -111,7 +112,8 @@ def patches(
     if isinstance(patcher, Model):
         patcher = Patcher.of(patcher)
     windows = Windows.of(patcher.module.config.max_bytes, window, stride)
-    tell = functools.partial(_compiled(), patcher.module, patcher.params)
+    run = functools.partial(_compiled(), patcher.module, patcher.params)
+    tell = lambda ids: run(jax.device_put(ids))  # noqa: E731
     told = tell_texts(tell, texts, windows, batch=batch, progress=progress)
     return (Patches(entropies, _starts(entropies, patcher.rule)) for (entropies,) in told)
 
@@ -121,6 +123,7 @@ def _compiled():
     return jax.jit(_entropies, static_argnums=0, compiler_options=compiler_options())
 
 
+@own_settings()
 def _entropies(module, params, ids: Int[Array, "B S"]) -> tuple[Float[Array, "B S-1"]]:
     return (module.apply({"params": params}, ids, method="entropies")[:, :-1],)
 
@@ -129,10 +132,11 @@ def _starts(entropies, rule):
     """Returns the indices of first bytes. Position i closes a patch before byte i; the BOS is 0."""
     padded = np.zeros(max(_SMALLEST, 1 << (len(entropies) - 1).bit_length()), np.float32)
     padded[: len(entropies)] = entropies
-    return np.flatnonzero(np.asarray(_closes(padded, rule))[: len(entropies)])
+    return np.flatnonzero(jax.device_get(_closes(jax.device_put(padded), rule))[: len(entropies)])
 
 
 @functools.partial(jax.jit, static_argnums=1)
+@own_settings()
 def _closes(entropies: Float[Array, " S"], rule: PatchingConfig) -> Bool[Array, " S"]:
     positions = jnp.arange(len(entropies))[None]
     opened = patching.open_patches(patching.no_patch(1), entropies[None], positions, config=rule)

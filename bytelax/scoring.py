@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.compiler_options import compiler_options
 from bytelax.decode.sampling import Sampling, byte_log_probs
 from bytelax.model import Model
+from bytelax.settings import own_settings
 from bytelax.windows import Tell, Told, Windows, tell_texts
 
 
@@ -157,7 +158,8 @@ def _checked(told: Iterable[Told]) -> Iterator[Score]:
 
 def likelihoods(model: Model) -> Tell:
     """Returns the pass that gives the log-probability of each id and whether it is the argmax."""
-    return functools.partial(_compiled(), model.module, model.device_params)
+    run = functools.partial(_compiled(), model.module, model.device_params)
+    return lambda ids: run(model.put(ids))
 
 
 @functools.cache
@@ -165,6 +167,7 @@ def _compiled():
     return jax.jit(_likelihoods, static_argnums=0, compiler_options=compiler_options())
 
 
+@own_settings()
 def _likelihoods(
     module, params, ids: Int[Array, "B S"]
 ) -> tuple[Float[Array, "B S-1"], Bool[Array, "B S-1"]]:

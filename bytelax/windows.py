@@ -157,7 +157,7 @@ def _pass(tell, pieces, batch):
     ids = np.full((batch, pieces[0].capacity), vocab.BOE, np.int32)
     for row, piece in zip(ids, pieces, strict=False):
         row[: len(piece.text) + 1] = vocab.encode(piece.text)
-    values = [np.asarray(value) for value in tell(ids)]
+    values = jax.device_get(tell(ids))
     return [
         (piece, tuple(value[row, piece.begin : len(piece.text)].copy() for value in values))
         for row, piece in enumerate(pieces)

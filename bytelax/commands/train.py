@@ -119,11 +119,10 @@ class ByteTransformer(ByteLMRun):
 
     def prepare(self) -> Prepared:
         """Returns the next-byte loss of the model, or its distillation."""
-        import jax
-
         from bytelax import checkpoints
         from bytelax.checkpoints import architectures
         from bytelax.loading import model_directory
+        from bytelax.settings import random_key
         from bytelax.training.objectives import Distillation, NextByte
 
         module, initial = self._byte_lm()
@@ -133,7 +132,7 @@ class ByteTransformer(ByteLMRun):
         teacher = architectures.module_of(config)
 
         def with_teacher():
-            own = initial() if initial else NextByte(module).init(jax.random.key(self.run.seed))
+            own = initial() if initial else NextByte(module).init(random_key(self.run.seed))
             return own | {"teacher": taught}
 
         weight, patches = self.teacher_weight, self.teacher_max_patches
@@ -158,6 +157,7 @@ class Heads(HeadsLoss, ByteLMRun):
         import jax
 
         from bytelax.checkpoints import architectures
+        from bytelax.settings import random_key
         from bytelax.training.head_objective import HeadLoss
 
         if self.init is None and not self.joint:
@@ -173,7 +173,7 @@ class Heads(HeadsLoss, ByteLMRun):
             return objective, None
         # Compiled, so that only the heads are made of a model that may be large.
         fresh = jax.jit(lambda key: objective.init(key)["heads"])
-        return objective, lambda: params | {"heads": fresh(jax.random.key(self.run.seed))}
+        return objective, lambda: params | {"heads": fresh(random_key(self.run.seed))}
 
 
 _SIZES = BLTSizes(
@@ -296,10 +296,11 @@ def _started(config, known, seed):
     import jax
 
     from bytelax.models.blt import BLT
+    from bytelax.settings import random_key
     from bytelax.training.objectives import NextByte
 
     fresh = NextByte(BLT(config)).init
-    params = jax.jit(fresh)(jax.random.key(seed)) | known
+    params = jax.jit(fresh)(random_key(seed)) | known
     if config.decoder_input == "embedding" and "embed" not in params["decoder"]:
         embed = params["encoder"]["embed"]
         params["decoder"] = params["decoder"] | {"embed": embed}

@@ -34,6 +34,7 @@ from bytelax.decode.target import (
 )
 from bytelax.filled import UNFILLED, Filled
 from bytelax.pytree import pytree
+from bytelax.settings import own_settings
 
 
 class Params(NamedTuple):
@@ -129,6 +130,7 @@ class Method:
         """Whether the output follows the target's distribution, as the rule `accept` declares."""
         return getattr(self.accept, "lossless", False)
 
+    @own_settings()
     def init(
         self,
         params: Params,
@@ -163,6 +165,7 @@ class Method:
             buffers cannot hold `budget` ids behind a prompt.
         """
         chex.assert_rank(text.ids, 2)
+        text = jax.tree.map(lambda x: x.astype(jnp.int32), text)
         batch, length = text.ids.shape
         if isinstance(budget, int) and budget >= length:
             raise ValueError(f"buffers of {length} ids have no room for {budget} behind a prompt")
@@ -193,6 +196,7 @@ class Method:
             counts=no_counts(batch, self.window - 1),
         )
 
+    @own_settings()
     def round(self, params: Params, decoding: Decoding) -> Decoding:
         """Runs one draft-verify-commit round.
 
@@ -277,6 +281,7 @@ class Method:
             counts=count_round(decoding.counts, draft, kept, emitted.drafted),
         )
 
+    @own_settings()
     def decode(self, params: Params, decoding: Decoding, *, until: Until | None = None) -> Decoding:
         """Runs rounds in one `lax.while_loop` until every row has ended or `until` holds."""
 

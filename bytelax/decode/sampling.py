@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from bytelax import vocab
 from bytelax.pytree import pytree, static
+from bytelax.settings import random_key
 
 # Purposes of random numbers. Draft, acceptance and residual never share a stream.
 DRAFT, ACCEPT, RESIDUAL = range(3)
@@ -185,7 +186,7 @@ def row_keys(
     """
 
     def row_key(seed, at):
-        return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), at), purpose)
+        return jax.random.fold_in(jax.random.fold_in(random_key(seed), at), purpose)
 
     return jax.vmap(row_key)(seeds, position)
 

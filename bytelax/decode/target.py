@@ -43,7 +43,8 @@ class Text:
             if len(prompt) > length:
                 raise ValueError(f"BOS and a prompt are {len(prompt)} ids, in a buffer of {length}")
             row[: len(prompt)] = prompt
-        return cls(jnp.asarray(ids), jnp.asarray([1 + len(prompt) for prompt in prompts]))
+        lengths = np.array([1 + len(prompt) for prompt in prompts], np.int32)
+        return cls(*jax.device_put((ids, lengths)))
 
 
 @runtime_checkable

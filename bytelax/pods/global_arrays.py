@@ -26,7 +26,7 @@ def put(tree: Any, places: Any) -> Any:
         ):
             return jax.device_put(value, where)
         value = np.asarray(value)
-        return jax.make_array_from_callback(value.shape, where, lambda index: value[index])
+        return _made(value.shape, where, lambda index: value[index])
 
     if isinstance(places, NamedSharding):
         places = jax.tree.map(lambda _: places, tree)
@@ -79,4 +79,10 @@ def put_rows(mesh: Mesh, own: np.ndarray) -> jax.Array:
         return own[np.searchsorted(here, np.arange(rows)[index[0]])]
 
     shape = (rows, *own.shape[1:])
-    return jax.make_array_from_callback(shape, sharding.batch_sharding(mesh), take)
+    return _made(shape, sharding.batch_sharding(mesh), take)
+
+
+def _made(shape, where, part):
+    # JAX counts what a callback returns as an implicit transfer, but it is asked for here.
+    with jax.transfer_guard_host_to_device("allow"):
+        return jax.make_array_from_callback(shape, where, part)

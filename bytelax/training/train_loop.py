@@ -25,6 +25,7 @@ from bytelax.models import narrow
 from bytelax.models.execution import Execution
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
+from bytelax.settings import own_settings, random_key
 from bytelax.training import lock, objectives, train_state
 from bytelax.training import metrics as metrics_lib
 from bytelax.training import optimizer as optimizer_lib
@@ -83,6 +84,7 @@ class Result:
     model: pathlib.Path
 
 
+@own_settings()
 def train(
     config: TrainConfig,
     objective: Objective,
@@ -264,6 +266,7 @@ def make_step(
     execution = Execution(remat=config.run.remat, scan=config.run.scan, mesh=_several(mesh))
     running = objectives.executed(objective, execution)
 
+    @own_settings()
     def step(state, ids, key):
         trained, frozen = optimizer_lib.partition(state.params, objective.trainable)
 
@@ -306,7 +309,7 @@ class _Program:
     def __init__(self, config, objective, mesh, transformation, abstract):
         self.config, self.objective, self.mesh = config, objective, mesh
         self.transformation, self.abstract = transformation, abstract
-        key = functools.partial(jax.random.key, config.run.seed)
+        key = functools.partial(random_key, config.run.seed)
         self.key = jax.jit(key, out_shardings=sharding.replicated(mesh))()
         self._compiled: jax.stages.Compiled | None = None
 
@@ -319,7 +322,7 @@ class _Program:
             params = jax.tree.map(lambda x: x.astype(jnp.float32), drawn)
             return train_state.new_state(params, transformation, objective.trainable)
 
-        shapes = jax.eval_shape(fresh, jax.random.key(0))
+        shapes = jax.eval_shape(fresh, random_key(0))
         places = train_state.state_shardings(shapes, objective.logical_axes(), mesh)
         abstract = jax.tree.map(
             lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), shapes, places

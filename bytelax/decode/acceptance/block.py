@@ -44,9 +44,9 @@ def block_verification(
 def _reach(ratio):
     """Returns f32[B, W]: 1 for the empty prefix, then min(1, previous * p / q) for longer ones."""
 
-    def step(before, ratio):
-        now = jnp.minimum(before * ratio, 1)
-        return now, now
+    def step(reach, ratio):
+        return jnp.minimum(reach * ratio, 1), reach
 
-    _, reach = jax.lax.scan(step, jnp.ones(ratio.shape[0], ratio.dtype), ratio.T)
-    return jnp.pad(reach.T, ((0, 0), (1, 0)), constant_values=1)
+    # The last ratio is of no byte: with it the scan has a step even if nothing can be drafted.
+    ratio = jnp.pad(ratio, ((0, 0), (0, 1)), constant_values=1)
+    return jax.lax.scan(step, jnp.ones(ratio.shape[0], ratio.dtype), ratio.T)[1].T

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft, no_passes
+from bytelax.decode.drafters.draft_sampling import scan
 from bytelax.decode.target import Rewindable, State, Text, in_windows
 from bytelax.pytree import pytree
 
@@ -76,7 +77,7 @@ class DraftModel:
             ahead = self.target.commit(trial, awake.astype(jnp.int32))
             return (logits[:, 0], ahead), drawn
 
-        (logits, ahead), most = jax.lax.scan(step, (logits, here), uniforms[:-1])
+        (logits, ahead), most = scan(step, (logits, here), uniforms[:-1])
         last = draw(logits, uniforms[-1])
         ids, log_probs = jax.tree.map(
             lambda most, last: jnp.concatenate([most, last[None]]).swapaxes(0, 1), most, last

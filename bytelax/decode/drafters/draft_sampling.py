@@ -1,7 +1,10 @@
 """Sampling of drafted bytes, and their conversion to a `Draft`."""
 
+import contextlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -32,6 +35,13 @@ def draw(logits: Float[Array, "B N V"], how: Sampling, uniforms: Float[Array, "B
 def in_a_row(*parts: Drawn) -> Drawn:
     """Concatenates sampled bytes along the position axis."""
     return Drawn(*(jnp.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
+
+
+def scan(step: Callable, carry: Any, xs: Any) -> tuple[Any, Any]:
+    """Calls `jax.lax.scan`; there may be no steps under `jax.disable_jit` either."""
+    steps = len(jax.tree.leaves(xs)[0])
+    with contextlib.nullcontext() if steps else jax.disable_jit(False):
+        return jax.lax.scan(step, carry, xs)
 
 
 def scanned(drawn: Drawn) -> Drawn:

@@ -3,12 +3,11 @@
 import dataclasses
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 
 from bytelax.decode.draft import DraftPasses, no_passes
 from bytelax.decode.drafters.base import expect
-from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row, scanned
+from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row, scan, scanned
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache
 
@@ -98,7 +97,7 @@ class PastBoundary:
             state.encoder if reads_encoder else (),
             state.decoder[: self.depth],
         )
-        (*_, encoder, decoder), out = jax.lax.scan(step, carry, uniforms.T)
+        (*_, encoder, decoder), out = scan(step, carry, uniforms.T)
         drawn.append(scanned(out))
         steps = uniforms.shape[1]
         draft = draft_of(

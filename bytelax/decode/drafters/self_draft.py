@@ -3,13 +3,12 @@
 import dataclasses
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bytelax.decode.draft import Draft, no_passes
 from bytelax.decode.drafters.base import DraftInput
-from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, in_a_row, scanned
+from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, in_a_row, scan, scanned
 from bytelax.decode.targets.byte_lm import ByteLMTarget, FirstLayers
 from bytelax.models.transformer import LayerRange
 
@@ -59,9 +58,7 @@ def propose(
     rest = by_pass[1:]
     if hand_over:  # the bytes drawn by this last pass are not used
         rest = jnp.concatenate([rest, by_pass[:1]])
-    (_, _, caches), (most, hidden) = jax.lax.scan(
-        ahead, (first.ids, state.length + 1, caches), rest
-    )
+    (_, _, caches), (most, hidden) = scan(ahead, (first.ids, state.length + 1, caches), rest)
 
     drawn = Drawn(*(x[:, :length] for x in in_a_row(first, scanned(most))))
     computed = None
