@@ -13,7 +13,7 @@ import numpy as np
 
 from bytelax import compiling, methods, requests
 from bytelax.decode import stopping
-from bytelax.decode.acceptance import Acceptance
+from bytelax.decode.acceptance import Acceptance, Lossless
 from bytelax.decode.method import Method
 from bytelax.decode.sampling import ByRow
 from bytelax.engine import Engine
@@ -37,7 +37,8 @@ def generate(
     allow_eos: bool = True,
     logprobs: bool = False,
     origins: bool = False,
-    accept: Acceptance | None = None,
+    accept: Acceptance | Lossless | None = None,
+    window: int | None = None,
     draft_params: Any = (),
     **options,
 ) -> Output:
@@ -64,11 +65,11 @@ def generate(
       logprobs: whether to return the model's log-probabilities of the emitted bytes.
       origins: whether to return the provenance of each emitted byte: drafted, the target's own, ...
       accept: acceptance rule to use in place of the method's own.
+      window: number of bytes to pad every verified window to. Lossless methods with the same window
+        write the same bytes, bit for bit. None verifies no more than what was drafted.
       draft_params: parameters of the drafter, any pytree of arrays, if `method` is a `Method`.
       **options: options of a named method, which are the keywords of its factory in
-        `bytelax.methods`: `draft_length`, `block_size`, `unmask`, `latent`, `draft_model`, ... All
-        methods but "blt-d" and "spectr" take `window=W`, which pads every verified window to W
-        bytes.
+        `bytelax.methods`: `draft_length`, `block_size`, `unmask`, `latent`, `draft_model`, ...
 
     Raises:
       ValueError: an argument is out of range, or a prompt exceeds the model's context.
@@ -78,7 +79,7 @@ def generate(
     engine = Engine.of(
         model, len(asked), method=method, max_new_bytes=max_new_bytes, temperature=temperature,
         top_k=top_k, top_p=top_p, stop=stop, allow_eos=allow_eos, logprobs=logprobs,
-        origins=origins, accept=accept, draft_params=draft_params, **options,
+        origins=origins, accept=accept, window=window, draft_params=draft_params, **options,
     )  # fmt: skip
     batches: dict[int, list[Request]] = {}  # by the size of their buffers
     for each in asked:

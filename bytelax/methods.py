@@ -22,7 +22,6 @@ from bytelax.decode.drafters import (
     BlockDiffusion,
     BlockInOrder,
     DraftBlock,
-    Drafter,
     DraftLayer,
     DraftModel,
     EarlyExit,
@@ -44,10 +43,10 @@ from bytelax.model import Model
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.heads import HeadsConfig
-from bytelax.options import Option, fits, option_of, verified
+from bytelax.options import Option, fits, option_of
 
 
-def ar(model: Model, *, window: o.Window = None, synchronous: o.Synchronous = 0.0) -> Method:
+def ar(model: Model, *, synchronous: o.Synchronous = 0.0) -> Method:
     """Plain autoregressive decoding, one byte per round.
 
     The rows of a BLT's batch close their patches at different bytes, so in most rounds some row
@@ -59,22 +58,21 @@ def ar(model: Model, *, window: o.Window = None, synchronous: o.Synchronous = 0.
         if not isinstance(target, BLTTarget):
             raise ValueError("ar, synchronous, needs a Byte Latent Transformer, not a byte model")
         target = dataclasses.replace(target, synchronous=float(synchronous))
-    return Method(target, window=window)
+    return Method(target)
 
 
-@verified
-def lookup(
-    model, *, draft_length: o.DraftLength = 8, shortest: o.Shortest = 4, longest: o.Longest = 16
-):
+def lookup(model: Model, *, draft_length: o.DraftLength = 8) -> Method:
     """Prompt lookup: copies what followed an earlier occurrence of the last bytes. Lossless."""
-    return Lookup(_length(model, draft_length), shortest, longest)
+    return Method(model.target(), Lookup(_length(model, draft_length)))
 
 
-@verified
-def draft_model(model, *, draft_model: o.SmallModel, draft_length: o.DraftLength = 4):
+def draft_model(
+    model: Model, *, draft_model: o.SmallModel, draft_length: o.DraftLength = 4
+) -> Method:
     """A smaller model drafts byte by byte (speculative decoding). Lossless."""
     assert isinstance(draft_model, Model)  # `build` loads it
-    return DraftModel(draft_model.target(), _length(model, draft_length))
+    drafter = DraftModel(draft_model.target(), _length(model, draft_length))
+    return Method(model.target(), drafter)
 
 
 def spectr(
@@ -95,51 +93,27 @@ def spectr(
     return Method(model.target(), ParallelDrafts(one, drafts))
 
 
-@verified
-def blt_s(
-    model,
-    *,
-    draft_length: o.DraftLength = 8,
-    latent: o.Latent = "reuse",
-    draft_layers: o.DraftLayers = None,
-):
+def blt_s(model: Model, *, draft_length: o.DraftLength = 8, latent: o.Latent = "reuse") -> Method:
     """The local decoder of a BLT drafts past its patch, and a full pass verifies. Lossless."""
-    return PastBoundary(_length(model, draft_length), cast(Any, latent), draft_layers)
+    drafter = PastBoundary(_length(model, draft_length), cast(Any, latent))
+    return Method(model.target(), drafter)
 
 
-@verified
 def nested(
-    model,
-    *,
-    draft_length: o.DraftLength = 8,
-    draft_with: o.DraftWith = "lookup",
-    inner_length: o.InnerLength = None,
-    draft_model: o.InnerModel = None,
-):
+    model: Model, *, draft_length: o.DraftLength = 8, draft_with: o.DraftWith = "lookup"
+) -> Method:
     """BLT-S whose own drafting is speculative: a cheaper drafter drafts for the decoder. Lossless.
 
     The local decoder verifies several bytes in a pass, and what it keeps is the draft that the
-    whole BLT verifies. "medusa" needs multi-byte heads, "draft-model" a `draft_model`.
+    whole BLT verifies. "medusa" needs multi-byte heads.
     """
     length = _length(model, draft_length)
-    if (draft_model is not None) != (draft_with == "draft-model"):
-        raise ValueError("draft_model and draft_with='draft-model' belong together")
-    heads = model.config.heads or HeadsConfig()
-    if draft_with == "medusa" and not heads.bytes_ahead:
-        raise ValueError("the model has no multi-byte heads; `bytelax train heads` trains them")
-    usual = min(heads.bytes_ahead if draft_with == "medusa" else 4, length)
-    inner = usual if inner_length is None else inner_length
-    if not 1 <= inner <= length:
-        raise ValueError(f"inner_length must lie in 1..{length}, got {inner}")
-    drafter: Drafter
     if draft_with == "lookup":
-        drafter = Lookup(inner, 4, 16)
-    elif draft_with == "medusa":
-        drafter = MultiByte(inner)
-    else:
-        assert isinstance(draft_model, Model)  # `build` loads it
-        drafter = DraftModel(draft_model.target(), inner)
-    return Nested(length, drafter)
+        return Method(model.target(), Nested(length, Lookup(min(4, length))))
+    heads = model.config.heads or HeadsConfig()
+    if not heads.bytes_ahead:
+        raise ValueError("the model has no multi-byte heads; `bytelax train heads` trains them")
+    return Method(model.target(), Nested(length, MultiByte(min(heads.bytes_ahead, length))))
 
 
 def blt_d(
@@ -149,22 +123,15 @@ def blt_d(
     unmask: o.UnmaskBy = "confidence",
     alpha: o.Alpha = None,
     gamma: o.Gamma = None,
-    open_patch: o.OpenPatch = "latest",
 ) -> Method:
     """Block diffusion: the decoder fills blocks of masked bytes, and all are kept. Not lossless."""
-    drafter = BlockDiffusion(
-        _block(model, "blt-d", block_size),
-        unmasking_rule(unmask, alpha=alpha, gamma=gamma),
-        latent="ahead",
-        open_patch="truncated" if open_patch == "truncated" else "latest",
-        finish=open_patch == "finish",
-    )
+    rule = unmasking_rule(unmask, alpha=alpha, gamma=gamma)
+    drafter = BlockDiffusion(_block(model, "blt-d", block_size), rule, latent="ahead")
     return Method(model.target(), drafter, take_all)
 
 
-@verified
 def blt_dv(
-    model,
+    model: Model,
     *,
     block_size: o.BlockSize = 8,
     unmask: o.UnmaskBy = "one-step",
@@ -172,7 +139,7 @@ def blt_dv(
     gamma: o.Gamma = None,
     latent: o.Latent = "reuse",
     table: o.Table = None,
-):
+) -> Method:
     """Block diffusion with verification: the model verifies the blocks that it fills. Lossless.
 
     A block table, which `bytelax train heads` trains, makes each byte of a block depend on the one
@@ -185,19 +152,18 @@ def blt_dv(
         raise ValueError("the block table fills a block in one pass: it needs unmask='one-step'")
     heads = model.config.heads or HeadsConfig()
     if table or (table is None and one_step and heads.block_table):
-        return BlockInOrder(size, latent=cast(Any, latent))
-    return BlockDiffusion(size, rule, latent=cast(Any, latent))
+        return Method(model.target(), BlockInOrder(size, latent=cast(Any, latent)))
+    return Method(model.target(), BlockDiffusion(size, rule, latent=cast(Any, latent)))
 
 
-@verified
 def early_exit(
-    model,
+    model: Model,
     *,
     exit_layer: o.ExitLayer = None,
     exit_head: o.ExitHead = None,
     draft_length: o.DraftLength = 4,
     verify_from: o.VerifyFrom = None,
-):
+) -> Method:
     """Early exit: the first layers draft, and all of them verify. Lossless.
 
     With `verify_from` "exit", verification continues from the states that drafting computed. They
@@ -207,33 +173,31 @@ def early_exit(
     bytes.
     """
     exit = _exit(model, "early-exit", exit_layer, exit_head)
-    return EarlyExit(
-        _length(model, draft_length), **exit, hand_over=_hands_over(model, verify_from)
-    )
+    length, hand_over = _length(model, draft_length), _hands_over(model, verify_from)
+    return Method(model.target(), EarlyExit(length, **exit, hand_over=hand_over))
 
 
-@verified
 def composed(
-    model,
+    model: Model,
     *,
     exit_layer: o.ExitLayer = None,
     draft_length: o.DraftLength = 4,
     verify_from: o.VerifyFrom = None,
-):
+) -> Method:
     """Early exit with a two-byte head, so that every pass drafts two bytes. Lossless."""
     exit = _exit(model, "composed", exit_layer, None)
     length, hand_over = _length(model, draft_length), _hands_over(model, verify_from)
-    return EarlyExit(length, **exit, two_byte=True, hand_over=hand_over)
+    drafter = EarlyExit(length, **exit, two_byte=True, hand_over=hand_over)
+    return Method(model.target(), drafter)
 
 
-@verified
 def layer_skip(
-    model,
+    model: Model,
     *,
     skip_attention: o.SkipAttention = None,
     skip_mlp: o.SkipMlp = None,
     draft_length: o.DraftLength = 4,
-):
+) -> Method:
     """Layer skipping: the model drafts without some of its blocks, and all verify. Lossless.
 
     By default every second block is skipped, except the first and the last one. `bytelax layers`
@@ -243,26 +207,26 @@ def layer_skip(
     if skip_attention is None and skip_mlp is None:
         skip_attention = skip_mlp = tuple(range(1, model.config.trunk.layers - 1, 2))
     skipped = tuple(skip_attention or ()), tuple(skip_mlp or ())
-    return LayerSkip(_length(model, draft_length), *skipped)
+    return Method(model.target(), LayerSkip(_length(model, draft_length), *skipped))
 
 
-@verified
 def medusa(
-    model,
+    model: Model,
     *,
     draft_length: Annotated[
         int | None, Option("Number of heads to draft with; all by default.")
     ] = None,
     branches: o.Branches = None,
     nodes: o.Nodes = 16,
-):
+) -> Method:
     """Medusa: multi-byte heads draft all bytes at once, as a chain or a tree. Lossless.
 
     With `branches` the draft is a tree.
     """
     heads = model.config.heads or HeadsConfig()
     if branches is None:
-        return MultiByte(heads.bytes_ahead if draft_length is None else draft_length)
+        length = heads.bytes_ahead if draft_length is None else draft_length
+        return Method(model.target(), MultiByte(length))
     if draft_length is not None:
         raise ValueError("a tree takes its depth from branches: no draft_length")
     values = model.config.vocab_size - vocab.OFFSET
@@ -270,25 +234,25 @@ def medusa(
         raise ValueError(
             f"a node has 1..{values} branches, a tree 1 node or more; got {branches}, nodes {nodes}"
         )
-    return MultiByteTree(tuple(branches), min(nodes, _tree_size(branches)))
+    drafter = MultiByteTree(tuple(branches), min(nodes, _tree_size(branches)))
+    return Method(model.target(), drafter)
 
 
-@verified
-def two_byte(model, *, state_layer: o.StateLayer = None):
+def two_byte(model: Model, *, state_layer: o.StateLayer = None) -> Method:
     """A two-byte-ahead head drafts the byte after the next one. Lossless."""
     _byte_lm(model, "two-byte")
-    return TwoByte(model.config.trunk.layers if state_layer is None else state_layer)
+    drafter = TwoByte(model.config.trunk.layers if state_layer is None else state_layer)
+    return Method(model.target(), drafter)
 
 
-@verified
 def eagle(
-    model,
+    model: Model,
     *,
     draft_length: o.DraftLength = 6,
     beam: o.Beam = 1,
     nodes: o.Nodes = 16,
     min_survival: o.MinSurvival = None,
-):
+) -> Method:
     """EAGLE: one trained layer drafts from features of the whole model. Lossless.
 
     With a `beam` above 1 it drafts a tree with `draft_length` levels, each of which expands `beam`
@@ -300,19 +264,22 @@ def eagle(
             f"beam and nodes must be at least 1, beam at most {values}; got {beam} and {nodes}"
         )
     if beam > 1:
-        return DraftLayer(min(nodes, beam * depth), beam, depth, min_survival)
-    return DraftLayer(depth, min_survival=min_survival)
+        drafter = DraftLayer(min(nodes, beam * depth), beam, depth, min_survival)
+    else:
+        drafter = DraftLayer(depth, min_survival=min_survival)
+    return Method(model.target(), drafter)
 
 
-@verified
-def dflash(model, *, draft_length: o.BlockLength = None, min_survival: o.MinSurvival = None):
+def dflash(
+    model: Model, *, draft_length: o.BlockLength = None, min_survival: o.MinSurvival = None
+) -> Method:
     """DFlash: trained layers on the model's states draft a block in one pass. Lossless.
 
     By default the block is as long as those of training.
     """
     heads = model.config.heads or HeadsConfig()
     length = heads.draft.block_size if draft_length is None else draft_length
-    return DraftBlock(_length(model, length), min_survival)
+    return Method(model.target(), DraftBlock(_length(model, length), min_survival))
 
 
 Factory = Callable[..., Method]  # takes the model, and the options of the method as keywords
@@ -353,7 +320,8 @@ def build(
     model: Model,
     /,
     *,
-    accept: Acceptance | None = None,
+    accept: Acceptance | Lossless | None = None,
+    window: int | None = None,
     **options,
 ) -> tuple[Method, Any]:
     """Builds a named method for a model; returns it with the parameters of its drafter.
@@ -362,6 +330,7 @@ def build(
       method: a name, or a `Method`, which is checked and returned.
       model: the target model. A draft model is put on the same mesh, and loaded if given as a path.
       accept: acceptance rule to use in place of the method's own.
+      window: number of bytes to pad every verified window to; None leaves it as it is.
       **options: options of the method; None selects the default.
 
     Raises:
@@ -388,6 +357,8 @@ def build(
             raise TargetError(str(method), error.needs) from None
         except ValueError as error:
             raise ValueError(f"{error} (method {method!r})") from None
+    if window is not None:
+        method = dataclasses.replace(method, window=window)
     if not (accept is None or callable(accept) or isinstance(accept, Lossless)):
         raise ValueError(f"accept is a function that judges drafts, got {accept!r}")
     if accept is not None:

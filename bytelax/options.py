@@ -1,17 +1,12 @@
 """The options of the named methods, as annotated types for signatures, help and documentation."""
 
-import functools
 import inspect
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import numpy as np
 
-from bytelax.decode.acceptance import Lossless, lossless, rejection
-from bytelax.decode.drafters import Drafter
-from bytelax.decode.method import Method
 from bytelax.decode.unmasking import Unmask
 from bytelax.model import Model
 
@@ -74,36 +69,13 @@ Table = Annotated[
         "has one and the rule is one-step."
     ),
 ]
-DraftWith = Annotated[
-    str,
-    Option("What drafts for the local decoder.", ("lookup", "medusa", "draft-model")),
-]
-InnerLength = Annotated[
-    int | None,
-    Option(
-        "Number of bytes drafted for the local decoder in each of its passes; by default 4, or one "
-        "for each multi-byte head."
-    ),
-]
-Verify = Annotated[
-    str, Option("Verify sampled drafts as a block, or byte by byte.", ("block", "byte"))
-]
-Window = Annotated[
-    int | None,
-    Option(
-        "Pad every verified window to this number of bytes, so that the outputs of methods can be "
-        "compared bit for bit."
-    ),
-]
+DraftWith = Annotated[str, Option("What drafts for the local decoder.", ("lookup", "medusa"))]
 Synchronous = Annotated[
     float,
     Option(
         "Share of a BLT's rows that must have closed a patch before the global transformer runs "
         "for all of them at once. Rows that are ready wait; the output stays the same."
     ),
-]
-DraftLayers = Annotated[
-    int | None, Option("Number of decoder layers to draft with; all by default.")
 ]
 Latent = Annotated[
     str,
@@ -126,22 +98,10 @@ Alpha = Annotated[
 Gamma = Annotated[
     float | None, Option("For entropy: fill in bytes whose entropies sum to at most this, in nats.")
 ]
-OpenPatch = Annotated[
-    str,
-    Option(
-        "Which latent a block reads if it starts inside a patch.", ("latest", "truncated", "finish")
-    ),
-]
 SmallModel = Annotated[
     Model | str | Path, Option("The small model that drafts, named as in --model.")
 ]
-InnerModel = Annotated[
-    Model | str | Path | None,
-    Option("The small model that drafts for the local decoder, named as in --model."),
-]
 Drafts = Annotated[int, Option("Number of drafts to choose from.")]
-Shortest = Annotated[int, Option("Minimum number of bytes that must match.")]
-Longest = Annotated[int, Option("Maximum number of bytes to match; longer matches count the same.")]
 ExitLayer = Annotated[
     int | None,
     Option("Number of layers to draft with; by default half of them, or to the nearest exit head."),
@@ -171,27 +131,3 @@ Beam = Annotated[
 StateLayer = Annotated[
     int | None, Option("Depth of the hidden state to read; the last by default.")
 ]
-
-
-def verified(factory: Callable[..., Drafter]) -> Callable[..., Method]:
-    """Turns a factory of drafters into one of lossless methods.
-
-    The factory takes a model and options and returns a `Drafter`. The decorator adds the options
-    that all such methods share: `verify` and `window`.
-    """
-
-    @functools.wraps(factory)
-    def build(model, *, verify="block", window=None, **options):
-        rule = lossless if verify == "block" else Lossless(rejection)
-        return Method(model.target(), factory(model, **options), rule, window)
-
-    own = inspect.signature(factory)
-    shared = {"verify": (Verify, "block"), "window": (Window, None)}
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in shared.items()
-    ]
-    parameters = [*own.parameters.values(), *more]
-    signature = own.replace(parameters=parameters, return_annotation=Method)
-    build.__signature__ = signature  # type: ignore[attr-defined]  # for `inspect.signature`
-    return build

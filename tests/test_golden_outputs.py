@@ -17,6 +17,7 @@ import pytest
 import self_drafting_models
 
 import bytelax
+from bytelax.decode import Lossless, rejection
 from bytelax.model import Model
 
 RECORDED = pathlib.Path(__file__).parent / "golden" / "outputs.json"
@@ -30,17 +31,17 @@ CASES = {
     "ar, in step": ("blt", {"synchronous": 1.0}),
     "ar, byte model": ("lm", {}),
     "blt-s": ("blt", {"draft_length": 4}),
-    "blt-s, encoder": ("base", {"draft_length": 4, "verify": "byte"}),
-    "blt-s, refreshed": ("blt", {"draft_length": 4, "latent": "refresh", "draft_layers": 1}),
-    "nested": ("blt", {"draft_length": 4, "inner_length": 2}),
+    "blt-s, encoder": ("base", {"draft_length": 4, "accept": Lossless(rejection)}),
+    "blt-s, refreshed": ("blt", {"draft_length": 4, "latent": "refresh"}),
+    "nested": ("blt", {"draft_length": 4}),
     "nested, heads": ("blt with heads", {"draft_length": 4, "draft_with": "medusa"}),
     "blt-d": ("blt", {"block_size": 4}),
-    "blt-d, truncated": ("blt", {"block_size": 4, "unmask": "entropy", "open_patch": "truncated"}),
-    "blt-d, finish": ("blt", {"block_size": 4, "unmask": "one-step", "open_patch": "finish"}),
+    "blt-d, entropy": ("blt", {"block_size": 4, "unmask": "entropy"}),
+    "blt-d, one step": ("blt", {"block_size": 4, "unmask": "one-step"}),
     "blt-dv": ("blt", {"block_size": 4}),
     "blt-dv, entropy": ("blt", {"block_size": 4, "unmask": "entropy-minus-max", "gamma": 3.0}),
     "blt-dv, refreshed": ("blt", {"block_size": 4, "unmask": "confidence", "latent": "refresh"}),
-    "lookup": ("heads", {"draft_length": 3, "shortest": 2}),
+    "lookup": ("heads", {"draft_length": 3}),
     "draft-model": ("heads", {"draft_length": 3}),
     "draft-model, blt": ("blt", {"draft_length": 3}),
     "spectr": ("heads", {"draft_length": 2, "drafts": 2}),

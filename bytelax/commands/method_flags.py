@@ -70,6 +70,9 @@ class MethodFlags(_Options):
     """Sample among this number of most likely bytes only; 0 samples among all."""
     top_p: float = 1.0
     """Sample among the most likely bytes with this total probability only."""
+    window: int | None = None
+    """Pad every verified window to this number of bytes, so that the outputs of methods can be
+    compared bit for bit."""
 
     def __post_init__(self):
         check_name(self.method)
@@ -92,9 +95,8 @@ class MethodFlags(_Options):
         found = self.options
         if "draft_model" in found:
             found["draft_model"] = load(found["draft_model"], dtype=dtype)
-        return found | {
-            name: getattr(self, name) for name in ("method", "temperature", "top_k", "top_p")
-        }
+        names = ("method", "temperature", "top_k", "top_p", "window")
+        return found | {name: getattr(self, name) for name in names}
 
 
 def check_name(method: str) -> None:

@@ -75,7 +75,10 @@ def markdown() -> str:
     from bytelax.methods import METHODS, options_of
     from bytelax.options import option_of
 
-    lines = ["# Methods", "", "Made by `bytelax methods --markdown`."]
+    lines = ["# Methods", "", "Made by `bytelax methods --markdown`.", ""]
+    lines.append(
+        "With any of them `window=W` pads windows to W bytes: [exactness.md](exactness.md)."
+    )
     for name in METHODS:
         lines += ["", f"## {name}", "", *_doc(name), "", "| option | default | |", "|---|---|---|"]
         for option, parameter in options_of(name).items():

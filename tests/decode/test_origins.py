@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax.decode import Draft, Origin, origins
+from bytelax.decode import Draft, Lookup, Method, Origin, origins
 from bytelax.decode.acceptance import Emitted
 
 NEW = 24
@@ -40,10 +40,11 @@ def test_codes_of_a_round():
 @functools.cache
 def generated(which, method="lookup"):
     model = models.model(models.BYTE_LM) if which == "random" else models.chain(which)
+    if method == "lookup":
+        method = Method(model.target(), Lookup(3, shortest=2))
     return bytelax.generate(
-        model, PROMPTS, method=method, max_new_bytes=NEW, allow_eos=False, origins=True,
-        **({"draft_length": 3, "shortest": 2} if method == "lookup" else {}),
-    )  # fmt: skip
+        model, PROMPTS, method=method, max_new_bytes=NEW, allow_eos=False, origins=True
+    )
 
 
 @pytest.mark.parametrize("which", ["random", b"abc"])
@@ -70,8 +71,8 @@ def test_nothing_is_drafted_in_plain_decoding():
 
 def test_they_end_where_the_bytes_end():
     out = bytelax.generate(
-        models.chain(b"abc"), [b"c"], method="lookup", draft_length=3, shortest=2,
-        max_new_bytes=NEW, stop=[b"bca"], origins=True,
+        models.chain(b"abc"), [b"c"], method="lookup", draft_length=3, max_new_bytes=NEW,
+        stop=[b"bca"], origins=True,
     )  # fmt: skip
     (result,) = out.results
     assert result.bytes == b"a" and result.origins.names == ["plain"]

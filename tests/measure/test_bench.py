@@ -22,14 +22,14 @@ def bench(model, tmp_path, capsys):
 
 def test_figures_of_a_batch(bench):
     code, out, _ = bench(
-        "lookup:draft_length=3,verify=byte", "early-exit:exit_layer=1", "--batch", "2",
+        "lookup:draft_length=3,window=5", "early-exit:exit_layer=1", "--batch", "2",
         "--max-new-bytes", "8", "--repeats", "2", "--json",
     )  # fmt: skip
     assert code == 0
     told = json.loads(out)
     assert told["batch"] == 2
     lookup, exit_ = told["rows"]
-    assert (lookup["method"], lookup["draft_length"], lookup["verify"]) == ("lookup", 3, "byte")
+    assert (lookup["method"], lookup["draft_length"], lookup["window"]) == ("lookup", 3, 5)
     assert exit_["exit_layer"] == 1 and exit_["lossless"]
     for row in told["rows"]:
         low, high = row["decode_speed_range"]

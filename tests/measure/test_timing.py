@@ -3,6 +3,7 @@
 import models_for_tests as models
 import pytest
 
+from bytelax.decode import Lookup, Method
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant, Ratio
 
@@ -10,10 +11,9 @@ from bytelax.measure.timing import PLAIN, Contestant, Ratio
 def test_batches_add_up():
     """Three prompts in batches of two and one."""
     prompts = [b"again and again and ", b"again and again ", b"on and on and on and on"]
-    lookup = Contestant("lookup", {"draft_length": 3, "shortest": 1})
-    plain, own = timing.in_turns(
-        models.model(models.BYTE_LM), prompts, [PLAIN, lookup], new=8, repeats=2, batch=2
-    )
+    model = models.model(models.BYTE_LM)
+    lookup = Contestant(Method(model.target(), Lookup(3, shortest=1)), {})
+    plain, own = timing.in_turns(model, prompts, [PLAIN, lookup], new=8, repeats=2, batch=2)
     assert len(plain.outputs) == 2 and len(plain.seconds) == len(plain.decode_seconds) == 2
     assert plain.texts == own.texts and len(plain.texts) == 3
     assert (plain.stats.bytes, plain.stats.rounds, plain.stats.batch_windows) == (24, 24, 16)

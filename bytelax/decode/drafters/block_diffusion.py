@@ -29,23 +29,17 @@ class BlockDiffusion:
         the previous block, for blocks that are kept whole (BLT-D). "reuse": from a separate decoder
         pass on the latest latent. "refresh": from a pass that processes the pending byte first, as
         published for BLT-DV.
-      open_patch: what a block reads if it starts within a patch and `latent` is "ahead"; see
-        `BLTTarget`.
-      finish: whether to propose nothing as long as the next byte lies within a patch. Plain
-        decoding then completes the patch, and all blocks start on a patch boundary, as in training.
     """
 
     draft_length: int
     unmask: Unmask
     latent: Literal["ahead", "reuse", "refresh"] = "reuse"
-    open_patch: Literal["latest", "truncated"] = "latest"
-    finish: bool = False
 
     def fit(self, target):
         expect(target, BLTTarget, self)
         if self.latent != "ahead":
             return target
-        return dataclasses.replace(target, ahead=self.draft_length, open_patch=self.open_patch)
+        return dataclasses.replace(target, ahead=self.draft_length)
 
     def init(self, inputs):
         return jnp.ones(inputs.text.ids.shape[0], bool)
@@ -113,12 +107,9 @@ class BlockDiffusion:
             run_and_fill,
             (agree(fill(empty, ahead.logits, one)), decoder, one),
         )
-        length = jnp.full_like(text.length, self.draft_length)
-        if self.finish:
-            length = jnp.where(ahead.on_boundary, length, 0)
         draft = Draft(
             ids=ids,
-            length=length,
+            length=jnp.full_like(text.length, self.draft_length),
             log_probs=log_probs,
             step=step,
             passes=made._replace(decoder=made.decoder + step.max(1) - 1),
@@ -174,8 +165,7 @@ class BlockDiffusion:
             first=jnp.repeat(state.frontier.last_eos[:, None] + 1, rows, axis=1),
             causal=1,
         )
-        unknown = jnp.zeros(patch.shape, bool)
-        ahead = Ahead(text.length, patch, unknown, logits[:, 1:])
+        ahead = Ahead(text.length, patch, logits[:, 1:])
         return state.contexts, decoder, ahead, made._replace(decoder=made.decoder + 1)
 
 

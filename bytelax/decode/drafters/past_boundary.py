@@ -26,12 +26,10 @@ class PastBoundary:
         its patch, that latent is one patch old. "refresh" processes the pending byte before
         drafting, as published. This takes a second pass of the patcher and the encoder, and also of
         the global transformer if the pending byte closes its patch.
-      depth: number of decoder layers to draft with; None uses all.
     """
 
     draft_length: int
     latent: Literal["reuse", "refresh"] = "reuse"
-    depth: int | None = None
 
     def __post_init__(self):
         if self.latent not in ("reuse", "refresh"):
@@ -39,9 +37,6 @@ class PastBoundary:
 
     def fit(self, target):
         expect(target, BLTTarget, self)
-        layers = target.module.config.decoder.layers
-        if self.depth is not None and not 1 <= self.depth <= layers:
-            raise ValueError(f"the decoder has layers 1 to {layers}; it cannot draft {self.depth}")
         return target
 
     def init(self, inputs):
@@ -85,7 +80,6 @@ class PastBoundary:
                 first=first,
                 causal=1,
                 encoded=encoded,
-                depth=self.depth,
             )
             out = draw(logits, inputs.sampling, uniform[:, None])
             return (out.ids, position + 1, history, encoder, decoder), out
@@ -95,7 +89,7 @@ class PastBoundary:
             state.length,
             state.frontier.history,
             state.encoder if reads_encoder else (),
-            state.decoder[: self.depth],
+            state.decoder,
         )
         (*_, encoder, decoder), out = scan(step, carry, uniforms.T)
         drawn.append(scanned(out))
@@ -109,7 +103,7 @@ class PastBoundary:
             state=dataclasses.replace(
                 inputs.state,
                 encoder=encoder if reads_encoder else inputs.state.encoder,
-                decoder=decoder + inputs.state.decoder[self.depth or len(decoder) :],
+                decoder=decoder,
             ),
         )
         return draft, draft_state

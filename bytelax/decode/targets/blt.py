@@ -7,7 +7,7 @@ Everything else is a cache addressed by position.
 """
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,6 @@ class Ahead(NamedTuple):
 
     start: Int[Array, " B"]  # position of the first cell; -1 before the first window
     patch: Int[Array, " B"]  # the patch whose latent the cells read
-    on_boundary: Bool[Array, " B"]  # whether the first cell starts a patch
     logits: Float[Array, "B C V"]  # each cell predicts its own byte
 
 
@@ -91,9 +90,6 @@ class BLTTarget(OfModule, kept_states.Keeping):
       prefill_chunk: `chunk` during the prefill.
       ahead: C, number of masked cells that the decoder runs after every window in the same pass,
         once the prefill is over. For block diffusion drafts that are kept whole; see `Ahead`.
-      open_patch: what those cells read if the window ends within a patch. "latest" is the latent of
-        the last patch that closed. "truncated" is the latent of the open patch, as if it ended
-        there, which takes a run of the global transformer.
       synchronous: share of the running rows that must have closed a patch before the global
         transformer runs for them together; rows that have closed one wait until then. With 0 no row
         waits, with 1 each waits for all.
@@ -106,7 +102,6 @@ class BLTTarget(OfModule, kept_states.Keeping):
     prefill_width: int = 128
     prefill_chunk: int = 48
     ahead: int = 0
-    open_patch: Literal["latest", "truncated"] = "latest"
     synchronous: float = 0.0
     keep: tuple[int, ...] = ()
     reach: int | None = 1
@@ -182,13 +177,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
 
         width = window.shape[1]
         start = state.length + width
-        is_open = read.frontier.open_patch.start[:, -1] < start
         patch = read.patch[:, -1]
-        if self.open_patch == "truncated":
-            # Written to the slot of the whole patch, whose latent will overwrite it later.
-            truncated = patches_lib.truncated_patch(read.frontier, read.positions)
-            state = self._run_global(model, state, read, truncated)
-            patch, ran_global = patch + is_open, ran_global | is_open
         first = read.frontier.last_eos[:, 1:] + 1
         logits, decoder = model.decoder.window(
             jnp.pad(window, ((0, 0), (0, self.ahead)), constant_values=vocab.MASK),
@@ -199,7 +188,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
             first=jnp.pad(first, ((0, 0), (0, self.ahead)), mode="edge"),
             causal=width,
         )
-        ahead = Ahead(start, patch, ~is_open, logits[:, width:])
+        ahead = Ahead(start, patch, logits[:, width:])
         state = dataclasses.replace(state, decoder=decoder, ahead=ahead)
         return logits[:, :width], Trial(state, read.frontier, ran_global, chunks, waits, ())
 
@@ -319,7 +308,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
         def zeros(*shape, dtype=jnp.int32):
             return jnp.zeros((batch, *shape), dtype)
 
-        ring = max(width, self.window) + 2  # patches of a window, one before, a truncated one
+        ring = max(width, self.window) + 1  # patches of a window, and one before
         context = (ring, c.patch_vectors, c.decoder.kv_heads, c.decoder.head_dim)
         return BLTState(
             length=zeros(),
@@ -353,7 +342,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
     def _nothing_ahead(self, length: Int[Array, " B"]) -> Ahead:
         none = jnp.full_like(length, -1)
         logits = jnp.zeros((*length.shape, self.ahead, self.module.config.vocab_size), jnp.float32)
-        return Ahead(none, none, none > 0, logits)
+        return Ahead(none, none, logits)
 
     def _shrunk(self, state: BLTState) -> BLTState:
         """Shrinks the rings after the prefill to what decoding needs, and resets the passes."""

@@ -125,23 +125,6 @@ def closing_patches(
     )
 
 
-def truncated_patch(frontier: Frontier, positions: Int[Array, "B W"]) -> Patches:
-    """The patch that is still open after a window, as if it ended there.
-
-    In a row without an open patch the entry is marked as absent.
-    """
-    newest = positions[:, -1:]
-    start = frontier.open_patch.start[:, -1:]
-    is_open = start <= newest
-    return Patches(
-        pool=frontier.pool[:, -1:],
-        first=jnp.where(is_open, start, 1),
-        last=jnp.where(is_open, newest, 0),
-        index=jnp.where(is_open, frontier.patches[:, -1:], -1),
-        document=frontier.last_eos_patch[:, -1:] + 1,
-    )
-
-
 def latents_of(latents: Float[Array, "B P G"], patch: Int[Array, "B W"]) -> Float[Array, "B W G"]:
     """The latent that each byte reads, of patches in a ring of P slots."""
     return jnp.take_along_axis(latents, (patch % latents.shape[1])[..., None], axis=1)

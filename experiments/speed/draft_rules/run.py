@@ -28,8 +28,8 @@ RULES = {
         "none": {},
     },
     1.0: {
-        "byte by byte": {"verify": "byte"},
-        "as a block": {"verify": "block"},
+        "byte by byte": {"accept": decode.Lossless(decode.rejection)},
+        "as a block": {},
         TYPICAL: {},
     },
 }

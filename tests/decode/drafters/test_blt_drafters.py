@@ -22,7 +22,7 @@ from bytelax.decode import (
     Text,
     take_all,
 )
-from bytelax.decode.unmasking import ONE_STEP, confidence, entropy_bound
+from bytelax.decode.unmasking import confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
 
 K = 4
@@ -41,10 +41,8 @@ def slow(*case):
 DRAFTERS = {
     "past": PastBoundary(K),
     "past, refreshed": PastBoundary(K, latent="refresh"),
-    "past, first layer": PastBoundary(K, depth=1),
     "block": BlockDiffusion(K, confidence(0.3)),
     "block, refreshed": BlockDiffusion(K, entropy_bound(2.0), latent="refresh"),
-    "block, boundaries": BlockDiffusion(K, ONE_STEP, latent="refresh", finish=True),
 }
 
 
@@ -54,12 +52,11 @@ CASES = [
     slow("base", "past", "float32"),
     slow("base", "past", "bfloat16"),
     slow("plain", "past, refreshed", "float32"),
-    slow("cut", "past, first layer", "float32"),
+    slow("cut", "past", "float32"),
     slow("own", "past", "float32"),
     ("own", "block", "float32"),
     slow("own", "block", "bfloat16"),
     slow("own", "block, refreshed", "float32"),
-    slow("own", "block, boundaries", "float32"),
 ]
 
 
@@ -97,7 +94,7 @@ def test_passes_of_a_round(monkeypatch, latent, calls):
         return close(self, model, state, read, closes)
 
     monkeypatch.setattr(BLTTarget, "_close", counted)
-    drafter = PastBoundary(K, latent=latent, depth=1)
+    drafter = PastBoundary(K, latent=latent)
     jax.clear_caches()
     one = slice(0, 1)
     decoding = loops.run(models.model(config), drafter, order=one)
@@ -117,9 +114,9 @@ def test_passes_of_a_round(monkeypatch, latent, calls):
 RULE = confidence(0.3)
 
 
-def blocks(rule=RULE, *, refresh=False, **which):
+def blocks(rule=RULE, *, refresh=False):
     """Blocks that are kept whole; `refresh` takes the pending byte in first, with cells ahead."""
-    drafter = BlockDiffusion(K, rule, latent="ahead", **which)
+    drafter = BlockDiffusion(K, rule, latent="ahead")
     to = drafter.fit(target("own"))
     return Method(
         to, dataclasses.replace(drafter, latent="refresh") if refresh else drafter, take_all
@@ -152,11 +149,10 @@ def test_a_tpu_fills_the_blocks_with_the_kernel():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fields", [{}, {"open_patch": "truncated"}], ids=["latest", "truncated"])
-def test_the_pass_that_takes_a_block_in_starts_the_next(fields):
+def test_the_pass_that_takes_a_block_in_starts_the_next():
     """As a pass of its own on the pending byte would; and a block costs no pass more."""
-    together = kept_whole(blocks(**fields))
-    apart = kept_whole(blocks(refresh=True, **fields))
+    together = kept_whole(blocks())
+    apart = kept_whole(blocks(refresh=True))
     np.testing.assert_array_equal(together.text.ids, apart.text.ids)
     np.testing.assert_array_equal(together.counts.accepted, together.counts.bytes)
     rounds = together.counts.rounds
@@ -165,20 +161,7 @@ def test_the_pass_that_takes_a_block_in_starts_the_next(fields):
     np.testing.assert_array_equal(more - first, rounds - 1)
 
 
-@pytest.mark.slow
-def test_blocks_start_on_boundaries_where_plain_decoding_finishes_patches():
-    decoding = kept_whole(blocks(ONE_STEP, finish=True))
-    ids = np.asarray(decoding.text.ids)
-    small = models.model(OWN)
-    _, closes = small.module.apply({"params": small.params}, jnp.asarray(ids), method="predict")
-    own = np.asarray(decoding.counts.bytes - decoding.counts.accepted)
-    assert own.sum() > 0 and decoding.counts.accepted.sum() > 0
-    for row, length in enumerate(loops.LENGTHS):  # a prompt that ends a patch starts with a block
-        if closes[row, length - 1]:
-            assert int(decoding.counts.drafted[row]) > 0
-
-
-@pytest.mark.slow  # compiles what the two above do
+@pytest.mark.slow  # compiles what the one above does
 def test_no_special_is_filled_in():
     small = models.model(OWN)
     head = small.params["decoder"]["head"]["kernel"]

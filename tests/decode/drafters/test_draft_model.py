@@ -175,7 +175,7 @@ def test_statistics_count_the_draft_model():
         ({}, "needs draft_model"),
         ({"draft_model": "nowhere at all"}, "nowhere at all"),
         ({"draft_model": models.chain(b"ab"), "draft_length": 0}, "draft_length"),
-        ({"draft_model": models.chain(b"ab"), "shortest": 3}, "takes no 'shortest'"),
+        ({"draft_model": models.chain(b"ab"), "beam": 3}, "takes no 'beam'"),
     ],
 )
 def test_bad_options(options, words):

@@ -75,11 +75,18 @@ def test_ends_inside_a_draft():
     [
         ({"draft_length": 0}, "draft_length"),
         ({"draft_length": 1024}, "draft_length"),
-        ({"shortest": 0}, "a match has 1..256 bytes"),
-        ({"shortest": 5, "longest": 4}, "must not exceed"),
         ({"latent": "reuse"}, "takes no 'latent'"),
     ],
 )
 def test_bad_options(options, words):
     with pytest.raises(ValueError, match=words):
         bytelax.generate(models.chain(b"ab"), [b"a"], method="lookup", **options)
+
+
+@pytest.mark.parametrize(
+    ("shortest", "longest", "words"),
+    [(0, 4, "a match has 1..256 bytes"), (4, 2**31, "1..256 bytes"), (5, 4, "must not exceed")],
+)
+def test_matches_of_no_length(shortest, longest, words):
+    with pytest.raises(ValueError, match=words):
+        Lookup(3, shortest, longest)
