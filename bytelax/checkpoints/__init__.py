@@ -76,8 +76,8 @@ def read(
       A `BLTConfig` or `ByteLMConfig`, and the parameters for `module.apply({"params": ...})`.
 
     Raises:
-      CheckpointError: the directory holds no model that bytelax can run; the message is one line
-        that says why.
+      CheckpointError: the directory holds no model that bytelax can run, or weights that are NaN or
+        infinite; the message is one line that says why.
     """
     if dtype is not None and dtype not in _DTYPES:
         raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
@@ -88,6 +88,7 @@ def read(
     return found.config, read_parameters(
         found.config,
         found.stored,
+        found.source,
         dtype=None if dtype is None else jnp.dtype(dtype),
         shardings=shardings,
         quantize=quantize is not None,
@@ -131,7 +132,7 @@ def read_patcher(
     inside = isinstance(config, BLTConfig)
     under = PATCHER if inside else ""
     params = found.layout.read_parameters(
-        config, found.stored, dtype=jnp.dtype("float32"), under=under
+        config, found.stored, found.source, dtype=jnp.dtype("float32"), under=under
     )
     if not isinstance(config, BLTConfig):
         return config, rule, params

@@ -15,6 +15,7 @@ from bytelax import config as plain
 from bytelax.checkpoints import config_fields, layout, safetensors_file
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import Config
+from bytelax.checkpoints.tensors import check_finite
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.heads import HeadsConfig
 
@@ -71,7 +72,8 @@ def read_heads(directory: pathlib.Path, config: Config) -> tuple[Config, dict]:
       config: config of the model, without heads.
 
     Raises:
-      CheckpointError: the directory holds no heads, or heads for another model.
+      CheckpointError: the directory holds no heads, heads for another model, or NaN or infinite
+        values.
     """
     source = str(directory / "config.json")
     if not (directory / "config.json").is_file():
@@ -98,7 +100,11 @@ def read_heads(directory: pathlib.Path, config: Config) -> tuple[Config, dict]:
     table = layout.heads(config)
     wanted = {part.name: part.shape for x in table.values() for part in x.slices}
     layout.check_shapes(wanted, shapes, source, kind="tensor", ignored=lambda name: False)
-    read = {path: np.array(tensors[x.slices[0].name].whole()) for path, x in table.items()}
+    read = {}
+    for path, parameter in table.items():
+        name = parameter.slices[0].name
+        read[path] = np.array(tensors[name].whole())
+        check_finite(read[path], f"{directory}: the tensor {name}")
     return config, layout.unflatten(read)["heads"]
 
 

@@ -20,7 +20,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from bytelax import config as plain
 from bytelax import vocab
 from bytelax.checkpoints.errors import CheckpointError
-from bytelax.checkpoints.tensors import Tensor
+from bytelax.checkpoints.tensors import Tensor, check_finite
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import TransformerConfig
@@ -226,6 +226,7 @@ def check(config: Config, tensors: Mapping[str, Tensor], source: str) -> None:
 def read_parameters(
     config: Config,
     tensors: Mapping[str, Tensor],
+    source: str,
     *,
     dtype: np.dtype | None,
     shardings: Shardings | None = None,
@@ -237,6 +238,7 @@ def read_parameters(
     Args:
       config: config of the model.
       tensors: the state dict; rotary tables in it are ignored.
+      source: name of the checkpoint in error messages.
       dtype: dtype of all parameters except the patcher's, which are float32. None keeps the stored
         dtype. If the tensors of a parameter differ, their dtypes are promoted; float64 becomes
         float32.
@@ -246,6 +248,9 @@ def read_parameters(
 
     Returns:
       The nested dict of `jax.Array`s for `module.apply({"params": ...})`.
+
+    Raises:
+      CheckpointError: a tensor holds NaN or infinite values, in its own dtype or as `dtype`.
     """
     table = parameters_under(under, config)
     abstract: dict[str, Any] = {
@@ -260,15 +265,16 @@ def read_parameters(
     read = {}
     for path, parameter in table.items():
         if path in axes:
-            read[path] = on_device(_read_int8(parameter, tensors, abstract[path], axes[path]))
+            int8 = _read_int8(parameter, tensors, source, abstract[path], axes[path])
+            read[path] = on_device(int8)
             continue
         host = _aligned(parameter.shape, abstract[path].dtype)
         for part in parameter.slices:
             if parameter.plain:
                 for start, rows in tensors[part.name].blocks():
-                    host[start : start + len(rows)] = rows
+                    _fill(host, slice(start, start + len(rows)), rows, part, source)
             else:
-                host[part.at] = part.read(tensors[part.name].whole())
+                _fill(host, part.at, part.read(tensors[part.name].whole()), part, source)
         place = places.get(path)
         if place is None or place.is_fully_addressable:
             placed = jax.device_put(host, place, may_alias=True)
@@ -457,18 +463,27 @@ def _abstract_int8(x: jax.ShapeDtypeStruct, axes: tuple[int, ...]) -> Int8:
     )
 
 
-def _read_int8(parameter, tensors, abstract: Int8, axes) -> Int8:
+def _fill(host: np.ndarray, at, values: np.ndarray, part: TensorSlice, source: str) -> None:
+    """Sets a slice of an array to values of a tensor, cast to its dtype, which must be finite."""
+    with np.errstate(over="ignore"):  # the cast is looked at instead
+        host[at] = values
+    check_finite(host[at], f"{source}: the tensor {part.name}")
+
+
+def _read_int8(parameter, tensors, source, abstract: Int8, axes) -> Int8:
     """Reads a parameter as int8; a table, whose rows have their own scales, block by block."""
     if not parameter.plain:
         names = [part.name for part in parameter.slices]
         widest = functools.reduce(jnp.promote_types, [tensors[name].dtype for name in names])
         host = np.empty(parameter.shape, widest)
         for part in parameter.slices:
-            host[part.at] = part.read(tensors[part.name].whole())
+            _fill(host, part.at, part.read(tensors[part.name].whole()), part, source)
         return Int8.of(host, axes, dtype=abstract.dtype)
     values = _aligned(abstract.shape, np.dtype(np.int8))
     scale = _aligned(abstract.scale.shape, np.dtype(np.float32))
-    for start, rows in tensors[parameter.slices[0].name].blocks():
+    (part,) = parameter.slices
+    for start, rows in tensors[part.name].blocks():
+        check_finite(rows, f"{source}: the tensor {part.name}")
         block = Int8.of(rows, axes)
         values[start : start + len(rows)] = block.values
         scale[start : start + len(rows)] = block.scale
