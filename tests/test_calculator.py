@@ -86,7 +86,7 @@ def test_break_even():
     method = calculator.bandwidth_gb(per_round.per_byte(a_round), THREE_B)
     assert method == pytest.approx(calculator.bandwidth_gb(calculator.plain(patch), THREE_B))
     assert method < calculator.bandwidth_gb(calculator.plain(0.9 * patch), THREE_B)
-    assert 1.66 < patch < 4  # it saves on the paper's 1.66 bytes a patch, and costs at 4
+    assert 1.66 < patch < 4  # it saves on the paper's 1.66 bytes per patch, and costs at 4
     blocks = calculator.blt_d(0.9 * 8)  # fewer decoder passes than bytes
     assert calculator.break_even_bytes_per_patch(blocks, 8, THREE_B) < math.inf
     free = Sizes(decoder=1, encoder=0, global_=0)

@@ -73,7 +73,7 @@ def run(command: Calibrate) -> None:
     if command.json:
         print(output.json_line(result))
         return
-    print(f"threshold {found!r}: {mean:.3f} bytes a patch over {result['bytes']:,} bytes")
+    print(f"threshold {found!r}: {mean:.3f} bytes per patch over {result['bytes']:,} bytes")
 
 
 def _write(path, rule):

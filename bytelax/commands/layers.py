@@ -61,7 +61,7 @@ def run(command: Layers) -> None:
         return
     for skipped in steps:
         print(
-            f"speed {skipped.speed:.2f}, {skipped.bytes_per_round:.2f} bytes a round, "
+            f"speed {skipped.speed:.2f}, {skipped.bytes_per_round:.2f} bytes per round, "
             f"drafting {skipped.drafting:.0%}: {_as_flags(skipped)}"
         )
     print(f"best: {_as_flags(best)}")

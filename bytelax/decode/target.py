@@ -183,8 +183,8 @@ class KeepsStates(Target, Protocol):
 def agreed(target: Target, values: Any) -> Any:
     """The integers of the first of the devices that hold a part of the target for the same rows.
 
-    Devices that add in another order may get other bits, and decide otherwise. All of them take the
-    decisions of the first, so that none leaves a loop before the others.
+    Devices that add in a different order may round differently and so disagree. All of them take
+    the decisions of the first, so that none leaves a loop before the others.
     """
     return target.agreed(values) if isinstance(target, Sharing) else values
 

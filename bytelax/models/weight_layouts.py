@@ -20,8 +20,8 @@ def for_products(params: Any) -> Any:
     """The parameters of a model on a TPU in their best layouts; elsewhere as they are.
 
     Args:
-      params: of a model. Arrays that lie well are not copied, and nothing is if a program that is
-        being traced passes them, or if some are int8.
+      params: of a model. Arrays that are in a good layout already are not copied. Tracers, and
+        trees that hold int8, are returned unchanged.
     """
     leaves = jax.tree.leaves(params, is_leaf=narrow.is_int8)
     return relaid(params) if leaves and all(map(_on_tpu, leaves)) else params

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM during a training run: they end it soon, and say so at once."""
+"""SIGINT and SIGTERM during a training run: stop the run at the next step, and log that at once."""
 
 import os
 import signal

@@ -48,7 +48,7 @@ _FIGURES = {
     "gradient_norm": "norm {:.2f}",
     "bytes_per_second": "{:.0f} bytes/s",
     "peak_share": "{:.1%} of peak",
-    "dropped_patches": "{:.1f} patches a window dropped: raise max-patches",
+    "dropped_patches": "{:.1f} patches per window dropped: raise max-patches",
 }
 _FAULTS = ("dropped_patches",)  # shown only if they are not 0
 

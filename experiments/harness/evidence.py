@@ -1,9 +1,9 @@
 """What a figure of acceptance or speed rests on: 64 natural prompts of five genres.
 
-Counts (bytes a round, passes, weights read) are of all prompts, in batches: a row's counts do not
-depend on the others. Every figure has an interval over prompts, and one of bytes a round leaves out
-the continuations that loop, because a loop is easy to draft. Bytes a second are of one row at a
-time, on a few prompts of every genre.
+Counts (bytes per round, passes, weights read) are of all prompts, in batches: a row's counts do not
+depend on the others. Every figure has an interval over prompts, and one of bytes per round leaves
+out the continuations that loop, because a loop is easy to draft. Bytes per second are of one row at
+a time, on a few prompts of every genre.
 """
 
 import argparse
@@ -120,7 +120,7 @@ def ratio(rows: Sequence[Statistics], above: str, below: str) -> dict | None:
 
 
 def by_genre(results: Sequence[Result], genres: Sequence[str]) -> dict:
-    """Bytes a round of each genre."""
+    """Bytes per round of each genre."""
     rows = [result.stats for result in results]
     return {
         genre: ratio(
@@ -136,7 +136,7 @@ def same_outputs(results: Sequence[Result], plain: Sequence[Result]) -> int:
 
 
 def bits_per_byte(model: Model, prompts: Sequence[bytes], results: Sequence[Result]) -> dict:
-    """Bits a byte of continuations under a model at temperature 1, with an interval."""
+    """Bits per byte of continuations under a model at temperature 1, with an interval."""
     written = [result.bytes for result in results]
     scored = likelihood.continuations(model, list(zip(prompts, written, strict=True)), batch=BATCH)
     return intervals.of_ratio(
@@ -156,7 +156,7 @@ def few(texts: Sequence[tuple[str, bytes]], each: int = TIMED) -> list[bytes]:
 def speed(
     model: Model, texts: Sequence[bytes], contestant: Contestant, *, temperature: float, **how
 ) -> dict:
-    """Bytes a second of one row at a time, in alternation with plain decoding.
+    """Bytes per second of one row at a time, in alternation with plain decoding.
 
     Args:
       model: the model.
@@ -188,7 +188,7 @@ def latents() -> str:
         for name, figures in json.loads(_BUNDLED.read_text())["latents"].items()
     }
     told = ", ".join(f"{cost:.2f} for `{name}`" for name, cost in costs.items())
-    return f"- One mean vector in place of all latents costs bits a byte: {told}."
+    return f"- One mean vector in place of all latents costs bits per byte: {told}."
 
 
 def timed(report: dict) -> str:

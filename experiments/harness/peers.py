@@ -58,7 +58,7 @@ def generate(
 
     Args:
       use_cache: False where the model's own cache gives wrong bytes, as that of BLT in 5.23.0.
-      assistant: a small model that drafts `draft_length` bytes a round.
+      assistant: a small model that drafts `draft_length` bytes per round.
     """
     if assistant is not None:
         asked = assistant.generation_config

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bytelax.training.source import Source
 
-THRESHOLD = 2.4749  # nats: 4.5 bytes a patch on the validation text, from `bytelax calibrate`
+THRESHOLD = 2.4749  # nats: 4.5 bytes per patch on the validation text, from `bytelax calibrate`
 
 
 class Stack(NamedTuple):

@@ -12,7 +12,7 @@ def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4, pat
       model: the target.
       contestant: the method and its settings.
       stats: of its runs, as `Runs.stats`.
-      machine: what reads and multiplies; with infinitely many operations a second only reading
+      machine: what reads and multiplies; with infinitely many operations per second only reading
         counts.
       rows: of the batch.
       context: bytes of each prompt.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 COLUMNS = (
     "model", "method", "lossless", "speed", "range", "baseline", "batch", "context, bytes", "T",
-    "bytes a patch", "machine",
+    "bytes per patch", "machine",
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ def plain(ids, begin, width, steps):
 
 
 def at_random(ids, begin, width, steps, seed):
-    """0..width bytes a window; rejected slots hold anything, half of the time the text itself."""
+    """0..width bytes per window; rejected slots hold anything, half of the time the text itself."""
     rng = np.random.default_rng(seed)
     batch, length = ids.shape
     windows = rng.integers(0, vocab.SIZE, (steps, batch, width), np.int32)

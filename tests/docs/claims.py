@@ -140,7 +140,7 @@ def bits_of_samples():
     found = report("quality/diversity")
 
     def bits(**setting):
-        return f"{row(found, top_p=1.0, **setting)['bits_per_byte']['value']:.2f} bits a byte"
+        return f"{row(found, top_p=1.0, **setting)['bits_per_byte']['value']:.2f} bits per byte"
 
     yield FAST_BLT, f"(top-p 1) take {bits(method='ar')}"
     strict, loose = (bits(method="blt-d", gamma=gamma).split()[0] for gamma in (0.5, 16.0))
@@ -299,7 +299,7 @@ def memory_of_the_1b():
     )
     yield (
         QUANTIZATION,
-        f"takes {wide['ms_per_byte']['512']:.0f} ms a byte in float32 behind 512 bytes, and "
+        f"takes {wide['ms_per_byte']['512']:.0f} ms per byte in float32 behind 512 bytes, and "
         f"{narrow['ms_per_byte']['512']:.0f} in bfloat16",
     )
     yield (
@@ -364,7 +364,7 @@ def sizes_of_draft_models():
         kinds = [f"{own['T=1']['by_kind'][kind]['value']:.2f}" for kind in ("prose", "code")]
         yield (
             SELF_DRAFTING,
-            f"that has read {what} keeps {kinds[0]} bytes a round on prose and {kinds[1]}",
+            f"that has read {what} keeps {kinds[0]} bytes per round on prose and {kinds[1]}",
         )
 
 

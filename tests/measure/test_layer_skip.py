@@ -66,7 +66,7 @@ def skipping(model, found):
 
 
 def expected(model, found):
-    """(accepted, bytes a round) by hand, at temperature 1."""
+    """(accepted, bytes per round) by hand, at temperature 1."""
 
     def law(logits):
         bytes_only = np.array(logits)  # and the end of the text

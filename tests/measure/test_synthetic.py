@@ -1,4 +1,4 @@
-"""Given acceptance: as many bytes a round as the formula says, on weights that accept nothing."""
+"""Given acceptance: as many bytes per round as the formula says, on weights that accept nothing."""
 
 import dataclasses
 
@@ -40,7 +40,7 @@ def test_every_place_is_kept_as_often_as_it_should():
     ],
 )
 def test_a_method_on_random_weights(config, method, options):
-    """Bytes a round within four standard errors of the formula's; the statistics count as ever."""
+    """Bytes per round within four standard errors of the formula's; statistics count as ever."""
     rows, new = 32, 96
     out = bytelax.generate(
         models.model(config), [b"random weights"] * rows, max_new_bytes=new, allow_eos=False,

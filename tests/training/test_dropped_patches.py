@@ -63,4 +63,4 @@ def test_what_is_dropped_is_told(objective, room, tmp_path):
         return
     count = dropped(next(batches("train", 0)).ids)
     assert count > 1 and first["dropped_patches"] == count
-    assert f"{count:.1f} patches a window dropped: raise max-patches" in lines[0]
+    assert f"{count:.1f} patches per window dropped: raise max-patches" in lines[0]

@@ -2,8 +2,8 @@
 
 Words of three letters and a space, so that a patch of four bytes is a word. Six random words come
 five times over. The decoder sees four bytes back, so what comes next is known to the global
-transformer alone: without latents a word costs log2(216) / 4 = 1.94 bits a byte, and with them only
-the first of five copies does, 0.39 bits a byte on the whole.
+transformer alone: without latents a word costs log2(216) / 4 = 1.94 bits per byte, and with them
+only the first of five copies does, 0.39 bits per byte on the whole.
 """
 
 import functools

@@ -141,7 +141,7 @@ class DraftLayer:
         _, logits, _, caches, drawn, _, alive, length = jax.lax.while_loop(
             lambda carry: (carry[0] < last) & carry[6].any(), step, carry
         )
-        # If the loop ended early, no row is alive, and this draw counts for none.
+        # If the loop ended early, no row is alive, and this draw is discarded.
         drawn = _put(drawn, draw(logits, inputs.sampling, uniforms[:, last:]), last)
         length = length + alive
         passes = no_passes(batch)

@@ -1,4 +1,4 @@
-"""How fast training runs on an accelerator: bytes a second of `bytelax train`, by preset.
+"""How fast training runs on an accelerator: bytes per second of `bytelax train`, by preset.
 
     python -m experiments.accelerator.training.run
 

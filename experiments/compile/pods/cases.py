@@ -24,7 +24,7 @@ class Pod:
       topology: as its compiler names it.
       kind: of each device, as `metrics.PEAKS` names it.
       memory: bytes that a program may have of each.
-      bandwidth: of that memory, bytes a second, from the vendor's data sheet.
+      bandwidth: of that memory, bytes per second, from the vendor's data sheet.
     """
 
     platform: str

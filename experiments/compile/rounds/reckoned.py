@@ -15,7 +15,7 @@ CONTEXT, PATCH = 512, 4.4  # bytes
 # Rows of the study of drafters, by methods here.
 KEPT = {"blt-s": "blt-s", "eagle": "sequential", "dflash": "block", "blt-dv": "blt-dv"}
 HEADER = (
-    "method", "operations a round", "GB a round", "ms a round", "bytes kept", "ms a byte",
+    "method", "operations per round", "GB per round", "ms per round", "bytes kept", "ms per byte",
     "beside plain",
 )  # fmt: skip
 

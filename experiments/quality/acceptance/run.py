@@ -107,11 +107,11 @@ def markdown(report):
             evidence.latents(),
             "- The end of a text cuts its last draft short: what it cuts off counts as drafted and "
             "not kept.",
-            "- All in per cent but loops and bytes a round.",
+            "- All in per cent but loops and bytes per round.",
             "",
             "## On held-out text",
             "",
-            *table(rows, ("acceptance", "without loops", "loops", "bytes a round"), held_out),
+            *table(rows, ("acceptance", "without loops", "loops", "bytes per round"), held_out),
             "",
             "## By genre of held-out text",
             "",

@@ -5,7 +5,7 @@
 As in Fast BLT's section 6: BLT-D writes without verification from next to nothing, over bounds of
 entropy and top-p; words are what stands between white space. Plain decoding at each top-p is the
 end of the scale. The prompt is a line end, as there is no text without a first byte. Nonsense is
-varied, too: beside the ratio stand the bits a byte that a plain model of the same data gives the
+varied, too: beside the ratio stand the bits per byte that a plain model of the same data gives the
 text.
 """
 
@@ -66,7 +66,7 @@ def main():
 def markdown(report):
     header = (
         "method", "gamma", "top-p", "decoder passes", "bytes/pass", "type-token ratio", "range",
-        "bits a byte", "words",
+        "bits per byte", "words",
     )  # fmt: skip
     rows = [
         (

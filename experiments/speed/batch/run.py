@@ -203,9 +203,9 @@ def markdown(report):
         "",
         "A roofline of an H200 (4.3 TB/s, 700 TFLOP/s in bfloat16, 67 in float32, in which the "
         f"entropy model runs) at the 1B shape, a context of {predicted.CONTEXT} bytes, "
-        f"{predicted.BYTES_PER_PATCH} bytes a patch, with the acceptance published for 3B, beside "
-        "the better of plain decoding with rows that wait and without. Unlike a token model's the "
-        "speed should rise to a batch of 8, and be above 2 at 64. A first version, with the "
+        f"{predicted.BYTES_PER_PATCH} bytes per patch, with the acceptance published for 3B, "
+        "beside the better of plain decoding with rows that wait and without. Unlike a token "
+        "model's the speed should rise to a batch of 8, and be above 2 at 64. A first version, with the "
         "entropy model in bfloat16 and no encoder in the drafts of BLT-S, had its top at 16.",
         "",
         *study.table(
@@ -246,9 +246,9 @@ def _plain_table(rows):
     """Plain decoding: what is fastest, and how often the batch ran the global transformer."""
     names = [name for name in PLAIN if any(name in row["methods"] for row in rows)]
     yield from study.table(
-        ("batch", "best plain", "bytes a patch",
+        ("batch", "best plain", "bytes per patch",
          *(f"{name}: {what}" for name in names
-           for what in ("bytes/s", "windows a byte", "global passes a byte"))),
+           for what in ("bytes/s", "windows per byte", "global passes per byte"))),
         [
             (
                 row["setting"]["batch"],
@@ -291,7 +291,7 @@ def _speed_table(rows, prompts):
             )
         )
     return study.table(
-        ("method", "lossless", "bytes a round", "without loops", "loops", "acceptance",
+        ("method", "lossless", "bytes per round", "without loops", "loops", "acceptance",
          *(f"batch {row['setting']['batch']}" for row in rows)),
         cells,
     )  # fmt: skip

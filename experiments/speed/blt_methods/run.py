@@ -1,8 +1,8 @@
-"""Fast BLT's tables on trained models, with what the paper left out: bytes a second.
+"""Fast BLT's tables on trained models, with what the paper left out: bytes per second.
 
     python -m experiments.speed.blt_methods.run --data DIR
 
-For every method and setting, at temperature 0 and 1: bytes a round, passes and the paper's
+For every method and setting, at temperature 0 and 1: bytes per round, passes and the paper's
 bandwidth formula, of 64 held-out prompts of five genres in batches of 16, with intervals over
 prompts; and the wall clock of one row at a time beside plain decoding (W = 1, with caches), on two
 prompts of each genre. `blt-s` is measured on a BLT, block diffusion on a BLT-D.
@@ -60,7 +60,7 @@ def main():
 
 
 def measure(setting, texts, new, repeats):
-    """A row of the table: counts of all prompts, and bytes a second on a few."""
+    """A row of the table: counts of all prompts, and bytes per second on a few."""
     chosen = dict(setting)
     name, method, temperature = (chosen.pop(key) for key in ("model", "method", "temperature"))
     how = {"new": new, "temperature": temperature}
@@ -99,7 +99,7 @@ def headline(report):
 
 def markdown(report):
     header = (
-        "model", "method", "setting", "bytes a round", "without loops", "loops", "acceptance",
+        "model", "method", "setting", "bytes per round", "without loops", "loops", "acceptance",
         "decoder", "global", "GB", "beside plain", "with patcher", "bytes/s", "speed", "range",
         "same output",
     )  # fmt: skip
@@ -111,7 +111,7 @@ def markdown(report):
         "",
         *evidence.LEGEND,
         evidence.latents(),
-        "- Decoder, global: passes a byte.",
+        "- Decoder, global: passes per byte.",
         "- GB: weights read for 1,000 bytes by the paper's formula, which leaves the entropy model "
         "out; beside plain decoding of the same model; and the same with the entropy model.",
         evidence.timed(report),

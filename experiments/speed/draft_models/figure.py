@@ -1,4 +1,4 @@
-"""Bytes a round and speed by the size of the draft model."""
+"""Bytes per round and speed by the size of the draft model."""
 
 from matplotlib import pyplot as plt
 from matplotlib.ticker import NullLocator
@@ -22,7 +22,7 @@ def draw(report):
         speed.plot(share, speeds, color=colour, marker="o", markersize=3)
         speed.fill_between(share, low, high, color=colour, alpha=0.2, linewidth=0)
         ends.append((share[-1], speeds[-1], f"temperature {temperature}", colour))
-    kept.set_ylabel("bytes a round")
+    kept.set_ylabel("bytes per round")
     speed.set_ylabel("times plain decoding")
     speed.axhline(1, color="0.4", linewidth=0.8)
     for panel in (kept, speed):

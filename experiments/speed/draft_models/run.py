@@ -4,7 +4,7 @@
 
 Draft models of five sizes learn from the same bytes, and two of one size from prose or code alone.
 Each drafts for the bundled `tiny-lm` on 64 held-out prompts of five genres, at temperature 0 and 1:
-bytes a round, by kind of text too, what a drafted byte reads beside a byte of the target, and the
+bytes per round, by kind of text too, what a drafted byte reads beside a byte of the target, and the
 measured speed. One seed each, and fewer bytes than the bundled draft model has seen: the order is
 the result, not the values.
 """
@@ -148,8 +148,8 @@ def markdown(report):
                 )
             )
     header = (
-        "width x layers", "parameters", "of the target", "bytes a round, T = 0, without loops",
-        "loops", "speed, T = 0", "bytes a round, T = 1", "speed, T = 1",
+        "width x layers", "parameters", "of the target", "bytes per round, T = 0, without loops",
+        "loops", "speed, T = 0", "bytes per round, T = 1", "speed, T = 1",
     )  # fmt: skip
     return "\n".join(
         [
@@ -167,7 +167,7 @@ def markdown(report):
             "",
             f"## What a draft model of {OF_KIN} has read",
             "",
-            "Bytes a round at temperature 1, by kind of the prompt:",
+            "Bytes per round at temperature 1, by kind of the prompt:",
             "",
             *study.table(("read", *(f"on {kind}" for kind in KINDS)), kin),
             "",

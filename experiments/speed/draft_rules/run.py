@@ -95,8 +95,8 @@ def measure(setting, texts, options):
 
 def markdown(report):
     header = (
-        "drafter", "rule", "bytes a round", "without loops", "loops", "acceptance",
-        "draft passes a byte", "speed", "range", "bits a byte", "lossless",
+        "drafter", "rule", "bytes per round", "without loops", "loops", "acceptance",
+        "draft passes per byte", "speed", "range", "bits per byte", "lossless",
     )  # fmt: skip
     lines = [
         "# Rules of acceptance, and where a draft ends",
@@ -106,7 +106,7 @@ def markdown(report):
         "",
         *evidence.LEGEND,
         evidence.timed(report),
-        "- Bits a byte: of what was written, under the model at temperature 1. Plain decoding "
+        "- Bits per byte: of what was written, under the model at temperature 1. Plain decoding "
         "stands in the first row of each drafter; a lossless method differs from it by chance "
         "alone.",
     ]

@@ -149,8 +149,8 @@ def trained_on(run):
 
 def markdown(report):
     header = (
-        "method", "T", "batch", "bytes a round", "without loops", "loops", "accepted",
-        "global passes a byte", "weights read", "speed", "range", "same output",
+        "method", "T", "batch", "bytes per round", "without loops", "loops", "accepted",
+        "global passes per byte", "weights read", "speed", "range", "same output",
     )  # fmt: skip
     rows = [
         (

@@ -15,7 +15,7 @@ FIGURES = (
     ("spectr", {}, "2.13x"),
 )
 PROJECTED = ((0.42, 1.27), (0.85, 1.74))  # acceptance of an exit at half the depth, and its speed
-LEAST_KEPT = 6  # bytes a round; a draft layer that keeps fewer was to be given up
+LEAST_KEPT = 6  # bytes per round; a draft layer that keeps fewer was to be given up
 
 
 def figure(method, options):
@@ -46,7 +46,7 @@ def falsifier(report):
     natural = [row["kept_per_round_without_loops"] for row in rows]
     said = verdict([each for each in natural if each is not None])
     table = study.table(
-        ("draft length", "T", "kept a round", "without loops", "loops"),
+        ("draft length", "T", "kept per round", "without loops", "loops"),
         [
             (
                 row["setting"]["draft_length"],

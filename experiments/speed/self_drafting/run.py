@@ -132,7 +132,7 @@ def measure(model, small, texts, setting, plain, passes, *, how):
 
 
 def formula(model, row, settings, method):
-    """Bytes a round from one chance a byte, and the speed that papers project from it."""
+    """Bytes per round from one chance a byte, and the speed that papers project from it."""
     chance = row["kept_once_reached"]
     length = len(row["acceptance_by_position"])
     if chance is None:
@@ -146,7 +146,7 @@ def formula(model, row, settings, method):
 
 
 def priced(row, settings, method, passes, layers):
-    """The speed that the measured bytes a round would give where passes take what `passes` took."""
+    """The speed that the measured bytes per round would give if passes took what `passes` took."""
     nodes = settings.get("nodes")
     length = len(row["acceptance_by_position"])
     if method in ("draft-model", "spectr") or (nodes and method == "eagle"):
@@ -168,7 +168,7 @@ def headline(report):
 
 def markdown(report):
     header = (
-        "method", "setting", "bytes a round", "without loops", "loops", "acceptance",
+        "method", "setting", "bytes per round", "without loops", "loops", "acceptance",
         "kept once reached", "by formula", "projected", "speed", "range", "priced at 85M",
         "same output", "published",
     )  # fmt: skip
@@ -183,10 +183,10 @@ def markdown(report):
         "- Trees and `spectr` offer several bytes for one place, of which one can be kept: their "
         "acceptance is low for that reason alone.",
         "- Kept once reached: of the drafted bytes before which none was refused, in per cent.",
-        "- By formula: bytes a round from that one chance. Projected: speed from it and the layers "
-        "that run.",
+        "- By formula: bytes per round from that one chance. Projected: speed from it and the "
+        "layers that run.",
         evidence.timed(report),
-        "- Priced: the measured bytes a round at what passes of the published shape (85M, "
+        "- Priced: the measured bytes per round at what passes of the published shape (85M, "
         "[windows.md](windows.md)) take on this machine.",
         f"- Early exits are tried at the layers that have a trained head ({layers}). Elsewhere "
         "they would draft with an output layer that was never meant for their states.",

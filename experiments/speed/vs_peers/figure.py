@@ -1,4 +1,4 @@
-"""Milliseconds a byte by context: transformers, bytelax, and the floor."""
+"""Milliseconds per byte by context: transformers, bytelax, and the floor."""
 
 from matplotlib import pyplot as plt
 

@@ -238,7 +238,7 @@ def markdown(report):
         "",
         *study.table(
             ("context", "transformers, ms/byte", "bytelax, ms/byte", "ratio", "same bytes",
-             "bytes a patch", "floor, ms/byte", "bytelax over it"),
+             "bytes per patch", "floor, ms/byte", "bytelax over it"),
             [
                 (
                     row["setting"]["context"],
@@ -257,8 +257,8 @@ def markdown(report):
     if rows["trace"]:
         lines += [
             "",
-            "Where bytelax's time goes, milliseconds a byte (thunks a byte) by XLA's trace, which "
-            "slows the small thunks down:",
+            "Where bytelax's time goes, milliseconds per byte (thunks per byte) by XLA's trace, "
+            "which slows the small thunks down:",
             "",
             *study.table(
                 ("context", *thunks.PARTS, thunks.GAP),
@@ -279,7 +279,7 @@ def markdown(report):
             "## A draft model",
             "",
             f"`tiny-lm`, in transformers as a Llama, with caches; `tiny-draft` drafts "
-            f"{report['draft_length']} bytes a round. {report['prompts']} held-out prompts of "
+            f"{report['draft_length']} bytes per round. {report['prompts']} held-out prompts of "
             f"{row['prompt_bytes']} bytes, taking them in counted.",
             "",
             *study.table(

@@ -235,7 +235,7 @@ def markdown(report):
         setting = row["setting"]
         plain = row["methods"]["plain"]
         patch = plain["bytes_per_patch"]
-        patches = f", {patch:.2f} bytes a patch" if patch else ""
+        patches = f", {patch:.2f} bytes per patch" if patch else ""
         title = f"Random BLT, {setting['shape']}, acceptance {setting['acceptance']}"
         header = (
             "method", "lossless", "asked %", "accepted %", "bytes/round", "ms/byte", "ms/round",

@@ -4,8 +4,8 @@
 
 Trains the draft layer of `tiny` anew by every loss, on the corpora and on the model's own text, and
 measures what it is worth in decoding: the overlap with the model on held-out text, by place in the
-draft, and bytes a round on 64 held-out prompts. One seed each, and far fewer bytes than the bundled
-layer saw: the order of the losses is the result, and not their values.
+draft, and bytes per round on 64 held-out prompts. One seed each, and far fewer bytes than the
+bundled layer saw: the order of the losses is the result, and not their values.
 """
 
 import json
@@ -124,7 +124,8 @@ def kept(model, texts, temperature, new):
 
 def markdown(report):
     header = (
-        "loss", "overlap, %, by place", "agreed, %", "bytes a round, T = 0, without loops", "T = 1",
+        "loss", "overlap, %, by place", "agreed, %", "bytes per round, T = 0, without loops",
+        "T = 1",
     )  # fmt: skip
     rows = [
         (

@@ -15,7 +15,7 @@ from bytelax.training.source import Source
 from experiments.harness import recipes
 from experiments.harness.recipes import Stack, data, muon
 
-THRESHOLD = 2.0252  # nats: 5 bytes a patch of the validation text, from `bytelax calibrate`
+THRESHOLD = 2.0252  # nats: 5 bytes per patch of the validation text, from `bytelax calibrate`
 AGAIN = "task-d4-again"
 BLOCK_SIZES = {
     "task-d4": (4,),
