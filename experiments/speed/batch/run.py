@@ -206,7 +206,8 @@ def markdown(report):
         f"{predicted.BYTES_PER_PATCH} bytes per patch, with the acceptance published for 3B, "
         "beside the better of plain decoding with rows that wait and without. Unlike a token "
         "model's the speed should rise to a batch of 8, and be above 2 at 64. A first version, "
-        "with the entropy model in bfloat16 and no encoder in the drafts of BLT-S, had its top at 16.",
+        "with the entropy model in bfloat16 and no encoder in the drafts of BLT-S, had its top at "
+        "16.",
         "",
         *study.table(
             ("method", *(f"batch {size}" for size in BATCHES)),
