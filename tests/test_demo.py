@@ -2,9 +2,7 @@
 
 import base64
 import dataclasses
-import html.parser
 import json
-import re
 
 import models_for_tests as models
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 
 from bytelax import checkpoints, cli, generation, loading
 from bytelax.decode.origins import Origins
-from bytelax.demo import page
+from bytelax.demo import terminal
 from bytelax.demo.comparison import PLAIN, PROMPTS, STOP, Comparison, Run
 from bytelax.results import Result
 from bytelax.statistics import Statistics
@@ -29,34 +27,32 @@ def saved(directory, config):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A model that has every method, the page and the JSON of one run."""
+    """The JSON of one run of a model that has every method."""
     directory = tmp_path_factory.mktemp("demo")
     config = models.replace(models.BASE, decoder_input="embedding", block_size=BLOCK)
     model = saved(directory / "model", config)
-    page = directory / "page.html"
-    flags = ["demo", "--model", model, "--max-new-bytes", str(NEW), "--html", str(page), "--json"]
+    flags = ["demo", "--model", model, "--max-new-bytes", str(NEW), "--json"]
     with pytest.MonkeyPatch.context() as patch:
         printed = []
         patch.setattr("builtins.print", lambda text: printed.append(text))
         assert cli.main(flags) == 0
     (line,) = printed
-    return json.loads(line), page.read_text("utf-8")
+    return json.loads(line)
 
 
 @pytest.mark.slow
 def test_every_method_on_every_prompt(made):
-    shown, _ = made
-    assert [run["method"] for run in shown["methods"]] == [
+    assert [run["method"] for run in made["methods"]] == [
         "blt-s",
         "ar",
         "blt-dv",
         "blt-d",
         "blt-d",
     ]
-    assert shown["notes"] == []
-    best, plain, *others = shown["methods"]
+    assert made["notes"] == []
+    best, plain, *others = made["methods"]
     assert plain["speed"] == 1
-    for run in shown["methods"]:
+    for run in made["methods"]:
         assert len(run["results"]) == len(PROMPTS)
         assert run["lossless"] == (run["method"] != "blt-d")
         assert run["stats"]["seconds"] > 0
@@ -73,7 +69,7 @@ def test_every_method_on_every_prompt(made):
 
 @pytest.mark.slow  # the demo
 def test_a_block_tells_which_pass_filled_each_byte(made):
-    for run in made[0]["methods"]:
+    for run in made["methods"]:
         for result in run["results"]:
             steps = [s for s, o in zip(result["steps"], result["origins"], strict=True) if s]
             assert len(steps) == result["origins"].count("drafted")
@@ -82,69 +78,6 @@ def test_a_block_tells_which_pass_filled_each_byte(made):
             if run["method"] == "blt-d":
                 assert set(result["origins"]) == {"drafted"}
                 assert 1 < max(steps) <= BLOCK
-
-
-class _Outputs(html.parser.HTMLParser):
-    """Text of the <pre> of each article."""
-
-    def __init__(self):
-        super().__init__()
-        self.texts, self.origins, self.inside, self.article = [], [], False, False
-
-    def handle_starttag(self, tag, attrs):
-        self.article |= tag == "article"
-        if tag == "pre" and self.article:
-            self.inside = True
-            self.texts.append("")
-        if tag == "b" and self.inside:
-            self.origins.append(dict(attrs)["data-o"])
-        assert not {"src", "href"} & {name for name, _ in attrs}
-
-    def handle_endtag(self, tag):
-        self.article &= tag != "article"
-        self.inside &= tag != "pre"
-
-    def handle_data(self, data):
-        if self.inside:
-            self.texts[-1] += data
-
-
-@pytest.mark.slow  # the demo
-def test_the_page_holds_every_byte(made):
-    shown, page = made
-    found = _Outputs()
-    found.feed(page)
-    wanted = [
-        as_shown(base64.b64decode(run["results"][index]["base64"]))
-        for index in range(len(PROMPTS))
-        for run in shown["methods"]
-    ]
-    assert [text.removeprefix("\n") for text in found.texts] == wanted
-    assert any(told.endswith("corrected: the model's own byte for a refused one")
-               for told in found.origins)  # fmt: skip
-    assert "<script" not in page and "http" not in page
-
-
-def as_shown(data):
-    """Character by character: itself if it can be printed, else its bytes in hexadecimal."""
-    shown = ""
-    while data:
-        size = next((n for n in range(1, 5) if is_utf8(data[:n])), 0)
-        text = data[:size].decode() if size else ""
-        if text and (text.isprintable() or text in "\n\t"):
-            shown += text
-        else:
-            size = size or 1
-            shown += "".join(f"\\x{byte:02x}" for byte in data[:size])
-        data = data[size:]
-    return shown
-
-
-def is_utf8(data):
-    try:
-        return len(data.decode()) == 1
-    except UnicodeDecodeError:
-        return False
 
 
 def test_a_byte_transformer_shows_what_it_has(tmp_path, capsys):
@@ -165,7 +98,6 @@ def test_bad_input(tmp_path, capsys):
     for flags, says in (
         (["--max-new-bytes", "0"], "--max-new-bytes must be at least 1"),
         (["--max-new-bytes", "5000"], "context"),
-        (["--html", str(tmp_path / "none" / "page.html")], "directory"),
         (["--nope"], "nope"),
     ):
         assert cli.main(["demo", "--model", model, *flags]) == 2
@@ -185,18 +117,11 @@ def test_the_prompts_do_not_loop():
         assert max((output.count(phrase) for phrase in phrases), default=0) < 3, output
 
 
-def test_the_page_wraps_and_fits_a_phone():
-    """Spaces at the end of a line would hang out of it; without a viewport a phone zooms out."""
-    run = fake_run(b" " * 400)
-    shown = page.render(Comparison([b"x"], [run], []), platform="cpu")
-    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in shown
-    (rule,) = re.findall(r"^pre \{.*?\}", shown, re.MULTILINE | re.DOTALL)
-    assert "white-space: break-spaces" in rule and "overflow-wrap: anywhere" in rule
-
-
-def test_notes_stand_beside_the_figures():
-    shown = page.render(Comparison([b"x"], [fake_run(b"y")], ["no heads"]), platform="gpu")
+def test_notes_stand_beside_the_figures(capsys):
+    terminal.show(Comparison([b"x"], [fake_run(b"y\xff")], ["no heads"]), platform="gpu")
+    shown = capsys.readouterr().out
     assert "no heads" in shown and "processor" not in shown
+    assert "y\\xff" in shown  # what is no text, in hexadecimal
 
 
 def fake_run(output):

@@ -1,7 +1,6 @@
 """`bytelax demo`: shows what the methods of a model write and cost, side by side."""
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -17,8 +16,6 @@ class Demo:
     loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
     max_new_bytes: int = 96
     """Maximum number of bytes to generate for each prompt."""
-    html: Path | None = None
-    """Write the comparison to this file, as a self-contained HTML page."""
     json: bool = False
     """Print the results as JSON."""
 
@@ -27,21 +24,14 @@ def run(command: Demo) -> None:
     """Shows the comparison."""
     import jax
 
-    from bytelax.demo import page, terminal
+    from bytelax.demo import terminal
     from bytelax.demo.comparison import PROMPTS, STOP, compare, to_json
 
     if command.max_new_bytes < 1:
         raise ValueError(f"max_new_bytes must be at least 1, got {command.max_new_bytes}")
-    if command.html is not None and not command.html.parent.is_dir():
-        raise ValueError(f"--html {command.html}: there is no directory {command.html.parent}")
     model = command.loading.load(command.model)
     comparison = compare(model, PROMPTS, max_new_bytes=command.max_new_bytes, stop=STOP)
-    platform = jax.default_backend()
-    if command.html is not None:
-        command.html.write_text(page.render(comparison, platform=platform), "utf-8")
     if command.json:
         print(output.json_line(to_json(comparison)))
     else:
-        terminal.show(comparison, platform=platform)
-        if command.html is not None:
-            print(f"The same as a page: {command.html}")
+        terminal.show(comparison, platform=jax.default_backend())

@@ -97,5 +97,4 @@ def fill_in(
         )
     chosen &= masked
     chosen = jnp.where(chosen.any(1, keepdims=True), chosen, surest)
-    sure = jnp.exp(jnp.take_along_axis(own, drawn[..., None], axis=-1)[..., 0])
-    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, sure)
+    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn)

@@ -75,7 +75,6 @@ def compare(platform, rule, warm, seed):
     wanted = run(logits, ids, masked, implementation="xla", **how)
     for name in ("ids", "chosen", "drawn"):
         np.testing.assert_array_equal(getattr(made, name), getattr(wanted, name), name)
-    np.testing.assert_allclose(made.confidence, wanted.confidence, rtol=1e-5)
     assert np.asarray(made.chosen)[1].any()
 
 
@@ -117,4 +116,4 @@ def test_inference_only():
     logits, *rest = inputs(0)
     arguments = {"rule": Rule("confidence", 0.5), "implementation": "tpu"}
     with pytest.raises(NotImplementedError, match="for inference"), on("tpu"):
-        jax.grad(lambda logits: unmask(logits, *rest, **arguments).confidence.sum())(logits)
+        jax.jvp(lambda logits: unmask(logits, *rest, **arguments).ids, (logits,), (logits,))

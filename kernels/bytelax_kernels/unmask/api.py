@@ -44,7 +44,7 @@ def unmask(
     oracle, kernels, libraries = _implementations(rule)
     block = Block(logits, ids, masked, drawn)
     cells = "b c v, b c, b c" + ("" if drawn is None else ", b c")
-    axes = f"{cells} -> b c, b c, b c, b c"
+    axes = f"{cells} -> b c, b c, b c"
     split = functools.partial(partitioned, rule=axes, whole="c v")
     return call(
         implementation, block, reference=oracle, kernels=kernels, libraries=libraries, split=split

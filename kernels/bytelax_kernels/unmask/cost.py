@@ -10,5 +10,5 @@ def cost(block: Block) -> pl.CostEstimate:
     return pl.CostEstimate(
         flops=10 * block.logits.size,
         transcendentals=2 * block.logits.size,
-        bytes_accessed=4 * (block.logits.size + 5 * block.ids.size),
+        bytes_accessed=4 * (block.logits.size + 4 * block.ids.size),
     )

@@ -32,9 +32,9 @@ def unmask(block: Block, rule: Rule) -> Unmasked:
     logits = jnp.pad(logits, ((0, 0), (0, 0), (0, -size % _LINE)), constant_values=-jnp.inf)
     logits = jnp.pad(logits, (*further, (0, 0)))
     numbers = [jnp.pad(x.astype(jnp.float32), further) for x in (masked, drawn) if x is not None]
-    chosen, drawn, confidence = plgpu.kernel(
+    chosen, drawn = plgpu.kernel(
         functools.partial(_unmask, rule=rule),
-        out_type=[jax.ShapeDtypeStruct((batch, _CELLS), jnp.float32)] * 3,
+        out_type=[jax.ShapeDtypeStruct((batch, _CELLS), jnp.float32)] * 2,
         grid=(batch,),
         grid_names=("row",),
         kernel_name="unmask",
@@ -42,16 +42,16 @@ def unmask(block: Block, rule: Rule) -> Unmasked:
         scratch_types=[plgpu.SMEM((_CELLS,), jnp.float32)],
     )(logits, *numbers)
     chosen, drawn = chosen[:, :cells] > 0, drawn[:, :cells].astype(jnp.int32)
-    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence[:, :cells])
+    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn)
 
 
 def _unmask(logits_ref, masked_ref, *refs, rule):
-    *given, chosen_ref, drawn_ref, confidence_ref, buffer = refs
+    *given, chosen_ref, drawn_ref, buffer = refs
     row = jax.lax.axis_index("row")
     logits = hopper.load(logits_ref.at[row], plgpu.Layout.WGMMA)
     masked, *drawn = (hopper.load(ref.at[row], _BY_CELL) for ref in (masked_ref, *given))
     made = fill(_form(buffer), logits, masked, drawn[0] if drawn else None, rule)
-    chosen_ref[row], drawn_ref[row], confidence_ref[row] = made
+    chosen_ref[row], drawn_ref[row] = made
 
 
 _BY_CELL = plgpu.Layout.WGMMA.reduce(1)

@@ -14,8 +14,7 @@ def unmask(block: Block, rule: Rule) -> Unmasked:
     if drawn is None:
         drawn = logits.argmax(-1).astype(jnp.int32)
     chosen = chosen_by(rule, own, masked)
-    confidence = jnp.exp(jnp.take_along_axis(own, drawn[..., None], axis=-1)[..., 0])
-    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence)
+    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn)
 
 
 def chosen_by(

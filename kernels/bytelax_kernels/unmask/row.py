@@ -30,7 +30,7 @@ class Form(NamedTuple):
 
 
 def fill(form: Form, logits, masked, drawn, rule: Rule):
-    """Computes chosen, drawn and confidence of `Unmasked`, each as a float32 number per cell.
+    """Computes chosen and drawn of `Unmasked`, each as a float32 number per cell.
 
     Args:
       form: the kernel's layout.
@@ -44,9 +44,7 @@ def fill(form: Form, logits, masked, drawn, rule: Rule):
     probs = jnp.exp(own)
     if drawn is None:
         drawn = _likeliest(form, logits, index)
-    drawn_here = index == form.wide(drawn, index.shape[1])
-    confidence = form.total(jnp.where(drawn_here, probs, 0.0))
-    return _chosen(form, own, probs, masked, rule), drawn, confidence
+    return _chosen(form, own, probs, masked, rule), drawn
 
 
 def _log_softmax(form, logits):

@@ -36,10 +36,8 @@ class Unmasked(NamedTuple):
       ids: the block with the chosen cells filled in.
       chosen: which cells were filled in.
       drawn: the id that each cell would be filled with.
-      confidence: probability of that id under the model's own distribution.
     """
 
     ids: Int[Array, "B C"]
     chosen: Bool[Array, "B C"]
     drawn: Int[Array, "B C"]
-    confidence: Float[Array, "B C"]

@@ -33,25 +33,25 @@ def unmask(block: Block, rule: Rule) -> Unmasked:
     whole = pl.BlockSpec((1, cells, size), lambda b: (b, 0, 0))
     number = pl.BlockSpec((1, cells, 1), lambda b: (b, 0, 0))
     numbers = [x.astype(jnp.float32)[..., None] for x in (masked, drawn) if x is not None]
-    chosen, drawn, confidence = pl.pallas_call(
+    chosen, drawn = pl.pallas_call(
         functools.partial(_unmask, rule=rule),
-        out_shape=[jax.ShapeDtypeStruct((batch, cells, 1), jnp.float32)] * 3,
+        out_shape=[jax.ShapeDtypeStruct((batch, cells, 1), jnp.float32)] * 2,
         grid=(batch,),
         in_specs=[whole, *[number] * len(numbers)],
-        out_specs=[number] * 3,
+        out_specs=[number] * 2,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         cost_estimate=cost(block),
         name="unmask",
     )(logits, *numbers)
     chosen, drawn = chosen[..., 0] > 0, drawn[..., 0].astype(jnp.int32)
-    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn, confidence[..., 0])
+    return Unmasked(jnp.where(chosen, drawn, ids), chosen, drawn)
 
 
 def _unmask(logits_ref, masked_ref, *refs, rule):
-    *given, chosen_ref, drawn_ref, confidence_ref = refs
+    *given, chosen_ref, drawn_ref = refs
     drawn = given[0][0] if given else None
     made = fill(_COLUMNS, logits_ref[0], masked_ref[0], drawn, rule)
-    chosen_ref[0], drawn_ref[0], confidence_ref[0] = made
+    chosen_ref[0], drawn_ref[0] = made
 
 
 def _across(numbers):
