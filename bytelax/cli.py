@@ -114,6 +114,8 @@ def _parse(args: Sequence[str]) -> tuple[ModuleType, Any]:
     else:
         prog, summary = f"bytelax {name}", COMMANDS[name]
         flags, default = getattr(command, name.capitalize()), tyro.MISSING_NONPROP
+        if hasattr(command, "default"):
+            default = command.default(rest)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):

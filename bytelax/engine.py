@@ -55,7 +55,7 @@ class Engine:
         prompts: int = 1,
         /,
         *,
-        method: str | Method = "ar",
+        method: str | methods.Named | Method = "ar",
         max_new_bytes: int = 128,
         temperature: ByRow = 0.0,
         top_k: ByRow = 0,
@@ -83,7 +83,7 @@ class Engine:
             prompts, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos
         )
         built, own = methods.build(method, model, **options)
-        named = isinstance(method, str)
+        named = not isinstance(method, Method)
         if named and jax.tree.leaves(draft_params):
             raise ValueError(f"draft_params belong to a Method; {method!r} has its own")
         params = Params(model.device_params, own if named else requests.arrays(draft_params))

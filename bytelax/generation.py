@@ -1,6 +1,7 @@
 """Text generation with a `Method`: `generate`, `stream` and `generate_many`."""
 
 import codecs
+import dataclasses
 import difflib
 import inspect
 import reprlib
@@ -27,7 +28,7 @@ def generate(
     model: Model,
     prompts: Sequence[bytes | str],
     *,
-    method: str | Method = "ar",
+    method: str | methods.Named | Method = "ar",
     max_new_bytes: int = 128,
     temperature: ByRow = 0.0,
     top_k: ByRow = 0,
@@ -52,7 +53,8 @@ def generate(
       model: from `load`. On several processes, each must pass the same arguments.
       prompts: bytes of any kind, or text, which is encoded as UTF-8. An empty one is continued from
         the beginning of a text.
-      method: a name from `bytelax.methods.METHODS`, or a `Method` whose target is `model.target()`.
+      method: a name from `bytelax.methods.METHODS`; one of the classes there, with its options; or
+        a `Method` whose target is `model.target()`.
       max_new_bytes: maximum number of bytes emitted per row.
       temperature: sampling temperature; 0 is greedy. One number, or one per prompt.
       top_k: samples from the k likeliest bytes only; 0 means from all. One number, or one per
@@ -68,7 +70,7 @@ def generate(
       window: number of bytes to pad every verified window to. Lossless methods with the same window
         write the same bytes, bit for bit. None verifies no more than what was drafted.
       draft_params: parameters of the drafter, any pytree of arrays, if `method` is a `Method`.
-      **options: options of a named method, which are the keywords of its factory in
+      **options: options of a method that is given by name, the fields of its class in
         `bytelax.methods`: `draft_length`, `block_size`, `unmask`, `latent`, `draft_model`, ...
 
     Raises:
@@ -110,7 +112,8 @@ def _run(
 def _check_names(function: Callable, given: Iterable[str]) -> None:
     """Raises ValueError for a keyword that is nearly one of the function's own."""
     own = {*inspect.signature(function).parameters, *inspect.signature(generate).parameters}
-    of_methods = {option for method in methods.METHODS for option in methods.options_of(method)}
+    classes = methods.METHODS.values()
+    of_methods = {field.name for method in classes for field in dataclasses.fields(method)}
     for name in given:
         near = difflib.get_close_matches(name, own, n=1)
         if near and name not in own | of_methods:

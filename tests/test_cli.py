@@ -2,10 +2,8 @@
 
 import base64
 import importlib
-import importlib.resources
 import io
 import json
-import re
 import subprocess
 import sys
 import typing
@@ -163,7 +161,7 @@ def test_methods(capsys):
     assert options["blt-s"] == ["draft_length", "latent"]
     assert options["blt-d"] == ["block_size", "unmask", "alpha", "gamma"]
     assert options["lookup"] == ["draft_length"]
-    assert options["draft-model"][:2] == ["draft_model", "draft_length"]
+    assert options["draft-model"] == ["draft_length", "draft_model"]
 
 
 def test_generate_with_a_draft_model(capsys, tmp_path):
@@ -185,13 +183,13 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
         (["--top-k", "-2", "x"], "--top-k"),
         (["--window", "0", "x"], "window"),
         (["--method", "blt-x", "x"], "'blt-x'; did you mean blt-s?"),
-        (["--method", "draft-model", "x"], "needs draft_model"),
+        (["--method", "draft-model", "x"], "Missing from bytelax generate: --draft-model"),
         (["--method", "lookup", "--draft-length", "0", "x"], "--draft-length"),
         (["--method", "lookup", "--draft-length", "8,4", "x"], "--draft-length"),
         (["--method", "lookup", "--draft-length", "", "x"], "--draft-length"),
         (["--method", "blt-s", "--window", "8", "x"], "9..4096, got 8: a round drafts 8 bytes"),
         (["--logprobs", "x"], "add --json"),
-        (["--draft-length", "3", "x"], "draft_length"),
+        (["--draft-length", "3", "x"], "Unrecognized options: --draft-length"),
         (["--stop", "", "--", "x"], "stop"),
         (["--seed", "-1", "x"], "seed"),
         (["--override", "nope=1", "x"], "nope"),
@@ -236,20 +234,21 @@ def test_exit_code_of_the_process(tmp_path):
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_the_table_of_methods_is_that_of_their_factories(capsys):
-    """If it is not: `bytelax methods --json >bytelax/commands/methods.json`."""
-    assert cli.main(["methods", "--json"]) == 0
-    kept = importlib.resources.files("bytelax.commands").joinpath("methods.json")
-    assert capsys.readouterr().out == kept.read_text("utf-8")
-
-
-def test_options_stand_in_the_help_of_their_method(capsys):
+def test_help_shows_the_options_of_a_method(capsys):
+    assert cli.main(["generate", "--method", "eagle", "x", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "one trained layer drafts" in shown and "--beam" in shown and "--latent" not in shown
     assert cli.main(["generate", "--help"]) == 0
-    groups = re.split(r"\W+([\w-]*) ?options \W+\n", capsys.readouterr().out)
-    options = dict(zip(groups[1::2], groups[2::2], strict=True))
-    assert "--method" in options[""] and "--draft-length" in options["drafting"]
-    assert "--latent" in options["blt-s"] and "(blt-s, blt-dv)" in options["blt-s"]
-    assert "--alpha" in options["blt-d"] and "--beam" in options["eagle"]
+    shown = capsys.readouterr().out
+    assert "--method NAME --help" in shown and "--beam" not in shown
+
+
+def test_numbers_before_the_prompt(byte_lm, capsys):
+    """They take all that follows: a prompt is not lost among them without a word."""
+    flags = ["generate", "--model", byte_lm, "--method", "medusa", "--branches", "3", "2"]
+    told = _fails(capsys, *flags, "The cell")
+    assert "--branches" in told and "'The cell'" in told
+    assert cli._parse([*flags, "--", "The cell"])[1].decoding.branches == (3, 2)
 
 
 def test_every_command_that_loads_a_model_names_it_alike():

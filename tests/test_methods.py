@@ -1,7 +1,9 @@
 """The methods of a BLT by their names: what they take, and what they refuse."""
 
+import dataclasses
 import functools
 import pathlib
+import typing
 
 import models_for_tests as models
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 import bytelax
 from bytelax.commands.methods import markdown
-from bytelax.decode import Lossless, rejection
+from bytelax.decode import Lossless, rejection, unmasking
 
 PROMPTS = [b"Ragged prompts: ", b"and ", "naïve 日本".encode()]
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=6)
@@ -106,8 +108,8 @@ def test_blocks_are_kept_whole_and_said_to_be_so():
         ("own", "blt-dv", {"block_size": 0}, "up to 6, got 0"),
         ("own", "blt-d", {"alpha": 1.5, "block_size": 4}, "alpha is a probability"),
         ("own", "blt-d", {"unmask": "entropy", "gamma": -1.0, "block_size": 4}, "at least 0"),
-        ("own", "blt-d", {"unmask": "entropy", "alpha": 0.5, "block_size": 4}, "alpha belongs to"),
-        ("own", "blt-d", {"unmask": "one-step", "gamma": 0.5, "block_size": 4}, "gamma belongs to"),
+        ("own", "blt-d", {"unmask": "entropy", "alpha": 0.5, "block_size": 4}, "has no alpha"),
+        ("own", "blt-d", {"unmask": "one-step", "gamma": 0.5, "block_size": 4}, "has no gamma"),
         ("own", "blt-d", {"unmask": "sure", "block_size": 4}, "not one of confidence"),
         ("own", "blt-dv", {"latent": "ahead", "block_size": 4}, "not one of reuse, refresh"),
         ("own", "blt-s", {"draft_length": 0}, "draft_length must lie in"),
@@ -139,7 +141,40 @@ def test_refusals_are_one_line(which, method, options, message):
     assert "\n" not in str(refused.value)
 
 
-def test_the_reference_is_made_from_the_signatures():
+def test_a_method_with_its_options_is_as_good_as_its_name():
+    how = bytelax.methods.Lookup(draft_length=4)
+    named = generate("lookup", which=byte_lm, draft_length=4)
+    assert_same(generate(how, which=byte_lm), named)
+    assert_same(generate(how.build(byte_lm()), which=byte_lm), named)
+    with pytest.raises(ValueError, match="draft_length: only methods given by name take options"):
+        generate(how, which=byte_lm, draft_length=3)
+    small = bytelax.methods.DraftModel(draft_model=byte_lm(), draft_length=2)
+    assert generate(small, which=byte_lm).stats.accepted > 0
+
+
+def test_names_of_unmasking_rules_are_those_of_the_table():
+    assert set(typing.get_args(bytelax.methods.UnmaskName)) == set(unmasking.RULES)
+
+
+def test_a_method_of_ones_own_has_a_name():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Twice(bytelax.methods.Named):
+        """Drafts the last byte again."""
+
+        name = "twice"
+        draft_length: int = 2
+        """Number of bytes drafted in each round."""
+
+        def _drafter(self, model):
+            return bytelax.decode.Lookup(self.draft_length, shortest=1)
+
+    try:
+        assert_same(generate("twice", which=byte_lm), plain(byte_lm, 3))
+    finally:
+        del bytelax.methods.METHODS["twice"]
+
+
+def test_the_reference_is_made_from_the_classes():
     reference = pathlib.Path(__file__).parents[1] / "docs" / "methods.md"
     assert reference.read_text() == markdown(), "bytelax methods --markdown > docs/methods.md"
 

@@ -62,7 +62,10 @@ def test_a_bad_prompt_waits_for_the_rows_before_it(small):
         ({"method": "eagle", "beam": 10**9}, "beam at most 256; got 1000000000"),
         ({"method": "eagle", "beam": 2, "nodes": 0}, "beam and nodes must be at least 1"),
         ({"method": "medusa", "branches": (300,)}, "a node has 1..256 branches"),
-        ({"method": "medusa", "branches": ()}, "a node has 1..256 branches"),
+        ({"method": "medusa", "branches": (2.5,)}, r"branches cannot be \(2.5,\)"),
+        ({"method": "eagle", "min_survival": "1"}, "min_survival cannot be '1'"),
+        ({"method": "draft-model", "draft_model": None}, "needs draft_model"),
+        ({"method": "draft-model", "draft_model": 5}, "draft_model is a model or names one, got 5"),
     ],
 )
 def test_options_of_another_kind(small, request_, says):

@@ -28,6 +28,8 @@ def test_the_table_of_commands_imports_nothing(arguments):
 def test_help_and_typing_errors_import_no_jax():
     asked = [[name, "--help"] for name in cli.COMMANDS]
     asked += [["train", kind, "--help"] for kind in train.KINDS]
+    asked += [["generate", "--method", method, "--help"] for method in bytelax.methods.METHODS]
+    asked += [["methods"], ["methods", "--json"]]
     asked += [
         ["generate", "--metod", "x"], ["generate", "--method", "blt-x"], ["bench", "blt-x"],
         ["train", "blx"], ["train", "blt", "--out", "x", "--optimizer.steps", "x"],

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import tyro
 
+from bytelax import methods
 from bytelax.commands import flags, output
-from bytelax.commands.method_flags import check_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +35,15 @@ class Bench:
     """Print all results as JSON."""
 
     def __post_init__(self):
-        for setting in self.settings:  # before anything is loaded
-            check_name(setting.partition(":")[0])
+        for method, options in map(parsed, self.settings):  # before anything is loaded
+            methods.named(method, **{x: options[x] for x in options.keys() - {"window"}})
 
 
 def run(command: Bench) -> None:
     """Times the methods."""
     import rich
 
+    from bytelax.decode.sampling import Sampling
     from bytelax.demo.comparison import PROMPTS, settings_of
     from bytelax.measure import timing
 
@@ -56,8 +57,9 @@ def run(command: Bench) -> None:
     model = command.loading.load(command.model)
     if not wanted:
         wanted = [(setting.method, setting.options) for setting in settings_of(model)[0]]
-    for method, options in wanted:
-        _check(model, method, options, command.temperature)
+    Sampling.of(1, temperature=command.temperature)
+    for method, options in wanted:  # before anything is timed
+        methods.build(method, model, **options)
     rows = []
     for method, options in wanted:
         timed = timing.beside_plain(
@@ -98,19 +100,6 @@ def parsed(setting: str) -> tuple[str, dict]:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             options[name] = value
     return method, options
-
-
-def _check(model, method, options, temperature):
-    """Raises ValueError at once if a method cannot decode with these options."""
-    from bytelax import methods
-    from bytelax.decode.sampling import Sampling
-
-    Sampling.of(1, temperature=temperature)
-    try:
-        methods.build(method, model, **options)
-    except TypeError as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        raise ValueError(f"method {method!r} with {given}: {error}") from None
 
 
 def _table(settings, rows):

@@ -1,6 +1,7 @@
 """Flags that several commands share."""
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -70,6 +71,16 @@ class Windows:
     """Bytes by which windows move along a longer text; by default half of the window."""
     batch: int = 8
     """Windows that are read together."""
+
+
+def value_of(flag: str, args: Sequence[str]) -> str:
+    """Returns the value of a flag, which stands after a space or an equals sign; empty if none."""
+    values = [
+        following if argument == flag else argument.removeprefix(f"{flag}=")
+        for argument, following in itertools.zip_longest(args, args[1:], fillvalue="")
+        if argument == flag or argument.startswith(f"{flag}=")
+    ]
+    return values[-1] if values else ""
 
 
 def _assignment(text):

@@ -3,13 +3,14 @@
 import base64
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from bytelax import methods
 from bytelax.commands import flags, output
-from bytelax.commands.method_flags import MethodFlags
 from bytelax.pods.configs import MeshConfig, Processes
 
 _ESCAPE = "surrogateescape"  # preserves bytes that are not UTF-8
@@ -20,7 +21,7 @@ class Generate:
     """Flags of `bytelax generate`."""
 
     prompts: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Texts to continue."""
+    """Texts to continue. Behind a flag that takes several values they stand after `--`."""
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """A file to continue; `-` is standard input, which is the default."""
     model: flags.Model = "tiny"
@@ -28,9 +29,23 @@ class Generate:
     mesh: flags.Mesh = MeshConfig()
     """Mesh of devices: prompts are split over data and fsdp, the model over tensor."""
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
-    decoding: Annotated[MethodFlags, tyro.conf.arg(name="")] = MethodFlags()
     max_new_bytes: int = 128
     """Maximum number of bytes to generate for each prompt."""
+    method: str = "ar"
+    """Decoding method; `bytelax methods` lists them, and `--method NAME --help` shows the options
+    of one."""
+    decoding: Annotated[tyro.conf.OmitArgPrefixes[methods.Named], tyro.conf.arg(name="method")] = (
+        methods.Ar()
+    )
+    window: int | None = None
+    """Pad every verified window to this number of bytes, so that the outputs of methods can be
+    compared bit for bit."""
+    temperature: float = 0.0
+    """Sampling temperature; 0 always takes the most likely byte."""
+    top_k: int = 0
+    """Sample among this number of most likely bytes only; 0 samples among all."""
+    top_p: float = 1.0
+    """Sample among the most likely bytes with this total probability only."""
     seed: int = 0
     """Random seed; prompt i is sampled with seed + i."""
     stop: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -45,12 +60,25 @@ class Generate:
     """Print results and statistics as JSON."""
 
 
+def default(args: Sequence[str]) -> Generate:
+    """Returns the defaults, with the options of the method that `--method` names.
+
+    Raises:
+      ValueError: there is no such method.
+    """
+    name = flags.value_of("--method", args) or "ar"
+    method = methods.find(name)
+    needed = [x.name for x in dataclasses.fields(method) if x.default is dataclasses.MISSING]
+    return Generate(method=name, decoding=method(**dict.fromkeys(needed, tyro.MISSING)))
+
+
 def run(command: Generate) -> None:
     """Generates, and prints what was generated."""
     import jax
 
     from bytelax.decode import stopping
     from bytelax.generation import generate, stream
+    from bytelax.loading import load
     from bytelax.pods import distributed
 
     prompts = _prompts(command)
@@ -58,12 +86,14 @@ def run(command: Generate) -> None:
         raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
     output.check_json(command, "logprobs")
     distributed.start(command.processes)
-    keywords = {
-        # Overrides apply to the large model only, not to a draft model.
-        **command.decoding.keywords(command.loading.dtype),
-        "max_new_bytes": command.max_new_bytes,
+    method = command.decoding
+    if isinstance(method, methods.DraftModel):  # no override is meant for the small model
+        small = load(str(method.draft_model), dtype=command.loading.dtype)
+        method = dataclasses.replace(method, draft_model=small)
+    names = ("max_new_bytes", "window", "temperature", "top_k", "top_p", "allow_eos")
+    keywords = {name: getattr(command, name) for name in names} | {
+        "method": method,
         "stop": [stop.encode("utf-8", _ESCAPE) for stop in command.stop],
-        "allow_eos": command.allow_eos,
     }
     spread = command.mesh.size > 1 or jax.process_count() > 1
     model = command.loading.load(command.model, mesh=command.mesh if spread else None)

@@ -1,10 +1,21 @@
 """`bytelax methods`: lists the decoding methods and their options."""
 
+import ast
 import dataclasses
 import inspect
+import itertools
 import json
-import types
-from typing import Any, get_args
+import typing
+from typing import Any
+
+from bytelax.methods import METHODS, Named
+
+_USE = """\
+Made by `bytelax methods --markdown`. A method is chosen by `--method blt-s --draft-length 4` on the
+command line, and in `bytelax.generate` by `method="blt-s", draft_length=4` or by its class, which
+an editor completes: `method=bytelax.methods.BltS(draft_length=4)`.
+With any of them `window=W` pads windows to W bytes: [exactness.md](exactness.md).
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,71 +38,62 @@ def run(command: Methods) -> None:
         return
     for row in table():
         options = ", ".join(option["name"] for option in row["options"])
-        print(f"{row['name']:14}{row['description']} Options: {options}.")
+        print(f"{row['name']:14}{row['description']}{options and f' Options: {options}.'}")
 
 
 def table() -> list[dict[str, Any]]:
-    """Returns all methods and their options, as `commands.method_table` reads them."""
-    from bytelax.methods import METHODS, options_of
-
+    """Returns all methods and their options."""
     return [
         {
             "name": name,
-            "description": _doc(name)[0],
-            "options": [_option(*item) for item in options_of(name).items()],
+            "description": _doc(method)[0],
+            "options": [_option(method, field) for field in dataclasses.fields(method)],
         }
-        for name in METHODS
+        for name, method in METHODS.items()
     ]
-
-
-def _option(name: str, parameter: inspect.Parameter) -> dict[str, Any]:
-    from bytelax.options import option_of
-
-    told = option_of(parameter)
-    needed = parameter.default is inspect.Parameter.empty
-    return {
-        "name": name,
-        "kind": _kind(get_args(parameter.annotation)[0], told),
-        "default": None if needed else parameter.default,
-        "needed": needed,
-        "choices": list(told.choices),
-        "help": told.help,
-    }
-
-
-def _kind(hint, told) -> str:
-    """The type of an option on the command line."""
-    if told.choices:
-        return "str"
-    kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    for kind, name in ((bool, "bool"), (int, "int"), (float, "float")):
-        if kind in kinds:
-            return name
-    return "ints" if any(tuple in (x, getattr(x, "__origin__", None)) for x in kinds) else "str"
 
 
 def markdown() -> str:
     """Generates the reference of all methods and options as Markdown."""
-    from bytelax.methods import METHODS, options_of
-    from bytelax.options import option_of
-
-    lines = ["# Methods", "", "Made by `bytelax methods --markdown`.", ""]
-    lines.append(
-        "With any of them `window=W` pads windows to W bytes: [exactness.md](exactness.md)."
-    )
-    for name in METHODS:
-        lines += ["", f"## {name}", "", *_doc(name), "", "| option | default | |", "|---|---|---|"]
-        for option, parameter in options_of(name).items():
-            told = option_of(parameter)
-            choices = f" One of {', '.join(told.choices)}." if told.choices else ""
-            default = (
-                "needed" if parameter.default is inspect.Parameter.empty else parameter.default
-            )
-            lines.append(f"| `{option}` | {default} | {told.help}{choices} |")
+    lines = ["# Methods", "", *_USE.splitlines()]
+    for row in table():
+        method = METHODS[row["name"]]
+        home = f"`bytelax.methods.{method.__name__}`"
+        lines += ["", f"## {row['name']}", "", *_doc(method), "", home]
+        if row["options"]:
+            lines += ["", "| option | default | |", "|---|---|---|"]
+        for option in row["options"]:
+            choices = f" One of {', '.join(option['choices'])}." if option["choices"] else ""
+            default = "needed" if option["needed"] else option["default"]
+            lines.append(f"| `{option['name']}` | {default} | {option['help']}{choices} |")
     return "\n".join(lines) + "\n"
 
 
-def _doc(name: str) -> list[str]:
-    from bytelax.methods import METHODS
+def _option(method: type[Named], field: dataclasses.Field) -> dict[str, Any]:
+    hint = typing.get_type_hints(method)[field.name]
+    words = (word for part in (hint, *typing.get_args(hint)) for word in typing.get_args(part))
+    needed = field.default is dataclasses.MISSING
+    return {
+        "name": field.name,
+        "default": None if needed else field.default,
+        "needed": needed,
+        "choices": [word for word in words if isinstance(word, str)],
+        "help": _docs(method)[field.name],
+    }
 
-    return (inspect.getdoc(METHODS[name]) or "").splitlines()
+
+def _doc(method: type[Named]) -> list[str]:
+    return (inspect.getdoc(method) or "").splitlines()
+
+
+def _docs(method: type[Named]) -> dict[str, str]:
+    """The text below each field of a method in its source, or in that of a class above it."""
+    found = {}
+    for cls in reversed(method.__mro__[:-1]):
+        (parsed,) = ast.parse(inspect.getsource(cls)).body
+        assert isinstance(parsed, ast.ClassDef)
+        for field, text in itertools.pairwise(parsed.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                told = ast.literal_eval(text.value)
+                found[ast.unparse(field.target)] = " ".join(told.split())
+    return found

@@ -6,7 +6,6 @@ whose `prepare` says what it trains.
 
 import dataclasses
 import functools
-import itertools
 import pathlib
 import re
 from collections.abc import Sequence
@@ -375,7 +374,7 @@ def default(kind: str, args: Sequence[str]) -> Any:
       ConfigError: the file cannot be used; the message is one line that says why.
       ValueError: the preset is unknown, or not one of this kind of run.
     """
-    path, preset, out = (_value_of(flag, args) for flag in ("--config", "--preset", "--out"))
+    path, preset, out = (flags.value_of(flag, args) for flag in ("--config", "--preset", "--out"))
     if not (path or preset):
         return tyro.MISSING_NONPROP
     from bytelax import config as plain
@@ -415,13 +414,3 @@ def _toml() -> "cattrs.Converter":
     made.register_unstructure_hook(Source, str)
     made.register_structure_hook(pathlib.Path, lambda x, _: pathlib.Path(x))
     return made
-
-
-def _value_of(flag: str, args: Sequence[str]) -> str:
-    """The value of a flag, after a space or an equals sign; empty if the flag is not given."""
-    values = [
-        following if argument == flag else argument.removeprefix(f"{flag}=")
-        for argument, following in itertools.zip_longest(args, args[1:], fillvalue="")
-        if argument == flag or argument.startswith(f"{flag}=")
-    ]
-    return values[-1] if values else ""

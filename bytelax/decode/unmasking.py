@@ -8,6 +8,8 @@ Any other function works too, as plain JAX.
 """
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Callable
 
 import jax
@@ -58,6 +60,31 @@ def entropy_bound(gamma: float = 1.0, but_one: bool = False) -> Known:
     if not 0 <= gamma < float("inf"):
         raise ValueError(f"gamma is a number of nats, at least 0, got {gamma}")
     return Known(Rule("entropy-but-one" if but_one else "entropy", gamma))
+
+
+RULES: dict[str, Callable[..., Unmask]] = {
+    "confidence": confidence,
+    "entropy": entropy_bound,
+    "entropy-minus-max": functools.partial(entropy_bound, but_one=True),
+    "one-step": lambda: ONE_STEP,
+}
+
+
+def known(unmask: str | Unmask, **bounds: float | None) -> Unmask:
+    """Returns the unmasking rule of a name, or `unmask` itself if it is a rule.
+
+    Args:
+      unmask: a key of `RULES`, or a rule.
+      **bounds: `alpha` or `gamma` of the rule; None selects the default.
+
+    Raises:
+      ValueError: the rule does not have a bound, or it is out of range.
+    """
+    rule = RULES[unmask] if isinstance(unmask, str) else lambda: unmask
+    given = {name: bound for name, bound in bounds.items() if bound is not None}
+    for name in given.keys() - inspect.signature(rule).parameters.keys():
+        raise ValueError(f"the unmasking rule {unmask!r} has no {name}")
+    return rule(**given)
 
 
 def fill_in(

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from bytelax.decode.acceptance import SpecTr
-from bytelax.decode.drafters.base import Drafter, fitted
+from bytelax.decode.drafters.base import Drafter, expect, fitted
+from bytelax.decode.target import Branching
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,7 @@ class ParallelDrafts:
         return SpecTr(self.many)
 
     def fit(self, target):
+        expect(target, Branching, self)
         return fitted(self.drafter, target)
 
     def init(self, inputs):
