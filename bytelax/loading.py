@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from bytelax import checkpoints, memory
 from bytelax.checkpoints import architectures
@@ -21,8 +22,8 @@ _ASSETS = Path(__file__).parent / "assets"
 def load(
     location: str | Path,
     *,
-    dtype: str | None = None,
-    mesh: MeshConfig | Mesh | None = None,
+    dtype: DTypeLike | None = None,
+    mesh: MeshConfig | Mesh | str | None = None,
     heads: str | Path | None = None,
     quantize: str | None = None,
     **overrides,
@@ -33,11 +34,12 @@ def load(
       location: name of a bundled model, a directory (Orbax, Hugging Face or Meta layout, or of a
         run of `bytelax train`), or a hub id. A directory with the name of a bundled model takes
         precedence if it holds a config.
-      dtype: dtype to cast the weights to, "float32", "bfloat16" or "float16"; the entropy model
-        stays in float32. None keeps the dtype of the files, and loads bundled models in float32.
-      mesh: devices to decode on; None uses one device. The batch is sharded over `data` and `fsdp`,
-        and attention heads, hidden units and hash embeddings over `tensor`. Every process reads its
-        own shards only.
+      dtype: dtype to cast the weights to, float32, bfloat16 or float16, by name or itself; the
+        entropy model stays in float32. None keeps the dtype of the files, and loads bundled models
+        in float32.
+      mesh: devices to decode on, also as text such as "data=8,tensor=4"; None uses one device. The
+        batch is sharded over `data` and `fsdp`, and attention heads, hidden units and hash
+        embeddings over `tensor`. Every process reads its own shards only.
       heads: directory of heads that were trained for this model, as `bytelax train heads` leaves
         them in `OUT/heads`; they replace the model's own.
       quantize: "int8" loads kernels and the hash table as int8 with a scale for each output or row,
@@ -48,19 +50,21 @@ def load(
         max_bytes.
 
     Raises:
-      ValueError: the weights do not fit in memory, there are fewer devices than the mesh needs, the
-        model does not divide evenly, or it is to be quantized on a mesh.
-      CheckpointError: there is nothing at `location`, or nothing readable; the message says what to
-        do.
+      ValueError: the weights do not fit in memory, `mesh` is no mesh or needs more devices than
+        there are, the model does not divide evenly, or it is to be quantized on a mesh.
+      CheckpointError: there is nothing at `location`, or nothing readable, or weights that are NaN
+        or infinite; the message says what to do.
     """
     if quantize is not None:
         checkpoints.check_quantize(quantize)
     if quantize is not None and mesh is not None:
         raise ValueError(narrow.ONE_DEVICE)
+    if heads is not None:
+        checkpoints.path_of(heads, "a directory of heads")
     source = model_directory(location)
     if _bundled(location):
         dtype = "float32" if dtype is None else dtype  # stored as bfloat16, to be small
-    mesh = sharding.make_mesh(mesh) if isinstance(mesh, MeshConfig) else mesh
+    mesh = _mesh(mesh)
 
     def shardings(config, params):
         found = None
@@ -117,9 +121,9 @@ def model_directory(location: str | Path) -> str | Path:
       CheckpointError: a name alone, of no bundled model and no directory.
       ValueError: the run has no model yet.
     """
+    directory = checkpoints.path_of(location)
     if bundled := _bundled(location):
         return bundled
-    directory = Path(location)
     if str(location) and directory.name == str(location) and not directory.exists():
         names = ", ".join(sorted(path.name for path in _ASSETS.iterdir() if _holds_model(path)))
         raise checkpoints.CheckpointError(
@@ -133,6 +137,19 @@ def model_directory(location: str | Path) -> str | Path:
             )
         return directory / "model"
     return location
+
+
+def _mesh(mesh: MeshConfig | Mesh | str | None) -> Mesh | None:
+    if isinstance(mesh, str):
+        mesh = MeshConfig.parse(mesh)
+    if isinstance(mesh, MeshConfig):
+        return sharding.make_mesh(mesh)
+    if mesh is not None and not isinstance(mesh, Mesh):
+        raise ValueError(
+            "mesh must be text such as 'data=8,tensor=4', a bytelax.MeshConfig or a "
+            f"jax.sharding.Mesh, not {type(mesh).__name__}"
+        )
+    return mesh
 
 
 def _heads(directory, config, params, mesh):

@@ -142,6 +142,14 @@ def test_broken_logits_are_told(nan_loads, capsys, tmp_path):
     assert "prompt 1: the model's logits are NaN or infinite" in told.splitlines()[1]
 
 
+def test_convert_over_a_model(byte_lm, capsys, tmp_path):
+    flags = ["convert", "--model", byte_lm, "--out", str(tmp_path / "a"), "--to", "huggingface"]
+    assert cli.main(flags) == 0
+    capsys.readouterr()
+    assert "or overwrite the model in it (overwrite=True, --overwrite)" in _fails(capsys, *flags)
+    assert cli.main([*flags, "--overwrite"]) == 0
+
+
 @pytest.mark.slow  # checkpoints/test_round_trips.py
 def test_convert_round_trip(model, capsys, tmp_path):
     flags = ["--max-new-bytes", "8", "hello"]

@@ -1,9 +1,16 @@
-"""Which model a name means."""
+"""Which model a name means, and what `load` takes and refuses."""
 
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import bytelax
-from bytelax import checkpoints
+from bytelax import checkpoints, loading
 
 
 def test_a_file_or_a_folder_of_the_name_of_a_bundled_model(tmp_path, monkeypatch):
@@ -17,3 +24,93 @@ def test_a_file_or_a_folder_of_the_name_of_a_bundled_model(tmp_path, monkeypatch
     (tmp_path / "tiny-lm" / "config.json").write_text("{}")
     with pytest.raises(checkpoints.CheckpointError, match=r"tiny-lm has no model\.safetensors"):
         bytelax.load("tiny-lm")
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize("read", [bytelax.load, bytelax.load_patcher, checkpoints.read_config])
+@pytest.mark.parametrize(
+    ("location", "says"),
+    [
+        (LONG, f"a model cannot be looked for at '{LONG[:60]}...': File name too long"),
+        (f"a/{LONG}", "File name too long"),
+        (Path("a\0b"), r"a model cannot be looked for at 'a\x00b': embedded null"),
+    ],
+)
+def test_what_names_no_model(read, location, says):
+    with pytest.raises(checkpoints.CheckpointError) as error:
+        read(location)
+    assert says in str(error.value) and len(str(error.value)) < 200
+
+
+WRONG_TYPES = {
+    'load(b"tiny")': "a model is named by text or a path, not by bytes",
+    "load(None)": "a model is named by text or a path, not by NoneType",
+    "load(3)": "a model is named by text or a path, not by int",
+    'load_patcher(["tiny"])': "a model is named by text or a path, not by list",
+    "checkpoints.read(3)": "a model is named by text or a path, not by int",
+    'load("tiny", heads=3)': "a directory of heads is named by text or a path, not by int",
+    'load("tiny", mesh=8)': "mesh must be text such as 'data=8,tensor=4', a bytelax.MeshConfig or "
+    "a jax.sharding.Mesh, not int",
+    'load("tiny", dtype=3)': "dtype 3 is not one of float32, bfloat16, float16",
+    'load("tiny", dtype=["int8"])': "dtype ['int8'] is not one of float32, bfloat16, float16",
+}
+TELL = """
+import sys
+from bytelax import checkpoints, load, load_patcher
+for call in sys.argv[1:]:
+    try:
+        eval(call)
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_arguments_of_other_types():
+    """In a process of its own, because in the tests annotations are checked before."""
+    done = subprocess.run(
+        [sys.executable, "-c", TELL, *WRONG_TYPES], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [*WRONG_TYPES.values()]
+
+
+def test_a_long_name_of_heads():
+    with pytest.raises(
+        checkpoints.CheckpointError, match="directory of heads cannot be looked for"
+    ):
+        bytelax.load("tiny-draft", heads=LONG)
+
+
+def test_a_mesh_as_the_command_line_spells_it():
+    mesh = bytelax.load("tiny-draft", mesh="data=2,tensor=1").mesh
+    assert mesh == bytelax.load("tiny-draft", mesh=bytelax.MeshConfig(data=2)).mesh
+    assert bytelax.MeshConfig.parse(str(bytelax.MeshConfig(fsdp=4))) == bytelax.MeshConfig(fsdp=4)
+    for wrong, says in (
+        ("date=2", "'date=2' is not AXIS=NUMBER; the axes are data, fsdp, tensor"),
+        ("data=2,data=2", "'data=2' is not AXIS=NUMBER"),
+        ("", "'' is not AXIS=NUMBER"),
+        ("data=0", "the mesh axis data needs at least 1 device"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            bytelax.load("tiny-draft", mesh=wrong)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.dtype(jnp.bfloat16), "bfloat16"])
+def test_a_dtype_is_one_or_its_name(dtype):
+    params = bytelax.load("tiny-draft", dtype=dtype).params
+    assert {x.dtype.name for x in jax.tree.leaves(params)} == {"bfloat16"}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "float64", jnp.int8])
+def test_what_is_no_dtype_of_weights(dtype):
+    with pytest.raises(checkpoints.CheckpointError, match="not one of float32, bfloat16, float16"):
+        bytelax.load("tiny-draft", dtype=dtype)
+
+
+@pytest.mark.parametrize("kind", [np.int64, jnp.int32, np.asarray])
+def test_overrides_that_are_scalars_of_arrays(kind):
+    config = checkpoints.read_config(loading.model_directory("tiny"), max_bytes=kind(50))
+    assert config.max_bytes == 50 and type(config.max_bytes) is int
+    rule = bytelax.load_patcher("tiny-draft", patching_stride=kind(3)).rule
+    assert rule.stride == 3 and type(rule.stride) is int

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from bytelax import config as plain
 from bytelax.checkpoints import config_fields
@@ -30,6 +31,7 @@ __all__ = [
     "Layout",
     "check_quantize",
     "check_transformers",
+    "path_of",
     "quantized",
     "read",
     "read_config",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 Layout = Literal["orbax", "huggingface"]  # Meta's is read alone
+_WRITTEN = {"config.json", "model.safetensors", "parameters"}  # at the top of a directory
 _DTYPES = ("float32", "bfloat16", "float16")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.pth", "parameters/*"]
@@ -48,7 +51,7 @@ _HUB_FILES = ["*.json", "*.safetensors", "*.pth", "parameters/*"]
 def read(
     location: str | os.PathLike,
     *,
-    dtype: str | None = None,
+    dtype: DTypeLike | None = None,
     shardings: Shardings | None = None,
     quantize: str | None = None,
     **overrides: Any,
@@ -60,9 +63,9 @@ def read(
 
     Args:
       location: a directory in any of the three layouts, or a name `org/model` on the hub.
-      dtype: "float32", "bfloat16" or "float16" for all parameters except the patcher's, which are
-        always float32, because its entropies are compared with a threshold. None keeps the stored
-        dtypes.
+      dtype: "float32", "bfloat16" or "float16", or a dtype of this name, for all parameters except
+        the patcher's, which are always float32, because its entropies are compared with a
+        threshold. None keeps the stored dtypes.
       shardings: a function of the config and the tree of `jax.ShapeDtypeStruct`s that returns the
         tree of shardings of the parameters, or None. It is called before any parameter is read. By
         default parameters go to the default device.
@@ -79,8 +82,7 @@ def read(
       CheckpointError: the directory holds no model that bytelax can run, or weights that are NaN or
         infinite; the message is one line that says why.
     """
-    if dtype is not None and dtype not in _DTYPES:
-        raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
+    wanted = None if dtype is None else _dtype(dtype)
     if quantize is not None:
         check_quantize(quantize)
     found = _overridden(location, overrides)
@@ -89,10 +91,46 @@ def read(
         found.config,
         found.stored,
         found.source,
-        dtype=None if dtype is None else jnp.dtype(dtype),
+        dtype=wanted,
         shardings=shardings,
         quantize=quantize is not None,
     )
+
+
+def _dtype(dtype):
+    try:
+        found = jnp.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found.name not in _DTYPES:
+        raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
+    return found
+
+
+def path_of(location: object, what: str = "a model") -> pathlib.Path:
+    """The path by which something is named, which need not exist.
+
+    Args:
+      location: text or a path.
+      what: what it names, for the message.
+
+    Raises:
+      CheckpointError: the location is neither, or the system cannot look for it.
+    """
+    if not isinstance(location, str | os.PathLike):
+        raise CheckpointError(
+            f"{what} is named by text or a path, not by {type(location).__name__}"
+        )
+    path = pathlib.Path(location)
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long, not permitted, or with a null in it
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        name = str(location) if len(str(location)) <= 60 else f"{str(location)[:60]}..."
+        raise CheckpointError(f"{what} cannot be looked for at {name!r}: {reason}") from None
+    return path
 
 
 def check_quantize(kind: object) -> None:
@@ -140,26 +178,35 @@ def read_patcher(
     return config.patcher, rule, params["patcher"]
 
 
-def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layout: Layout) -> None:
+def write(
+    directory: str | os.PathLike,
+    config: Config,
+    params: Mapping,
+    *,
+    layout: Layout,
+    overwrite: bool = False,
+) -> None:
     """Writes a model to a new directory, atomically.
 
     Args:
-      directory: directory to write; it must not exist, or be empty.
+      directory: directory to write; it must not exist, or be empty, unless `overwrite` is set.
       config: config of the model.
       params: parameters of the model, written in their own dtypes. Those of a patcher that
         `config.patching.mode` does not use are left out.
       layout: "orbax" for bytelax's own layout. "huggingface" writes any model that bytelax can run;
         see `check_transformers` for whether transformers can run it too.
+      overwrite: replace a model that was written to the directory before, once the new one is
+        complete.
 
     Raises:
-      CheckpointError: the directory is not empty, several processes write a layout other than
+      CheckpointError: the directory is not empty, or holds other files than those of a model;
+        several processes write a layout other than
         "orbax", the parameters do not match the config, or the disk is full.
     """
     if layout not in get_args(Layout):
         raise CheckpointError(f"layout {layout!r} is not one of {', '.join(get_args(Layout))}")
-    target = pathlib.Path(directory).absolute()
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CheckpointError(f"{directory} is not empty; choose another directory or remove it")
+    _check_free(path_of(directory), overwrite)
+    target = pathlib.Path(directory).resolve()
     settled = config_fields.without_idle_patcher(config)
     if getattr(settled, "patcher", True) is None:
         params = {name: part for name, part in params.items() if name != "patcher"}
@@ -177,15 +224,46 @@ def write(directory: str | os.PathLike, config: Config, params: Mapping, *, layo
         with _as_checkpoint_error():
             _module(layout).write(temporary, settled, params)
         distributed.wait("a model is written")
-        if first and target.exists():
-            target.rmdir()
         if first:
-            temporary.rename(target)
+            _move(temporary, target)
     except BaseException:
         if first:
             shutil.rmtree(temporary, ignore_errors=True)
         raise
     distributed.wait("a model is in its place")
+
+
+def _check_free(directory: pathlib.Path, overwrite: bool) -> None:
+    """Raises CheckpointError unless a model may be written to this path."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory} is a file; choose another name")
+    found = sorted(path.name for path in directory.iterdir())
+    if found and not overwrite:
+        raise CheckpointError(
+            f"{directory} is not empty; choose another directory, or overwrite the model in it "
+            "(overwrite=True, --overwrite)"
+        )
+    for name in found:
+        if name not in _WRITTEN:
+            raise CheckpointError(
+                f"{directory} holds {name}, which is not of a model; choose another directory"
+            )
+
+
+def _move(temporary: pathlib.Path, target: pathlib.Path) -> None:
+    """Renames a directory, in place of another one that is removed, or stays if this fails."""
+    before = temporary.with_suffix(".before")
+    if target.exists():
+        target.rename(before)
+    try:
+        temporary.rename(target)
+    except BaseException:
+        if before.exists():
+            before.rename(target)
+        raise
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def detect(directory: pathlib.Path) -> Literal["orbax", "huggingface", "meta"]:
@@ -246,7 +324,7 @@ def _as_checkpoint_error():
 def _directory(location):
     if not str(location):  # pathlib would take it for the current directory
         raise CheckpointError("the name of the model is empty; give a directory or a hub id")
-    directory = pathlib.Path(location)
+    directory = path_of(location)
     if directory.is_dir():
         return directory
     if directory.exists():

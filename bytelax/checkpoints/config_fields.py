@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from bytelax import config as plain
 from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import Config
@@ -44,6 +46,7 @@ def override(config: Config, changes: dict) -> Config:
         if name not in valid:
             raise CheckpointError(f"cannot override {name!r} here; what can be: {', '.join(valid)}")
         group, _, field = valid[name].rpartition(".")
+        value = _plain(value)
         (fields[group] if group else fields)[field] = value
         if field == "mask_documents" and fields.get("patcher"):
             fields["patcher"][field] = value
@@ -71,7 +74,7 @@ def patcher_of(config: Config, changes: dict) -> tuple[Config, PatchingConfig]:
     patching = plain.to_fields(PatchingConfig())
     for name, value in changes.items():
         group, _, field = OVERRIDES.get(name, name).rpartition(".")
-        (patching if group == "patching" else own)[field if group else name] = value
+        (patching if group == "patching" else own)[field if group else name] = _plain(value)
     rule = plain.from_fields(PatchingConfig, patching, "override")
     if rule.mode != "entropy":
         raise CheckpointError(f"patches by {rule.mode} need no entropy model")
@@ -83,6 +86,11 @@ def without_idle_patcher(config: Config) -> Config:
     if isinstance(config, BLTConfig) and config.patching.mode != "entropy":
         return dataclasses.replace(config, patcher=None)
     return config
+
+
+def _plain(value):
+    """A number of Python for a scalar of NumPy or JAX."""
+    return value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
 
 
 def _has(config, place):

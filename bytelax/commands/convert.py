@@ -15,10 +15,12 @@ class Convert:
 
     model: flags.Model
     out: Path
-    """Directory to write; it must not exist, or be empty."""
+    """Directory to write; it must not exist, or be empty, or else see `--overwrite`."""
     loading: Annotated[flags.Loading, tyro.conf.arg(name="")] = flags.Loading()
     to: Literal["orbax", "huggingface"] = "orbax"
     """Layout to write."""
+    overwrite: bool = False
+    """Replace a model that was written to the directory before."""
     json: bool = False
     """Print a summary as JSON."""
 
@@ -32,7 +34,9 @@ def run(command: Convert) -> None:
     model = command.loading.load(command.model)
     if command.to == "huggingface":
         checkpoints.check_transformers(model.config)
-    checkpoints.write(command.out, model.config, model.params, layout=command.to)
+    checkpoints.write(
+        command.out, model.config, model.params, layout=command.to, overwrite=command.overwrite
+    )
     count = sum(leaf.size for leaf in jax.tree.leaves(model.params))
     if command.json:
         found = {"out": str(command.out), "layout": command.to, "parameters": count}

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import tyro
@@ -97,26 +96,13 @@ def _assignment(text):
         return name, value
 
 
-_AXES = [field.name for field in dataclasses.fields(MeshConfig)]
-
-
-def _mesh(words: Sequence[str]) -> MeshConfig:
-    sizes = {}
-    for part in words[0].split(","):
-        axis, _, size = part.partition("=")
-        if axis not in _AXES or axis in sizes or not size.isdecimal():
-            raise ValueError(f"{part!r} is not AXIS=NUMBER; the axes are {', '.join(_AXES)}")
-        sizes[axis] = int(size)
-    return MeshConfig(**sizes)
-
-
 Mesh = Annotated[
     MeshConfig,
     PrimitiveConstructorSpec(
         nargs=1,
         metavar="AXIS=NUMBER,...",
-        instance_from_str=_mesh,
+        instance_from_str=lambda words: MeshConfig.parse(words[0]),
         is_instance=lambda value: isinstance(value, MeshConfig),
-        str_from_instance=lambda mesh: [",".join(f"{x}={getattr(mesh, x)}" for x in _AXES)],
+        str_from_instance=lambda mesh: [str(mesh)],
     ),
 ]  # as --mesh data=8,tensor=4; other axes have size 1

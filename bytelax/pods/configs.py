@@ -27,6 +27,25 @@ class MeshConfig:
             if size < 1:
                 raise ValueError(f"the mesh axis {axis} needs at least 1 device, got {size}")
 
+    @classmethod
+    def parse(cls, text: str) -> "MeshConfig":
+        """Parses `data=8,tensor=4`; axes that are left out have size 1.
+
+        Raises:
+          ValueError: a part is no axis with a number, or an axis is named twice.
+        """
+        axes, sizes = [field.name for field in dataclasses.fields(cls)], {}
+        for part in text.split(","):
+            axis, _, size = part.partition("=")
+            if axis not in axes or axis in sizes or not size.isdecimal():
+                raise ValueError(f"{part!r} is not AXIS=NUMBER; the axes are {', '.join(axes)}")
+            sizes[axis] = int(size)
+        return cls(**sizes)
+
+    def __str__(self) -> str:
+        """The text that `parse` reads."""
+        return ",".join(f"{axis}={size}" for axis, size in dataclasses.asdict(self).items())
+
     @property
     def size(self) -> int:
         """Total number of devices."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -252,6 +253,61 @@ def test_writing_is_all_or_nothing(tmp_path):
     with pytest.raises(CheckpointError, match="lack"):
         checkpoints.write(tmp_path / "broken", SQUARE, {}, layout="huggingface")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full"]
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A directory with a model, and a function that reads what became of it."""
+    old, new = random_params(SQUARE), random_params(SQUARE, seed=1)
+    checkpoints.write(tmp_path / "a", SQUARE, old, layout="huggingface")
+
+    def holds(params):
+        assert [path.name for path in tmp_path.iterdir()] == ["a"]  # nothing is left beside it
+        assert_same(checkpoints.read(tmp_path / "a")[1], params)
+
+    return tmp_path / "a", old, new, holds
+
+
+@pytest.mark.parametrize("layout", ["orbax", "huggingface"])
+def test_overwriting(layout, written):
+    directory, _, new, holds = written
+    checkpoints.write(directory, SQUARE, new, layout=layout, overwrite=True)
+    holds(new)
+    assert (directory / "parameters").exists() == (layout == "orbax")
+    link = directory.parent / "link"
+    link.symlink_to(directory)
+    checkpoints.write(link, SQUARE, random_params(SQUARE), layout=layout, overwrite=True)
+    assert link.is_symlink()
+    link.unlink()
+    holds(random_params(SQUARE))
+
+
+def test_overwriting_is_all_or_nothing(written, monkeypatch):
+    directory, old, new, holds = written
+    with pytest.raises(CheckpointError, match=r"not empty; .* overwrite the model in it"):
+        checkpoints.write(directory, SQUARE, new, layout="orbax")
+    with pytest.raises(CheckpointError, match="lack"):
+        checkpoints.write(directory, SQUARE, {}, layout="huggingface", overwrite=True)
+    holds(old)
+    rename = pathlib.Path.rename
+
+    def interrupted(path, target):
+        if path.name.endswith(".partial"):
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.write(directory, SQUARE, new, layout="huggingface", overwrite=True)
+    holds(old)
+    (directory / "thesis.tex").touch()
+    with pytest.raises(CheckpointError, match=r"holds thesis\.tex, which is not of a model"):
+        checkpoints.write(directory, SQUARE, new, layout="huggingface", overwrite=True)
+    (directory / "thesis.tex").unlink()
+    holds(old)
+    with pytest.raises(CheckpointError, match="is a file"):
+        checkpoints.write(directory / "config.json", SQUARE, new, layout="orbax", overwrite=True)
 
 
 @pytest.mark.parametrize("layout", ["orbax", pytest.param("huggingface", marks=pytest.mark.slow)])
