@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from bytelax import methods
-from bytelax.commands import flags, output
+from bytelax.commands import console, flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def run(command: Bench) -> None:
         names = ("batch", "repeats", "temperature", "max_new_bytes")
         how = {name: getattr(command, name) for name in names}
         how["prompt_bytes"] = list(map(len, prompts))
-        print(output.json_line(how | {"rows": rows}))
+        print(console.json_line(how | {"rows": rows}))
         return
     rich.print(_table(wanted, rows))
     lengths = sorted({len(prompt) for prompt in prompts})

@@ -7,7 +7,7 @@ import pathlib
 
 import tyro
 
-from bytelax.commands import flags, output
+from bytelax.commands import console, flags
 from bytelax.models.configs import BLTConfig, PatchingConfig
 
 
@@ -71,7 +71,7 @@ def run(command: Calibrate) -> None:
         "bytes": int((windows >= vocab.OFFSET).sum()),
     }  # fmt: skip
     if command.json:
-        print(output.json_line(result))
+        print(console.json_line(result))
         return
     print(f"threshold {found!r}: {mean:.3f} bytes per patch over {result['bytes']:,} bytes")
 

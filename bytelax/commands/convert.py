@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from bytelax.commands import flags, output
+from bytelax.commands import console, flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,6 @@ def run(command: Convert) -> None:
     count = sum(leaf.size for leaf in jax.tree.leaves(model.params))
     if command.json:
         found = {"out": str(command.out), "layout": command.to, "parameters": count}
-        print(output.json_line(found))
+        print(console.json_line(found))
     else:
         print(f"{command.out}: {count:,} parameters in the {command.to} layout")

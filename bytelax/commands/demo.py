@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands import flags, output
+from bytelax.commands import console, flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,6 @@ def run(command: Demo) -> None:
     model = command.loading.load(command.model)
     comparison = compare(model, PROMPTS, max_new_bytes=command.max_new_bytes, stop=STOP)
     if command.json:
-        print(output.json_line(to_json(comparison)))
+        print(console.json_line(to_json(comparison)))
     else:
         terminal.show(comparison, platform=jax.default_backend())

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import tyro

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from bytelax import methods
-from bytelax.commands import flags, output
+from bytelax.commands import console, flags
 from bytelax.pods.configs import MeshConfig, Processes
 
 _ESCAPE = "surrogateescape"  # preserves bytes that are not UTF-8
@@ -84,7 +84,7 @@ def run(command: Generate) -> None:
     prompts = _prompts(command)
     if command.stream and (command.json or command.logprobs or len(prompts) > 1):
         raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
-    output.check_json(command, "logprobs")
+    console.check_json(command, "logprobs")
     distributed.start(command.processes)
     method = command.decoding
     if isinstance(method, methods.DraftModel):  # no override is meant for the small model
@@ -112,7 +112,7 @@ def run(command: Generate) -> None:
     if command.json:
         results = [_fields(result) for result in out.results]
         stats = {"stats": out.stats.to_dict(), "lossless": out.lossless}
-        print(output.json_line({"results": results} | stats))
+        print(console.json_line({"results": results} | stats))
     else:
         for result in out.results:
             sys.stdout.buffer.write(result.bytes + b"\n")

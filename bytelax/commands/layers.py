@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands import flags, output
+from bytelax.commands import console, flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ def run(command: Layers) -> None:
     if command.json:
         sets = [dataclasses.asdict(skipped) for skipped in steps]
         found = {"best": dataclasses.asdict(best), "sets": sets, "bytes": whole.size}
-        print(output.json_line(found))
+        print(console.json_line(found))
         return
     for skipped in steps:
         print(

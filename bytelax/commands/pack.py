@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from bytelax.commands import output
+from bytelax.commands import console
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ def run(command: Pack) -> None:
         *(documents.files(source.valid) if source.valid else ()),
     }
     size = sum(map(os.path.getsize, names))
-    with output.progress_bar("pack", size) as advance:
+    with console.progress_bar("pack", size) as advance:
         trained, held_out = packed.write(
             command.out, source, valid_fraction=command.valid_fraction, advance=advance
         )

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands import flags, output
-from bytelax.commands.text_files import text_files
+from bytelax.commands import console, flags
 from bytelax.models.configs import ByteLMConfig
 
 
@@ -33,8 +32,8 @@ def run(command: Patches) -> None:
     from bytelax.loading import load_patcher, model_directory
     from bytelax.patcher import patches
 
-    output.check_json(command, "entropies")
-    files = text_files(command.files)
+    console.check_json(command, "entropies")
+    files = console.text_files(command.files)
     changes = command.overrides.fields
     patcher = load_patcher(command.model, **changes)
     config = checkpoints.read_config(model_directory(command.model))
@@ -45,7 +44,7 @@ def run(command: Patches) -> None:
             "--override patching_threshold=... sets another",
             file=sys.stderr,
         )
-    with output.progress_bar("patches", sum(file.size for file in files)) as advance:
+    with console.progress_bar("patches", sum(file.size for file in files)) as advance:
         texts = (file.read() for file in files)
         found = patches(patcher, texts, **vars(command.windows), progress=advance)
         for file, cut in zip(files, found, strict=True):
@@ -62,4 +61,4 @@ def _print(command, name, cut):
     fields = {"file": name, "bytes": count, "bytes_per_patch": mean, "lengths": lengths}
     if command.entropies:
         fields["entropies"] = cut.entropies.tolist()
-    print(output.json_line(fields), flush=True)
+    print(console.json_line(fields), flush=True)

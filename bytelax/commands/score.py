@@ -6,8 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax.commands import flags, output
-from bytelax.commands.text_files import text_files
+from bytelax.commands import console, flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +28,11 @@ def run(command: Score) -> None:
     """Scores the files."""
     from bytelax.scoring import figures, score_many
 
-    output.check_json(command, "logprobs")
-    files = text_files(command.files)
+    console.check_json(command, "logprobs")
+    files = console.text_files(command.files)
     model = command.loading.load(command.model)
     count, log_prob = 0, 0.0
-    with output.progress_bar("score", sum(file.size for file in files)) as advance:
+    with console.progress_bar("score", sum(file.size for file in files)) as advance:
         texts = (file.read() for file in files)
         scores = score_many(model, texts, **vars(command.windows), progress=advance)
         for file, found in zip(files, scores, strict=True):
@@ -50,4 +49,4 @@ def run(command: Score) -> None:
 def _print(command, name, fields):
     bits, count = fields["bits_per_byte"], fields["bytes"]
     told = f"{bits:.4f} bits per byte, {count:,} bytes: {name}"
-    print(output.json_line(fields) if command.json else told, flush=True)
+    print(console.json_line(fields) if command.json else told, flush=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from bytelax.commands import flags, output, train_presets
+from bytelax.commands import console, flags, train_presets
 from bytelax.models.configs import (
     BLTConfig,
     BLTSizes,
@@ -347,7 +347,7 @@ def run(command: Run) -> None:
     if isinstance(command, Heads) and jax.process_count() == 1:
         checkpoints.write_heads(command.out / "heads", objective.module.config, result.params)
     if command.json:
-        print(output.json_line({
+        print(console.json_line({
             "out": str(command.out), "model": str(result.model), "step": result.step,
             "valid": result.valid,
         }))  # fmt: skip
