@@ -8,6 +8,7 @@ import numpy as np
 
 from bytelax import vocab
 from bytelax.decode import Method, Params, Sampling, Text, process_logits, stopping
+from bytelax.settings import own_settings
 from bytelax.testing.chance import Chance
 
 Law = dict[tuple[int, ...], float]  # maps the ids after the prompt to their probability
@@ -46,6 +47,7 @@ def exact_law(
     return law_and_kept(method, params, prompt=prompt, new_bytes=new_bytes, rows=rows, **law)[0]
 
 
+@own_settings()
 def law_and_kept(
     method: Method, params: Params, *, prompt: list[int], new_bytes: int, rows: int, **law
 ) -> tuple[Law, float]:
@@ -92,6 +94,7 @@ def law_and_kept(
     return total, total_kept
 
 
+@own_settings()
 def target_law(
     method: Method,
     params: Params,

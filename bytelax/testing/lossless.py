@@ -9,6 +9,7 @@ import numpy as np
 
 from bytelax import vocab
 from bytelax.decode import Empty, Method, Params, Sampling, Text, take_all
+from bytelax.settings import own_settings
 from bytelax.testing.exact_law import distance, exact_law, law_and_kept, target_law
 
 EXACT = 1e-6  # differences of probabilities below this are rounding errors
@@ -19,6 +20,7 @@ NOTHING_KEPT = (
 )
 
 
+@own_settings()
 def assert_lossless(
     method: Method,
     params: Params,
