@@ -1,0 +1,92 @@
+"""Builds the processor's kernels, where there is a C++ compiler; without one nothing is built.
+
+Hatch calls this for a wheel and for an editable installation. By hand, in a checkout:
+
+    python hatch_build.py
+
+The sources are compiled once for each instruction set, and `bytelax_kernels.native` chooses among
+them when the library is loaded. They need the headers in jaxlib and nothing else.
+"""
+
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PACKAGE = pathlib.Path(__file__).parent / "kernels" / "bytelax_kernels"
+LIBRARY = PACKAGE / "libbytelax.so"
+SOURCES = ("dense/cpu.cc",)
+# Flags by machine and instruction set; the names are those that `native` asks for.
+INSTRUCTIONS = {
+    "x86_64": {
+        "avx512": ["-mavx512f", "-mfma"],
+        "avx2": ["-mavx2", "-mfma"],
+    },
+    "aarch64": {"neon": []},
+}
+INSTRUCTIONS |= {"AMD64": INSTRUCTIONS["x86_64"], "arm64": INSTRUCTIONS["aarch64"]}
+
+
+def compiler() -> str | None:
+    """The C++ compiler, or None if there is none for this machine."""
+    if platform.machine() not in INSTRUCTIONS or sys.platform == "win32":
+        return None
+    return shutil.which(os.environ.get("CXX", "c++"))
+
+
+def build() -> None:
+    """Compiles the library into the package.
+
+    Raises:
+      subprocess.CalledProcessError: the compiler fails.
+    """
+    import jax.ffi
+
+    found = compiler()
+    assert found is not None
+    flags = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=fast", "-isystem", jax.ffi.include_dir()]
+    with tempfile.TemporaryDirectory() as scratch:
+        running = {}
+        for source in SOURCES:
+            for name, more in INSTRUCTIONS[platform.machine()].items():
+                target = f"{scratch}/{len(running)}.o"
+                command = [found, *flags, *more, f"-DISA={name}", "-c", str(PACKAGE / source)]
+                running[target] = subprocess.Popen([*command, "-o", target])
+        for process in running.values():
+            if process.wait():
+                raise subprocess.CalledProcessError(process.returncode, process.args)
+        objects = list(running)
+        linked = f"{scratch}/{LIBRARY.name}"
+        subprocess.run([found, "-shared", *objects, "-o", linked], check=True)
+        shutil.move(linked, LIBRARY)
+
+
+class NativeKernels(BuildHookInterface):
+    """Hatch's hook."""
+
+    def dependencies(self):
+        return ["jax", "jaxlib"] if compiler() else []
+
+    def initialize(self, version, build_data):
+        if not compiler():
+            print("no C++ compiler for this machine: bytelax is built without processor kernels")
+            return
+        try:
+            build()
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"bytelax is built without processor kernels: {error}")
+            return
+        if self.target_name == "wheel":
+            platform_tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{platform_tag}"
+
+
+if __name__ == "__main__":
+    build()

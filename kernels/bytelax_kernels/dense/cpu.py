@@ -1,0 +1,136 @@
+"""`dense` for processors, compiled from `cpu.cc`: a matrix is read once, whatever the rows.
+
+XLA:CPU packs a matrix anew for every product of two rows and more, and widens a narrow one in
+memory. Here it lies in panels, and is widened in registers.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bytelax_kernels import native
+
+COLUMNS = 32  # of a panel
+DTYPES = ("float32", "bfloat16", "int8")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Panels:
+    """A matrix as the kernel reads it: `kernel`, whose first `contracted` axes are its rows.
+
+    Attributes:
+      values: [P, D, 32], in float32, bfloat16 or int8. A panel holds 32 columns; those beyond the
+        matrix are zero.
+      scale: f32[P * 32], what each column is multiplied by; f32[0] for a matrix without scales.
+      shape: of the kernel.
+      contracted: number of its first axes that are contracted.
+      gated: whether the first of the other axes is a pair, a gate and what it gates. Each of the
+        two begins with a panel.
+    """
+
+    values: Any
+    scale: Any
+    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    contracted: int = dataclasses.field(metadata={"static": True})
+    gated: bool = dataclasses.field(metadata={"static": True})
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the values."""
+        return self.values.dtype
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        """The axes of the kernel that a product appends."""
+        return self.shape[self.contracted :]
+
+    @classmethod
+    def of(
+        cls,
+        kernel: np.ndarray,
+        *,
+        contracted: int = 1,
+        gated: bool = False,
+        scale: np.ndarray | None = None,
+    ) -> "Panels":
+        """Lays a kernel of the host out.
+
+        Args:
+          kernel: the array, in one of `DTYPES`.
+          contracted: as in the attributes.
+          gated: as in the attributes.
+          scale: f32, broadcast over the contracted axes; None for a kernel without scales.
+        """
+        depth = math.prod(kernel.shape[:contracted])
+        halves = 1 + gated
+        groups = np.reshape(kernel, (depth, halves, -1))
+        columns = groups.shape[2]
+        padded = -(-columns // COLUMNS) * COLUMNS
+        values = np.zeros((halves, padded // COLUMNS, depth, COLUMNS), kernel.dtype)
+        for half, first in np.ndindex(halves, padded // COLUMNS):
+            own = groups[:, half, first * COLUMNS : (first + 1) * COLUMNS]
+            values[half, first, :, : own.shape[1]] = own
+        scales = np.zeros((0,), np.float32)
+        if scale is not None:
+            scales = np.zeros((halves, padded), np.float32)
+            scales[:, :columns] = np.reshape(scale, (halves, columns))
+        return cls(
+            values.reshape(-1, depth, COLUMNS), scales.reshape(-1), kernel.shape, contracted, gated
+        )
+
+
+def dense(
+    rows: Float[Array, "R D"],
+    panels: Panels,
+    *,
+    scale: Float[Array, " D"] | None = None,
+    eps: float = 0.0,
+    onto: Float[Array, "R F"] | None = None,
+    times: int = 1,
+    gated: bool = False,
+) -> Float[Array, "R F"]:
+    """Computes what `api.dense` does, for any number of rows.
+
+    Sums are in float32, and each runs over the depth in order. So a row has the same bits whatever
+    the number of rows.
+
+    Args:
+      rows: in float32 or bfloat16, as the result.
+      panels: the matrix.
+      scale: of an RMSNorm in front of the product, in float32 or bfloat16; None has no norm.
+      eps: added to the mean square in the norm.
+      onto: what the product is added to, in the dtype of the rows; None adds nothing.
+      times: how many times it is added.
+      gated: whether the result is `silu(gate) * other`, of panels that are gated.
+    """
+    native.instructions()
+    count = rows.shape[0]
+    halves = 2 if panels.gated and not gated else 1
+    columns = math.prod(panels.features) // (1 + panels.gated)
+    padded = -(-columns // COLUMNS) * COLUMNS
+    width = columns if halves == 1 else halves * padded  # each half ends with its own panel
+    if onto is not None and width != columns:
+        onto = _padded(onto.reshape(count, halves, columns), padded)
+    nothing = jnp.zeros((0,), rows.dtype)
+    out = jax.ffi.ffi_call(
+        "bytelax_dense",
+        jax.ShapeDtypeStruct((count, width), rows.dtype),
+        vmap_method="sequential",
+    )(
+        rows, panels.values, panels.scale, nothing if scale is None else scale,
+        nothing if onto is None else onto, eps=np.float32(eps), times=np.int64(times), gated=gated,
+    )  # fmt: skip
+    if width == columns:
+        return out
+    return out.reshape(count, halves, padded)[..., :columns].reshape(count, -1)
+
+
+def _padded(x, size):
+    wide = jnp.pad(x, ((0, 0), (0, 0), (0, size - x.shape[-1])))
+    return wide.reshape(x.shape[0], -1)

@@ -1,0 +1,75 @@
+"""The compiled kernels for processors, called through `jax.ffi`; optional.
+
+The library is built with the package where there is a C++ compiler (`hatch_build.py`). Where it is
+missing or does not load, XLA runs everything. `BYTELAX_NATIVE=0` leaves it out.
+"""
+
+import ctypes
+import functools
+import os
+import pathlib
+import platform
+
+import jax
+
+_LIBRARY = pathlib.Path(__file__).with_name("libbytelax.so")
+_KERNELS = ("dense",)
+
+
+class Missing(Exception):
+    """There are no compiled kernels, for the reason that the message says."""
+
+
+def available() -> bool:
+    """Whether the compiled kernels can be called."""
+    try:
+        instructions()
+    except Missing:
+        return False
+    return True
+
+
+def why_not() -> str | None:
+    """Why there are no compiled kernels, in a sentence; None if there are."""
+    try:
+        instructions()
+    except Missing as missing:
+        return str(missing)
+    return None
+
+
+@functools.cache
+def instructions() -> str:
+    """Loads the library, registers its kernels, and returns the instruction set that they use.
+
+    Raises:
+      Missing: there is no library, or none for this processor.
+    """
+    if os.environ.get("BYTELAX_NATIVE") == "0":
+        raise Missing("BYTELAX_NATIVE=0 leaves the compiled kernels out.")
+    if not _LIBRARY.exists():
+        raise Missing("The kernels were not compiled: there was no C++ compiler at installation.")
+    name = _best()
+    if name is None:
+        raise Missing("The compiled kernels need AVX2, AVX-512 or NEON.")
+    try:
+        library = ctypes.CDLL(str(_LIBRARY))
+        for kernel in _KERNELS:
+            handler = jax.ffi.pycapsule(getattr(library, f"bytelax_{kernel}_{name}"))
+            jax.ffi.register_ffi_target(f"bytelax_{kernel}", handler, platform="cpu")
+    except (OSError, AttributeError) as error:
+        raise Missing(f"The compiled kernels do not load: {error}.") from error
+    return name
+
+
+def _best() -> str | None:
+    """The widest instruction set that this processor and the library have."""
+    if platform.machine() in ("aarch64", "arm64"):
+        return "neon"
+    try:
+        flags = pathlib.Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return None
+    if "avx512f" in flags:
+        return "avx512"
+    return "avx2" if {"avx2", "fma"} <= set(flags) else None

@@ -1,0 +1,156 @@
+"""The processor's `dense`: its numbers, and a row's bits beside any number of others."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bytelax_kernels import native
+from bytelax_kernels.dense import cpu
+
+pytestmark = pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
+
+FORMS = {
+    "alone": {},
+    "norm": {"scale": True},
+    "gated": {"gated": True},
+    "onto": {"onto": True},
+    "all": {"scale": True, "gated": True, "onto": True, "times": 2},
+}
+SHAPES = [(256, 64), (96, 40), (33, 7)]  # full panels, a tail, less than one
+WEIGHTS = ("float32", "bfloat16", "int8")
+COUNTS = (*range(1, 18), 32)
+
+
+def operands(shape, weights, rows_dtype, *, scale=False, onto=False, gated=False, times=1):
+    depth, columns = shape
+    rng = np.random.default_rng(0)
+    size = rng.choice([0.1, 1, 30], (max(COUNTS), 1))  # unlike sizes, so that a norm counts
+    rows = jnp.asarray(size * rng.normal(size=(max(COUNTS), depth)), rows_dtype)
+    matrix = rng.normal(size=(depth, columns * (1 + gated))).astype(np.float32) / depth**0.5
+    scales = None
+    if weights == "int8":
+        scales = (np.abs(matrix).max(0) / 127).astype(np.float32)
+        matrix = np.rint(matrix / scales).astype(np.int8)
+    else:
+        matrix = np.asarray(jnp.asarray(matrix, weights))
+    kernel = matrix.reshape(depth, 2, columns) if gated else matrix
+    panels = jax.tree.map(jnp.asarray, cpu.Panels.of(kernel, scale=scales, gated=gated))
+    form = {"eps": 1e-5, "times": times, "gated": gated}
+    more = {
+        "scale": jnp.asarray(rng.normal(size=depth), rows_dtype) if scale else None,
+        "onto": jnp.asarray(rng.normal(size=(max(COUNTS), columns)), rows_dtype) if onto else None,
+    }
+    return rows, matrix, scales, panels, form, more
+
+
+@functools.partial(jax.jit, static_argnames=("eps", "times", "gated"))
+def run(rows, panels, **how):
+    return cpu.dense(rows, panels, **how)
+
+
+def exact(rows, matrix, scales, *, eps, times, gated, scale, onto):
+    """In float64, from the definition."""
+    x, w = np.asarray(rows, np.float64), np.asarray(matrix, np.float64)
+    if scales is not None:
+        w = w * scales
+    if scale is not None:
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * np.asarray(scale, np.float64)
+    out = x @ w
+    if gated:
+        gate, other = np.split(out, 2, axis=-1)
+        out = gate / (1 + np.exp(-np.clip(gate, -700, None))) * other
+    return out if onto is None else out + times * np.asarray(onto, np.float64)
+
+
+@pytest.mark.parametrize("rows_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", FORMS)
+def test_numbers(name, rows_dtype):
+    within = 2e-6 if rows_dtype == "float32" else 4e-3
+    for shape, weights in itertools.product(SHAPES, WEIGHTS):
+        rows, matrix, scales, panels, form, more = operands(
+            shape, weights, rows_dtype, **FORMS[name]
+        )
+        wanted = exact(rows, matrix, scales, **form, **more)
+        out = np.asarray(run(rows, panels, **form, **more), np.float64)
+        assert np.abs(out - wanted).max() <= within * np.abs(wanted).max(), (shape, weights)
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_a_row_has_the_same_bits_beside_any_number_of_others(name, weights):
+    for shape, rows_dtype in itertools.product(SHAPES, ("float32", "bfloat16")):
+        rows, _, _, panels, form, more = operands(shape, weights, rows_dtype, **FORMS[name])
+        whole = np.asarray(run(rows, panels, **form, **more), np.float32)
+        assert len(np.unique(whole, axis=0)) == len(whole)
+        for count in COUNTS:
+            own = more | {"onto": None if more["onto"] is None else more["onto"][-count:]}
+            out = np.asarray(run(rows[-count:], panels, **form, **own), np.float32)
+            np.testing.assert_array_equal(out, whole[-count:], err_msg=str((shape, count)))
+
+
+def test_threads_share_a_large_matrix():
+    """The same bits as one thread makes of it: each panel is the work of one of them."""
+    rows, matrix, _, panels, form, more = operands((600, 1100), "float32", "float32")
+    assert panels.values.nbytes > 1 << 21
+    whole = np.asarray(run(rows[:9], panels, **form, **more))
+    for first in range(0, 1100, 32):
+        part = jax.tree.map(jnp.asarray, cpu.Panels.of(matrix[:, first : first + 32]))
+        own = np.asarray(run(rows[:9], part, **form, **more))
+        np.testing.assert_array_equal(own, whole[:, first : first + 32])
+
+
+def test_arrays_may_begin_anywhere():
+    """XLA aligns what it makes, but not the rows of a slice, nor arrays of the host."""
+    rows, _, _, panels, form, more = operands((33, 7), "float32", "float32")
+    out = run(rows, panels, **form, **more)
+    for shift in (1, 3):
+        buffer = np.zeros(panels.values.size + shift, np.float32)
+        buffer[shift:] = np.asarray(panels.values).reshape(-1)
+        moved = buffer[shift:].reshape(panels.values.shape)
+        own = dataclasses.replace(panels, values=moved)
+        np.testing.assert_array_equal(run(rows, own, **form, **more), out)
+
+
+def test_gates_far_from_zero_stay_finite():
+    kernel = np.ones((2, 2, 3), np.float32)
+    panels = jax.tree.map(jnp.asarray, cpu.Panels.of(kernel, gated=True))
+    rows = jnp.asarray([[1e4, 1e4], [-1e4, -1e4], [45.0, 45.0], [-45.0, -45.0]], jnp.float32)
+    assert np.isfinite(np.asarray(run(rows, panels, gated=True))).all()
+
+
+@pytest.mark.parametrize("columns", [64, 40])
+def test_the_halves_of_a_gated_matrix_alone(columns):
+    """Without the gate a product appends both halves, whether or not they fill their panels."""
+    rows, matrix, _, panels, _, _ = operands((96, columns), "float32", "float32", gated=True)
+    onto = np.random.default_rng(1).normal(size=(9, 2 * columns)).astype(np.float32)
+    out = run(rows[:9], panels, onto=onto)
+    np.testing.assert_allclose(out, onto + np.asarray(rows[:9]) @ matrix, rtol=1e-4, atol=1e-4)
+
+
+def test_two_contracted_axes():
+    kernel = np.random.default_rng(0).normal(size=(3, 5, 7)).astype(np.float32)
+    panels = jax.tree.map(jnp.asarray, cpu.Panels.of(kernel, contracted=2))
+    rows = np.random.default_rng(1).normal(size=(2, 15)).astype(np.float32)
+    np.testing.assert_allclose(run(rows, panels), rows @ kernel.reshape(15, 7), rtol=1e-5)
+    assert panels.features == (7,) and panels.shape == (3, 5, 7)
+
+
+def test_under_vmap():
+    rows, _, _, panels, form, more = operands((96, 40), "float32", "float32")
+    out = jax.vmap(lambda rows: run(rows, panels, **form, **more))(rows.reshape(-1, 4, 96))
+    np.testing.assert_array_equal(out.reshape(-1, 40), run(rows, panels, **form, **more))
+
+
+def test_without_the_library(monkeypatch):
+    """One sentence says why, and nothing is called."""
+    native.instructions.cache_clear()
+    monkeypatch.setenv("BYTELAX_NATIVE", "0")
+    assert not native.available()
+    assert native.why_not() == "BYTELAX_NATIVE=0 leaves the compiled kernels out."
+    monkeypatch.undo()
+    native.instructions.cache_clear()
+    assert native.available()
