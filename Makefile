@@ -20,6 +20,9 @@ test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds
 test-slow: $(VENV)/.installed-$(EXTRAS) ## run the tests that take minutes
 	$(PYTHON) -m pytest $(WORKERS) -m slow $(TESTS)
 
+native: $(VENV)/.installed ## compile the kernels for processors, where there is a C++ compiler
+	$(PYTHON) kernels/build_native.py
+
 lint: $(VENV)/.installed-lint ## check style, format and types
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
@@ -76,4 +79,4 @@ $(VENV)/.made:
 	echo "bytelax needs Python 3.11 or later: make PYTHON3=/path/to/python3.11" >&2; \
 	exit 1
 
-.PHONY: help demo test test-slow lint docs parity aot aot-pods aot-full clean
+.PHONY: help demo test test-slow native lint docs parity aot aot-pods aot-full clean

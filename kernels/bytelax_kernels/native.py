@@ -1,7 +1,7 @@
 """The compiled kernels for processors, called through `jax.ffi`; optional.
 
-The library is built with the package where there is a C++ compiler (`hatch_build.py`). Where it is
-missing or does not load, XLA runs everything. `BYTELAX_NATIVE=0` leaves it out.
+`kernels/build_native.py` builds the library, where there is a C++ compiler. Where it is missing or
+does not load, XLA runs everything. `BYTELAX_NATIVE=0` leaves it out.
 """
 
 import ctypes
@@ -48,7 +48,7 @@ def instructions() -> str:
     if os.environ.get("BYTELAX_NATIVE") == "0":
         raise Missing("BYTELAX_NATIVE=0 leaves the compiled kernels out.")
     if not _LIBRARY.exists():
-        raise Missing("The kernels were not compiled: there was no C++ compiler at installation.")
+        raise Missing("The kernels for processors are not compiled; kernels/build_native.py does it.")
     name = _best()
     if name is None:
         raise Missing("The compiled kernels need AVX2, AVX-512 or NEON.")

@@ -1,8 +1,6 @@
-"""Builds the processor's kernels, where there is a C++ compiler; without one nothing is built.
+"""Compiles the processor's kernels into the package, where there is a C++ compiler.
 
-Hatch calls this for a wheel and for an editable installation. By hand, in a checkout:
-
-    python hatch_build.py
+    python kernels/build_native.py
 
 The sources are compiled once for each instruction set, and `bytelax_kernels.native` chooses among
 them when the library is loaded. They need the headers in jaxlib and nothing else.
@@ -14,12 +12,11 @@ import platform
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+import jax.ffi
 
-PACKAGE = pathlib.Path(__file__).parent / "kernels" / "bytelax_kernels"
+PACKAGE = pathlib.Path(__file__).parent / "bytelax_kernels"
 LIBRARY = PACKAGE / "libbytelax.so"
 SOURCES = ("dense/cpu.cc",)
 # Flags by machine and instruction set; the names are those that `native` asks for.
@@ -40,16 +37,15 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "c++"))
 
 
-def build() -> None:
-    """Compiles the library into the package.
+def build(found: str) -> None:
+    """Compiles the library.
+
+    Args:
+      found: the compiler.
 
     Raises:
-      subprocess.CalledProcessError: the compiler fails.
+      subprocess.CalledProcessError: it fails.
     """
-    import jax.ffi
-
-    found = compiler()
-    assert found is not None
     flags = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=fast", "-isystem", jax.ffi.include_dir()]
     with tempfile.TemporaryDirectory() as scratch:
         running = {}
@@ -67,26 +63,8 @@ def build() -> None:
         shutil.move(linked, LIBRARY)
 
 
-class NativeKernels(BuildHookInterface):
-    """Hatch's hook."""
-
-    def dependencies(self):
-        return ["jax", "jaxlib"] if compiler() else []
-
-    def initialize(self, version, build_data):
-        if not compiler():
-            print("no C++ compiler for this machine: bytelax is built without processor kernels")
-            return
-        try:
-            build()
-        except (OSError, subprocess.CalledProcessError) as error:
-            print(f"bytelax is built without processor kernels: {error}")
-            return
-        if self.target_name == "wheel":
-            platform_tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{platform_tag}"
-
-
 if __name__ == "__main__":
-    build()
+    if found := compiler():
+        build(found)
+    else:
+        print("no C++ compiler for this machine: XLA runs everything")
