@@ -48,7 +48,7 @@ def instructions() -> str:
     if os.environ.get("BYTELAX_NATIVE") == "0":
         raise Missing("BYTELAX_NATIVE=0 leaves the compiled kernels out.")
     if not _LIBRARY.exists():
-        raise Missing("The kernels for processors are not compiled; kernels/build_native.py does it.")
+        raise Missing("Not compiled: kernels/build_native.py compiles the kernels for processors.")
     name = _best()
     if name is None:
         raise Missing("The compiled kernels need AVX2, AVX-512 or NEON.")
