@@ -27,7 +27,6 @@ COMMANDS = {
     "train": "Train a model, or resume a training run.",
     "pack": "Cut training text into documents once, for hosts that read only what they train on.",
     "calibrate": "Find the entropy threshold at which patches have a given mean length.",
-    "layers": "Find blocks to skip with `--method layer-skip`, on sample text.",
     "convert": "Write a model in another layout: of transformers, or bytelax's own.",
 }
 

@@ -260,8 +260,7 @@ def test_numbers_before_the_prompt(byte_lm, capsys):
 
 
 def test_every_command_that_loads_a_model_names_it_alike():
-    for name in ("generate", "demo", "bench", "score", "patches", "calibrate", "layers",
-                 "convert"):  # fmt: skip
+    for name in ("generate", "demo", "bench", "score", "patches", "calibrate", "convert"):
         module = importlib.import_module(f"bytelax.commands.{name}")
         hints = typing.get_type_hints(getattr(module, name.capitalize()), include_extras=True)
         assert hints["model"] == flags.Model, name

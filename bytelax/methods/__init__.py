@@ -330,8 +330,7 @@ class Composed(_Exit):
 class LayerSkip(_Drafting):
     """Layer skipping: the model drafts without some of its blocks, and all verify. Lossless.
 
-    By default every second block is skipped, except the first and the last one. `bytelax layers`
-    searches for a better selection.
+    By default every second block is skipped, except the first and the last one.
     """
 
     name = "layer-skip"

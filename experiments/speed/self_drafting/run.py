@@ -28,7 +28,7 @@ from experiments.speed.self_drafting import published, windows
 MINUTES = 25
 RESULTS = (study.MAIN, "windows")
 TEMPERATURES = (0.0, 1.0)
-# The best set of `bytelax layers --model tiny-lm --place-cost 0.15`, on textbooks and code. One
+# The best set that `layers.py --place-cost 0.15` found, on textbooks and code. One
 # attention and one SwiGLU are left, and no gain is expected.
 SEARCHED = {
     "skip_attention": (0, *range(2, 12)), "skip_mlp": tuple(range(1, 12)), "draft_length": 1,

@@ -1,10 +1,13 @@
 """Searches for the blocks that a byte transformer should skip when it drafts for itself.
 
+    python -m experiments.speed.self_drafting.layers TEXT ... --place-cost 0.15
+
 Draft & Verify (arXiv 2309.08168) searches with Bayesian optimisation over timed runs. Here every
 half-block is tried in turn, and the speed of a set is computed: from the acceptance rate of its
 drafts, measured in one parallel pass over sample text, and the weights that drafting reads.
 """
 
+import argparse
 import dataclasses
 import functools
 
@@ -13,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax import load
 from bytelax.decode.sampling import Sampling, process_logits
+from bytelax.measure.text_windows import text_windows
 from bytelax.model import Model
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 
@@ -177,7 +182,7 @@ def _survival(
     """Returns `survival` of `score` for the first `count` candidates bool[C, 2, L], and else 0."""
 
     def of_row(runs, row, p):
-        logits = module.apply({"params": params}, row[None], runs, method=_skipping)
+        logits = module.apply({"params": without(params, runs)}, row[None])
         # Rejection sampling accepts a draft from q with probability sum_x min(p(x), q(x)). Greedy
         # distributions are one-hot, so there it is 1 if they agree, and 0 otherwise.
         accepted = jnp.minimum(p, jnp.exp(process_logits(logits, sampling))[0]).sum(-1)
@@ -197,10 +202,47 @@ def _survival(
     return jax.lax.map(of_candidate, (jnp.arange(len(candidates)), candidates))
 
 
-def _skipping(model: ByteLM, ids, runs):
-    """Returns the logits without the half-blocks that do not run.
+def without(params, runs):
+    """The parameters with half-blocks that add nothing where `runs` bool[2, L] is false.
 
     `runs` is data, so that one program serves all sets.
     """
-    hidden, _ = model.trunk.states(model.embed(ids), span=model.span(ids), runs=runs)
-    return model.logits(hidden[-1])
+    trunk = dict(params["trunk"])
+    for half, (name, out) in enumerate((("attention", "out"), ("mlp", "down"))):
+        for index in range(runs.shape[1]):
+            block = trunk[f"layers_{index}"]
+            silent = jax.tree.map(lambda x, here=runs[half, index]: here * x, block[name][out])
+            trunk[f"layers_{index}"] = block | {name: block[name] | {out: silent}}
+    return params | {"trunk": trunk}
+
+
+def main():
+    options = argparse.ArgumentParser(description="Searches for blocks to skip.")
+    options.add_argument("text", nargs="+", help="files, directories or globs of sample text")
+    options.add_argument("--model", default="tiny-lm")
+    options.add_argument("--temperature", type=float, default=0.0)
+    options.add_argument("--longest", type=int, default=12, help="most bytes to draft in a round")
+    options.add_argument("--most", type=int, help="most half-blocks to skip")
+    options.add_argument("--place-cost", type=float, default=0.0, help="see `search`")
+    options.add_argument("--window", type=int, default=256)
+    options.add_argument("--max-bytes", type=int, default=8192)
+    options = options.parse_args()
+    windows, lengths = text_windows(options.text, options.window, options.max_bytes)
+    steps = search(
+        load(options.model, dtype="float32"),
+        windows[lengths == options.window],
+        temperature=options.temperature,
+        longest=options.longest,
+        most=options.most,
+        place_cost=options.place_cost,
+    )
+    for skipped in steps:
+        print(
+            f"speed {skipped.speed:.2f}, {skipped.bytes_per_round:.2f} bytes per round, drafting "
+            f"{skipped.drafting:.0%}: {skipped.options()}"
+        )
+    print("best:", max(steps, key=lambda skipped: skipped.speed).options())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """The search for blocks to skip: its scores are those of a model that skips them, and it finds."""
 
+import ast
 import functools
-import json
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +9,12 @@ import models_for_tests as models
 import numpy as np
 import pytest
 
-from bytelax import checkpoints, cli
-from bytelax.measure import layer_skip
+import bytelax
+from bytelax import checkpoints
 from bytelax.model import Model
 from bytelax.models import kv_cache
 from bytelax.models.transformer import LayerRange
+from experiments.speed.self_drafting import layers
 
 CONFIG = models.replace(models.BYTE_LM, trunk={"layers": 3, "window": 9})
 IDS = models.random_text(9, 24)  # one row more than go through the model at a time
@@ -42,23 +43,23 @@ def test_a_useless_half_block_is_found_first(
     small, temperature, block, half, layer, attention, mlp
 ):
     planted = without_output(small, block, half, layer)
-    (first,) = layer_skip.search(planted, IDS, temperature=temperature, longest=LONGEST, most=1)
+    (first,) = layers.search(planted, IDS, temperature=temperature, longest=LONGEST, most=1)
     assert (first.skip_attention, first.skip_mlp) == (attention, mlp)
     assert first.accepted == pytest.approx(1, abs=1e-5)
     assert first.bytes_per_round == pytest.approx(first.draft_length + 1, abs=1e-4)
     assert first.speed > 1
-    (other,) = layer_skip.search(small, IDS, temperature=temperature, longest=LONGEST, most=1)
+    (other,) = layers.search(small, IDS, temperature=temperature, longest=LONGEST, most=1)
     assert other.accepted < 0.99
 
 
 def skipping(model, found):
     """Logits of the model that does skip them."""
-    layers = LayerRange(no_attention=found.skip_attention, no_mlp=found.skip_mlp)
+    skips = LayerRange(no_attention=found.skip_attention, no_mlp=found.skip_mlp)
 
     def run(module, ids):
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
         span = kv_cache.causal_span(positions, window=CONFIG.trunk.window)
-        hidden, _ = module.trunk(module.embed(ids), span=span, layers=layers)
+        hidden, _ = module.trunk(module.embed(ids), span=span, layers=skips)
         return module.logits(hidden)
 
     apply = jax.jit(functools.partial(model.module.apply, method=run))
@@ -81,7 +82,7 @@ def expected(model, found):
 
 
 def test_scores_are_those_of_a_model_that_skips(small):
-    steps = layer_skip.search(small, IDS, temperature=1.0, longest=LONGEST)
+    steps = layers.search(small, IDS, temperature=1.0, longest=LONGEST)
     assert [len(s.skip_attention) + len(s.skip_mlp) for s in steps] == [1, 2, 3, 4, 5, 6]
     for found in steps:
         accepted, made = expected(small, found)
@@ -93,14 +94,14 @@ def test_scores_are_those_of_a_model_that_skips(small):
 
 
 def test_each_step_takes_the_best_of_its_candidates(small):
-    first, second = layer_skip.search(small, IDS, longest=LONGEST, most=2, temperature=1.0)
-    shares, always = layer_skip.weight_shares(small)
+    first, second = layers.search(small, IDS, longest=LONGEST, most=2, temperature=1.0)
+    shares, always = layers.weight_shares(small)
     speeds = []
     for half, block in np.ndindex(shares.shape):
         runs = np.ones(shares.shape, bool)
         runs[half, block] = False
         skipped = tuple(tuple(np.flatnonzero(~row).tolist()) for row in runs)
-        alone = layer_skip.Skipped(*skipped, LONGEST, 0.0, 0.0, 0.0, 0.0)
+        alone = layers.Skipped(*skipped, LONGEST, 0.0, 0.0, 0.0, 0.0)
         _, made = expected(small, alone)
         speeds.append(made / (1 + LONGEST * (always + shares[runs].sum())))
     assert first.speed >= max(speeds) - 1e-5
@@ -110,13 +111,13 @@ def test_each_step_takes_the_best_of_its_candidates(small):
 
 @pytest.mark.slow
 def test_one_program_for_all_steps(small):
-    before = layer_skip._survival._cache_size()
-    layer_skip.search(small, IDS[:, :20], longest=3)
-    assert layer_skip._survival._cache_size() == before + 1
+    before = layers._survival._cache_size()
+    layers.search(small, IDS[:, :20], longest=3)
+    assert layers._survival._cache_size() == before + 1
 
 
 def test_shares_of_weights(small):
-    shares, always = layer_skip.weight_shares(small)
+    shares, always = layers.weight_shares(small)
     c = CONFIG.trunk
     attention = c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads) + c.dim
     mlp = 3 * c.dim * c.ffn_dim + c.dim
@@ -129,44 +130,30 @@ def test_shares_of_weights(small):
 def test_the_best_length_weighs_what_is_drafted():
     runs = np.ones((2, 2), bool)
     survival = np.array([0.9, 0.5, 0.1])
-    cheap = layer_skip.score(runs, survival, 0.05)
+    cheap = layers.score(runs, survival, 0.05)
     assert cheap.draft_length == 2 and cheap.bytes_per_round == pytest.approx(2.4)
     assert cheap.speed == pytest.approx(2.4 / 1.1)
-    dear = layer_skip.score(runs, survival, 0.05, 0.4)
+    dear = layers.score(runs, survival, 0.05, 0.4)
     assert dear.draft_length == 1 and dear.speed == pytest.approx(1.9 / 1.45)
 
 
 def test_refusals(small):
     with pytest.raises(ValueError, match="only a byte transformer"):
-        layer_skip.search(models.model(models.VARIANTS["stride"]), IDS)
+        layers.search(models.model(models.VARIANTS["stride"]), IDS)
     with pytest.raises(ValueError, match=r"1\.\.23"):
-        layer_skip.search(small, IDS, longest=24)
+        layers.search(small, IDS, longest=24)
     with pytest.raises(ValueError, match="place_cost"):
-        layer_skip.search(small, IDS, longest=4, place_cost=-1)
+        layers.search(small, IDS, longest=4, place_cost=-1)
 
 
 @pytest.mark.slow
-def test_the_command_prints_flags_that_generate_takes(small, capsys, tmp_path):
+def test_it_prints_options_that_generate_takes(small, capsys, monkeypatch, tmp_path):
     checkpoints.write(tmp_path / "model", small.config, small.params, layout="orbax")
     (tmp_path / "text.txt").write_bytes(bytes(range(32, 127)) * 2)
-    arguments = ["layers", str(tmp_path / "text.txt"), "--window", "40"]
-    arguments += ["--model", str(tmp_path / "model")]
-    arguments += ["--longest", "3", "--most", "2"]
-    assert cli.main([*arguments, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert len(printed["sets"]) == 2 and printed["best"] in printed["sets"]
-    assert printed["bytes"] == 4 * 40
-    assert cli.main(arguments) == 0
-    *_, best = capsys.readouterr().out.splitlines()
-    flags = best.removeprefix("best: ").split()
-    assert cli.main(["generate", "--model", str(tmp_path / "model"), *flags, "--json", "a"]) == 0
-    assert json.loads(capsys.readouterr().out)["lossless"]
-    for bad, says in (
-        (["--window", "1000"], "smaller --window"),
-        (["--window", "1"], "--window must lie in"),
-        (["--most", "0"], "--most must be at least 1"),
-        (["--longest", "40"], "drafts lie in 1..39"),
-    ):
-        assert cli.main([*arguments, *bad]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert says in line
+    flags = ["--model", str(tmp_path / "model"), "--window", "40", "--longest", "3", "--most", "2"]
+    monkeypatch.setattr("sys.argv", ["layers.py", str(tmp_path / "text.txt"), *flags])
+    layers.main()
+    *steps, best = capsys.readouterr().out.splitlines()
+    assert len(steps) == 2
+    options = ast.literal_eval(best.removeprefix("best: "))
+    assert bytelax.generate(small, [b"a"], method="layer-skip", max_new_bytes=4, **options).lossless
