@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.sampling import ByRow, Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
-from bytelax.model import Model
+from bytelax.model import Model, check_model
 from bytelax.pods import global_arrays, per_device, sharding
 from bytelax.pods.per_device import Placement
 from bytelax.requests import Request
@@ -75,8 +74,7 @@ class Engine:
 
         The keywords are those of `generate`.
         """
-        if not isinstance(model, Model):
-            raise ValueError(f"a model comes from bytelax.load, got {reprlib.repr(model)}")
+        check_model(model)
         if not isinstance(max_new_bytes, int | np.integer) or max_new_bytes < 1:
             raise ValueError(f"max_new_bytes must be a number from 1, got {max_new_bytes!r}")
         sampling = Sampling.of(

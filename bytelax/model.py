@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -92,15 +93,22 @@ class Model:
         return self.module.config
 
     def logits(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S V"]:
-        """Returns next-byte logits after each position of whole texts, float32."""
-        return _predict(self.module, self.device_params, self._placed(ids))[0]
+        """Returns next-byte logits after each position of whole texts, float32.
+
+        Raises:
+          ValueError: the ids are no batch of texts, or not of the vocabulary.
+        """
+        return _predict(self.module, self.device_params, self._placed(ids, "B S"))[0]
 
     def entropies(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S"]:
         """Returns next-byte entropies in nats.
 
         They are those of the entropy model, if a BLT has one, and otherwise the model's own.
+
+        Raises:
+          ValueError: as in `logits`.
         """
-        return _entropies(self.module, self.device_params, self._placed(ids))
+        return _entropies(self.module, self.device_params, self._placed(ids, "B S"))
 
     def patch_lengths(self, ids: Int[Array | np.ndarray, " S"]) -> list[int]:
         """Returns the number of bytes in each patch of one text.
@@ -109,17 +117,33 @@ class Model:
 
         Raises:
           TypeError: the model has no patches.
+          ValueError: the ids are not those of one text, or not of the vocabulary.
         """
-        closes = _closes(self.module, self.device_params, self._placed(ids)[None])
+        closes = _closes(self.module, self.device_params, self._placed(ids, "S")[None])
         if closes is None:
             raise TypeError("a plain byte transformer has no patches")
         starts = np.flatnonzero(jax.device_get(closes)[0]) + 1
         return np.diff(starts, prepend=0, append=len(ids) + 1).tolist()
 
-    def _placed(self, ids):
+    def _placed(self, ids, axes):
+        """Ids on the device, int32; raises ValueError if they are no ids, or of other axes."""
+        ids = ids if isinstance(ids, jax.Array) else np.asarray(ids)
+        if ids.ndim != len(axes.split()) or not jnp.issubdtype(ids.dtype, jnp.integer):
+            given = f"{ids.dtype}[{','.join(map(str, ids.shape))}]"
+            raise ValueError(f"ids are integers [{axes}], got {given}")
+        size, known = self.config.vocab_size, not isinstance(ids, jax.core.Tracer)
+        here = jax.device_get(ids) if known else ids
+        if known and here.size and not 0 <= here.min() <= here.max() < size:
+            raise ValueError(f"ids lie in 0..{size - 1}, got {here.min()}..{here.max()}")
         if isinstance(ids, jax.Array):
             return ids.astype(jnp.int32)
-        return self.put(np.asarray(ids, np.int32))
+        return self.put(ids.astype(np.int32))
+
+
+def check_model(model: Any) -> None:
+    """Raises ValueError for what is no `Model`, such as the name of one."""
+    if not isinstance(model, Model):
+        raise ValueError(f"a model comes from bytelax.load, got {reprlib.repr(model)}")
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.compiler_options import compiler_options
 from bytelax.decode.sampling import Sampling, byte_log_probs
-from bytelax.model import Model
+from bytelax.model import Model, check_model
 from bytelax.settings import own_settings
 from bytelax.windows import Tell, Told, Windows, tell_texts
 
@@ -142,6 +142,7 @@ def score_many(
     Raises:
       ValueError: as in `score`.
     """
+    check_model(model)
     windows = Windows.of(model.config.max_bytes, window, stride)
     told = tell_texts(likelihoods(model), texts, windows, batch=batch, progress=progress)
     return _checked(told)

@@ -88,6 +88,11 @@ def test_prompts_from_files_and_standard_input(byte_lm, capsys, tmp_path, monkey
     assert from_argument["results"][0]["stats"]["bytes"] == 8
 
 
+def test_a_prompt_behind_a_list_is_told(capsys):
+    told = _fails(capsys, "generate", "--branches", "3", "2", "The cell")
+    assert "--branches cannot take ['3', '2', 'The cell']; it reads all up to a flag" in told
+
+
 def test_nothing_to_continue(byte_lm, capsys, monkeypatch):
     """An empty prompt that is named begins a text."""
     flags = ["generate", "--model", byte_lm, "--max-new-bytes", "2"]

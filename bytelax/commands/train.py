@@ -356,6 +356,8 @@ def run(command: Run) -> None:
     score = result.valid.get(BITS_PER_BYTE)
     known = "" if score is None else f", {score:.4f} bits per byte on the validation text"
     print(f"{result.model}: {count:,} parameters, {result.step} steps{known}")
+    if isinstance(command, Heads):
+        print(f"heads of few steps draft badly: bytelax bench --model {result.model} times them")
 
 
 # The file of a run

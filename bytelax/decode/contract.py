@@ -1,8 +1,10 @@
-"""Says in a sentence what is wrong with a drafter or an acceptance rule of the user's own."""
+"""Says in a sentence what is wrong with a target, a drafter or a rule of the user's own."""
 
 from typing import Any
 
 import chex
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from bytelax.decode.acceptance.base import Emitted
@@ -10,6 +12,15 @@ from bytelax.decode.draft import Draft
 from bytelax.decode.drafters.base import Drafter
 
 _PARTS = ("draft_length", "init", "propose", "commit")
+
+
+def check_target(target: Any) -> None:
+    """Raises TypeError if a part of the target is missing."""
+    missing = [part for part in ("prefill", "extend", "commit") if not hasattr(target, part)]
+    if missing:
+        hint = ": take its target()" if hasattr(target, "target") else ""
+        name = type(target).__name__
+        raise TypeError(f"the target {name} has no {' and no '.join(missing)}{hint}")
 
 
 def check_drafter(drafter: Any) -> None:
@@ -31,7 +42,7 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
     """Returns what `propose` returned, a draft and a state.
 
     Raises:
-      TypeError: it is something else.
+      TypeError: it is something else, or the ids or the length are no integers.
       AssertionError: the draft has another shape than the rows of `ids` times `draft_length`.
     """
     name = f"{type(drafter).__name__}.propose"
@@ -42,7 +53,27 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
     rows, places = ids.shape[0], drafter.draft_length
     chex.assert_shape(draft.ids, (rows, places), custom_message=f"{name}, Draft.ids")
     chex.assert_shape(draft.length, (rows,), custom_message=f"{name}, Draft.length")
+    for part, values in (("ids", draft.ids), ("length", draft.length)):
+        if not jnp.issubdtype(values.dtype, jnp.integer):
+            raise TypeError(f"{name}, Draft.{part}: must be integers, not {values.dtype}")
     return draft, state
+
+
+def check_carried(drafter: Drafter, before: Any, after: Any) -> None:
+    """Raises TypeError if a round changes the form of the drafter's state, which a loop carries."""
+    made, left = (dict(_forms(state)) for state in (before, after))
+    for place in made | left:
+        old, new = made.get(place, "missing"), left.get(place, "missing")
+        if old != new:
+            name = type(drafter).__name__
+            raise TypeError(f"{name}: state{place} is {old} from init, and {new} after a round")
+
+
+def _forms(state):
+    """Yields the place of each leaf, with its dtype and shape."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        leaf = jnp.asarray(leaf)
+        yield jax.tree_util.keystr(path), f"{leaf.dtype}{list(leaf.shape)}"
 
 
 def check_emitted(rule: Any, emitted: Any, window: Int[Array, "B W"]) -> Emitted:

@@ -15,7 +15,13 @@ from bytelax.decode import origins as origin_codes
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
 from bytelax.decode.acceptance import Acceptance, Lossless, greedy, lossless
-from bytelax.decode.contract import check_drafter, check_emitted, check_proposed
+from bytelax.decode.contract import (
+    check_carried,
+    check_drafter,
+    check_emitted,
+    check_proposed,
+    check_target,
+)
 from bytelax.decode.counts import Counts, count_round, no_counts
 from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, fitted
 from bytelax.decode.drafters.empty import Empty
@@ -108,6 +114,7 @@ class Method:
     window: Filled[int] = UNFILLED
 
     def __post_init__(self):
+        check_target(self.target)
         check_drafter(self.drafter)
         drafted = self.drafter.draft_length
         longest = getattr(self.target, "max_bytes", None)
@@ -270,11 +277,13 @@ class Method:
                 origins,
                 origin_codes.of_round(draft, emitted),
             )
+        draft_state = self.drafter.commit(inputs, draft_state, trial, kept)
+        check_carried(self.drafter, decoding.draft_state, draft_state)
         return dataclasses.replace(
             decoding,
             text=Text(_append(text.ids, text.length, emitted.ids, kept), text.length + kept),
             state=target.commit(trial, kept),
-            draft_state=self.drafter.commit(inputs, draft_state, trial, kept),
+            draft_state=draft_state,
             ended=jnp.where(running, ended, decoding.ended),
             log_probs=log_probs,
             origins=origins,

@@ -18,7 +18,7 @@ import numpy as np
 from bytelax_kernels import dispatch
 from jaxtyping import Array, Float, Int, Shaped, UInt16
 
-ONE_DEVICE = "int8 weights decode on one device: leave out the mesh, or quantize"
+ONE_DEVICE = "int8 weights decode on one device: use a mesh or int8, not both"
 _CACHE = 3 << 19  # bytes of a widened block: 1.5 MB, so that it stays in a core's cache
 _FEW = 32  # rows of the other factor, up to which reading the matrix is what a product costs
 _HOST = 1 << 20  # bytes of float32 that quantization holds at a time, within a cache

@@ -38,6 +38,11 @@ def start(processes: Processes = _DETECTED) -> None:
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(**found)
+    except ValueError:  # JAX looked for what is missing, and found nothing
+        raise ValueError(
+            "no cluster is found here (a TPU pod, SLURM, ...): name the coordinator, HOST:PORT, "
+            "with num_processes and process_id"
+        ) from None
     except jax.errors.JaxRuntimeError as error:
         where = found.get("coordinator_address", "the coordinator")
         raise OSError(f"cannot start at {where}, is its port free? {error}") from None

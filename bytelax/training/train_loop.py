@@ -144,6 +144,7 @@ def train(
         display.tell("; ".join(filter(None, (about, program.parameters()))))
         restored = kept.restore(program.abstract)
         if restored is None:
+            display.tell("making the parameters")
             state, position = program.start(initial), 0
         else:
             state, position = restored

@@ -153,6 +153,49 @@ def test_wrong_shapes_are_told(ids, length):
         method.round(PARAMS, method.init(PARAMS, text(), budget=1))
 
 
+class Counting(Empty):
+    """Its state is a count of rounds."""
+
+    def init(self, inputs):
+        return {"rounds": jnp.zeros(len(inputs.text.length), jnp.int32)}
+
+
+class OtherDtype(Counting):
+    def commit(self, inputs, draft_state, trial, count):
+        return {"rounds": draft_state["rounds"] + 0.5}
+
+
+class OtherTree(Counting):
+    def propose(self, inputs, draft_state):
+        return Empty.propose(self, inputs, draft_state)[0], draft_state["rounds"]
+
+
+class NoIds(Empty):
+    def propose(self, inputs, draft_state):
+        draft, state = super().propose(inputs, draft_state)
+        return dataclasses.replace(draft, ids=draft.ids * 1.0), state
+
+
+@pytest.mark.parametrize(
+    ("drafter", "words"),
+    [
+        (NoIds(2), r"NoIds\.propose, Draft\.ids: must be integers, not float32"),
+        (OtherDtype(2), r"OtherDtype: state\['rounds'\] is int32\[2\] from init, and float32"),
+        (OtherTree(2), r"OtherTree: state\['rounds'\] is int32\[2\] from init, and missing after"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_what_no_loop_carries_is_told(drafter, words):
+    method = Method(TableTarget(), drafter)
+    with pytest.raises(TypeError, match=words):
+        jax.jit(method.decode)(PARAMS, method.init(PARAMS, text(), budget=3))
+
+
+def test_a_model_is_no_target():
+    with pytest.raises(TypeError, match=r"the target Model has no prefill .* take its target\(\)"):
+        contract.check_target(models.model(models.BYTE_LM))
+
+
 @pytest.mark.parametrize(
     "proposed",
     [jnp.zeros((2, 2), int), Draft(jnp.zeros((2, 2), int), jnp.ones(2, int)), (jnp.zeros(2), ())],
@@ -219,7 +262,7 @@ def test_a_method_for_another_model_is_refused():
     one, other = models.model(models.BYTE_LM), models.model(models.BYTE_LMS["window"])
     with pytest.raises(ValueError, match="another model"):
         bytelax.generate(one, [b"a"], method=Method(other.target()))
-    with pytest.raises(ValueError, match="only named methods take options"):
+    with pytest.raises(ValueError, match="only methods given by name take options"):
         bytelax.generate(one, [b"a"], method=Method(one.target()), draft_length=3)
 
 

@@ -55,6 +55,11 @@ def run(tmp_path_factory):
     return out, result, told
 
 
+def test_what_takes_long_is_said_before(run):
+    _, _, told = run
+    assert told.index("making the parameters") < told.index("compiling the training step, once")
+
+
 def test_the_loss_falls_as_the_golden_curve(run):
     out, _, _ = run
     curve = [row["loss"] for row in lines(out)]

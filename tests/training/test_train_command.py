@@ -153,6 +153,7 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     arguments = [str(argument) for argument in [*arguments, *losses]]
     _, initial = parsed(arguments).prepare()
     assert cli.main(arguments) == 0
+    assert "heads of few steps draft badly: bytelax bench --model" in capsys.readouterr().out
     before, after = initial(), loading.load(tmp_path / "model")
     learned = after.params.pop("heads")
     same = jax.tree.map(np.array_equal, learned, before["heads"])

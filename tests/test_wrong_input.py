@@ -1,0 +1,73 @@
+"""Input of a kind that no annotation allows is told in one line, where no annotation is checked.
+
+The tests check annotations, so what is tried here runs in a process of its own.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+CALLS = {
+    "generate('tiny', ['a'])": "a model comes from bytelax.load, got 'tiny'",
+    "list(bytelax.stream('tiny', 'a'))": "a model comes from bytelax.load, got 'tiny'",
+    "score('tiny', ['a'])": "a model comes from bytelax.load, got 'tiny'",
+    "decode.Method(lm)": "the target Model has no prefill and no extend and no commit: take its ",
+    "generate(lm, None)": "prompts must be a list of strings, got None",
+    "generate(lm, 3)": "prompts must be a list of strings, got 3",
+    "generate(lm, [3])": "a text, prompt or stop string is bytes or text, got 3",
+    "score(lm, None)": "texts must be a list of strings, got None",
+    "list(bytelax.stream(lm, ['a', 'b']))": "stream continues one prompt, got ['a', 'b']",
+    "generate(lm, ['a'], temperature='1')": "temperature is a number, or one for each of the 1",
+    "generate(lm, ['a'], temperature=None)": "temperature is a number, or one for each of the 1",
+    "generate(lm, ['a'], top_k=True)": "top_k is a number, or one for each of the 1 rows",
+    "generate(lm, ['a'], seeds=[1.5])": "seeds are whole numbers",
+    "lm.logits([1, 5, 6])": "ids are integers [B S], got int64[3]",
+    "lm.logits(np.ones((1, 3)))": "ids are integers [B S], got float64[1,3]",
+    "lm.logits([[1, 300]])": "ids lie in 0..259, got 1..300",
+    "lm.logits(jnp.array([[-1, 4]]))": "ids lie in 0..259, got -1..4",
+    "lm.entropies([1, 5])": "ids are integers [B S], got int64[2]",
+    "lm.patch_lengths([[1, 5]])": "ids are integers [S], got int64[1,2]",
+    "decode.Text.of(['abc'], length=9)": "ids are made of bytes, not of text: encode 'abc' first",
+    "bytelax.vocab.decode([5, 260])": "ids lie in 0..259, got 260; a byte b is id b + 4",
+    "distributed.start(Processes(coordinator='auto'))": "no cluster is found here",
+}
+
+PROGRAM = """
+import json, sys
+import jax.numpy as jnp
+import numpy as np
+import bytelax, models_for_tests
+from bytelax import decode, generate, score
+from bytelax.pods import distributed
+from bytelax.pods.configs import Processes
+
+calls = json.loads(sys.argv[1])
+told = {}
+for call in sorted(calls, key=lambda call: "auto" not in call):  # before any use of a device
+    if call[:2] == "lm" or "(lm" in call:
+        lm = models_for_tests.model(models_for_tests.BYTE_LM)
+    try:
+        told[call] = repr(eval(call))
+    except Exception as error:
+        told[call] = f"{type(error).__name__}: {error}"
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def told():
+    """What each call says, by the call."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps([*CALLS])],
+        cwd=pathlib.Path(__file__).parents[1], capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_wrong_input_is_told_in_one_line(call, told):
+    assert told[call].startswith(("ValueError: ", "TypeError: ")) and CALLS[call] in told[call]
+    assert "\n" not in told[call]
