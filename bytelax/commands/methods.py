@@ -2,9 +2,11 @@
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import json
+import sys
 import typing
 from typing import Any
 
@@ -88,12 +90,19 @@ def _doc(method: type[Named]) -> list[str]:
 
 def _docs(method: type[Named]) -> dict[str, str]:
     """The text below each field of a method in its source, or in that of a class above it."""
-    found = {}
-    for cls in reversed(method.__mro__[:-1]):
-        (parsed,) = ast.parse(inspect.getsource(cls)).body
-        assert isinstance(parsed, ast.ClassDef)
-        for field, text in itertools.pairwise(parsed.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                told = ast.literal_eval(text.value)
-                found[ast.unparse(field.target)] = " ".join(told.split())
+    known = ((cls.__module__, cls.__name__) for cls in reversed(method.__mro__[:-1]))
+    return {field: text for module, name in known for field, text in _texts(module)[name].items()}
+
+
+@functools.cache
+def _texts(module: str) -> dict[str, dict[str, str]]:
+    """The text below each field of each class of a module."""
+    found: dict[str, dict[str, str]] = {}
+    for cls in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(cls, ast.ClassDef):
+            own = found[cls.name] = {}
+            for field, text in itertools.pairwise(cls.body):
+                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    told = ast.literal_eval(text.value)
+                    own[ast.unparse(field.target)] = " ".join(told.split())
     return found
