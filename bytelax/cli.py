@@ -151,8 +151,8 @@ def _first_part(framed: str) -> str:
     lines = [line.strip("│ ") for line in framed.splitlines()[1:]]
     parts = itertools.groupby(lines, lambda line: bool(set(line) - set("─-╰╯")))
     told = next((" ".join(part) for is_text, part in parts if is_text), "").rstrip(".")
-    if found := re.match(r"Error parsing (--\S+): no type matching .* from (\[.*\])$", told):
-        return f"{found[1]} cannot take {found[2]}; it reads all up to a flag: prompts come first"
+    if "valid parse for arguments" in told:  # of a flag that takes several values
+        return f"{told}; it reads all up to the next flag, so other words come first"
     hint = "Perhaps you meant:"
     return f"{told}. {hint} {lines[lines.index(hint) + 1]}" if hint in lines else told
 

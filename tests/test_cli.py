@@ -88,11 +88,6 @@ def test_prompts_from_files_and_standard_input(byte_lm, capsys, tmp_path, monkey
     assert from_argument["results"][0]["stats"]["bytes"] == 8
 
 
-def test_a_prompt_behind_a_list_is_told(capsys):
-    told = _fails(capsys, "generate", "--branches", "3", "2", "The cell")
-    assert "--branches cannot take ['3', '2', 'The cell']; it reads all up to a flag" in told
-
-
 def test_nothing_to_continue(byte_lm, capsys, monkeypatch):
     """An empty prompt that is named begins a text."""
     flags = ["generate", "--model", byte_lm, "--max-new-bytes", "2"]
@@ -260,7 +255,7 @@ def test_numbers_before_the_prompt(byte_lm, capsys):
     """They take all that follows: a prompt is not lost among them without a word."""
     flags = ["generate", "--model", byte_lm, "--method", "medusa", "--branches", "3", "2"]
     told = _fails(capsys, *flags, "The cell")
-    assert "--branches" in told and "'The cell'" in told
+    assert "--branches: " in told and "['3', '2', 'The cell']; it reads all up to the" in told
     assert cli._parse([*flags, "--", "The cell"])[1].decoding.branches == (3, 2)
 
 
