@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from bytelax.compiler_options import compiler_options
 from bytelax.decode.sampling import Sampling, byte_log_probs
 from bytelax.model import Model, check_model
 from bytelax.settings import own_settings
-from bytelax.windows import Tell, Told, Windows, tell_texts
+from bytelax.windows import Piece, Tell, Told, Windows, capacity, tell_pieces, tell_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +156,48 @@ def _checked(told: Iterable[Told]) -> Iterator[Score]:
                 f"the model's logits of text {index} are NaN or infinite; check its weights"
             )
         yield Score(log_probs)
+
+
+class Continuation(NamedTuple):
+    """How likely a continuation is after its context.
+
+    Attributes:
+      log_prob: sum of the log-probabilities of its bytes, in nats.
+      greedy: whether each byte is the model's likeliest.
+    """
+
+    log_prob: float
+    greedy: bool
+
+
+def score_continuations(
+    model: Model, pairs: Sequence[tuple[bytes, bytes]], *, batch: int = 8
+) -> Iterator[Continuation]:
+    """Scores continuations, each after its own context, and yields their scores in order.
+
+    The distribution is that of `score`.
+
+    Args:
+      model: as in `score`.
+      pairs: context, which may be empty, and continuation.
+      batch: number of pairs, of similar length, in a batch.
+
+    Raises:
+      ValueError: a pair exceeds the model's context.
+    """
+    most = model.config.max_bytes - 1
+    longest = max((len(context) + len(text) for context, text in pairs), default=0)
+    if longest > most:
+        raise ValueError(f"{longest} bytes exceed the model's context of {most}")
+    pieces = (
+        Piece(context + text, len(context), capacity(len(context) + len(text), most))
+        for context, text in pairs
+    )
+    told = tell_pieces(likelihoods(model), pieces, batch=batch)
+    return (
+        Continuation(float(log_probs.sum(dtype=np.float64)), bool(likeliest.all()))
+        for _, (log_probs, likeliest) in told
+    )
 
 
 def likelihoods(model: Model) -> Tell:

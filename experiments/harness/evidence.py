@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 import experiments
 from bytelax.generation import generate
-from bytelax.measure import likelihood, timing
+from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.model import Model
 from bytelax.results import Result
+from bytelax.scoring import score_continuations
 from bytelax.statistics import Statistics
 from experiments.harness import intervals, loops, study
 
@@ -138,7 +139,8 @@ def same_outputs(results: Sequence[Result], plain: Sequence[Result]) -> int:
 def bits_per_byte(model: Model, prompts: Sequence[bytes], results: Sequence[Result]) -> dict:
     """Bits per byte of continuations under a model at temperature 1, with an interval."""
     written = [result.bytes for result in results]
-    scored = likelihood.continuations(model, list(zip(prompts, written, strict=True)), batch=BATCH)
+    pairs = list(zip(prompts, written, strict=True))
+    scored = score_continuations(model, pairs, batch=BATCH)
     return intervals.of_ratio(
         [-each.log_prob / math.log(2) for each in scored], [len(text) for text in written]
     )

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import tiny_runs
 
 from bytelax import vocab
-from bytelax.measure import likelihood
 from bytelax.model import Model
+from bytelax.scoring import score_continuations
 from bytelax.training import train_loop
 
 ROWS = 32_769
@@ -49,7 +49,7 @@ def main(out):
     train_loop.train(config, Objective(), tiny_runs.batches, out)
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     found = {f"{line['step']} {line['split']}": line["off_by"] for line in lines}
-    (scored,) = likelihood.continuations(Model(Scored(), {}), [(b"a", b"b")])
+    (scored,) = score_continuations(Model(Scored(), {}), [(b"a", b"b")])
     print(json.dumps(found | {"scored": scored.log_prob}))
 
 

@@ -1,4 +1,4 @@
-"""Likelihoods of given bytes: those of `logits` and of `generate`, whatever they are padded to."""
+"""Scores of continuations: those of `logits` and of `generate`, whatever they are padded to."""
 
 import jax
 import models_for_tests as models
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bytelax import generate, vocab
-from bytelax.measure import likelihood
+from bytelax.scoring import score_continuations
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from bytelax.measure import likelihood
 def test_sums_of_log_probabilities(config):
     model = models.model(config)
     pairs = [(b"", b"one"), (b"a context ", b"and more"), (b"x" * 60, b"longer than the rest")]
-    found = likelihood.continuations(model, pairs, batch=2)
+    found = score_continuations(model, pairs, batch=2)
     for (context, continuation), scored in zip(pairs, found, strict=True):
         ids = np.array([vocab.encode(context + continuation)])
         logits = np.array(model.logits(ids)[0], np.float64)
@@ -32,15 +32,15 @@ def test_sums_of_log_probabilities(config):
 def test_what_greedy_decoding_writes_is_greedy():
     model = models.chain(b"abcdefgh")
     out = generate(model, [b"ab"], max_new_bytes=9, logprobs=True).results[0]
-    right, wrong, half = likelihood.continuations(
+    right, wrong, half = score_continuations(
         model, [(b"ab", out.bytes), (b"ab", b"dc"), (b"ab", b"cdx")]
     )
     assert right.greedy and not wrong.greedy and not half.greedy
     assert right.log_prob == pytest.approx(out.log_probs.sum(), abs=1e-4)
     assert wrong.log_prob < right.log_prob
-    assert likelihood.continuations(model, [(b"ab", b"")]) == [(0.0, True)]
+    assert list(score_continuations(model, [(b"ab", b"")])) == [(0.0, True)]
 
 
 def test_too_long_a_text():
     with pytest.raises(ValueError, match="exceed the model's context of 1023"):
-        likelihood.continuations(models.model(models.BYTE_LM), [(b"x" * 1020, b"four")])
+        score_continuations(models.model(models.BYTE_LM), [(b"x" * 1020, b"four")])
