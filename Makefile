@@ -33,8 +33,11 @@ docs: $(VENV)/.installed-docs ## build the site into site/; a broken link fails
 	@echo "open site/index.html"
 
 # A torch for CPUs only: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make parity
-parity: ## compare with transformers, in an environment of its own
-	$(MAKE) test VENV=.venv-parity EXTRAS=test,parity TESTS=tests/test_live_parity.py
+parity: ## compare with transformers, run in lm-evaluation-harness: an environment of its own
+	$(MAKE) test VENV=.venv-parity EXTRAS=test,parity,eval TESTS=tests/test_live_parity.py
+	$(MAKE) test-slow VENV=.venv-parity EXTRAS=test,parity,eval \
+	  TESTS="tests/docs/test_pages.py::test_python[docs/evaluation.md] \
+	    tests/experiments/test_score_studies.py::test_lm_eval"
 
 aot: ## compile kernels and decode loops for TPU and H200 without the hardware; count what they do
 	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot

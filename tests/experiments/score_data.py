@@ -34,6 +34,10 @@ def write(root):
     (root / "flores200" / "dev").mkdir(parents=True)
     for name, side in (("deu", 0), ("fra", 0), ("eng", 1)):
         _lines(root / "flores200" / "dev" / f"{name}_Latn.dev", [pair[side] for pair in PAIRS])
+    (root / "piqa").mkdir()
+    question = {"goal": "Open it", "sol1": "pull", "sol2": "push it away"}
+    _lines(root / "piqa" / "valid.jsonl", 4 * [json.dumps(question)])
+    _lines(root / "piqa" / "valid-labels.lst", "0011")
     (root / "humaneval").mkdir()
     programs = 6 * (json.dumps({"prompt": "def f():\n"}) + "\n")
     (root / "humaneval" / "HumanEval.jsonl.gz").write_bytes(gzip.compress(programs.encode()))

@@ -24,6 +24,17 @@ def test_type_token_ratio():
 
 
 @pytest.mark.slow
+def test_lm_eval(smoke, monkeypatch):
+    pytest.importorskip("lm_eval")
+    monkeypatch.setenv("DISABLE_MULTIPROC", "1")  # put back what the study sets
+    report, table = smoke("quality/lm_eval")
+    likelihood, generated = report["rows"]
+    assert likelihood["examples"] == 2 and likelihood["acc"]["value"] == 1.0
+    assert generated["rounds"] < generated["bytes"] <= 96
+    assert "| `tiny-lm` | 2 |" in table and "| `tiny` | `blt-s` |" in table
+
+
+@pytest.mark.slow
 def test_diversity(smoke):
     report, table = smoke("quality/diversity", "--samples", "2", "--new", "16")
     (row,) = report["rows"]
