@@ -146,16 +146,16 @@ def score_many(
     check_model(model)
     windows = Windows.of(model.config.max_bytes, window, stride)
     told = tell_texts(likelihoods(model), texts, windows, batch=batch, progress=progress)
-    return _checked(told)
+    return (Score(log_probs) for log_probs, _ in _checked(told))
 
 
-def _checked(told: Iterable[Told]) -> Iterator[Score]:
-    for index, (log_probs, _) in enumerate(told):
+def _checked(told: Iterable[Told]) -> Iterator[Told]:
+    for index, (log_probs, likeliest) in enumerate(told):
         if np.isnan(log_probs).any():
             raise ValueError(
                 f"the model's logits of text {index} are NaN or infinite; check its weights"
             )
-        yield Score(log_probs)
+        yield log_probs, likeliest
 
 
 class Continuation(NamedTuple):
@@ -183,7 +183,7 @@ def score_continuations(
       batch: number of pairs, of similar length, in a batch.
 
     Raises:
-      ValueError: a pair exceeds the model's context.
+      ValueError: a pair exceeds the model's context; or the model's logits are NaN or infinite.
     """
     most = model.config.max_bytes - 1
     longest = max((len(context) + len(text) for context, text in pairs), default=0)
@@ -193,10 +193,10 @@ def score_continuations(
         Piece(context + text, len(context), capacity(len(context) + len(text), most))
         for context, text in pairs
     )
-    told = tell_pieces(likelihoods(model), pieces, batch=batch)
+    told = (found for _, found in tell_pieces(likelihoods(model), pieces, batch=batch))
     return (
         Continuation(float(log_probs.sum(dtype=np.float64)), bool(likeliest.all()))
-        for _, (log_probs, likeliest) in told
+        for log_probs, likeliest in _checked(told)
     )
 
 

@@ -6,6 +6,7 @@ lm_eval.simple_evaluate(HarnessModel(bytelax.load("my-blt"), method="blt-s"), ta
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bytelax.decode import stopping
 from bytelax.generation import generate_many
 from bytelax.model import Model
 from bytelax.scoring import score_continuations, score_many
@@ -94,7 +95,7 @@ class HarnessModel(LM):
 
         Raises:
           ValueError: the settings ask for what `generate` does not have, such as beams, or for
-            an answer that fills the model's context.
+            an answer that fills the model's context; or the model's logits are NaN or infinite.
         """
         alike: dict[_Settings, list[tuple[bytes, Any, int]]] = {}
         for place, request in enumerate(requests):
@@ -111,6 +112,8 @@ class HarnessModel(LM):
             )  # fmt: skip
             for result in found:
                 _, request, place = rows[result.index]
+                if result.stop == stopping.REASONS[stopping.NOT_FINITE]:
+                    raise ValueError("the model's logits are NaN or infinite; check its weights")
                 texts[place] = self._kept("generate_until", request, result.text)
                 self.stats.append(result.stats)
             seed += len(rows)

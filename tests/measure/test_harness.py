@@ -1,11 +1,14 @@
 """The model for lm-evaluation-harness, driven by requests like the harness's."""
 
+import jax
+import jax.numpy as jnp
 import models_for_tests as models
 import pytest
 
 from bytelax import generate, generate_many
 from bytelax.measure import harness
 from bytelax.measure.harness import HarnessModel
+from bytelax.model import Model
 from bytelax.scoring import score_continuations
 
 
@@ -107,6 +110,20 @@ def test_bad_input_is_told_before_anything_is_scored():
             HarnessModel(model, **options)
     with pytest.raises(ValueError, match="context"):
         generated(HarnessModel(model), ("a", {"max_gen_toks": 5000}))
+
+
+def test_weights_that_are_no_numbers_are_told():
+    """They would be answers: the first choice of every question, and empty texts."""
+    model = models.chain(b"abcdefgh")
+    broken = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), model.params)
+    driven = HarnessModel(Model(model.module, broken), batch=1)
+    for asked, run in [
+        (("a", "b"), driven.loglikelihood),
+        (("a",), driven.loglikelihood_rolling),
+        (("a", {"max_gen_toks": 2}), driven.generate_until),
+    ]:
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            run([Request(*asked)])
 
 
 def test_options_prevail_over_the_task():
