@@ -92,8 +92,8 @@ def measure(setting: dict, task: dict, options) -> dict:
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
-    options.add_argument("--questions", type=int, help="of PIQA; all by default")
-    options.add_argument("--sentences", type=int, default=200, help="of Tatoeba")
+    options.add_argument("--questions", type=int, default=500, help="of PIQA")
+    options.add_argument("--sentences", type=int, default=100, help="of Tatoeba")
     options.add_argument("--batch", type=int, default=16)
     options = options.parse_args()
     if options.smoke:
