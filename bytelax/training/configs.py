@@ -105,10 +105,6 @@ class JointLoss:
         divides by the number of bytes in the text, so that its weight grows with the block size.
         "mean" divides by the number of cells instead.
       mask_weight: weight of the masked-byte loss.
-      exit_layer: number of decoder layers after which a further next-byte loss is computed, so that
-        BLT-S can draft with these layers alone (LayerSkip, arXiv 2404.16710, section 4.1, at one
-        layer). Not in the paper; None to turn off.
-      exit_weight: weight of that loss.
       max_patches: capacity for patches in a window. None allows one per byte, which costs time and
         memory.
     """
@@ -116,8 +112,6 @@ class JointLoss:
     corruption: CorruptionConfig = CorruptionConfig()
     mask_loss: Literal["sum", "mean"] = "sum"
     mask_weight: float = 1.0
-    exit_layer: int | None = None
-    exit_weight: float = 0.2
     max_patches: int | None = None
 
 

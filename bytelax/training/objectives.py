@@ -190,9 +190,6 @@ class BLTD(JointLoss):
     module: BLT
 
     def __post_init__(self):
-        layers = self.module.config.decoder.layers
-        if self.exit_layer is not None and not 1 <= self.exit_layer < layers:
-            raise ValueError(f"exit_layer lies below the last of the {layers} decoder layers")
         if self.module.config.decoder_input != "embedding":
             raise ValueError("BLT-D needs decoder_input='embedding': a MASK has no encoder state")
 
@@ -210,21 +207,12 @@ class BLTD(JointLoss):
             drawn = corruption.corrupt(key, ids, text.closes, config=self.corruption)
             contexts = model.decoder.context(text.latents)
             logits = model.decoder.joint(
-                ids[:, :-1],
-                contexts,
-                drawn.blocks,
-                patch=text.patch,
-                span=text.span,
-                exit_layer=self.exit_layer,
+                ids[:, :-1], contexts, drawn.blocks, patch=text.patch, span=text.span
             )
             return *logits, drawn, text.closes
 
-        clean, cells, exits, drawn, closes = nn.apply(joint, self.module)({"params": params})
+        clean, cells, drawn, closes = nn.apply(joint, self.module)({"params": params})
         loss, metrics = _next_byte(clean, ids[:, 1:])
-        if exits is not None:
-            exit_loss, exit_metrics = _next_byte(exits, ids[:, 1:])
-            loss += self.exit_weight * exit_loss
-            metrics["exit_bits_per_byte"] = exit_metrics["bits_per_byte"]
         masked_nats = optax.softmax_cross_entropy_with_integer_labels(cells, drawn.targets)
         loss += self.mask_weight * self._masked_loss(masked_nats, drawn, ids)
         metrics |= patch_metrics(closes, self.max_patches)

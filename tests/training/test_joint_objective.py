@@ -49,7 +49,7 @@ def texts():
 
 def test_clean_half_is_the_plain_forward_pass():
     ids = texts()
-    clean, _, _ = joint(model().module, model().params, ids, blocks_of(ids))
+    clean, _ = joint(model().module, model().params, ids, blocks_of(ids))
     np.testing.assert_allclose(clean, model().logits(ids), atol=1e-5)
 
 
@@ -71,9 +71,9 @@ def test_a_block_sees_no_clean_byte_from_its_start_on(block):
     # And it does see the byte before.
     ids = texts()
     start, length = BLOCKS[block]
-    _, before, _ = joint(model().module, model().params, ids, blocks_of(ids))
+    _, before = joint(model().module, model().params, ids, blocks_of(ids))
     other = ids.at[:, start - 1].set(vocab.OFFSET + (ids[:, start - 1] + 1) % vocab.BYTES)
-    _, moved, _ = joint(model().module, model().params, other, blocks_of(ids))
+    _, moved = joint(model().module, model().params, other, blocks_of(ids))
     assert (np.abs(moved - before)[:, block, :length].max(-1) > 0).all()
 
 
@@ -153,9 +153,9 @@ def test_gradient_is_that_of_finite_differences(monkeypatch):
 def test_a_block_sees_no_other_block_and_no_cell_beyond_its_length():
     ids = texts()
     blocks = blocks_of(ids)
-    clean, before, _ = joint(model().module, model().params, ids, blocks)
+    clean, before = joint(model().module, model().params, ids, blocks)
     filled = blocks.ids.at[:, 0].set(65).at[:, 1, 8:].set(66).at[:, 2, 6:].set(67)
-    clean_after, after, _ = joint(model().module, model().params, ids, blocks._replace(ids=filled))
+    clean_after, after = joint(model().module, model().params, ids, blocks._replace(ids=filled))
     np.testing.assert_array_equal(clean, clean_after)
     np.testing.assert_array_equal(before[:, 1:, :6], after[:, 1:, :6])
     assert np.abs(after[:, 0, :4] - before[:, 0, :4]).max() > 0
@@ -196,21 +196,3 @@ def test_loss_falls():
         losses.append(float(metrics["bits_per_byte"][0] / metrics["bits_per_byte"][1]))
         assert np.isfinite(loss)
     assert losses[-1] < losses[0] - 0.2
-
-
-@pytest.mark.slow
-def test_the_exit_reads_the_clean_bytes_behind_its_layer():
-    """The exit's logits are those of a decoder run to that depth; those of the last layer stay."""
-    ids = texts()
-
-    def both(blt):
-        text = blt.encode(ids)
-        contexts = blt.decoder.context(text.latents)
-        where = {"patch": text.patch, "span": text.span}
-        shallow, _ = blt.decoder(ids, None, contexts, **where, depth=1)
-        return shallow, blt.decoder.joint(ids, contexts, blocks_of(ids), **where, exit_layer=1)
-
-    shallow, logits = model().module.apply({"params": model().params}, method=both)
-    np.testing.assert_allclose(logits.exits, shallow, atol=1e-5)
-    np.testing.assert_allclose(logits.clean, model().logits(ids), atol=1e-5)
-    assert np.abs(logits.exits - logits.clean).max() > 0.01

@@ -40,7 +40,6 @@ class Joint(NamedTuple):
 
     clean: Float[Array, "B S V"]  # for the byte after each clean byte
     cells: Float[Array, "B M C V"]  # for each cell's own byte
-    exits: Float[Array, "B S V"] | None  # as `clean`, from an earlier layer
 
 
 class Decoder(nn.Module):
@@ -78,7 +77,6 @@ class Decoder(nn.Module):
         *,
         patch: Int[Array, "B W"],
         span: Span,
-        depth: int | None = None,
     ) -> tuple[Float[Array, "B W V"], Caches | None]:
         """Computes float32 next-byte logits after each byte of a window.
 
@@ -89,7 +87,6 @@ class Decoder(nn.Module):
           caches: self-attention caches, or None for whole texts.
           patch: index of the patch whose latent each byte reads.
           span: positions of the window and what each of them attends to.
-          depth: number of layers to run before the head, for an early exit. None runs all layers.
 
         Returns:
           The logits, and the caches with the window written to them.
@@ -97,7 +94,7 @@ class Decoder(nn.Module):
         x = self.embed(ids) if self.config.decoder_input == "embedding" else encoded
         attend = functools.partial(kv_cache.attend, span=span)
         x, caches = self.layers(
-            x, contexts, caches, patch=patch, positions=span.positions, attend=attend, depth=depth
+            x, contexts, caches, patch=patch, positions=span.positions, attend=attend
         )
         return self.logits(x), caches
 
@@ -112,7 +109,6 @@ class Decoder(nn.Module):
         first: Int[Array, "B W"],
         causal: int,
         encoded: Float[Array, "B W D"] | None = None,
-        depth: int | None = None,
     ) -> tuple[Float[Array, "B W V"], Caches]:
         """Runs the decoder on ids from position `start` on; returns logits and updated caches.
 
@@ -126,13 +122,12 @@ class Decoder(nn.Module):
           causal: number of leading ids that attend causally and predict the next byte. The others
             are the cells of one block, which attend to the whole block and predict their own byte.
           encoded: encoder states of the ids, for a decoder that reads them.
-          depth: as in `__call__`.
         """
         positions = start[:, None] + jnp.arange(ids.shape[1])
         span = kv_cache.causal_span(positions, window=self.config.decoder.window, first=first)
         in_block = jnp.arange(ids.shape[1]) >= causal
         span = dataclasses.replace(span, last=jnp.where(in_block, positions[:, -1:], span.last))
-        logits, written = self(ids, encoded, contexts, caches, patch=patch, span=span, depth=depth)
+        logits, written = self(ids, encoded, contexts, caches, patch=patch, span=span)
         assert written is not None  # as caches were passed
         return logits, written
 
@@ -165,7 +160,6 @@ class Decoder(nn.Module):
         *,
         patch: Int[Array, "B S"],
         span: Span,
-        exit_layer: int | None = None,
     ) -> Joint:
         """Runs whole texts and masked blocks of their bytes in one pass (Fast BLT, section 2.1.2).
 
@@ -179,42 +173,31 @@ class Decoder(nn.Module):
           blocks: blocks of the texts, with masked bytes.
           patch: index of the patch whose latent each clean byte reads.
           span: causal span of the clean bytes.
-          exit_layer: also apply the head to the clean bytes after this many layers.
         """
         batch, length = ids.shape
         cells = blocks.positions()
         before = jnp.take_along_axis(patch, jnp.maximum(blocks.start - 1, 0), axis=1)
         before = jnp.broadcast_to(before[..., None], cells.shape).reshape(batch, -1)
-        run = functools.partial(
-            self.layers,
-            contexts=contexts,
-            caches=None,
+        x, _ = self.layers(
+            self.embed(jnp.concatenate([ids, blocks.ids.reshape(batch, -1)], axis=1)),
+            contexts,
+            None,
             patch=jnp.concatenate([patch, before], axis=1),
             positions=jnp.concatenate([span.positions, cells.reshape(batch, -1)], axis=1),
             attend=functools.partial(block_attention.attend, span=span, blocks=blocks),
         )
-        x = self.embed(jnp.concatenate([ids, blocks.ids.reshape(batch, -1)], axis=1))
-        exits = None
-        if exit_layer is not None:
-            x, _ = run(x, depth=exit_layer)
-            exits = self.logits(x[:, :length])
-        x, _ = run(x, first=exit_layer or 0)
         logits = self.logits(x)
-        return Joint(logits[:, :length], logits[:, length:].reshape(*cells.shape, -1), exits)
+        return Joint(logits[:, :length], logits[:, length:].reshape(*cells.shape, -1))
 
-    def layers(self, x, contexts, caches, *, patch, positions, attend, first=0, depth=None):
-        """Runs blocks `first` up to, but not including, `depth`, each after its cross-attention.
-
-        The caches that are returned are those of the layers that ran.
-        """
-        run = range(self.config.decoder.layers)[first:depth]
-        whole = caches is None and not self.is_initializing()
-        if self.execution.scan and whole and len(run) > 1 and len(self.cross) > 1:
-            how = {"patch": patch, "positions": positions, "attend": attend}
-            return self._scanned(x, contexts[first:depth], run, **how), None
-        written = []
+    def layers(self, x, contexts, caches, *, patch, positions, attend):
+        """Runs all blocks, each after its cross-attention; returns states and written caches."""
+        layers = self.config.decoder.layers
         how = {"patch": patch, "positions": positions, "attend": attend}
-        for index in run:
+        whole = caches is None and not self.is_initializing()
+        if self.execution.scan and whole and layers > 1 and len(self.cross) > 1:
+            return self._scanned(x, contexts, **how), None
+        written = []
+        for index in range(layers):
             x, cache = self._layer(index, x, contexts, caches and caches[index], **how)
             written.append(cache)
         return x, caches and tuple(written)
@@ -225,22 +208,20 @@ class Decoder(nn.Module):
             x = self.read_latent(index, x, contexts[index], patch)
         return self.trunk.layers[index](x, cache, **how)
 
-    def _scanned(self, x, contexts, run, **how):
+    def _scanned(self, x, contexts, **how):
         """Runs the blocks as a `lax.scan` over stacked parameters; see `Transformer._scanned`."""
         first_layer = self.clone(parent=None)
 
         def step(x, layer):
             params, context = layer
             variables = {"params": params}
-            return first_layer.apply(
-                variables, x, (context,), None, depth=1, method="layers", **how
-            )
+            return first_layer.apply(variables, 0, x, (context,), None, method="_layer", **how)
 
         params = self.variables["params"]
         trunk = params["trunk"]
         layers = [
             {"cross_0": params[f"cross_{index}"], "trunk": {"layers_0": trunk[f"layers_{index}"]}}
-            for index in run
+            for index in range(self.config.decoder.layers)
         ]
         return jax.lax.scan(step, x, (stacked(layers), stacked(contexts)))[0]
 
