@@ -298,11 +298,11 @@ def test_one_file_is_enough(tmp_path, capsys):
     arguments = ["train", "byte-lm", "--data", str(text), *out, *BYTE_LM, "--data.window", "32"]
     assert cli.main([*arguments, "--data.batch", "2", "--optimizer.steps", "2"]) == 0
     captured = capsys.readouterr()
-    counts, compiling, *_ = captured.err.splitlines()
+    counts, making, compiling, *_ = captured.err.splitlines()
     trained, held = (int(n.replace(",", "")) for n in re.findall(r"[\d,]+(?= bytes)", counts))
     assert trained + held == text.stat().st_size and held >= text.stat().st_size // 10 - 40
     assert counts.endswith("held out; 10,928 parameters")
-    assert compiling == "compiling the training step, once"
+    assert (making, compiling) == ("making the parameters", "compiling the training step, once")
     assert "bits per byte on the validation text" in captured.out
 
 
