@@ -44,7 +44,8 @@ def small():
 
 
 def test_a_bad_prompt_waits_for_the_rows_before_it(small):
-    found = bytelax.generate_many(small, [b"a", b"", b"c"], batch=2, max_new_bytes=4)
+    long = bytes(small.config.max_bytes)
+    found = bytelax.generate_many(small, [b"a", long, b"c"], batch=2, max_new_bytes=4)
     assert next(found).index == 0
     with pytest.raises(ValueError, match="prompt"):
         next(found)
