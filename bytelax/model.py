@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from bytelax.calculator import Sizes
 from bytelax.checkpoints import architectures
 from bytelax.decode.target import Rewindable
-from bytelax.models import narrow, weight_layouts
+from bytelax.models import fused, narrow
 from bytelax.pods import global_arrays, sharding
 from bytelax.settings import own_settings
 
@@ -66,11 +66,13 @@ class Model:
 
     @functools.cached_property
     def device_params(self) -> dict:
-        """The parameters as compiled programs take them.
+        """The parameters as compiled programs take them; see `fused.laid_out`."""
+        return fused.laid_out(self.params)
 
-        See `narrow.params_as_bits` for CPUs and `weight_layouts.for_products` for TPUs.
-        """
-        return weight_layouts.for_products(narrow.params_as_bits(self.params))
+    @property
+    def device_module(self) -> architectures.Module:
+        """The module as compiled programs run it, on `device_params`; see `fused.decoding`."""
+        return fused.decoding(self.module)
 
     def put(self, tree: Any, place: Callable[[Mesh], NamedSharding] = sharding.replicated) -> Any:
         """Puts host values on the devices of the model; `place` says where on a mesh."""
@@ -98,7 +100,7 @@ class Model:
         Raises:
           ValueError: the ids are no batch of texts, or not of the vocabulary.
         """
-        return _predict(self.module, self.device_params, self._placed(ids, "B S"))[0]
+        return _predict(self.device_module, self.device_params, self._placed(ids, "B S"))[0]
 
     def entropies(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S"]:
         """Returns next-byte entropies in nats.
@@ -108,7 +110,7 @@ class Model:
         Raises:
           ValueError: as in `logits`.
         """
-        return _entropies(self.module, self.device_params, self._placed(ids, "B S"))
+        return _entropies(self.device_module, self.device_params, self._placed(ids, "B S"))
 
     def patch_lengths(self, ids: Int[Array | np.ndarray, " S"]) -> list[int]:
         """Returns the number of bytes in each patch of one text.
@@ -119,7 +121,7 @@ class Model:
           TypeError: the model has no patches.
           ValueError: the ids are not those of one text, or not of the vocabulary.
         """
-        closes = _closes(self.module, self.device_params, self._placed(ids, "S")[None])
+        closes = _closes(self.device_module, self.device_params, self._placed(ids, "S")[None])
         if closes is None:
             raise TypeError("a plain byte transformer has no patches")
         starts = np.flatnonzero(jax.device_get(closes)[0]) + 1

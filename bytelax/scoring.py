@@ -202,7 +202,7 @@ def score_continuations(
 
 def likelihoods(model: Model) -> Tell:
     """Returns the pass that gives the log-probability of each id and whether it is the argmax."""
-    run = functools.partial(_compiled(), model.module, model.device_params)
+    run = functools.partial(_compiled(), model.device_module, model.device_params)
     return lambda ids: run(model.put(ids))
 
 

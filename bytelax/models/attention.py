@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
-from bytelax.models.layers import Dense, Normed, RMSNorm
+from bytelax.models.layers import Dense, RMSNorm
 
 # (projections, cache) -> (attended, cache). The function decides which positions each query of the
 # window attends to and what a cache is: a `KVCache` for `kv_cache.attend`.
@@ -22,43 +22,42 @@ class SelfAttention(nn.Module):
     config: TransformerConfig
     execution: Execution = Execution()
 
-    @nn.compact
+    def setup(self):
+        c, group = self.config, self.config.heads // self.config.kv_heads
+        # One matrix for queries, keys and values, grouped by key head so that it shards by head.
+        features, axes = (c.kv_heads, group + 2, c.head_dim), ("kv_head", None, "head_dim")
+        self.qkv = Dense(features, ("embed", *axes), self.execution)
+        self.out = Dense((c.dim,), ("head", "head_dim", "embed"), self.execution)
+
     def __call__(
         self,
-        x: Normed,
+        x: Float[Array, "B W D"],
         cache: Cache,
         *,
         positions: Int[Array, "B W"],
         attend: Attend,
-        onto: Float[Array, "B W D"] | None = None,
     ) -> tuple[Float[Array, "B W D"], Cache]:
         """Attends from each position of a window.
 
         Args:
-          x: hidden states of the window, and their norm.
+          x: hidden states of the window, normalized.
           cache: cache that `attend` reads and writes.
           positions: positions for the rotary phases.
           attend: computes the attention; see `Attend`.
-          onto: the residual stream, if its update is to be added to it.
 
         Returns:
-          The update of the residual stream, added to `onto` if that is given, and the cache that
-          `attend` returns.
+          The update of the residual stream, and the cache that `attend` returns.
         """
-        c = self.config
-        group = c.heads // c.kv_heads
-        precision = self.execution.precision
-        # One matrix for queries, keys and values, grouped by key head so that it shards by head.
-        qkv = Dense(
-            (c.kv_heads, group + 2, c.head_dim),
-            ("embed", "kv_head", None, "head_dim"),
-            precision,
-            name="qkv",
-        )(x)
-        frequency = frequencies(c.head_dim, c.rope_theta)
-        attended, cache = attend(Projections(qkv, positions, frequency), cache)
-        out = Dense((c.dim,), ("head", "head_dim", "embed"), precision, name="out")
-        return self.execution.add(out, attended, onto), cache
+        attended, cache = attend(self.projections(self.qkv(x), positions), cache)
+        return self.execution.psum(self.out(attended)), cache
+
+    def projections(
+        self, qkv: Float[Array, "B W K G2 D"], positions: Int[Array, "B W"]
+    ) -> Projections:
+        """Queries, keys and values with the positions of their rotary phases."""
+        return Projections(
+            qkv, positions, frequencies(self.config.head_dim, self.config.rope_theta)
+        )
 
 
 class CrossAttention(nn.Module):
@@ -73,26 +72,26 @@ class CrossAttention(nn.Module):
     execution: Execution = Execution()
 
     def setup(self):
-        c = self.config
-        self.query_norm = RMSNorm(c.norm_eps)
-        self.key_norm = RMSNorm(c.norm_eps)
-        self.query = Dense((c.heads, c.head_dim), ("embed", "head", "head_dim"))
-        self.key_value = Dense((2, c.kv_heads, c.head_dim), ("embed", None, "kv_head", "head_dim"))
-        self.out = Dense((c.dim,), ("head", "head_dim", "embed"))
+        c, execution = self.config, self.execution
+        self.query_norm, self.key_norm = RMSNorm(c.norm_eps), RMSNorm(c.norm_eps)
+        self.query = Dense((c.heads, c.head_dim), ("embed", "head", "head_dim"), execution)
+        pair, axes = (2, c.kv_heads, c.head_dim), ("embed", None, "kv_head", "head_dim")
+        self.key_value = Dense(pair, axes, execution)
+        self.out = Dense((c.dim,), ("head", "head_dim", "embed"), execution)
 
     def queries(self, x: Float[Array, "B W D"]) -> Float[Array, "B W H d"]:
         """Normalizes and projects `x` to queries."""
-        return self.query(self.query_norm.before(x))
+        return self.query(self.query_norm(x))
 
     def keys_values(
         self, x: Float[Array, "*B D"]
     ) -> tuple[Float[Array, "*B K d"], Float[Array, "*B K d"]]:
         """Normalizes and projects `x` to keys and values."""
-        pair = self.key_value(self.key_norm.before(x))
+        pair = self.key_value(self.key_norm(x))
         return pair[..., 0, :, :], pair[..., 1, :, :]
 
     def residual(
         self, x: Float[Array, "B W D"], attended: Float[Array, "B W H d"]
     ) -> Float[Array, "B W D"]:
         """Projects the attended values and adds the input twice: `2 x + out(attended)`."""
-        return self.execution.add(self.out, attended, x, times=2)
+        return x + (x + self.execution.psum(self.out(attended)))

@@ -30,7 +30,7 @@ class ByteLM(nn.Module):
         self.embed = Embedding(c.vocab_size, c.trunk.dim, execution=execution)
         self.trunk = Transformer(c.trunk, execution)
         self.norm = RMSNorm(c.trunk.norm_eps)
-        self.head = head(c.vocab_size, execution.precision)
+        self.head = head(c.vocab_size, execution)
         if c.heads is not None:
             self.heads = Heads(c.heads, c.trunk, c.vocab_size, execution)
 
@@ -116,7 +116,7 @@ class ByteLM(nn.Module):
 
         The states may come from any block; those of an earlier one give an early exit.
         """
-        return self.head(self.norm.before(hidden)).astype(jnp.float32)
+        return self.head(self.norm(hidden)).astype(jnp.float32)
 
 
 def last_eos_before(

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
+from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, parameter
 from bytelax.models.lookup import rows_of
 
@@ -21,9 +22,11 @@ class Confidence(nn.Module):
 
     Attributes:
       values: number of byte values.
+      execution: how the head runs.
     """
 
     values: int
+    execution: Execution = Execution()
 
     @nn.compact
     def __call__(
@@ -32,6 +35,7 @@ class Confidence(nn.Module):
         """Returns both outputs as logits, in float32."""
         zeros = nn.initializers.zeros
         table = parameter(self, "table", zeros, (self.values, 2), ("byte", None))
-        found = Dense((2,), ("embed", None), init=zeros, name="out")(jax.lax.stop_gradient(state))
+        out = Dense((2,), ("embed", None), self.execution, zeros, name="out")
+        found = out(jax.lax.stop_gradient(state))
         found = found + rows_of(table, jnp.maximum(before - vocab.OFFSET, 0))
         return found.astype(jnp.float32)

@@ -6,8 +6,7 @@ DSpark (arXiv 2607.05147) for the table of the byte before.
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -60,16 +59,16 @@ class DraftBlock(Fuses, ByteTable, nn.Module):
 
     def setup(self):
         t = self.trunk
-        self.fusion, self.inward = project(t.dim), project(t.dim)
+        self.fusion, self.inward = (project(t.dim, self.execution) for _ in range(2))
         if self.latent:
             self.latent_norm = RMSNorm(t.norm_eps)
         self.embedding_norm = RMSNorm(t.norm_eps)
         self.mask = parameter(self, "mask", _SMALL, (t.dim,), ("norm",))
         self.blocks = Transformer(t, self.execution)
         self.norm = RMSNorm(t.norm_eps)
-        self.out = head(self.values)
+        self.out = head(self.values, self.execution)
         if self.has_confidence:
-            self.confidence = Confidence(self.values)
+            self.confidence = Confidence(self.values, self.execution)
         self.make_table()
 
     def remember(
@@ -83,11 +82,11 @@ class DraftBlock(Fuses, ByteTable, nn.Module):
           positions: positions of the bytes.
         """
 
-        def write(projections, cache):
-            queries, keys, values = projections.rotated()
-            return jnp.zeros_like(queries), kv_cache.write(cache, keys, values, positions)
-
-        return self._into_each_layer(features, caches, positions, write)
+        new = self._keys_values(features, positions)
+        return tuple(
+            cache and kv_cache.write(cache, keys, values, positions)
+            for cache, (keys, values) in zip(caches, new, strict=True)
+        )
 
     def __call__(
         self,
@@ -136,16 +135,11 @@ class DraftBlock(Fuses, ByteTable, nn.Module):
         cells = jnp.zeros((*start.shape, size + 1), jnp.int32)
         blocks = Blocks(cells, start, jnp.full_like(start, size + 1))
 
-        def keep(projections, _):
-            queries, keys, values = projections.rotated()
-            return jnp.zeros_like(queries), (keys, values)
-
         def attend(projections, clean):
             cells = projections.rotated()
             return block_attention.attend_cells(*cells, *clean, span=span, blocks=blocks), None
 
-        nothing = (None,) * self.trunk.layers
-        clean = self._into_each_layer(features, nothing, positions, keep)
+        clean = self._keys_values(features, positions)
         places = blocks.positions().reshape(start.shape[0], -1)
         return self._run(embedded, clean, places, size, attend)[0]
 
@@ -155,14 +149,10 @@ class DraftBlock(Fuses, ByteTable, nn.Module):
         """Predicts the acceptance of the byte that a state predicts, as `Confidence` does."""
         return self.confidence(state, before)
 
-    def _into_each_layer(
-        self, features, caches: tuple[Any, ...], positions, store: Callable
-    ) -> tuple[Any, ...]:
-        """Calls `store` with the keys and values of each layer, and returns its results."""
-        return tuple(
-            layer(features, cache, positions=positions, attend=store, transforms=False)[1]
-            for layer, cache in zip(self.blocks.layers, caches, strict=True)
-        )
+    def _keys_values(self, features, positions):
+        """The keys and values of each layer."""
+        layers = self.blocks.layers
+        return tuple(layer.projections(features, positions).rotated()[1:] for layer in layers)
 
     def _run(self, embedded, caches, positions, size, attend):
         batch, number, _ = embedded.shape
@@ -170,8 +160,8 @@ class DraftBlock(Fuses, ByteTable, nn.Module):
         masks = jnp.broadcast_to(self.mask, (batch, number, size, self.trunk.dim))
         x = jnp.concatenate([pending, masks.astype(pending.dtype)], axis=2)
         x, written = x.reshape(batch, -1, self.trunk.dim), []
-        for layer, cache in zip(self.blocks.layers, caches, strict=True):
-            x, cache = layer(x, cache, positions=positions, attend=attend)
+        for index, cache in enumerate(caches):
+            x, cache = self.blocks.layer(index, x, cache, positions=positions, attend=attend)
             written.append(cache)
         x = x.reshape(batch, number, size + 1, -1)[:, :, 1:]
         x = self.norm(x)

@@ -1,15 +1,15 @@
 """Execution options of a network: devices, precision, and rematerialization."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from bytelax_kernels.dense import added
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
 
+from bytelax.models import lookup
 from bytelax.pods import sharding
 
 
@@ -17,14 +17,15 @@ from bytelax.pods import sharding
 class Execution:
     """How a module runs; an attribute of every module.
 
-    These options affect rounding at most; they never change what is computed.
+    These options affect rounding at most; they never change what is computed. `models.fused` has
+    the execution of programs that decode.
 
     Attributes:
       precision: precision of matrix products.
       remat: rematerialize each block in the backward pass, so that only its input is stored.
       scan: run a stack over whole texts as a `lax.scan` over its blocks, which compiles faster.
       mesh: mesh of a training step, over which parameters and the batch are sharded; see
-        `layers.lookup` and `by_rows`. None runs on one device.
+        `lookup.rows_on` and `by_rows`. None runs on one device.
       tensor_axis: inside `pods.per_device.spread`, the mesh axis over which heads and hidden units
         are split. None if every device holds all of them.
     """
@@ -34,6 +35,18 @@ class Execution:
     scan: bool = False
     mesh: Mesh | None = None
     tensor_axis: str | None = None
+
+    def product(
+        self, x: Float[Array, "..."], kernel: Float[Array, "..."], contracted: int
+    ) -> Float[Array, "..."]:
+        """Contracts the last `contracted` axes of `x` with the first ones of `kernel`."""
+        return jnp.tensordot(x, kernel, contracted, precision=self.precision)
+
+    def rows_of(self, table: Float[Array, "R D"], ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
+        """Looks up rows of an embedding table: `table[ids]`."""
+        if self.mesh is None:
+            return lookup.rows_of(table, ids)
+        return lookup.rows_on(self.mesh, table, ids)
 
     def psum(self, x: Any) -> Any:
         """Sums `x` over the devices that hold different heads or hidden units."""
@@ -46,12 +59,6 @@ class Execution:
         flat, restored = ravel_pytree(values)  # one exchange for all
         first = jax.lax.axis_index(self.tensor_axis) == 0
         return restored(jax.lax.psum(jnp.where(first, flat, 0), self.tensor_axis))
-
-    def add(self, dense: Callable, x: Any, onto: Any, *, times: int = 1) -> Any:
-        """`dense(x)`, summed as by `psum`, and added to `times * onto` unless that is None."""
-        if self.tensor_axis is None:
-            return dense(x, onto=onto, times=times)
-        return added(self.psum(dense(x)), onto, times=times)
 
     def all_gather(self, x: Any) -> Any:
         """Concatenates the last axis of `x` over the devices along the tensor axis."""

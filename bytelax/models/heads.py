@@ -33,16 +33,16 @@ class Heads(nn.Module):
     execution: Execution = Execution()
 
     def setup(self):
-        c, dim = self.config, self.trunk.dim
+        c, dim, execution = self.config, self.trunk.dim, self.execution
         values = self.vocab_size - vocab.OFFSET
-        self.exit_heads = {str(depth): ExitHead(values) for depth in c.exits}
-        self.ahead_heads = [MultiByteHead(dim, values) for _ in range(c.bytes_ahead)]
+        self.exit_heads = {str(depth): ExitHead(values, execution) for depth in c.exits}
+        self.ahead_heads = [MultiByteHead(dim, values, execution) for _ in range(c.bytes_ahead)]
         if c.correction:
             shape = (c.bytes_ahead, values, values)
             zeros, axes = nn.initializers.zeros, (None, "byte", "byte")
             self.correction = parameter(self, "correction", zeros, shape, axes)
-        self.two_byte_heads = {str(depth): TwoByteHead(dim) for depth in c.two_byte}
-        draft, execution = c.draft, self.execution
+        self.two_byte_heads = {str(depth): TwoByteHead(dim, execution) for depth in c.two_byte}
+        draft = c.draft
         if c.draft_layer:
             stack = draft.stack(self.trunk, layers=1)
             self.draft_layer = DraftLayer(stack, values, draft.latent, draft.confidence, execution)
@@ -123,12 +123,13 @@ class ExitHead(nn.Module):
     """An early-exit head: layer norm and a linear map to the logits of byte values."""
 
     values: int
+    execution: Execution = Execution()
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B N"]:
         """Computes float32 logits of byte values from hidden states."""
         normed = LayerNorm(name="norm")(hidden)
-        return head(self.values, name="out")(normed).astype(jnp.float32)
+        return head(self.values, self.execution, name="out")(normed).astype(jnp.float32)
 
 
 class MultiByteHead(nn.Module):
@@ -139,27 +140,30 @@ class MultiByteHead(nn.Module):
 
     dim: int
     values: int
+    execution: Execution = Execution()
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B N"]:
         """Computes float32 logits of byte values from final hidden states."""
         zeros = nn.initializers.zeros
-        step = Dense((self.dim,), ("embed", None), init=zeros, name="step")(hidden)
-        hidden = hidden + nn.silu(step)
-        return head(self.values, name="out")(hidden).astype(jnp.float32)
+        step = Dense((self.dim,), ("embed", None), self.execution, zeros, name="step")
+        hidden = hidden + nn.silu(step(hidden))
+        return head(self.values, self.execution, name="out")(hidden).astype(jnp.float32)
 
 
 class TwoByteHead(nn.Module):
     """Projects [state; embedding of the next byte] to an input of the trunk's output layer."""
 
     dim: int
+    execution: Execution = Execution()
 
     @nn.compact
     def __call__(
         self, hidden: Float[Array, "*B D"], embedded: Float[Array, "*B D"]
     ) -> Float[Array, "*B D"]:
         """Projects a hidden state and the embedding of the next byte to one vector."""
-        return project(self.dim, name="project")(jnp.concatenate([hidden, embedded], axis=-1))
+        both = jnp.concatenate([hidden, embedded], axis=-1)
+        return project(self.dim, self.execution, name="project")(both)
 
 
 class Step(NamedTuple):
@@ -194,16 +198,16 @@ class DraftLayer(Fuses, nn.Module):
 
     def setup(self):
         t = self.trunk
-        self.fusion = project(t.dim)
+        self.fusion = project(t.dim, self.execution)
         if self.has_confidence:
-            self.confidence = Confidence(self.values)
+            self.confidence = Confidence(self.values, self.execution)
         if self.latent:
             self.latent_norm = RMSNorm(t.norm_eps)
         self.feature_norm, self.embedding_norm = RMSNorm(t.norm_eps), RMSNorm(t.norm_eps)
-        self.inward = project(t.dim)
+        self.inward = project(t.dim, self.execution)
         self.block = Transformer(t, self.execution)
         self.norm = RMSNorm(t.norm_eps)
-        self.out = head(self.values)
+        self.out = head(self.values, self.execution)
 
     def __call__(
         self,
@@ -246,9 +250,8 @@ class DraftLayer(Fuses, nn.Module):
         before: Any = ()  # keys and values of the steps so far
         outputs = []
         for _ in range(steps):
-            x, before = self.block.layers[0](
-                self._joined(features, embedded), before, positions=positions, attend=attend
-            )
+            joined = self._joined(features, embedded)
+            x, before = self.block.layer(0, joined, before, positions=positions, attend=attend)
             outputs.append(Step(self._logits(x), x))
             features = jnp.roll(x, 1, axis=1)
         return outputs
@@ -264,7 +267,7 @@ class DraftLayer(Fuses, nn.Module):
         return self.inward(jnp.concatenate(pair, axis=-1))
 
     def _logits(self, x):
-        return with_specials(self.out(self.norm.before(x)).astype(jnp.float32))
+        return with_specials(self.out(self.norm(x)).astype(jnp.float32))
 
 
 def _attend_to_own_outputs(projections, before, *, window):

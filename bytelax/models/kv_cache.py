@@ -244,14 +244,14 @@ def attend(
     sight: dict[str, Any] = {
         "first": span.first, "last": span.last, "newest": span.newest, "ancestors": span.ancestors,
     }  # fmt: skip
-    if dispatch.platform() == "gpu" and not cache.in_lines:
-        attended, *written = append_attention(
-            projections, *cache, positions=span.positions, **sight, block=block
-        )
-        return attended, type(cache)(*written)
-    queries, keys, values = projections.rotated()
-    cache = write(cache, keys, values, span.positions)
-    return verify_attention(queries, *cache, **sight, block=block), cache
+    if cache.in_lines:
+        queries, keys, values = projections.rotated()
+        cache = write(cache, keys, values, span.positions)
+        return verify_attention(queries, *cache, **sight, block=block), cache
+    attended, *written = append_attention(
+        projections, *cache, positions=span.positions, **sight, block=block
+    )
+    return attended, type(cache)(*written)
 
 
 def attend_whole(

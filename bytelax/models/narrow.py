@@ -69,10 +69,6 @@ class Int8:
                 values[rows] = np.clip(np.rint(nearest, out=nearest), -127, 127, out=nearest)
         return cls(values, scale, jnp.dtype(dtype or x.dtype).name)
 
-    def rows(self, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
-        """Looks up rows of a table, in the dtype of the array."""
-        return (self.values[ids] * self.scale[ids]).astype(self.dtype)
-
 
 def _largest(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return np.maximum(x.max(axes, keepdims=True), -x.min(axes, keepdims=True))
@@ -81,6 +77,11 @@ def _largest(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 def is_int8(x: Any) -> bool:
     """Whether a node of a tree of parameters is an `Int8`, as `is_leaf` of `jax.tree` takes it."""
     return isinstance(x, Int8)
+
+
+def is_narrow(x: Any) -> bool:
+    """Whether an array is stored in another way: as an `Int8`, or as the bits from `as_bits`."""
+    return is_int8(x) or x.dtype == jnp.uint16
 
 
 def has_int8(params: Any) -> bool:
@@ -130,20 +131,39 @@ def blocks(rows: int, inputs: int, outputs: int) -> int:
     return min(inputs, -(-4 * inputs * outputs // held))
 
 
+def rows_of(
+    table: Float[Array, "R D"] | UInt16[Array, "R D"] | Int8, ids: Int[Array, "*B"]
+) -> Float[Array, "*B D"]:
+    """Looks up rows of a table, in the dtype of the array that it stands for."""
+    if isinstance(table, Int8):
+        return (table.values[ids] * table.scale[ids]).astype(table.dtype)
+    if table.dtype == jnp.uint16:
+        return jax.lax.bitcast_convert_type(table[ids], jnp.bfloat16)
+    return table[ids]
+
+
 def product(
-    x: Float[Array, "*B K"],
-    matrix: Shaped[Array, "K N"] | Int8,
+    x: Float[Array, "..."],
+    kernel: Shaped[Array, "..."] | Int8,
+    contracted: int = 1,
     *,
     precision: jax.lax.Precision | None = None,
-) -> Float[Array, "*B N"]:
-    """Multiplies by a narrow matrix; sums are in float32, and the result has the dtype of `x`.
+) -> Float[Array, "..."]:
+    """Multiplies by a narrow kernel; sums are in float32, and the result has the dtype of `x`.
 
     Args:
       x: the left factor.
-      matrix: an `Int8` with one scale per column, or bfloat16 as bits from `as_bits`.
+      kernel: an `Int8` with one scale for each output, or bfloat16 as bits from `as_bits`.
+      contracted: number of axes of `x` that are contracted with the first ones of `kernel`.
       precision: precision of the product.
     """
+    leading, features = x.shape[: x.ndim - contracted], kernel.shape[contracted:]
+    matrix = jax.tree.map(lambda part: part.reshape(-1, math.prod(features)), kernel)
+    rows = x.reshape(*leading, math.prod(kernel.shape[:contracted]))
+    return _product(rows, matrix, precision).reshape(*leading, *features)
 
+
+def _product(x, matrix, precision):
     def in_blocks(factors):
         return _by_blocks(*factors, precision=precision)
 

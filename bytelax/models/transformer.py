@@ -11,14 +11,13 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from bytelax.models import kv_cache
-from bytelax.models.attention import Attend, Cache, SelfAttention
+from bytelax.models import fused, kv_cache
+from bytelax.models.attention import Attend, Cache
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.layers import Dense, Normed, RMSNorm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,85 +40,6 @@ class LayerRange:
 ALL = LayerRange()
 
 
-class SwiGLU(nn.Module):
-    """The gated MLP `down(silu(gate(x)) * up(x))` (arXiv 2002.05202), gate and up in one matrix."""
-
-    config: TransformerConfig
-    execution: Execution = Execution()
-
-    @nn.compact
-    def __call__(
-        self, x: Normed, *, onto: Float[Array, "B W D"] | None = None
-    ) -> Float[Array, "B W D"]:
-        """Computes the update of the residual stream, and adds it to `onto` if that is given."""
-        c, precision = self.config, self.execution.precision
-        gate_up = Dense((2, c.ffn_dim), ("embed", None, "hidden"), precision, name="gate_up")
-        down = Dense((c.dim,), ("hidden", "embed"), precision, name="down")
-        return self.execution.add(down, gate_up(x, gated=True), onto)
-
-
-class Block(nn.Module):
-    """A pre-norm transformer block: `x + attention(norm(x))`, then `x + mlp(norm(x))`."""
-
-    config: TransformerConfig
-    execution: Execution = Execution()
-
-    def __call__(
-        self,
-        x: Float[Array, "B W D"],
-        cache: Cache,
-        *,
-        positions: Int[Array, "B W"],
-        attend: Attend,
-        attends: bool | Bool[Array, ""] = True,
-        transforms: bool | Bool[Array, ""] = True,
-    ) -> tuple[Float[Array, "B W D"], Cache]:
-        """Runs the block over a window.
-
-        Args:
-          x: hidden states before the block.
-          cache: cache of its attention.
-          positions: positions for the rotary phases.
-          attend: decides which positions each query attends to.
-          attends, transforms: whether the attention and the SwiGLU run. With the literal False the
-            half is not traced, and the cache stays as it is. With an array the half is computed,
-            and contributes 0 where the array is False.
-
-        Returns:
-          Hidden states after the block, and its cache with the window written to it.
-        """
-
-        run = functools.partial(
-            Block.halves,
-            positions=positions,
-            attend=attend,
-            attends=attends,
-            transforms=transforms,
-        )
-        run = nn.remat(run) if self.execution.remat else run
-        x, cache = run(self, x, cache)
-        return self.execution.by_rows(x), cache
-
-    @nn.compact
-    def halves(self, x, cache, *, positions, attend, attends, transforms):
-        """The attention and the SwiGLU with their residuals: what `nn.remat` is applied to."""
-        eps = self.config.norm_eps
-        if attends is not False:
-            attention = SelfAttention(self.config, self.execution, name="attention")
-            normed = RMSNorm(eps, name="attention_norm").before(x)
-            onto = x if attends is True else None
-            attended, cache = attention(
-                normed, cache, positions=positions, attend=attend, onto=onto
-            )
-            x = attended if attends is True else x + jnp.where(attends, attended, 0)
-        if transforms is not False:
-            mlp = SwiGLU(self.config, self.execution, name="mlp")
-            normed = RMSNorm(eps, name="mlp_norm").before(x)
-            transformed = mlp(normed, onto=x if transforms is True else None)
-            x = transformed if transforms is True else x + jnp.where(transforms, transformed, 0)
-        return x, cache
-
-
 class Transformer(nn.Module):
     """A stack of blocks without embedding, final norm or output layer."""
 
@@ -128,7 +48,7 @@ class Transformer(nn.Module):
 
     def setup(self):
         # Layers are unrolled because a scan over layers copies the caches on CPU.
-        self.layers = [Block(self.config, self.execution) for _ in range(self.config.layers)]
+        self.layers = [fused.block(self.config, self.execution) for _ in range(self.config.layers)]
 
     def __call__(
         self,
@@ -166,30 +86,46 @@ class Transformer(nn.Module):
         span: Span,
         block: int | None = None,
         layers: LayerRange = ALL,
-        runs: Bool[Array, "2 L"] | None = None,
     ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
-        """As `__call__`, but returns the hidden states before the first block and after each block.
-
-        `runs` selects at run time which attentions (`runs[0]`) and which SwiGLUs (`runs[1]`)
-        contribute. Unlike those that `part` skips, the others are computed and then replaced by 0.
-        """
-        attend = functools.partial(kv_cache.attend, span=span, block=block)
-        positions = span.positions if span.turns is None else span.turns
+        """As `__call__`, with the hidden states before the first block and after each block."""
+        how: dict[str, Any] = {
+            "positions": span.positions if span.turns is None else span.turns,
+            "attend": functools.partial(kv_cache.attend, span=span, block=block),
+        }
         last = len(self.layers) if layers.last is None else layers.last
         hidden: list[Array] = [x]
         written: list[Any] = list(caches or [None] * len(self.layers))
         for index in range(layers.first, last):
-            gates = (True, True) if runs is None else runs[:, index]
-            x, written[index] = self.layers[index](
-                x,
-                written[index],
-                positions=positions,
-                attend=attend,
-                attends=gates[0] if index not in layers.no_attention else False,
-                transforms=gates[1] if index not in layers.no_mlp else False,
-            )
+            if index in layers.no_mlp + layers.no_attention:
+                x, written[index] = self._part(index, x, written[index], layers, **how)
+            else:
+                x, written[index] = self.layer(index, x, written[index], **how)
             hidden.append(x)
         return tuple(hidden), caches and tuple(written)
+
+    def layer(
+        self,
+        index: int,
+        x: Float[Array, "B W D"],
+        cache: Cache,
+        *,
+        positions: Int[Array, "B W"],
+        attend: Attend,
+    ) -> tuple[Float[Array, "B W D"], Cache]:
+        """Runs one block, as `Block.__call__`, with what `execution` says of training steps."""
+
+        def run(block, x, cache):
+            return block(x, cache, positions=positions, attend=attend)
+
+        run = nn.remat(run) if self.execution.remat else run
+        x, cache = run(self.layers[index], x, cache)
+        return self.execution.by_rows(x), cache
+
+    def _part(self, index, x, cache, layers, **how):
+        """The halves of a block that are not skipped."""
+        if index not in layers.no_attention:
+            x, cache = self.layers[index].attends(x, cache, **how)
+        return (x if index in layers.no_mlp else self.layers[index].transforms(x)), cache
 
     def _scanned(self, x, **how):
         """Runs the blocks as a `lax.scan`, so that XLA compiles only one of them.

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bytelax.models import narrow
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.lookup import rows_of
-from bytelax.models.narrow import params_as_bits
 from bytelax.training.objectives import NextByte
 from bytelax.training.train_loop import cast
 
@@ -62,13 +62,13 @@ def test_a_loop_over_a_bfloat16_table_neither_copies_nor_widens_it():
     """XLA:CPU would convert the whole table to float32, for a handful of rows."""
     table = jax.random.normal(jax.random.key(0), (50_000, 16), jnp.bfloat16)
     params = {"hash_embed": {"embedding": table}}
-    viewed = params_as_bits(params)
+    viewed = narrow.params_as_bits(params)
     pointer = viewed["hash_embed"]["embedding"].unsafe_buffer_pointer()
     assert pointer == table.unsafe_buffer_pointer()
 
     def walk(params):
         def step(ids):
-            rows = rows_of(params["hash_embed"]["embedding"], ids)
+            rows = narrow.rows_of(params["hash_embed"]["embedding"], ids)
             return ids + 1 + jnp.abs(rows.sum(1)).astype(jnp.int32)
 
         ids = jnp.arange(9)

@@ -40,7 +40,7 @@ class DraftInput:
     @property
     def model(self) -> Any:
         """The target's Flax module, bound to its parameters."""
-        return cast(Any, self.target).module.bind({"params": self.target_params})
+        return cast(Any, self.target).bound(self.target_params)
 
     def uniforms(self, count: int) -> Float[Array, "B {count}"]:
         """Returns `count` uniform random numbers in [0, 1) per row, the same ones at every call."""

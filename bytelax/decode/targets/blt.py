@@ -143,7 +143,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
         """
         check_window(window, self.window)
         c = self.module.config
-        model = self.module.bind({"params": params})
+        model = self.bound(params)
         read, caches = model.read(
             window,
             state.frontier,

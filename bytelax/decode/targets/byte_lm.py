@@ -113,7 +113,7 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
             may differ from those of a pass over the whole window.
         """
         check_window(window, self.window)
-        model = self.module.bind({"params": params})
+        model = self.bound(params)
         if parents is None:
             span, last_eos = self.span(state, window)
         else:

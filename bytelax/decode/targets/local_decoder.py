@@ -119,7 +119,7 @@ class LocalDecoderTarget(OfModule, kept_states.Keeping):
     ) -> tuple[Float[Array, "B W V"], Trial]:
         """Computes next-byte logits after each byte of a window; see `Target.extend`."""
         check_window(window, self.window)
-        model = self.module.bind({"params": params})
+        model = self.bound(params)
         c = model.config
         # The last windows may reach beyond the room. Nothing is written there, where the ring of a
         # stack with an attention window holds positions that are still in sight.

@@ -2,11 +2,17 @@
 
 from typing import Any
 
+from bytelax.models import fused
+
 
 class OfModule:
     """Base of targets with a field `module`, whose config tells the sizes of the model."""
 
     module: Any
+
+    def bound(self, params: Any) -> Any:
+        """Returns the module bound to its parameters, as it runs while it decodes."""
+        return fused.decoding(self.module).bind({"params": params})
 
     @property
     def vocab_size(self) -> int:

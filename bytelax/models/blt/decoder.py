@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import block_attention, kv_cache
-from bytelax.models.attention import CrossAttention
+from bytelax.models import block_attention, fused, kv_cache
 from bytelax.models.block_attention import Blocks
 from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import Execution
@@ -55,11 +54,12 @@ class Decoder(nn.Module):
         c, execution = self.config, self.execution
         if c.decoder_input == "embedding":
             self.embed = Embedding(c.vocab_size, c.decoder.dim, execution=execution)
-        self.split = project(c.patch_vectors * c.decoder.dim)
-        self.cross = [CrossAttention(c.decoder, execution) for _ in range(c.decoder_cross_layers)]
+        self.split = project(c.patch_vectors * c.decoder.dim, execution)
+        layers = range(c.decoder_cross_layers)
+        self.cross = [fused.cross_attention(c.decoder, execution) for _ in layers]
         self.trunk = Transformer(c.decoder, execution)
         self.norm = RMSNorm(c.decoder.norm_eps)
-        self.head = head(c.vocab_size)
+        self.head = head(c.vocab_size, execution)
 
     def context(self, latents: Float[Array, "B P G"]) -> tuple[Context, ...]:
         """Computes cross-attention keys and values of patches, for each cross-attention layer."""
@@ -206,7 +206,7 @@ class Decoder(nn.Module):
         """One block behind its cross-attention."""
         if index < len(self.cross):
             x = self.read_latent(index, x, contexts[index], patch)
-        return self.trunk.layers[index](x, cache, **how)
+        return self.trunk.layer(index, x, cache, **how)
 
     def _scanned(self, x, contexts, **how):
         """Runs the blocks as a `lax.scan` over stacked parameters; see `Transformer._scanned`."""
@@ -227,7 +227,7 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
         """Applies the final norm and the output layer; the logits are float32."""
-        return self.head(self.norm.before(hidden)).astype(jnp.float32)
+        return self.head(self.norm(hidden)).astype(jnp.float32)
 
     def read_latent(
         self,

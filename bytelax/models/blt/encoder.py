@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import hashing
-from bytelax.models.attention import CrossAttention
+from bytelax.models import fused, hashing
 from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, KVCache, Span
@@ -31,8 +30,8 @@ class Encoder(nn.Module):
             c.hashing.rows, c.encoder.dim, ("hash_row", "hash_width"), execution
         )
         self.trunk = Transformer(c.encoder, execution)
-        self.split = project(c.patch_vectors * c.encoder.dim)
-        self.cross = CrossAttention(c.encoder, execution)
+        self.split = project(c.patch_vectors * c.encoder.dim, execution)
+        self.cross = fused.cross_attention(c.encoder, execution)
 
     def __call__(
         self, ids: Int[Array, "B T"], caches: Caches | None = None, *, span: Span

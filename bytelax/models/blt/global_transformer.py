@@ -20,7 +20,7 @@ class Global(nn.Module):
     def setup(self):
         c = self.config
         if c.patch_vectors * c.encoder.dim != c.global_transformer.dim:
-            self.project = project(c.global_transformer.dim)
+            self.project = project(c.global_transformer.dim, self.execution)
         self.trunk = Transformer(c.global_transformer, self.execution)
 
     def __call__(

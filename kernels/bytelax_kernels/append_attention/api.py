@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax_kernels import triton
 from bytelax_kernels.append_attention import reference
 from bytelax_kernels.append_attention.window import Projections, Window
-from bytelax_kernels.dispatch import call, partitioned
+from bytelax_kernels.dispatch import call, partitioned, platform
 from bytelax_kernels.verify_attention.sight import Sight
 
 Implementation = Literal["xla", "gpu"]
@@ -54,7 +54,7 @@ def append_attention(
         implementation,
         window,
         reference=functools.partial(reference.attention, block=block),
-        kernels={"gpu": _gpu},
+        kernels={"gpu": _gpu} if implementation or platform() == "gpu" else {},
         split=functools.partial(_split, window=window),
     )
 

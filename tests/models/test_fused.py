@@ -1,0 +1,191 @@
+"""Modules as they run while decoding, beside the plain ones of the same parameters."""
+
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import models_for_tests as models
+import numpy as np
+import pytest
+from bytelax_kernels import dispatch
+from bytelax_kernels.dispatch import traced_for
+from interpreting import on_triton
+
+from bytelax.checkpoints import architectures
+from bytelax.models import kv_cache, narrow
+from bytelax.models.attention import CrossAttention
+from bytelax.models.block import Block
+from bytelax.models.execution import Execution
+from bytelax.models.fused import Fused, FusedBlock, FusedCrossAttention, Norm
+from bytelax.models.layers import Dense
+
+STACK = models.stack(32, 1, head_dim=16, kv_heads=1, window=9)  # sizes that the kernels take
+ROWS, WINDOW = 2, 3
+POSITIONS = 11 + jnp.broadcast_to(jnp.arange(WINDOW), (ROWS, WINDOW))  # behind a part of a text
+SPAN = kv_cache.causal_span(POSITIONS, window=STACK.window)
+HOW = {"positions": POSITIONS, "attend": functools.partial(kv_cache.attend, span=SPAN)}
+PARTS = {  # name -> function of a block, hidden states and a cache
+    "whole": lambda block, x, cache: block(x, cache, **HOW),
+    "attends": lambda block, x, cache: block.attends(x, cache, **HOW),
+    "transforms": lambda block, x, cache: block.transforms(x),
+    "projections": lambda block, x, cache: block.projections(x, POSITIONS),
+}
+CROSS = {
+    "queries": lambda cross, x, attended: cross.queries(x),
+    "keys_values": lambda cross, x, attended: cross.keys_values(x),
+    "residual": lambda cross, x, attended: cross.residual(x, attended),
+}
+RNG = np.random.default_rng(0)
+X, KERNEL = (jnp.asarray(RNG.normal(size=size), jnp.float32) for size in ((9, 4, 3), (4, 3, 2, 5)))
+
+
+def weight(path, leaf, dtype):
+    """Random kernels, and norms that are not 1."""
+    spread = 1 if path[-1].key == "scale" else leaf.shape[0] ** -0.5
+    return jnp.asarray(spread * RNG.normal(size=leaf.shape), dtype)
+
+
+@functools.cache
+def inputs(dtype):
+    """Parameters of both modules, hidden states, a cache that holds a text, and attended values."""
+    x = jnp.asarray(RNG.normal(size=(ROWS, WINDOW, STACK.dim)), dtype)
+    sizes = {"kv_heads": STACK.kv_heads, "head_dim": STACK.head_dim, "slots": 16}
+    (cache,) = kv_cache.zeros(layers=1, batch=ROWS, dtype=dtype, **sizes)
+    cache = jax.tree.map(lambda part: jnp.asarray(RNG.normal(size=part.shape), dtype), cache)
+    attended = jnp.asarray(RNG.normal(size=(ROWS, WINDOW, STACK.heads, STACK.head_dim)), dtype)
+
+    def every(cross, x):
+        return [part(cross, x, attended) for part in CROSS.values()]
+
+    key = jax.random.key(0)
+    shapes = (
+        jax.eval_shape(lambda: Block(STACK).init(key, x, cache, **HOW)),
+        jax.eval_shape(lambda: CrossAttention(STACK).init(key, x, method=every)),
+    )
+    block, cross = (
+        jax.tree_util.tree_map_with_path(functools.partial(weight, dtype=dtype), each["params"])
+        for each in shapes
+    )
+    return {"block": block, "cross": cross, "x": x, "cache": cache, "attended": attended}
+
+
+def run(module, part, dtype, platform="cpu"):
+    """What one of `PARTS` or `CROSS` computes, and its traced program."""
+    given = inputs(dtype)
+    is_block = part in PARTS
+    params = {"params": given["block" if is_block else "cross"]}
+
+    def apply(params, x, other):
+        return module.apply(params, x, other, method=(PARTS | CROSS)[part])
+
+    arguments = params, given["x"], given["cache" if is_block else "attended"]
+    with traced_for(platform):
+        return jax.block_until_ready(jax.jit(apply)(*arguments)), jax.make_jaxpr(apply)(*arguments)
+
+
+def modules(part):
+    return (Block, FusedBlock) if part in PARTS else (CrossAttention, FusedCrossAttention)
+
+
+@pytest.mark.parametrize("part", [*PARTS, *CROSS])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_fused_is_the_plain_module(part, dtype):
+    """Bit for bit where no kernel runs."""
+    (wanted, _), (out, _) = (run(module(STACK), part, dtype) for module in modules(part))
+    jax.tree.map(np.testing.assert_array_equal, out, wanted)
+    assert np.ptp(np.asarray(jax.tree.leaves(out)[0], np.float32)) > 1
+
+
+def kernels_of(jaxpr):
+    """Names of the kernels that a program calls."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "pallas_call":
+            yield eqn.params["name"]
+        for value in jax.tree.leaves(eqn.params, is_leaf=lambda x: hasattr(x, "eqns")):
+            yield from kernels_of(getattr(value, "jaxpr", value)) if hasattr(value, "eqns") else ()
+
+
+@pytest.mark.parametrize(
+    ("part", "kernels"),
+    [
+        ("whole", ["dense", "append_attention", "dense", "dense", "dense"]),
+        ("queries", ["dense"]),
+        ("keys_values", ["dense"]),
+        ("residual", ["dense"]),
+    ],
+)
+def test_on_a_gpu_a_product_takes_in_what_surrounds_it(part, kernels, monkeypatch):
+    """Its norm, its gate, its residual; the kernels are interpreted here."""
+    monkeypatch.setitem(dispatch._PLATFORMS, "gpu", "cpu")
+    plain, fused = modules(part)
+    wanted, _ = run(plain(STACK), part, "float32")
+    with on_triton():
+        out, program = run(fused(STACK), part, "float32", "gpu")
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), out, wanted)
+    assert list(kernels_of(program)) == kernels
+
+
+def products_of(execution, platform, rows):
+    """How many rows a program multiplies, after a look at what comes out."""
+    dense = Dense((2, 5), ("head", "head_dim", None, "embed"), execution)
+
+    def apply(x):
+        return dense.apply({"params": {"kernel": KERNEL}}, x)
+
+    wanted = jnp.einsum("rhd,hdgn->rgn", X[:rows], KERNEL)
+    with traced_for(platform):
+        program = jax.make_jaxpr(apply)(X[:rows])
+        np.testing.assert_allclose(jax.jit(apply)(X[:rows]), wanted, rtol=1e-5, atol=1e-5)
+    (size,) = re.findall(r"f32\[([\d,]+)\] = dot_general", str(program))
+    return math.prod(map(int, size.split(","))) // 10
+
+
+@pytest.mark.parametrize("rows, least", [(1, 8), (3, 9), (5, 10), (8, 8), (9, 9)])
+def test_accelerators_multiply_eight_rows_or_more(rows, least):
+    assert products_of(Fused(), "tpu", rows) == least
+
+
+@pytest.mark.parametrize("execution, platform", [(Fused(), "cpu"), (Execution(), "tpu")])
+def test_otherwise_the_rows_there_are(execution, platform):
+    assert products_of(execution, platform, 1) == 1
+
+
+@pytest.mark.parametrize("stored", ["int8", "bits"])
+def test_narrow_kernels_have_surroundings_too(stored):
+    """As the plain steps on the weights that they stand for."""
+    x, scale = X.reshape(9, 12)[:, :8], jnp.asarray(RNG.normal(size=8), jnp.float32)
+    kernel = np.asarray(RNG.normal(size=(8, 2, 12)), np.float32)
+    if stored == "int8":
+        given = jax.tree.map(jnp.asarray, narrow.Int8.of(kernel, (0,)))
+        kernel = given.values * given.scale
+    else:
+        given, kernel = (
+            narrow.as_bits(jnp.asarray(kernel, jnp.bfloat16)),
+            kernel.astype(jnp.bfloat16),
+        )
+    normed = x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * scale
+    gate, other = jnp.moveaxis(jnp.tensordot(normed, jnp.asarray(kernel, jnp.float32), 1), 1, 0)
+    onto = X.reshape(9, 12)
+    wanted = 2 * onto + jax.nn.silu(gate) * other
+    how = {"norm": Norm(scale, 1e-5), "gated": True, "onto": onto, "times": 2}
+    out = jax.jit(lambda x, kernel: Fused().dense(x, kernel, **how))(x, given)
+    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", [models.BASE, models.BYTE_LM], ids=["blt", "byte lm"])
+def test_a_target_decodes_with_fused_modules(config):
+    """Chosen in one place: a target's module is the plain one, and so are its parameters."""
+    model = models.model(config)
+    target = architectures.target_of(model.module)
+    assert target.module is model.module and type(model.module.execution) is Execution
+    bound = target.bound(model.params)
+    trunk = (bound.decoder if hasattr(bound, "decoder") else bound).trunk
+    assert all(type(layer) is FusedBlock for layer in trunk.layers)
+    ids = jnp.asarray(models.random_text(2, 9))
+    plain, fast = (
+        jax.jit(lambda params, m=m: m.apply({"params": params}, ids))(model.params)
+        for m in (model.module, model.device_module)
+    )
+    np.testing.assert_array_equal(fast, plain)
