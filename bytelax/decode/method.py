@@ -15,6 +15,7 @@ from bytelax.decode import origins as origin_codes
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
 from bytelax.decode.acceptance import Acceptance, Lossless, greedy, lossless
+<<<<<<< HEAD
 from bytelax.decode.contract import (
     check_carried,
     check_drafter,
@@ -22,7 +23,11 @@ from bytelax.decode.contract import (
     check_proposed,
     check_target,
 )
+=======
+from bytelax.decode.contract import check_drafter, check_emitted, check_judge, check_proposed
+>>>>>>> 653383f (SpecTr is lossless in any window, rules refuse what they cannot judge; certificates try one row and several, long texts and EOS in windows; a nested draft model reads no byte twice; a rule is enumerated by a public function)
 from bytelax.decode.counts import Counts, count_round, no_counts
+from bytelax.decode.draft import Draft
 from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, fitted
 from bytelax.decode.drafters.empty import Empty
 from bytelax.decode.origins import Origins
@@ -209,18 +214,25 @@ class Method:
 
         Rows that have ended, or that wait for others, stand still.
         """
-        target, text, sampling = self.verifier, decoding.text, decoding.sampling
-        draft_keys, *judge_keys = (
-            sampling_.row_keys(decoding.seeds, text.length, purpose)
-            for purpose in (sampling_.DRAFT, sampling_.ACCEPT, sampling_.RESIDUAL)
-        )
-        inputs = self._inputs(params, text, decoding.state, sampling, draft_keys)
+        return self.verify(params, decoding, *self.draft(params, decoding))
+
+    @own_settings()
+    def draft(self, params: Params, decoding: Decoding) -> tuple[Draft, DraftState]:
+        """Runs the first half of a round: returns a draft, and the drafter's state behind it."""
+        text, inputs = decoding.text, self._round_inputs(params, decoding)
         with jax.named_scope("draft"):
             proposed = self.drafter.propose(inputs, decoding.draft_state)
         draft, draft_state = check_proposed(self.drafter, proposed, text.ids)
         decided = {name: getattr(draft, name) for name in ("ids", "length", "step", "parents")}
         with jax.named_scope("drafted"):
-            draft = dataclasses.replace(draft, **agreed(target, decided))
+            return dataclasses.replace(draft, **agreed(self.verifier, decided)), draft_state
+
+    @own_settings()
+    def verify(
+        self, params: Params, decoding: Decoding, draft: Draft, draft_state: DraftState
+    ) -> Decoding:
+        """Runs the second half of a round: verifies a draft, and keeps what was accepted of it."""
+        target, text, sampling = self.verifier, decoding.text, decoding.sampling
         batch = text.ids.shape[0]
         draft = draft.widened(self.window - 1)
         window = jnp.concatenate([text.pending, draft.ids], axis=1)
@@ -235,15 +247,16 @@ class Method:
         chex.assert_shape(logits, (*window.shape, None))
         if isinstance(target, Waiting):
             running &= ~target.waits(trial)
-        uniforms = jnp.stack(
-            [sampling_.row_uniforms(keys, self.window) for keys in judge_keys], axis=1
-        )
+        judging = (sampling_.ACCEPT, sampling_.RESIDUAL)
+        keys = (sampling_.row_keys(decoding.seeds, text.length, purpose) for purpose in judging)
+        uniforms = jnp.stack([sampling_.row_uniforms(key, self.window) for key in keys], axis=1)
         draft = draft.written_out(logits.shape[-1]).alone()
         chex.assert_shape(draft.log_probs, (batch, self.window - 1, logits.shape[-1]))
         lawful = sampling_.has_law(logits, sampling)
         # What is emitted before such logits must not depend on them, so a rule sees others instead.
         laws = sampling_.process_logits(jnp.where(lawful[..., None], logits, 0), sampling)
-        accept = self._rule(sampling, tree=draft.parents is not None)
+        accept = self._rule(sampling)
+        check_judge(accept, self.drafter, tree=draft.parents is not None)
         emitted = accept(draft, laws, uniforms)
         with jax.named_scope("emitted"):
             emitted = check_emitted(self.accept, emitted, window)
@@ -283,7 +296,13 @@ class Method:
             decoding,
             text=Text(_append(text.ids, text.length, emitted.ids, kept), text.length + kept),
             state=target.commit(trial, kept),
+<<<<<<< HEAD
             draft_state=draft_state,
+=======
+            draft_state=self.drafter.commit(
+                self._round_inputs(params, decoding), draft_state, trial, kept
+            ),
+>>>>>>> 653383f (SpecTr is lossless in any window, rules refuse what they cannot judge; certificates try one row and several, long texts and EOS in windows; a nested draft model reads no byte twice; a rule is enumerated by a public function)
             ended=jnp.where(running, ended, decoding.ended),
             log_probs=log_probs,
             origins=origins,
@@ -300,19 +319,20 @@ class Method:
 
         return jax.lax.while_loop(unfinished, functools.partial(self.round, params), decoding)
 
+    def _round_inputs(self, params, decoding):
+        text, state, sampling = decoding.text, decoding.state, decoding.sampling
+        keys = sampling_.row_keys(decoding.seeds, text.length, sampling_.DRAFT)
+        return self._inputs(params, text, state, sampling, keys)
+
     def _inputs(self, params, text, state, sampling, key):
         return DraftInput(params.drafter, self.verifier, params.target, state, text, sampling, key)
 
-    def _rule(self, sampling: Sampling, *, tree: bool = False) -> Acceptance:
+    def _rule(self, sampling: Sampling) -> Acceptance:
         rule = self.accept
         if isinstance(rule, Lossless):
             rule = rule.rule(sampling, self.drafter)
         if rule is greedy and not sampling.greedy:
             raise ValueError("accept=greedy takes the likeliest bytes, but the sampling draws them")
-        if tree and not getattr(rule, "trees", False):
-            raise ValueError(
-                "the drafter proposes trees: accept must judge them, as Tree and SpecTr"
-            )
         return rule
 
 

@@ -25,8 +25,8 @@ class Nested:
 
     Attributes:
       draft_length: K, number of bytes drafted for the BLT.
-      drafter: drafts for the local decoder. It may keep a state of its own, which the BLT's windows
-        bring up to date.
+      drafter: drafts for the local decoder. Its state is the one after its first proposal of a
+        round, which the BLT's windows bring up to date.
     """
 
     draft_length: int
@@ -55,6 +55,10 @@ class Nested:
             state=target.begin(inputs.state),
             draft_state=draft_state,
         )
+        if jax.tree.leaves(draft_state):
+            # The state behind the text itself stays true; later ones hold what the BLT may refuse.
+            draft, draft_state = method.draft(params, decoding)
+            decoding = method.verify(params, decoding, draft, draft_state)
         decoding = method.decode(params, decoding)
         place = text.length[:, None] + jnp.arange(self.draft_length)
         ids = jnp.take_along_axis(decoding.text.ids, place, axis=1, mode="clip")

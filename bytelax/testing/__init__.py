@@ -2,5 +2,16 @@
 
 from bytelax.testing.exact_law import distance, exact_law, target_law
 from bytelax.testing.lossless import assert_lossless
+from bytelax.testing.rules import enumerate_rule
+from bytelax.testing.tables import TableDrafter, TableTarget, table
 
-__all__ = ["assert_lossless", "distance", "exact_law", "target_law"]
+__all__ = [
+    "TableDrafter",
+    "TableTarget",
+    "assert_lossless",
+    "distance",
+    "enumerate_rule",
+    "exact_law",
+    "table",
+    "target_law",
+]

@@ -13,7 +13,6 @@ from bytelax.decode import sampling
 
 NARROW = 5e-7  # intervals below this width are rounding errors; their neighbours absorb them
 _SPACING = 1e-6  # several times the spacing of float32 below 1
-_PER_KEY = 8  # maximum number of random numbers per key
 # Most of the time is spent compiling, as programs with callbacks cannot be cached.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
@@ -46,7 +45,7 @@ class Chance:
         self._rows = rows
         self._random = np.random.default_rng(0)
         self._probe: _Probe  # of the run in progress
-        self._place: dict[bytes, int] = {}
+        self._slots: dict[bytes, list[int]] = {}
 
     def outcomes(self, batch) -> Iterator[tuple]:
         """Yields (outcome, rest, row of `batch`, probability given the row), many rows at a time.
@@ -87,7 +86,7 @@ class Chance:
         default chance does.
         """
         while True:
-            self._probe = _Probe(low, high, self._rows, self._random, self._place, upper)
+            self._probe = _Probe(low, high, self._rows, self._random, self._slots, upper)
             with self._probed():
                 outcome, rest = jax.block_until_ready(self._run(chunk))
             if self._probe.numbers_differ():  # otherwise they could not be told apart
@@ -130,11 +129,11 @@ def _rows(tree, which):
 class _Probe:
     """Supplies the random numbers of one run, and records what they are compared with.
 
-    A slot is one number of a key; each key has `_PER_KEY` of them. Slots are found by the key, not
-    by the order of calls: how often an inner loop draws depends on the other rows of the run.
+    A slot is one number of a key. Slots are found by the key, not by the order of calls: how often
+    an inner loop draws depends on the other rows of the run.
     """
 
-    def __init__(self, low, high, rows, random, place, upper):
+    def __init__(self, low, high, rows, random, slots, upper):
         self.low, self.high = (
             np.concatenate([x, x[:1].repeat(rows - len(x), 0)]) for x in (low, high)
         )
@@ -143,7 +142,7 @@ class _Probe:
         self.upper = np.zeros((rows, 0), bool)
         self._fixed = self.upper if upper is None else upper
         self._random = random
-        self._place = place  # of each key among all that were used
+        self._slots = slots  # of each key that any run used
         self._numbers = np.zeros((rows, 0), np.float32)
         self._given = np.zeros((rows, 0), bool)
 
@@ -152,11 +151,13 @@ class _Probe:
         if copies > 1:  # a batch that holds each row several times, side by side
             parts = [self.give(key[copy::copies], count) for copy in range(copies)]
             return np.stack(parts, axis=1).reshape(len(key), count)
-        assert count <= _PER_KEY, f"at most {_PER_KEY} numbers a key, not {count}"
         distinct, which = np.unique(key, axis=0, return_inverse=True)
-        place = [self._place.setdefault(one.tobytes(), len(self._place)) for one in distinct]
-        self._grow(len(self._place) * _PER_KEY)
-        slot = np.array(place)[which.reshape(-1, 1)] * _PER_KEY + np.arange(count)
+        for slots in (self._slots.setdefault(one.tobytes(), []) for one in distinct):
+            size = sum(map(len, self._slots.values()))
+            slots.extend(range(size, size + count - len(slots)))
+        self._grow(sum(map(len, self._slots.values())))
+        own = [self._slots[one.tobytes()][:count] for one in distinct]
+        slot = np.array(own, np.int64)[which.ravel()]
         np.put_along_axis(self._given, slot, True, axis=1)
         return np.take_along_axis(self._numbers, slot, axis=1)
 

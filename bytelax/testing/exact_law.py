@@ -1,5 +1,7 @@
 """The exact joint distribution of the next bytes under `Method.round`, by enumeration."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
-from bytelax.decode import Method, Params, Sampling, Text, process_logits, stopping
+from bytelax.decode import Decoding, Method, Params, Sampling, Text, process_logits, stopping
 from bytelax.settings import own_settings
-from bytelax.testing.chance import Chance
+from bytelax.testing.chance import QUICK, Chance
 
 Law = dict[tuple[int, ...], float]  # maps the ids after the prompt to their probability
 
 
+@own_settings()
 def exact_law(
     method: Method,
     params: Params,
@@ -32,8 +35,8 @@ def exact_law(
     followed.
 
     Args:
-      method: its drafter takes random numbers from `DraftInput.uniforms` (at most 8), and uses them
-        in `decode.sample` or `decode.happens` (see `Chance`). The cost grows with the number of
+      method: its drafter takes random numbers from `DraftInput.uniforms`, and uses them in
+        `decode.sample` or `decode.happens` (see `Chance`). The cost grows with the number of
         possible drafts, so keep supports small.
       params: parameters of target and drafter.
       prompt: ids, BOS first.
@@ -44,15 +47,52 @@ def exact_law(
     Returns:
       Probabilities that sum to 1, including those of texts that EOS ended early.
     """
-    return law_and_kept(method, params, prompt=prompt, new_bytes=new_bytes, rows=rows, **law)[0]
+    length = len(prompt) + new_bytes
+    begin = started(method, params, [prompt], length=length, budget=new_bytes, rows=rows, **law)
+    return law_and_kept(Chance(one_round(method, params), rows), begin)[0]
 
 
-@own_settings()
-def law_and_kept(
-    method: Method, params: Params, *, prompt: list[int], new_bytes: int, rows: int, **law
-) -> tuple[Law, float]:
-    """Returns `exact_law` and the expected number of drafted bytes that the method keeps."""
-    sampling_law = Sampling.of(rows, **law)
+def started(
+    method: Method,
+    params: Params,
+    prompts: list[list[int]],
+    *,
+    length: int,
+    budget: int,
+    rows: int,
+    **law,
+) -> Decoding:
+    """Returns the beginning of a decoding of some prompts, as arrays of the host.
+
+    Args:
+      method: the method.
+      params: its parameters.
+      prompts: ids, BOS first.
+      length: number of ids that the buffers hold.
+      budget: maximum number of ids to emit.
+      rows: batch size at which it is computed, at least that of the prompts.
+      **law: keywords of `Sampling.of`.
+    """
+    start = jax.jit(
+        lambda params, text: method.init(
+            params,
+            text,
+            budget=budget,
+            seeds=jnp.zeros(rows, jnp.uint32),
+            sampling=Sampling.of(rows, **law),
+        ),
+        compiler_options=QUICK,
+    )
+    begin = start(params, batch_of(prompts, length, rows))
+    return jax.tree.map(lambda x: np.asarray(x)[: len(prompts)], begin)
+
+
+def one_round(method: Method, params: Params) -> Callable:
+    """Returns the program of a round, for `Chance`.
+
+    Its outcomes are the text, -1 behind its end, the number of ids that the round emitted, and why
+    the row ended. The rest are the decoding after the round and the number of drafted bytes kept.
+    """
 
     def play(decoding):
         after = method.round(params, decoding)
@@ -62,15 +102,18 @@ def law_and_kept(
         kept = after.counts.accepted - decoding.counts.accepted
         return (text, emitted, after.ended), (after, kept)
 
-    chance = Chance(play, rows)
-    begin = method.init(
-        params,
-        batch_of([prompt], len(prompt) + new_bytes, rows),
-        budget=new_bytes,
-        seeds=jnp.zeros(rows, jnp.uint32),
-        sampling=sampling_law,
-    )
-    states, weights = jax.tree.map(lambda x: np.asarray(x)[:1], begin), np.ones(1)
+    return play
+
+
+def law_and_kept(chance: Chance, begin: Decoding) -> tuple[Law, float]:
+    """Returns the law of what follows a decoding, and the expected number of drafted bytes kept.
+
+    Args:
+      chance: enumerates the `one_round` of a method.
+      begin: a single row, up to whose `limit` is enumerated.
+    """
+    prompt = int(begin.text.length[0])
+    states, weights = begin, np.ones(1)
     total: Law = {}
     total_kept = 0.0
     while len(weights):
@@ -80,7 +123,7 @@ def law_and_kept(
             weight = share * weights[row]
             total_kept += float(weight @ kept)
             for i, likeliest, mass in _merged(np.column_stack([texts, emitted]), weight):
-                text = tuple(x for x in texts[i, len(prompt) :].tolist() if x >= 0)
+                text = tuple(x for x in texts[i, prompt:].tolist() if x >= 0)
                 if ended[i] != stopping.RUNNING:
                     total[text] = total.get(text, 0.0) + mass
                     continue
@@ -109,28 +152,54 @@ def target_law(
     It prefills anew for every byte and does not use the decoding loop. Arguments as for
     `exact_law`.
     """
-    sampling_law, target = Sampling.of(rows, **law), method.verifier
+    following = next_byte(method, params, rows=rows, length=len(prompt) + new_bytes)
+    return law_of(following, Sampling.of(1, **law), prompt, new_bytes)
 
-    @jax.jit
-    def following(text):
+
+def next_byte(method: Method, params: Params, *, rows: int, length: int) -> Callable:
+    """Returns a function from texts, lists of ids, to the target's probabilities of the next id.
+
+    Its second argument is the sampling of one row, which counts for all.
+
+    Args:
+      method: its target is asked.
+      params: its parameters.
+      rows: number of texts that are computed at once.
+      length: maximum number of ids of a text.
+    """
+    target = method.verifier
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def after(params, text, sampling):
         state = target.prefill(params.target, text)
-        pending = jnp.take_along_axis(text.ids, text.length[:, None] - 1, axis=1)
-        logits, _ = target.extend(params.target, state, pending, running=jnp.ones(rows, bool))
-        return process_logits(logits, sampling_law)[:, 0]
+        logits, _ = target.extend(params.target, state, text.pending, running=jnp.ones(rows, bool))
+        return process_logits(logits, sampling)[:, 0]
 
+    def following(texts, sampling):
+        sampling = jax.tree.map(lambda x: np.repeat(x, rows, axis=0), sampling)
+        parts = []
+        for first in range(0, len(texts), rows):
+            some = texts[first : first + rows]
+            found = after(params, batch_of(some, length, rows), sampling)
+            parts.append(np.exp(np.asarray(found, np.float64))[: len(some)])
+        return np.concatenate(parts)
+
+    return following
+
+
+def law_of(following: Callable, sampling: Sampling, prompt: list[int], new_bytes: int) -> Law:
+    """Returns the law of `new_bytes` ids after a prompt, where EOS ends a text; see `next_byte`."""
     total: Law = {}
     going: Law = {(): 1.0}
     for step in range(new_bytes):
+        laws = following([[*prompt, *text] for text in going], sampling)
         longer: Law = {}
-        known = list(going)
-        for first in range(0, len(known), rows):
-            some = known[first : first + rows]
-            full = batch_of([[*prompt, *text] for text in some], len(prompt) + new_bytes, rows)
-            laws = np.exp(np.asarray(following(full), np.float64))
-            for text, p in zip(some, laws, strict=False):
-                for x in np.flatnonzero(p):
-                    ended = step + 1 == new_bytes or x == vocab.EOS
-                    (total if ended else longer)[*text, int(x)] = going[text] * p[x] / p.sum()
+        for (text, before), p in zip(going.items(), laws, strict=True):
+            for x in np.flatnonzero(p):
+                ended = step + 1 == new_bytes or x == vocab.EOS
+                (total if ended else longer)[*text, int(x)] = before * p[x] / p.sum()
+        if not longer:
+            break
         going = longer
     return total
 

@@ -4,16 +4,34 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
-from bytelax.decode import Empty, Method, Params, Sampling, Text, take_all
+from bytelax.decode import (
+    Decoding,
+    Empty,
+    Method,
+    Params,
+    Sampling,
+    Text,
+    process_logits,
+    take_all,
+)
 from bytelax.settings import own_settings
-from bytelax.testing.exact_law import distance, exact_law, law_and_kept, target_law
+from bytelax.testing.chance import QUICK, Chance
+from bytelax.testing.exact_law import (
+    batch_of,
+    distance,
+    law_and_kept,
+    law_of,
+    next_byte,
+    one_round,
+    started,
+)
 
 EXACT = 1e-6  # differences of probabilities below this are rounding errors
 FAULTY = 1e-3  # a planted fault must change some probability by more than this
+FEW = 2  # ids, and likeliest values of each, in the two shorter enumerations
 NOTHING_KEPT = (
     "the rule kept no drafted byte, so what it keeps was not tested: certify it with a drafter "
     "that proposes bytes which the model may write after this prompt"
@@ -28,32 +46,41 @@ def assert_lossless(
     prompt: tuple[int, ...] = (vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1),
     new_bytes: int | None = None,
     rows: int = 64,
+    reach: int = 64,
     temperature: float = 0.8,
     top_p: float = 0.9,
     top_k: int = 0,
 ) -> None:
     """Asserts that a method generates what its target alone would generate.
 
-    Three properties are tested. First, the joint distribution of the next `new_bytes` ids is that
-    of the target to 1e-6, with every draft, acceptance decision and sampled byte integrated out.
-    Second, the bytes and log-probabilities of a row are bitwise the same in any order of the batch
-    and with anything in the padding. Third, the same enumeration detects a planted fault: an
-    acceptance rule that keeps every draft. A method that drafts and keeps none of its drafts is
-    refused, for nothing of its rule was tested. Plain decoding (`decode.Empty`) has no drafts, and
-    passes without the third.
+    What is tested:
+
+    1. The joint distribution of the next `new_bytes` ids is that of the target to 1e-6, with every
+       draft, acceptance decision and sampled byte integrated out. So is that of the next two ids,
+       with `top_k` 2, in a batch of one row, and behind `reach` bytes that the method itself has
+       written, where caches that hold fewer have begun anew.
+    2. The bytes and log-probabilities of 2 `rows` rows are bitwise the same in any order of the
+       batch and with anything in the padding.
+    3. The target reads a window as it reads a prompt, wherever EOS lies among its kept or its
+       refused ids.
+    4. The same enumeration detects a planted fault: an acceptance rule that keeps every draft.
+
+    A method that drafts and keeps none of its drafts is refused, for nothing of its rule was
+    tested. Plain decoding (`decode.Empty`) has no drafts, and passes without the fourth.
 
     The cost grows with the number of possible drafts, so keep supports small: use a target of 3 or
     4 byte values, or a real vocabulary with a small `top_k`. The drafter must take its random
-    numbers from `DraftInput.uniforms` (at most 8), and use them in `decode.draw` or
-    `decode.sampling`.
+    numbers from `DraftInput.uniforms`, and use them in `decode.draw` or `decode.sampling`.
 
     Args:
       method: the method to certify, with its drafter and acceptance rule.
       params: parameters of target and drafter.
       prompt: ids, BOS first.
       new_bytes: number of ids to enumerate. It should be more than the window, so that a second
-        round is tested; by default it is that plus 1, but at most 5.
+        round is tested; by default it is the draft length plus 2, but at most 5.
       rows: batch size of the compiled round.
+      reach: number of bytes to write before the last enumeration; more than the longest attention
+        window or ring of target and drafter. It is lowered to what the model's context holds.
       temperature: sampling temperature; 0 is greedy.
       top_p: as in `Sampling`.
       top_k: as in `Sampling`.
@@ -62,51 +89,121 @@ def assert_lossless(
       AssertionError: the method is not lossless, or that was not tested; the message says what
         differs, and by how much.
     """
-    law = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+    law: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+    few = law | {"top_k": min(top_k or FEW, FEW)}
     if new_bytes is None:
         new_bytes = min(method.drafter.draft_length + 2, 5)
-    how: dict[str, Any] = {"prompt": list(prompt), "new_bytes": new_bytes, "rows": rows} | law
-    own = target_law(method, params, **how)
-    found, kept = law_and_kept(method, params, **how)
-    off = distance(found, own)
-    assert off < EXACT, f"a probability is off by {off:.2g}: the method is not lossless"
-    _assert_rows_apart(method, params, prompt, law)
+    length = len(prompt) + new_bytes + reach
+    length = min(length, getattr(method.target, "max_bytes", length))
+    reach = length - len(prompt) - new_bytes
+    following = next_byte(method, params, rows=rows, length=length)
+    program = one_round(method, params)
+    chance = Chance(program, rows)
+    how: dict[str, Any] = {"prompts": [list(prompt)], "length": length}
+    begin = started(method, params, budget=new_bytes, rows=rows, **how, **law)
+    kept = _assert_law(chance, begin, following, "")
+    _assert_reads_eos(method, params, begin, following)
+    alone = started(method, params, budget=min(FEW, new_bytes), rows=1, **how, **few)
+    _assert_law(Chance(program, rows=1), alone, following, " in a batch of one row")
+    written = _assert_rows_apart(method, params, prompt, length, reach, 2 * rows, law)
+    far = dataclasses.replace(
+        written,
+        limit=written.text.length + min(FEW, new_bytes),
+        **{name: getattr(alone, name) for name in ("sampling", "ended", "log_probs")},
+    )
+    _assert_law(chance, far, following, f" behind {reach} bytes")
     if isinstance(method.drafter, Empty):
         return
     assert kept > FAULTY, NOTHING_KEPT
-    faulty = dataclasses.replace(method, accept=take_all)
-    seen = distance(exact_law(faulty, params, **how), own)
+    faulty = Chance(one_round(dataclasses.replace(method, accept=take_all), params), rows)
+    seen = distance(law_and_kept(faulty, begin)[0], _own(following, begin))
     assert seen > FAULTY, (
         f"keeping every draft changes no probability by more than {seen:.2g}, so no refusal was "
         "tested: certify the rule with a drafter that guesses otherwise than the model"
     )
 
 
-def _assert_rows_apart(method, params, prompt, law, new_bytes=8):
-    """Asserts bitwise equality with rows in another order, and with other ids in their padding."""
-    lengths = np.arange(len(prompt), 0, -1)
-    ids = np.full((len(lengths), len(prompt) + new_bytes), vocab.OFFSET, np.int32)
+def _assert_law(chance, begin, following, where) -> float:
+    """Asserts the target's law behind a decoding of one row; returns how many drafts are kept."""
+    found, kept = law_and_kept(chance, begin)
+    off = distance(found, _own(following, begin))
+    assert off < EXACT, f"a probability is off by {off:.2g}{where}: the method is not lossless"
+    return kept
+
+
+def _own(following, begin):
+    """Returns the target's law of what follows a decoding of one row, up to its limit."""
+    text = begin.text.ids[0, : begin.text.length[0]].tolist()
+    return law_of(following, begin.sampling, text, int(begin.limit[0]) - len(text))
+
+
+def _assert_reads_eos(method, params, begin, following):
+    """Asserts that the target keeps, or forgets, an EOS in a window as it does any other id."""
+    target, width = method.verifier, method.window
+    prompt = begin.text.ids[0, : begin.text.length[0]].tolist()
+    # The place of EOS, and the number of ids that are kept: to before it, with it, and all.
+    cases = [(eos, count) for eos in range(1, width) for count in {eos, eos + 1, width}]
+    if not cases:
+        return
+    rows, (places, counts) = len(cases), np.array(cases).T
+    values = [x for x in prompt if x >= vocab.OFFSET] or [vocab.OFFSET]
+    windows = np.random.default_rng(0).choice(values, (2, rows, width)).astype(np.int32)
+    windows[0, :, 0] = prompt[-1]
+    windows[0, np.arange(rows), places] = vocab.EOS
+
+    sampling = jax.tree.map(lambda x: np.repeat(x, rows, axis=0), begin.sampling)
+
+    def run(params, text, windows, counts, sampling):
+        state = target.prefill(params.target, text)
+        _, trial = target.extend(params.target, state, windows[0])
+        logits, _ = target.extend(params.target, target.commit(trial, counts), windows[1])
+        return process_logits(logits, sampling)[:, 0]
+
+    run = jax.jit(run, compiler_options=QUICK)
+    text = batch_of([prompt], begin.text.ids.shape[1], rows)
+    found = np.exp(run(params, text, windows, counts, sampling))
+    texts = [
+        [*prompt, *windows[0, row, 1:count], windows[1, row, 0]] for row, count in enumerate(counts)
+    ]
+    off = abs(found - following(texts, begin.sampling)).max()
+    assert off < EXACT, (
+        f"behind a window with an EOS a probability is off by {off:.2g}: the target must keep an "
+        "EOS as any other id, and forget one that was refused"
+    )
+
+
+def _assert_rows_apart(method, params, prompt, length, reach, rows, law) -> Decoding:
+    """Asserts bitwise equality with rows in another order, and with other ids in their padding.
+
+    Returns the first row, behind `reach` bytes that it has written.
+    """
+    lengths = len(prompt) - np.arange(rows) % len(prompt)
+    budgets = reach - np.arange(rows) % reach
+    ids = np.full((rows, length), vocab.OFFSET, np.int32)
     ids[:, : len(prompt)] = prompt
 
-    @jax.jit
-    def run(ids, lengths, seeds):
-        sampling = Sampling.of(len(lengths), **law)
+    def run(params, ids, lengths, budgets, seeds):
         decoding = method.init(
-            params, Text(ids, lengths), budget=new_bytes, seeds=seeds, sampling=sampling,
-            log_probs=True,
+            params, Text(ids, lengths), budget=budgets, seeds=seeds, log_probs=True,
+            sampling=Sampling.of(rows, allow_eos=False, **law),
         )  # fmt: skip
-        decoding = method.decode(params, decoding)
-        there = jnp.arange(ids.shape[1]) < decoding.text.length[:, None]
-        return jnp.where(there, decoding.text.ids, -1), decoding.log_probs
+        return method.decode(params, decoding)
+
+    run = jax.jit(run, compiler_options=QUICK)
 
     def of(order, ids):
-        rows = run(ids[order], lengths[order], order.astype(np.uint32))
-        return [np.asarray(x)[np.argsort(order)] for x in rows]
+        decoding = run(params, ids[order], lengths[order], budgets[order], order.astype(np.uint32))
+        return jax.tree.map(lambda x: np.asarray(x)[np.argsort(order)], decoding)
 
-    order = np.arange(len(lengths))
-    behind = np.arange(ids.shape[1]) >= lengths[:, None]
+    def seen(decoding):
+        there = np.arange(length) < decoding.text.length[:, None]
+        return np.where(there, decoding.text.ids, -1), decoding.log_probs
+
+    order = np.arange(rows)
+    behind = np.arange(length) >= lengths[:, None]
     others = np.where(behind, vocab.OFFSET + 1, ids)
     first = of(order, ids)
     for what, found in {"order": of(order[::-1], ids), "padding": of(order, others)}.items():
-        same = all(np.array_equal(a, b) for a, b in zip(first, found, strict=True))
+        same = all(np.array_equal(a, b) for a, b in zip(seen(first), seen(found), strict=True))
         assert same, f"another {what} of the rows changes their output"
+    return jax.tree.map(lambda x: x[:1], first)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import self_drafting_models
 from models_for_tests import BYTE_LM, VARIANTS, model, replace
-from tables import TableDrafter, TableTarget, table
 
 from bytelax import vocab
 from bytelax.decode import (
@@ -26,13 +25,17 @@ from bytelax.decode import (
     Emitted,
     Empty,
     Method,
+    ParallelDrafts,
     Params,
     PastBoundary,
     Sampling,
+    Tree,
     block_verification,
+    certain,
     follow,
     greedy,
     happens,
+    lossless,
     process_logits,
     rejection,
     sample,
@@ -43,7 +46,15 @@ from bytelax.decode import (
 from bytelax.decode.acceptance import base
 from bytelax.decode.drafters import block_diffusion
 from bytelax.decode.unmasking import ONE_STEP, confidence
-from bytelax.testing import assert_lossless, distance, exact_law, target_law
+from bytelax.testing import (
+    TableDrafter,
+    TableTarget,
+    assert_lossless,
+    distance,
+    exact_law,
+    table,
+    target_law,
+)
 from bytelax.testing.chance import QUICK, Chance
 from bytelax.testing.exact_law import batch_of
 
@@ -61,8 +72,10 @@ class Setup(NamedTuple):
     drafter: Any
     params: Params
 
-    def law(self, accept, **how):
-        return exact_law(Method(self.target, self.drafter, accept), self.params, **how)
+    def law(self, accept, *, further=0, **how):
+        """In a window that holds `further` places behind the drafts."""
+        window = self.drafter.draft_length + 1 + further
+        return exact_law(Method(self.target, self.drafter, accept, window), self.params, **how)
 
 
 def tables(*, drafter=None, target=None, byte_values=3):
@@ -163,9 +176,10 @@ def alone(build, new_bytes, law):
     )
 
 
-def error(build, accept, law, new_bytes=3, **loop_law):
+def error(build, accept, law, new_bytes=3, further=0, **loop_law):
     """How far the loop is from the target alone; `loop_law` differs from `law` in a fault only."""
-    got = build().law(accept, prompt=PROMPT, new_bytes=new_bytes, **(law | loop_law))
+    how = {"prompt": PROMPT, "new_bytes": new_bytes, "further": further}
+    got = build().law(accept, **how, **(law | loop_law))
     assert abs(sum(got.values()) - 1) < EXACT
     return distance(got, alone(build, new_bytes, tuple(law.items())))
 
@@ -186,18 +200,49 @@ def each(accept, law, names, *, fast):
         *each(rejection, WARM, ["three bytes"], fast=()),
         *each(block_verification, WARM, ["three bytes"], fast=()),
         *each(rejection, CUT, MODELS, fast=("in one step",)),
-        *each(block_verification, CUT, MODELS, fast=()),
     ],
 )
 def test_the_law_of_the_target(setup, accept, law):
     assert error(SETUPS[setup], accept, law) < EXACT
 
 
+@pytest.mark.parametrize(
+    ("setup", "accept", "law"),
+    [
+        *each(rejection, CUT, TABLES, fast=()),
+        *each(block_verification, CUT, TABLES, fast=("likeliest, ragged",)),
+        *each(block_verification, CUT, MODELS, fast=()),
+    ],
+)
+def test_the_law_of_the_target_in_a_wider_window(setup, accept, law):
+    assert error(SETUPS[setup], accept, law, further=2) < EXACT
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("further", [0, 2])
 @pytest.mark.parametrize("make", self_drafting_models.TREES, ids=lambda make: make.__name__)
-def test_the_law_of_the_target_from_trees(make):
+def test_the_law_of_the_target_from_trees(make, further):
     build = functools.partial(for_itself, make=make)
-    assert error(build, self_drafting_models.TREES[make], CUT) < EXACT
+    assert error(build, self_drafting_models.TREES[make], CUT, further=further) < EXACT
+
+
+SEVERAL = ParallelDrafts(TableDrafter(2), 2)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "further"),
+    [
+        pytest.param(SEVERAL, 0, marks=pytest.mark.slow),
+        pytest.param(SEVERAL, 2, marks=pytest.mark.slow),
+        (ParallelDrafts(TableDrafter(1), 2), 2),
+        (ParallelDrafts(TableDrafter(1), 2), 1),
+        pytest.param(ParallelDrafts(TableDrafter(2, ragged=True), 2), 3, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_the_law_of_the_target_from_several_drafts(drafter, further):
+    build = functools.partial(tables, drafter=drafter)
+    assert error(build, lossless, CUT, further=further) < EXACT
 
 
 @pytest.mark.parametrize(
@@ -488,17 +533,120 @@ class ByRow(TableDrafter):
     """The fault: rows draw by their place in the batch."""
 
     def propose(self, inputs, draft_state):
-        rolled = dataclasses.replace(inputs, key=jnp.roll(inputs.key, 1, axis=0))
-        return super().propose(rolled if len(inputs.key) == 3 else inputs, draft_state)
+        rolled = jnp.roll(inputs.key, 1, axis=0) if len(inputs.key) == 128 else inputs.key
+        return super().propose(dataclasses.replace(inputs, key=rolled), draft_state)
+
+
+@dataclasses.dataclass(frozen=True)
+class Untrue(TableDrafter):
+    """The fault: now and then it says that it drew from a flatter law."""
+
+    when: str = ""
+
+    def propose(self, inputs, draft_state):
+        draft, draft_state = super().propose(inputs, draft_state)
+        batch, length = len(draft.length), inputs.text.length
+        now = {
+            "alone": jnp.full(batch, batch == 1),
+            "row 100": jnp.arange(batch) == 100,
+            "ring": length > 40,
+        }[self.when]
+        flat = process_logits(draft.log_probs, Sampling.of(batch, temperature=3.0))
+        told = jnp.where(now[:, None, None], flat, draft.log_probs)
+        return dataclasses.replace(draft, log_probs=told), draft_state
+
+
+class ForgetsEos(TableTarget):
+    """The fault: an EOS that was drafted and kept is not read."""
+
+    def commit(self, trial, count):
+        last = super().commit(trial, count)["last"]
+        return {"last": jnp.where(last == vocab.EOS, vocab.BOE, last)}
+
+
+class KeepsRefusedEos(TableTarget):
+    """The fault: an EOS that was drafted and refused is read."""
+
+    def commit(self, trial, count):
+        refused = jnp.arange(trial.shape[1]) > count[:, None]
+        eos = (refused & (trial == vocab.EOS)).any(1)
+        return {"last": jnp.where(eos, vocab.EOS, super().commit(trial, count)["last"])}
+
+
+class Wraps(TableTarget):
+    """The fault: it forgets the byte before the last one once it has read 40 bytes in windows."""
+
+    def prefill(self, params, text):
+        return super().prefill(params, text) | {"read": jnp.zeros_like(text.length)}
+
+    def extend(self, params, state, window, *, running=None, parents=None):
+        last = jnp.where(state["read"] > 40, vocab.BOE, state["last"])
+        logits, ids = super().extend(params, {"last": last}, window)
+        return logits, (ids, state["read"])
+
+    def commit(self, trial, count):
+        ids, read = trial
+        return super().commit(ids, count) | {"read": read + count}
+
+
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("drafter", "says"),
+    ("target", "drafter", "says"),
     [
-        (RawQ(2, temperature=0.5), "the method is not lossless"),
-        pytest.param(ByRow(2), "another order of the rows", marks=pytest.mark.slow),
+        (TableTarget(), RawQ(2, temperature=0.5), "off by [0-9.e-]+: the method is not lossless"),
+        slow(TableTarget(), ByRow(1), "another order of the rows"),
+        slow(TableTarget(), Untrue(1, when="alone"), "in a batch of one row: the method is not"),
+        slow(TableTarget(), Untrue(1, when="row 100"), "another order of the rows"),
+        (TableTarget(), Untrue(1, when="ring"), "behind 64 bytes: the method is not lossless"),
+        slow(Wraps(), TableDrafter(1), "behind 64 bytes: the method is not lossless"),
+        (ForgetsEos(), TableDrafter(1), "an EOS"),
+        slow(KeepsRefusedEos(), TableDrafter(1, temperature=0.0), "an EOS"),
     ],
+    ids=lambda part: type(part).__name__ + getattr(part, "when", ""),
 )
-def test_what_is_not_lossless_is_told(drafter, says):
+def test_what_is_not_lossless_is_told(target, drafter, says):
     with pytest.raises(AssertionError, match=says):
-        assert_lossless(Method(TableTarget(), drafter), Params(table(3, 13), table(3, 1)))
+        assert_lossless(Method(target, drafter), Params(table(3, 13), table(3, 1)))
+
+
+class FewerAlone(TableDrafter):
+    """No fault: how long a draft is depends on the number of rows."""
+
+    def propose(self, inputs, draft_state):
+        draft, draft_state = super().propose(inputs, draft_state)
+        length = jnp.minimum(draft.length, 1 if len(draft.length) == 1 else 2)
+        return dataclasses.replace(draft, length=length), draft_state
+
+
+@pytest.mark.slow
+def test_drafts_that_depend_on_the_batch_are_certified():
+    assert_lossless(Method(TableTarget(), FewerAlone(2)), Params(table(3, 13), table(3, 1)))
+
+
+def test_a_wide_tree_is_certified():
+    """It takes a verdict and a number for each of its nodes, more than any chain here."""
+    build = functools.partial(tables, drafter=Broom(10))
+    assert error(build, Tree(2), CUT, new_bytes=2) < EXACT
+
+
+@dataclasses.dataclass(frozen=True)
+class Broom:
+    """A tree: the pending byte has three children, and the first of them has all others."""
+
+    draft_length: int
+
+    def init(self, inputs):
+        return ()
+
+    def propose(self, inputs, draft_state):
+        place = jnp.arange(self.draft_length)
+        shape = len(inputs.text.length), self.draft_length
+        ids = jnp.broadcast_to(vocab.OFFSET + place % 3, shape)
+        parents = jnp.broadcast_to(jnp.where(place < 3, 0, 1), shape)
+        return dataclasses.replace(certain(ids), parents=parents), draft_state
+
+    def commit(self, inputs, draft_state, trial, count):
+        return draft_state

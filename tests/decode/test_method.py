@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import models_for_tests as models
 import numpy as np
 import pytest
-from tables import TableDrafter, TableTarget, table
 
 import bytelax
 from bytelax import decode, engine, vocab
 from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, contract, stopping
+from bytelax.testing import TableDrafter, TableTarget, table
 
 PARAMS = Params(table(3, 13), table(3, 1))
 WARM = {"temperature": 1.0}
@@ -121,20 +121,31 @@ def test_windows_hold_drafts_and_fit_into_caches():
     assert Method(narrow, Empty(1)).verifier.window == 3
 
 
-def test_a_tree_wants_a_judge_of_trees():
-    class Tree(TableDrafter):
-        def propose(self, inputs, draft_state):
-            draft, state = super().propose(inputs, draft_state)
-            parents = jnp.zeros_like(draft.ids)
-            return Draft(draft.ids, draft.length, parents=parents), state
+class Star(TableDrafter):
+    """Every byte may follow the pending one."""
 
-    class Target(TableTarget):
-        def extend(self, params, state, window, *, running=None, parents=None):
-            return super().extend(params, state, window, running=running)
+    def propose(self, inputs, draft_state):
+        draft, state = super().propose(inputs, draft_state)
+        return Draft(draft.ids, draft.length, parents=jnp.zeros_like(draft.ids)), state
 
-    method = Method(Target(), Tree(2))
-    with pytest.raises(ValueError, match="the drafter proposes trees"):
-        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+
+SIDE_BY_SIDE = decode.ParallelDrafts(TableDrafter(2), 2)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "accept", "words"),
+    [
+        (Star(2), decode.lossless, "block_verification judges chains, but Star proposes trees"),
+        (TableDrafter(2), decode.Tree(2), "Tree judges trees, but TableDrafter proposes chains"),
+        (Star(2), decode.SpecTr(2), r"SpecTr\(many=2\) cannot judge the drafts of Star"),
+        (SIDE_BY_SIDE, decode.SpecTr(4), r"SpecTr\(many=4\) cannot judge the drafts of Parallel"),
+    ],
+)
+def test_a_rule_refuses_what_it_cannot_judge(drafter, accept, words):
+    method = Method(TableTarget(), drafter, accept)
+    begin = method.init(PARAMS, text(), budget=1, sampling=Sampling.of(2, **WARM))
+    with pytest.raises(ValueError, match=words):
+        method.round(PARAMS, begin)
 
 
 @pytest.mark.parametrize(

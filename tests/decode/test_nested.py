@@ -6,12 +6,12 @@ import functools
 import jax
 import numpy as np
 import pytest
-from models_for_tests import VARIANTS, model, random_text, replace
-from tables import TableDrafter, table
+from models_for_tests import BYTE_LM, VARIANTS, model, random_text, replace
 
 from bytelax import vocab
 from bytelax.decode import (
     BLTTarget,
+    DraftModel,
     Empty,
     LocalDecoderTarget,
     Lookup,
@@ -23,7 +23,7 @@ from bytelax.decode import (
     Text,
     process_logits,
 )
-from bytelax.testing import distance, exact_law
+from bytelax.testing import TableDrafter, distance, exact_law, table
 
 EXACT, FAULTY = 1e-6, 1e-3
 COOL = {"temperature": 0.8, "top_p": 0.9}
@@ -116,6 +116,45 @@ def test_the_joint_distribution_is_the_targets_two_levels_deep():
 def test_the_local_decoder_is_a_target():
     alone = LocalDecoderTarget(small().module, room=3)
     assert distance(law_of(alone, TableDrafter(2)), law_of(alone, Empty())) < EXACT
+
+
+def over_a_draft_model():
+    """Three byte values, as the BLT has; drafts that are often right, and not always."""
+    own = model(replace(BYTE_LM, vocab_size=7))
+    return DraftModel(own.target(), 1), own.params
+
+
+@pytest.mark.parametrize("new_bytes", [pytest.param(60, marks=pytest.mark.slow), 30])
+def test_a_draft_model_reads_no_byte_twice(new_bytes):
+    """Its passes in a round do not grow with the text."""
+    drafter, own = over_a_draft_model()
+    blt, outer = small(), 4
+    method = Method(whole(), Nested(outer, drafter))
+    text = Text(np.full((1, 3 + new_bytes), vocab.OFFSET, np.int32), np.array([3], np.int32))
+
+    @jax.jit
+    def run(params, text):
+        sampling = Sampling.of(1, temperature=1.0, allow_eos=False)
+
+        def step(decoding, _):
+            after = method.round(params, decoding)
+            return after, after.counts.draft_passes.draft_model
+
+        begin = method.init(params, text, budget=new_bytes, sampling=sampling)
+        return jax.lax.scan(step, begin, None, length=new_bytes)
+
+    after, passes = run(Params(blt.params, own), text)
+    assert after.counts.bytes == new_bytes
+    # At most `outer` rounds of a pass each, and before them the bytes that the last one kept.
+    assert np.diff(passes[:, 0], prepend=0).max() <= outer + (outer + 1) // 2 + 1
+
+
+@pytest.mark.slow
+def test_the_joint_distribution_over_a_draft_model():
+    drafter, own = over_a_draft_model()
+    how = {"prompt": PROMPT, "new_bytes": 3, "rows": 64} | COOL
+    law = exact_law(Method(whole(), Nested(2, drafter)), Params(small().params, own), **how)
+    assert distance(law, law_of_the_model()) < EXACT
 
 
 class AnotherLaw(Nested):

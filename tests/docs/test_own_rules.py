@@ -11,8 +11,8 @@ PAGE = pages.ROOT / "docs" / "own_rules.md"
 
 @pytest.fixture(scope="module")
 def certify():
-    *rules, _, _ = blocks = pages.blocks(PAGE, "python")
-    assert len(blocks) == 5 and "def certify(rule)" in rules[-1]
+    rules = pages.blocks(PAGE, "python")[:3]
+    assert "def certify(rule)" in rules[-1]
     return pages.run(rules, PAGE)["certify"]
 
 

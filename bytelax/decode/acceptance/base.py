@@ -27,7 +27,8 @@ class Acceptance(Protocol):
     """Protocol of an acceptance rule, which decides how much of a draft is kept.
 
     A rule may set two optional attributes. `lossless = True` declares that the output follows the
-    target's own distribution, and `trees = True` that the rule accepts trees.
+    target's own distribution, and `trees = True` that the rule judges trees, and no chains. A rule
+    for the drafts of some drafters only says so in an optional method, `judges(drafter) -> bool`.
     """
 
     def __call__(

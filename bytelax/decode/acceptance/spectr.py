@@ -89,24 +89,34 @@ def k_seq(
 
 @dataclasses.dataclass(frozen=True)
 class SpecTr:
-    """Applies `k_seq` to several drafts in one window, as `drafters.ParallelDrafts` arranges them.
+    """Applies `k_seq` to the drafts of `drafters.ParallelDrafts`, and to no other trees.
+
+    Position j of draft n is node j * many + n of the tree.
 
     Attributes:
-      many: number of drafts per row, all of the same length.
+      many: number of drafts per row.
     """
 
     many: int
 
     lossless = trees = True
 
+    def judges(self, drafter) -> bool:
+        """Whether the drafts of this drafter are independent, `many`, and laid out as above."""
+        return getattr(drafter, "judged_by", None) == self
+
     def __call__(
         self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
     ) -> Emitted:
         batch, drafted = draft.ids.shape
-        one = drafted // self.many
+        places = (
+            drafted // self.many
+        )  # of one draft; a wider window adds some, and may leave a rest
+        nodes = places * self.many
 
         def apart(x):
-            return jnp.moveaxis(x.reshape(batch, self.many, one, *x.shape[2:]), 1, 0)
+            each = x[:, :nodes].reshape(batch, places, self.many, *x.shape[2:])
+            return jnp.moveaxis(each, 2, 0)
 
         drafts = dataclasses.replace(
             draft,
@@ -122,14 +132,14 @@ class SpecTr:
         roots = jnp.broadcast_to(log_probs[:, :1], (self.many, batch, 1, log_probs.shape[-1]))
         target = jnp.concatenate([roots, apart(log_probs[:, 1:])], axis=2)
         # One stream per draft, whose last entry is unused, and one for the byte that follows.
-        judging = uniforms[:, 0, :drafted].reshape(batch, self.many, one)
+        judging = uniforms[:, 0, :nodes].reshape(batch, self.many, places)
         judging = jnp.pad(judging, ((0, 0), (0, 0), (0, 1)), mode="edge")
-        streams = jnp.concatenate([judging, uniforms[:, 1:, : one + 1]], axis=1)
+        streams = jnp.concatenate([judging, uniforms[:, 1:, : places + 1]], axis=1)
         emitted, followed = k_seq(drafts, target, streams)
-        path = followed[:, None] * one + jnp.arange(one + 1)
-        path = jnp.where(jnp.arange(one + 1) == 0, 0, path)
-        rest = ((0, 0), (0, drafted - one))
-        return emitted._replace(ids=jnp.pad(emitted.ids, rest), path=jnp.pad(path, rest))
+        path = 1 + followed[:, None] + self.many * jnp.arange(places)
+        path = jnp.pad(path, ((0, 0), (1, drafted - places)))
+        ids = jnp.pad(emitted.ids, ((0, 0), (0, drafted - places)))
+        return emitted._replace(ids=ids, path=path)
 
 
 def _of(values, which):

@@ -14,10 +14,12 @@ from bytelax.decode.target import Branching
 class ParallelDrafts:
     """Proposes `many` independent drafts of one drafter, among which `acceptance.SpecTr` selects.
 
-    SpecTr (Sun et al., arXiv 2310.15141). Under greedy sampling the drafts would all be equal.
+    SpecTr (Sun et al., arXiv 2310.15141). Under greedy sampling the drafts would all be equal. The
+    drafts of a row are cut to the length of the shortest. They lie in the window position by
+    position, so that what pads the window lies behind them all.
 
     Attributes:
-      drafter: proposes each draft, either of its full length or empty.
+      drafter: proposes each draft.
       many: number of drafts per row.
     """
 
@@ -60,15 +62,14 @@ class ParallelDrafts:
         batch = inputs.text.length.shape[0]
 
         def flat(x):
-            return x.reshape(batch, -1, *x.shape[2:])
+            each = x.reshape(batch, self.many, *x.shape[1:])
+            return each.swapaxes(1, 2).reshape(batch, self.draft_length, *x.shape[2:])
 
-        one = self.drafter.draft_length
-        place = jnp.arange(self.draft_length)
-        parents = jnp.where(place % one == 0, 0, place)
+        parents = jnp.maximum(jnp.arange(self.draft_length) - self.many + 1, 0)
         draft = dataclasses.replace(
             drafts,
             ids=flat(drafts.ids),
-            length=drafts.length.reshape(batch, -1).sum(1),
+            length=self.many * drafts.length.reshape(batch, -1).min(1),
             log_probs=None if drafts.log_probs is None else flat(drafts.log_probs),
             step=flat(drafts.step),
             passes=jax.tree.map(lambda made: made.reshape(batch, -1).sum(1), drafts.passes),

@@ -5,13 +5,14 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from bytelax import vocab
 from bytelax.decode import Draft, Sampling, process_logits, sampling
 
 
-def table(byte_values, seed, scale=1.0):
-    """f32[V, V, V]: logits after each pair of ids, the specials and `byte_values` bytes."""
+def table(byte_values: int, seed: int, scale: float = 1.0) -> Float[Array, "V V V"]:
+    """Returns random logits of the next id after each pair of ids: the specials and some bytes."""
     size = vocab.OFFSET + byte_values
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, scale, (size, size, size))
@@ -21,16 +22,25 @@ def table(byte_values, seed, scale=1.0):
 
 @dataclasses.dataclass(frozen=True)
 class TableTarget:
-    """A `Target`; its state is the last id taken in."""
+    """A `Target` of chains and trees, whose parameters are a table; its state is the last id."""
+
+    model_kind = "a table"
 
     def prefill(self, params, text):
         before = jnp.maximum(text.length - 2, 0)[:, None]
         last = jnp.take_along_axis(text.ids, before, axis=1)[:, 0]
         return {"last": jnp.where(text.length > 1, last, vocab.BOE)}
 
-    def extend(self, params, state, window, *, running=None):
+    def extend(self, params, state, window, *, running=None, parents=None):
         ids = jnp.concatenate([state["last"][:, None], window], axis=1)
-        return params[ids[:, :-1], ids[:, 1:]], ids
+        before = ids[:, :-1]
+        if parents is not None:
+            above = jnp.pad(parents + 1, ((0, 0), (1, 0)))
+            before = jnp.take_along_axis(ids, above, axis=1)
+        return params[before, window], ids
+
+    def along(self, trial, path):
+        return jnp.take_along_axis(trial, jnp.pad(path + 1, ((0, 0), (1, 0))), axis=1)
 
     def commit(self, trial, count):
         return {"last": jnp.take_along_axis(trial, count[:, None], axis=1)[:, 0]}
@@ -82,11 +92,11 @@ class TableDrafter:
     def commit(self, inputs, draft_state, trial, count):
         return draft_state
 
-    def drawn(self, logits):
-        """The law that is drawn from."""
+    def drawn(self, logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:
+        """Returns the distribution that is drawn from."""
         law = Sampling.of(len(logits), temperature=self.temperature, top_p=self.top_p)
         return process_logits(logits, law)
 
-    def declared(self, logits):
-        """The law that the draft says it was drawn from. To lie here is a fault."""
+    def declared(self, logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:
+        """Returns the distribution that the draft says it was drawn from; a test may lie here."""
         return self.drawn(logits)
