@@ -59,7 +59,21 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
     return draft, state
 
 
-<<<<<<< HEAD
+def check_judge(rule: Any, drafter: Drafter, *, tree: bool) -> None:
+    """Raises ValueError if a rule cannot judge what this drafter proposed, a `tree` or a chain."""
+    whose, judges = type(drafter).__name__, getattr(rule, "judges", None)
+    if tree != getattr(rule, "trees", False):
+        other, kinds = ("Tree", ("chains", "trees")) if tree else ("lossless", ("trees", "chains"))
+        raise ValueError(
+            f"the rule {_name(rule)} judges {kinds[0]}, but {whose} proposes {kinds[1]}: "
+            f"use accept={other}"
+        )
+    if judges is not None and not judges(drafter):
+        raise ValueError(
+            f"the rule {rule} cannot judge the drafts of {whose}: accept=lossless takes its own"
+        )
+
+
 def check_carried(drafter: Drafter, before: Any, after: Any) -> None:
     """Raises TypeError if a round changes the form of the drafter's state, which a loop carries."""
     made, left = (dict(_forms(state)) for state in (before, after))
@@ -75,21 +89,6 @@ def _forms(state):
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         leaf = jnp.asarray(leaf)
         yield jax.tree_util.keystr(path), f"{leaf.dtype}{list(leaf.shape)}"
-=======
-def check_judge(rule: Any, drafter: Drafter, *, tree: bool) -> None:
-    """Raises ValueError if a rule cannot judge what this drafter proposed, a `tree` or a chain."""
-    whose, judges = type(drafter).__name__, getattr(rule, "judges", None)
-    if tree != getattr(rule, "trees", False):
-        other, kinds = ("Tree", ("chains", "trees")) if tree else ("lossless", ("trees", "chains"))
-        raise ValueError(
-            f"the rule {_name(rule)} judges {kinds[0]}, but {whose} proposes {kinds[1]}: "
-            f"use accept={other}"
-        )
-    if judges is not None and not judges(drafter):
-        raise ValueError(
-            f"the rule {rule} cannot judge the drafts of {whose}: accept=lossless takes its own"
-        )
->>>>>>> 653383f (SpecTr is lossless in any window, rules refuse what they cannot judge; certificates try one row and several, long texts and EOS in windows; a nested draft model reads no byte twice; a rule is enumerated by a public function)
 
 
 def check_emitted(rule: Any, emitted: Any, window: Int[Array, "B W"]) -> Emitted:

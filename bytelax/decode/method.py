@@ -15,17 +15,14 @@ from bytelax.decode import origins as origin_codes
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
 from bytelax.decode.acceptance import Acceptance, Lossless, greedy, lossless
-<<<<<<< HEAD
 from bytelax.decode.contract import (
     check_carried,
     check_drafter,
     check_emitted,
+    check_judge,
     check_proposed,
     check_target,
 )
-=======
-from bytelax.decode.contract import check_drafter, check_emitted, check_judge, check_proposed
->>>>>>> 653383f (SpecTr is lossless in any window, rules refuse what they cannot judge; certificates try one row and several, long texts and EOS in windows; a nested draft model reads no byte twice; a rule is enumerated by a public function)
 from bytelax.decode.counts import Counts, count_round, no_counts
 from bytelax.decode.draft import Draft
 from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, fitted
@@ -290,19 +287,14 @@ class Method:
                 origins,
                 origin_codes.of_round(draft, emitted),
             )
+        inputs = self._round_inputs(params, decoding)
         draft_state = self.drafter.commit(inputs, draft_state, trial, kept)
         check_carried(self.drafter, decoding.draft_state, draft_state)
         return dataclasses.replace(
             decoding,
             text=Text(_append(text.ids, text.length, emitted.ids, kept), text.length + kept),
             state=target.commit(trial, kept),
-<<<<<<< HEAD
             draft_state=draft_state,
-=======
-            draft_state=self.drafter.commit(
-                self._round_inputs(params, decoding), draft_state, trial, kept
-            ),
->>>>>>> 653383f (SpecTr is lossless in any window, rules refuse what they cannot judge; certificates try one row and several, long texts and EOS in windows; a nested draft model reads no byte twice; a rule is enumerated by a public function)
             ended=jnp.where(running, ended, decoding.ended),
             log_probs=log_probs,
             origins=origins,
