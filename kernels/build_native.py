@@ -20,7 +20,7 @@ PACKAGE = pathlib.Path(__file__).parent / "bytelax_kernels"
 LIBRARY = PACKAGE / "libbytelax.so"
 SOURCES = ("dense/cpu.cc",)
 # Flags by machine and instruction set; the names are those that `native` asks for.
-INSTRUCTIONS = {
+INSTRUCTIONS: dict[str, dict[str, list[str]]] = {
     "x86_64": {
         "avx512": ["-mavx512f", "-mfma"],
         "avx2": ["-mavx2", "-mfma"],
@@ -48,7 +48,7 @@ def build(found: str) -> None:
     """
     flags = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=fast", "-isystem", jax.ffi.include_dir()]
     with tempfile.TemporaryDirectory() as scratch:
-        running = {}
+        running: dict[str, subprocess.Popen] = {}
         for source in SOURCES:
             for name, more in INSTRUCTIONS[platform.machine()].items():
                 target = f"{scratch}/{len(running)}.o"
