@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import self_drafting_models as drafting
 import tiny_runs
-from tables import TableDrafter, TableTarget, table
 
 import bytelax
 from bytelax import decode
 from bytelax.pods import sharding
 from bytelax.pods.configs import MeshConfig
-from bytelax.testing import assert_lossless
+from bytelax.testing import TableDrafter, TableTarget, assert_lossless, table
 from bytelax.training import train_loop
 
 PROMPTS = [b"Ragged prompts: ", b"\x00\xff", "naïve 日本".encode()]

@@ -4,6 +4,7 @@ The tests check annotations, so what is tried here runs in a process of its own.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -63,6 +64,7 @@ def told():
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps([*CALLS])],
         cwd=pathlib.Path(__file__).parents[1], capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     return json.loads(ran.stdout)
 

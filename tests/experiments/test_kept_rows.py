@@ -33,7 +33,9 @@ def called(monkeypatch, tmp_path):
     def call(study, *flags):
         model = types.SimpleNamespace(config=config)
         monkeypatch.setattr(study, "load", lambda *args, **kwargs: model)
-        monkeypatch.setattr("sys.argv", ["run.py", "--results", str(tmp_path), *flags])
+        monkeypatch.setattr(
+            "sys.argv", ["run.py", "--data", "none", "--results", str(tmp_path), *flags]
+        )
         study.main()
         return tmp_path
 

@@ -28,8 +28,8 @@ NOISY = NextByte(noise=0.1)
 def train(out, settings=None, batches=batches, told=None):
     told = [] if told is None else told
     result = train_loop.train(settings or config(), NOISY, batches, out, report=told.append)
-    (parameters,) = (line for line in told if line.endswith(" parameters"))
-    told.remove(parameters)
+    for line in [line for line in told if line.endswith(" parameters")]:
+        told.remove(line)
     return result
 
 
