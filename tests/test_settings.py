@@ -270,10 +270,10 @@ def test_without_jit(which):
         by_byte = {"prefill_width": 1} | ({"prefill_chunk": 1} if make is blt else {})
         target = dataclasses.replace(model.target(), **by_byte)
         out = bytelax.generate(
-            model, [b"a", b"no"], method=decode.Method(target, drafter(model)), temperature=0.9,
-            max_new_bytes=2, logprobs=True, draft_params=params,
+            model, [b"\x00", b"\x01\x02"], method=decode.Method(target, drafter(model)),
+            temperature=0.9, max_new_bytes=2, logprobs=True, draft_params=params,
         )  # fmt: skip
-        scores = bytelax.score(model, [b"no"], window=2, batch=1).documents
+        scores = bytelax.score(model, [b"\x00\x02"], window=2, batch=1).documents
         return out.bytes, [one.log_probs for one in (*out.results, *scores)]
 
     make, drafter = WITHOUT_JIT[which]

@@ -33,9 +33,8 @@ def called(monkeypatch, tmp_path):
     def call(study, *flags):
         model = types.SimpleNamespace(config=config)
         monkeypatch.setattr(study, "load", lambda *args, **kwargs: model)
-        monkeypatch.setattr(
-            "sys.argv", ["run.py", "--data", "none", "--results", str(tmp_path), *flags]
-        )
+        where = ["--data", str(tmp_path), "--results", str(tmp_path)]
+        monkeypatch.setattr("sys.argv", ["run.py", *where, *flags])
         study.main()
         return tmp_path
 
