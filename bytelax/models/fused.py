@@ -117,7 +117,13 @@ class Fused(Execution):
 
     def _of_enough_rows(self, x, kernel, contracted):
         """The product of as many rows as the platform needs to multiply any number alike."""
-        rows = math.prod(x.shape[: x.ndim - contracted])
+        leading = x.shape[: x.ndim - contracted]
+        rows = math.prod(leading)
+        if (more := dispatch.rows_alike(rows) - rows) > 0:
+            x = x.reshape(rows, *x.shape[x.ndim - contracted :])
+            x = jnp.pad(x, ((0, more), *((0, 0),) * contracted))
+            out = self._of_enough_rows(x, kernel, contracted)[:rows]
+            return out.reshape(*leading, *out.shape[1:])
         copies = -(-_LEAST_ROWS.get(dispatch.platform(), 1) // max(rows, 1))
         if copies > 1:
             x = jnp.broadcast_to(x, (copies, *x.shape))

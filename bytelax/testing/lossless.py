@@ -31,7 +31,7 @@ from bytelax.testing.exact_law import (
 
 EXACT = 1e-6  # differences of probabilities below this are rounding errors
 FAULTY = 1e-3  # a planted fault must change some probability by more than this
-FEW = 2  # ids, and likeliest values of each, in the two shorter enumerations
+FEW = 2  # ids, likeliest values of each, and places that pad a window, in shorter enumerations
 NOTHING_KEPT = (
     "the rule kept no drafted byte, so what it keeps was not tested: certify it with a drafter "
     "that proposes bytes which the model may write after this prompt"
@@ -57,8 +57,8 @@ def assert_lossless(
 
     1. The joint distribution of the next `new_bytes` ids is that of the target to 1e-6, with every
        draft, acceptance decision and sampled byte integrated out. So is that of the next two ids,
-       with `top_k` 2, in a batch of one row, and behind `reach` bytes that the method itself has
-       written, where caches that hold fewer have begun anew.
+       with `top_k` 2, in a batch of one row and a window wider by two, and behind `reach` bytes
+       that the method itself has written, where caches that hold fewer have begun anew.
     2. The bytes and log-probabilities of 2 `rows` rows are bitwise the same in any order of the
        batch and with anything in the padding.
     3. The target reads a window as it reads a prompt, wherever EOS lies among its kept or its
@@ -97,14 +97,15 @@ def assert_lossless(
     length = min(length, getattr(method.target, "max_bytes", length))
     reach = length - len(prompt) - new_bytes
     following = next_byte(method, params, rows=rows, length=length)
-    program = one_round(method, params)
-    chance = Chance(program, rows)
+    chance = Chance(one_round(method, params), rows)
     how: dict[str, Any] = {"prompts": [list(prompt)], "length": length}
     begin = started(method, params, budget=new_bytes, rows=rows, **how, **law)
     kept = _assert_law(chance, begin, following, "")
     _assert_reads_eos(method, params, begin, following)
-    alone = started(method, params, budget=min(FEW, new_bytes), rows=1, **how, **few)
-    _assert_law(Chance(program, rows=1), alone, following, " in a batch of one row")
+    wide = _wider(method)
+    alone = started(wide, params, budget=min(FEW, new_bytes), rows=1, **how, **few)
+    where = f" in a batch of one row and a window of {wide.window}"
+    _assert_law(Chance(one_round(wide, params), rows=1), alone, following, where)
     written = _assert_rows_apart(method, params, prompt, length, reach, 2 * rows, law)
     far = dataclasses.replace(
         written,
@@ -129,6 +130,14 @@ def _assert_law(chance, begin, following, where) -> float:
     off = distance(found, _own(following, begin))
     assert off < EXACT, f"a probability is off by {off:.2g}{where}: the method is not lossless"
     return kept
+
+
+def _wider(method):
+    """Returns the method with padded windows, or as it is if the caches of its target hold none."""
+    try:
+        return dataclasses.replace(method, window=method.window + FEW)
+    except ValueError:
+        return method
 
 
 def _own(following, begin):

@@ -9,6 +9,7 @@ import jax
 from jax.experimental.custom_partitioning import custom_partitioning
 
 _PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
+_GROUP = 6
 _only: contextvars.ContextVar[str | None] = contextvars.ContextVar("only", default=None)
 
 
@@ -32,6 +33,18 @@ def traced_for(platform: str) -> Iterator[None]:
 def platform() -> str:
     """The platform that operations are traced for: of `traced_for`, or of the default device."""
     return _only.get() or jax.default_backend()
+
+
+def rows_alike(rows: int) -> int:
+    """The number of rows, at least `rows`, of which a product on this platform sums each alike.
+
+    A row's sum must not depend on its place in a window. The Eigen of XLA:CPU multiplies rows in
+    groups of six, and groups in panels. Behind more than one whole group it sums the rows that
+    remain in another order, on processors without AVX-512.
+    """
+    if platform() != "cpu" or rows <= _GROUP:
+        return rows
+    return -(-rows // (2 * _GROUP)) * 2 * _GROUP
 
 
 class Kernel(NamedTuple):

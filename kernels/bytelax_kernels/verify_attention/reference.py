@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from bytelax_kernels.dispatch import rows_alike
 from bytelax_kernels.verify_attention.inputs import (
     Inputs,
     by_key_head,
@@ -78,11 +79,11 @@ def _scores(inputs, keys, position, *, apart=False):
     both = (batch, kv_heads) if apart else (batch * kv_heads,)
     scores = jnp.einsum(
         "...qd,...sd->...qs",
-        by_key_head(inputs).reshape(*both, rows, dim),
+        _alike(by_key_head(inputs).reshape(*both, rows, dim)),
         keys.reshape(*both, slots, dim),
         precision=precision(keys.dtype),
         preferred_element_type=jnp.float32,
-    ).reshape(batch, kv_heads, rows, slots)
+    )[..., :rows, :].reshape(batch, kv_heads, rows, slots)
     seen = jnp.tile(visible(inputs.sight, position), (1, group, 1))[:, None]
     return jnp.where(seen, scores * dim**-0.5, -jnp.inf)
 
@@ -90,14 +91,21 @@ def _scores(inputs, keys, position, *, apart=False):
 def _weighted(weights, values, *, apart=False):
     """The sums of values weighted by attention, f32[B, K, G W, D]."""
     batch, kv_heads, slots, dim = values.shape
+    rows = weights.shape[2]
     both = (batch, kv_heads) if apart else (batch * kv_heads,)
     return jnp.einsum(
         "...qs,...sd->...qd",
-        weights.astype(values.dtype).reshape(*both, -1, slots),
+        _alike(weights.astype(values.dtype).reshape(*both, rows, slots)),
         values.reshape(*both, slots, dim),
         precision=precision(values.dtype),
         preferred_element_type=jnp.float32,
-    ).reshape(batch, kv_heads, -1, dim)
+    )[..., :rows, :].reshape(batch, kv_heads, rows, dim)
+
+
+def _alike(queries):
+    """The factor with as many rows as its product needs to sum each of them alike."""
+    rows = queries.shape[-2]
+    return jnp.pad(queries, ((0, 0),) * (queries.ndim - 2) + ((0, rows_alike(rows) - rows), (0, 0)))
 
 
 def _block(cache, start, block):

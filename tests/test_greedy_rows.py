@@ -1,0 +1,102 @@
+"""Greedy rows of lossless methods are those of the empty draft in the same windows, bit for bit.
+
+In batches of one row and of three, with budgets and stop strings that end rows inside drafts, in
+windows of the method's own width and in wider ones. Trees, and early exits that hand over what they
+computed, are exact up to rounding only: tests/decode/test_exact_law.py.
+"""
+
+import functools
+
+import heads_of_a_blt
+import numpy as np
+import pytest
+
+import bytelax
+
+TEXTS = [
+    b"The cells of the body and the cells of the", b"One two three, one two three, one ",
+    b"def add(a, b):\n    return a + b\n\ndef sub(", b"In the city of the city of ",
+    b"It is what it is, and what it was it", b"naive \xe6\x97\xa5\xe6\x9c\xac ",
+]  # fmt: skip
+VALUES = [
+    bytes(np.random.default_rng(seed).integers(0, 3, 5 + 4 * seed).tolist()) for seed in range(6)
+]
+NEVER = b"\xff\xff"
+NEW = 40
+MODELS = {
+    "tiny": (functools.partial(bytelax.load, "tiny"), TEXTS),
+    "tiny-d": (functools.partial(bytelax.load, "tiny-d"), TEXTS),
+    "tiny-lm": (functools.partial(bytelax.load, "tiny-lm"), TEXTS),
+    "tiny-lm, bfloat16": (functools.partial(bytelax.load, "tiny-lm", dtype="bfloat16"), TEXTS),
+    "heads": (heads_of_a_blt.blt, VALUES),
+    "table": (heads_of_a_blt.with_block_table, VALUES),
+}
+SMALL = {"draft_model": "tiny-draft"}
+CASES = [
+    ("tiny", 2, [("blt-s", {"draft_length": 1})]),
+    ("tiny", 9, [
+        ("blt-s", {"draft_length": 8}), ("blt-s", {"draft_length": 4, "latent": "refresh"}),
+        ("nested", {"draft_length": 8}), ("lookup", {"draft_length": 4}),
+        ("draft-model", {"draft_length": 4, **SMALL}),
+    ]),
+    ("tiny", 17, [("blt-s", {"draft_length": 16}), ("nested", {"draft_length": 9})]),
+    ("tiny-d", 9, [
+        ("blt-dv", {"block_size": 8}), ("blt-dv", {"block_size": 5}),
+        ("blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.3}),
+    ]),
+    ("tiny-lm", 5, [
+        ("draft-model", {"draft_length": 4, **SMALL}), ("eagle", {"draft_length": 4}),
+        ("layer-skip", {"draft_length": 4}), ("two-byte", {}), ("medusa", {}),
+        ("early-exit", {"draft_length": 4, "verify_from": "embedding"}),
+        ("composed", {"draft_length": 4, "verify_from": "embedding"}),
+    ]),
+    ("tiny-lm", 17, [("lookup", {"draft_length": 16}), ("eagle", {"draft_length": 6})]),
+    ("tiny-lm, bfloat16", 5, [("eagle", {"draft_length": 4}), ("lookup", {"draft_length": 4})]),
+    ("heads", 4, [
+        ("eagle", {"draft_length": 3}), ("medusa", {}), ("dflash", {}),
+        ("nested", {"draft_length": 3, "draft_with": "medusa"}),
+    ]),
+    ("heads", 6, [
+        ("eagle", {"draft_length": 3, "min_survival": 0.2}), ("blt-s", {"draft_length": 5}),
+    ]),
+    ("table", 4, [("blt-dv", {"block_size": 3})]),
+]  # fmt: skip
+
+
+@functools.cache
+def loaded(name):
+    return MODELS[name][0]()
+
+
+def rows(name, batch, window, requests, **method):
+    """All that is compared: {(request, row): (bytes, why it ended, log-probabilities)}."""
+    found, kept = {}, 0
+    for number, (prompts, new, stop) in enumerate(requests):
+        for first in range(0, len(prompts), batch):
+            some = prompts[first : first + batch]
+            how = {"max_new_bytes": new, "stop": stop, "window": window, "logprobs": True}
+            out = bytelax.generate(loaded(name), some, **how, **method)
+            kept += out.stats.accepted
+            for row, result in enumerate(out.results):
+                found[number, first + row] = result.bytes, result.stop, result.log_probs.tobytes()
+    return found, kept
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("name", "window", "methods"), CASES)
+def test_greedy_rows(name, window, methods, batch):
+    prompts = MODELS[name][1][: 4 if batch == 1 else None]
+    plain = functools.partial(rows, name, batch, window)
+    free, _ = plain([(prompts, NEW, [NEVER] * 4)])
+    # What stands in the middle of the outputs: rows end there by a stop string, inside drafts too.
+    middles = [text[9:11] for text, *_ in free.values() if len(text) > 11][:4]
+    stops = (middles + [NEVER] * 4)[:4]
+    requests = [(prompts, NEW, [NEVER] * 4), (prompts, 11, [NEVER] * 4), (prompts, NEW, stops)]
+    expected, _ = plain(requests)
+    for method, options in methods:
+        found, kept = plain(requests, method=method, **options)
+        different = [row for row in expected if found[row] != expected[row]]
+        count = f"{len(different)} of {len(found)} rows differ, {kept} drafted bytes kept"
+        print(f"\n{name}, {method} {options}, window {window}, batch {batch}: {count}")
+        assert not different and kept
