@@ -72,7 +72,7 @@ def test_generate_on_a_mesh(model, capsys):
     assert "does not divide among the 8 devices" in _fails(capsys, *flags, "--mesh", "tensor=8")
     assert "there are 8" in _fails(capsys, *flags, "--mesh", "data=16")
     told = _fails(capsys, *flags, "--process-id", "1")
-    assert "has to know coordinator and --num-processes too" in told
+    assert "has to know coordinator and num_processes too" in told
 
 
 def test_prompts_from_files_and_standard_input(byte_lm, capsys, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import tiny_runs
 
 from bytelax import vocab
 from bytelax.model import Model
+from bytelax.models.execution import Execution
 from bytelax.scoring import score_continuations
 from bytelax.training import train_loop
 
@@ -37,6 +38,7 @@ class Objective(tiny_runs.NextByte):
 class Scored(nn.Module):
     """A model that is as sure as the sum is right."""
 
+    execution: Execution = Execution()
     config = tiny_runs.CONFIG
 
     def predict(self, ids):
