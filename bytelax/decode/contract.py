@@ -91,8 +91,8 @@ def _forms(state):
         yield jax.tree_util.keystr(path), f"{leaf.dtype}{list(leaf.shape)}"
 
 
-def check_emitted(rule: Any, emitted: Any, window: Int[Array, "B W"]) -> Emitted:
-    """Returns what an acceptance rule returned.
+def check_emitted(rule: Any, emitted: Any, window: tuple[int, int]) -> Emitted:
+    """Returns what an acceptance rule returned for windows of this shape, [B, W].
 
     Raises:
       TypeError: it is no `Emitted`.
@@ -101,8 +101,8 @@ def check_emitted(rule: Any, emitted: Any, window: Int[Array, "B W"]) -> Emitted
     name = _name(rule)
     if not isinstance(emitted, Emitted):
         raise TypeError(f"the acceptance rule {name} must return an Emitted")
-    chex.assert_shape(emitted.ids, window.shape, custom_message=f"{name}, Emitted.ids")
-    rows = window.shape[:1]
+    chex.assert_shape(emitted.ids, window, custom_message=f"{name}, Emitted.ids")
+    rows = window[:1]
     chex.assert_shape(emitted.count, rows, custom_message=f"{name}, Emitted.count")
     chex.assert_shape(emitted.drafted, rows, custom_message=f"{name}, Emitted.drafted")
     return emitted

@@ -1,7 +1,7 @@
 """`Draft`, the proposal of a drafter, and `DraftPasses`, the forward passes that it took."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -44,11 +44,10 @@ class Draft:
       parents: for a tree, the window index of each id's parent; the pending byte has index 0, and
         the id at position j has a parent in 0..j. None means a chain, where each id follows the one
         before it.
-      computed: what the drafter has already computed of the window, so that the target need not
-        compute it again; passed to `extend` as its keyword `computed`. None means nothing.
       state: the target's state, in the buffers that the drafter ran ahead in, so that they are not
-        copied. Its meaning must be unchanged: the drafter may only have written to positions that
-        the window overwrites. None means the state as it was.
+        copied, or with what it has already computed of a window of K + 1 bytes. Its meaning must be
+        unchanged: the drafter may only have written to positions that the window overwrites. None
+        means the state as it was.
     """
 
     ids: Int[Array, "B K"]
@@ -57,11 +56,10 @@ class Draft:
     step: Int[Array, "B K"] | None = None
     passes: DraftPasses | None = None
     parents: Int[Array, "B K"] | None = None
-    computed: Any = None
     state: State = None
 
     def written_out(self, vocab_size: int | None = None) -> "Draft":
-        """Replaces None by explicit arrays in all fields but `parents`, `computed` and `state`.
+        """Returns the draft as rules read it: no `state`, and no None in a field but `parents`.
 
         Args:
           vocab_size: number of ids of the target; None leaves `log_probs` as it is.
@@ -75,6 +73,7 @@ class Draft:
             log_probs=log_probs,
             step=jnp.zeros((batch, places), jnp.int32) if self.step is None else self.step,
             passes=no_passes(batch) if self.passes is None else self.passes,
+            state=None,
         )
 
     def widened(self, places: int) -> "Draft":
@@ -92,12 +91,7 @@ class Draft:
             log_probs=pad(self.log_probs),
             step=pad(self.step),
             parents=pad(self.parents),
-            computed=None,
         )
-
-    def alone(self) -> "Draft":
-        """Drops `computed` and `state`, which are only valid for the draft's own window."""
-        return dataclasses.replace(self, computed=None, state=None)
 
 
 def certain(ids: Int[Array, "B K"], *, length: Int[Array, " B"] | None = None) -> Draft:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from bytelax.decode import origins as origin_codes
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
-from bytelax.decode.acceptance import Acceptance, Lossless, greedy, lossless
+from bytelax.decode.acceptance import Acceptance, Emitted, Lossless, greedy, lossless
 from bytelax.decode.contract import (
     check_carried,
     check_drafter,
@@ -30,16 +30,7 @@ from bytelax.decode.drafters.empty import Empty
 from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
-from bytelax.decode.target import (
-    Branching,
-    Shortening,
-    State,
-    Target,
-    Text,
-    Waiting,
-    agreed,
-    in_windows,
-)
+from bytelax.decode.target import Branching, State, Target, Text, agreed, in_windows
 from bytelax.filled import UNFILLED, Filled
 from bytelax.pytree import pytree
 from bytelax.settings import own_settings
@@ -229,35 +220,21 @@ class Method:
         self, params: Params, decoding: Decoding, draft: Draft, draft_state: DraftState
     ) -> Decoding:
         """Runs the second half of a round: verifies a draft, and keeps what was accepted of it."""
-        target, text, sampling = self.verifier, decoding.text, decoding.sampling
-        batch = text.ids.shape[0]
+        target, text = self.verifier, decoding.text
         draft = draft.widened(self.window - 1)
-        window = jnp.concatenate([text.pending, draft.ids], axis=1)
         running = decoding.ended == stopping.RUNNING
         logits, trial = target.extend(
             params.target,
             decoding.state if draft.state is None else draft.state,
-            window,
-            running=running,
-            **_of_window(draft, target),
+            jnp.concatenate([text.pending, draft.ids], axis=1),
+            most=jnp.where(running, draft.length + 1, 0),
+            **({} if draft.parents is None else {"parents": draft.parents}),
         )
-        chex.assert_shape(logits, (*window.shape, None))
-        if isinstance(target, Waiting):
+        chex.assert_shape(logits, (len(running), self.window, None))
+        if hasattr(target, "waits"):
             running &= ~target.waits(trial)
-        judging = (sampling_.ACCEPT, sampling_.RESIDUAL)
-        keys = (sampling_.row_keys(decoding.seeds, text.length, purpose) for purpose in judging)
-        uniforms = jnp.stack([sampling_.row_uniforms(key, self.window) for key in keys], axis=1)
-        draft = draft.written_out(logits.shape[-1]).alone()
-        chex.assert_shape(draft.log_probs, (batch, self.window - 1, logits.shape[-1]))
-        lawful = sampling_.has_law(logits, sampling)
-        # What is emitted before such logits must not depend on them, so a rule sees others instead.
-        laws = sampling_.process_logits(jnp.where(lawful[..., None], logits, 0), sampling)
-        accept = self._rule(sampling)
-        check_judge(accept, self.drafter, tree=draft.parents is not None)
-        emitted = accept(draft, laws, uniforms)
-        with jax.named_scope("emitted"):
-            emitted = check_emitted(self.accept, emitted, window)
-            emitted, lawful = agreed(target, (emitted, lawful.astype(jnp.int32)))
+        draft = draft.written_out(logits.shape[-1])
+        emitted, lawful = self._judged(decoding, draft, logits)
         if emitted.path is not None:
             assert isinstance(target, Branching)
             trial, draft = target.along(trial, emitted.path), trees.along(draft, emitted.path)
@@ -276,28 +253,14 @@ class Method:
         )
         broken = (ended == stopping.RUNNING) & (sound < count)
         ended = jnp.where(broken, stopping.NOT_FINITE, ended)
-        log_probs = decoding.log_probs
-        if log_probs is not None:
-            scores = jnp.take_along_axis(jax.nn.log_softmax(logits), emitted.ids[..., None], -1)
-            log_probs = _append(log_probs, text.length, scores[..., 0], kept)
-        origins = decoding.origins
-        if origins is not None:
-            origins = jax.tree.map(
-                lambda known, new: _append(known, text.length, new, kept),
-                origins,
-                origin_codes.of_round(draft, emitted),
-            )
         inputs = self._round_inputs(params, decoding)
         draft_state = self.drafter.commit(inputs, draft_state, trial, kept)
         check_carried(self.drafter, decoding.draft_state, draft_state)
         return dataclasses.replace(
-            decoding,
-            text=Text(_append(text.ids, text.length, emitted.ids, kept), text.length + kept),
+            _appended(decoding, draft, emitted, logits, kept),
             state=target.commit(trial, kept),
             draft_state=draft_state,
             ended=jnp.where(running, ended, decoding.ended),
-            log_probs=log_probs,
-            origins=origins,
             counts=count_round(decoding.counts, draft, kept, emitted.drafted),
         )
 
@@ -310,6 +273,26 @@ class Method:
             return running if until is None else running & ~until(decoding)
 
         return jax.lax.while_loop(unfinished, functools.partial(self.round, params), decoding)
+
+    def _judged(
+        self, decoding: Decoding, draft: Draft, logits: Float[Array, "B W V"]
+    ) -> tuple[Emitted, Int[Array, "B W"]]:
+        """Returns what the rule emits, and 1 for each row of logits that is of a distribution."""
+        sampling, (batch, width, size) = decoding.sampling, logits.shape
+        chex.assert_shape(draft.log_probs, (batch, width - 1, size))
+        judging = (sampling_.ACCEPT, sampling_.RESIDUAL)
+        position = decoding.text.length
+        keys = (sampling_.row_keys(decoding.seeds, position, purpose) for purpose in judging)
+        uniforms = jnp.stack([sampling_.row_uniforms(key, width) for key in keys], axis=1)
+        lawful = sampling_.has_law(logits, sampling)
+        # What is emitted before such logits must not depend on them, so a rule sees others instead.
+        laws = sampling_.process_logits(jnp.where(lawful[..., None], logits, 0), sampling)
+        accept = self._rule(sampling)
+        check_judge(accept, self.drafter, tree=draft.parents is not None)
+        emitted = accept(draft, laws, uniforms)
+        with jax.named_scope("emitted"):
+            emitted = check_emitted(self.accept, emitted, (batch, width))
+            return agreed(self.verifier, (emitted, lawful.astype(jnp.int32)))
 
     def _round_inputs(self, params, decoding):
         text, state, sampling = decoding.text, decoding.state, decoding.sampling
@@ -328,12 +311,21 @@ class Method:
         return rule
 
 
-def _of_window(draft, target):
-    """Returns the optional keywords of `extend`: tree parents, computed layers, draft lengths."""
-    options = {"parents": draft.parents, "computed": draft.computed}
-    if isinstance(target, Shortening):
-        options["drafted"] = draft.length
-    return {name: value for name, value in options.items() if value is not None}
+def _appended(decoding, draft, emitted, logits, kept):
+    """Returns the decoding with the ids kept in its text, and what is recorded of each of them."""
+    start = decoding.text.length
+    log_probs, origins = decoding.log_probs, decoding.origins
+    if log_probs is not None:
+        scores = jnp.take_along_axis(jax.nn.log_softmax(logits), emitted.ids[..., None], -1)
+        log_probs = _append(log_probs, start, scores[..., 0], kept)
+    if origins is not None:
+        origins = jax.tree.map(
+            lambda known, new: _append(known, start, new, kept),
+            origins,
+            origin_codes.of_round(draft, emitted),
+        )
+    text = Text(_append(decoding.text.ids, start, emitted.ids, kept), start + kept)
+    return dataclasses.replace(decoding, text=text, log_probs=log_probs, origins=origins)
 
 
 def _append(buffer, length, values, count):

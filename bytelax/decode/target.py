@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.pytree import pytree
@@ -58,6 +58,11 @@ class Target(Protocol):
     `extend` only computes. Nothing counts until `commit` keeps it, so a target never has to undo
     anything. Rows are independent: at one shape (B, W), the result for a row is bitwise the same,
     whatever the other rows hold and wherever in a window its bytes lie. The state may be donated.
+
+    Two more methods are optional. `waits(trial) -> bool[B]` returns the rows whose window was not
+    computed, because they wait for others to share an expensive pass; nothing of it may be kept,
+    and it is tried again. `agreed(values)`, for a target of which several devices hold parts for
+    the same rows, returns the integers that the first of these devices has, on all of them.
     """
 
     def prefill(self, params, text: Text) -> State:
@@ -70,12 +75,17 @@ class Target(Protocol):
         state: State,
         window: Int[Array, "B W"],
         *,
-        running: Bool[Array, " B"] | None = None,
+        most: Int[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
         """Computes next-byte logits after each byte of a window, the first being the pending one.
 
-        Nothing is kept of a row that is not `running`: its logits are never read, and work that
-        only this row needs may be skipped.
+        Args:
+          params: parameters of the model.
+          state: after all bytes before the window.
+          window: ids of the window.
+          most: number of bytes that `commit` may keep at most, 0 in a row that stands still. The
+            logits behind them are never read, so work that only they need may be left out. None
+            is W everywhere.
         """
         ...
 
@@ -88,38 +98,6 @@ class Target(Protocol):
 
         The keys are `decoder_passes`, ... and `patches`. A key that is missing counts as zero.
         """
-        ...
-
-
-@runtime_checkable
-class Waiting(Target, Protocol):
-    """Protocol of a target whose rows may wait for each other, to share expensive passes."""
-
-    def waits(self, trial: Trial) -> Bool[Array, " B"]:
-        """Returns the rows whose window was not computed and has to be tried again.
-
-        Nothing of such a window may be kept.
-        """
-        ...
-
-
-@runtime_checkable
-class Shortening(Target, Protocol):
-    """Protocol of a target that saves work where a draft is short: `extend` takes `drafted`.
-
-    `drafted` i32[B] is the number of bytes proposed in each row. Of the window bytes behind them
-    nothing is kept, and their logits are never read.
-    """
-
-    reads_draft_length: ClassVar[bool]
-
-
-@runtime_checkable
-class Sharing(Target, Protocol):
-    """Protocol of a target of which several devices may hold a part, for the same rows."""
-
-    def agreed(self, values: Any) -> Any:
-        """Returns the integers that the first of these devices has, on all of them."""
         ...
 
 
@@ -159,34 +137,13 @@ class Branching(Target, Protocol):
         ...
 
 
-@runtime_checkable
-class KeepsStates(Target, Protocol):
-    """Protocol of a target that keeps hidden states for drafters.
-
-    The states of a window are `trial.hidden`, one array for each depth in `keep`. Those of the
-    latest bytes are `state.hidden`: rings that `targets.kept_states` reads by position, up to
-    `state.length - 1`. The state of a byte depends on that byte and those before it.
-    """
-
-    model_kind: ClassVar[str] = "a byte transformer or a Byte Latent Transformer"
-
-    @property
-    def keep(self) -> tuple[int, ...]:
-        """Depths whose states are kept, in ascending order."""
-        ...
-
-    def keeping(self, *depths: int, reach: int | None = 1) -> "KeepsStates":
-        """Returns the target that also keeps the states at these depths, of `reach` bytes."""
-        ...
-
-
 def agreed(target: Target, values: Any) -> Any:
     """The integers of the first of the devices that hold a part of the target for the same rows.
 
     Devices that add in a different order may round differently and so disagree. All of them take
     the decisions of the first, so that none leaves a loop before the others.
     """
-    return target.agreed(values) if isinstance(target, Sharing) else values
+    return getattr(target, "agreed", lambda own: own)(values)
 
 
 def check_window(window: Int[Array, "B W"], widest: int | None) -> None:
@@ -232,7 +189,8 @@ def take_in(target: Target, params, state: State, text: Text, *, width: int) -> 
     def step(carry):
         done, state = carry
         window = jax.lax.dynamic_slice_in_dim(ids, done, width, axis=1)
-        _, trial = target.extend(params, state, window, running=done < todo)
-        return done + width, target.commit(trial, jnp.clip(todo - done, 0, width))
+        count = jnp.clip(todo - done, 0, width)
+        _, trial = target.extend(params, state, window, most=count)
+        return done + width, target.commit(trial, count)
 
     return jax.lax.while_loop(lambda carry: carry[0] < todo.max(), step, (0, state))[1]

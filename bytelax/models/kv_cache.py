@@ -19,6 +19,7 @@ from bytelax_kernels.append_attention import Projections, append, append_attenti
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax.models import ring
 from bytelax.pods.sharding import BATCH, Axes
 from bytelax.pytree import pytree, static
 
@@ -146,7 +147,7 @@ def move(cache: KVCache, source: Int[Array, "B W"], target: Int[Array, "B W"]) -
     """Copies the entries at positions `source` to positions `target`; a target of -1 is skipped."""
 
     def picked(buffer):
-        found = _in_slots(buffer, source % cache.slots)
+        found = _at(buffer, source)
         return found if cache.in_lines else found.swapaxes(1, 2)
 
     return write(cache, picked(cache.keys), picked(cache.values), target)
@@ -189,9 +190,13 @@ def write(
     positions: Int[Array, "B W"],
 ) -> KVCache:
     """Writes keys and values to the slots of their positions; position -1 is not written."""
-    slot = slots_of(positions, cache.slots)  # out-of-bounds slots are dropped
-    put = _put_lines if cache.in_lines else append
-    return cache._replace(keys=put(cache.keys, keys, slot), values=put(cache.values, values, slot))
+
+    def put(buffer, new):
+        if cache.in_lines:
+            return ring.put(buffer, new.reshape(*positions.shape, -1), positions)
+        return append(buffer, new, slots_of(positions, cache.slots))
+
+    return cache._replace(keys=put(cache.keys, keys), values=put(cache.values, values))
 
 
 def resize(cache: KVCache, newest: Int[Array, " B"], slots: int) -> KVCache:
@@ -204,21 +209,15 @@ def resize(cache: KVCache, newest: Int[Array, " B"], slots: int) -> KVCache:
     """
     if cache.slots == slots:
         return cache
-    position = newest[:, None] - (newest[:, None] - jnp.arange(slots)) % slots
-    index = jnp.where(position < 0, 0, position % cache.slots)
-    return type(cache)(*(_in_slots(buffer, index) for buffer in cache))
+    return type(cache)(*(_at(buffer, ring.latest(newest, slots)) for buffer in cache))
 
 
-def _put_lines(buffer, update, slot):
-    row = jnp.arange(len(slot))[:, None]
-    update = update.astype(buffer.dtype).reshape(*slot.shape, -1)
-    return buffer.at[row, slot].set(update, mode="drop")
-
-
-def _in_slots(buffer: Stored, slot: Int[Array, "B N"]) -> Array:
-    """The entries of these slots, with the axes of `buffer`."""
-    at = slot[..., None] if buffer.ndim == 3 else slot[:, None, :, None]
-    return jnp.take_along_axis(buffer, at, axis=-2)
+def _at(buffer: Stored, positions: Int[Array, "B N"]) -> Array:
+    """The entries of these positions, with the axes of `buffer`."""
+    if buffer.ndim == 3:
+        return ring.at(buffer, positions)
+    slot = positions % buffer.shape[2]
+    return jnp.take_along_axis(buffer, slot[:, None, :, None], axis=2)
 
 
 def attend(

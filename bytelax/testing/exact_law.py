@@ -172,7 +172,7 @@ def next_byte(method: Method, params: Params, *, rows: int, length: int) -> Call
     @functools.partial(jax.jit, compiler_options=QUICK)
     def after(params, text, sampling):
         state = target.prefill(params.target, text)
-        logits, _ = target.extend(params.target, state, text.pending, running=jnp.ones(rows, bool))
+        logits, _ = target.extend(params.target, state, text.pending)
         return process_logits(logits, sampling)[:, 0]
 
     def following(texts, sampling):

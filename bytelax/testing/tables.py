@@ -31,7 +31,7 @@ class TableTarget:
         last = jnp.take_along_axis(text.ids, before, axis=1)[:, 0]
         return {"last": jnp.where(text.length > 1, last, vocab.BOE)}
 
-    def extend(self, params, state, window, *, running=None, parents=None):
+    def extend(self, params, state, window, *, most=None, parents=None):
         ids = jnp.concatenate([state["last"][:, None], window], axis=1)
         before = ids[:, :-1]
         if parents is not None:

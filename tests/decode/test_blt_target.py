@@ -306,7 +306,7 @@ def test_rows_that_stand_still_run_no_global_pass():
 
     @jax.jit
     def extend(running):
-        return target.extend(model.params, state, window, running=running)
+        return target.extend(model.params, state, window, most=8 * running)
 
     logits, trial = extend(jnp.ones(BATCH, bool))
     assert trial.chunks > 0

@@ -579,7 +579,7 @@ class Wraps(TableTarget):
     def prefill(self, params, text):
         return super().prefill(params, text) | {"read": jnp.zeros_like(text.length)}
 
-    def extend(self, params, state, window, *, running=None, parents=None):
+    def extend(self, params, state, window, *, most=None, parents=None):
         last = jnp.where(state["read"] > 40, vocab.BOE, state["last"])
         logits, ids = super().extend(params, {"last": last}, window)
         return logits, (ids, state["read"])

@@ -109,9 +109,7 @@ class SpecTr:
         self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
     ) -> Emitted:
         batch, drafted = draft.ids.shape
-        places = (
-            drafted // self.many
-        )  # of one draft; a wider window adds some, and may leave a rest
+        places = drafted // self.many  # a wider window adds some, and may leave a rest
         nodes = places * self.many
 
         def apart(x):
@@ -126,8 +124,6 @@ class SpecTr:
             step=apart(draft.step),
             passes=jax.tree.map(lambda x: jnp.broadcast_to(x, (self.many, batch)), draft.passes),
             parents=None,
-            computed=None,
-            state=None,
         )
         roots = jnp.broadcast_to(log_probs[:, :1], (self.many, batch, 1, log_probs.shape[-1]))
         target = jnp.concatenate([roots, apart(log_probs[:, 1:])], axis=2)

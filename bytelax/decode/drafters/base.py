@@ -7,9 +7,9 @@ from jaxtyping import Array, Float, Int, Key
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft
 from bytelax.decode.sampling import Sampling
-from bytelax.decode.target import KeepsStates, State, Target, Text, Trial
-from bytelax.decode.targets import kept_states
-from bytelax.models import layers
+from bytelax.decode.target import State, Target, Text, Trial
+from bytelax.decode.targets.base import ModuleTarget
+from bytelax.models import layers, ring
 from bytelax.pytree import pytree, static
 
 DraftState = Any
@@ -100,13 +100,13 @@ def kept_state(
     """Returns the target's hidden states at a depth that `fit` asked it to keep.
 
     Args:
-      inputs: input of a drafter, with a `KeepsStates` target.
+      inputs: input of a drafter, with a `ModuleTarget`.
       depth: depth of the states.
       positions: positions of bytes that the target has processed, within its reach.
     """
     target = inputs.target
-    assert isinstance(target, KeepsStates)
-    return kept_states.read(inputs.state.hidden[target.keep.index(depth)], positions)
+    assert isinstance(target, ModuleTarget)
+    return ring.at(inputs.state.hidden[target.keep.index(depth)], positions)
 
 
 def weights_read(drafter: Drafter, params: Any, target_params: Any) -> int:

@@ -10,7 +10,7 @@ from bytelax.decode.drafters import survival
 from bytelax.decode.drafters.base import expect, kept_state
 from bytelax.decode.drafters.draft_layer import latest
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, scanned
-from bytelax.decode.target import KeepsStates
+from bytelax.decode.targets.base import ModuleTarget
 from bytelax.models import kv_cache
 from bytelax.models.heads import with_specials
 from bytelax.models.kv_cache import Caches
@@ -47,7 +47,7 @@ class DraftBlock:
         survival.check(self.min_survival)
 
     def fit(self, target):
-        expect(target, KeepsStates, self)
+        expect(target, ModuleTarget, self)
         config = target.module.config
         if not (config.heads and config.heads.draft_block):
             raise ValueError("the model has no draft block; `bytelax train heads` trains one")
@@ -108,10 +108,10 @@ class DraftBlock:
         none = no_passes(batch)
         draft = draft_of(
             scanned(drawn),
+            length=alive.sum(0),
             step=jnp.ones(self.draft_length, jnp.int32),
             passes=none._replace(draft_model=none.draft_model + 1),
         )
-        draft = dataclasses.replace(draft, length=alive.sum(0))
         return draft, DraftBlockState(caches)
 
     def commit(self, inputs, draft_state, trial, count):

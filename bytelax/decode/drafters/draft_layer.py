@@ -13,7 +13,8 @@ from bytelax.decode.draft import Draft, no_passes
 from bytelax.decode.drafters import survival
 from bytelax.decode.drafters.base import expect, kept_state
 from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw
-from bytelax.decode.target import Branching, KeepsStates, agreed
+from bytelax.decode.target import Branching, agreed
+from bytelax.decode.targets.base import ModuleTarget
 from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Caches
 from bytelax.pytree import pytree
@@ -70,7 +71,7 @@ class DraftLayer:
         return Tree(self.depth) if self.beam > 1 and self.depth else None
 
     def fit(self, target):
-        expect(target, KeepsStates, self)
+        expect(target, ModuleTarget, self)
         if self.beam > 1:
             expect(target, Branching, self)
         config = target.module.config
@@ -149,10 +150,10 @@ class DraftLayer:
         made = jnp.minimum(length + 1, self.draft_length)
         draft = draft_of(
             drawn,
+            length=length,
             step=1 + jnp.arange(self.draft_length),
             passes=passes._replace(draft_model=passes.draft_model + made),
         )
-        draft = dataclasses.replace(draft, length=length)
         return draft, dataclasses.replace(draft_state, caches=caches)
 
     def commit(self, inputs, draft_state, trial, count):

@@ -73,8 +73,9 @@ class DraftModel:
         def step(carry, uniform):
             logits, ahead = carry
             drawn = draw(logits, uniform)
-            logits, trial = self.target.extend(weights, ahead, drawn[0][:, None], running=awake)
-            ahead = self.target.commit(trial, awake.astype(jnp.int32))
+            count = awake.astype(jnp.int32)
+            logits, trial = self.target.extend(weights, ahead, drawn[0][:, None], most=count)
+            ahead = self.target.commit(trial, count)
             return (logits[:, 0], ahead), drawn
 
         (logits, ahead), most = scan(step, (logits, here), uniforms[:-1])
@@ -107,7 +108,7 @@ class DraftModel:
             window = seen[:, None] + jnp.arange(width)
             window = jnp.take_along_axis(text.ids, window, axis=1, mode="clip")
             count = jnp.clip(text.length - seen, 0, width)
-            logits, trial = self.target.extend(weights, state, window, running=count > 0)
+            logits, trial = self.target.extend(weights, state, window, most=count)
             logits = jnp.take_along_axis(logits, jnp.maximum(count - 1, 0)[:, None, None], axis=1)
             return logits[:, 0], self.target.commit(trial, count), count
 

@@ -57,27 +57,26 @@ def scanned(drawn: Drawn) -> Drawn:
 def draft_of(
     drawn: Drawn,
     *,
+    length: Int[Array, " B"] | None = None,
     step: Int[Array, " N"] | None = None,
     passes: DraftPasses | None = None,
-    computed: Any = None,
     state: Any = None,
 ) -> Draft:
-    """Packs sampled bytes into a full-length `Draft`.
+    """Packs sampled bytes into a `Draft`.
 
     Args:
       drawn: the bytes.
+      length: number of bytes proposed in each row; None proposes all of them.
       step: as in `Draft`, but the same for each row.
       passes: as in `Draft`.
-      computed: as in `Draft`.
       state: as in `Draft`.
     """
     batch, places = drawn.ids.shape
     return Draft(
         ids=drawn.ids,
-        length=jnp.full(batch, places),
+        length=jnp.full(batch, places) if length is None else length,
         log_probs=drawn.log_probs,
         step=None if step is None else jnp.broadcast_to(step, (batch, places)),
         passes=passes,
-        computed=computed,
         state=state,
     )

@@ -8,7 +8,8 @@ from bytelax.decode import sampling, trees
 from bytelax.decode.acceptance import Tree
 from bytelax.decode.drafters.base import expect, kept_state
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row
-from bytelax.decode.target import Branching, KeepsStates
+from bytelax.decode.target import Branching
+from bytelax.decode.targets.base import ModuleTarget
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +95,7 @@ class MultiByteTree:
 
 
 def _fit(drafter, target, depth):
-    expect(target, KeepsStates, drafter)
+    expect(target, ModuleTarget, drafter)
     heads = target.module.config.heads
     many = heads.bytes_ahead if heads else 0
     if not many:

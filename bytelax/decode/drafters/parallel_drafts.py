@@ -58,7 +58,7 @@ class ParallelDrafts:
             key=keys.reshape(-1),
         )
         drafts, states = self.drafter.propose(each, repeated(draft_state))
-        drafts = drafts.written_out().alone()
+        drafts = drafts.written_out()
         batch = inputs.text.length.shape[0]
 
         def flat(x):

@@ -33,8 +33,8 @@ def propose(
       layers: the blocks that run.
       length: K, number of bytes drafted; a multiple of `stride`.
       stride: number of bytes sampled from one hidden state.
-      hand_over: whether to make one more pass, over the last bytes, so that `Draft.computed` holds
-        the first blocks of the whole window.
+      hand_over: whether to make one more pass, over the last bytes, so that the state of the draft
+        holds the first blocks of the whole window.
     """
     target = inputs.target
     assert isinstance(target, ByteLMTarget)
@@ -61,18 +61,17 @@ def propose(
     (_, _, caches), (most, hidden) = scan(ahead, (first.ids, state.length + 1, caches), rest)
 
     drawn = Drawn(*(x[:, :length] for x in in_a_row(first, scanned(most))))
-    computed = None
+    behind = _with_caches(state, caches)
     if hand_over:
         ahead_of_root = jnp.moveaxis(hidden, 0, 1).reshape(batch, length, -1)
         window = jnp.concatenate([root, ahead_of_root], axis=1)
         assert layers.last is not None  # handing over is for the first blocks
-        computed = FirstLayers(window, caches, layers.last)
+        behind = dataclasses.replace(state, computed=FirstLayers(window, caches, layers.last))
     return draft_of(
         drawn,
         step=1 + jnp.arange(length) // stride,
         passes=no_passes(batch)._replace(decoder=jnp.full(batch, 1 + rest.shape[0])),
-        computed=computed,
-        state=None if hand_over else _with_caches(state, caches),
+        state=behind,
     )
 
 

@@ -16,9 +16,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.decode.target import Text, check_window, take_in
-from bytelax.decode.targets import kept_states
-from bytelax.decode.targets.of_module import OfModule
-from bytelax.models import kv_cache
+from bytelax.decode.targets.base import ModuleTarget, Rings, no_states, with_states
+from bytelax.models import kv_cache, ring
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
 from bytelax.models.blt import patches as patches_lib
 from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
@@ -57,8 +56,8 @@ class BLTState:
     global_: Caches
     contexts: tuple[Context, ...]  # the decoder's cross-attention keys of the latest patches
     decoder: Caches
-    latents: kept_states.Rings  # of the latest patches, by patch, where a drafter reads them
-    hidden: kept_states.Rings  # of the latest bytes, at the depths that are kept
+    latents: Rings  # of the latest patches, by patch, where a drafter reads them
+    hidden: Rings  # of the latest bytes, at the depths that are kept
     ahead: Ahead | None
     passes: Passes
 
@@ -75,7 +74,7 @@ class Trial(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class BLTTarget(OfModule, kept_states.Keeping):
+class BLTTarget(ModuleTarget):
     """Decodes with a Byte Latent Transformer, as a `Rewindable` target. All fields are static.
 
     Attributes:
@@ -107,7 +106,6 @@ class BLTTarget(OfModule, kept_states.Keeping):
     reach: int | None = 1
 
     model_kind = "a Byte Latent Transformer"
-    reads_draft_length = True
 
     def __post_init__(self):
         if not 0 <= self.synchronous <= 1:
@@ -134,12 +132,11 @@ class BLTTarget(OfModule, kept_states.Keeping):
         state: BLTState,
         window: Int[Array, "B W"],
         *,
-        running: Bool[Array, " B"] | None = None,
-        drafted: Int[Array, " B"] | None = None,
+        most: Int[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
         """Computes the logits of a window, and of the cells `ahead`; see `Target.extend`.
 
-        Patches that close behind the draft are not run; see `Shortening`.
+        Patches that close behind the bytes that may be kept are not run.
         """
         check_window(window, self.window)
         c = self.module.config
@@ -152,11 +149,10 @@ class BLTTarget(OfModule, kept_states.Keeping):
         )
         state = dataclasses.replace(state, **caches._asdict())
         closes = read.closes
-        if drafted is not None:
-            closes &= jnp.arange(window.shape[1]) <= drafted[:, None]
-        needed = closes if running is None else closes & running[:, None]
-        waits = self._waiting(needed.any(1), running)
-        state, chunks = self._close(model, state, read, needed & ~waits[:, None])
+        if most is not None:
+            closes &= jnp.arange(window.shape[1]) < most[:, None]
+        waits = self._waiting(closes.any(1), most)
+        state, chunks = self._close(model, state, read, closes & ~waits[:, None])
         ran_global = closes.any(1)
         if not self.ahead:
             states, decoder = model.decoder.states(
@@ -168,9 +164,9 @@ class BLTTarget(OfModule, kept_states.Keeping):
                 span=read.span(c.decoder.window),
             )
             assert decoder is not None  # as caches were passed
-            latents = tuple(patches_lib.latents_of(ring, read.patch) for ring in state.latents)
+            latents = tuple(ring.at(each, read.patch) for each in state.latents)
             kept = (*latents, *(states[depth - 1] for depth in self.keep if depth))
-            rings = kept_states.write(state.hidden, kept, read.positions)
+            rings = with_states(state.hidden, kept, read.positions)
             state = dataclasses.replace(state, decoder=decoder, hidden=rings)
             trial = Trial(state, read.frontier, ran_global, chunks, waits, kept)
             return model.logits(states[-1]), trial
@@ -212,7 +208,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
         )
 
     def waits(self, trial: Trial) -> Bool[Array, " B"]:
-        """Returns the rows that wait for others to close a patch; see `Waiting.waits`."""
+        """Returns the rows that wait for others to close a patch; see `Target`."""
         return trial.waits
 
     def rewind(self, ahead: BLTState, back: BLTState) -> BLTState:
@@ -236,12 +232,12 @@ class BLTTarget(OfModule, kept_states.Keeping):
         return made
 
     def _waiting(
-        self, closed: Bool[Array, " B"], running: Bool[Array, " B"] | None
+        self, closed: Bool[Array, " B"], most: Int[Array, " B"] | None
     ) -> Bool[Array, " B"]:
         """Returns the rows that closed a patch and wait for others to do so."""
         if not self.synchronous:
             return jnp.zeros_like(closed)
-        all_rows = len(closed) if running is None else running.sum()
+        all_rows = len(closed) if most is None else (most > 0).sum()
         return closed & (closed.sum() < self.synchronous * all_rows)
 
     def _close(
@@ -278,12 +274,11 @@ class BLTTarget(OfModule, kept_states.Keeping):
             patches, state.cross, state.global_, newest=read.positions[:, -1]
         )
         assert caches is not None  # as caches were passed
-        row = jnp.arange(latents.shape[0])[:, None]
-        contexts = tuple(
-            _write_context(ring, context, row, patches.index)
-            for ring, context in zip(state.contexts, model.decoder.context(latents), strict=True)
+        new = model.decoder.context(latents)
+        contexts = jax.tree.map(
+            lambda old, new: ring.put(old, new, patches.index), state.contexts, new
         )
-        kept = tuple(_in_slots(ring, latents, row, patches.index) for ring in state.latents)
+        kept = tuple(ring.put(each, latents, patches.index) for each in state.latents)
         return dataclasses.replace(state, global_=caches, contexts=contexts, latents=kept)
 
     def _empty(self, params, batch: int, width: int) -> BLTState:
@@ -308,8 +303,8 @@ class BLTTarget(OfModule, kept_states.Keeping):
         def zeros(*shape, dtype=jnp.int32):
             return jnp.zeros((batch, *shape), dtype)
 
-        ring = max(width, self.window) + 1  # patches of a window, and one before
-        context = (ring, c.patch_vectors, c.decoder.kv_heads, c.decoder.head_dim)
+        patches = max(width, self.window) + 1  # those of a window, and one before
+        context = (patches, c.patch_vectors, c.decoder.kv_heads, c.decoder.head_dim)
         return BLTState(
             length=zeros(),
             frontier=patches_lib.beginning(batch, c, dtype),
@@ -327,9 +322,9 @@ class BLTTarget(OfModule, kept_states.Keeping):
             ),
             decoder=caches(c.decoder),
             latents=(
-                (zeros(ring, c.global_transformer.dim, dtype=dtype),) if 0 in self.keep else ()
+                (zeros(patches, c.global_transformer.dim, dtype=dtype),) if 0 in self.keep else ()
             ),
-            hidden=kept_states.empty(
+            hidden=no_states(
                 [c.decoder.dim if depth else c.global_transformer.dim for depth in self.keep],
                 batch=batch,
                 slots=kv_cache.ring_slots(window=self.reach, width=width, capacity=capacity),
@@ -357,6 +352,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
             slots = needed(config.window, width)
             return tuple(kv_cache.resize(cache, newest, slots) for cache in caches)
 
+        kept = ring.latest(newest, needed(self.reach, self.window))
         return dataclasses.replace(
             state,
             patcher=shrink(state.patcher, c.patcher.trunk) if c.patcher and state.patcher else (),
@@ -365,7 +361,7 @@ class BLTTarget(OfModule, kept_states.Keeping):
                 state.global_, c.global_transformer, state.frontier.patches - 1, self.window + 1
             ),
             decoder=shrink(state.decoder, c.decoder, width=self.window + self.ahead),
-            hidden=kept_states.resize(state.hidden, newest, needed(self.reach, self.window)),
+            hidden=tuple(ring.at(each, kept) for each in state.hidden),
             ahead=self._nothing_ahead(state.length) if self.ahead else None,
             passes=jax.tree.map(jnp.zeros_like, state.passes),
         )
@@ -383,18 +379,6 @@ def _derived_chunk(width: int, batch: int) -> int:
     if batch < _SEVERAL or dispatch.platform() == "cpu":
         return usual
     return width if batch >= _MANY else (usual + width) // 2
-
-
-def _write_context(ring: Context, context: Context, row, patch) -> Context:
-    return Context(
-        *(_in_slots(old, new, row, patch) for old, new in zip(ring, context, strict=True))
-    )
-
-
-def _in_slots(ring: Array, new: Array, row, patch) -> Array:
-    slots = ring.shape[1]
-    slot = jnp.where(patch < 0, slots, patch % slots)  # out of bounds is dropped
-    return ring.at[row, slot].set(new, mode="drop")
 
 
 def _choose(slots: Array, count: Int[Array, " B"]) -> Array:

@@ -4,13 +4,12 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from bytelax.decode import trees
 from bytelax.decode.target import Text, check_window, take_in
-from bytelax.decode.targets import kept_states
-from bytelax.decode.targets.of_module import OfModule
-from bytelax.models import kv_cache
+from bytelax.decode.targets.base import ModuleTarget, Rings, no_states, with_states
+from bytelax.models import kv_cache, ring
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.transformer import LayerRange
@@ -21,6 +20,15 @@ Hidden = tuple[Float[Array, "B *W D"], ...]
 
 
 @pytree
+class FirstLayers:
+    """The first `layers` blocks of the next window, as computed by a drafter."""
+
+    hidden: Float[Array, "B W D"]  # output of the last of these blocks
+    caches: Caches  # of these blocks, with the window in them
+    layers: int = static()
+
+
+@pytree
 class ByteLMState:
     """The state of a `ByteLMTarget`: caches addressed by position, and kept hidden states."""
 
@@ -28,7 +36,10 @@ class ByteLMState:
     last_eos: Int[Array, " B"]  # position of the latest EOS; -1 if there is none
     caches: Caches
     windows: Int[Array, " B"]  # passes since the prefill
-    hidden: kept_states.Rings  # of the latest bytes processed, at the depths that are kept
+    hidden: Rings  # of the latest bytes processed, at the depths that are kept
+    # What a drafter hands over, so that `extend` need not compute it again. The last bits may
+    # differ from those of a pass over the whole window.
+    computed: FirstLayers | None = None
 
 
 class Trial(NamedTuple):
@@ -39,17 +50,8 @@ class Trial(NamedTuple):
     hidden: Hidden  # of the window
 
 
-@pytree
-class FirstLayers:
-    """The first `layers` blocks of a window, as computed by a drafter."""
-
-    hidden: Float[Array, "B W D"]  # output of the last of these blocks
-    caches: Caches  # of these blocks, with the window in them
-    layers: int = static()
-
-
 @dataclasses.dataclass(frozen=True)
-class ByteLMTarget(OfModule, kept_states.Keeping):
+class ByteLMTarget(ModuleTarget):
     """Decodes with a byte transformer, as a `Rewindable` and `Branching` target.
 
     All fields are static.
@@ -83,10 +85,10 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
         wide = dataclasses.replace(sized, window=width)
         state = take_in(wide, params, sized._empty(params, rows), text, width=width)
         slots = sized._slots(window, self.module.config.trunk.window)
-        kept = sized._slots(window, self.reach)
+        kept = ring.latest(state.length - 1, sized._slots(window, self.reach))
         return dataclasses.replace(
             state,
-            hidden=kept_states.resize(state.hidden, state.length - 1, kept),
+            hidden=tuple(ring.at(each, kept) for each in state.hidden),
             caches=tuple(kv_cache.resize(cache, state.length - 1, slots) for cache in state.caches),
             windows=jnp.zeros_like(state.windows),
         )
@@ -97,9 +99,8 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
         state: ByteLMState,
         window: Int[Array, "B W"],
         *,
-        running: Bool[Array, " B"] | None = None,
+        most: Int[Array, " B"] | None = None,
         parents: Int[Array, "B K"] | None = None,
-        computed: FirstLayers | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
         """Computes next-byte logits after each byte of a window or of a tree, as `Target.extend`.
 
@@ -107,10 +108,8 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
           params: as in `Target.extend`.
           state: as in `Target.extend`.
           window: as in `Target.extend`.
-          running: as in `Target.extend`.
+          most: as in `Target.extend`.
           parents: makes the window a tree, as `Draft.parents`.
-          computed: the first layers of the window, which are not computed again. Their last bits
-            may differ from those of a pass over the whole window.
         """
         check_window(window, self.window)
         model = self.bound(params)
@@ -118,7 +117,7 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
             span, last_eos = self.span(state, window)
         else:
             span, last_eos = self._tree_span(state, parents)
-        if computed is None:
+        if (computed := state.computed) is None:
             x, caches, layers = model.embed(window), state.caches, LayerRange()
         else:
             layers = LayerRange(first=computed.layers)
@@ -127,8 +126,8 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
         assert written is not None  # as caches were passed
         kept = tuple(hidden[depth - layers.first] for depth in self.keep)
         positions = state.length[:, None] + jnp.arange(window.shape[1])
-        rings = kept_states.write(state.hidden, kept, positions)
-        state = dataclasses.replace(state, caches=written, hidden=rings)
+        rings = with_states(state.hidden, kept, positions)
+        state = dataclasses.replace(state, caches=written, hidden=rings, computed=None)
         return model.logits(hidden[-1]), Trial(state, last_eos, kept)
 
     def span(
@@ -153,7 +152,7 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
         places = start + jnp.arange(path.shape[1])
         caches = tuple(c and kv_cache.move(c, start + path, places) for c in trial.state.caches)
         hidden = tuple(jnp.take_along_axis(x, path[..., None], axis=1) for x in trial.hidden)
-        rings = kept_states.write(trial.state.hidden, hidden, places)
+        rings = with_states(trial.state.hidden, hidden, places)
         state = dataclasses.replace(trial.state, caches=caches, hidden=rings)
         return Trial(state, trial.last_eos, hidden)
 
@@ -212,7 +211,7 @@ class ByteLMTarget(OfModule, kept_states.Keeping):
                 dtype=dtype,
             ),
             windows=jnp.zeros(batch, jnp.int32),
-            hidden=kept_states.empty(
+            hidden=no_states(
                 [trunk.dim] * len(self.keep),
                 batch=batch,
                 slots=self._slots(width, self.reach),

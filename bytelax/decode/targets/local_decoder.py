@@ -4,15 +4,13 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from bytelax.decode.target import Text, check_window
-from bytelax.decode.targets import kept_states
+from bytelax.decode.targets.base import ModuleTarget, Rings, with_states
 from bytelax.decode.targets.blt import BLTState, BLTTarget
-from bytelax.decode.targets.of_module import OfModule
-from bytelax.models import kv_cache
+from bytelax.models import kv_cache, ring
 from bytelax.models.blt import BLT, Context
-from bytelax.models.blt import patches as patches_lib
 from bytelax.models.kv_cache import Caches
 from bytelax.pytree import pytree
 
@@ -45,8 +43,8 @@ class LocalDecoderState:
     first: Int[Array, " B"]
     begin: Int[Array, " B"]
     logits: Float[Array, "B N V"]
-    latents: kept_states.Rings
-    hidden: kept_states.Rings
+    latents: Rings
+    hidden: Rings
     windows: Int[Array, " B"]
 
 
@@ -60,7 +58,7 @@ class Trial(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalDecoderTarget(OfModule, kept_states.Keeping):
+class LocalDecoderTarget(ModuleTarget):
     """Decodes with the local decoder of a BLT, as a target of its own. All fields are static.
 
     No patch closes: every byte reads the latent that was the latest when the decoder ran ahead. So
@@ -115,7 +113,7 @@ class LocalDecoderTarget(OfModule, kept_states.Keeping):
         state: LocalDecoderState,
         window: Int[Array, "B W"],
         *,
-        running: Bool[Array, " B"] | None = None,
+        most: Int[Array, " B"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
         """Computes next-byte logits after each byte of a window; see `Target.extend`."""
         check_window(window, self.window)
@@ -144,9 +142,9 @@ class LocalDecoderTarget(OfModule, kept_states.Keeping):
             span=kv_cache.causal_span(positions, window=c.decoder.window, first=first),
         )
         assert decoder is not None  # as caches were passed
-        latents = tuple(patches_lib.latents_of(ring, patch) for ring in state.latents)
+        latents = tuple(ring.at(each, patch) for each in state.latents)
         kept = (*latents, *(states[depth - 1] for depth in self.keep if depth))
-        hidden = kept_states.write(state.hidden, kept, positions)
+        hidden = with_states(state.hidden, kept, positions)
         state = dataclasses.replace(state, decoder=decoder, encoder=encoder, hidden=hidden)
         logits = model.logits(states[-1])
         return logits, Trial(state, history, logits, kept)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import block_attention, fused, kv_cache
+from bytelax.models import block_attention, fused, kv_cache, ring
 from bytelax.models.block_attention import Blocks
 from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import Execution
@@ -245,8 +245,7 @@ class Decoder(nn.Module):
           patch: index of the patch that each byte reads.
         """
         c = self.config.decoder
-        slot = (patch % context.keys.shape[1])[..., None, None, None]
-        keys, values = (jnp.take_along_axis(part, slot, axis=1) for part in context)
+        keys, values = (ring.at(part, patch) for part in context)
         cross = self.cross[layer]
         queries = cross.queries(x)
         # k is small, e.g. 2 or 4: elementwise products and sums instead of a tiny matmul per byte.

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.calculator import Sizes
-from bytelax.models import entropy, kv_cache, layers, patching
+from bytelax.models import entropy, kv_cache, layers, patching, ring
 from bytelax.models.block_attention import Blocks
 from bytelax.models.blt import patches as patches_lib
 from bytelax.models.blt.decoder import Decoder
@@ -145,7 +145,7 @@ class BLT(nn.Module):
         hidden, _ = self.decoder.states(
             ids, text.states, contexts, patch=text.patch, span=text.span
         )
-        return (patches_lib.latents_of(text.latents, text.patch), *hidden), text.closes
+        return (ring.at(text.latents, text.patch), *hidden), text.closes
 
     def masked_blocks(
         self,

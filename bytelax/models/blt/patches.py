@@ -125,11 +125,6 @@ def closing_patches(
     )
 
 
-def latents_of(latents: Float[Array, "B P G"], patch: Int[Array, "B W"]) -> Float[Array, "B W G"]:
-    """The latent that each byte reads, of patches in a ring of P slots."""
-    return jnp.take_along_axis(latents, (patch % latents.shape[1])[..., None], axis=1)
-
-
 def nth_true(flags: Bool[Array, "B S"], n: Int[Array, "*N"]) -> Int[Array, "B *N"]:
     """Index of the n-th True of each row, counted from 0, or S if a row has fewer."""
     count = jnp.cumsum(flags, axis=1)
