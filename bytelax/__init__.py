@@ -23,11 +23,11 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from bytelax.pods.configs import MeshConfig as MeshConfig
     from bytelax.results import Output as Output
     from bytelax.results import Result as Result
+    from bytelax.results import Statistics as Statistics
     from bytelax.scoring import Score as Score
     from bytelax.scoring import Scores as Scores
     from bytelax.scoring import score as score
     from bytelax.scoring import score_many as score_many
-    from bytelax.statistics import Statistics as Statistics
 
 __version__ = "0.1.0"
 
@@ -40,7 +40,7 @@ _HOMES = {
     "Result": "results",
     "Score": "scoring",
     "Scores": "scoring",
-    "Statistics": "statistics",
+    "Statistics": "results",
     "decode": "",
     "generate": "generation",
     "generate_many": "generation",

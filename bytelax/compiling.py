@@ -1,13 +1,73 @@
-"""Compilation: measures its time, and caches compiled programs across processes."""
+"""How programs are traced and compiled, whatever the caller has set in JAX; and their cache."""
 
 import contextlib
+import functools
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
+from jaxtyping import Array, Key
+
+
+@contextlib.contextmanager
+def own_settings() -> Iterator[None]:
+    """Traces programs in types of 32 bits and with JAX's default rules of promotion.
+
+    A context manager and a decorator. Whatever runs within is the same program with
+    `jax_enable_x64`, with `jax_numpy_dtype_promotion="strict"` and with
+    `jax_numpy_rank_promotion="raise"`, in the caller's own `jax.jit` too. These settings hold
+    again behind it.
+    """
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        yield
+
+
+def random_key(seed: Any) -> Key[Array, ""]:
+    """Creates a key of Threefry, whatever `jax_default_prng_impl` says.
+
+    Under `jax.vmap` the generator "rbg", which is usual on TPUs, draws the numbers of all rows from
+    the first row's key.
+
+    Args:
+      seed: a number of 0..2**32 - 1, or a scalar array of it.
+    """
+    return jax.random.key(seed, impl="threefry2x32")
+
+
+_WITHOUT_YNNPACK = {"xla_cpu_experimental_ynn_fusion_type": ""}
+
+
+@functools.cache
+def compiler_options() -> dict[str, str] | None:
+    """Compiler options for programs that decode, score or train; None where there are none to set.
+
+    XLA:CPU delegates products and reductions to YNNPACK, with two consequences:
+
+    - The order of a sum depends on what else a program returns: with jaxlib 0.10.2 and 0.12 the
+      last layer of 32 prompts differs in its last bits if its states are returned, too. A method
+      that drafts from these states would differ from plain decoding.
+    - In jaxlib 0.10.2 the results of some programs with more than 32,768 rows are wrong
+      (jax-ml/jax#39103, fixed in 0.12). In tests of bytelax's models, logits were correct up to
+      76,800 positions, and losses and gradients up to 77,400 targets.
+
+    These options leave it out. `experiments/speed/windows` measures what that costs in decoding.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    try:
+        jax.jit(lambda: 0, compiler_options=_WITHOUT_YNNPACK)()
+    except jax.errors.JaxRuntimeError:
+        return None  # a version of XLA without this option
+    return _WITHOUT_YNNPACK
+
 
 CACHE_VARIABLE = "BYTELAX_CACHE"  # directory of compiled programs, or "off"
 _here = threading.local()

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from bytelax import methods, requests, vocab
 from bytelax.calculator import Sizes
-from bytelax.compiler_options import compiler_options
+from bytelax.compiling import compiler_options, own_settings
 from bytelax.decode import stopping
 from bytelax.decode.drafters.base import weights_read
 from bytelax.decode.method import Decoding, Method, Params
@@ -24,9 +24,7 @@ from bytelax.model import Model, check_model
 from bytelax.pods import global_arrays, per_device, sharding
 from bytelax.pods.per_device import Placement
 from bytelax.requests import Request
-from bytelax.results import Result
-from bytelax.settings import own_settings
-from bytelax.statistics import Statistics
+from bytelax.results import Result, Statistics
 
 _SMALLEST_BUFFER = 256  # ids; buffers are powers of two, so that few programs are compiled
 _ROWS = 8  # so are batches up to this size; larger ones are multiples of it

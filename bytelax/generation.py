@@ -14,14 +14,14 @@ import numpy as np
 
 from bytelax import compiling, methods, requests
 from bytelax.decode import stopping
-from bytelax.decode.acceptance import Acceptance, Lossless
+from bytelax.decode.acceptance.base import Acceptance
+from bytelax.decode.acceptance.lossless import Lossless
 from bytelax.decode.method import Method
 from bytelax.decode.sampling import ByRow
 from bytelax.engine import Engine
 from bytelax.model import Model
 from bytelax.requests import Request
-from bytelax.results import Output, Result
-from bytelax.statistics import Statistics
+from bytelax.results import Output, Result, Statistics
 
 
 def generate(

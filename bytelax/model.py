@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.calculator import Sizes
 from bytelax.checkpoints import architectures
+from bytelax.compiling import own_settings
 from bytelax.decode.target import Rewindable
 from bytelax.models import fused, narrow
 from bytelax.pods import global_arrays, sharding
-from bytelax.settings import own_settings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.compiler_options import compiler_options
+from bytelax.compiling import compiler_options, own_settings
 from bytelax.model import Model
 from bytelax.models import patching
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig
-from bytelax.settings import own_settings
 from bytelax.windows import Windows, tell_texts
 
 _SMALLEST = 64  # bytes; texts are padded to powers of two from here, so that programs are shared

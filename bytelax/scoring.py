@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.compiler_options import compiler_options
+from bytelax.compiling import compiler_options, own_settings
 from bytelax.decode.sampling import Sampling, byte_log_probs
 from bytelax.model import Model, check_model
-from bytelax.settings import own_settings
 from bytelax.windows import Piece, Tell, Told, Windows, capacity, tell_pieces, tell_texts
 
 

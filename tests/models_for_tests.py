@@ -17,10 +17,9 @@ from bytelax.model import Model
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
-from bytelax.models.entropy import next_byte_entropy
 from bytelax.models.execution import EXACT
 from bytelax.models.hashing import HashConfig
-from bytelax.models.patching import PatchingConfig
+from bytelax.models.patching import PatchingConfig, next_byte_entropy
 
 
 def stack(dim, layers, **fields):

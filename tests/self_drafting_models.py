@@ -6,8 +6,7 @@ import jax
 from models_for_tests import BYTE_LM, model, replace
 
 from bytelax import vocab
-from bytelax.decode import acceptance
-from bytelax.decode.drafters import (
+from bytelax.decode import (
     DraftLayer,
     DraftModel,
     EarlyExit,
@@ -16,6 +15,8 @@ from bytelax.decode.drafters import (
     MultiByte,
     MultiByteTree,
     ParallelDrafts,
+    SpecTr,
+    Tree,
     TwoByte,
 )
 from bytelax.decode.targets.byte_lm import ByteLMTarget
@@ -116,7 +117,7 @@ HANDED_OVER = [handed_over, composed_handed_over]
 FOR_ANY = [draft_model, lookup]
 # What judges them, since no rule for chains can.
 TREES = {
-    multi_byte_tree: acceptance.Tree(3),
-    draft_layer_tree: acceptance.Tree(3),
-    several: acceptance.SpecTr(2),
+    multi_byte_tree: Tree(3),
+    draft_layer_tree: Tree(3),
+    several: SpecTr(2),
 }

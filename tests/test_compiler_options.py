@@ -10,7 +10,7 @@ import pytest
 
 REPORTED = """
 import jax, jax.numpy as jnp
-from bytelax.compiler_options import compiler_options
+from bytelax.compiling import compiler_options
 
 rows = 32_769
 x = jnp.zeros((rows, 3)).at[:, 0].set(jnp.arange(rows, dtype=jnp.float32))

@@ -12,8 +12,7 @@ from bytelax import checkpoints, cli, generation, loading
 from bytelax.decode.origins import Origins
 from bytelax.demo import terminal
 from bytelax.demo.comparison import PLAIN, PROMPTS, STOP, Comparison, Run
-from bytelax.results import Result
-from bytelax.statistics import Statistics
+from bytelax.results import Result, Statistics
 
 NEW = 20
 BLOCK = 4

@@ -14,8 +14,7 @@ import pytest
 import bytelax
 from bytelax import checkpoints, cli, loading
 from bytelax.checkpoints import layout
-from bytelax.decode import Empty, Method, Params, PastBoundary
-from bytelax.decode.drafters import Lookup
+from bytelax.decode import Empty, Lookup, Method, Params, PastBoundary
 from bytelax.models import narrow
 from bytelax.models.narrow import Int8
 from bytelax.pods.sharding import MeshConfig

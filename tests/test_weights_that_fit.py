@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 import bytelax
-from bytelax import checkpoints, cli, memory
+from bytelax import checkpoints, cli, loading
 
 
 def _free(monkeypatch, size):
@@ -46,6 +46,6 @@ def test_a_device_holds_its_shards_only(monkeypatch):
     params = {"x": jax.ShapeDtypeStruct((100,), np.float32)}
     places = {"x": jax.sharding.NamedSharding(mesh, spec)}
     monkeypatch.setattr(memory, "_free", lambda devices: (200, "memory on a device", 1))
-    memory.check_fit("m", params, places)
+    loading.check_fit("m", params, places)
     with pytest.raises(ValueError, match="take 4e-07 GB, and 2e-07 GB of memory on a device"):
-        memory.check_fit("m", params, None)
+        loading.check_fit("m", params, None)

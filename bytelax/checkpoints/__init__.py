@@ -17,10 +17,10 @@ from jax.typing import DTypeLike
 
 from bytelax import config as plain
 from bytelax.checkpoints import config_fields
-from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.heads import read_heads, write_heads
 from bytelax.checkpoints.huggingface import check_transformers
 from bytelax.checkpoints.layout import PATCHER, Config, Shardings, quantized
+from bytelax.checkpoints.tensors import CheckpointError
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.patching import PatchingConfig

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from bytelax import config as plain
-from bytelax.checkpoints.errors import CheckpointError
 from bytelax.checkpoints.layout import Config
+from bytelax.checkpoints.tensors import CheckpointError
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.patching import PatchingConfig

@@ -19,8 +19,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bytelax import config as plain
 from bytelax import vocab
-from bytelax.checkpoints.errors import CheckpointError
-from bytelax.checkpoints.tensors import Tensor, check_finite
+from bytelax.checkpoints.tensors import CheckpointError, Tensor, check_finite
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import TransformerConfig

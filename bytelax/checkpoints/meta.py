@@ -11,13 +11,13 @@ import pathlib
 import re
 from collections.abc import Mapping
 
+import ml_dtypes
 import numpy as np
 
 from bytelax import config as plain
-from bytelax.checkpoints import layout, safetensors_file, tensors, torch_file
-from bytelax.checkpoints.errors import CheckpointError
+from bytelax.checkpoints import layout, safetensors_file, tensors
 from bytelax.checkpoints.layout import Config
-from bytelax.checkpoints.tensors import Tensor
+from bytelax.checkpoints.tensors import CheckpointError, Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.patching import PatchingConfig
@@ -308,7 +308,7 @@ def _weights(directory):
     if any((directory / name).exists() for name in names):
         return safetensors_file.read_directory(directory)
     if (directory / "consolidated.pth").exists():
-        return torch_file.read_file(directory / "consolidated.pth")
+        return _read_torch(directory / "consolidated.pth")
     raise CheckpointError(f"{directory} has no {safetensors_file.SINGLE} or consolidated.pth")
 
 
@@ -332,3 +332,47 @@ def _object(fields, name, source):
 
 def _first(*values):
     return next(value for value in values if value is not None)
+
+
+def _read_torch(path: pathlib.Path) -> dict[str, Tensor]:
+    """Maps the tensors of a `.pth` file into memory without executing any code in the file.
+
+    Raises:
+      CheckpointError: torch is not installed, or the file holds no state dict.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise CheckpointError(
+            f"{path} is a PyTorch file: pip install 'bytelax[meta]' to read it, or convert it to "
+            "safetensors"
+        ) from None
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception:  # torch raises RuntimeError, UnpicklingError, EOFError, KeyError, ...
+        raise CheckpointError(f"{path} is not a PyTorch checkpoint; download it again") from None
+    stored = stored.get("model", stored) if isinstance(stored, dict) else {}
+    tensors = {
+        name: _tensor(x, f"{path}: {name}")
+        for name, x in stored.items()
+        if isinstance(x, torch.Tensor)
+    }
+    if not tensors:
+        raise CheckpointError(f"{path} holds no state dict under 'model'")
+    return tensors
+
+
+def _tensor(x, source):
+    import torch
+
+    narrow = x.dtype == torch.bfloat16
+    try:
+        dtype = np.dtype(ml_dtypes.bfloat16 if narrow else str(x.dtype).removeprefix("torch."))
+    except TypeError:
+        raise CheckpointError(f"{source} is {x.dtype}; convert it to float32 first") from None
+
+    def rows(start, stop):
+        part = x[start:stop].contiguous()
+        return (part.view(torch.uint16) if narrow else part).numpy().view(dtype)
+
+    return Tensor(tuple(x.shape), dtype, rows)

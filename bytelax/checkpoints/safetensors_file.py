@@ -16,8 +16,7 @@ import numpy as np
 import safetensors
 
 from bytelax import config
-from bytelax.checkpoints.errors import CheckpointError
-from bytelax.checkpoints.tensors import Tensor
+from bytelax.checkpoints.tensors import CheckpointError, Tensor
 from bytelax.messages import one_line
 
 SINGLE = "model.safetensors"

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from bytelax.checkpoints.errors import CheckpointError
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be read or written; the message is one line that says what to do."""
+
 
 BLOCK_BYTES = 32 << 20  # number of bytes read or written at a time
 

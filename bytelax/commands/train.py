@@ -120,8 +120,8 @@ class ByteTransformer(ByteLMRun):
         """Returns the next-byte loss of the model, or its distillation."""
         from bytelax import checkpoints
         from bytelax.checkpoints import architectures
+        from bytelax.compiling import random_key
         from bytelax.loading import model_directory
-        from bytelax.settings import random_key
         from bytelax.training.objectives import Distillation, NextByte
 
         module, initial = self._byte_lm()
@@ -156,7 +156,7 @@ class Heads(HeadsLoss, ByteLMRun):
         import jax
 
         from bytelax.checkpoints import architectures
-        from bytelax.settings import random_key
+        from bytelax.compiling import random_key
         from bytelax.training.head_objective import HeadLoss
 
         if self.init is None and not self.joint:
@@ -294,8 +294,8 @@ def _started(config, known, seed):
     """
     import jax
 
+    from bytelax.compiling import random_key
     from bytelax.models.blt import BLT
-    from bytelax.settings import random_key
     from bytelax.training.objectives import NextByte
 
     fresh = NextByte(BLT(config)).init

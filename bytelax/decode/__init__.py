@@ -1,53 +1,37 @@
 """The building blocks of decoding: a `Method` is a target, a drafter and an acceptance rule."""
 
-from bytelax.decode.acceptance import (
+from bytelax.decode.acceptance.base import (
     Acceptance,
     Emitted,
-    Lossless,
-    SpecTr,
-    Tree,
-    Typical,
     at_draft,
-    block_verification,
     drafted_probs,
     follow,
-    greedy,
     is_drafted,
-    k_seq,
-    lossless,
     prefix,
-    rejection,
     residual,
-    take_all,
-    typical,
 )
-from bytelax.decode.drafters import (
-    BlockDiffusion,
-    BlockInOrder,
-    Draft,
-    DraftBlock,
-    Drafter,
-    DraftInput,
-    DraftLayer,
-    DraftModel,
-    DraftPasses,
-    Drawn,
-    EarlyExit,
-    Empty,
-    LayerSkip,
-    Lookup,
-    MultiByte,
-    MultiByteTree,
-    ParallelDrafts,
-    PastBoundary,
-    TwoByte,
-    certain,
-    draft_of,
-    draw,
-    in_a_row,
-    no_passes,
-    scanned,
+from bytelax.decode.acceptance.lossless import (
+    Lossless,
+    block_verification,
+    greedy,
+    lossless,
+    rejection,
 )
+from bytelax.decode.acceptance.lossy import Typical, take_all, typical
+from bytelax.decode.acceptance.spectr import SpecTr, k_seq
+from bytelax.decode.acceptance.tree import Tree
+from bytelax.decode.draft import Draft, DraftPasses, certain, no_passes
+from bytelax.decode.drafters.base import Drafter, DraftInput, Empty
+from bytelax.decode.drafters.block_diffusion import BlockDiffusion, BlockInOrder
+from bytelax.decode.drafters.draft_block import DraftBlock
+from bytelax.decode.drafters.draft_layer import DraftLayer
+from bytelax.decode.drafters.draft_model import DraftModel
+from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw, in_a_row, scanned
+from bytelax.decode.drafters.lookup import Lookup
+from bytelax.decode.drafters.multi_byte import MultiByte, MultiByteTree, TwoByte
+from bytelax.decode.drafters.parallel_drafts import ParallelDrafts
+from bytelax.decode.drafters.past_boundary import PastBoundary
+from bytelax.decode.drafters.self_drafting import EarlyExit, LayerSkip
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.nested import Nested
 from bytelax.decode.origins import Origin, Origins

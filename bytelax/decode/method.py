@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from bytelax.compiling import own_settings
 from bytelax.decode import origins as origin_codes
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
-from bytelax.decode.acceptance import Acceptance, Emitted, Lossless, greedy, lossless
+from bytelax.decode.acceptance.base import Acceptance, Emitted
+from bytelax.decode.acceptance.lossless import Lossless, greedy, lossless
 from bytelax.decode.contract import (
     check_carried,
     check_drafter,
@@ -25,15 +27,13 @@ from bytelax.decode.contract import (
 )
 from bytelax.decode.counts import Counts, count_round, no_counts
 from bytelax.decode.draft import Draft
-from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, fitted
-from bytelax.decode.drafters.empty import Empty
+from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, Empty, fitted
 from bytelax.decode.origins import Origins
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Branching, State, Target, Text, agreed, in_windows
 from bytelax.filled import UNFILLED, Filled
 from bytelax.pytree import pytree
-from bytelax.settings import own_settings
 
 
 class Params(NamedTuple):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from bytelax.decode.acceptance import Emitted
+from bytelax.decode.acceptance.base import Emitted
 from bytelax.decode.draft import Draft
 from bytelax.pytree import pytree
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from bytelax.decode import stopping
 from bytelax.generation import generate_many
 from bytelax.model import Model
+from bytelax.results import Statistics
 from bytelax.scoring import score_continuations, score_many
-from bytelax.statistics import Statistics
 
 try:
     from lm_eval.api.model import LM

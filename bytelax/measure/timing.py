@@ -8,8 +8,7 @@ from typing import NamedTuple
 from bytelax.decode import Method
 from bytelax.generation import generate
 from bytelax.model import Model
-from bytelax.results import Output
-from bytelax.statistics import Statistics
+from bytelax.results import Output, Statistics
 
 
 class Ratio(NamedTuple):

@@ -79,9 +79,9 @@ class Lookup(_Drafting):
     name = "lookup"
 
     def _drafter(self, model):
-        from bytelax.decode import drafters
+        from bytelax import decode
 
-        return drafters.Lookup(self._length(model))
+        return decode.Lookup(self._length(model))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,9 +116,9 @@ class DraftModel(_Drafting):
         return self.draft_model
 
     def _drafter(self, model):
-        from bytelax.decode import drafters
+        from bytelax import decode
 
-        return drafters.DraftModel(self._small.target(), self._length(model))
+        return decode.DraftModel(self._small.target(), self._length(model))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,9 +134,9 @@ class SpecTr(DraftModel):
     """Number of drafts to choose from."""
 
     def _drafter(self, model):
-        from bytelax.decode import drafters
+        from bytelax import decode
 
-        return drafters.ParallelDrafts(super()._drafter(model), self.drafts)
+        return decode.ParallelDrafts(super()._drafter(model), self.drafts)
 
 
 # For a Byte Latent Transformer
@@ -152,9 +152,9 @@ class BltS(_Drafting):
     (refresh)."""
 
     def _drafter(self, model):
-        from bytelax.decode import drafters
+        from bytelax import decode
 
-        return drafters.PastBoundary(self._length(model), self.latent)
+        return decode.PastBoundary(self._length(model), self.latent)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -269,14 +269,14 @@ class _Exit(_Drafting):
 
     def _exit(self, model, *, head=None, two_byte=False):
         """Drafts with the exit head nearest to half the depth, or without one at half the depth."""
-        from bytelax.decode import drafters
+        from bytelax import decode
 
         half = max(model.config.trunk.layers // 2, 1)
         exits, layer = (model.config.heads or HeadsConfig()).exits, self.exit_layer
         if layer is None:
             layer = min(exits or (half,), key=lambda layer: abs(layer - half))
         head = layer in exits if head is None else head
-        return drafters.EarlyExit(
+        return decode.EarlyExit(
             self._length(model), layer, head=head, two_byte=two_byte,
             hand_over=self._hands_over(model),
         )  # fmt: skip
@@ -341,12 +341,12 @@ class LayerSkip(_Drafting):
     """Indices of the blocks whose SwiGLU is skipped, from 0."""
 
     def _drafter(self, model):
-        from bytelax.decode import drafters
+        from bytelax import decode
 
         attention, mlp = tuple(self.skip_attention), tuple(self.skip_mlp)
         if not attention and not mlp:
             attention = mlp = tuple(range(1, model.config.trunk.layers - 1, 2))
-        return drafters.LayerSkip(self._length(model), attention, mlp)
+        return decode.LayerSkip(self._length(model), attention, mlp)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -365,12 +365,12 @@ class Medusa(Named):
     """Number of nodes of the tree to verify."""
 
     def _drafter(self, model):
-        from bytelax.decode import drafters
+        from bytelax import decode
 
         heads = model.config.heads or HeadsConfig()
         if not self.branches:
             ahead = heads.bytes_ahead
-            return drafters.MultiByte(ahead if self.draft_length is None else self.draft_length)
+            return decode.MultiByte(ahead if self.draft_length is None else self.draft_length)
         if self.draft_length is not None:
             raise ValueError("a tree takes its depth from branches: no draft_length")
         values, level, whole = model.config.vocab_size - vocab.OFFSET, 1, 0
@@ -382,7 +382,7 @@ class Medusa(Named):
         for children in self.branches:
             level *= children
             whole += level
-        return drafters.MultiByteTree(tuple(self.branches), min(self.nodes, whole))
+        return decode.MultiByteTree(tuple(self.branches), min(self.nodes, whole))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -394,10 +394,10 @@ class TwoByte(Named):
     """Depth of the hidden state to read; the last by default."""
 
     def _drafter(self, model):
-        from bytelax.decode import drafters
+        from bytelax import decode
 
         last = model.config.trunk.layers
-        return drafters.TwoByte(last if self.state_layer is None else self.state_layer)
+        return decode.TwoByte(last if self.state_layer is None else self.state_layer)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -420,7 +420,7 @@ class Eagle(_Drafting):
     probability stands in."""
 
     def _drafter(self, model):
-        from bytelax.decode import drafters
+        from bytelax import decode
 
         depth, beam, nodes = self._length(model), self.beam, self.nodes
         values = model.config.vocab_size - vocab.OFFSET
@@ -429,8 +429,8 @@ class Eagle(_Drafting):
                 f"beam and nodes must be at least 1, beam at most {values}; got {beam} and {nodes}"
             )
         if beam == 1:
-            return drafters.DraftLayer(depth, min_survival=self.min_survival)
-        return drafters.DraftLayer(min(nodes, beam * depth), beam, depth, self.min_survival)
+            return decode.DraftLayer(depth, min_survival=self.min_survival)
+        return decode.DraftLayer(min(nodes, beam * depth), beam, depth, self.min_survival)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -446,8 +446,8 @@ class DFlash(Named):
     probability stands in."""
 
     def _drafter(self, model):
-        from bytelax.decode import drafters
+        from bytelax import decode
 
         length = (model.config.heads or HeadsConfig()).draft.block_size
         length = length if self.draft_length is None else self.draft_length
-        return drafters.DraftBlock(length, self.min_survival)
+        return decode.DraftBlock(length, self.min_survival)

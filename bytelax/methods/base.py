@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bytelax.messages import meant
 
 if TYPE_CHECKING:
-    from bytelax.decode.acceptance import Acceptance, Lossless
-    from bytelax.decode.drafters import Drafter
+    from bytelax.decode.acceptance.base import Acceptance
+    from bytelax.decode.acceptance.lossless import Lossless
+    from bytelax.decode.drafters.base import Drafter
     from bytelax.decode.method import Method
     from bytelax.model import Model
 
@@ -159,7 +160,7 @@ def build(
       ValueError: there is no such method, it does not take an option, or an option is missing or
         out of range.
     """
-    from bytelax.decode.acceptance import Lossless
+    from bytelax.decode.acceptance.lossless import Lossless
     from bytelax.decode.method import Method
 
     params: Any = ()

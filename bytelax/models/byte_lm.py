@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.calculator import Sizes
-from bytelax.models import entropy, kv_cache, layers
+from bytelax.models import kv_cache, layers, patching
 from bytelax.models.configs import ByteLMConfig
 from bytelax.models.execution import Execution
 from bytelax.models.heads import Heads
@@ -56,7 +56,7 @@ class ByteLM(nn.Module):
 
     def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
         """Computes next-byte entropies of whole texts, in nats."""
-        return entropy.next_byte_entropy(self(ids))
+        return patching.next_byte_entropy(self(ids))
 
     @nn.nowrap
     def logical_axes(self) -> dict:

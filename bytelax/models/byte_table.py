@@ -1,15 +1,13 @@
-"""A table of what the byte before adds to the logits of a byte: the Markov head of DSpark.
-
-Source: DSpark (arXiv 2607.05147).
-"""
+"""Small heads that read the byte before: its table of logits, and the confidence in a byte."""
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
-from bytelax.models.layers import parameter
-from bytelax.models.lookup import rows_of
+from bytelax.models.execution import Execution, rows_of
+from bytelax.models.layers import Dense, parameter
 
 _SMALL, _ZEROS = nn.initializers.normal(0.02), nn.initializers.zeros
 
@@ -57,3 +55,34 @@ class BlockTable(ByteTable, nn.Module):
     def __call__(self, before: Int[Array, "*B"]) -> Float[Array, "*B N"]:
         """Returns what the id before a byte adds to its logits."""
         return self.table_row(before)
+
+
+SAMPLED, GREEDY = 0, 1  # the two outputs
+
+
+class Confidence(nn.Module):
+    """Predicts the acceptance of a byte from the state that predicts it and the byte before it.
+
+    Output 0 is for sampling: the overlap sum(min(p, q)) of the drafter's distribution and the
+    model's. Output 1 is for greedy decoding: whether both have the same likeliest byte. The head
+    learns from the states without changing them. Source: DSpark (arXiv 2607.05147).
+
+    Attributes:
+      values: number of byte values.
+      execution: how the head runs.
+    """
+
+    values: int
+    execution: Execution = Execution()
+
+    @nn.compact
+    def __call__(
+        self, state: Float[Array, "*B D"], before: Int[Array, "*B"]
+    ) -> Float[Array, "*B 2"]:
+        """Returns both outputs as logits, in float32."""
+        zeros = nn.initializers.zeros
+        table = parameter(self, "table", zeros, (self.values, 2), ("byte", None))
+        out = Dense((2,), ("embed", None), self.execution, zeros, name="out")
+        found = out(jax.lax.stop_gradient(state))
+        found = found + rows_of(table, jnp.maximum(before - vocab.OFFSET, 0))
+        return found.astype(jnp.float32)

@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.models import block_attention, kv_cache
 from bytelax.models.block_attention import Blocks
-from bytelax.models.byte_table import ByteTable
-from bytelax.models.confidence import Confidence
+from bytelax.models.byte_table import ByteTable, Confidence
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.fusion import Fuses

@@ -6,11 +6,48 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import lookup
 from bytelax.pods import sharding
+from bytelax.pods.sharding import DATA, FSDP
+
+
+@jax.custom_jvp
+def rows_of(table: Float[Array, "R D"], ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
+    """Computes `table[ids]`; the gradient is accumulated in float32 for any dtype of the table."""
+    return table[ids]
+
+
+# A byte that occurs thousands of times in a batch adds thousands of terms to the gradient of one
+# row, and in bfloat16 a running sum of ones stops growing at 256.
+@rows_of.defjvp
+def _tangent(primals, tangents):
+    (table, ids), (tangent, _) = primals, tangents
+    # The transpose of this gather adds the rows up in float32 and then rounds the sum.
+    return table[ids], tangent.astype(jnp.float32)[ids].astype(tangent.dtype)
+
+
+def rows_on(
+    mesh: Mesh, table: Float[Array, "R D"], ids: Int[Array, "B *S"]
+) -> Float[Array, "B *S D"]:
+    """As `rows_of`, with the columns of `table` and the rows of `ids` sharded over `mesh`.
+
+    Each device looks up its columns for the rows of every device along the `fsdp` axis, and an
+    all-to-all exchanges the results for the remaining columns of its own rows. Without this, XLA
+    would materialize the gradient of the whole table on every device as soon as there is a `data`
+    axis, and sum it over all of them.
+    """
+    rows = PartitionSpec((DATA, FSDP))
+
+    def on_device(table, ids):
+        found = rows_of(table, jax.lax.all_gather(ids, FSDP, tiled=True))
+        return jax.lax.all_to_all(found, FSDP, 0, found.ndim - 1, tiled=True)
+
+    per_device = jax.shard_map(
+        on_device, mesh=mesh, in_specs=(PartitionSpec(None, FSDP), rows), out_specs=rows
+    )
+    return per_device(table, ids)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +62,7 @@ class Execution:
       remat: rematerialize each block in the backward pass, so that only its input is stored.
       scan: run a stack over whole texts as a `lax.scan` over its blocks, which compiles faster.
       mesh: mesh of a training step, over which parameters and the batch are sharded; see
-        `lookup.rows_on` and `by_rows`. None runs on one device.
+        `rows_on` and `by_rows`. None runs on one device.
       tensor_axis: inside `pods.per_device.spread`, the mesh axis over which heads and hidden units
         are split. None if every device holds all of them.
     """
@@ -45,8 +82,8 @@ class Execution:
     def rows_of(self, table: Float[Array, "R D"], ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
         """Looks up rows of an embedding table: `table[ids]`."""
         if self.mesh is None:
-            return lookup.rows_of(table, ids)
-        return lookup.rows_on(self.mesh, table, ids)
+            return rows_of(table, ids)
+        return rows_on(self.mesh, table, ids)
 
     def psum(self, x: Any) -> Any:
         """Sums `x` over the devices that hold different heads or hidden units."""

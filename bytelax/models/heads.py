@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
-from bytelax.models.byte_table import BlockTable
-from bytelax.models.confidence import Confidence
+from bytelax.models.byte_table import BlockTable, Confidence
 from bytelax.models.configs import HeadsConfig, TransformerConfig
 from bytelax.models.draft_block import DraftBlock
 from bytelax.models.execution import Execution

@@ -82,3 +82,9 @@ def _starts(entropy, before, i, config):
         return forced | high
     # As released: position 2 always starts a patch and position 3 never does.
     return forced | (i == 1) | ((i != 2) & (rise > config.threshold_add) & high)
+
+
+def next_byte_entropy(logits: Float[Array, "*B V"]) -> Float[Array, "*B"]:
+    """Entropy, in nats, of the next-byte distribution over all ids (arXiv 2412.09871, eq. 1)."""
+    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
+    return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
+from bytelax.compiling import own_settings
 from bytelax.decode import Decoding, Method, Params, Sampling, Text, process_logits, stopping
-from bytelax.settings import own_settings
 from bytelax.testing.chance import QUICK, Chance
 
 Law = dict[tuple[int, ...], float]  # maps the ids after the prompt to their probability

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from bytelax import vocab
+from bytelax.compiling import own_settings
 from bytelax.decode import (
     Decoding,
     Empty,
@@ -17,7 +18,6 @@ from bytelax.decode import (
     process_logits,
     take_all,
 )
-from bytelax.settings import own_settings
 from bytelax.testing.chance import QUICK, Chance
 from bytelax.testing.exact_law import (
     batch_of,

@@ -5,8 +5,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bytelax import vocab
+from bytelax.compiling import own_settings
 from bytelax.decode import Acceptance, Drafter, Method, Params
-from bytelax.settings import own_settings
 from bytelax.testing.chance import Chance
 from bytelax.testing.exact_law import Law, one_round, started
 from bytelax.testing.tables import TableDrafter, TableTarget

@@ -18,23 +18,21 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
 from bytelax import checkpoints, messages
-from bytelax.compiler_options import compiler_options
+from bytelax.compiling import compiler_options, own_settings, random_key
 from bytelax.generation import generate
 from bytelax.model import Model
 from bytelax.models import narrow
 from bytelax.models.execution import Execution
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
-from bytelax.settings import own_settings, random_key
-from bytelax.training import lock, objectives, train_state
+from bytelax.training import guards, objectives, train_state
 from bytelax.training import metrics as metrics_lib
 from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.configs import RunConfig
-from bytelax.training.interrupts import Interrupts
+from bytelax.training.guards import Interrupts, Profile
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
-from bytelax.training.profile import Profile
 from bytelax.training.train_state import Checkpoints, TrainingError, TrainState
 
 _PATCHER = "patcher/"  # never cast, because its entropies are compared with a threshold
@@ -126,7 +124,7 @@ def train(
     program = _Program.of(config, objective, sharding.make_mesh(config.mesh))
     with contextlib.ExitStack() as stack:
         stack.enter_context(messages.quiet("absl"))  # Orbax's failures are reported in one line
-        stack.enter_context(lock.held(out, report=display.tell))
+        stack.enter_context(guards.held(out, report=display.tell))
         kept = Checkpoints(
             out / "checkpoints",
             keep_last=run.keep_last,

@@ -17,9 +17,8 @@ from bytelax.generation import generate
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.model import Model
-from bytelax.results import Result
+from bytelax.results import Result, Statistics
 from bytelax.scoring import score_continuations
-from bytelax.statistics import Statistics
 from experiments.harness import intervals, loops, study
 
 PROMPTS = 64

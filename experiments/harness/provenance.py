@@ -15,7 +15,7 @@ from typing import Any
 import bytelax_kernels
 
 import bytelax
-from bytelax.compiler_options import compiler_options
+from bytelax.compiling import compiler_options
 
 _ASSETS = pathlib.Path(bytelax.__file__).parent / "assets"
 _PACKAGES = tuple(pathlib.Path(package.__file__).parent for package in (bytelax, bytelax_kernels))

@@ -17,12 +17,12 @@ from bytelax.decode import (
     greedy,
     is_drafted,
     k_seq,
+    no_passes,
     rejection,
     take_all,
     typical,
 )
 from bytelax.decode.acceptance import spectr
-from bytelax.decode.drafters import no_passes
 from bytelax.testing import TableDrafter, enumerate_rule
 
 VOCAB = 3

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax.decode import Draft, Lookup, Method, Origin, origins
-from bytelax.decode.acceptance import Emitted
+from bytelax.decode import Draft, Emitted, Lookup, Method, Origin, origins
 
 NEW = 24
 PROMPTS = [b"to be or not to be or ", b"\x00\x01\x02\x03\x00\x01", b"abcabcabcabc"]

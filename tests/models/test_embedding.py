@@ -8,7 +8,7 @@ import pytest
 from bytelax.models import narrow
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
-from bytelax.models.lookup import rows_of
+from bytelax.models.execution import rows_of
 from bytelax.training.objectives import NextByte
 from bytelax.training.train_loop import cast
 

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 
-from bytelax.training.interrupts import Interrupts
+from bytelax.training.guards import Interrupts
 
 
 def test_a_signal_is_answered_within_a_call_that_python_cannot_leave():

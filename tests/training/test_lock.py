@@ -7,14 +7,14 @@ import pytest
 import tiny_runs
 from tiny_runs import NextByte, batches
 
-from bytelax.training import lock, train_loop
+from bytelax.training import guards, train_loop
 from bytelax.training.train_state import TrainingError
 
 HOLD = """
 import pathlib, sys, time
-from bytelax.training import lock
+from bytelax.training import guards
 
-with lock.held(pathlib.Path(sys.argv[1])):
+with guards.held(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -22,12 +22,12 @@ with lock.held(pathlib.Path(sys.argv[1])):
 
 def test_the_second_run_is_refused_and_changes_nothing(tmp_path):
     """Both used to end well, with each other's checkpoints and twice the metrics."""
-    with lock.held(tmp_path):
+    with guards.held(tmp_path):
         before = sorted(tmp_path.iterdir())
         with pytest.raises(TrainingError, match=r"is in use by process \d+ on .*: wait for it"):
             train_loop.train(tiny_runs.config(), NextByte(), batches, tmp_path)
         assert sorted(tmp_path.iterdir()) == before
-    with lock.held(tmp_path):
+    with guards.held(tmp_path):
         pass
 
 
@@ -37,12 +37,12 @@ def test_death_gives_it_back(tmp_path):
     )
     try:
         assert held.stdout.readline() == "held\n"
-        with pytest.raises(TrainingError, match=f"process {held.pid} on"), lock.held(tmp_path):
+        with pytest.raises(TrainingError, match=f"process {held.pid} on"), guards.held(tmp_path):
             pass
     finally:
         held.kill()
         held.wait()
-    with lock.held(tmp_path):
+    with guards.held(tmp_path):
         pass
 
 
@@ -50,7 +50,7 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("no locks available")
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(guards.fcntl, "flock", refuse)
     told = []
-    with lock.held(tmp_path, report=told.append):
+    with guards.held(tmp_path, report=told.append):
         assert "cannot be locked" in told[0]

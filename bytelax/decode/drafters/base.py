@@ -1,11 +1,13 @@
-"""The `Drafter` protocol and its input."""
+"""The `Drafter` protocol and its input; the empty draft."""
 
+import dataclasses
 from typing import Any, Protocol, cast, runtime_checkable
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bytelax.decode import sampling
-from bytelax.decode.draft import Draft
+from bytelax.decode.draft import Draft, certain
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.target import State, Target, Text, Trial
 from bytelax.decode.targets.base import ModuleTarget
@@ -144,3 +146,25 @@ def expect(target: Target, kind: type, drafter: Drafter) -> None:
     if not isinstance(target, kind):
         needed, given = (getattr(x, "model_kind", x.__name__) for x in (kind, type(target)))
         raise TargetError(type(drafter).__name__, f"{needed}, not {given}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Empty:
+    """Proposes nothing, in a draft of `draft_length` padded positions.
+
+    With 0 positions this is plain decoding. With K positions it is plain decoding in windows of K +
+    1 bytes: the bitwise reference for a lossless drafter of K bytes.
+    """
+
+    draft_length: int = 0
+
+    def init(self, inputs):
+        return ()
+
+    def propose(self, inputs, draft_state):
+        nothing = jnp.zeros_like(inputs.text.length)
+        ids = jnp.zeros((len(nothing), self.draft_length), jnp.int32)
+        return certain(ids, length=nothing), draft_state
+
+    def commit(self, inputs, draft_state, trial, count):
+        return draft_state

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.decode import sampling, trees
-from bytelax.decode.acceptance import Tree
+from bytelax.decode.acceptance.tree import Tree
 from bytelax.decode.draft import Draft, no_passes
 from bytelax.decode.drafters import survival
 from bytelax.decode.drafters.base import expect, kept_state

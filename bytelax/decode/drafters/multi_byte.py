@@ -1,15 +1,17 @@
-"""Medusa: heads on the latest hidden state predict several bytes at once, as a chain or a tree."""
+"""Multi-byte heads (Medusa) and two-byte heads: the states of a model predict further bytes."""
 
 import dataclasses
 
 import jax.numpy as jnp
 
 from bytelax.decode import sampling, trees
-from bytelax.decode.acceptance import Tree
+from bytelax.decode.acceptance.tree import Tree
 from bytelax.decode.drafters.base import expect, kept_state
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row
 from bytelax.decode.target import Branching
 from bytelax.decode.targets.base import ModuleTarget
+from bytelax.decode.targets.byte_lm import ByteLMTarget
+from bytelax.models.heads import only_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,3 +121,41 @@ def _heads(inputs):
         return model.heads.ahead(index, hidden, before)
 
     return logits_of
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoByte:
+    """Drafts one byte with a two-byte-ahead head.
+
+    The head reads a hidden state of the byte before the pending one, and the pending byte.
+
+    Attributes:
+      depth: number of blocks after which the hidden state is read: all of them, or fewer.
+    """
+
+    depth: int
+
+    draft_length = 1
+
+    def fit(self, target):
+        expect(target, ByteLMTarget, self)
+        heads = target.module.config.heads
+        if heads is None or self.depth not in heads.two_byte:
+            raise ValueError(
+                f"the model has no two-byte head behind layer {self.depth}; `bytelax train heads` "
+                "trains one"
+            )
+        return target.keeping(self.depth)
+
+    def init(self, inputs):
+        return ()
+
+    def propose(self, inputs, draft_state):
+        model = inputs.model
+        hidden = kept_state(inputs, self.depth, inputs.state.length[:, None] - 1)
+        after = model.heads.two_byte(self.depth, hidden, model.embed(inputs.text.pending))
+        drawn = draw(only_bytes(model.logits(after)), inputs.sampling, inputs.uniforms(1))
+        return draft_of(drawn, step=jnp.ones(1, jnp.int32)), draft_state
+
+    def commit(self, inputs, draft_state, trial, count):
+        return draft_state

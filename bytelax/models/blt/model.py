@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.calculator import Sizes
-from bytelax.models import entropy, kv_cache, layers, patching, ring
+from bytelax.models import kv_cache, layers, patching, ring
 from bytelax.models.block_attention import Blocks
 from bytelax.models.blt import patches as patches_lib
 from bytelax.models.blt.decoder import Decoder
@@ -286,7 +286,7 @@ class BLT(nn.Module):
         if patcher is None or self.config.patching.mode != "entropy":
             return jnp.zeros(ids.shape, jnp.float32), caches
         logits, caches = self.patcher.window(ids, caches, span=span(window=patcher.trunk.window))
-        return entropy.next_byte_entropy(logits), caches
+        return patching.next_byte_entropy(logits), caches
 
     def predict(
         self, ids: Int[Array, "B S"], *, max_patches: int | None = None
@@ -305,7 +305,7 @@ class BLT(nn.Module):
         """
         if self.config.patching.mode == "entropy":
             return self.patcher.entropies(ids)
-        return entropy.next_byte_entropy(self(ids))
+        return patching.next_byte_entropy(self(ids))
 
     @nn.nowrap
     def logical_axes(self) -> dict:

@@ -21,7 +21,7 @@ from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.presets import BLT_1B
-from bytelax.statistics import Statistics
+from bytelax.results import Statistics
 from experiments.harness import (
     evidence,
     published_fast_blt,

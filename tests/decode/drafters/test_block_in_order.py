@@ -21,8 +21,16 @@ from heads_of_a_blt import (
 from test_heads_of_a_blt import WIDTH, prompts
 
 from bytelax import vocab
-from bytelax.decode import DraftInput, Empty, Method, Params, Sampling, Text
-from bytelax.decode.drafters import BlockInOrder, DraftLayer
+from bytelax.decode import (
+    BlockInOrder,
+    DraftInput,
+    DraftLayer,
+    Empty,
+    Method,
+    Params,
+    Sampling,
+    Text,
+)
 from bytelax.methods import build
 from bytelax.models.heads import HeadsConfig
 

@@ -12,8 +12,7 @@ import pytest
 from heads_of_a_blt import DRAFTERS, blt, draft_block, draft_layer, shorter_draft_block
 
 from bytelax import vocab
-from bytelax.decode import Empty, Method, Params, Sampling, Text
-from bytelax.decode.drafters import DraftModel, Lookup
+from bytelax.decode import DraftModel, Empty, Lookup, Method, Params, Sampling, Text
 from bytelax.decode.drafters.base import weights_read
 from bytelax.models import layers
 from bytelax.models.heads import with_specials

@@ -8,7 +8,7 @@ import models_for_tests as models
 import numpy as np
 import pytest
 
-from bytelax.decode.drafters import DraftModel, Lookup
+from bytelax.decode import DraftModel, Lookup
 
 BYTE_LM = models.BYTE_LMS["window"]
 WIDTH = 6
