@@ -250,7 +250,7 @@ def _started(params, text, budget, seeds, sampling, stops, *, method, placement,
 
     kinds = ("params", "rows", "rows", "rows", "rows", "same")
     with traced_for(platform):
-        return _on(placement, start, kinds, params, text, budget, seeds, sampling, stops)
+        return _on(placement, start, kinds)(params, text, budget, seeds, sampling, stops)
 
 
 @functools.cache
@@ -278,7 +278,7 @@ def _advanced(params, decoding, *, method, placement, platform, rounds, ended):
         return method.decode(params, decoding, until=until)
 
     with traced_for(platform):
-        return _on(placement, advance, ("params", "rows"), params, decoding)
+        return _on(placement, advance, ("params", "rows"))(params, decoding)
 
 
 @functools.partial(jax.jit, static_argnames=("rows", "placement"))
@@ -291,7 +291,7 @@ def _idle(one, *, rows, placement):
             ended=jnp.full(rows, stopping.BY_LENGTH, jnp.int32),
         )
 
-    return _on(placement, idle, ("rows",), one)
+    return _on(placement, idle, ("rows",))(one)
 
 
 @functools.partial(jax.jit, static_argnames="placement", donate_argnums=0)
@@ -299,13 +299,14 @@ def _insert(decoding, new, where, *, placement):
     def insert(decoding, new, where):
         return jax.tree.map(lambda batch, new: batch.at[where].set(new, mode="drop"), decoding, new)
 
-    return _on(placement, insert, ("rows", "rows", "rows"), decoding, new, where)
+    return _on(placement, insert, ("rows", "rows", "rows"))(decoding, new, where)
 
 
-def _on(placement, function, kinds, *args):
+def _on(placement, function, kinds):
+    """The function, on every device of a mesh if there is one; `kinds` as in `spread`."""
     if placement is None:
-        return function(*args)
-    return per_device.spread(function, placement, kinds, *args)
+        return function
+    return functools.partial(per_device.spread, function, placement, kinds)
 
 
 def _running(decoding):

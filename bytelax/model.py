@@ -17,6 +17,7 @@ from bytelax.checkpoints import architectures
 from bytelax.compiling import own_settings
 from bytelax.decode.target import Rewindable
 from bytelax.models import fused, narrow
+from bytelax.models.configs import Config
 from bytelax.pods import global_arrays, sharding
 
 
@@ -90,7 +91,7 @@ class Model:
         return self.module.weights_per_pass(self.params)
 
     @property
-    def config(self) -> architectures.Config:
+    def config(self) -> Config:
         """The configuration of the module."""
         return self.module.config
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from bytelax import calculator
 from bytelax.calculator import Passes, Sizes
-from bytelax.decode.counts import Counts
-from bytelax.decode.origins import Origins
+from bytelax.decode.record import Counts, Origins
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,11 @@ def measured(case):
     environment = {name: x for name, x in os.environ.items() if name != "XLA_FLAGS"}
     run = subprocess.run(
         [sys.executable, str(SCRIPT), case],
-        capture_output=True, text=True, check=True, env=environment | {"JAX_NUM_CPU_DEVICES": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment | {"JAX_NUM_CPU_DEVICES": "1"},
+    )
     return json.loads(run.stdout)
 
 

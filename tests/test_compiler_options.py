@@ -42,9 +42,12 @@ def printed(*arguments):
     """What Python prints where XLA optimises as it does for users."""
     environment = {name: x for name, x in os.environ.items() if name != "XLA_FLAGS"}
     run = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=True,
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
         env=environment | {"JAX_NUM_CPU_DEVICES": "1"},
-    )  # fmt: skip
+    )
     return run.stdout
 
 

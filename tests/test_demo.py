@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bytelax import checkpoints, cli, generation, loading
-from bytelax.decode.origins import Origins
+from bytelax.decode.record import Origins
 from bytelax.demo import terminal
 from bytelax.demo.comparison import PLAIN, PROMPTS, STOP, Comparison, Run
 from bytelax.results import Result, Statistics

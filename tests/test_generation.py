@@ -168,8 +168,11 @@ TEXT = "aé日x😀".encode()
 def test_budget_and_prompts_of_any_bytes():
     model = chain(b"\xff\x00\xc3a\xfe")
     out = bytelax.generate(model, [b"\xff", b"\x00\xc3", bytes(range(256))], max_new_bytes=7)
-    assert out.bytes == [b"\x00\xc3a\xfe\xff\x00\xc3", b"a\xfe\xff\x00\xc3a\xfe",
-                         b"\x00\xc3a\xfe\xff\x00\xc3"]  # fmt: skip
+    assert out.bytes == [
+        b"\x00\xc3a\xfe\xff\x00\xc3",
+        b"a\xfe\xff\x00\xc3a\xfe",
+        b"\x00\xc3a\xfe\xff\x00\xc3",
+    ]
     assert [result.stop for result in out.results] == ["length"] * 3
     assert [result.stats.bytes for result in out.results] == [7] * 3
     assert [result.index for result in out.results] == [0, 1, 2]
@@ -334,8 +337,10 @@ MANY[4] = bytes(32 + i % 90 for i in range(300))  # needs a larger buffer
 @pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_generate_many_as_one_by_one(temperature):
     request = {
-        "max_new_bytes": NEW, "temperature": temperature, "stop": [bytes([i]) for i in range(16)],
-    }  # fmt: skip
+        "max_new_bytes": NEW,
+        "temperature": temperature,
+        "stop": [bytes([i]) for i in range(16)],
+    }
     results = by_index(bytelax.generate_many(byte_lm(), iter(MANY), batch=2, seeds=40, **request))
     assert len(results) == len(MANY)
     lengths = set()

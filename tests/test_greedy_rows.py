@@ -14,10 +14,13 @@ import pytest
 import bytelax
 
 TEXTS = [
-    b"The cells of the body and the cells of the", b"One two three, one two three, one ",
-    b"def add(a, b):\n    return a + b\n\ndef sub(", b"In the city of the city of ",
-    b"It is what it is, and what it was it", b"naive \xe6\x97\xa5\xe6\x9c\xac ",
-]  # fmt: skip
+    b"The cells of the body and the cells of the",
+    b"One two three, one two three, one ",
+    b"def add(a, b):\n    return a + b\n\ndef sub(",
+    b"In the city of the city of ",
+    b"It is what it is, and what it was it",
+    b"naive \xe6\x97\xa5\xe6\x9c\xac ",
+]
 VALUES = [
     bytes(np.random.default_rng(seed).integers(0, 3, 5 + 4 * seed).tolist()) for seed in range(6)
 ]

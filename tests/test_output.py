@@ -66,6 +66,7 @@ sys.exit(cli.script())
 def test_generate_to_a_full_disk_and_to_a_short_reader():
     done = ran("bytelax generate --model tiny-lm --max-new-bytes 8 abc > /dev/full")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    done = ran("bytelax generate --model tiny-lm --max-new-bytes 8 abc | true; "
-               "exit ${PIPESTATUS[0]}")  # fmt: skip
+    done = ran(
+        "bytelax generate --model tiny-lm --max-new-bytes 8 abc | true; exit ${PIPESTATUS[0]}"
+    )
     assert done.returncode == 141 and done.stderr == b""

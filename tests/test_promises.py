@@ -88,9 +88,10 @@ def test_commands_tell_them_in_one_line(capsys):
     line = told(capsys, "bench", "--model", "tiny-lm", "lookup:draft_length=1.5")
     assert "draft_length cannot be 1.5" in line
     for setting, says in {
-        "ar:model=5": "takes no 'model'", "ar:method=5": "takes no 'method'",
+        "ar:model=5": "takes no 'model'",
+        "ar:method=5": "takes no 'method'",
         "lookup:draft_length=" + "-" * 99_999: "draft_length can",
-    }.items():  # fmt: skip
+    }.items():
         assert says in told(capsys, "bench", "--model", "tiny-lm", setting)
     deep = ["--override", f"max_bytes={'[' * 99_999}"]
     assert "max_bytes is" in told(capsys, "generate", "--model", "tiny-lm", "x", *deep)

@@ -115,9 +115,12 @@ def test_greedy_output_is_that_of_the_empty_draft(config, drafter, dtype):
 @pytest.mark.slow  # also tests/decode/test_exact_law.py
 def test_the_law_is_that_of_the_int8_target():
     config = models.replace(
-        models.VARIANTS["own_embedding"], vocab_size=7, patcher={"vocab_size": 7}, patching={},
+        models.VARIANTS["own_embedding"],
+        vocab_size=7,
+        patcher={"vocab_size": 7},
+        patching={},
         block_size=3,
-    )  # fmt: skip
+    )
     small = int8(config, scale=2.0)
     target = dataclasses.replace(small.target(), chunk=1, prefill_width=4, prefill_chunk=2)
     assert_lossless(Method(target, PastBoundary(3)), Params(small.params))

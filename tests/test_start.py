@@ -31,10 +31,13 @@ def test_help_and_typing_errors_import_no_jax():
     asked += [["generate", "--method", method, "--help"] for method in bytelax.methods.METHODS]
     asked += [["methods"], ["methods", "--json"]]
     asked += [
-        ["generate", "--metod", "x"], ["generate", "--method", "blt-x"], ["bench", "blt-x"],
-        ["train", "blx"], ["train", "blt", "--out", "x", "--optimizer.steps", "x"],
+        ["generate", "--metod", "x"],
+        ["generate", "--method", "blt-x"],
+        ["bench", "blt-x"],
+        ["train", "blx"],
+        ["train", "blt", "--out", "x", "--optimizer.steps", "x"],
         ["convert"],
-    ]  # fmt: skip
+    ]
     assert imported(f"from bytelax import cli; [cli.main(x) for x in {asked}]") == ["tyro"]
 
 

@@ -63,9 +63,12 @@ def told():
     """What each call says, by the call."""
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps([*CALLS])],
-        cwd=pathlib.Path(__file__).parents[1], capture_output=True, text=True, check=True,
+        cwd=pathlib.Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     return json.loads(ran.stdout)
 
 

@@ -19,10 +19,11 @@ from bytelax import config as plain
 from bytelax.checkpoints import config_fields
 from bytelax.checkpoints.heads import read_heads, write_heads
 from bytelax.checkpoints.huggingface import check_transformers
-from bytelax.checkpoints.layout import PATCHER, Config, Shardings, quantized
+from bytelax.checkpoints.layout import PATCHER, Shardings, quantized
 from bytelax.checkpoints.tensors import CheckpointError
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.configs import Config
 from bytelax.models.patching import PatchingConfig
 from bytelax.pods import distributed
 

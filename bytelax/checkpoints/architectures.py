@@ -9,8 +9,8 @@ from bytelax.decode.targets.blt import BLTTarget
 from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.configs import Config
 
-Config = BLTConfig | ByteLMConfig
 Module = BLT | ByteLM
 
 

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from bytelax import config as plain
-from bytelax.checkpoints.layout import Config
+from bytelax.checkpoints import architectures
+from bytelax.checkpoints.architectures import ARCHITECTURES
 from bytelax.checkpoints.tensors import CheckpointError
 from bytelax.models.blt import BLTConfig
-from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.configs import Config
 from bytelax.models.patching import PatchingConfig
 
-KINDS: dict[str, type[BLTConfig] | type[ByteLMConfig]] = {"blt": BLTConfig, "byte-lm": ByteLMConfig}
+KINDS = {each.name: each.config for each in ARCHITECTURES}
 OVERRIDES = {  # flat name -> path of the field in the config
     "monotonicity": "patching.monotonicity",
     "patching_threshold": "patching.threshold",
@@ -27,7 +28,7 @@ OVERRIDES = {  # flat name -> path of the field in the config
 
 def kind(config: Config) -> str:
     """The name of a config's class in `KINDS`: "blt" or "byte-lm"."""
-    return next(name for name, cls in KINDS.items() if isinstance(config, cls))
+    return architectures.of(config).name
 
 
 def override(config: Config, changes: dict) -> Config:

@@ -13,9 +13,8 @@ import numpy as np
 
 from bytelax import config as plain
 from bytelax.checkpoints import config_fields, layout, safetensors_file
-from bytelax.checkpoints.layout import Config
 from bytelax.checkpoints.tensors import CheckpointError, check_finite
-from bytelax.models.configs import TransformerConfig
+from bytelax.models.configs import Config, TransformerConfig
 from bytelax.models.heads import HeadsConfig
 
 VERSION = 1

@@ -19,11 +19,11 @@ from flax.traverse_util import flatten_dict
 
 from bytelax import config as plain
 from bytelax.checkpoints import layout, llama, safetensors_file
-from bytelax.checkpoints.layout import Config
 from bytelax.checkpoints.stack_fields import Defaults, Stack, first, transformer
 from bytelax.checkpoints.tensors import CheckpointError, Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.configs import Config
 from bytelax.models.patching import PatchingConfig
 
 MODEL_TYPES = {

@@ -22,12 +22,11 @@ from bytelax import vocab
 from bytelax.checkpoints.tensors import CheckpointError, Tensor, check_finite
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.configs import TransformerConfig
+from bytelax.models.configs import Config, TransformerConfig
 from bytelax.models.heads import Heads
 from bytelax.models.narrow import Int8
 from bytelax.pods import global_arrays
 
-Config = BLTConfig | ByteLMConfig
 # (config, tree of `jax.ShapeDtypeStruct`) -> tree of `jax.sharding.Sharding`; None: one device
 Shardings = Callable[[Config, dict], dict | None]
 PATCHER = "patcher/"  # path of the entropy model's parameters, which are always float32

@@ -16,10 +16,10 @@ import numpy as np
 
 from bytelax import config as plain
 from bytelax.checkpoints import layout, safetensors_file, tensors
-from bytelax.checkpoints.layout import Config
 from bytelax.checkpoints.tensors import CheckpointError, Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.models.configs import Config
 from bytelax.models.patching import PatchingConfig
 
 _ENTROPY = "entropy_model"

@@ -15,9 +15,10 @@ from orbax.checkpoint import v1 as ocp
 
 from bytelax import config as plain
 from bytelax.checkpoints import config_fields, layout
-from bytelax.checkpoints.layout import PATCHER, Config, Shardings
+from bytelax.checkpoints.layout import PATCHER, Shardings
 from bytelax.checkpoints.tensors import CheckpointError, check_finite, not_finite
 from bytelax.messages import one_line, quiet
+from bytelax.models.configs import Config
 from bytelax.models.narrow import Int8
 from bytelax.pods import distributed
 

@@ -37,8 +37,7 @@ def run(command: Calibrate) -> None:
     from bytelax import checkpoints, vocab
     from bytelax.checkpoints import architectures
     from bytelax.loading import model_directory
-    from bytelax.measure.patch_lengths import entropies, threshold
-    from bytelax.measure.text_windows import text_windows
+    from bytelax.measure.patch_lengths import entropies, text_windows, threshold
     from bytelax.model import Model
     from bytelax.models.execution import EXACT
 
@@ -67,9 +66,11 @@ def run(command: Calibrate) -> None:
     if command.write:
         _write(directory / "config.json", rule)
     result = {
-        "threshold": found, "patch_length": mean, "max_patch_length": rule.max_patch_length,
+        "threshold": found,
+        "patch_length": mean,
+        "max_patch_length": rule.max_patch_length,
         "bytes": int((windows >= vocab.OFFSET).sum()),
-    }  # fmt: skip
+    }
     if command.json:
         print(console.json_line(result))
         return

@@ -260,9 +260,12 @@ class BlockDiffusionBLT(BLTRun):
 
 
 KINDS: dict[str, type[Run]] = {
-    "entropy": Entropy, "byte-lm": ByteTransformer, "heads": Heads, "blt": PlainBLT,
+    "entropy": Entropy,
+    "byte-lm": ByteTransformer,
+    "heads": Heads,
+    "blt": PlainBLT,
     "blt-d": BlockDiffusionBLT,
-}  # fmt: skip
+}
 
 
 def _initial(run, kind):

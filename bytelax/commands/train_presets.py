@@ -28,12 +28,16 @@ _RUNS: dict[str, dict[str, Any]] = {
     },
 }
 _BYTE_LMS = {
-    "laptop": presets.BYTE_LM_LAPTOP, "100m": presets.BYTE_LM_85M, "1b": presets.BYTE_LM_800M,
-}  # fmt: skip
+    "laptop": presets.BYTE_LM_LAPTOP,
+    "100m": presets.BYTE_LM_85M,
+    "1b": presets.BYTE_LM_800M,
+}
 # The 1B BLT as released has the entropy model of 100M parameters.
 _ENTROPY_MODELS = {
-    "laptop": presets.ENTROPY_LAPTOP, "100m": presets.ENTROPY_100M, "1b": presets.ENTROPY_100M,
-}  # fmt: skip
+    "laptop": presets.ENTROPY_LAPTOP,
+    "100m": presets.ENTROPY_100M,
+    "1b": presets.ENTROPY_100M,
+}
 _BLTS = {"laptop": presets.BLT_LAPTOP, "100m": presets.BLT_100M, "1b": presets.BLT_1B}
 
 

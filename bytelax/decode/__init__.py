@@ -18,8 +18,7 @@ from bytelax.decode.acceptance.lossless import (
     rejection,
 )
 from bytelax.decode.acceptance.lossy import Typical, take_all, typical
-from bytelax.decode.acceptance.spectr import SpecTr, k_seq
-from bytelax.decode.acceptance.tree import Tree
+from bytelax.decode.acceptance.tree import SpecTr, Tree, k_seq
 from bytelax.decode.draft import Draft, DraftPasses, certain, no_passes
 from bytelax.decode.drafters.base import Drafter, DraftInput, Empty
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion, BlockInOrder
@@ -34,7 +33,7 @@ from bytelax.decode.drafters.past_boundary import PastBoundary
 from bytelax.decode.drafters.self_drafting import EarlyExit, LayerSkip
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.nested import Nested
-from bytelax.decode.origins import Origin, Origins
+from bytelax.decode.record import Origin, Origins
 from bytelax.decode.sampling import Sampling, happens, process_logits, sample
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Target, Text

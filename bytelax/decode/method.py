@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from bytelax.compiling import own_settings
-from bytelax.decode import origins as origin_codes
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
 from bytelax.decode.acceptance.base import Acceptance, Emitted
@@ -25,10 +24,16 @@ from bytelax.decode.contract import (
     check_proposed,
     check_target,
 )
-from bytelax.decode.counts import Counts, count_round, no_counts
 from bytelax.decode.draft import Draft
 from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, Empty, fitted
-from bytelax.decode.origins import Origins
+from bytelax.decode.record import (
+    Counts,
+    Origins,
+    count_round,
+    no_counts,
+    no_origins,
+    origins_of,
+)
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Branching, State, Target, Text, agreed, in_windows
@@ -192,7 +197,7 @@ class Method:
             seeds=seeds,
             ended=jnp.where(budget > 0, stopping.RUNNING, stopping.BY_LENGTH),
             log_probs=jnp.zeros((batch, length), jnp.float32) if log_probs else None,
-            origins=origin_codes.no_origins(batch, length) if origins else None,
+            origins=no_origins(batch, length) if origins else None,
             counts=no_counts(batch, self.window - 1),
         )
 
@@ -322,7 +327,7 @@ def _appended(decoding, draft, emitted, logits, kept):
         origins = jax.tree.map(
             lambda known, new: _append(known, start, new, kept),
             origins,
-            origin_codes.of_round(draft, emitted),
+            origins_of(draft, emitted),
         )
     text = Text(_append(decoding.text.ids, start, emitted.ids, kept), start + kept)
     return dataclasses.replace(decoding, text=text, log_probs=log_probs, origins=origins)

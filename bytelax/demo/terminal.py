@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bytelax import calculator
-from bytelax.decode.origins import Origin
+from bytelax.decode.record import Origin
 from bytelax.demo.comparison import Comparison, Run
 from bytelax.results import Result
 

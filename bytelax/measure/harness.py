@@ -107,9 +107,12 @@ class HarnessModel(LM):
         for settings, rows in alike.items():
             rows.sort(key=lambda row: -len(row[0]))  # all fit into the buffers of the longest
             found = generate_many(
-                self._model, [prompt for prompt, *_ in rows], batch=self._batch, seeds=seed,
+                self._model,
+                [prompt for prompt, *_ in rows],
+                batch=self._batch,
+                seeds=seed,
                 **(settings._asdict() | self._options),
-            )  # fmt: skip
+            )
             for result in found:
                 _, request, place = rows[result.index]
                 if result.stop == stopping.REASONS[stopping.NOT_FINITE]:

@@ -277,9 +277,12 @@ class _Exit(_Drafting):
             layer = min(exits or (half,), key=lambda layer: abs(layer - half))
         head = layer in exits if head is None else head
         return decode.EarlyExit(
-            self._length(model), layer, head=head, two_byte=two_byte,
+            self._length(model),
+            layer,
+            head=head,
+            two_byte=two_byte,
             hand_over=self._hands_over(model),
-        )  # fmt: skip
+        )
 
     def _hands_over(self, model):
         """Whether verification continues from the exit's states; by default only in float32.

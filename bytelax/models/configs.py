@@ -406,3 +406,6 @@ class BLTConfig(BLTSizes):
     def decoder_cross_layers(self) -> int:
         """Number of decoder layers with cross-attention."""
         return self.decoder.layers if self.decoder_cross_attention == "all" else 1
+
+
+Config = BLTConfig | ByteLMConfig

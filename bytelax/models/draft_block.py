@@ -14,10 +14,9 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.models import block_attention, kv_cache
 from bytelax.models.block_attention import Blocks
-from bytelax.models.byte_table import ByteTable, Confidence
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
-from bytelax.models.fusion import Fuses
+from bytelax.models.head_parts import ByteTable, Confidence, Fuses
 from bytelax.models.kv_cache import Caches
 from bytelax.models.layers import RMSNorm, head, parameter, project
 from bytelax.models.transformer import Transformer

@@ -13,11 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
-from bytelax.models.byte_table import BlockTable, Confidence
 from bytelax.models.configs import HeadsConfig, TransformerConfig
 from bytelax.models.draft_block import DraftBlock
 from bytelax.models.execution import Execution
-from bytelax.models.fusion import Fuses
+from bytelax.models.head_parts import BlockTable, Confidence, Fuses
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Dense, LayerNorm, RMSNorm, head, parameter, project
 from bytelax.models.transformer import Transformer

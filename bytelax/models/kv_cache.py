@@ -241,8 +241,11 @@ def attend(
     if cache is None:
         return attend_whole(*projections.rotated(), span=span), None
     sight: dict[str, Any] = {
-        "first": span.first, "last": span.last, "newest": span.newest, "ancestors": span.ancestors,
-    }  # fmt: skip
+        "first": span.first,
+        "last": span.last,
+        "newest": span.newest,
+        "ancestors": span.ancestors,
+    }
     if cache.in_lines:
         queries, keys, values = projections.rotated()
         cache = write(cache, keys, values, span.positions)

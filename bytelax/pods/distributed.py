@@ -14,9 +14,7 @@ from jax.experimental import multihost_utils
 
 from bytelax.pods.configs import Processes
 
-_SLURM = (
-    "SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID",
-)  # fmt: skip
+_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
 
 
 _DETECTED = Processes()

@@ -14,7 +14,6 @@ import jax
 from jax.sharding import Mesh, PartitionSpec
 
 from bytelax.pods import sharding
-from bytelax.pods.sharding import DATA, FSDP
 
 Kind = Literal["params", "rows", "same"]  # how an argument of `spread` is sharded
 
@@ -64,11 +63,6 @@ def spread(function: Callable, placement: Placement, kinds: tuple[Kind, ...], *a
     # The specs of the result need its tree structure, which is known only after tracing.
     form = jax.eval_shape(over_devices(PartitionSpec()), *args)
     return over_devices(sharding.state_specs(form))(*args)
-
-
-def shard_index() -> jax.Array:
-    """Index of the shard of the batch that this device holds, from 0; only within `spread`."""
-    return jax.lax.axis_index((DATA, FSDP))
 
 
 def _specs(kind, arg, placement):

@@ -204,16 +204,18 @@ class Checkpoints:
         policies = ocp.training.preservation_policies
         self._checkpointer = ocp.training.Checkpointer(
             self._directory,
-            preservation_policy=policies.AnyPreservationPolicy([
-                policies.LatestN(last),
-                policies.BestN(
-                    get_metric_fn=lambda metrics: metrics[BITS_PER_BYTE],
-                    reverse=True,  # lower is better
-                    n=best,
-                    keep_checkpoints_without_metrics=False,
-                ),
-            ]),
-        )  # fmt: skip
+            preservation_policy=policies.AnyPreservationPolicy(
+                [
+                    policies.LatestN(last),
+                    policies.BestN(
+                        get_metric_fn=lambda metrics: metrics[BITS_PER_BYTE],
+                        reverse=True,  # lower is better
+                        n=best,
+                        keep_checkpoints_without_metrics=False,
+                    ),
+                ]
+            ),
+        )
 
     def _sweep(self):
         """Removes unfinished checkpoints, and renames those whose metrics Orbax cannot parse."""

@@ -253,8 +253,10 @@ def entry(offsets, shape=(16,), dtype="F32"):
         {NORM: entry([-64, 0]), "x.inv_freq": entry([0, 64])},  # the header's own bytes
         {NORM: entry([0, 64]), "other": entry([0, 64])},  # overlapping
         {NORM: entry([64, 128])},  # a hole before
-        json.dumps({NORM: entry([0, 64])})[:-1].encode() + b', "%s": ' % NORM.encode()
-        + json.dumps(entry([0, 64])).encode() + b"}",  # twice
+        json.dumps({NORM: entry([0, 64])})[:-1].encode()
+        + b', "%s": ' % NORM.encode()
+        + json.dumps(entry([0, 64])).encode()
+        + b"}",  # twice
         {NORM: entry([0, 64]), "x.inv_freq": entry([0, 0], [-1])},  # ignored, and yet
         {NORM: entry([0, 64], [10**30])},
         {NORM: entry([0, 64], [2**62, 4, 4])},
@@ -263,7 +265,7 @@ def entry(offsets, shape=(16,), dtype="F32"):
         {NORM: entry([0, 64], dtype=["F32"])},
         b"[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_a_header_that_lies(model, header):
     (model / WEIGHTS).write_bytes(framed(header, bytes(64)))
     assert "download it again" in message(model)

@@ -86,8 +86,9 @@ def test_a_missing_theta_is_that_of_the_module():
 
 def test_the_newer_spelling_wins():
     encoder = OLD["encoder_config"] | {
-        "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}, "rms_norm_eps": 1e-3
-    }  # fmt: skip
+        "rope_parameters": {"rope_type": "default", "rope_theta": 7.0},
+        "rms_norm_eps": 1e-3,
+    }
     del encoder["rope_scaling"]  # with which transformers ignores `rope_parameters`
     config = read(OLD | {"encoder_config": encoder})
     assert config.encoder.rope_theta == 7 and config.encoder.norm_eps == 1e-3

@@ -28,9 +28,11 @@ def on_small_disk(directory, *command):
     mount = 'mount -t tmpfs -o size=64k none "$0" && "$@"; code=$?; ls -A "$0"; exit $code'
     return subprocess.run(
         [*OWN_MOUNTS, "bash", "-c", mount, str(directory), sys.executable, *command],
-        capture_output=True, text=True, timeout=300,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow  # 10 s

@@ -108,8 +108,9 @@ def test_heads_in_a_directory_of_their_own(tmp_path):
     tally, rng = fuzz.Tally(), random.Random(0)
     read = functools.partial(checkpoints.read_heads, config=BYTE_LM)
     for file, mutations in (
-        ("config.json", fuzz.config_mutations), (WEIGHTS, fuzz.header_mutations)
-    ):  # fmt: skip
+        ("config.json", fuzz.config_mutations),
+        (WEIGHTS, fuzz.header_mutations),
+    ):
         noise = fuzz.random_bytes(tmp_path / file, rng, within=4096)
         contents = itertools.chain(mutations(tmp_path / file), itertools.islice(noise, 500))
         fuzz.attack(tmp_path, file, contents, tally=tally, read=read)

@@ -22,7 +22,7 @@ from bytelax.decode import (
     take_all,
     typical,
 )
-from bytelax.decode.acceptance import spectr
+from bytelax.decode.acceptance import tree
 from bytelax.testing import TableDrafter, enumerate_rule
 
 VOCAB = 3
@@ -140,13 +140,15 @@ CASES = [
     pytest.param("k_seq", 2, {"many": 2}, marks=pytest.mark.slow),
     ("k_seq", 2, {"many": 2, "ragged": True}),
     pytest.param(
-        "k_seq", 2, {"many": 2, "ragged": True, "drafter": EndsWithWhatCannotBe},
+        "k_seq",
+        2,
+        {"many": 2, "ragged": True, "drafter": EndsWithWhatCannotBe},
         marks=pytest.mark.slow,
     ),
     pytest.param("k_seq", 1, {"many": 3}, marks=pytest.mark.slow),
     pytest.param("k_seq", 1, {"many": 2, "window": 4}, marks=pytest.mark.slow),
     ("k_seq", 1, {"many": 2, "window": 5}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("rule", "length", "options"), CASES)
@@ -159,7 +161,7 @@ def test_the_law_of_the_target(rule, length, options):
 
 def test_several_drafts_judged_as_one_are_seen(monkeypatch):
     """The same chance and residual for each candidate, as if there were no other."""
-    judged = spectr._rho_and_residual
+    judged = tree._rho_and_residual
     monkeypatch.setattr(
         spectr, "_rho_and_residual", lambda p, q, many: judged(p, q, jnp.minimum(many, 1))
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax.decode import Draft, Emitted, Lookup, Method, Origin, origins
+from bytelax.decode import Draft, Emitted, Lookup, Method, Origin, record
 
 NEW = 24
 PROMPTS = [b"to be or not to be or ", b"\x00\x01\x02\x03\x00\x01", b"abcabcabcabc"]
@@ -22,7 +22,7 @@ def test_codes_of_a_round():
         length=length,
         step=jnp.tile(jnp.array([2, 1, 3]), (5, 1)),
     )
-    found = origins.of_round(draft, Emitted(jnp.full((5, 4), 9), drafted + 1, drafted))
+    found = record.origins_of(draft, Emitted(jnp.full((5, 4), 9), drafted + 1, drafted))
     names = [
         ["plain"],
         ["corrected"],

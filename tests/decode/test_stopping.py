@@ -68,8 +68,9 @@ def packed_stops(stops):
 
 LETTERS = st.sampled_from([vocab.OFFSET + ord(letter) for letter in "ab"])
 OUTPUTS = st.lists(st.one_of(LETTERS, LETTERS, LETTERS, st.just(vocab.EOS)), max_size=16)
-STOPS = st.lists(st.binary(min_size=1, max_size=4).map(lambda b: bytes(b"ab"[x % 2] for x in b)),
-                 max_size=3).map(tuple)  # fmt: skip
+STOPS = st.lists(
+    st.binary(min_size=1, max_size=4).map(lambda b: bytes(b"ab"[x % 2] for x in b)), max_size=3
+).map(tuple)
 
 
 @settings(max_examples=300, deadline=None)

@@ -49,9 +49,11 @@ WRONG = {
     "a residual at the bonus byte": (rule(q_of=at_the_bonus), NOT_LOSSLESS),
     "one number twice": (rule(number=0), NOT_LOSSLESS),
     "compares by itself": (rule(kept=lambda p, u: u < p), "used otherwise than in"),
-    "keeps nothing": (rule(ratio=lambda p, q: 0 * p, q_of=lambda draft: 0 * drafted_probs(draft)),
-                      "kept no drafted byte"),
-}  # fmt: skip
+    "keeps nothing": (
+        rule(ratio=lambda p, q: 0 * p, q_of=lambda draft: 0 * drafted_probs(draft)),
+        "kept no drafted byte",
+    ),
+}
 
 
 @pytest.mark.slow

@@ -105,9 +105,11 @@ def largest(monkeypatch, held, field="rows", *, limit=100.0, state=0.0):
     def measured(case):
         asked.append(getattr(case, field))
         size = held(asked[-1])
-        return {"fits": False} if size >= limit else {
-            "fits": True, "bytes_a_device": size, "state": state
-        }  # fmt: skip
+        return (
+            {"fits": False}
+            if size >= limit
+            else {"fits": True, "bytes_a_device": size, "state": state}
+        )
 
     found = pods.largest(CASE, field, 1, measured)
     assert found is None or held(found) < limit

@@ -184,8 +184,10 @@ def test_nothing_held_out_is_trained_on(config):
 def test_the_split_and_its_epochs_do_not_depend_on_other_sources(config):
     alone = dataclasses.replace(config, sources=config.sources[:1])
     both = data.examples(config, "train"), data.examples(alone, "train")
-    first = [[ids for ids in map(e.__getitem__, range(n)) if source_of(ids) == 0][:20]
-             for e, n in zip(both, (200, 20), strict=True)]  # fmt: skip
+    first = [
+        [ids for ids in map(e.__getitem__, range(n)) if source_of(ids) == 0][:20]
+        for e, n in zip(both, (200, 20), strict=True)
+    ]
     np.testing.assert_array_equal(*first)
     held = validation(alone)
     rows = (len(held) - 8) // 8 * 8

@@ -207,10 +207,12 @@ def test_bad_sources(fields, said):
     [
         ("a/*.txt", Source("a/*.txt")),
         (r'a.txt weight=2 separator="^# file: .*\n"', Source("a.txt", 2.0, "", r"^# file: .*\n")),
-        (r"'a b.tsv' valid=v.tsv template={0}\t{1}\n",
-         Source("a b.tsv", valid="v.tsv", template=r"{0}\t{1}\n")),
+        (
+            r"'a b.tsv' valid=v.tsv template={0}\t{1}\n",
+            Source("a b.tsv", valid="v.tsv", template=r"{0}\t{1}\n"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_parse(text, expected):
     assert Source.parse(text) == expected
 

@@ -30,8 +30,11 @@ def batches(split, start):
 def dropped(ids):
     """The mean number of patches beyond the room, counted in the model's own division."""
     model = heads_of_a_blt.with_block_table()
-    _, closes = jax.jit(lambda params: model.module.apply(
-        {"params": params}, jnp.asarray(ids[:, :-1]), method="predict"))(model.params)  # fmt: skip
+    _, closes = jax.jit(
+        lambda params: model.module.apply(
+            {"params": params}, jnp.asarray(ids[:, :-1]), method="predict"
+        )
+    )(model.params)
     return np.maximum(np.asarray(closes).sum(1) - ROOM, 0).mean()
 
 

@@ -145,9 +145,11 @@ def unrolled_and_cached(bound, config, text, *, end, step):
     for ahead in range(1, step + 1):
         at = positions[:, end + ahead, None]
         logits, own, caches = layer(
-            own, following[:, end + ahead, None], caches,
+            own,
+            following[:, end + ahead, None],
+            caches,
             span=kv_cache.causal_span(at, window=window),
-        )  # fmt: skip
+        )
     return unrolled[:, end + step, None], logits
 
 

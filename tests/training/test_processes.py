@@ -202,12 +202,13 @@ def test_each_process_reads_a_model_of_its_own(tmp_path):
 
 
 SLURM = {
-    "SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_NTASKS": "2", "SLURM_PROCID": "1",
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_NTASKS": "2",
+    "SLURM_PROCID": "1",
     "SLURM_LOCALID": "0",
-}  # fmt: skip
-JAX = {
-    "JAX_COORDINATOR_ADDRESS": "h:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1",
-}  # fmt: skip
+}
+JAX = {"JAX_COORDINATOR_ADDRESS": "h:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
 TOLD = {"coordinator_address": "h:1", "num_processes": 2, "process_id": 1}
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bytelax.decode.acceptance.spectr import SpecTr
+from bytelax.decode.acceptance.tree import SpecTr
 from bytelax.decode.drafters.base import Drafter, expect, fitted
 from bytelax.decode.target import Branching
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from bytelax.decode import sampling as sampling_
 from bytelax.decode.sampling import Sampling
-from bytelax.models.byte_table import GREEDY, SAMPLED
+from bytelax.models.head_parts import GREEDY, SAMPLED
 
 
 def expected_acceptance(

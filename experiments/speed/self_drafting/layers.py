@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import load
 from bytelax.decode.sampling import Sampling, process_logits
-from bytelax.measure.text_windows import text_windows
+from bytelax.measure.patch_lengths import text_windows
 from bytelax.model import Model
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 

@@ -50,9 +50,12 @@ def law_of_texts(model, law):
         texts = list(laws)
         ids = np.array([[*PROMPT, *text] for text in texts], np.int32)
         logits = np.asarray(model.logits(ids))[:, -1:]
-        one = dataclasses.replace(law, **{
-            name: getattr(law, name)[: len(texts)] for name in ("temperature", "top_k", "top_p")
-        })  # fmt: skip
+        one = dataclasses.replace(
+            law,
+            **{
+                name: getattr(law, name)[: len(texts)] for name in ("temperature", "top_k", "top_p")
+            },
+        )
         probs = np.exp(np.asarray(bytelax.decode.process_logits(jnp.asarray(logits), one)))[:, 0]
         laws = {
             (*text, int(x)): laws[text] * probs[row, x]
@@ -142,8 +145,11 @@ def test_ends_inside_a_draft():
 def test_refilled_rows_and_streams():
     model = models.chain("aé日x😀".encode())
     request = {
-        "method": "draft-model", "draft_model": model, "draft_length": 3, "max_new_bytes": 11,
-    }  # fmt: skip
+        "method": "draft-model",
+        "draft_model": model,
+        "draft_length": 3,
+        "max_new_bytes": 11,
+    }
     prompts = ["a", "日", "x", "aé", "😀"]
     plain = bytelax.generate(model, prompts, max_new_bytes=11)
     many = sorted(bytelax.generate_many(model, prompts, batch=2, **request), key=lambda r: r.index)

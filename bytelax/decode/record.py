@@ -1,9 +1,13 @@
-"""Counters of the decoding loop: rounds, drafted and accepted bytes, forward passes."""
+"""What is recorded of every round: counters, and the provenance of each byte."""
+
+import enum
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int
 
+from bytelax.decode.acceptance.base import Emitted
 from bytelax.decode.draft import Draft, DraftPasses, no_passes
 from bytelax.pytree import pytree
 
@@ -65,4 +69,55 @@ def count_round(
         draft_passes=jax.tree.map(
             lambda total, made: total + jnp.where(ran, made, 0), counts.draft_passes, draft.passes
         ),
+    )
+
+
+class Origin(enum.IntEnum):
+    """Where a byte of a text comes from."""
+
+    PROMPT = 0  # part of the prompt
+    PLAIN = 1  # the target's own, in a round without a draft
+    DRAFTED = 2  # drafted and accepted
+    CORRECTED = 3  # the target's own, in place of a rejected byte
+    FREE = 4  # the target's own, after a fully accepted draft (the bonus byte)
+
+
+@pytree
+class Origins:
+    """Provenance of every byte of one text or of a batch of texts.
+
+    Attributes:
+      kind: an `Origin` code for each byte.
+      step: number of the drafter's pass that chose a drafted byte, counted from 1, as in
+        `Draft.step`; in block diffusion the pass that unmasked it. 0 for all other bytes.
+    """
+
+    kind: Int[Array | np.ndarray, "*B L"]
+    step: Int[Array | np.ndarray, "*B L"]
+
+    def __getitem__(self, index) -> "Origins":
+        return Origins(self.kind[index], self.step[index])
+
+    @property
+    def names(self) -> list[str]:
+        """The kinds of a single text as lower-case names."""
+        return [Origin(int(kind)).name.lower() for kind in self.kind]
+
+
+def no_origins(batch: int, length: int) -> Origins:
+    """Returns the origins of a batch of texts that consist of their prompts only."""
+    return Origins(jnp.zeros((batch, length), jnp.int8), jnp.zeros((batch, length), jnp.int16))
+
+
+def origins_of(draft: Draft, emitted: Emitted) -> Origins:
+    """Returns the origins [B, W] of the ids of a round; undefined from `emitted.count` on."""
+    is_drafted = jnp.arange(emitted.ids.shape[1]) < emitted.drafted[:, None]
+    whole = emitted.drafted == draft.length
+    own = jnp.where(whole, Origin.FREE, Origin.CORRECTED)
+    own = jnp.where(draft.length == 0, Origin.PLAIN, own)
+    assert draft.step is not None  # the draft is written out
+    step = jnp.pad(draft.step, ((0, 0), (0, 1)))
+    return Origins(
+        jnp.where(is_drafted, Origin.DRAFTED, own[:, None]).astype(jnp.int8),
+        jnp.where(is_drafted, step, 0).astype(jnp.int16),
     )

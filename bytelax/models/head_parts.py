@@ -1,4 +1,6 @@
-"""Small heads that read the byte before: its table of logits, and the confidence in a byte."""
+"""What several prediction heads consist of: a byte's table, a confidence, fused states."""
+
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -86,3 +88,23 @@ class Confidence(nn.Module):
         found = out(jax.lax.stop_gradient(state))
         found = found + rows_of(table, jnp.maximum(before - vocab.OFFSET, 0))
         return found.astype(jnp.float32)
+
+
+class Fuses:
+    """Base of Flax modules that draft from the fused states of another model.
+
+    Attributes:
+      latent: whether the first of the states is a latent.
+      fusion: the layer that projects the concatenated states to one feature.
+      latent_norm: the norm of the latent, if there is one.
+    """
+
+    latent: bool
+    fusion: Callable
+    latent_norm: Callable
+
+    def fuse(self, *states: Float[Array, "*B _"]) -> Float[Array, "*B D"]:
+        """Fuses the states of each byte into one feature."""
+        if self.latent:
+            states = (self.latent_norm(states[0]), *states[1:])
+        return self.fusion(jnp.concatenate(states, axis=-1))
