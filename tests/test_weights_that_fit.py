@@ -45,7 +45,7 @@ def test_a_device_holds_its_shards_only(monkeypatch):
     spec = jax.sharding.PartitionSpec("tensor")
     params = {"x": jax.ShapeDtypeStruct((100,), np.float32)}
     places = {"x": jax.sharding.NamedSharding(mesh, spec)}
-    monkeypatch.setattr(memory, "_free", lambda devices: (200, "memory on a device", 1))
+    monkeypatch.setattr(loading, "_free", lambda devices: (200, "memory on a device", 1))
     loading.check_fit("m", params, places)
     with pytest.raises(ValueError, match="take 4e-07 GB, and 2e-07 GB of memory on a device"):
         loading.check_fit("m", params, None)

@@ -163,7 +163,7 @@ def test_several_drafts_judged_as_one_are_seen(monkeypatch):
     """The same chance and residual for each candidate, as if there were no other."""
     judged = tree._rho_and_residual
     monkeypatch.setattr(
-        spectr, "_rho_and_residual", lambda p, q, many: judged(p, q, jnp.minimum(many, 1))
+        tree, "_rho_and_residual", lambda p, q, many: judged(p, q, jnp.minimum(many, 1))
     )
     law, (target, _) = emissions.__wrapped__("k_seq", 1, many=2)["rich"], PAIRS["rich"]
     off = [abs(share - chain(target, text)) for text, share in completed(law, target, 2).items()]
