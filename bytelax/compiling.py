@@ -15,17 +15,19 @@ from jaxtyping import Array, Key
 
 @contextlib.contextmanager
 def own_settings() -> Iterator[None]:
-    """Traces programs in types of 32 bits and with JAX's default rules of promotion.
+    """Traces programs in types of 32 bits, with JAX's default promotion and its default Threefry.
 
     A context manager and a decorator. Whatever runs within is the same program with
-    `jax_enable_x64`, with `jax_numpy_dtype_promotion="strict"` and with
-    `jax_numpy_rank_promotion="raise"`, in the caller's own `jax.jit` too. These settings hold
-    again behind it.
+    `jax_enable_x64`, with `jax_numpy_dtype_promotion="strict"`, with
+    `jax_numpy_rank_promotion="raise"` and with `jax_threefry_partitionable=False`, which draws
+    other numbers from a key; in the caller's own `jax.jit` too. These settings hold again behind
+    it.
     """
     with (
         jax.enable_x64(False),
         jax.numpy_dtype_promotion("standard"),
         jax.numpy_rank_promotion("allow"),
+        jax.threefry_partitionable(True),
     ):
         yield
 

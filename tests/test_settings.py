@@ -40,9 +40,10 @@ def together():
         yield
 
 
-TRACED = ("rbg", "x64", "dtypes", "ranks", "guard")
+TRACED = ("rbg", "threefry", "x64", "dtypes", "ranks", "guard")
 SETTINGS = {
     "rbg": rbg,
+    "threefry": lambda: jax.threefry_partitionable(False),
     "x64": lambda: jax.enable_x64(True),
     "dtypes": lambda: jax.numpy_dtype_promotion("strict"),
     "ranks": lambda: jax.numpy_rank_promotion("raise"),
@@ -242,7 +243,7 @@ def test_certificate():
 
 def test_training(tmp_path):
     expected = trained(tmp_path / "default")
-    with rbg(), SETTINGS["x64"](), SETTINGS["dtypes"](), SETTINGS["ranks"]():
+    with rbg(), SETTINGS["threefry"](), SETTINGS["x64"](), SETTINGS["dtypes"](), SETTINGS["ranks"]():
         found = trained(tmp_path / "set")
     jax.tree.map(identical, found, expected)
 
