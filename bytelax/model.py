@@ -131,12 +131,14 @@ class Model:
     def _placed(self, ids, axes):
         """Ids on the device, int32; raises ValueError if they are no ids, or of other axes."""
         ids = ids if isinstance(ids, jax.Array) else np.asarray(ids)
+        given = f"{ids.dtype}[{','.join(map(str, ids.shape))}]"
         if ids.ndim != len(axes.split()) or not jnp.issubdtype(ids.dtype, jnp.integer):
-            given = f"{ids.dtype}[{','.join(map(str, ids.shape))}]"
             raise ValueError(f"ids are integers [{axes}], got {given}")
+        if not ids.size:
+            raise ValueError(f"there are no ids, got {given}")
         size, known = self.config.vocab_size, not isinstance(ids, jax.core.Tracer)
         here = jax.device_get(ids) if known else ids
-        if known and here.size and not 0 <= here.min() <= here.max() < size:
+        if known and not 0 <= here.min() <= here.max() < size:
             raise ValueError(f"ids lie in 0..{size - 1}, got {here.min()}..{here.max()}")
         if isinstance(ids, jax.Array):
             return ids.astype(jnp.int32)

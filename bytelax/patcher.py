@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.compiling import compiler_options, own_settings
-from bytelax.model import Model
+from bytelax.model import Model, check_model
 from bytelax.models import patching
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
@@ -47,6 +47,7 @@ class Patcher:
         Raises:
           ValueError: the model is not a BLT with entropy patching.
         """
+        check_model(model)
         config = model.config
         if not isinstance(config, BLTConfig) or config.patching.mode != "entropy":
             raise ValueError("the model has no entropy model; load_patcher takes one alone")
@@ -108,7 +109,7 @@ def patches(
       ValueError: the model has no entropy model, the window exceeds its context, the stride the
         window, or the batch is less than 1.
     """
-    if isinstance(patcher, Model):
+    if not isinstance(patcher, Patcher):
         patcher = Patcher.of(patcher)
     windows = Windows.of(patcher.module.config.max_bytes, window, stride)
     run = functools.partial(_compiled(), patcher.module, patcher.params)

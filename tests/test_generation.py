@@ -541,7 +541,7 @@ BAD = [
     ({"temperature": -0.1}, "temperature"),
     ({"temperature": float("nan")}, "temperature"),
     ({"temperature": 1e39}, r"must be 0 \(greedy\), or lie in 0.0001..1e\+06, got 1e\+39"),
-    ({"temperature": [0.1, 0.9]}, "temperature is a number, or one for each of the 1 rows"),
+    ({"temperature": [0.1, 0.9]}, r"temperature is a number, got \[0.1, 0.9\]"),
     ({"top_p": 0.0}, "top_p"),
     ({"top_p": 1.5}, "top_p"),
     ({"top_k": -2}, "top_k"),
@@ -574,7 +574,7 @@ def test_bad_input(wrong, words):
         ({"seeds": [1, 2]}, "2 seeds for 1 prompts"),
         ({"seed": 1}, "stream takes no 'seed'; did you mean 'seeds'"),
         ({"evry": 1}, "did you mean 'every'"),
-        ({"temperature": [0.1, 0.9]}, "temperature is a number, or one for each of the 1 rows"),
+        ({"temperature": [0.1, 0.9]}, r"temperature is a number, got \[0.1, 0.9\]"),
     ],
 )
 def test_bad_input_to_stream(wrong, words):

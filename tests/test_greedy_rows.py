@@ -8,6 +8,7 @@ computed, are exact up to rounding only: tests/decode/test_exact_law.py.
 import functools
 
 import heads_of_a_blt
+import jax
 import numpy as np
 import pytest
 
@@ -64,6 +65,13 @@ CASES = [
     ]),
     ("table", 4, [("blt-dv", {"block_size": 3})]),
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def programs_of_one_case():
+    """Those of all cases would need more memory maps than a process may have."""
+    yield
+    jax.clear_caches()
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from bytelax.decode.acceptance.base import Emitted
+from bytelax.decode.acceptance.lossless import Lossless
 from bytelax.decode.draft import Draft
 from bytelax.decode.drafters.base import Drafter
 
@@ -36,6 +37,12 @@ def check_drafter(drafter: Any) -> None:
             f"the drafter {name} is not hashable: make it a frozen dataclass without arrays, and "
             "pass arrays as draft_params"
         ) from None
+
+
+def check_rule(rule: Any) -> None:
+    """Raises ValueError for what is no acceptance rule, such as the name of one."""
+    if not (callable(rule) or isinstance(rule, Lossless)):
+        raise ValueError(f"accept is a function that judges drafts, got {rule!r}")
 
 
 def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> tuple[Draft, Any]:

@@ -22,6 +22,7 @@ from bytelax.decode.contract import (
     check_emitted,
     check_judge,
     check_proposed,
+    check_rule,
     check_target,
 )
 from bytelax.decode.draft import Draft
@@ -102,8 +103,8 @@ class Method:
         None means K + 1.
 
     Raises:
-      ValueError: the window is too narrow for the drafts or too wide for the target's caches, or
-        the model lacks what the drafter needs.
+      ValueError: the window is too narrow for the drafts or too wide for the target's caches, the
+        model lacks what the drafter needs, or `accept` is no rule.
     """
 
     target: Target
@@ -114,6 +115,7 @@ class Method:
     def __post_init__(self):
         check_target(self.target)
         check_drafter(self.drafter)
+        check_rule(self.accept)
         drafted = self.drafter.draft_length
         longest = getattr(self.target, "max_bytes", None)
         window = drafted + 1 if self.window is None else self.window

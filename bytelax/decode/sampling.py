@@ -98,8 +98,8 @@ class Sampling:
 def _by_row(name: str, value: ByRow, batch: int) -> np.ndarray:
     values = np.asarray(value)
     if values.dtype.kind not in "iuf" or values.shape not in ((), (batch,)):
-        told = reprlib.repr(values.tolist())
-        raise ValueError(f"{name} is a number, or one for each of the {batch} rows; got {told}")
+        or_many = f", or one for each of the {batch} rows;" if batch > 1 else ","
+        raise ValueError(f"{name} is a number{or_many} got {reprlib.repr(values.tolist())}")
     return np.broadcast_to(values, batch).astype(np.float64)
 
 

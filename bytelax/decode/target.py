@@ -36,8 +36,10 @@ class Text:
         """Encodes prompts into buffers of `length` ids, which must hold BOS, prompt and output.
 
         Raises:
-          ValueError: BOS and a prompt alone do not fit.
+          ValueError: BOS and a prompt alone do not fit, or there is one prompt and no list of them.
         """
+        if isinstance(prompts, bytes | str):
+            raise ValueError(f"prompts must be a list of strings, not one string: [{prompts!r}]")
         ids = np.zeros((len(prompts), length), np.int32)
         for row, prompt in zip(ids, map(vocab.encode, prompts), strict=True):
             if len(prompt) > length:

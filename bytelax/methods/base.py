@@ -160,7 +160,6 @@ def build(
       ValueError: there is no such method, it does not take an option, or an option is missing or
         out of range.
     """
-    from bytelax.decode.acceptance.lossless import Lossless
     from bytelax.decode.method import Method
 
     params: Any = ()
@@ -176,8 +175,6 @@ def build(
         method, params = chosen.build(model), chosen.params
     if window is not None:
         method = dataclasses.replace(method, window=window)
-    if not (accept is None or callable(accept) or isinstance(accept, Lossless)):
-        raise ValueError(f"accept is a function that judges drafts, got {accept!r}")
     if accept is not None:
         method = dataclasses.replace(method, accept=accept)
     return method, params
