@@ -8,6 +8,8 @@ from bytelax.training.source import Source
 
 BLANK_LINES = r"\n{3,}"
 FILE_HEADER = r"\n*^# file: .*\n"
+# Thresholds, checkpoints and shapes are chosen by the text of the first; nothing by the second.
+SPLITS = VALID, TEST = "valid", "test"
 
 
 def sources(data: str) -> tuple[Source, ...]:
@@ -35,15 +37,21 @@ def sources(data: str) -> tuple[Source, ...]:
     )
 
 
-def held_out(data, most):
-    """Genre to text, as the models were trained on it."""
+def held_out(data, most, split=VALID):
+    """Genre to text, as the models were trained on it.
+
+    Args:
+      data: directory of the corpora.
+      most: bytes of a genre; None takes all.
+      split: one of `SPLITS`.
+    """
 
     def pairs(name, short):
-        lines = pathlib.Path(f"{data}/tatoeba_{name}_eng/valid.tsv").read_text().splitlines()
+        lines = pathlib.Path(f"{data}/tatoeba_{name}_eng/{split}.tsv").read_text().splitlines()
         return sentences(short, (line.split("\t") for line in lines))
 
     def corpus(name):
-        return gzip.decompress(pathlib.Path(f"{data}/{name}/valid.txt.gz").read_bytes())
+        return gzip.decompress(pathlib.Path(f"{data}/{name}/{split}.txt.gz").read_bytes())
 
     texts = {
         "prose, textbooks": corpus("openstax_ccby"),
@@ -60,27 +68,24 @@ def sentences(short: str, pairs: Iterable[Sequence[str]]) -> bytes:
     return "".join(f"{short}: {foreign}\nen: {own}\n" for foreign, own, *_ in pairs).encode()
 
 
-def prompts(data: str, count: int, length: int) -> list[tuple[str, bytes]]:
+def prompts(data: str, count: int, length: int, split: str = VALID) -> list[tuple[str, bytes]]:
     """Genre and text of `count` stretches of held-out text; `data` is the corpora's directory."""
-    return spread(held_out(data, None), count, length)
+    return spread(held_out(data, None, split), count, length)
 
 
-def spread(
-    texts: Mapping[str, bytes], count: int, length: int, *, second: bool = False
-) -> list[tuple[str, bytes]]:
+def spread(texts: Mapping[str, bytes], count: int, length: int) -> list[tuple[str, bytes]]:
     """Genre and text of stretches from line beginnings, evenly spread.
 
     Args:
       texts: genre to text.
       count: number of stretches, shared out over the genres.
       length: bytes of a stretch.
-      second: take those halfway between the others: a second set, on which nothing was chosen.
     """
     found = []
     for place, (genre, text) in enumerate(texts.items()):
         number = len(range(place, count, len(texts)))
         for index in range(number):
-            start = int((index + second / 2) * (len(text) - 2 * length) / max(number, 1))
+            start = int(index * (len(text) - 2 * length) / max(number, 1))
             line = text.find(b"\n", start, start + length) + 1
             begin = line or start
             found.append((genre, text[begin : begin + length]))

@@ -11,6 +11,7 @@ and, where it applies,
     without it needs other hardware, another environment or a trained model.
   RESULTS: the names of its files of results, if there are more than `results.json`.
   headline(report): rows of the table that a reader sees first, `speed_table.COLUMNS`.
+  speeds(report): those that stand on other pages too, each a `one_figure.Timed`.
 
 Its `figure.py`, if there is one, has `draw(report)`: a figure of matplotlib, or None.
 """
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 import experiments
 from experiments.harness import study
+from experiments.harness.one_figure import Timed
 
 
 class Study(NamedTuple):
@@ -51,6 +53,11 @@ class Study(NamedTuple):
         """Its rows of the table that a reader sees first."""
         rows = getattr(self.module(), "headline", None)
         return list(rows(report)) if rows and "rows" in report else []
+
+    def speeds(self, report: dict) -> list[Timed]:
+        """Its speeds beside plain decoding of settings that other studies have too."""
+        found = getattr(self.module(), "speeds", None)
+        return list(found(report)) if found and "rows" in report else []
 
     def draw(self, report: dict, path: pathlib.Path) -> None:
         """Writes its figure, if it has one."""

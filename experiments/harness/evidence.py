@@ -19,7 +19,7 @@ from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.model import Model
 from bytelax.results import Result, Statistics
 from bytelax.scoring import score_continuations
-from experiments.harness import intervals, loops, study
+from experiments.harness import bundled_data, intervals, loops, study
 
 PROMPTS = 64
 BATCH = 16  # rows that are counted together
@@ -48,6 +48,10 @@ def add_options(parser: argparse.ArgumentParser, *, new: int, repeats: int | Non
     parser.add_argument("--prompts", type=int, default=PROMPTS)
     parser.add_argument("--context", type=int, default=128, help="bytes of a prompt")
     parser.add_argument("--new", type=int, default=new, help="bytes generated a prompt")
+    parser.add_argument(
+        "--split", choices=bundled_data.SPLITS, default=bundled_data.VALID,
+        help="files that the prompts are from; those of the test split are for the last tables",
+    )  # fmt: skip
     if repeats is not None:
         parser.add_argument("--repeats", type=int, default=repeats)
 
@@ -62,9 +66,17 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return options
 
 
+def prompts(options: argparse.Namespace) -> list[tuple[str, bytes]]:
+    """Genre and text of each prompt that the options of a study ask for."""
+    return bundled_data.prompts(options.data, options.prompts, options.context, options.split)
+
+
 def measured_on(options: argparse.Namespace, texts: Sequence[tuple[str, bytes]]) -> dict:
     """What the report says of the texts, and of timing where the study times."""
-    said = {"prompts": len(texts), "prompt_bytes": options.context, "new": options.new}
+    said = {
+        "prompts": len(texts), "prompt_bytes": options.context, "new": options.new,
+        "split": options.split,
+    }  # fmt: skip
     if "repeats" in options:
         said |= {"repeats": options.repeats, "timed": len(few(texts))}
     return said
@@ -108,6 +120,8 @@ def figures(results: Sequence[Result]) -> dict:
         "global_passes_per_byte": ratio(rows, "global_passes", "bytes"),
         "draft_passes_per_byte": ratio(rows, "draft_model_passes", "bytes"),
         "decoder_passes_per_byte": ratio(rows, "decoder_passes", "bytes"),
+        "encoder_passes_per_byte": ratio(rows, "encoder_passes", "bytes"),
+        "published_gb_per_byte": ratio(rows, "bandwidth_gb", "bytes"),
         "gb_per_byte": ratio(rows, "bandwidth_gb_with_patcher", "bytes"),
     }
 
@@ -176,9 +190,10 @@ def speed(
 
 def conditions(report: dict) -> str:
     """The sentence on the texts and the machine."""
+    split = f" of the {report['split']} files" if "split" in report else ""  # older ones: valid
     return (
-        f"{report['prompts']} held-out prompts of {report['prompt_bytes']} bytes over five genres, "
-        f"{report['new']} new bytes, {study.machine(report)}."
+        f"{report['prompts']} held-out prompts{split} of {report['prompt_bytes']} bytes over five "
+        f"genres, {report['new']} new bytes, {study.machine(report)}."
     )
 
 

@@ -27,9 +27,9 @@ def of_ratio(above: Sequence[float], below: Sequence[float]) -> dict | None:
     return {"value": float(top.sum() / bottom.sum()), "interval": interval.tolist()}
 
 
-def shown(figure: dict | None, form: str = ".2f") -> str | None:
-    """A figure with its interval, as a table shows it."""
+def shown(figure: dict | None, form: str = ".2f", *, times: float = 1) -> str | None:
+    """A figure with its interval, as a table shows it; with `times` 100 it is in per cent."""
     if figure is None:
         return None
-    low, high = figure["interval"]
-    return f"{figure['value']:{form}} ({low:{form}} to {high:{form}})"
+    value, low, high = (times * number for number in (figure["value"], *figure["interval"]))
+    return f"{value:{form}} ({low:{form}} to {high:{form}})"

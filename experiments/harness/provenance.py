@@ -55,6 +55,14 @@ def code() -> str:
     return digest(b"\0".join(parts))
 
 
+def files(directory: pathlib.Path) -> str:
+    """Digest of all files below a directory, as of a model that is not bundled."""
+    paths = sorted(path for path in directory.rglob("*") if path.is_file())
+    parts = (path.relative_to(directory).as_posix().encode() + b"\0" + path.read_bytes()
+             for path in paths)  # fmt: skip
+    return digest(b"\0".join(parts))
+
+
 def digest(content: bytes) -> str:
     """The first 12 hexadecimal digits of SHA-256."""
     return hashlib.sha256(content).hexdigest()[:12]

@@ -74,6 +74,40 @@ def acceptance() -> dict[str, tuple[float, ...]]:
     return {name: printed[row] for name, row in _VERIFIED.items()}
 
 
+# What a page says of the column that `shown` fills.
+LEGEND = (
+    "- Published: the lowest and the highest acceptance in Tables 3 to 10 of Fast BLT, of models "
+    "of 1B and 3B on translation and programs, with as many drafted bytes and the same kind of "
+    "unmasking, in per cent."
+)
+# How the rules of unmasking are printed, but for their thresholds.
+_RULES = {"one-step": "one-step", "confidence": "a=", "entropy": "g="}
+
+
+def shown(method: str, options: dict) -> str | None:
+    """The lowest and the highest acceptance printed for a method, in per cent, over all tables.
+
+    Args:
+      method: its name in bytelax.
+      options: of the method. Rows of other lengths and kinds of unmasking are left out; thresholds
+        may differ.
+
+    Returns:
+      "86 to 96", or None if there is no such row.
+    """
+    drafted = options.get("draft_length", options.get("block_size"))
+    rule = _RULES.get(options.get("unmask", "one-step"), "") if method == "blt-dv" else "k="
+    found = [
+        100 * row.acceptance
+        for row in rows()
+        if row.method.lower() == method
+        and row.drafted == drafted
+        and row.setting.startswith(rule)
+        and row.acceptance is not None
+    ]
+    return f"{min(found):.0f} to {max(found):.0f}" if found else None
+
+
 def weights(table: str) -> Sizes:
     """As printed, for the model of a table."""
     printed = json.loads(_PATH.read_text())["weights_in_billions"][table[:2]]

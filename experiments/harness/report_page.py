@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 
-from experiments.harness import speed_table, study
+from experiments.harness import provenance, speed_table, study
 from experiments.harness.discovery import Study
 
 _STYLE = """
@@ -54,6 +54,13 @@ class _Part(NamedTuple):
         return self.report is not None and not self.report.get("complete", True)
 
     @property
+    def older(self) -> bool:
+        """Whether it rests on other code than that which builds the report."""
+        if self.report is None or "rows" not in self.report:
+            return False
+        return self.report.get("ran", {}).get("code") != provenance.code()
+
+    @property
     def shown(self) -> bool:
         return study.page(self.path).exists() and not self.begun
 
@@ -80,6 +87,12 @@ def build(results: pathlib.Path, studies: Sequence[Study]) -> None:
     ]
     if missing:
         sections.append("## Not measured yet\n\n" + ", ".join(missing) + "\n")
+    other = [part.name for part in shown if part.older]
+    if other:
+        sections.append(
+            f"## Measured with other code\n\nThe code is {provenance.code()} now. Of other code, "
+            f"or measured before pages noted it: {', '.join(other)}\n"
+        )
     text = "\n".join(sections)
     (results / f"{_NAME}.md").write_text(text)
     (results / f"{_NAME}.html").write_text(_page(results, text))

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 COLUMNS = (
-    "model", "method", "lossless", "speed", "range", "baseline", "batch", "context, bytes", "T",
+    "model", "method", "lossless", "acceptance, %", "speed", "range", "baseline", "batch",
+    "context, bytes", "T",
     "bytes per patch", "machine",
 )  # fmt: skip
 
@@ -31,8 +32,11 @@ def row(
     """
     low, high = figures["decode_speed_range"]
     patch = figures.get("bytes_per_patch")  # of its own text: a lossy method writes another
+    kept = figures.get("acceptance")
+    kept = kept["value"] if isinstance(kept, dict) else kept  # with an interval, or a number
     return (
         model, method, lossless or ("yes" if figures["lossless"] else "no"),
+        f"{100 * kept:.1f}" if kept is not None and (lossless or figures["lossless"]) else None,
         f"{figures['decode_speed']:.2f}",
         f"{low:.2f} to {high:.2f} ({report['repeats']} runs)", baseline, batch, context,
         f"{temperature:g}", f"{patch:.2f}" if patch else None, machine or report["machine"],

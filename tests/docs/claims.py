@@ -10,6 +10,8 @@ import re
 import pages
 
 from experiments.compile.rounds import run as rounds
+from experiments.harness import discovery, intervals, one_figure, published_fast_blt
+from experiments.harness.one_figure import Setting
 
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
 FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"
@@ -44,11 +46,6 @@ def kept(name: str, temperature: float, batch: int) -> dict:
     return row(found, name=name, temperature=temperature, batch=batch)
 
 
-def interval(figure: dict) -> str:
-    low, high = figure["interval"]
-    return f"{figure['value']:.2f} ({low:.2f} to {high:.2f})"
-
-
 def bytes_a_round(each: dict) -> dict:
     """At temperature 0 loops are left out; sampled text hardly ever loops."""
     greedy = not each["setting"]["temperature"]
@@ -59,13 +56,57 @@ def drafters_of_the_readme():
     def keeps(name):
         return " and ".join(f"{bytes_a_round(kept(name, t, 1))['value']:.1f}" for t in (0, 1))
 
-    layer = " and ".join(f"{kept('sequential', t, 1)['speed']:.2f}" for t in (0, 1))
+    published = f"published for 1B and 3B: {published_fast_blt.shown('blt-s', {'draft_length': 8})}"
     yield README, f"| `tiny`, `blt-s` | [{keeps('blt-s')}]"
+    blt_s = accepted("tiny", "blt-s")
+    yield README, f" | {blt_s} ({published}) | {of_pages('tiny', 'blt-s', draft_length=8)} |"
+    yield DRAFTERS, f"acceptance is {blt_s} %; {published}"
     yield README, f"| `tiny`, a draft layer on the frozen model | [{keeps('sequential')}]"
-    yield README, f"(docs/drafters.md#what-is-known) | {layer} |"
+    layer = of_pages("tiny", "eagle", draft_length=8)
+    yield README, f" | {accepted('tiny', 'eagle')} | {layer} |"
+    drafted = of_pages("tiny-lm", "draft-model", draft_length=4)
+    yield README, f" | {accepted('tiny-lm', 'draft-model')} | {drafted} on one machine"
     yield README, f"At 16 rows {sixteen_rows()}"
     best, best_1 = beside_the_best()
     yield README, f"but {best} and {best_1} times as fast as plain decoding whose"
+
+
+def of_pages(model: str, method: str, **options) -> str:
+    """Speeds of one row at temperature 0 and 1, each the median of the pages that have it."""
+    found = [
+        speed
+        for each in discovery.studies()
+        for name in each.results
+        if (each.folder / f"{name}.json").exists()
+        for speed in each.speeds(report(each.name, name))
+    ]
+    settings = [Setting.of(model, method, options, temperature) for temperature in (0.0, 1.0)]
+    return " and ".join(f"{one_figure.median(found, setting):.2f}" for setting in settings)
+
+
+def held_out(model: str, method: str, temperature: float, **options) -> dict:
+    """Acceptance on held-out text, without loops."""
+    setting = {"model": model, "method": method, "temperature": temperature, **options}
+    found = row(report("quality/acceptance"), **setting)["kinds"]["held out"]
+    return found["acceptance_without_loops"]
+
+
+def accepted(model: str, method: str) -> str:
+    return " and ".join(f"{100 * held_out(model, method, t)['value']:.0f}" for t in (0.0, 1.0))
+
+
+def published_beside_measured():
+    for name, model, method, options in (
+        ("`blt-s` of `tiny`", "tiny", "blt-s", {"draft_length": 8}),
+        ("`blt-dv` of `tiny-d`, one step", "tiny-d", "blt-dv",
+         {"block_size": 8, "unmask": "one-step"}),
+    ):  # fmt: skip
+        cells = [
+            intervals.shown(held_out(model, method, t, **options), ".1f", times=100)
+            for t in (0.0, 1.0)
+        ]
+        published = published_fast_blt.shown(method, options)
+        yield FAST_BLT, f"| {name} | {' | '.join(cells)} | {published} |"
 
 
 def sixteen_rows() -> str:
@@ -90,7 +131,7 @@ def table_of_drafters():
         ]
         cells = [
             name,
-            *(interval(bytes_a_round(each)) for each in alone),
+            *(intervals.shown(bytes_a_round(each)) for each in alone),
             " / ".join(read),
             *(" / ".join(f"{each['speed']:.2f}" for each in rows) for rows in (alone, many)),
         ]
@@ -174,16 +215,11 @@ def drafts_of_a_byte_transformer():
             if each["setting"] == setting | {"temperature": temperature}
         )
         cells = [
-            interval(greedy["bytes_per_round_without_loops"]),
-            interval(sampled["bytes_per_round"]),
+            intervals.shown(greedy["bytes_per_round_without_loops"]),
+            intervals.shown(sampled["bytes_per_round"]),
             f"{greedy['decode_speed']:.2f} / {sampled['decode_speed']:.2f}",
         ]
         yield SELF_DRAFTING, f"| {name} | {' | '.join(cells)} |"
-        if name == "draft model, 4 bytes":
-            yield (
-                README,
-                f"| {greedy['decode_speed']:.2f} and {sampled['decode_speed']:.2f} on one machine",
-            )
 
 
 def skipped_layers():
@@ -345,7 +381,7 @@ def losses_of_a_draft_layer():
             each["T=0"]["bytes_per_round_without_loops"],
             each["T=1"]["bytes_per_round"],
         )
-        cells = [each["setting"]["trial"], f"{first} / {last}", *map(interval, kept)]
+        cells = [each["setting"]["trial"], f"{first} / {last}", *map(intervals.shown, kept)]
         yield DRAFTERS, f"| {' | '.join(cells)} |"
 
 
@@ -355,7 +391,7 @@ def sizes_of_draft_models():
         if each["setting"]["read"] == "everything":
             cells = [
                 f"{each['parameters']:,}",
-                interval(each["T=1"]["bytes_per_round"]),
+                intervals.shown(each["T=1"]["bytes_per_round"]),
                 f"{each['T=0']['decode_speed']:.2f} / {each['T=1']['decode_speed']:.2f}",
             ]
             yield SELF_DRAFTING, f"| {each['setting']['size']} | {' | '.join(cells)} |"
@@ -419,7 +455,7 @@ def operations_on_the_h200():
 
 
 CLAIMS = (
-    beside_transformers, drafters_of_the_readme, table_of_drafters,
+    beside_transformers, drafters_of_the_readme, published_beside_measured, table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
     rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
     drafts_of_a_byte_transformer, skipped_layers, windows, bundled_models, int8,

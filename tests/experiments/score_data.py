@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 WORDS = [b"the ", b"cell ", b"membrane ", b"is ", b"def ", b"return ", b"and ", b"of ", b"\n"]
-PAIRS = [(f"Ich sehe {n} Zellen.", f"I see {n} cells.") for n in range(6)]
+PAIRS = [(f"Ich sehe {n} Zellen.", f"I see {n} cells.") for n in range(30)]
 
 
 def write(root):
@@ -19,7 +19,7 @@ def write(root):
     for name in texts:
         (root / name).mkdir()
         text = b"".join(WORDS[i] for i in rng.integers(len(WORDS), size=300))
-        for part in ("train-00", "valid"):
+        for part in ("train-00", "valid", "test"):
             (root / name / f"{part}.txt.gz").write_bytes(gzip.compress(text))
         (root / name / "input.txt").write_bytes(text)
     for name in ("deu", "fra"):
@@ -28,7 +28,7 @@ def write(root):
         rows = [{"src": source, "refs": [target, f"{target}!"]} for source, target in PAIRS]
         for split in ("valid", "test"):
             _lines(folder / f"{split}.{name}2eng.jsonl", map(json.dumps, rows))
-        for part in ("train", "valid"):
+        for part in ("train", "valid", "test"):
             _lines(folder / f"{part}.tsv", map("\t".join, PAIRS))
         (folder / "train.tsv.gz").write_bytes(gzip.compress((folder / "train.tsv").read_bytes()))
     (root / "flores200" / "dev").mkdir(parents=True)

@@ -38,7 +38,7 @@ def called(monkeypatch, tmp_path):
         study.main()
         return tmp_path
 
-    monkeypatch.setattr(bundled_data, "held_out", lambda *args: texts)
+    monkeypatch.setattr(bundled_data, "held_out", lambda *args, **how: texts)
     monkeypatch.setattr(evidence, "decoded", lambda *args, **how: [])
     return call
 

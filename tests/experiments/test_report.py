@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import experiments
-from experiments.harness import discovery, report, report_page, speed_table, study
+from experiments.harness import discovery, provenance, report, report_page, speed_table, study
 from experiments.harness.discovery import Study
 
 METHOD = {
@@ -96,8 +96,13 @@ def test_one_report_of_what_is_there(tmp_path, studies):
     assert "Not measured yet\n\nspeed/self_drafting, speed/self_drafting, windows\n" in text
     page = (tmp_path / "report.html").read_text()
     assert "<td>1.25</td>" in page and 'src="data:image/svg+xml;base64,' in page
+    assert "measured before pages noted it: speed/batch\n" in text
     report_page.build(tmp_path, chosen)
     assert (tmp_path / "report.md").read_text() == text  # it does not take itself in
+    path = tmp_path / "speed" / "batch" / "results.json"
+    path.write_text(json.dumps(batch_report() | {"ran": {"code": provenance.code()}}))
+    report_page.build(tmp_path, chosen)
+    assert "## Measured with other code" not in (tmp_path / "report.md").read_text()
 
 
 def test_a_lossy_method_stands_with_the_patches_of_its_own_text():
@@ -107,7 +112,14 @@ def test_a_lossy_method_stands_with_the_patches_of_its_own_text():
     conditions = {"model": "tiny", "prompt_bytes": 128, "temperature": 0.0, "repeats": 5}
     found = conditions | {"machine": "a machine", "rows": [plain, lossy, slower]}
     (row,) = speed_table.best_settings(found)
-    assert row[1:4] == ("blt-d", "no", "1.25") and "6.50" in row
+    assert row[1:5] == ("blt-d", "no", None, "1.25") and "6.50" in row
+
+
+def test_a_speed_stands_beside_the_acceptance_of_its_drafts():
+    drafted = METHOD | {"setting": {"method": "blt-s"}, "acceptance": {"value": 0.625}}
+    conditions = {"model": "tiny", "prompt_bytes": 128, "temperature": 0.0, "repeats": 5}
+    (row,) = speed_table.best_settings(conditions | {"machine": "a machine", "rows": [drafted]})
+    assert dict(zip(speed_table.COLUMNS, row, strict=True))["acceptance, %"] == "62.5"
 
 
 def test_a_study_that_has_only_begun_shows_no_older_table(tmp_path, studies):

@@ -54,7 +54,7 @@ def test_draft_models(smoke):
 def test_acceptance(smoke):
     report, table = smoke("quality/acceptance", "--prompts", "5", "--context", "64", "--new", "8")
     kinds = report["rows"][0]["kinds"]
-    assert set(kinds) == {"seen", "held out", "held out, second set", "other source"}
+    assert set(kinds) == {"seen", "held out", "held out, test files", "other source"}
     assert len(kinds["held out"]["acceptance_by_genre"]) == 5
     for figures in kinds.values():
         low, high = figures["acceptance"]["interval"]

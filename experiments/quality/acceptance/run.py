@@ -3,14 +3,14 @@
     python -m experiments.quality.acceptance.run --data DIR
 
 Methods of both families on the bundled models, at temperature 0, 0.6 and 1, on 64 held-out prompts
-of five genres, on a second set of as many, on as many from files that the models were trained on,
-and on as many from other sources. Acceptance is the share of the drafted bytes that are kept, with
-intervals over prompts.
+of five genres, on as many from test files, by which nothing was chosen, from files that the models
+were trained on, and from other sources. Acceptance is the share of the drafted bytes that are kept,
+with intervals over prompts.
 """
 
 from bytelax import Statistics, load
 from bytelax.measure.timing import Contestant
-from experiments.harness import evidence, intervals, side_by_side, study
+from experiments.harness import evidence, intervals, published_fast_blt, side_by_side, study
 from experiments.quality.acceptance import texts
 from experiments.quality.acceptance.texts import HELD_OUT, KINDS
 
@@ -105,13 +105,17 @@ def markdown(report):
             "",
             *evidence.LEGEND,
             evidence.latents(),
+            published_fast_blt.LEGEND,
             "- The end of a text cuts its last draft short: what it cuts off counts as drafted and "
             "not kept.",
             "- All in per cent but loops and bytes per round.",
             "",
             "## On held-out text",
             "",
-            *table(rows, ("acceptance", "without loops", "loops", "bytes per round"), held_out),
+            *table(
+                rows, ("acceptance", "without loops", "published", "loops", "bytes per round"),
+                held_out,
+            ),
             "",
             "## By genre of held-out text",
             "",
@@ -122,8 +126,8 @@ def markdown(report):
             "## In and out of training text",
             "",
             "Seen: files that the models and drafters were trained on, of which they have read a "
-            "part; held out: other files of the same sources, and stretches between those for a "
-            "second set, by which nothing was chosen; other source: plays of Shakespeare, "
+            "part; held out: other files of the same sources, some for validation and some for "
+            "tests, by which nothing was chosen; other source: plays of Shakespeare, "
             "HumanEval's programs and FLORES-200's sentences. Texts of two kinds also differ in "
             "how easy they are.",
             "",
@@ -154,7 +158,8 @@ def table(rows, header, cells):
 def held_out(row):
     own = row["kinds"][HELD_OUT]
     return (
-        percent(own["acceptance"]), percent(own["acceptance_without_loops"]), own["loops"],
+        percent(own["acceptance"]), percent(own["acceptance_without_loops"]),
+        published_fast_blt.shown(row["setting"]["method"], row["setting"]), own["loops"],
         intervals.shown(own["bytes_per_round"]),
     )  # fmt: skip
 
@@ -178,11 +183,7 @@ def named(setting):
 
 
 def percent(figure):
-    """A share with its interval, in per cent."""
-    if figure is None:
-        return None
-    low, high = figure["interval"]
-    return f"{100 * figure['value']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+    return intervals.shown(figure, ".1f", times=100)
 
 
 if __name__ == "__main__":

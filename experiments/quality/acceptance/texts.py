@@ -1,4 +1,4 @@
-"""Prompts by kind: text that the models were trained on, two sets held out, other sources."""
+"""Prompts by kind: text that the models were trained on, two held-out splits, other sources."""
 
 import gzip
 import json
@@ -7,8 +7,8 @@ import pathlib
 from experiments.harness import bundled_data
 
 SEEN, HELD_OUT, OTHER = "seen", "held out", "other source"
-SECOND = "held out, second set"  # nothing was ever chosen by what it gave
-KINDS = (SEEN, HELD_OUT, SECOND, OTHER)
+TEST = "held out, test files"  # nothing was ever chosen by what they gave
+KINDS = (SEEN, HELD_OUT, TEST, OTHER)
 
 
 def prompts(data: str, count: int, length: int) -> dict[str, list[tuple[str, bytes]]]:
@@ -19,12 +19,9 @@ def prompts(data: str, count: int, length: int) -> dict[str, list[tuple[str, byt
       count: number of prompts of a kind.
       length: bytes of a prompt.
     """
-    held_out = bundled_data.held_out(data, None)
-    texts = {SEEN: seen(data), HELD_OUT: held_out, SECOND: held_out, OTHER: other(data)}
-    return {
-        kind: bundled_data.spread(texts[kind], count, length, second=kind == SECOND)
-        for kind in KINDS
-    }
+    valid, test = (bundled_data.held_out(data, None, split) for split in bundled_data.SPLITS)
+    texts = {SEEN: seen(data), HELD_OUT: valid, TEST: test, OTHER: other(data)}
+    return {kind: bundled_data.spread(texts[kind], count, length) for kind in KINDS}
 
 
 def seen(data: str) -> dict[str, bytes]:

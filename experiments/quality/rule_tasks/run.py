@@ -17,7 +17,7 @@ import pathlib
 import numpy as np
 
 from bytelax import Statistics, generate, load
-from experiments.harness import intervals, side_by_side, study
+from experiments.harness import intervals, published_fast_blt, side_by_side, study
 
 RESULTS = (study.MAIN, "speed")
 ALONE = 16  # questions that are answered one by one
@@ -85,6 +85,9 @@ def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: i
             task: sum(r for r, t in zip(right, tasks, strict=True) if t == task) / tasks.count(task)
             for task in dict.fromkeys(tasks)
         },
+        "acceptance": intervals.of_ratio(
+            *([getattr(each.stats, name) for each in results] for name in ("accepted", "drafted"))
+        ),
         "bytes": total.bytes / len(results),
         **{name: getattr(total, name) / len(results) for name in MEANS},
     }
@@ -169,15 +172,20 @@ def speed_table(report):
 
 def markdown(report):
     header = (
-        "model", "method", "exact match, %", *_tasks(report), "decoder passes", "global passes",
-        "GB",
+        "model", "method", "exact match, %", *_tasks(report), "acceptance, %", "published",
+        "decoder passes", "global passes", "GB",
     )  # fmt: skip
     rows = [
         (
             row["setting"]["model"],
             named(row["setting"]),
-            intervals.shown(percent(row["exact_match"]), ".1f"),
+            intervals.shown(row["exact_match"], ".1f", times=100),
             *(f"{100 * share:.0f}" for share in row["by_task"].values()),
+            # What is not verified is kept.
+            None
+            if row["setting"]["method"] == "blt-d"
+            else intervals.shown(row["acceptance"], ".1f", times=100),
+            published_fast_blt.shown(row["setting"]["method"], row["setting"]),
             *(f"{row[name]:.1f}" for name in ("decoder_passes", "global_passes")),
             f"{row['bandwidth_gb_with_patcher']:.4f}",
         )
@@ -188,16 +196,13 @@ def markdown(report):
         f"Greedy answers to {report['questions']} questions that no model was trained on, "
         f"{report['batch']} at a time; passes and gigabytes of weights read are means of an "
         "answer, with its end. [speed.md](speed.md) has times.", "",
+        published_fast_blt.LEGEND, "",
         *study.table(header, rows), "",
     ])  # fmt: skip
 
 
 def _tasks(report):
     return report["rows"][0]["by_task"] if report["rows"] else ()
-
-
-def percent(figure):
-    return {"value": 100 * figure["value"], "interval": [100 * x for x in figure["interval"]]}
 
 
 def named(setting: dict) -> str:

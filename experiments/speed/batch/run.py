@@ -15,8 +15,15 @@ from typing import NamedTuple
 from bytelax import load
 from bytelax.measure import floor, timing
 from bytelax.measure.timing import Contestant
-from experiments.harness import evidence, intervals, roofline, speed_table, study
-from experiments.harness.bundled_data import prompts
+from experiments.harness import (
+    evidence,
+    intervals,
+    published_fast_blt,
+    roofline,
+    speed_table,
+    study,
+)
+from experiments.harness.one_figure import Setting, Timed
 from experiments.speed.batch import predicted
 
 MINUTES = 25
@@ -40,6 +47,7 @@ BYTE_LM = {
     "eagle 4": Contestant("eagle", {"draft_length": 4}),
     "draft-model 4": Contestant("draft-model", {"draft_length": 4}),
 }
+DRAFTING = BLT | BLT_D | BYTE_LM
 
 
 class Part(NamedTuple):
@@ -127,7 +135,7 @@ def main():
     options = evidence.parsed(options)
     if options.smoke:
         options.prompts = 4  # whole batches
-    texts = [text for _, text in prompts(options.data, options.prompts, options.context)]
+    texts = [text for _, text in evidence.prompts(options)]
     how = {"new": options.new, "repeats": options.repeats}
     small = load("tiny-draft", dtype="float32")
     models = {name: load(name, dtype="float32") for name in {part.model for part in PARTS}}
@@ -151,11 +159,30 @@ def main():
     ]
     study.run(
         options.results / "results.json",
-        {"prompts": len(texts), "prompt_bytes": options.context, **how},
+        {
+            "prompts": len(texts),
+            "prompt_bytes": options.context,
+            "split": options.split,
+            **how,
+        },
         [settings[1]] if options.smoke else settings,
         row,
         markdown=markdown,
     )
+
+
+def speeds(report):
+    """Beside plain decoding whose rows do not wait, as other studies have them."""
+    for row in report["rows"]:
+        found = row["setting"]
+        if row["best_plain"] == "plain":
+            for name, (method, options) in DRAFTING.items():
+                if name in row["methods"]:
+                    own = row["methods"][name]
+                    setting = Setting.of(
+                        found["model"], method, options, found["temperature"], found["batch"]
+                    )
+                    yield Timed(setting, own["decode_speed"], *own["decode_speed_range"])
 
 
 def headline(report):
@@ -182,6 +209,7 @@ def markdown(report):
         "",
         *evidence.LEGEND,
         evidence.latents(),
+        published_fast_blt.LEGEND,
         f"- Speed: median of {report['repeats']} ratios to the best plain decoding at the same "
         "batch size, in turns in one process, without the prompts; in brackets their range. Behind "
         "a slash: what the roofline of this machine says of the same passes.",
@@ -283,7 +311,8 @@ def _speed_table(rows, prompts):
                 intervals.shown(last["bytes_per_round"]),
                 intervals.shown(last["bytes_per_round_without_loops"]),
                 f"{last['loops']}/{prompts}",
-                intervals.shown(last["acceptance"]) if last["lossless"] else None,
+                intervals.shown(last["acceptance"], ".1f", times=100) if last["lossless"] else None,
+                published_fast_blt.shown(*DRAFTING[name]),
                 *(
                     f"{m['decode_speed']:.2f} ({m['decode_speed_range'][0]:.2f} to "
                     f"{m['decode_speed_range'][1]:.2f}) / {m['roofline_speed']:.2f}"
@@ -292,7 +321,8 @@ def _speed_table(rows, prompts):
             )
         )
     return study.table(
-        ("method", "lossless", "bytes per round", "without loops", "loops", "acceptance",
+        ("method", "lossless", "bytes per round", "without loops", "loops", "acceptance, %",
+         "published",
          *(f"batch {row['setting']['batch']}" for row in rows)),
         cells,
     )  # fmt: skip

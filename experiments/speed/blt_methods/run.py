@@ -12,8 +12,15 @@ import functools
 
 from bytelax import load
 from bytelax.measure.timing import PLAIN, Contestant
-from experiments.harness import evidence, intervals, side_by_side, speed_table, study
-from experiments.harness.bundled_data import prompts
+from experiments.harness import (
+    evidence,
+    intervals,
+    one_figure,
+    published_fast_blt,
+    side_by_side,
+    speed_table,
+    study,
+)
 
 MINUTES = 20
 TEMPERATURES = (0.0, 1.0)
@@ -44,7 +51,7 @@ def main():
     options.add_argument("--d-model", default="tiny-d", help="a BLT-D")
     evidence.add_options(options, new=96, repeats=3)
     options = evidence.parsed(options)
-    texts = prompts(options.data, options.prompts, options.context)
+    texts = evidence.prompts(options)
     settings = [
         {"model": getattr(options, of), "method": method, "temperature": temperature, **chosen}
         for temperature in TEMPERATURES
@@ -67,12 +74,9 @@ def measure(setting, texts, new, repeats):
     own, few = Contestant(method, chosen), evidence.few(texts)
     found = evidence.decoded(model(name), [text for _, text in texts], own, **how)
     timed = evidence.speed(model(name), few, own, repeats=repeats, **how)
-    rows = [result.stats for result in found]
     return (
         evidence.figures(found)
         | {
-            "published_gb_per_byte": evidence.ratio(rows, "bandwidth_gb", "bytes"),
-            "encoder_passes_per_byte": evidence.ratio(rows, "encoder_passes", "bytes"),
             "by_genre": evidence.by_genre(found, [genre for genre, _ in texts]),
             "same_outputs": evidence.same_outputs(found, plain(name, tuple(texts), new))
             if not temperature
@@ -93,15 +97,19 @@ def plain(name, texts, new):
     return evidence.decoded(model(name), [text for _, text in texts], PLAIN, new=new, temperature=0)
 
 
+def speeds(report):
+    return one_figure.of_rows(report)
+
+
 def headline(report):
     return speed_table.best_settings(report)
 
 
 def markdown(report):
     header = (
-        "model", "method", "setting", "bytes per round", "without loops", "loops", "acceptance",
-        "decoder", "global", "GB", "beside plain", "with patcher", "bytes/s", "speed", "range",
-        "same output",
+        "model", "method", "setting", "bytes per round", "without loops", "loops", "acceptance, %",
+        "published", "decoder", "global", "GB", "beside plain", "with patcher", "bytes/s", "speed",
+        "range", "same output",
     )  # fmt: skip
     lines = [
         "# The methods of Fast BLT, measured",
@@ -111,6 +119,7 @@ def markdown(report):
         "",
         *evidence.LEGEND,
         evidence.latents(),
+        published_fast_blt.LEGEND,
         "- Decoder, global: passes per byte.",
         "- GB: weights read for 1,000 bytes by the paper's formula, which leaves the entropy model "
         "out; beside plain decoding of the same model; and the same with the entropy model.",
@@ -141,10 +150,11 @@ def cells(report, row, rows):
         intervals.shown(row["bytes_per_round"]),
         intervals.shown(row["bytes_per_round_without_loops"]),
         f"{row['loops']}/{report['prompts']}",
-        None if lossy else intervals.shown(row["acceptance"]),
+        None if lossy else intervals.shown(row["acceptance"], ".1f", times=100),
+        published_fast_blt.shown(method, setting),
         f"{row['decoder_passes_per_byte']['value']:.2f}",
         f"{row['global_passes_per_byte']['value']:.3f}",
-        intervals.shown(thousand(row["published_gb_per_byte"])),
+        intervals.shown(row["published_gb_per_byte"], times=1000),
         *(
             f"{row[kind]['value'] / beside[kind]['value']:.2f}"
             for kind in ("published_gb_per_byte", "gb_per_byte")
@@ -154,14 +164,6 @@ def cells(report, row, rows):
         "{:.2f} to {:.2f}".format(*row["decode_speed_range"]),
         None if temperature or lossy else f"{row['same_outputs']}/{report['prompts']}",
     )
-
-
-def thousand(figure):
-    """A figure of a byte, for a thousand."""
-    return {
-        "value": 1000 * figure["value"],
-        "interval": [1000 * bound for bound in figure["interval"]],
-    }
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import functools
 from bytelax import load, methods
 from bytelax.measure.timing import Contestant
 from experiments.harness import evidence, study
-from experiments.harness.bundled_data import prompts
 
 MINUTES = 10
 METHODS = {
@@ -28,7 +27,7 @@ def main():
     options = study.parser(__doc__, __file__, model=None)
     evidence.add_options(options, new=48)
     options = evidence.parsed(options)
-    texts = prompts(options.data, options.prompts, options.context)
+    texts = evidence.prompts(options)
     batches = (1,) if options.smoke else BATCHES
     study.run(
         options.results / "results.json",

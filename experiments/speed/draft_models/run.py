@@ -17,7 +17,7 @@ import jax
 from bytelax import load
 from bytelax.measure.timing import Contestant
 from experiments.harness import evidence, intervals, recipes, speed_table, study
-from experiments.harness.bundled_data import prompts, sources
+from experiments.harness.bundled_data import sources
 from experiments.harness.recipes import Stack, data, muon
 
 MINUTES = 35
@@ -45,7 +45,7 @@ def main():
     if options.smoke:
         options.out, options.steps = options.results / "runs", 2
     model = load(options.model, dtype="float32")
-    texts = prompts(options.data, options.prompts, options.context)
+    texts = evidence.prompts(options)
     chosen = [{"size": size, "read": MIXED} for size in SIZES]
     chosen += [{"size": OF_KIN, "read": kind} for kind in ("prose", "code")]
     study.run(

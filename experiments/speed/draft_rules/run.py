@@ -11,8 +11,8 @@ import functools
 
 from bytelax import decode, load
 from bytelax.measure.timing import PLAIN, Contestant
-from experiments.harness import evidence, intervals, study
-from experiments.harness.bundled_data import prompts
+from experiments.harness import evidence, intervals, published_fast_blt, study
+from experiments.harness.one_figure import Setting, Timed
 
 MINUTES = 15
 SMALL = "tiny-draft"
@@ -39,7 +39,7 @@ def main():
     options = study.parser(__doc__, __file__, model=None)
     evidence.add_options(options, new=96, repeats=2)
     options = evidence.parsed(options)
-    texts = prompts(options.data, options.prompts, options.context)
+    texts = evidence.prompts(options)
     chosen = [
         {"drafter": drafter, "temperature": temperature, "rule": rule}
         for drafter in DRAFTERS
@@ -93,10 +93,20 @@ def measure(setting, texts, options):
     return row
 
 
+def speeds(report):
+    """Of the rule that each method has by itself."""
+    for row in report["rows"]:
+        drafter, temperature, rule = row["setting"].values()
+        if rule != TYPICAL and RULES[temperature].get(rule) == {}:
+            model, method, options = DRAFTERS[drafter]
+            setting = Setting.of(model, method, options, temperature)
+            yield Timed(setting, row["decode_speed"], *row["decode_speed_range"])
+
+
 def markdown(report):
     header = (
-        "drafter", "rule", "bytes per round", "without loops", "loops", "acceptance",
-        "draft passes per byte", "speed", "range", "bits per byte", "lossless",
+        "drafter", "rule", "bytes per round", "without loops", "loops", "acceptance, %",
+        "published", "draft passes per byte", "speed", "range", "bits per byte", "lossless",
     )  # fmt: skip
     lines = [
         "# Rules of acceptance, and where a draft ends",
@@ -105,6 +115,7 @@ def markdown(report):
         f"Drafts of 8 bytes. {evidence.conditions(report)}",
         "",
         *evidence.LEGEND,
+        published_fast_blt.LEGEND,
         evidence.timed(report),
         "- Bits per byte: of what was written, under the model at temperature 1. Plain decoding "
         "stands in the first row of each drafter; a lossless method differs from it by chance "
@@ -116,7 +127,7 @@ def markdown(report):
         for row in own:
             if "plain_bits_per_byte" in row:
                 plain = intervals.shown(row["plain_bits_per_byte"])
-                rows.append((row["setting"]["drafter"], "no drafts", *[None] * 7, plain, "yes"))
+                rows.append((row["setting"]["drafter"], "no drafts", *[None] * 8, plain, "yes"))
             rows.append(cells(row))
         lines += ["", f"## Temperature {temperature:g}", "", *study.table(header, rows)]
     return "\n".join([*lines, ""])
@@ -125,13 +136,15 @@ def markdown(report):
 def cells(row):
     low, high = row["decode_speed_range"]
     apart = row["bytes_per_round_without_loops"]
+    _, method, chosen = DRAFTERS[row["setting"]["drafter"]]
     return (
         row["setting"]["drafter"],
         row["setting"]["rule"],
         intervals.shown(row["bytes_per_round"]),
         apart and intervals.shown(apart),
         row["loops"],
-        f"{row['acceptance']['value']:.2f}",
+        f"{100 * row['acceptance']['value']:.1f}",
+        published_fast_blt.shown(method, chosen),
         f"{row['draft_passes_per_byte']['value']:.2f}",
         f"{row['decode_speed']:.2f}",
         f"{low:.2f} to {high:.2f}",

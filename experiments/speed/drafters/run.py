@@ -16,8 +16,9 @@ from bytelax import config as plain_config
 from bytelax import load
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
-from experiments.harness import evidence, intervals, study, teacher_forced
-from experiments.harness.bundled_data import prompts, sources
+from experiments.harness import evidence, intervals, published_fast_blt, study, teacher_forced
+from experiments.harness.bundled_data import sources
+from experiments.harness.one_figure import Setting, Timed
 
 RESULTS = (study.MAIN, "teacher_forced")
 TEMPERATURES, BATCHES = (0.0, 1.0), (1, 16)
@@ -61,7 +62,7 @@ def main():
         HEADS: lambda: load(options.model, dtype="float32", heads=options.heads / "heads"),
         TABLE: lambda: load(options.d_model, dtype="float32", heads=options.table / "heads"),
     }
-    texts = prompts(options.data, options.prompts, options.context)
+    texts = evidence.prompts(options)
     runs = {HEADS: options.heads, TABLE: options.table}
     trained = {kind: trained_on(run) for kind, run in runs.items() if run}
     # What drafters have learned from belongs to a setting: others are not measured again.
@@ -81,7 +82,7 @@ def main():
     conditions = {
         "model": options.model, "d_model": options.d_model, "draft_model": options.draft_model,
         "prompts": len(texts), "prompt_bytes": options.context, "new": options.new,
-        "repeats": options.repeats,
+        "repeats": options.repeats, "split": options.split,
     }  # fmt: skip
     study.run(
         options.results / "results.json",
@@ -147,10 +148,22 @@ def trained_on(run):
             "loss_of": fields["loss_of"]}  # fmt: skip
 
 
+def speeds(report):
+    """Of the bundled models, with the draft layer that ships with `tiny`."""
+    for row in report["rows"]:
+        found = row["setting"]
+        if "method" in row and (found["model"] == BLT or row["method"] == "eagle"):
+            setting = Setting.of(
+                report["model"], row["method"], row["options"], found["temperature"],
+                found["batch"],
+            )  # fmt: skip
+            yield Timed(setting, row["speed"], *row["speed_range"])
+
+
 def markdown(report):
     header = (
-        "method", "T", "batch", "bytes per round", "without loops", "loops", "accepted",
-        "global passes per byte", "weights read", "speed", "range", "same output",
+        "method", "T", "batch", "bytes per round", "without loops", "loops", "acceptance, %",
+        "published", "global passes per byte", "weights read", "speed", "range", "same output",
     )  # fmt: skip
     rows = [
         (
@@ -158,7 +171,8 @@ def markdown(report):
             intervals.shown(row["bytes_per_round"]),
             intervals.shown(row["bytes_per_round_without_loops"]),
             f"{row['loops']}/{report['prompts']}",
-            intervals.shown(row["acceptance"]),
+            intervals.shown(row["acceptance"], ".1f", times=100),
+            published_fast_blt.shown(row["method"], row["options"]),
             f"{row['global_passes_per_byte']['value']:.3f} "
             f"({row['plain']['global_passes_per_byte']['value']:.3f})",
             f"{row['gb_per_byte']['value'] / row['plain']['gb_per_byte']['value']:.2f}",
@@ -182,6 +196,8 @@ def markdown(report):
             "model and the drafter's own network. Speed: median of "
             f"{report['repeats']} ratios to plain decoding (W = 1, with caches) beside it, without "
             "the prompt. A continuation loops if its end repeats a stretch three times.",
+            "",
+            published_fast_blt.LEGEND,
             "",
             *study.table(header, rows),
             "",

@@ -17,12 +17,12 @@ from bytelax.measure.timing import PLAIN, Contestant
 from experiments.harness import (
     evidence,
     intervals,
+    one_figure,
     roofline,
     side_by_side,
     speed_table,
     study,
 )
-from experiments.harness.bundled_data import prompts
 from experiments.speed.self_drafting import published, windows
 
 MINUTES = 25
@@ -87,7 +87,7 @@ def main():
         ),
         markdown=windows.table,
     )["rows"][-1]["seconds"]
-    texts = prompts(options.data, options.prompts, options.context)
+    texts = evidence.prompts(options)
     exits = model.config.heads.exits if model.config.heads else ()
     how = {"new": options.new, "repeats": options.repeats}
     plain = evidence.decoded(
@@ -159,6 +159,10 @@ def priced(row, settings, method, passes, layers):
     if method == "eagle":  # its layer first takes in the window that was verified
         window *= 1 + 1 / layers
     return {"priced_speed": row["bytes_per_round"]["value"] * one / (drafting * one + window)}
+
+
+def speeds(report):
+    return one_figure.of_rows(report)
 
 
 def headline(report):

@@ -230,6 +230,8 @@ def markdown(report):
         "share of drafted bytes that was to be kept. Floor: what the weights and caches that a "
         "method's passes read take at the bandwidth measured on this machine; roofline: the same, "
         "or multiplying, whichever takes longer.",
+        "",
+        published_fast_blt.LEGEND,
     ]
     for row in report["rows"]:
         setting = row["setting"]
@@ -238,8 +240,8 @@ def markdown(report):
         patches = f", {patch:.2f} bytes per patch" if patch else ""
         title = f"Random BLT, {setting['shape']}, acceptance {setting['acceptance']}"
         header = (
-            "method", "lossless", "asked %", "accepted %", "bytes/round", "ms/byte", "ms/round",
-            "floor, ms/byte", "over the floor", "over the roofline", "speed", "range",
+            "method", "lossless", "asked %", "accepted %", "published %", "bytes/round", "ms/byte",
+            "ms/round", "floor, ms/byte", "over the floor", "over the roofline", "speed", "range",
         )  # fmt: skip
         cells = [
             (
@@ -247,6 +249,7 @@ def markdown(report):
                 "yes" if m["lossless"] else "no",
                 *(None if m[share] is None else f"{100 * m[share]:.2f}"
                   for share in ("asked", "acceptance")),
+                published_fast_blt.shown(*METHODS.get(name, (name, {}))),
                 *(f"{m[figure]:.2f}" for figure in ("bytes_per_round", "ms_per_byte",
                   "ms_per_round")),
                 f"{m['floor_ms_per_byte']:.3f}",

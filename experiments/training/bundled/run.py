@@ -18,9 +18,8 @@ import numpy as np
 
 from bytelax import generate, load, vocab
 from bytelax.models.blt import BLT
-from bytelax.models.blt.latents import bits_by_latents
-from experiments.harness import intervals, study
-from experiments.harness.bundled_data import held_out
+from experiments.harness import intervals, latent_costs, study
+from experiments.harness.bundled_data import SPLITS, VALID, held_out
 
 CONTEXT, STRIDE = 1024, 512
 ABLATED = 16  # windows of each text, of CONTEXT bytes
@@ -69,23 +68,6 @@ def _scorer(model):
     return score
 
 
-def cost_of_latents(model, texts):
-    """Bits per byte more under each ablation, over all texts in equal parts."""
-    windows = []
-    for text in texts.values():
-        for begin in np.linspace(0, len(text) - CONTEXT, ABLATED).astype(int):
-            windows.append(vocab.encode(text[begin : begin + CONTEXT - 1]))
-    run = jax.jit(lambda params, ids: bits_by_latents(model.module, params, ids))
-    totals = {}
-    for begin in range(0, len(windows), ABLATED):
-        sums = jax.device_get(run(model.params, jnp.asarray(windows[begin : begin + ABLATED])))
-        for name, (bits, count) in sums.items():
-            before = totals.get(name, (0.0, 0.0))
-            totals[name] = (before[0] + float(bits), before[1] + float(count))
-    own = totals.pop("own")[0]
-    return {name: (bits - own) / count for name, (bits, count) in totals.items()}
-
-
 def more(own, plain):
     """Bits per byte that `own` takes more than `plain`, with intervals over stretches of text."""
     return {
@@ -102,14 +84,15 @@ def main():
     options = study.parser(__doc__, __file__, model=None)
     options.add_argument("--models", nargs="*", default=["tiny", "tiny-d", "tiny-lm", "tiny-draft"])
     options.add_argument("--continued", help="`tiny` trained on plainly, for as long as `tiny-d`")
+    options.add_argument("--split", choices=SPLITS, default=VALID, help="files of the text")
     options.add_argument("--bytes", type=int, default=100_000, help="of each text, at most")
     options = options.parse_args()
     models, most, new = options.models, options.bytes, 200
     if options.smoke:
         models, most, new = ["tiny", "tiny-draft"], CONTEXT + 1, 2
-    texts = held_out(options.data, most)
+    texts = held_out(options.data, most, options.split)
     report = {"bytes": {name: len(text) for name, text in texts.items()}, "bits_per_byte": {}}
-    report |= {"intervals": {}, "latents": {}, "samples": []}
+    report |= {"split": options.split, "intervals": {}, "latents": {}, "samples": []}
     figures, stretches = report["bits_per_byte"], {}
     for name, command in (("xz -9", ["xz", "-9c"]), ("zstd -19", ["zstd", "-19", "-c"])):
         figures[name] = {t: compressed(text, command) / len(text) for t, text in texts.items()}
@@ -120,7 +103,11 @@ def main():
         figures[name] = {t: each["value"] for t, each in found.items()}
         report["intervals"][name] = {t: each["interval"] for t, each in found.items()}
         if isinstance(model.module, BLT):
-            report["latents"][name] = cost_of_latents(model, texts)
+            bits = latent_costs.of_batches(
+                model, list(texts.values()), length=CONTEXT, each=ABLATED, batch=ABLATED
+            )
+            costs = latent_costs.figures(bits)
+            report["latents"][name] = {n: x["value"] for n, x in costs.items() if n != "own"}
         print(name, figures[name], report["latents"].get(name, ""), flush=True)
         samples = generate(model, PROMPTS, max_new_bytes=new, temperature=0.6, top_p=0.95)
         report["samples"] += [
@@ -151,7 +138,8 @@ def markdown(report):
         lines.append(f"| {name} | " + " | ".join(shown.values()) + " |")
     sizes = ", ".join(f"{name} {size:,}" for name, size in report["bytes"].items())
     lines += ["", f"In brackets: 95 % intervals from resampling stretches of {STRIDE} bytes."]
-    lines += ["", f"Bytes: {sizes}.", "", *joint_loss(report), "# What latents are worth", ""]
+    lines += ["", f"Bytes of the {report['split']} files: {sizes}."]
+    lines += ["", *joint_loss(report), "# What latents are worth", ""]
     lines += [f"Bits per byte more, over {ABLATED} windows of {CONTEXT} bytes of each text.", ""]
     lines += ["| latents | " + " | ".join(report["latents"]) + " |"]
     lines += ["|---" * (len(report["latents"]) + 1) + "|"]

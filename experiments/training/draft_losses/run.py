@@ -17,7 +17,7 @@ from bytelax import load
 from bytelax.measure.timing import Contestant
 from bytelax.training.source import Source
 from experiments.harness import evidence, intervals, recipes, study, teacher_forced
-from experiments.harness.bundled_data import prompts, sources
+from experiments.harness.bundled_data import sources
 from experiments.harness.recipes import data, muon
 
 MINUTES = 60
@@ -49,7 +49,7 @@ def main():
     if options.smoke:
         options.out, options.steps, options.own_bytes = options.results / "runs", 4, 3 * OWN
         windows = 1
-    texts = prompts(options.data, options.prompts, options.context)
+    texts = evidence.prompts(options)
     batches = teacher_forced.held_out(sources(options.data), windows, window=WINDOW, batch=BATCH)
 
     chosen = [{"trial": name} for name in TRIALS]

@@ -1,0 +1,37 @@
+"""Published acceptance stands beside the measured one on the pages of BLTs."""
+
+import pathlib
+
+import pytest
+
+import experiments
+from experiments.harness import published_fast_blt
+
+ROOT = pathlib.Path(experiments.__file__).parent
+PAGES = ("quality/acceptance", "speed/batch", "speed/blt_methods", "speed/drafters",
+         "speed/draft_rules")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "printed"),
+    [
+        ("blt-s", {"draft_length": 8}, "86 to 96"),
+        ("blt-s", {"draft_length": 8, "latent": "refresh"}, "86 to 96"),
+        ("blt-dv", {"block_size": 8}, "80 to 94"),
+        ("blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.7}, "83 to 95"),
+        ("blt-dv", {"block_size": 8, "unmask": "entropy", "gamma": 0.5}, "85 to 96"),
+        ("blt-d", {"block_size": 8, "unmask": "one-step"}, None),
+        ("blt-s", {"draft_length": 1}, None),
+        ("eagle", {"draft_length": 8}, None),
+        ("ar", {}, None),
+    ],
+)
+def test_the_range_of_all_tables(method, options, printed):
+    assert published_fast_blt.shown(method, options) == printed
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_have_it(name):
+    lines = (ROOT / name / "README.md").read_text().splitlines()
+    drafted = [line for line in lines if "blt-s" in line and "86 to 96" in line]
+    assert drafted and published_fast_blt.LEGEND in lines
