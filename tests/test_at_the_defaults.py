@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from at_the_defaults import BITWISE, LAWS
+
+from tests.at_the_defaults import BITWISE, LAWS
 
 SCRIPT = pathlib.Path(__file__).with_name("at_the_defaults.py")
 

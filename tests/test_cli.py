@@ -8,13 +8,13 @@ import subprocess
 import sys
 import typing
 
-import models_for_tests as models
 import pytest
 
 from bytelax import checkpoints, cli
 from bytelax.checkpoints import orbax
 from bytelax.commands import flags
 from bytelax.commands.convert import Convert
+from tests.helpers import models_for_tests as models
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,7 @@ def printed(*arguments):
         capture_output=True,
         text=True,
         check=True,
+        cwd=pathlib.Path(__file__).parents[1],
         env=environment | {"JAX_NUM_CPU_DEVICES": "1"},
     )
     return run.stdout
@@ -57,8 +58,8 @@ def test_the_reported_program_is_right_with_our_options():
 
 @pytest.mark.slow  # 20 s
 def test_training_validation_and_scoring_have_our_options(tmp_path):
-    script = pathlib.Path(__file__).parent / "training" / "long_sums.py"
-    found = json.loads(printed(str(script), str(tmp_path / "run")).splitlines()[-1])
+    script = "tests.training.long_sums"
+    found = json.loads(printed("-m", script, str(tmp_path / "run")).splitlines()[-1])
     assert found == dict.fromkeys(("1 train", "2 train", "3 train", "3 valid", "scored"), 0.0)
 
 

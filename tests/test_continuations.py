@@ -1,12 +1,12 @@
 """Scores of continuations: those of `logits` and of `generate`, whatever they are padded to."""
 
 import jax
-import models_for_tests as models
 import numpy as np
 import pytest
 
 from bytelax import generate, vocab
 from bytelax.scoring import score_continuations
+from tests.helpers import models_for_tests as models
 
 
 @pytest.mark.parametrize(

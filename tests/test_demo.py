@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import json
 
-import models_for_tests as models
 import numpy as np
 import pytest
 
@@ -13,6 +12,7 @@ from bytelax.decode.record import Origins
 from bytelax.demo import terminal
 from bytelax.demo.comparison import PLAIN, PROMPTS, STOP, Comparison, Run
 from bytelax.results import Result, Statistics
+from tests.helpers import models_for_tests as models
 
 NEW = 20
 BLOCK = 4

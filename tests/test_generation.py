@@ -4,12 +4,12 @@ import functools
 import math
 
 import jax
-import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax import engine, vocab
+from tests.helpers import models_for_tests as models
 
 PROMPTS = [b"Ragged prompts: ", bytes(range(256))[::-1][:70], "naïve 日本".encode()]
 NEW = 24

@@ -10,15 +10,14 @@ import functools
 import json
 import pathlib
 
-import heads_of_a_blt
 import jax
-import models_for_tests as models
 import pytest
-import self_drafting_models
 
 import bytelax
 from bytelax.decode import Lossless, rejection
 from bytelax.model import Model
+from tests.helpers import heads_of_a_blt, self_drafting_models
+from tests.helpers import models_for_tests as models
 
 RECORDED = pathlib.Path(__file__).parent / "golden" / "outputs.json"
 LAWS = {"greedy": {}, "sampled": {"temperature": 1.0, "top_p": 0.95, "seeds": [3, 5, 8]}}

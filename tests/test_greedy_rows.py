@@ -7,12 +7,12 @@ computed, are exact up to rounding only: tests/decode/test_exact_law.py.
 
 import functools
 
-import heads_of_a_blt
 import jax
 import numpy as np
 import pytest
 
 import bytelax
+from tests.helpers import heads_of_a_blt
 
 TEXTS = [
     b"The cells of the body and the cells of the",

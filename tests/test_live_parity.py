@@ -10,11 +10,11 @@ transformers = pytest.importorskip("transformers")
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
-import models_for_tests as models  # noqa: E402
 
 import bytelax  # noqa: E402
 from bytelax import checkpoints, cli, vocab  # noqa: E402
 from bytelax.models.blt import BLT  # noqa: E402
+from tests.helpers import models_for_tests as models  # noqa: E402
 
 TEXT = "Fresh weights, the same logits: naïve café, 日本語, x = [1, 22, 333]\n\n".encode()
 TOLERANCE = 2e-5

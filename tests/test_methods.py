@@ -5,13 +5,13 @@ import functools
 import pathlib
 import typing
 
-import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax.commands.methods import markdown
 from bytelax.decode import Lossless, rejection, unmasking
+from tests.helpers import models_for_tests as models
 
 PROMPTS = [b"Ragged prompts: ", b"and ", "naïve 日本".encode()]
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=6)

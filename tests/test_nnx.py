@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import optax
 import pytest
+
+from tests.helpers import models_for_tests as models
 
 pytest.importorskip("flax", minversion="0.12.8")
 from flax import nnx

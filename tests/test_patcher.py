@@ -1,7 +1,5 @@
 """`patches` and `load_patcher`: the cuts that a BLT makes, from its entropy model alone."""
 
-import meta_layout
-import models_for_tests as models
 import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
@@ -10,6 +8,8 @@ import bytelax
 from bytelax import checkpoints, load_patcher, patches, vocab
 from bytelax.checkpoints import CheckpointError, safetensors_file
 from bytelax.models.patching import PatchingConfig
+from tests.helpers import meta_layout
+from tests.helpers import models_for_tests as models
 
 WINDOW = 63
 TEXTS = [

@@ -5,7 +5,6 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
@@ -13,6 +12,7 @@ import bytelax
 from bytelax import cli
 from bytelax.model import Model
 from bytelax.models.heads import HeadsConfig
+from tests.helpers import models_for_tests as models
 
 PROMPTS = [b"the cat", b"\x00", b"a"]
 
@@ -107,7 +107,7 @@ def test_commands_tell_them_in_one_line(capsys):
 UNTYPED = """
 import sys
 sys.path.insert(0, "tests")
-import models_for_tests as models
+from tests.helpers import models_for_tests as models
 import bytelax
 
 for wrong in ({"accept": "greedy"}, {"method": []}, {"seeds": [1.5]}, {"seeds": None}):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
@@ -20,9 +19,10 @@ from bytelax.models.narrow import Int8
 from bytelax.pods.sharding import MeshConfig
 from bytelax.testing import assert_lossless
 from bytelax.training import train_loop
+from tests.helpers import models_for_tests as models
 
 sys.path.append(str(Path(__file__).parent / "decode" / "drafters"))
-import decoding as loops
+from tests.helpers import decoding as loops
 
 
 @pytest.fixture(autouse=True)

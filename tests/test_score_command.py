@@ -6,13 +6,13 @@ import json
 import os
 import sys
 
-import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax import checkpoints, cli
 from bytelax.checkpoints import layout
+from tests.helpers import models_for_tests as models
 
 FILES = {
     "short": b"one text",

@@ -6,12 +6,12 @@ import tracemalloc
 
 import chex
 import jax
-import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax import score, score_many, scoring, vocab
+from tests.helpers import models_for_tests as models
 
 MODELS = {"byte transformer": models.BYTE_LM, "blt": models.BASE}
 WINDOW, BATCH = 63, 4  # nearly everything here runs one program a model

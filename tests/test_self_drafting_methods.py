@@ -2,13 +2,12 @@
 
 import functools
 
-import heads_of_a_blt
-import models_for_tests as models
 import pytest
-import self_drafting_models
-import test_methods
 
 import bytelax
+from tests import test_methods
+from tests.helpers import heads_of_a_blt, self_drafting_models
+from tests.helpers import models_for_tests as models
 
 PROMPTS = [bytes([0, 1, 2, 1, 0] * 3), bytes([1, 1, 0]), bytes([2, 0, 1, 1, 2, 2, 0])]
 

@@ -4,13 +4,9 @@ import contextlib
 import dataclasses
 import functools
 
-import heads_of_a_blt
 import jax
-import models_for_tests as models
 import numpy as np
 import pytest
-import self_drafting_models as drafting
-import tiny_runs
 
 import bytelax
 from bytelax import decode
@@ -18,6 +14,9 @@ from bytelax.pods import sharding
 from bytelax.pods.configs import MeshConfig
 from bytelax.testing import TableDrafter, TableTarget, assert_lossless, table
 from bytelax.training import train_loop
+from tests.helpers import heads_of_a_blt, tiny_runs
+from tests.helpers import models_for_tests as models
+from tests.helpers import self_drafting_models as drafting
 
 PROMPTS = [b"Ragged prompts: ", b"\x00\xff", "naïve 日本".encode()]
 TEXTS = [b"\x00\xff\x80 not UTF-8 \xc3", b"", b"one and another"]

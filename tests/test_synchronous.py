@@ -2,12 +2,12 @@
 
 import functools
 
-import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax import vocab
+from tests.helpers import models_for_tests as models
 
 PROMPTS = [b"Ragged prompts: ", b"and ", "naïve 日本".encode(), b"1 + 1 = "]
 NEW = 24

@@ -3,13 +3,13 @@
 import types
 
 import jax
-import models_for_tests as models
 import numpy as np
 import psutil
 import pytest
 
 import bytelax
 from bytelax import checkpoints, cli, loading
+from tests.helpers import models_for_tests as models
 
 
 def _free(monkeypatch, size):

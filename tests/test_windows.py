@@ -1,11 +1,11 @@
 """Texts of any length in windows: every byte once, in order, behind enough of what came before."""
 
-import models_for_tests as models
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bytelax.windows import Windows, tell_pieces, tell_texts
+from tests.helpers import models_for_tests as models
 
 LENGTHS = st.integers(0, 250)
 CUTS = st.integers(1, 100).flatmap(lambda w: st.tuples(st.just(w), st.integers(1, w)))

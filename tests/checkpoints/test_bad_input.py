@@ -5,14 +5,14 @@ import json
 import os
 import shutil
 
-import meta_layout
 import numpy as np
 import pytest
 import safetensors.numpy
-from random_models import META, SQUARE, random_params, shard
 
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError
+from tests.helpers import meta_layout
+from tests.helpers.random_models import META, SQUARE, random_params, shard
 
 WEIGHTS = "model.safetensors"
 NORM = "model.local_decoder.norm.weight"

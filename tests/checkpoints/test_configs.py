@@ -2,15 +2,15 @@
 
 import json
 
-import meta_layout
 import numpy as np
 import pytest
-from random_models import BYTE_LM, META, SQUARE, random_params
 
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError, huggingface, meta, tensors
 from bytelax.config import ConfigError, known_fields
 from bytelax.models.patching import PatchingConfig
+from tests.helpers import meta_layout
+from tests.helpers.random_models import BYTE_LM, META, SQUARE, random_params
 
 # As the first conversions of the 1B model wrote it: no windows, theta and eps under older names.
 OLD = {

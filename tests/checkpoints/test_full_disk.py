@@ -10,7 +10,7 @@ import pytest
 OWN_MOUNTS = ["unshare", "--map-root-user", "--mount"]
 WRITE = """
 import os, sys
-from random_models import META, random_params
+from tests.helpers.random_models import META, random_params
 from bytelax import checkpoints
 
 for layout in ("orbax", "huggingface"):

@@ -7,15 +7,14 @@ import json
 import random
 import signal
 
-import fuzz
 import jax.numpy as jnp
-import meta_layout
 import pytest
-from random_models import BYTE_LM, META, SQUARE, random_params, shard
 
 from bytelax import checkpoints
 from bytelax.checkpoints import orbax
 from bytelax.models.heads import HeadsConfig
+from tests.helpers import fuzz, meta_layout
+from tests.helpers.random_models import BYTE_LM, META, SQUARE, random_params, shard
 
 HEADS = dataclasses.replace(
     BYTE_LM, heads=HeadsConfig(exits=(1,), bytes_ahead=2, two_byte=(2,), draft_layer=(1, 1, 2))

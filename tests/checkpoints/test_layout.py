@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from random_models import BYTE_LM, GROUPED, META, OWN, SQUARE, random_params, shapes
 
 from bytelax.checkpoints import CheckpointError, layout
+from tests.helpers.random_models import BYTE_LM, GROUPED, META, OWN, SQUARE, random_params, shapes
 
 
 @pytest.mark.parametrize("config", [SQUARE, GROUPED, META, OWN, BYTE_LM])

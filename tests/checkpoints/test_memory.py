@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 
-import meta_layout
 import numpy as np
 import pytest
-from random_models import META, stack
 
 from bytelax.checkpoints import layout
 from bytelax.models.hashing import HashConfig
+from tests.helpers import meta_layout
+from tests.helpers.random_models import META, stack
 
 MEASURE = """
 import sys

@@ -2,16 +2,16 @@
 
 import jax
 import jax.numpy as jnp
-import meta_layout
 import ml_dtypes
 import numpy as np
 import pytest
-from random_models import META, SQUARE, WITH_HEADS, assert_same, random_params
 
 import bytelax
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError, layout, orbax
 from bytelax.checkpoints.tensors import check_finite
+from tests.helpers import meta_layout
+from tests.helpers.random_models import META, SQUARE, WITH_HEADS, assert_same, random_params
 
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 WRONG = (np.nan, -np.nan, np.inf, -np.inf)

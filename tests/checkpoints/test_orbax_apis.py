@@ -4,9 +4,9 @@ import jax
 import orbax.checkpoint as ocp
 import pytest
 from orbax.checkpoint import v1
-from random_models import BYTE_LM, assert_same, random_params, shapes
 
 from bytelax import checkpoints
+from tests.helpers.random_models import BYTE_LM, assert_same, random_params, shapes
 
 PARAMS = random_params(BYTE_LM)
 

@@ -6,11 +6,14 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
-import meta_layout
 import numpy as np
 import pytest
 import safetensors.numpy
-from random_models import (
+
+from bytelax import checkpoints
+from bytelax.checkpoints import CheckpointError
+from tests.helpers import meta_layout
+from tests.helpers.random_models import (
     BYTE_LM,
     GROUPED,
     META,
@@ -24,9 +27,6 @@ from random_models import (
     shard,
     stack,
 )
-
-from bytelax import checkpoints
-from bytelax.checkpoints import CheckpointError
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import dataclasses
 import json
 
 import pytest
-from random_models import BYTE_LM, SQUARE, random_params, stack
 
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError
+from tests.helpers.random_models import BYTE_LM, SQUARE, random_params, stack
 
 SCALED = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
 

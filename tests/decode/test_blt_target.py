@@ -5,18 +5,18 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
-import windows
 from bytelax_kernels import dispatch
-from golden import cases
 
 from bytelax import checkpoints, vocab
 from bytelax.decode import BLTTarget
 from bytelax.models import patching
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import last_eos_before
+from tests.golden import cases
+from tests.helpers import models_for_tests as models
+from tests.helpers import windows
 
 LENGTH = 56
 BATCH = 3

@@ -5,12 +5,12 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
-import windows
 
 from bytelax.decode import ByteLMTarget
+from tests.helpers import models_for_tests as models
+from tests.helpers import windows
 
 LENGTH = 48
 BATCH = 3

@@ -7,13 +7,10 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-import heads_of_a_blt
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import self_drafting_models
-from models_for_tests import BYTE_LM, VARIANTS, model, replace
 
 from bytelax import vocab
 from bytelax.decode import (
@@ -57,6 +54,8 @@ from bytelax.testing import (
 )
 from bytelax.testing.chance import QUICK, Chance
 from bytelax.testing.exact_law import batch_of
+from tests.helpers import heads_of_a_blt, self_drafting_models
+from tests.helpers.models_for_tests import BYTE_LM, VARIANTS, model, replace
 
 PROMPT = [vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1]
 WARM = {"temperature": 1.0}

@@ -4,15 +4,15 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 from bytelax_kernels import dispatch
 from bytelax_kernels.dispatch import traced_for
-from interpreting import on_triton
 
 from bytelax import methods
 from bytelax.decode import Params, Text
+from tests.helpers import models_for_tests as models
+from tests.helpers.interpreting import on_triton
 
 
 @pytest.mark.parametrize("variant", ["base", pytest.param("cut", marks=pytest.mark.slow)])

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ import bytelax
 from bytelax import decode, engine, vocab
 from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, contract, stopping
 from bytelax.testing import TableDrafter, TableTarget, table
+from tests.helpers import models_for_tests as models
 
 PARAMS = Params(table(3, 13), table(3, 1))
 WARM = {"temperature": 1.0}

@@ -6,7 +6,6 @@ import functools
 import jax
 import numpy as np
 import pytest
-from models_for_tests import BYTE_LM, VARIANTS, model, random_text, replace
 
 from bytelax import vocab
 from bytelax.decode import (
@@ -24,6 +23,7 @@ from bytelax.decode import (
     process_logits,
 )
 from bytelax.testing import TableDrafter, distance, exact_law, table
+from tests.helpers.models_for_tests import BYTE_LM, VARIANTS, model, random_text, replace
 
 EXACT, FAULTY = 1e-6, 1e-3
 COOL = {"temperature": 0.8, "top_p": 0.9}

@@ -5,7 +5,6 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-import models_for_tests
 import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
@@ -19,6 +18,7 @@ from bytelax.models.heads import HeadsConfig
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
 from experiments.compile.pods import run as pods
+from tests.helpers import models_for_tests
 
 BLT = models_for_tests.replace(
     models_for_tests.PLAIN, decoder_input="embedding", block_size=4, decoder={"layers": 2}

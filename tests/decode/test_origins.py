@@ -3,12 +3,12 @@
 import functools
 
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax.decode import Draft, Emitted, Lookup, Method, Origin, record
+from tests.helpers import models_for_tests as models
 
 NEW = 24
 PROMPTS = [b"to be or not to be or ", b"\x00\x01\x02\x03\x00\x01", b"abcabcabcabc"]

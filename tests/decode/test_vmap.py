@@ -7,11 +7,11 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
 from bytelax import decode
+from tests.helpers import models_for_tests as models
 
 BUDGET, ROUNDS = 6, 2
 PROMPTS = [[b"again and again and ", b"What I tell you "], [b"three times", b"is true"]]

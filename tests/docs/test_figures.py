@@ -1,8 +1,8 @@
 """Figures on the pages are those of the results that they link to."""
 
-import claims
-import pages
 import pytest
+
+from tests.helpers import claims, pages
 
 
 def missing(said) -> list[tuple[str, str]]:

@@ -4,8 +4,9 @@ import json
 import re
 import unicodedata
 
-import pages
 import pytest
+
+from tests.helpers import pages
 
 _SKIPPED = re.compile(r"^site/|(^|/)\.")  # what was built, environments, caches
 _LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")

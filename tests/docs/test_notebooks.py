@@ -2,9 +2,10 @@
 
 import jax
 import nbformat
-import pages
 import pytest
 from nbclient import NotebookClient
+
+from tests.helpers import pages
 
 NOTEBOOKS = sorted(pages.ROOT.glob("docs/notebooks/*.ipynb"))
 

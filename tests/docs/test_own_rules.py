@@ -1,10 +1,10 @@
 """What `certify` of docs/own_rules.md accepts and refuses."""
 
 import jax.numpy as jnp
-import pages
 import pytest
 
 from bytelax.decode import at_draft, drafted_probs, follow, happens, prefix, residual
+from tests.helpers import pages
 
 PAGE = pages.ROOT / "docs" / "own_rules.md"
 

@@ -6,11 +6,11 @@ import runpy
 import shlex
 import sys
 
-import models_for_tests as models
-import pages
 import pytest
 
 from bytelax import checkpoints, cli
+from tests.helpers import models_for_tests as models
+from tests.helpers import pages
 
 _QUICK = {"docs/calculator.md", "docs/kernels.md"}  # they compile nothing
 

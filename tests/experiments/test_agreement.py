@@ -3,11 +3,11 @@
 import itertools
 
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
 from experiments.quality.agreement import run as agreement
+from tests.helpers import models_for_tests as models
 
 
 def enumerated(law, draws):

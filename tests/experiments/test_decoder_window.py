@@ -3,12 +3,12 @@
 import dataclasses
 
 import pytest
-import score_data
 
 from bytelax import checkpoints
 from bytelax.decode import Origin
 from experiments.harness import latent_costs, random_blt
 from experiments.training.decoder_window import boundary, train
+from tests.helpers import score_data
 
 D, C, F = Origin.DRAFTED, Origin.CORRECTED, Origin.FREE
 

@@ -5,7 +5,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
@@ -15,6 +14,7 @@ from bytelax.model import Model
 from bytelax.models import kv_cache
 from bytelax.models.transformer import LayerRange
 from experiments.speed.self_drafting import layers
+from tests.helpers import models_for_tests as models
 
 CONFIG = models.replace(models.BYTE_LM, trunk={"layers": 3, "window": 9})
 IDS = models.random_text(9, 24)  # one row more than go through the model at a time

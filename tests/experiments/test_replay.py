@@ -1,12 +1,12 @@
 """Replayed acceptance is the one asked for."""
 
-import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax.measure import synthetic
 from experiments.harness import published_fast_blt, replay
+from tests.helpers import models_for_tests as models
 
 CHANCES = (0.9, 0.6, 0.6, 0.1)
 

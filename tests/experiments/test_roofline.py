@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import models_for_tests as models
 import pytest
 
 import bytelax
@@ -11,6 +10,7 @@ from bytelax.measure import floor
 from bytelax.measure.floor import Machine
 from bytelax.measure.timing import Contestant
 from experiments.harness import roofline
+from tests.helpers import models_for_tests as models
 
 
 def test_a_pass_reads_or_multiplies():

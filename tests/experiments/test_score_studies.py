@@ -3,12 +3,12 @@
 import pathlib
 
 import pytest
-import score_data
 
 import bytelax
 from experiments.quality.diversity.run import type_token_ratio
 from experiments.quality.rule_tasks import run as rule_tasks
 from experiments.training.rule_tasks import write
+from tests.helpers import score_data
 
 
 @pytest.fixture(scope="module")

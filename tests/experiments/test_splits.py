@@ -4,10 +4,10 @@ import argparse
 import gzip
 
 import pytest
-import score_data
 
 from experiments.harness import bundled_data, evidence
 from experiments.quality.acceptance import texts
+from tests.helpers import score_data
 
 
 @pytest.fixture(scope="module")

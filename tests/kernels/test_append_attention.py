@@ -7,9 +7,10 @@ import pytest
 from bytelax_kernels.append_attention import Projections, append_attention, frequencies
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from interpreting import on_triton
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
+
+from tests.helpers.interpreting import on_triton
 
 BATCH, WINDOW, HEADS, KV_HEADS, DIM = 2, 5, 4, 2, 16
 SLOTS = 152  # the last block of slots is not full

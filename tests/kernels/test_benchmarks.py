@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import models_for_tests as models
 import pytest
 from bytelax_kernels import timing
 from bytelax_kernels.append_attention import benchmark as append_benchmark
@@ -13,11 +12,12 @@ from bytelax_kernels.dense import reference
 from bytelax_kernels.unmask import Rule
 from bytelax_kernels.unmask import benchmark as unmask_benchmark
 from bytelax_kernels.verify_attention import benchmark as attention_benchmark
-from interpreting import on, on_triton
 
 from bytelax.decode import BLTTarget
 from experiments.accelerator.kernels import run as study_of_kernels
 from experiments.harness import study
+from tests.helpers import models_for_tests as models
+from tests.helpers.interpreting import on, on_triton
 
 ATTENTION = attention_benchmark.Case(2, 3, 2, 1, slots=72, dim=64, length=100)
 CASES = {"ring": ATTENTION, "tree": ATTENTION._replace(length=60, tree=True)}

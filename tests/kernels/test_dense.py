@@ -11,7 +11,8 @@ import pytest
 from bytelax_kernels import triton
 from bytelax_kernels.dense import Operands, dense, fuses
 from bytelax_kernels.dispatch import traced_for
-from interpreting import on_triton
+
+from tests.helpers.interpreting import on_triton
 
 DEPTH, COLUMNS, EPS = 256, 40, 1e-5  # the last block of columns is not full
 FORMS = {

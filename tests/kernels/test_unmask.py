@@ -9,7 +9,8 @@ import pytest
 from bytelax_kernels.unmask import Rule, unmask
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from interpreting import on
+
+from tests.helpers.interpreting import on
 
 BATCH, CELLS, SIZE, MASK = 2, 6, 260, 999
 PLATFORMS = ["tpu", "gpu"]

@@ -9,8 +9,9 @@ import pytest
 from bytelax_kernels.verify_attention import verify_attention
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from interpreting import on
 from jax._src.cudnn import fused_attention_stablehlo
+
+from tests.helpers.interpreting import on
 
 BATCH, WINDOW, HEADS, KV_HEADS = 2, 5, 4, 2
 # TPU: narrow and wide heads; one block, several with an end that is not full. GPU: the same.

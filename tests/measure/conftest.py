@@ -1,9 +1,9 @@
 """What the tests of measuring commands share."""
 
-import models_for_tests as models
 import pytest
 
 from bytelax import checkpoints
+from tests.helpers import models_for_tests as models
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import pytest
 
 from bytelax import generate, generate_many
@@ -10,6 +9,7 @@ from bytelax.measure import harness
 from bytelax.measure.harness import HarnessModel
 from bytelax.model import Model
 from bytelax.scoring import score_continuations
+from tests.helpers import models_for_tests as models
 
 
 class Request:

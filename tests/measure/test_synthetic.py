@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ import bytelax
 from bytelax import calculator, methods
 from bytelax.decode import certain
 from bytelax.measure import synthetic
+from tests.helpers import models_for_tests as models
 
 CHANCES = (0.9, 0.6, 0.6, 0.1)
 

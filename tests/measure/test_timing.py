@@ -1,11 +1,11 @@
 """Methods in turns: what is summed over batches, and what a ratio is made of."""
 
-import models_for_tests as models
 import pytest
 
 from bytelax.decode import Lookup, Method
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant, Ratio
+from tests.helpers import models_for_tests as models
 
 
 def test_batches_add_up():

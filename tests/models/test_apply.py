@@ -1,9 +1,10 @@
 """`module.apply` means the same for every architecture."""
 
 import jax
-import models_for_tests as models
 import numpy as np
 import pytest
+
+from tests.helpers import models_for_tests as models
 
 
 @pytest.mark.parametrize("config", [models.PLAIN, models.BYTE_LM], ids=["blt", "byte lm"])

@@ -5,11 +5,11 @@ import functools
 import jax
 import numpy as np
 import pytest
-from models_for_tests import louder_tables
 
 from bytelax import vocab
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
+from tests.helpers.models_for_tests import louder_tables
 
 LENGTH = 24
 

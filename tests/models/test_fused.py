@@ -6,12 +6,10 @@ import re
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 from bytelax_kernels import dispatch
 from bytelax_kernels.dispatch import traced_for
-from interpreting import on_triton
 
 from bytelax.checkpoints import architectures
 from bytelax.models import kv_cache, narrow
@@ -20,6 +18,8 @@ from bytelax.models.block import Block
 from bytelax.models.execution import Execution
 from bytelax.models.fused import Fused, FusedBlock, FusedCrossAttention, Norm
 from bytelax.models.layers import Dense
+from tests.helpers import models_for_tests as models
+from tests.helpers.interpreting import on_triton
 
 STACK = models.stack(32, 1, head_dim=16, kv_heads=1, window=9)  # sizes that the kernels take
 ROWS, WINDOW = 2, 3

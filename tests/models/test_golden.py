@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from golden import cases
 
 from bytelax import checkpoints, vocab
 from bytelax.models import hashing
 from bytelax.models.blt import BLT
+from tests.golden import cases
 
 TOLERANCE = 2e-5
 

@@ -6,7 +6,6 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
-import models_for_tests
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ import bytelax
 from bytelax import vocab
 from bytelax.models.blt import BLT, latents
 from bytelax.training.objectives import NextByte
+from tests.helpers import models_for_tests
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODEL = models_for_tests.model(models_for_tests.VARIANTS["own_embedding"])

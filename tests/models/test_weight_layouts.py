@@ -1,12 +1,12 @@
 """Weights in the layouts of a TPU, on the CPU: the same bytes, and the axes where they belong."""
 
 import jax
-import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax.models import weight_layouts
+from tests.helpers import models_for_tests as models
 
 
 def key(*names):

@@ -10,13 +10,13 @@ import sys
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import tiny_runs
 
 from bytelax import vocab
 from bytelax.model import Model
 from bytelax.models.execution import Execution
 from bytelax.scoring import score_continuations
 from bytelax.training import train_loop
+from tests.helpers import tiny_runs
 
 ROWS = 32_769
 

@@ -2,15 +2,15 @@
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
-import tiny_runs
 
 from bytelax import load
 from bytelax.models.byte_lm import ByteLM
 from bytelax.training import train_loop
 from bytelax.training.objectives import Distillation, NextByte
+from tests.helpers import models_for_tests as models
+from tests.helpers import tiny_runs
 
 STUDENT = ByteLM(tiny_runs.CONFIG)
 

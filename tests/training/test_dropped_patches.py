@@ -2,18 +2,17 @@
 
 import json
 
-import heads_of_a_blt
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
-import tiny_runs
 
 from bytelax import vocab
 from bytelax.training import train_loop
 from bytelax.training.head_objective import HeadLoss
 from bytelax.training.objectives import BLTD, NextByte
+from tests.helpers import heads_of_a_blt, tiny_runs
+from tests.helpers import models_for_tests as models
 
 LENGTH = 24
 ROOM = 3

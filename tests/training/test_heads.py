@@ -4,14 +4,10 @@ import dataclasses
 import functools
 import math
 
-import heads_of_a_blt
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
-import self_drafting_models
-import tiny_runs
 
 from bytelax import load, vocab
 from bytelax.models import kv_cache
@@ -21,6 +17,8 @@ from bytelax.models.heads import HeadsConfig
 from bytelax.training import train_loop
 from bytelax.training.head_objective import HeadLoss
 from bytelax.training.objectives import NextByte
+from tests.helpers import heads_of_a_blt, self_drafting_models, tiny_runs
+from tests.helpers import models_for_tests as models
 
 HEADS = HeadsConfig(
     exits=(1,), bytes_ahead=2, correction=True, two_byte=(2,), draft_layer=(1, 2, 2)

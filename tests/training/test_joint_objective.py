@@ -4,7 +4,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
@@ -15,6 +14,7 @@ from bytelax.models.blt import Decoder
 from bytelax.training.corruption import CorruptionConfig, corrupt
 from bytelax.training.objectives import BLTD
 from bytelax.training.optimizer import combine, partition
+from tests.helpers import models_for_tests as models
 
 LENGTH = 48
 BLOCKS = [(7, 4), (19, 8), (33, 6)]  # start, cells

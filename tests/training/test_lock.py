@@ -4,11 +4,11 @@ import subprocess
 import sys
 
 import pytest
-import tiny_runs
-from tiny_runs import NextByte, batches
 
 from bytelax.training import guards, train_loop
 from bytelax.training.train_state import TrainingError
+from tests.helpers import tiny_runs
+from tests.helpers.tiny_runs import NextByte, batches
 
 HOLD = """
 import pathlib, sys, time

@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny_runs
-from tiny_runs import NextByte, batches, config
 
 from bytelax import loading
 from bytelax.pods import sharding
@@ -17,6 +15,8 @@ from bytelax.training import metrics, optimizer, train_loop, train_state
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig
 from bytelax.training.train_state import TrainingError
+from tests.helpers import tiny_runs
+from tests.helpers.tiny_runs import NextByte, batches, config
 
 KEY = jax.random.key(0)
 IDS = jnp.asarray(next(batches("train", 0)).ids)

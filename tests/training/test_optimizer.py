@@ -5,10 +5,8 @@ import functools
 import zlib
 
 import jax
-import models_for_tests
 import numpy as np
 import pytest
-import tiny_runs
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bytelax.pods import sharding
@@ -16,6 +14,7 @@ from bytelax.pods.sharding import MeshConfig
 from bytelax.training import objectives, optimizer, train_loop, train_state
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_state import TrainingError
+from tests.helpers import models_for_tests, tiny_runs
 
 flat = functools.partial(flatten_dict, sep="/")
 MUON = OptimizerConfig(name="muon", warmup=0, cooldown=0, muon_peak=1.0, weight_decay=0, clip=None)

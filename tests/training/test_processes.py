@@ -11,15 +11,14 @@ import sys
 import time
 
 import jax
-import models_for_tests
 import numpy as np
 import pytest
-import tiny_runs
 
 from bytelax import checkpoints, cli, loading
 from bytelax.pods import distributed
 from bytelax.pods.distributed import Processes
 from bytelax.training import train_loop
+from tests.helpers import models_for_tests, tiny_runs
 
 STEPS = 12
 

@@ -15,12 +15,12 @@ import time
 import jax
 import numpy as np
 import pytest
-import tiny_runs
-from tiny_runs import NextByte, batches, config
 
 from bytelax.pods import distributed
 from bytelax.training import train_loop, train_state
 from bytelax.training.train_state import TrainingError
+from tests.helpers import tiny_runs
+from tests.helpers.tiny_runs import NextByte, batches, config
 
 NOISY = NextByte(noise=0.1)
 

@@ -10,10 +10,8 @@ from unittest import mock
 
 import flax.linen as nn
 import jax
-import models_for_tests
 import numpy as np
 import pytest
-import tiny_runs
 from flax.traverse_util import flatten_dict
 from jax.sharding import AbstractMesh, PartitionSpec
 
@@ -31,6 +29,7 @@ from bytelax.training.corruption import CorruptionConfig
 from bytelax.training.objectives import BLTD, NextByte
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig, TrainConfig
+from tests.helpers import models_for_tests, tiny_runs
 
 MESH = AbstractMesh((2, 2, 2), ("data", "fsdp", "tensor"))
 

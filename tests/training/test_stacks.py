@@ -5,16 +5,16 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
-import tiny_runs
-from tiny_runs import NextByte, batches
 
 from bytelax.models.execution import Execution
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
 from bytelax.training.objectives import BLTD, executed
+from tests.helpers import models_for_tests as models
+from tests.helpers import tiny_runs
+from tests.helpers.tiny_runs import NextByte, batches
 
 KEY = jax.random.key(0)
 IDS = jnp.asarray(next(batches("train", 0)).ids)

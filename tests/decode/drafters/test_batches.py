@@ -8,10 +8,8 @@ by themselves.
 import dataclasses
 import functools
 
-import decoding as loops
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
@@ -21,6 +19,8 @@ from bytelax.decode import method as method_module
 from bytelax.decode.drafters import lookup
 from bytelax.model import Model
 from bytelax.models.heads import HeadsConfig
+from tests.helpers import decoding as loops
+from tests.helpers import models_for_tests as models
 
 BUFFER, LONGEST, MOST, K = 64, 16, 24, 3
 BLT = models.replace(

@@ -4,21 +4,10 @@ import dataclasses
 import functools
 import itertools
 
-import decoding as loops
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
-from heads_of_a_blt import (
-    TABLED,
-    UNSURE,
-    block_in_order,
-    blt,
-    refreshed_block_in_order,
-    with_block_table,
-)
-from test_heads_of_a_blt import WIDTH, prompts
 
 from bytelax import vocab
 from bytelax.decode import (
@@ -33,6 +22,18 @@ from bytelax.decode import (
 )
 from bytelax.methods import build
 from bytelax.models.heads import HeadsConfig
+from tests.helpers import decoding as loops
+from tests.helpers import models_for_tests as models
+from tests.helpers.heads_of_a_blt import (
+    TABLED,
+    UNSURE,
+    WIDTH,
+    block_in_order,
+    blt,
+    prompts,
+    refreshed_block_in_order,
+    with_block_table,
+)
 
 
 @functools.cache

@@ -3,10 +3,8 @@
 import dataclasses
 import functools
 
-import decoding as loops
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
@@ -24,6 +22,8 @@ from bytelax.decode import (
 )
 from bytelax.decode.unmasking import confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
+from tests.helpers import decoding as loops
+from tests.helpers import models_for_tests as models
 
 K = 4
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=K)

@@ -2,16 +2,16 @@
 
 import dataclasses
 
-import decoding as loops
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax import vocab
 from bytelax.decode import DraftModel, Method, Params, Sampling, Stops, Text, rejection
+from tests.helpers import decoding as loops
+from tests.helpers import models_for_tests as models
 
 WIDTH = 4
 

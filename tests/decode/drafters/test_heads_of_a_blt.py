@@ -3,27 +3,27 @@
 import dataclasses
 import functools
 
-import decoding as loops
-import heads_of_a_blt
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from heads_of_a_blt import DRAFTERS, blt, draft_block, draft_layer, shorter_draft_block
 
 from bytelax import vocab
 from bytelax.decode import DraftModel, Empty, Lookup, Method, Params, Sampling, Text
 from bytelax.decode.drafters.base import weights_read
 from bytelax.models import layers
 from bytelax.models.heads import with_specials
-
-WIDTH = 3
-VALUES = heads_of_a_blt.CONFIG.vocab_size - vocab.OFFSET
-
-
-def prompts(seed=0):
-    ids = loops.prompts(seed)
-    return np.where(ids < vocab.OFFSET, ids, vocab.OFFSET + ids % VALUES)
+from tests.helpers import decoding as loops
+from tests.helpers import heads_of_a_blt
+from tests.helpers.heads_of_a_blt import (
+    DRAFTERS,
+    WIDTH,
+    blt,
+    draft_block,
+    draft_layer,
+    prompts,
+    shorter_draft_block,
+)
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 import bytelax
 from bytelax import vocab
 from bytelax.decode import DraftInput, Lookup, Sampling, Text
+from tests.helpers import models_for_tests as models
 
 BUFFER, ROWS = 24, 4
 DRAFTER = Lookup(draft_length=5, shortest=2, longest=4)

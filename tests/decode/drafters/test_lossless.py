@@ -2,13 +2,13 @@
 
 import functools
 
-import decoding as loops
 import jax
-import models_for_tests as models
 import numpy as np
 import pytest
 
 from bytelax.decode import DraftModel, Lookup
+from tests.helpers import decoding as loops
+from tests.helpers import models_for_tests as models
 
 BYTE_LM = models.BYTE_LMS["window"]
 WIDTH = 6

@@ -6,14 +6,14 @@ another width: those are compared on bytes, and on log-probabilities to rounding
 
 import functools
 
-import decoding as loops
 import numpy as np
 import pytest
-import self_drafting_models
-from self_drafting_models import CHAINS, TREES
 
 from bytelax import vocab
 from bytelax.decode import Empty, lossless
+from tests.helpers import decoding as loops
+from tests.helpers import self_drafting_models
+from tests.helpers.self_drafting_models import CHAINS, TREES
 
 VALUES = self_drafting_models.CONFIG.vocab_size - vocab.OFFSET
 

@@ -6,12 +6,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from models_for_tests import VARIANTS, model, replace
 
 from bytelax import vocab
 from bytelax.decode import BlockInOrder, DraftBlock, DraftLayer, MultiByte, Nested
 from bytelax.models.configs import DraftConfig
 from bytelax.models.heads import HeadsConfig
+from tests.helpers import decoding
+from tests.helpers.models_for_tests import VARIANTS, model, replace
 
 HEADS = HeadsConfig(
     bytes_ahead=3,
@@ -31,6 +32,13 @@ CONFIG = replace(
 
 
 SEED = 3  # every head is right now and then
+WIDTH = 3
+VALUES = CONFIG.vocab_size - vocab.OFFSET
+
+
+def prompts(seed=0):
+    ids = decoding.prompts(seed)
+    return np.where(ids < vocab.OFFSET, ids, vocab.OFFSET + ids % VALUES)
 
 
 @functools.cache

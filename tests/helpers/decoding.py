@@ -5,10 +5,10 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import models_for_tests as models
 import numpy as np
 
 from bytelax.decode import Empty, Method, Params, Sampling, Stops, Text, lossless
+from tests.helpers import models_for_tests as models
 
 BUFFER = 128
 LENGTHS = np.array([40, 9, 64], np.int32)

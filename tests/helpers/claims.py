@@ -7,11 +7,10 @@ import json
 import math
 import re
 
-import pages
-
 from experiments.compile.rounds import run as rounds
 from experiments.harness import discovery, intervals, one_figure, published_fast_blt
 from experiments.harness.one_figure import Setting
+from tests.helpers import pages
 
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
 FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"

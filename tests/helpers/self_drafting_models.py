@@ -3,7 +3,6 @@
 import functools
 
 import jax
-from models_for_tests import BYTE_LM, model, replace
 
 from bytelax import vocab
 from bytelax.decode import (
@@ -21,6 +20,7 @@ from bytelax.decode import (
 )
 from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.heads import HeadsConfig
+from tests.helpers.models_for_tests import BYTE_LM, model, replace
 
 SEED = 1  # every drafter is accepted now and then
 CONFIG = replace(
