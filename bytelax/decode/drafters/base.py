@@ -148,8 +148,20 @@ def expect(target: Target, kind: type, drafter: Drafter) -> None:
         raise TargetError(type(drafter).__name__, f"{needed}, not {given}")
 
 
+class Stateless:
+    """Base of drafters that keep no state of their own."""
+
+    def init(self, inputs: DraftInput) -> tuple:
+        """Returns an empty state."""
+        return ()
+
+    def commit(self, inputs: DraftInput, draft_state: DraftState, trial: Trial, count) -> tuple:
+        """Returns the empty state."""
+        return draft_state
+
+
 @dataclasses.dataclass(frozen=True)
-class Empty:
+class Empty(Stateless):
     """Proposes nothing, in a draft of `draft_length` padded positions.
 
     With 0 positions this is plain decoding. With K positions it is plain decoding in windows of K +
@@ -158,13 +170,7 @@ class Empty:
 
     draft_length: int = 0
 
-    def init(self, inputs):
-        return ()
-
     def propose(self, inputs, draft_state):
         nothing = jnp.zeros_like(inputs.text.length)
         ids = jnp.zeros((len(nothing), self.draft_length), jnp.int32)
         return certain(ids, length=nothing), draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state

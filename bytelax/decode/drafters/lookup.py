@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from bytelax.decode.draft import certain
+from bytelax.decode.drafters.base import Stateless
 from bytelax.decode.target import Text
 
 _LONGEST = 256  # bytes of a match, which a program compares one after the other
 
 
 @dataclasses.dataclass(frozen=True)
-class Lookup:
+class Lookup(Stateless):
     """Proposes the bytes that followed an earlier occurrence of the text's last bytes.
 
     Prompt lookup decoding, on bytes in place of tokens. The longest match wins, and among equally
@@ -37,9 +38,6 @@ class Lookup:
                 f"longest {self.longest}"
             )
 
-    def init(self, inputs):
-        return ()
-
     def propose(self, inputs, draft_state):
         text = inputs.text
         size = text.ids.shape[1]
@@ -55,9 +53,6 @@ class Lookup:
         ids = jnp.take_along_axis(text.ids, source, axis=1, mode="clip")
         length = jnp.where(found, self.draft_length, 0)
         return certain(ids, length=length), draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state
 
 
 def matches(text: Text, longest: int) -> Int[Array, "B L"]:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from bytelax.decode import sampling, trees
 from bytelax.decode.acceptance.tree import Tree
-from bytelax.decode.drafters.base import expect, kept_state
+from bytelax.decode.drafters.base import Stateless, expect, kept_state
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row
 from bytelax.decode.target import Branching
 from bytelax.decode.targets.base import ModuleTarget
@@ -15,7 +15,7 @@ from bytelax.models.heads import only_bytes
 
 
 @dataclasses.dataclass(frozen=True)
-class MultiByte:
+class MultiByte(Stateless):
     """Drafts one byte per head, without a forward pass of its own.
 
     Medusa (Cai et al., arXiv 2401.10774). The heads read the final hidden state of the byte before
@@ -30,9 +30,6 @@ class MultiByte:
     def fit(self, target):
         return _fit(self, target, self.draft_length)
 
-    def init(self, inputs):
-        return ()
-
     def propose(self, inputs, draft_state):
         logits_of = _heads(inputs)
         uniforms = inputs.uniforms(self.draft_length)
@@ -44,12 +41,9 @@ class MultiByte:
         step = jnp.ones(self.draft_length, jnp.int32)
         return draft_of(in_a_row(*drawn), step=step), draft_state
 
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state
-
 
 @dataclasses.dataclass(frozen=True)
-class MultiByteTree:
+class MultiByteTree(Stateless):
     """Drafts a tree: the likeliest children of each node, pruned to the likeliest nodes.
 
     The heads are those of `MultiByte`. The tree is deterministic, so `acceptance.Tree` verifies it
@@ -79,9 +73,6 @@ class MultiByteTree:
         expect(target, Branching, self)
         return _fit(self, target, len(self.branches))
 
-    def init(self, inputs):
-        return ()
-
     def propose(self, inputs, draft_state):
         logits_of = _heads(inputs)
         grown = trees.root(inputs.text.pending)
@@ -91,9 +82,6 @@ class MultiByteTree:
             log_probs = sampling.byte_log_probs(logits, inputs.sampling)
             grown, level = trees.grow(grown, log_probs, level, children=children)
         return trees.draft(trees.prune(grown, self.nodes)), draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state
 
 
 def _fit(drafter, target, depth):
@@ -124,7 +112,7 @@ def _heads(inputs):
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoByte:
+class TwoByte(Stateless):
     """Drafts one byte with a two-byte-ahead head.
 
     The head reads a hidden state of the byte before the pending one, and the pending byte.
@@ -147,15 +135,9 @@ class TwoByte:
             )
         return target.keeping(self.depth)
 
-    def init(self, inputs):
-        return ()
-
     def propose(self, inputs, draft_state):
         model = inputs.model
         hidden = kept_state(inputs, self.depth, inputs.state.length[:, None] - 1)
         after = model.heads.two_byte(self.depth, hidden, model.embed(inputs.text.pending))
         drawn = draw(only_bytes(model.logits(after)), inputs.sampling, inputs.uniforms(1))
         return draft_of(drawn, step=jnp.ones(1, jnp.int32)), draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state

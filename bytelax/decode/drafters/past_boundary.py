@@ -6,14 +6,14 @@ from typing import Literal
 import jax.numpy as jnp
 
 from bytelax.decode.draft import DraftPasses, no_passes
-from bytelax.decode.drafters.base import expect
+from bytelax.decode.drafters.base import Stateless, expect
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row, scan, scanned
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache
 
 
 @dataclasses.dataclass(frozen=True)
-class PastBoundary:
+class PastBoundary(Stateless):
     """Drafts byte by byte with the local decoder of a plain BLT, past the boundary of its patch.
 
     Self-speculation of Fast BLT (arXiv 2605.08044, section 5.1). The decoder continues whatever the
@@ -38,9 +38,6 @@ class PastBoundary:
     def fit(self, target):
         expect(target, BLTTarget, self)
         return target
-
-    def init(self, inputs):
-        return ()
 
     def propose(self, inputs, draft_state):
         model, target = inputs.model, inputs.target
@@ -107,6 +104,3 @@ class PastBoundary:
             ),
         )
         return draft, draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bytelax.decode.draft import Draft, no_passes
-from bytelax.decode.drafters.base import DraftInput, expect
+from bytelax.decode.drafters.base import DraftInput, Stateless, expect
 from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw, in_a_row, scan, scanned
 from bytelax.decode.targets.byte_lm import ByteLMTarget, FirstLayers
 from bytelax.models.heads import HeadsConfig, only_bytes
@@ -95,7 +95,7 @@ _HINT = "; `bytelax train heads` trains one"
 
 
 @dataclasses.dataclass(frozen=True)
-class EarlyExit:
+class EarlyExit(Stateless):
     """Drafts byte by byte with the first `layer` blocks of the model (early exit).
 
     LayerSkip (Elhoushi et al., arXiv 2404.16710, section 4.3). With `two_byte`, a two-byte-ahead
@@ -137,9 +137,6 @@ class EarlyExit:
             )
         return target
 
-    def init(self, inputs):
-        return ()
-
     def propose(self, inputs, draft_state):
         model = inputs.model
 
@@ -162,12 +159,9 @@ class EarlyExit:
         )
         return draft, draft_state
 
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state
-
 
 @dataclasses.dataclass(frozen=True)
-class LayerSkip:
+class LayerSkip(Stateless):
     """Drafts byte by byte with the attention and the SwiGLU of chosen blocks skipped.
 
     Draft & Verify (Zhang et al., arXiv 2309.08168, section 3.1). Needs no training.
@@ -190,9 +184,6 @@ class LayerSkip:
                 raise ValueError(f"blocks are 0..{layers - 1}; cannot skip {sorted(skipped)}")
         return target
 
-    def init(self, inputs):
-        return ()
-
     def propose(self, inputs, draft_state):
         model = inputs.model
         draft = draft_ahead(
@@ -202,6 +193,3 @@ class LayerSkip:
             length=self.draft_length,
         )
         return draft, draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state
