@@ -15,7 +15,7 @@ import numpy as np
 from bytelax import compiling, methods, requests
 from bytelax.decode import stopping
 from bytelax.decode.acceptance.base import Acceptance
-from bytelax.decode.acceptance.lossless import Lossless
+from bytelax.decode.acceptance.chains import Lossless
 from bytelax.decode.method import Method
 from bytelax.decode.sampling import ByRow
 from bytelax.engine import Engine

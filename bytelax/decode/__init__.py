@@ -10,14 +10,16 @@ from bytelax.decode.acceptance.base import (
     prefix,
     residual,
 )
-from bytelax.decode.acceptance.lossless import (
+from bytelax.decode.acceptance.chains import (
     Lossless,
+    Typical,
     block_verification,
     greedy,
     lossless,
     rejection,
+    take_all,
+    typical,
 )
-from bytelax.decode.acceptance.lossy import Typical, take_all, typical
 from bytelax.decode.acceptance.tree import SpecTr, Tree, k_seq
 from bytelax.decode.draft import Draft, DraftPasses, certain, no_passes
 from bytelax.decode.drafters.base import Drafter, DraftInput, Empty

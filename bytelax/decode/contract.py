@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from bytelax.decode.acceptance.base import Emitted
-from bytelax.decode.acceptance.lossless import Lossless
+from bytelax.decode.acceptance.chains import Lossless
 from bytelax.decode.draft import Draft
 from bytelax.decode.drafters.base import Drafter
 

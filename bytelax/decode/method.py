@@ -15,7 +15,7 @@ from bytelax.compiling import own_settings
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
 from bytelax.decode.acceptance.base import Acceptance, Emitted
-from bytelax.decode.acceptance.lossless import Lossless, greedy, lossless
+from bytelax.decode.acceptance.chains import Lossless, greedy, lossless
 from bytelax.decode.contract import (
     check_carried,
     check_drafter,

@@ -13,7 +13,7 @@ from bytelax.messages import meant
 
 if TYPE_CHECKING:
     from bytelax.decode.acceptance.base import Acceptance
-    from bytelax.decode.acceptance.lossless import Lossless
+    from bytelax.decode.acceptance.chains import Lossless
     from bytelax.decode.drafters.base import Drafter
     from bytelax.decode.method import Method
     from bytelax.model import Model
