@@ -151,12 +151,12 @@ def expect(target: Target, kind: type, drafter: Drafter) -> None:
 class Stateless:
     """Base of drafters that keep no state of their own."""
 
-    def init(self, inputs: DraftInput) -> tuple:
+    def init(self, inputs: DraftInput) -> DraftState:
         """Returns an empty state."""
         return ()
 
-    def commit(self, inputs: DraftInput, draft_state: DraftState, trial: Trial, count) -> tuple:
-        """Returns the empty state."""
+    def commit(self, inputs, draft_state: DraftState, trial: Trial, count) -> DraftState:
+        """Returns the state as it is."""
         return draft_state
 
 
