@@ -1,5 +1,6 @@
 """What options may say, and what is promised where."""
 
+import pathlib
 import subprocess
 import sys
 
@@ -105,8 +106,6 @@ def test_commands_tell_them_in_one_line(capsys):
 
 
 UNTYPED = """
-import sys
-sys.path.insert(0, "tests")
 from tests.helpers import models_for_tests as models
 import bytelax
 
@@ -120,7 +119,10 @@ for wrong in ({"accept": "greedy"}, {"method": []}, {"seeds": [1.5]}, {"seeds": 
 
 def test_values_of_another_type_where_nothing_checks_types():
     """The suite checks annotations as it runs, users do not."""
-    done = subprocess.run([sys.executable, "-c", UNTYPED], stdout=subprocess.PIPE, text=True)
+    root = pathlib.Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", UNTYPED], stdout=subprocess.PIPE, text=True, cwd=root
+    )
     assert done.stdout.splitlines() == [
         "accept is a function that judges drafts, got 'greedy'",
         f"unknown method []; there are: {', '.join(bytelax.methods.METHODS)}",

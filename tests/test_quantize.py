@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +17,8 @@ from bytelax.models.narrow import Int8
 from bytelax.pods.sharding import MeshConfig
 from bytelax.testing import assert_lossless
 from bytelax.training import train_loop
-from tests.helpers import models_for_tests as models
-
-sys.path.append(str(Path(__file__).parent / "decode" / "drafters"))
 from tests.helpers import decoding as loops
+from tests.helpers import models_for_tests as models
 
 
 @pytest.fixture(autouse=True)

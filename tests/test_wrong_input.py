@@ -46,7 +46,8 @@ PROGRAM = """
 import json, sys
 import jax.numpy as jnp
 import numpy as np
-import bytelax, models_for_tests
+import bytelax
+from tests.helpers import models_for_tests
 from bytelax import decode, generate, score
 from bytelax.pods import distributed
 from bytelax.pods.configs import Processes

@@ -104,14 +104,12 @@ class JointLoss:
       mask_loss: "sum" (the paper) sums 1 / t times the masked cross-entropies over all blocks and
         divides by the number of bytes in the text, so that its weight grows with the block size.
         "mean" divides by the number of cells instead.
-      mask_weight: weight of the masked-byte loss.
       max_patches: capacity for patches in a window. None allows one per byte, which costs time and
         memory.
     """
 
     corruption: CorruptionConfig = CorruptionConfig()
     mask_loss: Literal["sum", "mean"] = "sum"
-    mask_weight: float = 1.0
     max_patches: int | None = None
 
 

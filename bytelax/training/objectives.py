@@ -214,7 +214,7 @@ class BLTD(JointLoss):
         clean, cells, drawn, closes = nn.apply(joint, self.module)({"params": params})
         loss, metrics = _next_byte(clean, ids[:, 1:])
         masked_nats = optax.softmax_cross_entropy_with_integer_labels(cells, drawn.targets)
-        loss += self.mask_weight * self._masked_loss(masked_nats, drawn, ids)
+        loss += self._masked_loss(masked_nats, drawn, ids)
         metrics |= patch_metrics(closes, self.max_patches)
         return loss, metrics | _masked_metrics(masked_nats, cells, drawn)
 
