@@ -108,6 +108,17 @@ def published_beside_measured():
         yield FAST_BLT, f"| {name} | {' | '.join(cells)} | {published} |"
 
 
+def spans_of_decoders():
+    rows = [
+        row(report("training/decoder_window"), stage=f"window{span}-layers3")
+        for span in (8, 128, 512)
+    ]
+    kept = [each["T=1"]["without loops"]["8"]["acceptance"]["value"] for each in rows]
+    old = [each["bits"]["stale_1"]["value"] for each in rows]
+    yield FAST_BLT, "accepted to {:.0f}, {:.0f} and {:.0f} %".format(*(100 * x for x in kept))
+    yield FAST_BLT, "costs {:.2f}, {:.2f} and {:.2f} bits".format(*old)
+
+
 def sixteen_rows() -> str:
     speeds = [kept("blt-s", t, 16)["speed"] for t in (0, 1)]
     return f"`blt-s` is {speeds[0]:.2f} and {speeds[1]:.2f} times as fast as plain"
@@ -454,7 +465,8 @@ def operations_on_the_h200():
 
 
 CLAIMS = (
-    beside_transformers, drafters_of_the_readme, published_beside_measured, table_of_drafters,
+    beside_transformers, drafters_of_the_readme, published_beside_measured, spans_of_decoders,
+    table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
     rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
     drafts_of_a_byte_transformer, skipped_layers, windows, bundled_models, int8,

@@ -77,9 +77,15 @@ def measure(setting, model, texts, options):
         )  # fmt: skip
         figures = evidence.figures(found)
         row[f"T={temperature:g}"] = {
-            "bytes_per_round": figures["bytes_per_round"],
-            "bytes_per_round_without_loops": figures["bytes_per_round_without_loops"],
-            "loops": figures["loops"],
+            **{
+                name: figures[name]
+                for name in (
+                    "bytes_per_round",
+                    "bytes_per_round_without_loops",
+                    "loops",
+                    "acceptance",
+                )
+            },
             "by_kind": evidence.by_genre(found, kinds),
             **timed,
         }
