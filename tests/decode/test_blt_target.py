@@ -298,6 +298,24 @@ def test_chunks_grow_with_the_batch_on_accelerators(platform, batch, expected):
     assert seen == [(batch, expected)]
 
 
+def test_patches_behind_the_bytes_that_may_be_kept_are_not_run():
+    model = models.model(models.BASE)
+    target = target_for(model, 8)
+    state = windows.blank(target, model.params, BATCH)
+    window = jnp.asarray(text()[:, :8])
+    extend = jax.jit(lambda most: target.extend(model.params, state, window, most=most))
+    whole, trial = extend(jnp.full(BATCH, 8))
+    closed = trial.frontier.patches - trial.frontier.patches[:, :1]
+    shorter = 0
+    for most in range(8):
+        logits, trial = extend(jnp.full(BATCH, most))
+        np.testing.assert_array_equal(logits[:, :most], whole[:, :most])
+        np.testing.assert_array_equal(trial.ran_global, closed[:, most] > 0)
+        assert trial.chunks == -(-closed[:, most].max() // target.chunk)
+        shorter += closed[:, most].max() < closed[:, -1].max()
+    assert shorter > 0
+
+
 def test_rows_that_stand_still_run_no_global_pass():
     model = models.model(models.BASE)
     target = target_for(model, 8)
