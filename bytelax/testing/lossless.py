@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
@@ -15,9 +16,12 @@ from bytelax.decode import (
     Params,
     Sampling,
     Text,
+    Tree,
+    is_drafted,
     process_logits,
     take_all,
 )
+from bytelax.decode.sampling import one_hot
 from bytelax.testing.chance import QUICK, Chance
 from bytelax.testing.exact_law import (
     batch_of,
@@ -63,7 +67,8 @@ def assert_lossless(
        batch and with anything in the padding.
     3. The target reads a window as it reads a prompt, wherever EOS lies among its kept or its
        refused ids.
-    4. The same enumeration detects a planted fault: an acceptance rule that keeps every draft.
+    4. The same enumeration detects a planted fault: an acceptance rule that keeps every draft, or
+       the first branch of every tree.
 
     A method that drafts and keeps none of its drafts is refused, for nothing of its rule was
     tested. Plain decoding (`decode.Empty`) has no drafts, and passes without the fourth.
@@ -116,12 +121,28 @@ def assert_lossless(
     if isinstance(method.drafter, Empty):
         return
     assert kept > FAULTY, NOTHING_KEPT
-    faulty = Chance(one_round(dataclasses.replace(method, accept=take_all), params), rows)
+    judge = getattr(method.drafter, "judged_by", None) or method.accept
+    keeps_all = _KeepsBranch() if getattr(judge, "trees", False) else take_all
+    faulty = Chance(one_round(dataclasses.replace(method, accept=keeps_all), params), rows)
     seen = distance(law_and_kept(faulty, begin)[0], _own(following, begin))
     assert seen > FAULTY, (
         f"keeping every draft changes no probability by more than {seen:.2g}, so no refusal was "
         "tested: certify the rule with a drafter that guesses otherwise than the model"
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _KeepsBranch:
+    """LOSSY: keeps the first child of every node of a tree, as if the model were sure of it."""
+
+    trees = True
+
+    def __call__(self, draft, log_probs, uniforms):
+        nodes, there = np.arange(log_probs.shape[1])[:, None], is_drafted(draft)[:, None]
+        child = (draft.parents[:, None] == nodes) & there
+        first = jnp.take_along_axis(draft.ids, child.argmax(-1), axis=1)
+        sure = jnp.where(child.any(-1)[..., None], one_hot(first, log_probs.shape[-1]), log_probs)
+        return Tree(draft.ids.shape[1])(draft, sure, uniforms)
 
 
 def _assert_law(chance, begin, following, where) -> float:

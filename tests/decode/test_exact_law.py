@@ -638,10 +638,20 @@ def test_drafts_that_depend_on_the_batch_are_certified():
     assert_lossless(Method(TableTarget(), FewerAlone(2)), Params(table(3, 13), table(3, 1)))
 
 
-def test_a_wide_tree_is_certified():
-    """It takes a verdict and a number for each of its nodes, more than any chain here."""
-    build = functools.partial(tables, drafter=Broom(10))
-    assert error(build, Tree(2), CUT, new_bytes=2) < EXACT
+@pytest.mark.parametrize(
+    ("nodes", "window"), [(4, None), pytest.param(10, 13, marks=pytest.mark.slow)]
+)
+def test_trees_are_certified(nodes, window):
+    """Of ten nodes, each takes a verdict and a number: more than any chain here."""
+    method = Method(TableTarget(), Broom(nodes), Tree(2), window)
+    assert_lossless(method, Params(table(3, 13)), new_bytes=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [None, 6])
+def test_several_drafts_are_certified(window):
+    method = Method(TableTarget(), ParallelDrafts(TableDrafter(1), 2), window=window)
+    assert_lossless(method, Params(table(3, 13), table(3, 1)), new_bytes=2, top_k=2)
 
 
 @dataclasses.dataclass(frozen=True)
