@@ -18,7 +18,7 @@ import jax.ffi
 
 PACKAGE = pathlib.Path(__file__).parent / "bytelax_kernels"
 LIBRARY = PACKAGE / "libbytelax.so"
-SOURCES = ("dense/cpu.cc",)
+SOURCES = ("append_attention/cpu.cc", "dense/cpu.cc", "verify_attention/cpu.cc")
 # Flags by machine and instruction set; the names are those that `native` asks for.
 INSTRUCTIONS: dict[str, dict[str, list[str]]] = {
     "x86_64": {

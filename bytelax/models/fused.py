@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from bytelax_kernels import dispatch
 from bytelax_kernels.dense import Operands, added, dense, fuses, normalized
+from bytelax_kernels.dense.cpu import Panels
+from bytelax_kernels.dense.cpu import dense as in_panels
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import narrow, weight_layouts
@@ -79,6 +81,18 @@ class Fused(Execution):
             `silu(gate) * other` remains.
         """
         leading, features = x.shape[: x.ndim - contracted], kernel.shape[contracted:]
+        if isinstance(kernel, Panels):
+            rows = math.prod(leading)
+            out = in_panels(
+                x.reshape(rows, -1),
+                kernel,
+                scale=None if norm is None else norm.scale,
+                eps=0.0 if norm is None else norm.eps,
+                onto=None if onto is None else onto.reshape(rows, -1),
+                times=times,
+                gated=gated,
+            )
+            return out.reshape(*leading, *features[gated:])
         if not narrow.is_narrow(kernel):
             rows = math.prod(leading)
             operands = Operands(
@@ -206,9 +220,9 @@ def decoding(module: Module) -> Module:
 
 
 def laid_out(params: Any) -> Any:
-    """The parameters as these programs read them; see `narrow` for CPUs, `weight_layouts` for TPUs.
+    """The parameters as these programs read them; see `weight_layouts`, and `narrow` for tables.
 
     Args:
       params: of a model, on its devices.
     """
-    return weight_layouts.for_products(narrow.params_as_bits(params))
+    return narrow.params_as_bits(weight_layouts.for_products(params))

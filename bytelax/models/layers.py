@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from bytelax_kernels.dense import normalized
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import narrow
 from bytelax.models.execution import Execution
 from bytelax.pods.sharding import Axes
 
@@ -66,7 +65,7 @@ def weights(params: Any) -> int:
 
     Embedding tables are not counted, since a pass looks up only a few of their rows.
     """
-    leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=narrow.is_int8)
+    leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=lambda x: hasattr(x, "shape"))
     tables = (jax.tree_util.DictKey("embedding"),)
     return sum(math.prod(x.shape) for path, x in leaves if path[-1:] != tables)
 

@@ -1,13 +1,17 @@
-"""How weights lie in the memory of a TPU, so that products read them as they are.
+"""How weights lie in memory, so that products read them as they are.
 
-By default an array lies there in the order of its axes. XLA multiplies by a matrix whose minor axis
-fills the 128 lanes, and would copy all kernels with several axes of features at the beginning of
-each call of a program: 2 GB of the 1B model.
+On a TPU an array lies by default in the order of its axes. XLA multiplies by a matrix whose minor
+axis fills the 128 lanes, and would copy all kernels with several axes of features at the beginning
+of each call of a program: 2 GB of the 1B model. On a processor the compiled kernels read panels.
 """
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from bytelax_kernels import native
+from bytelax_kernels.dense.cpu import DTYPES, Panels
 from jax.experimental.layout import Format, Layout
 from jax.sharding import Sharding
 
@@ -17,14 +21,38 @@ _LANES = 128
 
 
 def for_products(params: Any) -> Any:
-    """The parameters of a model on a TPU in their best layouts; elsewhere as they are.
+    """The parameters of a model in their best layouts for the device that holds them.
 
     Args:
       params: of a model. Arrays that are in a good layout already are not copied. Tracers, and
-        trees that hold int8, are returned unchanged.
+        parameters on several processors, are unchanged, and so is int8 on accelerators.
     """
     leaves = jax.tree.leaves(params, is_leaf=narrow.is_int8)
-    return relaid(params) if leaves and all(map(_on_tpu, leaves)) else params
+    if leaves and all(_on("tpu", x) for x in leaves):
+        return relaid(params)
+    leaves = jax.tree.leaves(params)
+    alone = all(_on("cpu", x) and len(x.devices()) == 1 for x in leaves)
+    return in_panels(params) if leaves and alone and native.available() else params
+
+
+def in_panels(params: Any) -> Any:
+    """The parameters with every kernel as the compiled product reads it."""
+
+    def laid(path, x):
+        names = [getattr(key, "key", None) for key in path[-2:]]
+        values = x.values if narrow.is_int8(x) else x
+        if names[-1] != "kernel" or values.dtype.name not in DTYPES:
+            return x
+        (device,) = values.devices()
+        panels = Panels.of(
+            np.asarray(values),
+            contracted=_contracted(path, x.shape),
+            gated=names[0] == "gate_up",
+            scale=np.asarray(x.scale) if narrow.is_int8(x) else None,
+        )
+        return jax.device_put(panels, device, may_alias=True)
+
+    return jax.tree_util.tree_map_with_path(laid, params, is_leaf=narrow.is_int8)
 
 
 def relaid(params: Any) -> Any:
@@ -59,14 +87,19 @@ def major_to_minor(path: tuple, shape: tuple[int, ...]) -> tuple[int, ...]:
     axes = tuple(range(len(shape)))
     if names[-1] != "kernel":
         return axes
-    contracted = 2 if names[0] == "out" and len(shape) == 3 else 1  # heads and their widths
+    contracted = _contracted(path, shape)
     inputs, features = axes[:contracted], axes[contracted:]
     if shape[-1] % _LANES:
         return features + inputs
     return (*features[:-1], *inputs, features[-1])
 
 
-def _on_tpu(x):
+def _contracted(path, shape):
+    """Number of axes of a kernel that are contracted: heads and their widths, or one."""
+    return 2 if getattr(path[-2], "key", None) == "out" and len(shape) == 3 else 1
+
+
+def _on(platform, x):
     if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
         return False
-    return next(iter(x.devices())).platform == "tpu"
+    return next(iter(x.devices())).platform == platform

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental.custom_partitioning import custom_partitioning
 
-_PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
+_PLATFORMS = {"tpu": "tpu", "gpu": "cuda", "cpu": "cpu"}
 _GROUP = 6
 _only: contextvars.ContextVar[str | None] = contextvars.ContextVar("only", default=None)
 
@@ -76,7 +76,7 @@ def call(
         platform among the kernels that support the inputs; see `by_platform`.
       inputs: one pytree of arrays.
       reference: differentiable reference implementation.
-      kernels: functions that return the kernels for "tpu" and "gpu"; those of platforms that a
+      kernels: functions that return the kernels, by platform; those of platforms that a
         program is not traced for are not called, so that they may import what a kernel needs.
       split: function that makes a kernel `partitioned`.
       libraries: further implementations, which run only by name.
@@ -91,7 +91,8 @@ def call(
         platform = _only.get()
         made = {name: make() for name, make in kernels.items() if platform in (None, name)}
         taken = {name: split(kernel.run) for name, kernel in made.items() if kernel.takes(inputs)}
-        return by_platform(reference, taken, derivative=derivative)(inputs)
+        known = platform if platform == jax.default_backend() else None
+        return by_platform(reference, taken, derivative=derivative, known=known)(inputs)
     chosen = {**kernels, **(libraries or {})}[implementation]()
     if not chosen.takes(inputs):
         given = ", ".join(str(jax.typeof(x)) for x in jax.tree.leaves(inputs))
@@ -100,7 +101,11 @@ def call(
 
 
 def by_platform(
-    reference: Callable, kernels: Mapping[str, Callable], *, derivative: Callable | None = None
+    reference: Callable,
+    kernels: Mapping[str, Callable],
+    *,
+    derivative: Callable | None = None,
+    known: str | None = None,
 ) -> Callable:
     """A function that runs the kernel of the platform it is lowered for, or else the reference.
 
@@ -109,9 +114,10 @@ def by_platform(
 
     Args:
       reference: differentiable function of arrays.
-      kernels: functions of the same arrays, for "tpu" and "gpu".
+      kernels: functions of the same arrays, by platform.
       derivative: a function equal to `reference` that is differentiated in its place, if another
         computation suits training better.
+      known: the platform, if it is known: the reference is not traced beside its kernel.
     """
     derivative = derivative or reference
     if not kernels and derivative is reference:
@@ -123,6 +129,8 @@ def by_platform(
     def chosen(*args):
         if not by_name:
             return reference(*args)
+        if known in kernels:
+            return kernels[known](*args)
         return jax.lax.platform_dependent(*args, default=reference, **by_name)
 
     @chosen.def_vmap

@@ -13,7 +13,7 @@ import platform
 import jax
 
 _LIBRARY = pathlib.Path(__file__).with_name("libbytelax.so")
-_KERNELS = ("dense",)
+_KERNELS = ("append_attention", "dense", "verify_attention")
 
 
 class Missing(Exception):

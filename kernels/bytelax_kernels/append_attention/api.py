@@ -9,10 +9,10 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax_kernels import triton
 from bytelax_kernels.append_attention import reference
 from bytelax_kernels.append_attention.window import Projections, Window
-from bytelax_kernels.dispatch import call, partitioned, platform
+from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned, platform
 from bytelax_kernels.verify_attention.sight import Sight
 
-Implementation = Literal["xla", "gpu"]
+Implementation = Literal["xla", "gpu", "cpu"]
 
 
 def append_attention(
@@ -37,7 +37,7 @@ def append_attention(
       keys, values: the cache before the window, by head.
       positions: position of each entry of the window. That of -1 is not written.
       first, last, newest, ancestors: as in `verify_attention`; the window counts for `newest`.
-      block: as in `verify_attention`; the kernel ignores it.
+      block: as in `verify_attention`; the kernels ignore it.
       implementation: as in `verify_attention`; there is no kernel for TPUs. "xla" writes first, and
         then calls `verify_attention`.
 
@@ -54,7 +54,7 @@ def append_attention(
         implementation,
         window,
         reference=functools.partial(reference.attention, block=block),
-        kernels={"gpu": _gpu} if implementation or platform() == "gpu" else {},
+        kernels=_KERNELS if implementation else _kernels_of(platform()),
         split=functools.partial(_split, window=window),
     )
 
@@ -69,6 +69,20 @@ def _load():
 @functools.cache
 def _gpu():
     return triton.kernel(_load)
+
+
+@functools.cache
+def _cpu():
+    from bytelax_kernels.append_attention import cpu
+
+    return Kernel(cpu.takes, inference_only(jax.jit(cpu.attention)))
+
+
+_KERNELS = {"gpu": _gpu, "cpu": _cpu}
+
+
+def _kernels_of(platform):
+    return {name: kernel for name, kernel in _KERNELS.items() if name == platform}
 
 
 def _split(kernel, window):

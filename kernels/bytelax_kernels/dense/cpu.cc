@@ -3,117 +3,25 @@
 // The matrix lies in panels [columns / 32, depth, 32], so that it is read once from begin to end. The
 // sums of a few rows by 32 columns stay in registers. Each sum runs over the depth in order, whatever
 // the number of rows and threads, so that a row has the same bits beside any others.
-//
-// This file is compiled once for each instruction set, with its name as ISA.
 
-#include <algorithm>
-#include <atomic>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <thread>
 #include <vector>
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
+#include "../native.h"
 
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kLanes = 16, kMostRows = 12;
-#elif defined(__AVX2__)
-constexpr int kLanes = 8, kMostRows = 3;
-#elif defined(__aarch64__)
-constexpr int kLanes = 4, kMostRows = 3;
+constexpr int kMostRows = 12;
+#elif defined(__AVX2__) || defined(__aarch64__)
+constexpr int kMostRows = 3;
 #else
-constexpr int kLanes = 4, kMostRows = 1;
+constexpr int kMostRows = 1;
 #endif
 
 constexpr int kColumns = 32;  // of a panel
 constexpr int kVectors = kColumns / kLanes;
-constexpr int64_t kShared = 1 << 19;  // bytes of a matrix from which on threads share its panels
-
-typedef float Vector __attribute__((vector_size(4 * kLanes)));
-typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
-typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
-typedef int8_t Bytes __attribute__((vector_size(kLanes)));
-
-struct BFloat16 {
-  uint16_t bits;
-};
-
-template <typename To, typename From>
-inline To load(const From* from) {
-  To value;
-  std::memcpy(&value, from, sizeof(To));
-  return value;
-}
-
-// Compilers widen vectors of these sizes one element at a time, or by several steps.
-#if defined(__AVX512F__)
-inline Integers integers(Halves x) { return Integers(_mm512_cvtepu16_epi32(__m256i(x))); }
-inline Integers integers(Bytes x) { return Integers(_mm512_cvtepi8_epi32(__m128i(x))); }
-#elif defined(__AVX2__)
-inline Integers integers(Halves x) { return Integers(_mm256_cvtepu16_epi32(__m128i(x))); }
-inline Integers integers(Bytes x) {
-  return Integers(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(load<int64_t>(&x))));
-}
-#else
-template <typename Narrow>
-inline Integers integers(Narrow x) {
-  return __builtin_convertvector(x, Integers);
-}
-#endif
-
-inline Vector wide(const float* from) { return load<Vector>(from); }
-
-inline Vector wide(const BFloat16* from) {
-  const Integers bits = integers(load<Halves>(from)) << 16;
-  return load<Vector>(&bits);
-}
-
-inline Vector wide(const int8_t* from) {
-  return __builtin_convertvector(integers(load<Bytes>(from)), Vector);
-}
-
-inline float wide_one(float x) { return x; }
-
-inline float wide_one(BFloat16 x) {
-  const uint32_t bits = uint32_t{x.bits} << 16;
-  return load<float>(&bits);
-}
-
-inline void store_one(float x, float* to) { *to = x; }
-
-// Rounds to the nearest, to even in a tie.
-inline void store_one(float x, BFloat16* to) {
-  uint32_t bits = load<uint32_t>(&x);
-  to->bits = std::isnan(x) ? (bits >> 16) | 64 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-}
-
-// e^x to the last bits of a float: 2^n times a polynomial in what is left of x.
-inline Vector exponential(Vector x) {
-  const Vector least = Vector{} - 87.0f, most = Vector{} + 88.0f;
-  x = x < least ? least : x;
-  x = x > most ? most : x;
-  const Vector shift = Vector{} + 12582912.0f;  // rounds to an integer
-  const Vector n = (x * 1.44269504f + shift) - shift;
-  const Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  Vector p = Vector{} + 1.9875691500e-4f;
-  for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
-                        5.0000001201e-1f}) {
-    p = p * r + c;
-  }
-  p = p * (r * r) + r + 1.0f;
-  const Integers power = (__builtin_convertvector(n, Integers) + 127) << 23;
-  return p * load<Vector>(&power);
-}
+// From so many bytes of a matrix, or so many products of numbers, threads share its panels.
+constexpr int64_t kSharedBytes = 1 << 19, kSharedProducts = 1 << 20;
 
 // The sums of `M` rows by the columns of one panel. They stay in registers: the loops over rows and
 // vectors are unrolled.
@@ -225,33 +133,6 @@ void prepare(const X* rows, const S* scale, float eps, int64_t count, int64_t de
   }
 }
 
-// Runs all panels of a product. The calling thread takes part, so that it never waits for a thread
-// that has not begun.
-template <typename P>
-void run_panels(const P& product, ffi::ThreadPool& threads, int64_t bytes) {
-  const int64_t panels = product.panels_of_a_half();
-  const int64_t helpers = bytes < kShared ? 0 : std::min(threads.num_threads(), panels) - 1;
-  if (helpers <= 0) {
-    for (int64_t panel = 0; panel < panels; ++panel) product.run(panel);
-    return;
-  }
-  struct Progress {
-    std::atomic<int64_t> next{0}, done{0};
-  };
-  auto progress = std::make_shared<Progress>();
-  const int64_t step = std::max<int64_t>(1, panels / (8 * (helpers + 1)));
-  auto work = [progress, product, panels, step] {
-    for (int64_t at; (at = progress->next.fetch_add(step)) < panels;) {
-      const int64_t end = std::min(panels, at + step);
-      for (int64_t panel = at; panel < end; ++panel) product.run(panel);
-      progress->done.fetch_add(end - at, std::memory_order_release);
-    }
-  };
-  for (int64_t helper = 0; helper < helpers; ++helper) threads.Schedule(decltype(work)(work));
-  work();
-  while (progress->done.load(std::memory_order_acquire) < panels) std::this_thread::yield();
-}
-
 // The rows of a call, prepared by the thread that it runs on.
 template <typename X>
 const float* prepared(const ffi::AnyBuffer& rows, const ffi::AnyBuffer& scale, float eps) {
@@ -291,7 +172,10 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
         gated,
         result,
     };
-    run_panels(product, threads, panels.size_bytes());
+    const int64_t bytes = panels.size_bytes(), products = product.count * panels.element_count();
+    const bool alone = bytes < kSharedBytes && products < kSharedProducts;
+    share(threads, alone ? 1 : threads.num_threads(), product.panels_of_a_half(),
+          [&](int64_t panel) { product.run(panel); });
     return ffi::Error::Success();
   };
   const void* weights = panels.untyped_data();
@@ -308,9 +192,6 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
 }
 
 }  // namespace
-
-#define JOINED_(a, b) a##b
-#define JOINED(a, b) JOINED_(a, b)
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JOINED(bytelax_dense_, ISA), dense,
                               ffi::Ffi::Bind()

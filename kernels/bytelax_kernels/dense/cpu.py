@@ -5,6 +5,7 @@ memory. Here it lies in panels, and is widened in registers.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -117,18 +118,49 @@ def dense(
     width = columns if halves == 1 else halves * padded  # each half ends with its own panel
     if onto is not None and width != columns:
         onto = _padded(onto.reshape(count, halves, columns), padded)
-    nothing = jnp.zeros((0,), rows.dtype)
-    out = jax.ffi.ffi_call(
-        "bytelax_dense",
-        jax.ShapeDtypeStruct((count, width), rows.dtype),
-        vmap_method="sequential",
-    )(
-        rows, panels.values, panels.scale, nothing if scale is None else scale,
-        nothing if onto is None else onto, eps=np.float32(eps), times=np.int64(times), gated=gated,
-    )  # fmt: skip
+    out = _product(width, np.float32(eps), np.int64(times), gated)(
+        rows, panels.values, panels.scale, scale, onto
+    )
     if width == columns:
         return out
     return out.reshape(count, halves, padded)[..., :columns].reshape(count, -1)
+
+
+@functools.cache
+def _product(width, eps, times, gated):
+    """The compiled product; under `jax.vmap`, rows of all are rows of one."""
+
+    @jax.custom_batching.custom_vmap
+    def product(rows, values, column_scale, scale, onto):
+        nothing = jnp.zeros((0,), rows.dtype)
+        call = jax.ffi.ffi_call(
+            "bytelax_dense", jax.ShapeDtypeStruct((rows.shape[0], width), rows.dtype)
+        )
+        return call(
+            rows, values, column_scale, nothing if scale is None else scale,
+            nothing if onto is None else onto, eps=eps, times=times, gated=gated,
+        )  # fmt: skip
+
+    @product.def_vmap
+    def _(size, batched, rows, *others):
+        *matrix, onto = others
+        if any(jax.tree.leaves(batched[1:-1])):  # matrices of their own, in turn
+            held = jax.tree.map(
+                lambda x, one: x if one else jnp.broadcast_to(x, (size, *x.shape)),
+                (rows, *others), tuple(batched),
+            )  # fmt: skip
+            return jax.lax.map(lambda each: product(*each), held), True
+
+        def whole(x, one):
+            x = x if one else jnp.broadcast_to(x, (size, *x.shape))
+            return x.reshape(-1, x.shape[-1])
+
+        out = product(
+            whole(rows, batched[0]), *matrix, None if onto is None else whole(onto, batched[-1])
+        )
+        return out.reshape(size, -1, width), True
+
+    return product
 
 
 def _padded(x, size):

@@ -11,7 +11,7 @@ from bytelax_kernels.verify_attention import reference
 from bytelax_kernels.verify_attention.inputs import Cache, Inputs
 from bytelax_kernels.verify_attention.sight import Sight
 
-Implementation = Literal["xla", "tpu", "gpu", "cudnn"]
+Implementation = Literal["xla", "tpu", "gpu", "cpu", "cudnn"]
 
 
 def verify_attention(
@@ -40,7 +40,8 @@ def verify_attention(
     Exactness: the result for a query is bitwise independent of its index in the window, of the
     other queries, and of the contents of slots it does not attend to (if finite), because
     reductions are laid out by slot. A cell of a tree is in another slot than the same byte of a
-    linear window, so these two agree only up to rounding. "cudnn" does not give this guarantee.
+    linear window, so these two agree only up to rounding; in the kernel for processors, which sums
+    in the order of positions, bit for bit. "cudnn" does not give this guarantee.
 
     The kernels are for inference. Without `implementation`, the derivative is that of the reference
     on every platform.
@@ -61,8 +62,8 @@ def verify_attention(
         query attends, and the cache must not have wrapped. None reads every slot. The kernels
         ignore this: they choose their own blocks and skip those to which no query of a row attends.
       implementation: None uses the kernel of the platform that the program is compiled for if it
-        supports these shapes, and the reference otherwise. "xla" uses the reference, "tpu" and
-        "gpu" our kernels, and "cudnn" that library.
+        supports these shapes, and the reference otherwise. "xla" uses the reference, "tpu", "gpu"
+        and "cpu" our kernels, and "cudnn" that library.
 
     Returns:
       The attended values in the dtype of `queries`, computed from float32 scores and sums. They are
@@ -77,7 +78,7 @@ def verify_attention(
         inputs,
         reference=_reference(block),
         derivative=_derivative(block),
-        kernels={"tpu": _tpu, "gpu": _gpu},
+        kernels={"tpu": _tpu, "gpu": _gpu, "cpu": _cpu},
         libraries={"cudnn": _cudnn},
         split=functools.partial(_split, inputs=inputs),
     )
@@ -96,6 +97,13 @@ def _gpu():
     from bytelax_kernels.verify_attention import gpu
 
     return Kernel(gpu.takes, inference_only(jax.jit(gpu.attention)))
+
+
+@functools.cache
+def _cpu():
+    from bytelax_kernels.verify_attention import cpu
+
+    return Kernel(cpu.takes, inference_only(jax.jit(cpu.attention)))
 
 
 @functools.cache

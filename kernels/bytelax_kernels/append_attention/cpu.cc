@@ -1,0 +1,176 @@
+// `append_attention` for processors: rotary positions, the writing of the cache, and the attention.
+
+#include "../verify_attention/cpu.h"
+
+namespace {
+
+// The sine and the cosine of phases in radians, to the last bits of a float.
+inline void turned(Vector x, Vector& sine, Vector& cosine) {
+  const Vector shift = Vector{} + 12582912.0f;  // rounds to an integer
+  const Vector n = (x * 0.636619772f + shift) - shift;
+  Vector r = x - n * 1.57079625f;  // a quarter turn in three parts, each exact in one rounding
+  r = r - n * 7.54978942e-8f;
+  r = r - n * 5.39030253e-15f;
+  const Vector square = r * r;
+  Vector s = Vector{} - 1.9515295891e-4f;
+  s = s * square + 8.3321608736e-3f;
+  s = s * square - 1.6666654611e-1f;
+  s = s * square * r + r;
+  Vector c = Vector{} + 2.443315711809948e-5f;
+  c = c * square - 1.388731625493765e-3f;
+  c = c * square + 4.166664568298827e-2f;
+  c = c * square * square - 0.5f * square + 1.0f;
+  const Integers quarter = __builtin_convertvector(n, Integers);
+  const auto odd = (quarter & 1) != 0;
+  sine = odd ? c : s;
+  cosine = odd ? s : c;
+  sine = (quarter & 2) != 0 ? -sine : sine;
+  cosine = ((quarter + 1) & 2) != 0 ? -cosine : cosine;
+}
+
+// Rotates the pairs of a head: `phases` holds the cosines of its pairs, then the sines.
+template <typename X>
+inline void rotate(const X* from, const float* phases, int64_t pairs, float* to) {
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    const float even = wide_one(from[2 * pair]), odd = wide_one(from[2 * pair + 1]);
+    const float cosine = phases[pair], sine = phases[pairs + pair];
+    X low, high;
+    store_one(even * cosine - odd * sine, &low);
+    store_one(even * sine + odd * cosine, &high);
+    to[2 * pair] = wide_one(low), to[2 * pair + 1] = wide_one(high);
+  }
+}
+
+struct Arrays {
+  const void* qkv;
+  const int32_t* turns;
+  const float* frequency;
+  const int32_t* positions;
+  const int32_t* first;
+  const int32_t* last;
+  const int32_t* newest;
+  const bool* cells;
+  void *out, *keys, *values;
+  int64_t batch, window, kv_heads, group, slots, dim;
+};
+
+template <typename X, typename C>
+ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
+  const int64_t pairs = a.dim / 2, padded = (pairs + kLanes - 1) / kLanes * kLanes;
+  const int64_t rows = a.group * a.window;
+  thread_local std::vector<float> phases_of_all;
+  phases_of_all.resize(a.batch * a.window * a.dim + kLanes);
+  float* phases = phases_of_all.data();
+  for (int64_t w = 0; w < a.batch * a.window; ++w) {
+    for (int64_t pair = 0; pair < padded; pair += kLanes) {
+      const int64_t most = std::min<int64_t>(kLanes, pairs - pair);
+      Vector sine, cosine;
+      turned(static_cast<float>(a.turns[w]) * begin_of(a.frequency + pair, most), sine, cosine);
+      std::memcpy(phases + w * a.dim + pair, &cosine, most * sizeof(float));
+      std::memcpy(phases + w * a.dim + pairs + pair, &sine, most * sizeof(float));
+    }
+  }
+  const float scale = 1 / std::sqrt(static_cast<float>(a.dim));
+  const auto head = [=, &a](int64_t at) {
+    const int64_t row = at / a.kv_heads, own = at % a.kv_heads, parts = a.group + 2;
+    C* keys = static_cast<C*>(a.keys) + at * a.slots * a.dim;
+    C* values = static_cast<C*>(a.values) + at * a.slots * a.dim;
+    thread_local std::vector<float> held;
+    held.resize((2 * kQueries + 1) * a.dim);
+    float *queries = held.data(), *attended = queries + kQueries * a.dim;
+    float* turned = attended + kQueries * a.dim;
+    const auto part = [&](int64_t w, int64_t index) {
+      const X* qkv = static_cast<const X*>(a.qkv);
+      return qkv + (((row * a.window + w) * a.kv_heads + own) * parts + index) * a.dim;
+    };
+    for (int64_t w = 0; w < a.window; ++w) {
+      const int64_t position = a.positions[row * a.window + w];
+      if (position < 0) continue;
+      const int64_t place = position % a.slots * a.dim;
+      rotate(part(w, a.group), phases + (row * a.window + w) * a.dim, pairs, turned);
+      const X* value = part(w, a.group + 1);
+      for (int64_t d = 0; d < a.dim; ++d) {
+        store_one(turned[d], keys + place + d);
+        store_one(wide_one(value[d]), values + place + d);
+      }
+    }
+    const Ring<C> ring{keys, values, a.slots, a.dim, a.newest[row]};
+    for (int64_t begin = 0; begin < rows; begin += kQueries) {
+      const int64_t count = std::min(kQueries, rows - begin);
+      Seen seen[kQueries];
+      for (int64_t q = 0; q < count; ++q) {
+        const int64_t w = (begin + q) % a.window, all = row * a.window + w;
+        seen[q] = {a.first[all], a.last[all], a.newest[row] - a.window + 1, a.window,
+                   a.cells == nullptr ? nullptr : a.cells + all * a.window};
+        float* query = queries + q * a.dim;
+        rotate(part(w, (begin + q) / a.window), phases + all * a.dim, pairs, query);
+        for (int64_t d = 0; d < a.dim; ++d) query[d] *= scale;
+      }
+      attend(ring, queries, seen, count, attended);
+      for (int64_t q = 0; q < count; ++q) {
+        const int64_t w = (begin + q) % a.window, g = (begin + q) / a.window;
+        const int64_t heads = a.kv_heads * a.group;
+        X* to = static_cast<X*>(a.out) +
+                ((row * a.window + w) * heads + own * a.group + g) * a.dim;
+        for (int64_t d = 0; d < a.dim; ++d) store_one(attended[q * a.dim + d], to + d);
+      }
+    }
+  };
+  int64_t products = 0;
+  for (int64_t row = 0; row < a.batch; ++row) {
+    products += std::min<int64_t>(a.newest[row] + 1, a.slots) * a.kv_heads * rows * a.dim;
+  }
+  const int64_t most = products < kSharedScores ? 1 : threads.num_threads();
+  share(threads, most, a.batch * a.kv_heads, head);
+  return ffi::Error::Success();
+}
+
+ffi::Error append_attention(ffi::ThreadPool threads, ffi::AnyBuffer qkv,
+                            ffi::Buffer<ffi::S32> turns, ffi::Buffer<ffi::F32> frequency,
+                            ffi::AnyBuffer keys, ffi::AnyBuffer values,
+                            ffi::Buffer<ffi::S32> positions, ffi::Buffer<ffi::S32> first,
+                            ffi::Buffer<ffi::S32> last, ffi::Buffer<ffi::S32> newest,
+                            ffi::Buffer<ffi::PRED> cells, ffi::Result<ffi::AnyBuffer> out,
+                            ffi::Result<ffi::AnyBuffer> keys_out,
+                            ffi::Result<ffi::AnyBuffer> values_out) {
+  if (keys.untyped_data() != keys_out->untyped_data() ||
+      values.untyped_data() != values_out->untyped_data()) {
+    return ffi::Error::Internal("the cache is written in place");
+  }
+  const auto sizes = qkv.dimensions();
+  const Arrays arrays{
+      qkv.untyped_data(),     turns.typed_data(),
+      frequency.typed_data(), positions.typed_data(),
+      first.typed_data(),     last.typed_data(),
+      newest.typed_data(),    cells.element_count() ? cells.typed_data() : nullptr,
+      out->untyped_data(),    keys_out->untyped_data(),
+      values_out->untyped_data(), sizes[0],
+      sizes[1],               sizes[2],
+      sizes[3] - 2,           keys.dimensions()[2],
+      sizes[4],
+  };
+  const bool narrow = keys.element_type() == ffi::BF16;
+  if (qkv.element_type() == ffi::BF16) {
+    return narrow ? run<BFloat16, BFloat16>(threads, arrays) : run<BFloat16, float>(threads, arrays);
+  }
+  return narrow ? run<float, BFloat16>(threads, arrays) : run<float, float>(threads, arrays);
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JOINED(bytelax_append_attention_, ISA), append_attention,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()          // projections
+                                  .Arg<ffi::Buffer<ffi::S32>>()   // turns
+                                  .Arg<ffi::Buffer<ffi::F32>>()   // frequency
+                                  .Arg<ffi::AnyBuffer>()          // keys
+                                  .Arg<ffi::AnyBuffer>()          // values
+                                  .Arg<ffi::Buffer<ffi::S32>>()   // positions
+                                  .Arg<ffi::Buffer<ffi::S32>>()   // first
+                                  .Arg<ffi::Buffer<ffi::S32>>()   // last
+                                  .Arg<ffi::Buffer<ffi::S32>>()   // newest
+                                  .Arg<ffi::Buffer<ffi::PRED>>()  // ancestors
+                                  .Ret<ffi::AnyBuffer>()          // attended
+                                  .Ret<ffi::AnyBuffer>()          // keys
+                                  .Ret<ffi::AnyBuffer>());        // values

@@ -1,0 +1,153 @@
+// What the kernels for processors share: vectors, numbers stored narrow, and work for threads.
+//
+// It is compiled into each of them, once for each instruction set, with its name as ISA.
+
+#ifndef BYTELAX_NATIVE_H_
+#define BYTELAX_NATIVE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "xla/ffi/api/ffi.h"
+
+#define JOINED_(a, b) a##b
+#define JOINED(a, b) JOINED_(a, b)
+
+namespace ffi = xla::ffi;
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+typedef float Vector __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+template <typename To, typename From>
+inline To load(const From* from) {
+  To value;
+  std::memcpy(&value, from, sizeof(To));
+  return value;
+}
+
+// Compilers widen vectors of these sizes one element at a time, or by several steps.
+#if defined(__AVX512F__)
+inline Integers integers(Halves x) { return Integers(_mm512_cvtepu16_epi32(__m256i(x))); }
+inline Integers integers(Bytes x) { return Integers(_mm512_cvtepi8_epi32(__m128i(x))); }
+#elif defined(__AVX2__)
+inline Integers integers(Halves x) { return Integers(_mm256_cvtepu16_epi32(__m128i(x))); }
+inline Integers integers(Bytes x) {
+  return Integers(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(load<int64_t>(&x))));
+}
+#else
+template <typename Narrow>
+inline Integers integers(Narrow x) {
+  return __builtin_convertvector(x, Integers);
+}
+#endif
+
+// Picks lanes of `a`, and behind them those of `b`.
+inline Vector shuffled(Vector a, Vector b, Integers lanes) {
+#if defined(__clang__)
+  Vector out;
+  for (int i = 0; i < kLanes; ++i) out[i] = lanes[i] < kLanes ? a[lanes[i]] : b[lanes[i] - kLanes];
+  return out;
+#else
+  return __builtin_shuffle(a, b, lanes);
+#endif
+}
+
+inline Vector wide(const float* from) { return load<Vector>(from); }
+
+inline Vector wide(const BFloat16* from) {
+  const Integers bits = integers(load<Halves>(from)) << 16;
+  return load<Vector>(&bits);
+}
+
+inline Vector wide(const int8_t* from) {
+  return __builtin_convertvector(integers(load<Bytes>(from)), Vector);
+}
+
+inline float wide_one(float x) { return x; }
+
+inline float wide_one(BFloat16 x) {
+  const uint32_t bits = uint32_t{x.bits} << 16;
+  return load<float>(&bits);
+}
+
+inline void store_one(float x, float* to) { *to = x; }
+
+// Rounds to the nearest, to even in a tie.
+inline void store_one(float x, BFloat16* to) {
+  uint32_t bits = load<uint32_t>(&x);
+  to->bits = std::isnan(x) ? (bits >> 16) | 64 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+
+// e^x to the last bits of a float: 2^n times a polynomial in what is left of x.
+inline Vector exponential(Vector x) {
+  const Vector least = Vector{} - 87.0f, most = Vector{} + 88.0f;
+  x = x < least ? least : x;
+  x = x > most ? most : x;
+  const Vector shift = Vector{} + 12582912.0f;  // rounds to an integer
+  const Vector n = (x * 1.44269504f + shift) - shift;
+  const Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  Vector p = Vector{} + 1.9875691500e-4f;
+  for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
+                        5.0000001201e-1f}) {
+    p = p * r + c;
+  }
+  p = p * (r * r) + r + 1.0f;
+  const Integers power = (__builtin_convertvector(n, Integers) + 127) << 23;
+  return p * load<Vector>(&power);
+}
+
+// Runs `work(0)` to `work(count - 1)`, on `most` threads at most. The calling thread takes part, so
+// that it never waits for a thread that has not begun.
+template <typename Work>
+void share(ffi::ThreadPool& threads, int64_t most, int64_t count, const Work& work) {
+  const int64_t helpers = std::min({most, threads.num_threads(), count}) - 1;
+  if (helpers <= 0) {
+    for (int64_t at = 0; at < count; ++at) work(at);
+    return;
+  }
+  struct Progress {
+    std::atomic<int64_t> next{0}, done{0};
+  };
+  auto progress = std::make_shared<Progress>();
+  const int64_t step = std::max<int64_t>(1, count / (8 * (helpers + 1)));
+  // A helper that begins after all is done finds nothing left, and does not touch `work`.
+  auto some = [progress, &work, count, step] {
+    for (int64_t at; (at = progress->next.fetch_add(step)) < count;) {
+      const int64_t end = std::min(count, at + step);
+      for (int64_t one = at; one < end; ++one) work(one);
+      progress->done.fetch_add(end - at, std::memory_order_release);
+    }
+  };
+  for (int64_t helper = 0; helper < helpers; ++helper) threads.Schedule(decltype(some)(some));
+  some();
+  while (progress->done.load(std::memory_order_acquire) < count) std::this_thread::yield();
+}
+
+}  // namespace
+
+#endif  // BYTELAX_NATIVE_H_
