@@ -10,8 +10,6 @@ import os
 import pathlib
 import platform
 
-import jax
-
 _LIBRARY = pathlib.Path(__file__).with_name("libbytelax.so")
 _KERNELS = ("append_attention", "dense", "verify_attention")
 
@@ -30,9 +28,9 @@ def available() -> bool:
 
 
 def why_not() -> str | None:
-    """Why there are no compiled kernels, in a sentence; None if there are."""
+    """Why there are no compiled kernels, in a sentence; None if there are. Needs no JAX."""
     try:
-        instructions()
+        _loaded()
     except Missing as missing:
         return str(missing)
     return None
@@ -40,11 +38,22 @@ def why_not() -> str | None:
 
 @functools.cache
 def instructions() -> str:
-    """Loads the library, registers its kernels, and returns the instruction set that they use.
+    """Registers the kernels, and returns the instruction set that they use.
 
     Raises:
       Missing: there is no library, or none for this processor.
     """
+    import jax
+
+    library, name = _loaded()
+    for kernel in _KERNELS:
+        handler = jax.ffi.pycapsule(getattr(library, f"bytelax_{kernel}_{name}"))
+        jax.ffi.register_ffi_target(f"bytelax_{kernel}", handler, platform="cpu")
+    return name
+
+
+def _loaded() -> tuple[ctypes.CDLL, str]:
+    """The library and the instruction set to use; needs no JAX."""
     if os.environ.get("BYTELAX_NATIVE") == "0":
         raise Missing("BYTELAX_NATIVE=0 leaves the compiled kernels out.")
     if not _LIBRARY.exists():
@@ -55,11 +64,10 @@ def instructions() -> str:
     try:
         library = ctypes.CDLL(str(_LIBRARY))
         for kernel in _KERNELS:
-            handler = jax.ffi.pycapsule(getattr(library, f"bytelax_{kernel}_{name}"))
-            jax.ffi.register_ffi_target(f"bytelax_{kernel}", handler, platform="cpu")
+            getattr(library, f"bytelax_{kernel}_{name}")
     except (OSError, AttributeError) as error:
         raise Missing(f"The compiled kernels do not load: {error}.") from error
-    return name
+    return library, name
 
 
 def _best() -> str | None:

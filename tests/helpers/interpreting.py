@@ -6,7 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import pytest
-from bytelax_kernels import hopper
+from bytelax_kernels import hopper, native
 from bytelax_kernels.append_attention import api as append_api
 from bytelax_kernels.dense import api as dense_api
 from bytelax_kernels.verify_attention import gpu as verify_attention_gpu
@@ -25,11 +25,23 @@ mlir.register_lowering(debug_barrier_p, lambda context: [], platform="cpu")
 
 @contextlib.contextmanager
 def on(platform: str):
-    """Calls of kernels in here are simulated on the CPU; a race fails the test at the end."""
+    """Calls of kernels in here are simulated on the CPU; a race fails the test at the end.
+
+    Those of processors are compiled, and run as they are.
+    """
+    if platform == "cpu":
+        yield
+        return
     with {"tpu": _tpu, "gpu": _gpu}[platform]() as races:
         yield
         jax.effects_barrier()
         assert not races().races_found
+
+
+# Of a test that runs the compiled kernels.
+COMPILED = pytest.param(
+    "cpu", marks=pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
+)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
-"""The kernel of `append_attention`, interpreted, against its two steps and bitwise itself."""
+"""The kernels of `append_attention` against its two steps and bitwise themselves."""
+
+import contextlib
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from tests.helpers.interpreting import on_triton
+from tests.helpers.interpreting import COMPILED, on_triton
 
 BATCH, WINDOW, HEADS, KV_HEADS, DIM = 2, 5, 4, 2, 16
 SLOTS = 152  # the last block of slots is not full
@@ -49,13 +51,18 @@ def _reference(**window):
     return append_attention(**window, implementation="xla")
 
 
-def run(**window):
-    with on_triton():
+def run(platform, **window):
+    """Interpreted for the GPU, and compiled for the processor."""
+    with on_triton() if platform == "gpu" else contextlib.nullcontext():
         return jax.block_until_ready(
-            jax.jit(lambda window: append_attention(**window, implementation="gpu"))(window)
+            jax.jit(lambda window: append_attention(**window, implementation=platform))(window)
         )
 
 
+both = pytest.mark.parametrize("platform", ["gpu", COMPILED])
+
+
+@both
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @settings(
     max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
@@ -66,10 +73,10 @@ def run(**window):
     wrapped=st.booleans(),
     heads=st.sampled_from([2, 4, 10]),
 )
-def test_numbers(dtype, seed, tree, wrapped, heads):
+def test_numbers(platform, dtype, seed, tree, wrapped, heads):
     """10 heads of 5 queries are more rows than a tile."""
     window = inputs(seed, dtype, tree=tree, wrapped=wrapped, heads=heads)
-    made, wanted = run(**window), _reference(**window)
+    made, wanted = run(platform, **window), _reference(**window)
     tolerance = 1e-5 if dtype == "float32" else 1e-2
     for ours, theirs in zip(made, wanted, strict=True):
         ours, theirs = (np.asarray(x, np.float32) for x in (ours, theirs))
@@ -80,27 +87,28 @@ def test_numbers(dtype, seed, tree, wrapped, heads):
     assert tree or not np.asarray(made[0], np.float32)[:, 2].any()
 
 
+@both
 @pytest.mark.parametrize("wrapped", [False, True])
 class TestBitwise:
     """A query and what it sees make its bits."""
 
-    def test_other_queries_and_rows(self, wrapped):
+    def test_other_queries_and_rows(self, platform, wrapped):
         window, others = (inputs(seed, "bfloat16", wrapped=wrapped) for seed in (1, 2))
-        out, beside = run(**window)[0], others["projections"].qkv
+        out, beside = run(platform, **window)[0], others["projections"].qkv
         queries = HEADS // KV_HEADS
         changed = with_entries(
             window,
             lambda qkv: qkv.at[:, :3, :, :queries].set(beside[:, :3, :, :queries]),
         )
-        np.testing.assert_array_equal(run(**changed)[0][:, 3], out[:, 3])
+        np.testing.assert_array_equal(run(platform, **changed)[0][:, 3], out[:, 3])
         changed = with_entries(window, lambda qkv: qkv.at[1].set(beside[1]))
         for name in CACHES:
             changed[name] = changed[name].at[1].set(others[name][1])
-        np.testing.assert_array_equal(run(**changed)[0][0], out[0])
+        np.testing.assert_array_equal(run(platform, **changed)[0][0], out[0])
 
-    def test_slots_out_of_sight(self, wrapped):
+    def test_slots_out_of_sight(self, platform, wrapped):
         window = inputs(3, "bfloat16", wrapped=wrapped)
-        out = run(**window)[0]
+        out = run(platform, **window)[0]
         slot = np.arange(SLOTS)
         held = window["newest"][:, None] - (window["newest"][:, None] - slot) % SLOTS
         seen = (held[:, None] >= window["first"][..., None]) & (
@@ -111,59 +119,62 @@ class TestBitwise:
         garbage = {
             name: jnp.where(hidden, jnp.asarray(1e4, "bfloat16"), window[name]) for name in CACHES
         }
-        np.testing.assert_array_equal(run(**window | garbage)[0], out)
+        np.testing.assert_array_equal(run(platform, **window | garbage)[0], out)
 
-    def test_how_wide_the_window_is(self, wrapped):
+    def test_how_wide_the_window_is(self, platform, wrapped):
         """The last byte alone, with the others already in the cache."""
         window = inputs(4, "bfloat16", wrapped=wrapped)
-        out, *cache = run(**window)
+        out, *cache = run(platform, **window)
         qkv, turns, frequency = window["projections"]
         alone = {name: window[name][:, -1:] for name in ("positions", "first", "last")}
         alone["projections"] = Projections(qkv[:, -1:], turns[:, -1:], frequency)
-        again, *written = run(**window | alone | dict(zip(CACHES, cache, strict=True)))
+        again, *written = run(platform, **window | alone | dict(zip(CACHES, cache, strict=True)))
         np.testing.assert_array_equal(again[:, 0], out[:, -1])
         jax.tree.map(np.testing.assert_array_equal, written, cache)
 
 
-def test_rings_that_have_wrapped():
+@both
+def test_rings_that_have_wrapped(platform):
     """Everything that the ring holds is seen, in slots before and behind the newest."""
     window = inputs(6, "float32")
     newest = np.array([2 * SLOTS - 9, SLOTS + 70], np.int32)
     last = newest[:, None] - np.arange(WINDOW, dtype=np.int32)[::-1]
     window |= {"newest": newest, "last": last, "positions": last}
     window["first"] = last - SLOTS + WINDOW
-    out, wanted = run(**window)[0], _reference(**window)[0]
+    out, wanted = run(platform, **window)[0], _reference(**window)[0]
     np.testing.assert_allclose(out, wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_rows_without_anything():
+@both
+def test_rows_without_anything(platform):
     """As of texts that close no patch: nothing is written, and zeros come out."""
     window = inputs(8, "float32")
     absent = np.full((BATCH, WINDOW), -1, np.int32)
     window |= {"positions": absent, "last": absent, "first": 0 * absent}
     window["newest"] = np.full(BATCH, -1, np.int32)
-    out, *cache = run(**window)
+    out, *cache = run(platform, **window)
     assert not np.asarray(out).any()
     for made, name in zip(cache, CACHES, strict=True):
         np.testing.assert_array_equal(made, window[name])
 
 
-def test_each_device_has_its_heads():
+@both
+def test_each_device_has_its_heads(platform):
     """As of tensor parallelism, in `jax.shard_map`."""
     window = inputs(9, "float32")
-    wanted = run(**window)
+    wanted = run(platform, **window)
     mesh = Mesh(np.array(jax.devices()[:2]), ("tensor",))
     heads, cache = P(None, None, "tensor"), P(None, "tensor")
     specs = dict.fromkeys(window, P()) | dict.fromkeys(CACHES, cache)
     specs["projections"] = Projections(heads, P(), P())
 
     def attend(window):
-        return append_attention(**window, implementation="gpu")
+        return append_attention(**window, implementation=platform)
 
     split = jax.shard_map(
         attend, mesh=mesh, in_specs=(specs,), out_specs=(heads, cache, cache), check_vma=False
     )
-    with on_triton():
+    with on_triton() if platform == "gpu" else contextlib.nullcontext():
         made = jax.block_until_ready(jax.jit(split)(window))
     jax.tree.map(np.testing.assert_array_equal, made, wanted)
 

@@ -1,6 +1,7 @@
 """The kernels of `verify_attention`, simulated, against the reference and bitwise themselves."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +12,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax._src.cudnn import fused_attention_stablehlo
 
-from tests.helpers.interpreting import on
+from tests.helpers.interpreting import COMPILED, on
 
 BATCH, WINDOW, HEADS, KV_HEADS = 2, 5, 4, 2
+CACHES = ("keys", "values")
 # TPU: narrow and wide heads; one block, several with an end that is not full. GPU: the same.
+# Processors: less than a vector, several of them and a rest.
 SHAPES = {
     "tpu": [(40, 8, jnp.float32), (600, 128, jnp.bfloat16), (1100, 16, jnp.float32)],
     "gpu": [(72, 64, jnp.bfloat16), (456, 128, jnp.bfloat16)],
+    "cpu": [(40, 6, jnp.float32), (456, 128, jnp.bfloat16), (600, 40, jnp.float32)],
 }
-CASES = [(platform, *shape) for platform, shapes in SHAPES.items() for shape in shapes]
-FAST = [CASES[0], CASES[1], CASES[3]]
+CASES = [
+    pytest.param(platform, *shape, marks=COMPILED.marks if platform == "cpu" else ())
+    for platform, shapes in SHAPES.items()
+    for shape in shapes
+]
+FAST = [CASES[0], CASES[1], CASES[3], *CASES[5:7]]
+PLATFORMS = ["tpu", "gpu", COMPILED]
 
 
 def inputs(seed, slots, dim, dtype, *, tree=True, wrapped=True):
@@ -78,7 +87,7 @@ def test_more_numbers(platform, slots, dim, dtype, seed, tree, wrapped):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("platform", SHAPES)
+@pytest.mark.parametrize("platform", PLATFORMS)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**20),
@@ -143,13 +152,85 @@ class TestBitwise:
         seen["last"] = np.minimum(seen["last"], reach)
         out = np.asarray(run(platform, queries, keys, values, **seen))
         slot = np.arange(slots)[:, None]
-        block = {"tpu": 304, "gpu": 64}[platform]
+        block = {"tpu": 304, "gpu": 64, "cpu": 1}[platform]
         hidden = np.where(slot >= -(-reach // block) * block, np.nan, 1e3)
         garbage = [
             jnp.where(slot > reach, jnp.asarray(hidden, dtype), part) for part in (keys, values)
         ]
         again = np.asarray(run(platform, queries, *garbage, **seen))
         np.testing.assert_array_equal(again, out)
+
+
+@pytest.mark.parametrize("platform", [COMPILED])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+class TestAnywhere:
+    """In the kernel for processors a query's bits depend on the positions that it sees alone."""
+
+    def test_in_any_window_batch_and_ring(self, platform, dtype):
+        rng, dim = np.random.default_rng(5), 20
+        text = [jnp.asarray(rng.normal(size=(1, KV_HEADS, 90, dim)), dtype) for _ in CACHES]
+        queries = jnp.asarray(rng.normal(size=(1, 70, HEADS, dim)), dtype)
+
+        def last_row(window, batch, slots, end=70, reach=30):
+            position = end - window + np.arange(window, dtype=np.int32)
+            held = end - 1 - (end - 1 - np.arange(slots)) % slots
+            rings = [jnp.repeat(one[:, :, held % 90], batch, axis=0) for one in text]
+            seen = {
+                "first": np.tile(np.maximum(position - reach + 1, 0), (batch, 1)),
+                "last": np.tile(position, (batch, 1)),
+                "newest": np.full(batch, end - 1, np.int32),
+            }
+            own = jnp.repeat(queries[:, end - window : end], batch, axis=0)
+            return np.asarray(run(platform, own, *rings, **seen))[-1, -1]
+
+        alone = last_row(1, 1, 70)
+        for window in range(2, 36):
+            np.testing.assert_array_equal(last_row(window, 1, 70), alone)
+        for batch, slots in itertools.product((2, 5, 16), (64, 66, 90)):
+            np.testing.assert_array_equal(last_row(9, batch, slots), alone)
+
+    def test_on_a_chain_as_on_a_tree(self, platform, dtype):
+        """Nodes 0, 2 and 3 are a branch; on the chain they are its three bytes."""
+        rng, dim, start = np.random.default_rng(6), 20, 41
+        keys, values = (
+            jnp.asarray(rng.normal(size=(1, KV_HEADS, 48, dim)), dtype) for _ in CACHES
+        )
+        queries = jnp.asarray(rng.normal(size=(1, 5, HEADS, dim)), dtype)
+        branch = np.array([0, 2, 3])
+        ancestors = np.eye(5, dtype=bool)[None]
+        for depth, node in enumerate(branch):
+            ancestors[0, node, branch[: depth + 1]] = True
+        on_tree = run(
+            platform, queries, keys, values, ancestors=ancestors,
+            first=np.zeros((1, 5), np.int32), last=np.full((1, 5), start - 1, np.int32),
+            newest=np.array([start + 4], np.int32),
+        )  # fmt: skip
+        chain = np.concatenate([np.arange(start), start + branch])
+        on_chain = run(
+            platform, queries[:, branch], keys[:, :, chain], values[:, :, chain],
+            first=np.zeros((1, 3), np.int32), last=start + np.arange(3, dtype=np.int32)[None],
+            newest=np.array([start + 2], np.int32),
+        )  # fmt: skip
+        np.testing.assert_array_equal(np.asarray(on_tree)[:, branch], on_chain)
+
+    def test_threads_share_a_long_text(self, platform, dtype):
+        """As one thread makes of each row alone."""
+        rng, dim = np.random.default_rng(7), 64
+        arrays = [
+            jnp.asarray(rng.normal(size=shape), dtype)
+            for shape in ((3, 40, HEADS, dim), *[(3, KV_HEADS, 200, dim)] * 2)
+        ]
+        last = np.tile(160 + np.arange(40, dtype=np.int32), (3, 1))
+        seen = {"first": 0 * last, "last": last, "newest": last[:, -1]}
+        whole = run(platform, *arrays, **seen)
+        for row, w in itertools.product(range(3), (0, 17, 39)):
+            queries, keys, values = (x[row : row + 1] for x in arrays)
+            own = {
+                name: x[row : row + 1] if x.ndim == 1 else x[row : row + 1, w : w + 1]
+                for name, x in seen.items()
+            }
+            alone = run(platform, queries[:, w : w + 1], keys, values, **own)
+            np.testing.assert_array_equal(alone[0, 0], whole[row, w])
 
 
 def test_inference_only():

@@ -161,8 +161,9 @@ void attend(const Ring<C>& ring, const float* queries, const Seen* seen, int64_t
   for (int64_t q = 0; q < count; ++q) {
     float* row = held.data() + q * stride;
     const bool tree = seen[q].cells != nullptr;
-    const int64_t begin = tree ? 0 : std::max<int64_t>(0, first[q] - lowest);
-    const int64_t end = tree ? range : std::max(begin, after[q] - lowest);
+    const bool empty = first[q] >= after[q];
+    const int64_t begin = tree || empty ? 0 : first[q] - lowest;
+    const int64_t end = tree ? range : empty ? 0 : after[q] - lowest;
     for (int64_t i = begin; i < end; i += kLanes) {
       const int64_t most = std::min<int64_t>(kLanes, end - i);
       const Vector found = scores(queries + q * ring.dim, ring, lowest + i, most);
