@@ -22,14 +22,11 @@ PROMPTS = (
     b"1",
 )
 WINDOW = 9
-BITWISE = {  # model and method: one of each family of drafters
-    "ar": ("tiny-lm", {}),
+BITWISE = {  # model and method
     "lookup": ("tiny-lm", {"draft_length": 8}),
     "draft-model": ("tiny-lm", {"draft_model": "tiny-draft"}),
-    "layer-skip": ("tiny-lm", {}),
     "early-exit": ("tiny-lm", {"verify_from": "embedding"}),
     "medusa": ("tiny-lm", {}),
-    "two-byte": ("tiny-lm", {}),
     "eagle": ("tiny-lm", {}),
     "blt-s": ("tiny", {"draft_length": 8}),
     "blt-dv": ("tiny-d", {"block_size": 8, "unmask": "entropy"}),
@@ -39,7 +36,7 @@ LAWS = {
     "law-blt-dv": ("tiny-d", {"method": "blt-dv", "block_size": 2}),
     "law-medusa": ("tiny-lm", {"method": "medusa"}),
 }
-SAMPLES, ROWS, BYTES, KINDS = 2048, 256, 3, 3
+SAMPLES, ROWS, BYTES, KINDS = 1024, 256, 3, 3
 LAW = {"temperature": 1.3, "top_k": KINDS}
 
 

@@ -36,34 +36,31 @@ MODELS = {
     "table": (heads_of_a_blt.with_block_table, VALUES),
 }
 SMALL = {"draft_model": "tiny-draft"}
-CASES = [
-    ("tiny", 2, [("blt-s", {"draft_length": 1})]),
-    ("tiny", 9, [
+CASES = [  # model, window, rows, methods
+    ("tiny", 2, 1, [("blt-s", {"draft_length": 1})]),
+    ("tiny-lm", 5, 1, [("eagle", {"draft_length": 4})]),
+    ("tiny", 9, 3, [
         ("blt-s", {"draft_length": 8}), ("blt-s", {"draft_length": 4, "latent": "refresh"}),
         ("nested", {"draft_length": 8}), ("lookup", {"draft_length": 4}),
         ("draft-model", {"draft_length": 4, **SMALL}),
     ]),
-    ("tiny", 17, [("blt-s", {"draft_length": 16}), ("nested", {"draft_length": 9})]),
-    ("tiny-d", 9, [
+    ("tiny-d", 9, 3, [
         ("blt-dv", {"block_size": 8}), ("blt-dv", {"block_size": 5}),
         ("blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.3}),
     ]),
-    ("tiny-lm", 5, [
+    ("tiny-lm", 5, 3, [
         ("draft-model", {"draft_length": 4, **SMALL}), ("eagle", {"draft_length": 4}),
         ("layer-skip", {"draft_length": 4}), ("two-byte", {}), ("medusa", {}),
         ("early-exit", {"draft_length": 4, "verify_from": "embedding"}),
         ("composed", {"draft_length": 4, "verify_from": "embedding"}),
     ]),
-    ("tiny-lm", 17, [("lookup", {"draft_length": 16}), ("eagle", {"draft_length": 6})]),
-    ("tiny-lm, bfloat16", 5, [("eagle", {"draft_length": 4}), ("lookup", {"draft_length": 4})]),
-    ("heads", 4, [
-        ("eagle", {"draft_length": 3}), ("medusa", {}), ("dflash", {}),
+    ("tiny-lm", 17, 3, [("lookup", {"draft_length": 16}), ("eagle", {"draft_length": 6})]),
+    ("tiny-lm, bfloat16", 5, 3, [("eagle", {"draft_length": 4}), ("lookup", {"draft_length": 4})]),
+    ("heads", 4, 3, [
+        ("eagle", {"draft_length": 3, "min_survival": 0.2}), ("medusa", {}), ("dflash", {}),
         ("nested", {"draft_length": 3, "draft_with": "medusa"}),
     ]),
-    ("heads", 6, [
-        ("eagle", {"draft_length": 3, "min_survival": 0.2}), ("blt-s", {"draft_length": 5}),
-    ]),
-    ("table", 4, [("blt-dv", {"block_size": 3})]),
+    ("table", 4, 3, [("blt-dv", {"block_size": 3})]),
 ]  # fmt: skip
 
 
@@ -94,9 +91,8 @@ def rows(name, batch, window, requests, **method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize(("name", "window", "methods"), CASES)
-def test_greedy_rows(name, window, methods, batch):
+@pytest.mark.parametrize(("name", "window", "batch", "methods"), CASES)
+def test_greedy_rows(name, window, batch, methods):
     prompts = MODELS[name][1][: 4 if batch == 1 else None]
     plain = functools.partial(rows, name, batch, window)
     free, _ = plain([(prompts, NEW, [NEVER] * 4)])

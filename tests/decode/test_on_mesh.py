@@ -59,6 +59,7 @@ METHODS = {
     "eagle of a blt": (BLT_WITH_HEADS, {"draft_length": 2}),
     "dflash": (BLT_WITH_HEADS, {}),
 }
+IN_ALL = ("ar", "blt-s", "blt-dv")
 QUICK = {("blt-s", "both")}
 
 
@@ -91,6 +92,7 @@ def smallest_margin(model, output):
     [
         pytest.param(name, mesh, marks=() if (name, mesh) in QUICK else pytest.mark.slow)
         for name, mesh in itertools.product(METHODS, MESHES)
+        if mesh == "both" or name in IN_ALL
     ],
 )
 def test_a_mesh_writes_what_one_device_does(name, mesh):

@@ -28,14 +28,14 @@ def main():
     evidence.add_options(options, new=48)
     options = evidence.parsed(options)
     texts = evidence.prompts(options)
-    batches = (1,) if options.smoke else BATCHES
+    temperatures, batches = ((1.0,), (1,)) if options.smoke else ((0.0, 1.0), BATCHES)
     study.run(
         options.results / "results.json",
         evidence.measured_on(options, texts),
         [
             {"method": method, "temperature": temperature, "batch": batch}
             for method in METHODS
-            for temperature in (0.0, 1.0)
+            for temperature in temperatures
             for batch in batches
         ],
         lambda setting: measure(setting, [text for _, text in texts], options.new),

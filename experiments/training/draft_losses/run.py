@@ -101,10 +101,11 @@ def own_text(options) -> Source:
         model = load(options.model, dtype="float32")
         unfinished = path.with_suffix(".part")
         with unfinished.open("w") as file:
-            for start in range(0, options.own_bytes // OWN, ROWS):
+            count = options.own_bytes // OWN
+            for start in range(0, count, ROWS):
                 written = bytelax.generate(
-                    model, ["\n"] * ROWS, max_new_bytes=OWN, temperature=1.0, seeds=start,
-                    allow_eos=False,
+                    model, ["\n"] * min(ROWS, count - start), max_new_bytes=OWN, temperature=1.0,
+                    seeds=start, allow_eos=False,
                 )  # fmt: skip
                 for text in written.bytes:
                     file.write(json.dumps({"text": text.decode(errors="ignore")}) + "\n")

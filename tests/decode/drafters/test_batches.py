@@ -51,19 +51,14 @@ DRAFTERS = {
     "heads": (LM, "medusa", {"draft_length": K}),
     "several": (LM, "spectr", {"draft_length": K}),
 }
-IN_SECONDS = ("lookup",)  # of a BLT: test_blt_drafters.py
-
-
-def marks(which, batch):
-    return () if batch == 2 and which in IN_SECONDS else pytest.mark.slow
-
-
-EACH = [
-    pytest.param(which, batch, marks=marks(which, batch))
-    for which in DRAFTERS
-    for batch in (2, 7, 64)
-]
-each_drafter_and_batch = pytest.mark.parametrize(("which", "batch"), EACH)
+each_drafter_and_batch = pytest.mark.parametrize(
+    ("which", "batch"),
+    [
+        ("lookup", 2),  # of a BLT: test_blt_drafters.py
+        pytest.param("lookup", 64, marks=pytest.mark.slow),
+        *(pytest.param(which, 7, marks=pytest.mark.slow) for which in DRAFTERS),
+    ],
+)
 
 
 @dataclasses.dataclass(frozen=True)
