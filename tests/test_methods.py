@@ -92,6 +92,7 @@ def test_sampling_depends_on_the_seed_alone(accept):
     assert first.bytes[1] != again.bytes[1]
 
 
+@pytest.mark.slow
 def test_blocks_are_kept_whole_and_said_to_be_so():
     out = generate("blt-d", block_size=4, unmask="one-step")
     assert not out.lossless

@@ -72,7 +72,7 @@ def test_which_weights_are_int8():
     assert model.weights_per_pass == full.weights_per_pass
 
 
-@pytest.mark.parametrize("name", ["base", "own_embedding"])
+@pytest.mark.parametrize("name", ["base", pytest.param("own_embedding", marks=pytest.mark.slow)])
 def test_predictions_are_those_of_the_rounded_weights(name):
     model = int8(models.VARIANTS[name])
     wide = jax.tree.map(
@@ -122,6 +122,7 @@ def test_the_law_is_that_of_the_int8_target():
     assert_lossless(Method(target, PastBoundary(3)), Params(small.params))
 
 
+@pytest.mark.slow
 def test_bits_of_large_kernels_are_read_alike():
     """The views that programs take; the weights themselves are the same."""
     model = models.model(models.BYTE_LMS["window"], "bfloat16")

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -178,9 +179,12 @@ def assert_same(setting, function, which, *args):
 
 
 @pytest.mark.parametrize(
-    "setting", ["together", *(pytest.param(each, marks=pytest.mark.slow) for each in TRACED)]
+    ("drafter", "setting"),
+    [
+        pytest.param(*case, marks=() if case == ("draft model", "together") else pytest.mark.slow)
+        for case in itertools.product(DRAFTED, ("together", *TRACED))
+    ],
 )
-@pytest.mark.parametrize("drafter", DRAFTED)
 def test_bytes_and_log_probabilities(drafter, setting):
     which, how = DRAFTED[drafter]
     assert_same(setting, written, which, how, MIXED)
@@ -256,13 +260,8 @@ WITHOUT_JIT = {
 }
 
 
-@pytest.mark.parametrize(
-    "which",
-    [
-        pytest.param(which, marks=() if which == "byte transformer" else pytest.mark.slow)
-        for which in WITHOUT_JIT
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("which", WITHOUT_JIT)
 def test_without_jit(which):
     """Every operation is a program of its own, so there are as few shapes as possible."""
 

@@ -57,7 +57,8 @@ def test_chance_does_not_wait():
     assert decoded(1.0, temperature=0.8).bytes == decoded(0.0, temperature=0.8).bytes
 
 
-@pytest.mark.parametrize("share", [0.0, pytest.param(0.5, marks=pytest.mark.slow), 1.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_the_batch_makes_the_passes_that_waiting_asks_for(share):
     out = decoded(share)
     pairs = zip(PROMPTS, out.bytes, strict=True)

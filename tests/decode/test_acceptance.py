@@ -138,7 +138,7 @@ CASES = [
     ("block", 1, {"window": 4}),
     pytest.param("k_seq", 2, {}, marks=pytest.mark.slow),
     pytest.param("k_seq", 2, {"many": 2}, marks=pytest.mark.slow),
-    ("k_seq", 2, {"many": 2, "ragged": True}),
+    pytest.param("k_seq", 2, {"many": 2, "ragged": True}, marks=pytest.mark.slow),
     pytest.param(
         "k_seq",
         2,
@@ -170,7 +170,10 @@ def test_several_drafts_judged_as_one_are_seen(monkeypatch):
     assert max(off) > 1e-3
 
 
-@pytest.mark.parametrize(("rule", "many"), [("rejection", 1), ("block", 1), ("k_seq", 2)])
+@pytest.mark.parametrize(
+    ("rule", "many"),
+    [("rejection", 1), ("block", 1), pytest.param("k_seq", 2, marks=pytest.mark.slow)],
+)
 def test_a_proposal_equal_to_the_target_is_always_accepted(rule, many):
     assert mean_length(emissions(rule, 2, many=many)["equal"]) > 3 - 1e-5
 
@@ -189,6 +192,7 @@ def test_block_verification_of_one_byte_is_rejection():
             assert abs(block[pair].get(ids, 0) - other[pair].get(ids, 0)) < 1e-6
 
 
+@pytest.mark.slow
 def test_one_draft_of_several_is_rejection():
     several, other = emissions("k_seq", 2), emissions("rejection", 2)
     for pair in PAIRS:
@@ -196,6 +200,7 @@ def test_one_draft_of_several_is_rejection():
             assert abs(several[pair].get(ids, 0) - other[pair].get(ids, 0)) < 1e-6
 
 
+@pytest.mark.slow
 def test_more_drafts_are_accepted_no_less():
     one, three = emissions("rejection", 1), emissions("k_seq", 1, many=3)
     gain = [mean_length(three[pair]) - mean_length(one[pair]) for pair in PAIRS]

@@ -96,9 +96,8 @@ def test_base_agrees_with_the_parallel_pass(width):
     check_against_the_parallel_pass("base", width)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "stride" else slow(name) for name in list(models.VARIANTS)[1:]]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(models.VARIANTS)[1:])
 def test_variants(name):
     reference, others = check_against_the_parallel_pass(name, 8)
     for other in others:
@@ -179,7 +178,7 @@ def test_a_row_is_the_same_beside_any_others():
     np.testing.assert_allclose(alone, reference, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["base", "cut"])
+@pytest.mark.parametrize("name", ["base", slow("cut")])
 def test_nothing_reads_slots_that_were_not_kept(name):
     model = models.model(models.VARIANTS[name])
     target = target_for(model, 8)
@@ -255,7 +254,7 @@ def test_a_row_of_count_zero_stands_still():
             )
 
 
-@pytest.mark.parametrize("width", [1, 8])
+@pytest.mark.parametrize("width", [slow(1), 8])
 def test_passes_are_counted(width):
     model = models.model(models.BASE)
     target = target_for(model, width)

@@ -198,7 +198,7 @@ def each(accept, law, names, *, fast):
         *each(block_verification, CUT, TABLES, fast=("three bytes", "likeliest, ragged")),
         *each(rejection, WARM, ["three bytes"], fast=()),
         *each(block_verification, WARM, ["three bytes"], fast=()),
-        *each(rejection, CUT, MODELS, fast=("in one step",)),
+        *each(rejection, CUT, MODELS, fast=()),
     ],
 )
 def test_the_law_of_the_target(setup, accept, law):
@@ -513,7 +513,11 @@ class Never(TableDrafter):
 
 
 @pytest.mark.parametrize(
-    ("drafter", "rule"), [(TableDrafter(2), keeps_none), (Never(2), rejection)]
+    ("drafter", "rule"),
+    [
+        (TableDrafter(2), keeps_none),
+        pytest.param(Never(2), rejection, marks=pytest.mark.slow),
+    ],
 )
 def test_a_rule_that_kept_nothing_is_not_certified(drafter, rule):
     method = Method(TableTarget(), drafter, rule)
@@ -521,6 +525,7 @@ def test_a_rule_that_kept_nothing_is_not_certified(drafter, rule):
         assert_lossless(method, Params(table(3, 13), table(3, 1)))
 
 
+@pytest.mark.slow
 def test_a_rule_that_refused_nothing_is_not_certified():
     drafts_the_law = Params(table(3, 13), table(3, 13))
     drafter = TableDrafter(2, temperature=0.8, top_p=0.9)
@@ -599,7 +604,7 @@ def slow(*case):
         slow(TableTarget(), ByRow(1), "another order of the rows"),
         slow(TableTarget(), Untrue(1, when="alone"), "in a batch of one row .*: the method is not"),
         slow(TableTarget(), Untrue(1, when="row 100"), "another order of the rows"),
-        (TableTarget(), Untrue(1, when="ring"), "behind 64 bytes: the method is not lossless"),
+        slow(TableTarget(), Untrue(1, when="ring"), "behind 64 bytes: the method is not lossless"),
         slow(Wraps(), TableDrafter(1), "behind 64 bytes: the method is not lossless"),
         (ForgetsEos(), TableDrafter(1), "an EOS"),
         slow(KeepsRefusedEos(), TableDrafter(1, temperature=0.0), "an EOS"),
@@ -638,9 +643,8 @@ def test_drafts_that_depend_on_the_batch_are_certified():
     assert_lossless(Method(TableTarget(), FewerAlone(2)), Params(table(3, 13), table(3, 1)))
 
 
-@pytest.mark.parametrize(
-    ("nodes", "window"), [(4, None), pytest.param(10, 13, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("nodes", "window"), [(4, None), (10, 13)])
 def test_trees_are_certified(nodes, window):
     """Of ten nodes, each takes a verdict and a number: more than any chain here."""
     method = Method(TableTarget(), Broom(nodes), Tree(2), window)

@@ -15,7 +15,8 @@ from tests.helpers import models_for_tests as models
 from tests.helpers.interpreting import on_triton
 
 
-@pytest.mark.parametrize("variant", ["base", pytest.param("cut", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the caches: models/test_kv_cache.py
+@pytest.mark.parametrize("variant", ["base", "cut"])
 def test_caches_of_tpus(variant):
     """Rings that wrap, documents, grouped queries; `cut` slices the bytes of a patch."""
     model = models.model(models.VARIANTS[variant])
@@ -28,6 +29,7 @@ def test_caches_of_tpus(variant):
     same_bytes(out, wanted)
 
 
+@pytest.mark.slow  # the kernels: models/test_fused.py
 def test_fused_layers_of_gpus(monkeypatch):
     """The kernels in the place of norms, products, rotary positions and writes to caches."""
     wide = {"dim": 32, "head_dim": 16}

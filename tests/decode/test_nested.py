@@ -124,11 +124,11 @@ def over_a_draft_model():
     return DraftModel(own.target(), 1), own.params
 
 
-@pytest.mark.parametrize("new_bytes", [pytest.param(60, marks=pytest.mark.slow), 30])
-def test_a_draft_model_reads_no_byte_twice(new_bytes):
+@pytest.mark.slow
+def test_a_draft_model_reads_no_byte_twice():
     """Its passes in a round do not grow with the text."""
     drafter, own = over_a_draft_model()
-    blt, outer = small(), 4
+    blt, outer, new_bytes = small(), 4, 60
     method = Method(whole(), Nested(outer, drafter))
     text = Text(np.full((1, 3 + new_bytes), vocab.OFFSET, np.int32), np.array([3], np.int32))
 

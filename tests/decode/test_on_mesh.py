@@ -60,7 +60,7 @@ METHODS = {
     "dflash": (BLT_WITH_HEADS, {}),
 }
 IN_ALL = ("ar", "blt-s", "blt-dv")
-QUICK = {("blt-s", "both")}
+QUICK = {("layer-skip", "both")}
 
 
 @functools.cache
@@ -128,6 +128,7 @@ def test_devices_with_different_rows_do_not_speak(name):
     assert pods.collectives(found) == {}
 
 
+@pytest.mark.slow
 def test_devices_with_the_same_rows_say_what_they_must():
     """One layer of each stack: a sum behind each attention and SwiGLU, and the hash embeddings."""
     model, keywords, _ = on_one("blt-s")
@@ -139,6 +140,7 @@ def test_devices_with_the_same_rows_say_what_they_must():
     }
 
 
+@pytest.mark.slow
 def test_devices_that_share_rows_do_as_the_first_does(monkeypatch):
     """Sums that differ between devices change nothing: here one device draws other bytes."""
     model, keywords, one = on_one("ar")

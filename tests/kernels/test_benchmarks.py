@@ -36,6 +36,7 @@ def few(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_times():
     per_second = timing.bandwidth(1000)
     rows = [attention_benchmark.times(case, per_second) for case in CASES.values()]

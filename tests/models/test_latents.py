@@ -81,13 +81,8 @@ def bundled_blts():
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "tiny-d" else ())
-        for name in bundled_blts()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", bundled_blts())
 def test_the_bundled_blt_needs_its_latents(name):
     """The gate: without it every figure of a BLT method may be one of a byte transformer."""
     model = bytelax.load(name)

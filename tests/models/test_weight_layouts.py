@@ -40,6 +40,7 @@ def test_programs_that_are_being_traced_may_ask():
     jax.eval_shape(weight_layouts.for_products, params)
 
 
+@pytest.mark.slow
 def test_decoding_is_the_same():
     model = models.model(models.BASE)
     relaid = weight_layouts.relaid(model.params)

@@ -30,6 +30,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn():
     assert max(float(jnp.abs(g).max()) for g in jax.tree.leaves(gradient)) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_share_of_each():
     teacher = models.model(models.BASE)
     params = NextByte(STUDENT).init(jax.random.key(0)) | {"teacher": teacher.params}

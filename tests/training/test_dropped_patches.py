@@ -37,15 +37,9 @@ def dropped(ids):
     return np.maximum(np.asarray(closes).sum(1) - ROOM, 0).mean()
 
 
-@pytest.mark.parametrize(
-    "objective",
-    [
-        HeadLoss,
-        pytest.param(NextByte, marks=pytest.mark.slow),
-        pytest.param(BLTD, marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize("room", [ROOM, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", [HeadLoss, NextByte, BLTD])
+@pytest.mark.parametrize("room", [ROOM, None])
 def test_what_is_dropped_is_told(objective, room, tmp_path):
     model = heads_of_a_blt.with_block_table()
     told = []

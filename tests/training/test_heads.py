@@ -31,13 +31,8 @@ def ids(length=24):
     return jnp.asarray(models.random_text(2, length, eos=False) % 3 + vocab.OFFSET)
 
 
-@pytest.mark.parametrize(
-    "loss_of",
-    [
-        "cross-entropy",
-        pytest.param("total-variation", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("loss_of", ["cross-entropy", "total-variation"])
 def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
     trunk = NextByte(MODULE).init(jax.random.key(0))
     result = train_loop.train(

@@ -55,6 +55,7 @@ def run(tmp_path_factory):
     return out, result, told
 
 
+@pytest.mark.slow
 def test_what_takes_long_is_said_before(run):
     _, _, told = run
     assert told.index("making the parameters") < told.index("compiling the training step, once")

@@ -86,7 +86,6 @@ def stopped(half, tmp_path):
     return pathlib.Path(shutil.copytree(half, tmp_path / "run"))
 
 
-@pytest.mark.slow  # like a killed one
 def test_an_interrupted_run_resumes_bit_for_bit(alone, stopped):
     out, whole = alone
     told = []
@@ -97,6 +96,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(alone, stopped):
     assert resumed.model == stopped / "model" and resumed.valid == whole.valid
 
 
+@pytest.mark.slow  # like an interrupted one
 def test_a_killed_run_resumes_bit_for_bit(alone, tmp_path):
     _, whole = alone
     script = [sys.executable, tiny_runs.__file__, str(tmp_path), "--pace", "0.3"]

@@ -109,6 +109,7 @@ def test_json_says_what_came_of_it(tmp_path, source, capsys):
     assert json.loads(capsys.readouterr().out)["model"] == first["model"]
 
 
+@pytest.mark.slow
 def test_a_student_is_counted_without_its_teacher(tmp_path, source, patcher, capsys):
     out = ["--out", str(tmp_path), "--teacher", str(patcher)]
     capsys.readouterr()

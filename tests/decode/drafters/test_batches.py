@@ -247,8 +247,22 @@ def count_all_judged(count_round):
     ("test", "which", "module", "name", "fault"),
     [
         (test_a_row_is_the_same_in_any_company, "lookup", sampling, "row_keys", keys_by_row),
-        (test_a_row_is_the_same_in_any_company, "lookup", lookup, "matches", matches_in_padding),
-        (test_rows_end_inside_a_draft, "draft model", stopping, "trim", trim_without_stops),
+        pytest.param(
+            test_a_row_is_the_same_in_any_company,
+            "lookup",
+            lookup,
+            "matches",
+            matches_in_padding,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            test_rows_end_inside_a_draft,
+            "draft model",
+            stopping,
+            "trim",
+            trim_without_stops,
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             test_rows_end_inside_a_draft,
             "draft model",

@@ -41,6 +41,7 @@ def plain(of):
     return loops.run(of(), Empty(WIDTH), ids=prompts())
 
 
+@pytest.mark.slow  # a block of masked bytes: test_blt_drafters.py
 def test_greedy_output_is_that_of_the_empty_draft():
     decoding = loops.run(with_block_table(), block_in_order(), ids=prompts())
     loops.assert_same(decoding, plain(with_block_table))
@@ -111,10 +112,8 @@ def test_by_name():
 # Drafts that end before a byte that is unlikely to be kept.
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "a block" else pytest.mark.slow) for name in UNSURE],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNSURE)
 def test_a_draft_ends_early_and_the_output_stays(name):
     of, drafter = UNSURE[name]
     decoding = loops.run(of(), drafter, ids=prompts())

@@ -31,25 +31,16 @@ def reference():
     return loops.run(blt(), Empty(WIDTH), ids=prompts())
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(make, marks=() if make is draft_block else pytest.mark.slow)
-        for make in DRAFTERS
-    ],
-    ids=lambda make: make.__name__,
-)
+@pytest.mark.slow  # of a layer: test_block_in_order.py
+@pytest.mark.parametrize("make", DRAFTERS, ids=lambda make: make.__name__)
 def test_greedy_output_is_that_of_the_empty_draft(make):
     decoding = loops.run(blt(), make(), ids=prompts())
     loops.assert_same(decoding, reference())
     assert 0 < decoding.counts.accepted.sum() < decoding.counts.drafted.sum()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [draft_block, pytest.param(draft_layer, marks=pytest.mark.slow)],
-    ids=lambda make: make.__name__,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [draft_block, draft_layer], ids=lambda make: make.__name__)
 def test_rows_are_apart_and_padding_is_not_read(make):
     first = loops.run(blt(), make(), ids=prompts())
     garbage = prompts()
@@ -164,11 +155,12 @@ def apart(seen, in_training, **how):
 
 IN_TRAINING = [
     (draft_block, blocks_in_training),
-    pytest.param(shorter_draft_block, blocks_in_training, marks=pytest.mark.slow),
-    pytest.param(draft_layer, layers_in_training, marks=pytest.mark.slow),
+    (shorter_draft_block, blocks_in_training),
+    (draft_layer, layers_in_training),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "in_training"), IN_TRAINING)
 def test_a_draft_is_what_training_saw(make, in_training):
     """Through prompts, rejected bytes and rows of several lengths; a later state would be seen."""
