@@ -11,17 +11,16 @@ WORKERS = -n auto --maxprocesses 4 --dist loadfile
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-demo: $(VENV)/.installed ## drafted and plain decoding side by side, each byte coloured by its origin
+demo: $(VENV)/.installed $(VENV)/.native ## drafted and plain decoding side by side, each byte coloured by its origin
 	$(PYTHON) -m bytelax.cli demo
 
-test: $(VENV)/.installed-$(EXTRAS) ## run the tests that take seconds
+test: $(VENV)/.installed-$(EXTRAS) $(VENV)/.native ## run the tests that take seconds
 	$(PYTHON) -m pytest $(WORKERS) -m "not slow" $(TESTS)
 
-test-slow: $(VENV)/.installed-$(EXTRAS) ## run the tests that take minutes
+test-slow: $(VENV)/.installed-$(EXTRAS) $(VENV)/.native ## run the tests that take minutes
 	$(PYTHON) -m pytest $(WORKERS) -m slow $(TESTS)
 
-native: $(VENV)/.installed ## compile the kernels for processors, where there is a C++ compiler
-	$(PYTHON) kernels/build_native.py
+native: $(VENV)/.installed $(VENV)/.native ## compile the kernels for processors, where there is a C++ compiler
 
 lint: $(VENV)/.installed-lint ## check style, format and types
 	$(PYTHON) -m ruff check .
@@ -63,6 +62,11 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/.made
 
 $(VENV)/.installed-%: pyproject.toml | $(VENV)/.made
 	$(PYTHON) -m pip install --quiet --editable '.[$*]'
+	@touch $@
+
+# After one of the above, whose jaxlib has the headers.
+$(VENV)/.native: kernels/build_native.py $(wildcard $(addprefix kernels/bytelax_kernels/,*.h */cpu.h */cpu.cc))
+	$(PYTHON) kernels/build_native.py
 	@touch $@
 
 # The first Python that runs and is new enough. Debian's may come without the pip for a venv.

@@ -10,6 +10,8 @@ import sys
 import typing
 from typing import Any
 
+from bytelax_kernels import native
+
 from bytelax.methods import METHODS, Named
 
 _USE = """\
@@ -41,6 +43,7 @@ def run(command: Methods) -> None:
     for row in table():
         options = ", ".join(option["name"] for option in row["options"])
         print(f"{row['name']:14}{row['description']}{options and f' Options: {options}.'}")
+    print(f"\nOn a processor: {native.why_not() or 'compiled kernels.'}")
 
 
 def table() -> list[dict[str, Any]]:
