@@ -70,15 +70,6 @@ def known_arrays(monkeypatch):
 
 
 @pytest.mark.slow  # 30 s
-def test_a_sample_of_all_mutations(models, known_arrays):
-    tally = fuzz.Tally()
-    for number, (model, file, contents) in enumerate(targets(models)):
-        fuzz.attack(model, file, itertools.islice(contents, number, None, 11), tally=tally)
-    print(tally)
-    assert tally.tried >= 2000 and tally.refused > tally.accepted > 0
-
-
-@pytest.mark.slow  # 30 s
 def test_all_mutations_and_random_bytes(models, known_arrays):
     tally, rng = fuzz.Tally(), random.Random(0)
     for model, file, contents in targets(models):
@@ -87,7 +78,7 @@ def test_all_mutations_and_random_bytes(models, known_arrays):
         noise = fuzz.random_bytes(model / file, rng, within=within)
         fuzz.attack(model, file, itertools.islice(noise, 1000), tally=tally)
     print(tally)
-    assert tally.tried >= 20_000
+    assert tally.tried >= 20_000 and tally.refused > tally.accepted > 0
 
 
 @pytest.mark.slow  # 30 s

@@ -75,8 +75,8 @@ def test_wall_clock(smoke):
     flags = ("--context", "24", "--new", "8", "--repeats", "1")
     report, table = smoke("speed/wall_clock", *flags)
     priced = [row["methods"] for row in report["rows"]]
-    assert [sorted(methods) for methods in priced[:2]] == [["blt-s 8", "eagle 8", "plain"]] * 2
-    assert len(priced) == 3 and not any(methods["blt-s 8"]["lossless"] for methods in priced)
+    assert [sorted(methods) for methods in priced[:1]] == [["blt-s 8", "eagle 8", "plain"]]
+    assert len(priced) == 2 and not any(methods["blt-s 8"]["lossless"] for methods in priced)
     for row in report["rows"]:
         assert all(method["over_floor"] > 1 for method in row["methods"].values())
     assert "acceptance as published" in table

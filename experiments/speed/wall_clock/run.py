@@ -190,7 +190,10 @@ def main():
             "context": options.context, "temperature": 0.0, "texts": options.texts,
             "device": jax.devices()[0].device_kind, **how,
         },
-        [{"shape": shape, "acceptance": source} for source in SOURCES],
+        [
+            {"shape": shape, "acceptance": source}
+            for source in (SOURCES[1:] if options.smoke else SOURCES)
+        ],
         priced,
         markdown=markdown,
     )  # fmt: skip
