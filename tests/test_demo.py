@@ -79,6 +79,7 @@ def test_a_block_tells_which_pass_filled_each_byte(made):
                 assert 1 < max(steps) <= BLOCK
 
 
+@pytest.mark.slow
 def test_a_byte_transformer_shows_what_it_has(tmp_path, capsys):
     model = saved(tmp_path / "model", models.BYTE_LM)
     assert cli.main(["demo", "--model", model, "--max-new-bytes", "8"]) == 0

@@ -108,7 +108,6 @@ def recorded():
 
 
 IN_SECONDS = [
-    ("ar", "greedy"),
     ("blt-s", "sampled"),
     ("medusa, tree", "sampled"),
 ]

@@ -26,7 +26,8 @@ def narrow():
     return Model(model.module, params)
 
 
-@pytest.mark.parametrize("method", [pytest.param("early-exit", marks=pytest.mark.slow), "composed"])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["early-exit", "composed"])
 def test_exits_in_bfloat16_are_plain_decoding_bit_for_bit(narrow, method):
     """By default they handed their states over, and wrote other bytes in a quarter of all texts."""
     run = {"max_new_bytes": 60, "logprobs": True}

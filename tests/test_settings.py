@@ -191,6 +191,7 @@ def test_bytes_and_log_probabilities(drafter, setting):
     assert_same(setting, scored, which)
 
 
+@pytest.mark.slow
 def test_rounds_in_a_program_of_ones_own():
     assert_same("together", in_own_program, byte_lm)
 

@@ -95,6 +95,7 @@ def test_with_nothing_to_draft_for_it_the_decoder_drafts_what_blt_s_drafts(varia
     jax.tree.map(np.testing.assert_array_equal, nested.counts, blt_s.counts)
 
 
+@pytest.mark.slow
 def test_a_window_that_writes_beyond_the_room_is_seen(variant, plain, monkeypatch):
     begin = LocalDecoderTarget.begin
 

@@ -46,6 +46,7 @@ def test_a_patch_that_closes_in_the_last_round_does_not_matter_in_the_next():
     assert boundary.counted([C, D], [True, False]) == (1, 1, 1, 0)
 
 
+@pytest.mark.slow
 def test_costs_of_latents_are_those_of_their_stretches():
     text = bytes(range(32, 127)) * 4
     bits = latent_costs.of_batches(model(8), [text, text], length=64, each=2, batch=2)

@@ -79,7 +79,9 @@ def test_numbers(name, rows_dtype):
         assert np.abs(out - wanted).max() <= within * np.abs(wanted).max(), (shape, weights)
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "all" else pytest.mark.slow) for name in FORMS]
+)
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_a_row_has_the_same_bits_beside_any_number_of_others(name, weights):
     for shape, rows_dtype in itertools.product(SHAPES, ("float32", "bfloat16")):

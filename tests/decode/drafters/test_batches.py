@@ -271,12 +271,13 @@ def count_all_judged(count_round):
             trim_nothing,
             marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             test_rows_end_inside_a_draft,
             "draft model",
             method_module,
             "count_round",
             count_all_judged,
+            marks=pytest.mark.slow,
         ),
     ],
 )

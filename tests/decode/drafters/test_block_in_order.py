@@ -123,6 +123,7 @@ def test_a_draft_ends_early_and_the_output_stays(name):
     assert decoding.counts.accepted.any()
 
 
+@pytest.mark.slow
 def test_a_draft_layer_that_expects_nothing_runs_once_a_round():
     decoding = loops.run(blt(), DraftLayer(WIDTH, min_survival=1.0), ids=prompts())
     loops.assert_same(decoding, plain(blt))

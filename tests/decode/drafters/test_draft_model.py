@@ -16,10 +16,8 @@ from tests.helpers import models_for_tests as models
 WIDTH = 4
 
 
-@pytest.mark.parametrize(
-    "config",
-    [models.BYTE_LMS["documents"], pytest.param(models.BASE, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [models.BYTE_LMS["documents"], models.BASE])
 def test_a_draft_model_that_is_the_target_is_always_right(config):
     """All that was drafted and fits the budget is emitted: its state is never behind or ahead."""
     model = models.model(config)

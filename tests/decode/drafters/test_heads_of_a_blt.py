@@ -31,7 +31,7 @@ def reference():
     return loops.run(blt(), Empty(WIDTH), ids=prompts())
 
 
-@pytest.mark.slow  # of a layer: test_block_in_order.py
+@pytest.mark.slow  # of a byte transformer: test_self_drafting.py
 @pytest.mark.parametrize("make", DRAFTERS, ids=lambda make: make.__name__)
 def test_greedy_output_is_that_of_the_empty_draft(make):
     decoding = loops.run(blt(), make(), ids=prompts())
