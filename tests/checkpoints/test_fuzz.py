@@ -69,7 +69,7 @@ def known_arrays(monkeypatch):
     monkeypatch.setattr(orbax.ocp, "metadata", functools.cache(orbax.ocp.metadata))
 
 
-@pytest.mark.slow  # 30 s
+@pytest.mark.slow  # a minute
 def test_all_mutations_and_random_bytes(models, known_arrays):
     tally, rng = fuzz.Tally(), random.Random(0)
     for model, file, contents in targets(models):
