@@ -4,27 +4,43 @@
 does not load, XLA runs everything. `BYTELAX_NATIVE=0` leaves it out.
 """
 
+import contextlib
+import contextvars
 import ctypes
 import functools
 import os
 import pathlib
 import platform
+from collections.abc import Iterator
 
 _LIBRARY = pathlib.Path(__file__).with_name("libbytelax.so")
 _KERNELS = ("append_attention", "dense", "verify_attention")
+
+
+_left_out: contextvars.ContextVar[bool] = contextvars.ContextVar("left_out", default=False)
 
 
 class Missing(Exception):
     """There are no compiled kernels, for the reason that the message says."""
 
 
+@contextlib.contextmanager
+def left_out() -> Iterator[None]:
+    """A context in which programs are traced without the compiled kernels."""
+    token = _left_out.set(True)
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
+
+
 def available() -> bool:
-    """Whether the compiled kernels can be called."""
+    """Whether programs that are traced here call the compiled kernels."""
     try:
         instructions()
     except Missing:
         return False
-    return True
+    return not _left_out.get()
 
 
 def why_not() -> str | None:

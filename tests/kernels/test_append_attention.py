@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bytelax_kernels import native
 from bytelax_kernels.append_attention import Projections, append_attention, frequencies
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -185,5 +186,6 @@ def test_large_batches_run_two_steps():
     many["newest"] = jnp.repeat(window["newest"], 40)
     with pytest.raises(ValueError, match="does not take"):
         append_attention(**many, implementation="gpu")
-    out = append_attention(**many)[0]
+    with native.left_out():
+        out = append_attention(**many)[0]
     np.testing.assert_array_equal(out[::40], _reference(**window)[0])

@@ -192,9 +192,7 @@ class TestAnywhere:
     def test_on_a_chain_as_on_a_tree(self, platform, dtype):
         """Nodes 0, 2 and 3 are a branch; on the chain they are its three bytes."""
         rng, dim, start = np.random.default_rng(6), 20, 41
-        keys, values = (
-            jnp.asarray(rng.normal(size=(1, KV_HEADS, 48, dim)), dtype) for _ in CACHES
-        )
+        keys, values = (jnp.asarray(rng.normal(size=(1, KV_HEADS, 48, dim)), dtype) for _ in CACHES)
         queries = jnp.asarray(rng.normal(size=(1, 5, HEADS, dim)), dtype)
         branch = np.array([0, 2, 3])
         ancestors = np.eye(5, dtype=bool)[None]
