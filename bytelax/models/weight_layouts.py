@@ -8,7 +8,6 @@ of each call of a program: 2 GB of the 1B model. On a processor the compiled ker
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from bytelax_kernels import native
 from bytelax_kernels.dense.cpu import DTYPES, Panels

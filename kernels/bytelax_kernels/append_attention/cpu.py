@@ -21,7 +21,7 @@ def takes(window: Window) -> bool:
 def attention(
     window: Window,
 ) -> tuple[Float[Array, "B W H D"], Float[Array, "B K S D"], Float[Array, "B K S D"]]:
-    """Computes `api.append_attention`; the cache is written in place, or copied if it is not free."""
+    """Computes `api.append_attention`; writes the cache in place, or a copy if it is not free."""
     projections, keys, values, positions, sight = window
     sizes = window.sizes
     heads = sizes.kv_heads * sizes.group
