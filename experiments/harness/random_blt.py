@@ -13,6 +13,8 @@ from bytelax.models.configs import DraftConfig, HeadsConfig, TransformerConfig
 from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
 
+BEGIN = b"The cell membrane is a thin layer that"  # of the text of a bundled model
+
 
 def config(*, encoder, decoder, global_, patcher) -> BLTConfig:
     """A BLT; each network as (width, layers, heads)."""
@@ -92,6 +94,18 @@ def own_texts(
         return model, first
     out = bytelax.generate(model, begins, max_new_bytes=size - 16, allow_eos=False)
     return model, first, *(begin + own for begin, own in zip(begins, out.bytes, strict=True))
+
+
+def or_bundled(shape: str, size: int, dtype: str = "float32") -> tuple[bytelax.Model, bytes]:
+    """A bundled model or a random one of `SHAPES`, and text of its own of `size` bytes."""
+    if shape not in SHAPES:
+        held = bytelax.load(shape, dtype=dtype)
+        out = bytelax.generate(held, [BEGIN], max_new_bytes=size, temperature=1, allow_eos=False)
+        return held, (BEGIN + out.bytes[0])[:size]
+    changed = dataclasses.replace(
+        SHAPES[shape], decoder_input="embedding", patching=PatchingConfig(max_patch_length=8)
+    )
+    return own_text(model(changed, 0, dtype), size, bytes_per_patch=4.5, seed=0, rewrites=1)
 
 
 def with_threshold(model: bytelax.Model, text: bytes, bytes_per_patch: float) -> bytelax.Model:

@@ -129,7 +129,7 @@ def by_platform(
     def chosen(*args):
         if not by_name:
             return reference(*args)
-        if known in kernels:
+        if known is not None and known in kernels:
             return kernels[known](*args)
         return jax.lax.platform_dependent(*args, default=reference, **by_name)
 

@@ -4,6 +4,7 @@ import gzip
 
 import numpy as np
 import pytest
+from bytelax_kernels import native
 
 from experiments.harness import intervals, loops, thunks
 from experiments.speed.batch import run as batch
@@ -50,6 +51,15 @@ def test_batch(smoke):
     assert waiting["windows_per_byte"] >= plain["windows_per_byte"] == 1
     assert "| blt-s 8 | yes |" in table and "What was predicted" in table
     assert "- `blt-s 8` is " in table
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
+def test_native(smoke):
+    report, table = smoke("speed/native")
+    assert all(row["same_bytes"] for row in report["rows"] if row["setting"]["dtype"] == "float32")
+    assert all(row["in_plain_bytes"]["compiled"][0] > 1 for row in report["rows"])
+    assert "| `smallest` | bfloat16 |" in table
 
 
 @pytest.mark.slow

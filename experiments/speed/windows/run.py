@@ -9,7 +9,6 @@ and the empty windows run in turns in one process. By XLA's own trace, which slo
 down, the time of a round is shared out among its parts.
 """
 
-import dataclasses
 import functools
 import pathlib
 import tempfile
@@ -17,30 +16,12 @@ import tempfile
 import bytelax
 from bytelax.measure import synthetic, timing
 from bytelax.measure.timing import PLAIN, Contestant
-from bytelax.models.patching import PatchingConfig
 from experiments.harness import random_blt, study, thunks
 from experiments.speed.windows import products
 
 MINUTES = 25
 RESULTS = (study.MAIN, "products")
 LIBRARIES = {"ynn": {}, "eigen": {"xla_cpu_experimental_ynn_fusion_type": ""}}
-BEGIN = b"The cell membrane is a thin layer that"
-
-
-def model_and_text(shape, size):
-    """A bundled model or a random one of this shape, and text of its own."""
-    if shape not in random_blt.SHAPES:
-        model = bytelax.load(shape, dtype="float32")
-        out = bytelax.generate(model, [BEGIN], max_new_bytes=size, temperature=1, allow_eos=False)
-        return model, (BEGIN + out.bytes[0])[:size]
-    config = dataclasses.replace(
-        random_blt.SHAPES[shape],
-        decoder_input="embedding",
-        patching=PatchingConfig(max_patch_length=8),
-    )
-    return random_blt.own_text(
-        random_blt.model(config, 0), size, bytes_per_patch=4.5, seed=0, rewrites=1
-    )
 
 
 def contestants(window):
@@ -57,7 +38,7 @@ def contestants(window):
 
 def measure(setting, options, scratch):
     """Milliseconds of a round, in single bytes, and by part."""
-    model, text = model_and_text(setting["shape"], options.context + options.new)
+    model, text = random_blt.or_bundled(setting["shape"], options.context + options.new)
     window, prompt = setting["window"], text[: options.context]
     ways = contestants(window) if window > 1 else {"plain": PLAIN}
     runs = dict(

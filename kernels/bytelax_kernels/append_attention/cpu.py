@@ -25,14 +25,15 @@ def attention(
     projections, keys, values, positions, sight = window
     sizes = window.sizes
     heads = sizes.kv_heads * sizes.group
-    attended = (sizes.batch, sizes.window, heads, sizes.dim)
+    shape = (sizes.batch, sizes.window, heads, sizes.dim)
     call = jax.ffi.ffi_call(
         "bytelax_append_attention",
-        (jax.ShapeDtypeStruct(attended, projections.qkv.dtype), *map(jax.typeof, (keys, values))),
+        (jax.ShapeDtypeStruct(shape, projections.qkv.dtype), *map(jax.typeof, (keys, values))),
         input_output_aliases={3: 1, 4: 2},
     )
-    return call(
+    attended, keys, values = call(
         projections.qkv, projections.turns.astype(jnp.int32),
         projections.frequency.astype(jnp.float32), keys, values, positions.astype(jnp.int32),
         *cpu.limits(sight),
     )  # fmt: skip
+    return attended, keys, values
