@@ -51,7 +51,8 @@ def in_panels(params: Any) -> Any:
         )
         return jax.device_put(panels, device, may_alias=True)
 
-    return jax.tree_util.tree_map_with_path(laid, params, is_leaf=narrow.is_int8)
+    with jax.ensure_compile_time_eval():  # a model may be used inside a program
+        return jax.tree_util.tree_map_with_path(laid, params, is_leaf=narrow.is_int8)
 
 
 def relaid(params: Any) -> Any:
