@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import psutil
 from bytelax_kernels import native
 from bytelax_kernels.dense.cpu import DTYPES, Panels
 from jax.experimental.layout import Format, Layout
@@ -23,15 +24,24 @@ def for_products(params: Any) -> Any:
     """The parameters of a model in their best layouts for the device that holds them.
 
     Args:
-      params: of a model. Arrays that are in a good layout already are not copied. Tracers, and
-        parameters on several processors, are unchanged, and so is int8 on accelerators.
+      params: of a model. Arrays that are in a good layout already are not copied. Tracers,
+        parameters on several processors, and those for whose copy there is no room are unchanged,
+        and so is int8 on accelerators.
     """
     leaves = jax.tree.leaves(params, is_leaf=narrow.is_int8)
     if leaves and all(_on("tpu", x) for x in leaves):
         return relaid(params)
     leaves = jax.tree.leaves(params)
     alone = all(_on("cpu", x) and len(x.devices()) == 1 for x in leaves)
-    return in_panels(params) if leaves and alone and native.available() else params
+    if not (leaves and alone and native.available()):
+        return params
+    # The model keeps its own arrays. What decodes needs memory too, so half of it stays free.
+    copied = sum(
+        x.nbytes
+        for path, x in jax.tree_util.tree_leaves_with_path(params)
+        if jax.tree_util.DictKey("kernel") in path
+    )
+    return in_panels(params) if 2 * copied <= psutil.virtual_memory().available else params
 
 
 def in_panels(params: Any) -> Any:

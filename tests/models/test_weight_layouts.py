@@ -1,11 +1,19 @@
-"""Weights in the layouts of a TPU, on the CPU: the same bytes, and the axes where they belong."""
+"""Weights in the layouts of a TPU and in panels: the same bytes, each axis where it belongs."""
+
+import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import psutil
 import pytest
+from bytelax_kernels import native
+from bytelax_kernels.dense.cpu import Panels, dense
 
 import bytelax
 from bytelax.models import weight_layouts
+from bytelax.pods.configs import MeshConfig
+from bytelax.pods.sharding import make_mesh
 from tests.helpers import models_for_tests as models
 
 
@@ -40,11 +48,47 @@ def test_programs_that_are_being_traced_may_ask():
     jax.eval_shape(weight_layouts.for_products, params)
 
 
+@pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
+class TestPanels:
+    @pytest.mark.parametrize("config", [models.BASE, models.BYTE_LMS["window"]])
+    def test_hold_every_kernel(self, config):
+        """Multiplied by ones in turn, a kernel in panels gives its rows; tables stay arrays."""
+        params = models.model(config).params
+        laid = weight_layouts.for_products(params)
+        pairs = zip(
+            jax.tree_util.tree_leaves_with_path(params),
+            jax.tree.leaves(laid, is_leaf=lambda x: isinstance(x, Panels)),
+            strict=True,
+        )
+        count = 0
+        for (path, kernel), panels in pairs:
+            if path[-1].key != "kernel":
+                assert panels is kernel
+                continue
+            count += 1
+            depth = panels.values.shape[1]
+            rows = dense(jnp.eye(depth), panels)
+            np.testing.assert_array_equal(rows, np.reshape(kernel, (depth, -1)))
+            assert panels.gated == (path[-2].key == "gate_up")
+        assert count
+
+    def test_take_no_room_that_is_not_there(self, monkeypatch):
+        params = models.model(models.BASE).params
+        few = types.SimpleNamespace(available=sum(x.nbytes for x in jax.tree.leaves(params)))
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: few)
+        assert weight_layouts.for_products(params) is params
+
+    def test_programs_on_several_devices_read_arrays(self):
+        model = models.model(models.BASE).on(make_mesh(MeshConfig(data=2)))
+        assert weight_layouts.for_products(model.params) is model.params
+
+
 @pytest.mark.slow
 def test_decoding_is_the_same():
     model = models.model(models.BASE)
     relaid = weight_layouts.relaid(model.params)
-    assert weight_layouts.for_products(model.params) is model.params  # this is no TPU
+    with native.left_out():
+        assert weight_layouts.for_products(model.params) is model.params  # this is no TPU
     layouts = [x.format.layout.major_to_minor for x in jax.tree.leaves(relaid)]
     assert any(order != tuple(range(len(order))) for order in layouts)
     jax.tree.map(np.testing.assert_array_equal, relaid, model.params)
