@@ -1,8 +1,9 @@
 """Greedy rows of lossless methods are those of the empty draft in the same windows, bit for bit.
 
 In batches of one row and of three, with budgets and stop strings that end rows inside drafts, in
-windows of the method's own width and in wider ones. Trees, and early exits that hand over what they
-computed, are exact up to rounding only: tests/decode/test_exact_law.py.
+windows of the method's own width and in wider ones. With compiled kernels they are those of plain
+decoding of the row alone, without a window, and so are those of trees and of early exits that hand
+over what they computed. Otherwise these are exact up to rounding: tests/decode/test_exact_law.py.
 """
 
 import functools
@@ -10,6 +11,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from bytelax_kernels import native
 
 import bytelax
 from tests.helpers import heads_of_a_blt
@@ -107,3 +109,25 @@ def test_greedy_rows(name, window, batch, methods):
         count = f"{len(different)} of {len(found)} rows differ, {kept} drafted bytes kept"
         print(f"\n{name}, {method} {options}, window {window}, batch {batch}: {count}")
         assert not different and kept
+    if native.available():
+        assert plain_alone(name, requests) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("medusa", {"branches": (3, 2, 1), "nodes": 8}),
+        ("eagle", {"draft_length": 3, "beam": 2, "nodes": 8}),
+        ("early-exit", {"draft_length": 4, "verify_from": "exit"}),
+    ],
+)
+def test_trees_and_exits_with_compiled_kernels(method, options):
+    requests = [(TEXTS, NEW, [NEVER] * 4)]
+    found, kept = rows("tiny-lm", 3, None, requests, method=method, **options)
+    assert found == plain_alone("tiny-lm", requests) and kept
+
+
+def plain_alone(name, requests):
+    return rows(name, 1, 1, requests)[0]
