@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 import bytelax_kernels
+from bytelax_kernels import native
 
 import bytelax
 from bytelax.compiling import compiler_options
@@ -80,6 +81,11 @@ def processor() -> str:
     widest = next((x for x in ("amx_tile", "avx512f", "avx2", "asimd") if x in flags), None)
     name = model[1].strip() if model else platform.machine()
     return f"{name} ({widest})" if widest else name
+
+
+def kernels() -> str:
+    """Whether processors run the compiled kernels."""
+    return "compiled kernels" if native.available() else "XLA's kernels"
 
 
 def marked(page: str, report: dict) -> str:

@@ -97,7 +97,8 @@ def run(
     """
     settings = [plain(setting) for setting in settings]
     conditions = plain(conditions) | {
-        "machine": f"{provenance.processor()}, {len(os.sched_getaffinity(0))} threads",
+        "machine": f"{provenance.processor()}, {len(os.sched_getaffinity(0))} threads, "
+        f"{provenance.kernels()}",
         "jax": jax.__version__,
         "ran": provenance.of([conditions, settings]),
     }
@@ -155,10 +156,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence]) -> list[str]:
     return [line(header), "|---" * len(header) + "|", *map(line, rows)]
 
 
-def machine(report: dict) -> str:
+def machine(report: dict, weights: str = "float32") -> str:
     """The sentence on where and how busily a report was measured."""
     loads = [row["load"] for row in report["rows"]] or [0.0]
     return (
-        f"float32, {report['machine']}, jax {report['jax']}, load average "
+        f"{weights}, {report['machine']}, jax {report['jax']}, load average "
         f"{min(loads):.1f} to {max(loads):.1f}"
     )

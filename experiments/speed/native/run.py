@@ -109,7 +109,8 @@ def markdown(report):
         "",
         f"One row, prompts of {report['context']} bytes, {report['new']} new ones; medians of "
         f"{report['repeats']} runs in turns in one process, in brackets the range of their "
-        f"ratios; kernels for {report['instructions']}; {study.machine(report)}. A round drafts "
+        f"ratios; kernels for {report['instructions']}; "
+        f"{study.machine(report, 'float32 and bfloat16')}. A round drafts "
         f"{DRAFTED} bytes by `blt-s` (`eagle` on `tiny-lm`), verifies them in one pass over "
         f"{DRAFTED + 1}, and keeps {KEPT}. Floor: what reading the weights of a plain byte takes "
         "at the bandwidth of this machine's memory; the caches hold `tiny` and `tiny-lm`. Models "
