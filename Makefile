@@ -11,16 +11,16 @@ WORKERS = -n auto --maxprocesses 4 --dist loadfile
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-demo: $(VENV)/.installed $(VENV)/.native ## drafted and plain decoding side by side, each byte coloured by its origin
+demo: $(VENV)/.installed compiled ## drafted and plain decoding side by side, each byte coloured by its origin
 	$(PYTHON) -m bytelax.cli demo
 
-test: $(VENV)/.installed-$(EXTRAS) $(VENV)/.native ## run the tests that take seconds
+test: $(VENV)/.installed-$(EXTRAS) compiled ## run the tests that take seconds
 	$(PYTHON) -m pytest $(WORKERS) -m "not slow" $(TESTS)
 
-test-slow: $(VENV)/.installed-$(EXTRAS) $(VENV)/.native ## run the tests that take minutes
+test-slow: $(VENV)/.installed-$(EXTRAS) compiled ## run the tests that take minutes
 	$(PYTHON) -m pytest $(WORKERS) -m slow $(TESTS)
 
-native: $(VENV)/.installed $(VENV)/.native ## compile the kernels for processors, where there is a C++ compiler
+native: $(VENV)/.installed compiled ## compile the kernels for processors, where there is a C++ compiler
 
 lint: $(VENV)/.installed-lint ## check style, format and types
 	$(PYTHON) -m ruff check .
@@ -65,9 +65,8 @@ $(VENV)/.installed-%: pyproject.toml | $(VENV)/.made
 	@touch $@
 
 # After one of the above, whose jaxlib has the headers.
-$(VENV)/.native: kernels/build_native.py $(wildcard $(addprefix kernels/bytelax_kernels/,*.h */cpu.h */cpu.cc))
-	$(PYTHON) kernels/build_native.py
-	@touch $@
+compiled:
+	@$(PYTHON) kernels/build_native.py
 
 # The first Python that runs and is new enough. Debian's may come without the pip for a venv.
 $(VENV)/.made:
@@ -86,4 +85,4 @@ $(VENV)/.made:
 	echo "bytelax needs Python 3.11 or later: make PYTHON3=/path/to/python3.11" >&2; \
 	exit 1
 
-.PHONY: help demo test test-slow native lint docs parity aot aot-pods aot-full clean
+.PHONY: help demo test test-slow native compiled lint docs parity aot aot-pods aot-full clean

@@ -3,7 +3,8 @@
     python kernels/build_native.py
 
 The sources are compiled once for each instruction set, and `bytelax_kernels.native` chooses among
-them when the library is loaded. They need the headers in jaxlib and nothing else.
+them when the library is loaded. They need the headers in jaxlib and nothing else. Nothing is done
+if the library is up to date.
 """
 
 import os
@@ -15,6 +16,7 @@ import sys
 import tempfile
 
 import jax.ffi
+from bytelax_kernels import native
 
 PACKAGE = pathlib.Path(__file__).parent / "bytelax_kernels"
 LIBRARY = PACKAGE / "libbytelax.so"
@@ -63,8 +65,17 @@ def build(found: str) -> None:
         shutil.move(linked, LIBRARY)
 
 
+def current() -> bool:
+    """Whether the library is newer than what it is made of, and loads."""
+    made_of = [pathlib.Path(__file__), *PACKAGE.rglob("*.h"), *PACKAGE.rglob("*.cc")]
+    newest = max(path.stat().st_mtime for path in made_of)
+    return LIBRARY.exists() and LIBRARY.stat().st_mtime >= newest and native.why_not() is None
+
+
 if __name__ == "__main__":
-    if found := compiler():
+    if os.environ.get("BYTELAX_NATIVE") == "0" or current():
+        pass
+    elif found := compiler():
         build(found)
     else:
         print("no C++ compiler for this machine: XLA runs everything")

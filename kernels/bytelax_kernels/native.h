@@ -22,6 +22,9 @@
 #define JOINED_(a, b) a##b
 #define JOINED(a, b) JOINED_(a, b)
 
+// The version of the interface to XLA that the library is compiled for.
+extern "C" __attribute__((weak)) const int bytelax_interface = XLA_FFI_API_MINOR;
+
 namespace ffi = xla::ffi;
 
 namespace {

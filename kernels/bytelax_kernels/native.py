@@ -8,9 +8,11 @@ import contextlib
 import contextvars
 import ctypes
 import functools
+import importlib.util
 import os
 import pathlib
 import platform
+import re
 from collections.abc import Iterator
 
 _LIBRARY = pathlib.Path(__file__).with_name("libbytelax.so")
@@ -81,9 +83,21 @@ def _loaded() -> tuple[ctypes.CDLL, str]:
         library = ctypes.CDLL(str(_LIBRARY))
         for kernel in _KERNELS:
             getattr(library, f"bytelax_{kernel}_{name}")
-    except (OSError, AttributeError) as error:
+        compiled_for = ctypes.c_int.in_dll(library, "bytelax_interface").value
+    except (OSError, AttributeError, ValueError) as error:
         raise Missing(f"The compiled kernels do not load: {error}.") from error
+    if compiled_for > _interface():
+        raise Missing("Compiled for a newer jaxlib: run kernels/build_native.py again.")
     return library, name
+
+
+def _interface() -> int:
+    """The version of XLA's interface in this jaxlib; it takes libraries of earlier ones."""
+    found = importlib.util.find_spec("jaxlib")
+    assert found is not None and found.origin is not None
+    header = pathlib.Path(found.origin).parent / "include" / "xla" / "ffi" / "api" / "c_api.h"
+    (minor,) = re.findall(r"#define XLA_FFI_API_MINOR (\d+)", header.read_text())
+    return int(minor)
 
 
 def _best() -> str | None:

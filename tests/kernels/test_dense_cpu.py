@@ -156,3 +156,8 @@ def test_without_the_library(monkeypatch):
     monkeypatch.undo()
     native.instructions.cache_clear()
     assert native.available()
+
+
+def test_a_library_for_a_newer_jaxlib_is_left_out(monkeypatch):
+    monkeypatch.setattr(native, "_interface", lambda: 0)
+    assert native.why_not().startswith("Compiled for a newer jaxlib")
