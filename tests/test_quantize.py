@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bytelax_kernels import native
 
 import bytelax
 from bytelax import checkpoints, cli, loading
@@ -119,7 +120,8 @@ def test_the_law_is_that_of_the_int8_target():
     )
     small = int8(config, scale=2.0)
     target = dataclasses.replace(small.target(), chunk=1, prefill_width=4, prefill_chunk=2)
-    assert_lossless(Method(target, PastBoundary(3)), Params(small.params))
+    with native.left_out():  # with the compiled kernels it takes ten times as long: see LOG.md
+        assert_lossless(Method(target, PastBoundary(3)), Params(small.params))
 
 
 @pytest.mark.slow
