@@ -128,7 +128,7 @@ def test_the_law_is_that_of_the_int8_target():
 def test_bits_of_large_kernels_are_read_alike():
     """The views that programs take; the weights themselves are the same."""
     model = models.model(models.BYTE_LMS["window"], "bfloat16")
-    viewed = dataclasses.replace(model, params=model.device_params)
+    viewed = dataclasses.replace(model, params=narrow.params_as_bits(model.params))
     assert viewed.params["trunk"]["layers_0"]["mlp"]["down"]["kernel"].dtype == jnp.uint16
     decoding = loops.run(viewed, Lookup(6, shortest=2, longest=5))
     loops.assert_same(decoding, loops.run(viewed, Empty(6)))
