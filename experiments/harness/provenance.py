@@ -88,14 +88,20 @@ def kernels() -> str:
     return "compiled kernels" if native.available() else "XLA's kernels"
 
 
+def each(report: dict) -> list[dict]:
+    """What holds `machine`, `jax` and `ran`: the rows of a report, or all of it for all rows."""
+    return [row for row in report.get("rows", ()) if "ran" in row] or [report]
+
+
 def marked(page: str, report: dict) -> str:
     """A study's page with a line that says what its rows were measured with.
 
     Args:
       page: Markdown that begins with a title.
-      report: of the study. One without `ran` is older than that line.
+      report: of the study. One without a digest is older than that line.
     """
     title, _, rest = page.partition("\n")
-    if "ran" not in report:
+    codes = dict.fromkeys(own["ran"]["code"] for own in each(report) if "ran" in own)
+    if not codes:
         return page if OLD in page else f"{title}\n\n{OLD}\n{rest}"
-    return f"{page.rstrip()}\n\nCode {report['ran']['code']}.\n"
+    return f"{page.rstrip()}\n\nCode {', '.join(codes)}.\n"

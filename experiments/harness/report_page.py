@@ -58,7 +58,8 @@ class _Part(NamedTuple):
         """Whether it rests on other code than that which builds the report."""
         if self.report is None or "rows" not in self.report:
             return False
-        return self.report.get("ran", {}).get("code") != provenance.code()
+        codes = {each.get("ran", {}).get("code") for each in provenance.each(self.report)}
+        return codes != {provenance.code()}
 
     @property
     def shown(self) -> bool:

@@ -80,6 +80,7 @@ def run(
     measure: Callable[[dict], dict],
     *,
     markdown: Callable[[dict], str],
+    timed: bool = True,
 ) -> dict:
     """Measures what the file does not have yet.
 
@@ -90,22 +91,21 @@ def run(
       settings: one for each row, as JSON.
       measure: from a setting to the row's figures; a row that has `failed` is measured again.
       markdown: from the report to its table, also while rows are missing.
+      timed: whether the figures depend on the speed of the machine or the code. Where they do not,
+        a row is kept until its setting or the weights change, and says what it was measured with.
 
     Returns:
       the report: the conditions, whether it is `complete`, and `rows`, each with its `setting`, the
       machine's `load`, and the seconds that measuring it `took`.
     """
     settings = [plain(setting) for setting in settings]
-    conditions = plain(conditions) | {
-        "machine": f"{provenance.processor()}, {len(os.sched_getaffinity(0))} threads, "
-        f"{provenance.kernels()}",
-        "jax": jax.__version__,
-        "ran": provenance.of([conditions, settings]),
-    }
+    ran = provenance.of([conditions, settings])
+    here = {"machine": machine_here(), "jax": jax.__version__, "ran": ran}
+    conditions = plain(conditions) | here
     known = {}
     if path.exists():
         before = json.loads(path.read_text())
-        if {name: before.get(name) for name in conditions} == conditions:
+        if _comparable(before, timed) == _comparable(conditions, timed):
             kept = [row for row in before["rows"] if "failed" not in row]
             known = {json.dumps(row["setting"]): row for row in kept}
     rows = [known[key] for setting in settings if (key := json.dumps(setting)) in known]
@@ -129,6 +129,8 @@ def run(
             circumstances = {
                 "load": round(os.getloadavg()[0], 1), "took": round(time.monotonic() - begin, 1),
             }  # fmt: skip
+            if not timed:
+                circumstances |= here | {"ran": {"code": ran["code"]}}
             rows.append({"setting": setting, **figures, **circumstances})
             rows.sort(key=lambda row: settings.index(row["setting"]))
             write()
@@ -156,10 +158,26 @@ def table(header: Sequence[str], rows: Sequence[Sequence]) -> list[str]:
     return [line(header), "|---" * len(header) + "|", *map(line, rows)]
 
 
+def _comparable(report: dict, timed: bool) -> dict:
+    """What rows of a report share with other rows that may stand beside them."""
+    of_report = {"complete", "rows"}
+    if not timed:
+        of_report |= {"machine", "jax", "ran"}
+    shared = {name: value for name, value in report.items() if name not in of_report}
+    return shared if timed else shared | {"weights": report.get("ran", {}).get("weights")}
+
+
+def machine_here() -> str:
+    """The processor, its threads, and the kernels that it runs."""
+    threads = len(os.sched_getaffinity(0))
+    return f"{provenance.processor()}, {threads} threads, {provenance.kernels()}"
+
+
 def machine(report: dict, weights: str = "float32") -> str:
     """The sentence on where and how busily a report was measured."""
     loads = [row["load"] for row in report["rows"]] or [0.0]
+    where = [f"{each['machine']}, jax {each['jax']}" for each in provenance.each(report)]
     return (
-        f"{weights}, {report['machine']}, jax {report['jax']}, load average "
+        f"{weights}, {' and '.join(dict.fromkeys(where))}, load average "
         f"{min(loads):.1f} to {max(loads):.1f}"
     )

@@ -7,7 +7,7 @@ import pytest
 from bytelax import checkpoints
 from bytelax.decode import Origin
 from experiments.harness import latent_costs, random_blt
-from experiments.training.decoder_window import boundary, train
+from experiments.training.decoder_window import boundary, run, train
 from tests.helpers import score_data
 
 D, C, F = Origin.DRAFTED, Origin.CORRECTED, Origin.FREE
@@ -76,3 +76,13 @@ def test_decoder_window(smoke, tmp_path, monkeypatch):
     assert "| `window8-layers3` | 4 |" in page and "| 95 to 99 |" in page
     # Before the boundary a draft is what plain decoding writes.
     assert drafted["kept_before"]["value"] == 1
+
+
+def test_rows_of_models_that_are_elsewhere_stay(tmp_path):
+    measured = [{"setting": {"stage": stage, "weights": "old"}} for stage in train.STAGES[1:3]]
+    model = tmp_path / train.STAGES[1] / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    kept = run.settings(tmp_path, measured)
+    assert [each["stage"] for each in kept] == list(train.STAGES[1:3])
+    assert kept[0]["weights"] != "old" and kept[1]["weights"] == "old"

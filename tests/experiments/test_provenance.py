@@ -7,14 +7,15 @@ import pytest
 from experiments.harness import discovery, provenance, study
 
 
-def measured(path, calls, **conditions):
+def measured(path, calls, timed=True, **conditions):
     def measure(setting):
         calls.append(setting)
         return {"figure": len(calls)}
 
     return study.run(
-        path, conditions, [{"model": "tiny"}], measure, markdown=lambda report: "# Title\n\nText.\n"
-    )
+        path, conditions, [{"model": "tiny"}], measure, timed=timed,
+        markdown=lambda report: "# Title\n\nText.\n",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("changed", ["code", "options", "weights"])
@@ -27,6 +28,21 @@ def test_rows_of_another_digest_are_measured_again(tmp_path, changed):
     report["ran"][changed] = "another"
     path.write_text(json.dumps(report))
     assert measured(path, calls)["rows"] != first["rows"] and len(calls) == 2
+
+
+@pytest.mark.parametrize("changed", ["code", "options", "weights"])
+def test_rows_that_are_not_timed_are_kept_as_long_as_the_weights(tmp_path, changed):
+    path, calls = tmp_path / "results.json", []
+    first = measured(path, calls, timed=False)
+    report = json.loads(path.read_text())
+    report["ran"][changed] = "another"
+    path.write_text(json.dumps(report))
+    again = measured(path, calls, timed=False)
+    assert (again["rows"] == first["rows"]) == (changed != "weights")
+    report["rows"][0]["ran"]["code"] = "of-then"
+    path.write_text(json.dumps(report | {"ran": first["ran"]}))
+    measured(path, calls, timed=False)
+    assert (tmp_path / "README.md").read_text().endswith("\n\nCode of-then.\n")
 
 
 def test_rows_without_a_digest_are_measured_again(tmp_path):

@@ -7,10 +7,12 @@
 Decoders whose attention spans 8, 32, 128 and 512 bytes, of 3 and 6 layers, with two seeds for both
 ends. Of every model: bits per byte of held-out text, what worse latents cost it, and what `blt-s`
 keeps and reads on 64 held-out prompts of five genres beside plain decoding. Nothing is timed.
-Models that are not trained yet are left out and named.
+Models that are not trained yet are left out and named; rows of models that were trained on other
+machines stay.
 """
 
 import functools
+import json
 import pathlib
 
 import jax
@@ -52,7 +54,7 @@ def main():
         stretches, drafts = BATCH, DRAFTS[:1]
     texts = bundled_data.held_out(options.data, None, options.split)
     prompts = evidence.prompts(options)
-    trained = [stage for stage in STAGES if (options.runs / stage / "model").exists()]
+    results = options.results / "results.json"
 
     def measure(setting):
         model = load(options.runs / setting["stage"] / "model", dtype="float32")
@@ -72,19 +74,28 @@ def main():
         }
 
     study.run(
-        options.results / "results.json",
+        results,
         {
             **evidence.measured_on(options, prompts),
             "stretch": STRETCH, "stretches": stretches * len(texts), "drafts": drafts,
         },
-        [
-            # A model that was trained on or anew is measured anew.
-            {"stage": stage, "weights": provenance.files(options.runs / stage / "model")}
-            for stage in trained
-        ],
+        settings(options.runs, json.loads(results.read_text())["rows"] if results.exists() else []),
         measure,
         markdown=markdown,
+        timed=False,
     )  # fmt: skip
+
+
+def settings(runs, rows):
+    """Those of all models that are here, or that were measured where they were trained.
+
+    A model that was trained on or anew is measured anew.
+    """
+    weights = {row["setting"]["stage"]: row["setting"]["weights"] for row in rows}
+    for stage in STAGES:
+        if (model := runs / stage / "model").exists():
+            weights[stage] = provenance.files(model)
+    return [{"stage": stage, "weights": weights[stage]} for stage in STAGES if stage in weights]
 
 
 def decoded(model, prompts, drafts, new):
