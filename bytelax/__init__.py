@@ -11,42 +11,42 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same names for editors and type checkers
     from bytelax import decode as decode
     from bytelax import vocab as vocab
+    from bytelax.engine.results import Output as Output
+    from bytelax.engine.results import Result as Result
+    from bytelax.engine.results import Statistics as Statistics
     from bytelax.generation import generate as generate
     from bytelax.generation import generate_many as generate_many
     from bytelax.generation import stream as stream
     from bytelax.loading import load as load
     from bytelax.loading import load_patcher as load_patcher
     from bytelax.model import Model as Model
-    from bytelax.patcher import Patcher as Patcher
-    from bytelax.patcher import Patches as Patches
-    from bytelax.patcher import patches as patches
     from bytelax.pods.configs import MeshConfig as MeshConfig
-    from bytelax.results import Output as Output
-    from bytelax.results import Result as Result
-    from bytelax.results import Statistics as Statistics
     from bytelax.scoring import Score as Score
     from bytelax.scoring import Scores as Scores
     from bytelax.scoring import score as score
     from bytelax.scoring import score_many as score_many
+    from bytelax.scoring.patcher import Patcher as Patcher
+    from bytelax.scoring.patcher import Patches as Patches
+    from bytelax.scoring.patcher import patches as patches
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "MeshConfig": "pods.configs",
     "Model": "model",
-    "Output": "results",
-    "Patcher": "patcher",
-    "Patches": "patcher",
-    "Result": "results",
+    "Output": "engine.results",
+    "Patcher": "scoring.patcher",
+    "Patches": "scoring.patcher",
+    "Result": "engine.results",
     "Score": "scoring",
     "Scores": "scoring",
-    "Statistics": "results",
+    "Statistics": "engine.results",
     "decode": "",
     "generate": "generation",
     "generate_many": "generation",
     "load": "loading",
     "load_patcher": "loading",
-    "patches": "patcher",
+    "patches": "scoring.patcher",
     "score": "scoring",
     "score_many": "scoring",
     "stream": "generation",

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import bytelax
-from bytelax.messages import meant
 
 # The module of that name in `bytelax.commands` holds the flags of a command, as the class of that
 # name or as several in `KINDS`, and what it does, as the function `run`. Only `run` imports JAX.
@@ -138,6 +137,8 @@ def _chosen(prog: str, known: Mapping[str, str], args: Sequence[str]) -> Sequenc
         print(f"\nOptions of a command: {prog} COMMAND --help")
         raise SystemExit
     if args[0] not in known:
+        from bytelax.methods.base import meant
+
         hint = meant(args[0], known) or f"see {prog} --help"
         raise ValueError(f"there is no `{prog} {args[0]}`; {hint}")
     return args

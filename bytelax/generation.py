@@ -12,16 +12,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from bytelax import compiling, methods, requests
+from bytelax import compiling, methods
 from bytelax.decode import stopping
-from bytelax.decode.acceptance.base import Acceptance
-from bytelax.decode.acceptance.chains import Lossless
+from bytelax.decode.acceptance import Acceptance, Lossless
 from bytelax.decode.method import Method
 from bytelax.decode.sampling import ByRow
-from bytelax.engine import Engine
+from bytelax.engine import Engine, requests
+from bytelax.engine.requests import Request
+from bytelax.engine.results import Output, Result, Statistics
 from bytelax.model import Model
-from bytelax.requests import Request
-from bytelax.results import Output, Result, Statistics
 
 
 def generate(
@@ -216,7 +215,7 @@ def generate_many(
         )
     if not isinstance(seeds, int | np.integer):
         raise ValueError("generate_many takes one number as seeds; prompt i has seeds + i")
-    queue = _Queue(requests.strings("prompts", prompts), int(seeds))
+    queue = _Queue(vocab.strings("prompts", prompts), int(seeds))
     return _generate_many(engine, queue, batch)
 
 

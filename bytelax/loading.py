@@ -15,9 +15,9 @@ from bytelax.checkpoints import architectures
 from bytelax.model import Model
 from bytelax.models import narrow
 from bytelax.models.narrow import has_int8
-from bytelax.patcher import Patcher
 from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
+from bytelax.scoring.patcher import Patcher
 
 _ASSETS = Path(__file__).parent / "assets"
 

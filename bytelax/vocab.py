@@ -6,7 +6,7 @@ Source: the Byte Latent Transformer (arXiv 2412.09871) as released.
 import operator
 import reprlib
 from collections.abc import Iterable
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 BOE = 0  # beginning of an example; also pads batches, and hash n-grams on the left
 BOS = 1  # beginning of a text
@@ -39,3 +39,20 @@ def decode(ids: Iterable[SupportsIndex]) -> bytes:
         wrong = next(i for i in known if not 0 <= i < SIZE)
         raise ValueError(f"ids lie in 0..{SIZE - 1}, got {wrong}; a byte b is id b + {OFFSET}")
     return bytes(i - OFFSET for i in known if i >= OFFSET)
+
+
+def strings(name: str, strings: Any) -> Iterable[bytes | str]:
+    """Returns strings; raises ValueError for a single one, which would be iterated, or for none."""
+    if isinstance(strings, bytes | str):
+        raise ValueError(f"{name} must be a list of strings, not one string: [{strings!r}]")
+    if not isinstance(strings, Iterable):
+        raise ValueError(f"{name} must be a list of strings, got {reprlib.repr(strings)}")
+    return strings
+
+
+def as_bytes(text: Any) -> bytes:
+    """Returns bytes as they are, and text as UTF-8; raises ValueError for anything else."""
+    if not isinstance(text, str | bytes | bytearray):
+        told = reprlib.repr(text)
+        raise ValueError(f"a text, prompt or stop string is bytes or text, got {told}")
+    return text.encode("utf-8") if isinstance(text, str) else bytes(text)

@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
-from bytelax import config
-from bytelax.config import ConfigError
+from bytelax.checkpoints import config
+from bytelax.checkpoints.config import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ import pytest
 
 from bytelax import checkpoints, cli, generation, loading
 from bytelax.decode.record import Origins
-from bytelax.demo import terminal
-from bytelax.demo.comparison import PLAIN, PROMPTS, STOP, Comparison, Run
-from bytelax.results import Result, Statistics
+from bytelax.engine.results import Result, Statistics
+from bytelax.measure import terminal
+from bytelax.measure.comparison import PLAIN, PROMPTS, STOP, Comparison, Run
 from tests.helpers import models_for_tests as models
 
 NEW = 20

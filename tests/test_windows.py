@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bytelax.windows import Windows, tell_pieces, tell_texts
+from bytelax.scoring.windows import Windows, tell_pieces, tell_texts
 from tests.helpers import models_for_tests as models
 
 LENGTHS = st.integers(0, 250)

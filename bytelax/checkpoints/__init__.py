@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from bytelax import config as plain
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints import config_fields
 from bytelax.checkpoints.heads import read_heads, write_heads
 from bytelax.checkpoints.huggingface import check_transformers

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bytelax import config as plain
 from bytelax.checkpoints import architectures
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.architectures import ARCHITECTURES
 from bytelax.checkpoints.tensors import CheckpointError
 from bytelax.models.blt import BLTConfig

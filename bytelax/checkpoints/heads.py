@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bytelax import config as plain
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints import config_fields, layout, safetensors_file
 from bytelax.checkpoints.tensors import CheckpointError, check_finite
 from bytelax.models.configs import Config, TransformerConfig

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from flax.traverse_util import flatten_dict
 
-from bytelax import config as plain
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints import layout, llama, safetensors_file
 from bytelax.checkpoints.stack_fields import Defaults, Stack, first, transformer
 from bytelax.checkpoints.tensors import CheckpointError, Tensor

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bytelax import config as plain
 from bytelax import vocab
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.tensors import CheckpointError, Tensor, check_finite
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bytelax import config as plain
 from bytelax import vocab
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.stack_fields import Defaults, Stack, transformer
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.byte_lm import ByteLMConfig

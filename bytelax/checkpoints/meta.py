@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import ml_dtypes
 import numpy as np
 
-from bytelax import config as plain
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints import layout, safetensors_file, tensors
 from bytelax.checkpoints.tensors import CheckpointError, Tensor
 from bytelax.models.blt import BLTConfig

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import pathlib
 import threading
 import time
@@ -13,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
-from bytelax import config as plain
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints import config_fields, layout
+from bytelax.checkpoints.config import one_line
 from bytelax.checkpoints.layout import PATCHER, Shardings
 from bytelax.checkpoints.tensors import CheckpointError, check_finite, not_finite
-from bytelax.messages import one_line, quiet
 from bytelax.models.configs import Config
 from bytelax.models.narrow import Int8
 from bytelax.pods import distributed
@@ -184,3 +185,15 @@ def _ended_threads() -> Iterator[None]:
         for thread in set(threading.enumerate()) - before:
             thread.join(max(0.0, deadline - time.monotonic()))
         raise
+
+
+@contextlib.contextmanager
+def quiet(logger: str) -> Iterator[None]:
+    """A context that silences a library's logger, if its failures raise exceptions as well."""
+    found = logging.getLogger(logger)
+    before = found.level
+    found.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        found.setLevel(before)

@@ -15,9 +15,9 @@ import ml_dtypes
 import numpy as np
 import safetensors
 
-from bytelax import config
+from bytelax.checkpoints import config
+from bytelax.checkpoints.config import one_line
 from bytelax.checkpoints.tensors import CheckpointError, Tensor
-from bytelax.messages import one_line
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -8,7 +8,7 @@ if it has another.
 import dataclasses
 from typing import NamedTuple
 
-from bytelax import config as plain
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.tensors import Tensor
 
 

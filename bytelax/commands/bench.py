@@ -44,8 +44,8 @@ def run(command: Bench) -> None:
     import rich
 
     from bytelax.decode.sampling import Sampling
-    from bytelax.demo.comparison import PROMPTS, settings_of
     from bytelax.measure import timing
+    from bytelax.measure.comparison import PROMPTS, settings_of
 
     for name in ("max_new_bytes", "batch", "repeats"):
         if getattr(command, name) < 1:

@@ -24,8 +24,8 @@ def run(command: Demo) -> None:
     """Shows the comparison."""
     import jax
 
-    from bytelax.demo import terminal
-    from bytelax.demo.comparison import PROMPTS, STOP, compare, to_json
+    from bytelax.measure import terminal
+    from bytelax.measure.comparison import PROMPTS, STOP, compare, to_json
 
     if command.max_new_bytes < 1:
         raise ValueError(f"max_new_bytes must be at least 1, got {command.max_new_bytes}")

@@ -24,7 +24,7 @@ class Pack:
 def run(command: Pack) -> None:
     """Writes the documents."""
     from bytelax.training import documents, packed
-    from bytelax.training.source import DataError, Source
+    from bytelax.training.configs import DataError, Source
 
     source = Source.parse(command.source)
     if source.weight != 1:

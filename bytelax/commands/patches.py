@@ -30,7 +30,7 @@ def run(command: Patches) -> None:
     """Cuts the files."""
     from bytelax import checkpoints
     from bytelax.loading import load_patcher, model_directory
-    from bytelax.patcher import patches
+    from bytelax.scoring.patcher import patches
 
     console.check_json(command, "entropies")
     files = console.text_files(command.files)

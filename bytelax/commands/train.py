@@ -31,8 +31,8 @@ from bytelax.training.configs import (
     NextByteLoss,
     OptimizerConfig,
     RunConfig,
+    Source,
 )
-from bytelax.training.source import Source
 
 if TYPE_CHECKING:
     import cattrs
@@ -382,7 +382,7 @@ def default(kind: str, args: Sequence[str]) -> Any:
     path, preset, out = (flags.value_of(flag, args) for flag in ("--config", "--preset", "--out"))
     if not (path or preset):
         return tyro.MISSING_NONPROP
-    from bytelax import config as plain
+    from bytelax.checkpoints import config as plain
 
     if not out and not {"-h", "--help"} & set(args):
         raise ValueError("--out is required: the directory of the run")
@@ -400,7 +400,7 @@ def default(kind: str, args: Sequence[str]) -> Any:
 
 def to_fields(run: Run) -> dict:
     """Converts a run to the fields that `config.toml` records."""
-    from bytelax import config as plain
+    from bytelax.checkpoints import config as plain
 
     kind = next(name for name, cls in KINDS.items() if type(run) is cls)
     fields = plain.to_fields(run, by=_toml())
@@ -412,7 +412,7 @@ def to_fields(run: Run) -> dict:
 @functools.cache
 def _toml() -> "cattrs.Converter":
     """The converter for the config of a run; sources are written as on the command line."""
-    from bytelax import config as plain
+    from bytelax.checkpoints import config as plain
 
     made = plain.toml_converter()
     made.register_structure_hook(Source, lambda x, _: Source.parse(made.structure(x, str)))

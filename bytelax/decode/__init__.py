@@ -1,28 +1,25 @@
 """The building blocks of decoding: a `Method` is a target, a drafter and an acceptance rule."""
 
-from bytelax.decode.acceptance.base import (
+from bytelax.decode.acceptance import (
     Acceptance,
     Emitted,
-    at_draft,
-    drafted_probs,
-    follow,
-    is_drafted,
-    prefix,
-    residual,
-)
-from bytelax.decode.acceptance.chains import (
     Lossless,
     Typical,
+    at_draft,
     block_verification,
+    drafted_probs,
+    follow,
     greedy,
+    is_drafted,
     lossless,
+    prefix,
     rejection,
+    residual,
     take_all,
     typical,
 )
-from bytelax.decode.acceptance.tree import SpecTr, Tree, k_seq
 from bytelax.decode.draft import Draft, DraftPasses, certain, no_passes
-from bytelax.decode.drafters.base import Drafter, DraftInput, Empty
+from bytelax.decode.drafters import Drafter, DraftInput, Empty
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion, BlockInOrder
 from bytelax.decode.drafters.draft_block import DraftBlock
 from bytelax.decode.drafters.draft_layer import DraftLayer
@@ -42,6 +39,7 @@ from bytelax.decode.target import Target, Text
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.decode.targets.local_decoder import LocalDecoderTarget
+from bytelax.decode.trees import SpecTr, Tree, k_seq
 
 __all__ = [
     "Acceptance",

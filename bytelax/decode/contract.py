@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from bytelax.decode.acceptance.base import Emitted
-from bytelax.decode.acceptance.chains import Lossless
+from bytelax.decode.acceptance import Emitted, Lossless
 from bytelax.decode.draft import Draft
-from bytelax.decode.drafters.base import Drafter
+from bytelax.decode.drafters import Drafter
 
 _PARTS = ("draft_length", "init", "propose", "commit")
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.decode import sampling
 from bytelax.decode.target import State
-from bytelax.pytree import pytree
+from bytelax.models.pytree import pytree
 
 
 class DraftPasses(NamedTuple):

@@ -14,8 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from bytelax.compiling import own_settings
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
-from bytelax.decode.acceptance.base import Acceptance, Emitted
-from bytelax.decode.acceptance.chains import Lossless, greedy, lossless
+from bytelax.decode.acceptance import Acceptance, Emitted, Lossless, greedy, lossless
 from bytelax.decode.contract import (
     check_carried,
     check_drafter,
@@ -26,7 +25,7 @@ from bytelax.decode.contract import (
     check_target,
 )
 from bytelax.decode.draft import Draft
-from bytelax.decode.drafters.base import Drafter, DraftInput, DraftState, Empty, fitted
+from bytelax.decode.drafters import Drafter, DraftInput, DraftState, Empty, fitted
 from bytelax.decode.record import (
     Counts,
     Origins,
@@ -38,8 +37,8 @@ from bytelax.decode.record import (
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Branching, State, Target, Text, agreed, in_windows
-from bytelax.filled import UNFILLED, Filled
-from bytelax.pytree import pytree
+from bytelax.models.configs import UNFILLED, Filled
+from bytelax.models.pytree import pytree
 
 
 class Params(NamedTuple):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from bytelax.decode import sampling as sampling_
 from bytelax.decode.draft import Draft
-from bytelax.decode.drafters.base import Drafter, expect, fitted
+from bytelax.decode.drafters import Drafter, expect, fitted
 from bytelax.decode.method import Method, Params
 from bytelax.decode.target import Text
 from bytelax.decode.targets import local_decoder

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from bytelax.decode.acceptance.base import Emitted
+from bytelax.decode.acceptance import Emitted
 from bytelax.decode.draft import Draft, DraftPasses, no_passes
-from bytelax.pytree import pytree
+from bytelax.models.pytree import pytree
 
 
 @pytree

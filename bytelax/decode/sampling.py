@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from bytelax import vocab
 from bytelax.compiling import random_key
-from bytelax.pytree import pytree, static
+from bytelax.models.pytree import pytree, static
 
 # Purposes of random numbers. Draft, acceptance and residual never share a stream.
 DRAFT, ACCEPT, RESIDUAL = range(3)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Int
 
 from bytelax import vocab
 from bytelax.decode.target import Text
-from bytelax.pytree import pytree
+from bytelax.models.pytree import pytree
 
 RUNNING, BY_EOS, BY_STOP, BY_LENGTH, NOT_FINITE = range(5)
 REASONS = ("running", "eos", "stop", "length", "not-finite")

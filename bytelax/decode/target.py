@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
-from bytelax.pytree import pytree
+from bytelax.models.pytree import pytree
 
 State = Any  # a pytree of arrays with a leading batch axis, opaque to the loop
 Trial = Any

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bytelax.decode import Method
+from bytelax.engine.results import Output, Statistics
 from bytelax.generation import generate
 from bytelax.model import Model
-from bytelax.results import Output, Statistics
 
 
 class Ratio(NamedTuple):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import numbers
 import reprlib
 import types
 import typing
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bytelax.messages import meant
-
 if TYPE_CHECKING:
-    from bytelax.decode.acceptance.base import Acceptance
-    from bytelax.decode.acceptance.chains import Lossless
-    from bytelax.decode.drafters.base import Drafter
+    from bytelax.decode.acceptance import Acceptance, Lossless
+    from bytelax.decode.drafters import Drafter
     from bytelax.decode.method import Method
     from bytelax.model import Model
 
@@ -54,7 +53,7 @@ class Named:
         Raises:
           ValueError: the model cannot be decoded with in this way.
         """
-        from bytelax.decode.drafters.base import TargetError
+        from bytelax.decode.drafters import TargetError
 
         try:
             return self.loaded(model)._method(model)
@@ -106,6 +105,12 @@ def _fits(value, kind):
     if kind is float:
         return isinstance(value, numbers.Real)
     return True  # words, models and functions are checked where they are used
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Asks whether one of the known words was meant, the nearest one; empty if none is near."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def find(name: str) -> type[Named]:

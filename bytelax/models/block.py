@@ -1,13 +1,63 @@
-"""The transformer block: self-attention and a gated MLP, each behind a norm and on a residual."""
+"""The transformer block, and the cross-attention between bytes and patches."""
+
+from collections.abc import Callable
 
 import flax.linen as nn
-from bytelax_kernels.append_attention import Projections
+from bytelax_kernels.append_attention import Projections, frequencies
 from jaxtyping import Array, Float, Int
 
-from bytelax.models.attention import Attend, Cache, SelfAttention
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, RMSNorm
+
+# (projections, cache) -> (attended, cache). The function decides which positions each query of the
+# window attends to and what a cache is: a `KVCache` for `kv_cache.attend`.
+Cache = tuple | None
+Attend = Callable[..., tuple[Float[Array, "B W H D"], Cache]]
+
+
+class SelfAttention(nn.Module):
+    """Grouped-query self-attention; `attend` decides which positions each query attends to."""
+
+    config: TransformerConfig
+    execution: Execution = Execution()
+
+    def setup(self):
+        c, group = self.config, self.config.heads // self.config.kv_heads
+        # One matrix for queries, keys and values, grouped by key head so that it shards by head.
+        features, axes = (c.kv_heads, group + 2, c.head_dim), ("kv_head", None, "head_dim")
+        self.qkv = Dense(features, ("embed", *axes), self.execution)
+        self.out = Dense((c.dim,), ("head", "head_dim", "embed"), self.execution)
+
+    def __call__(
+        self,
+        x: Float[Array, "B W D"],
+        cache: Cache,
+        *,
+        positions: Int[Array, "B W"],
+        attend: Attend,
+    ) -> tuple[Float[Array, "B W D"], Cache]:
+        """Attends from each position of a window.
+
+        Args:
+          x: hidden states of the window, normalized.
+          cache: cache that `attend` reads and writes.
+          positions: positions for the rotary phases.
+          attend: computes the attention; see `Attend`.
+
+        Returns:
+          The update of the residual stream, and the cache that `attend` returns.
+        """
+        attended, cache = attend(self.projections(self.qkv(x), positions), cache)
+        return self.execution.psum(self.out(attended)), cache
+
+    def projections(
+        self, qkv: Float[Array, "B W K G2 D"], positions: Int[Array, "B W"]
+    ) -> Projections:
+        """Queries, keys and values with the positions of their rotary phases."""
+        return Projections(
+            qkv, positions, frequencies(self.config.head_dim, self.config.rope_theta)
+        )
 
 
 class SwiGLU(nn.Module):
@@ -82,3 +132,40 @@ class Block(nn.Module):
     def projections(self, x: Float[Array, "B W D"], positions: Int[Array, "B W"]) -> Projections:
         """Queries, keys and values of the attention."""
         return self.attention.projections(self.attention.qkv(self.attention_norm(x)), positions)
+
+
+class CrossAttention(nn.Module):
+    """Cross-attention between bytes and patches, without positions (arXiv 2412.09871, section 3).
+
+    `queries` and `keys_values` are separate methods because keys and values are computed once and
+    cached. The released BLT adds the input a second time after the usual residual connection;
+    `residual` does both.
+    """
+
+    config: TransformerConfig
+    execution: Execution = Execution()
+
+    def setup(self):
+        c, execution = self.config, self.execution
+        self.query_norm, self.key_norm = RMSNorm(c.norm_eps), RMSNorm(c.norm_eps)
+        self.query = Dense((c.heads, c.head_dim), ("embed", "head", "head_dim"), execution)
+        pair, axes = (2, c.kv_heads, c.head_dim), ("embed", None, "kv_head", "head_dim")
+        self.key_value = Dense(pair, axes, execution)
+        self.out = Dense((c.dim,), ("head", "head_dim", "embed"), execution)
+
+    def queries(self, x: Float[Array, "B W D"]) -> Float[Array, "B W H d"]:
+        """Normalizes and projects `x` to queries."""
+        return self.query(self.query_norm(x))
+
+    def keys_values(
+        self, x: Float[Array, "*B D"]
+    ) -> tuple[Float[Array, "*B K d"], Float[Array, "*B K d"]]:
+        """Normalizes and projects `x` to keys and values."""
+        pair = self.key_value(self.key_norm(x))
+        return pair[..., 0, :, :], pair[..., 1, :, :]
+
+    def residual(
+        self, x: Float[Array, "B W D"], attended: Float[Array, "B W H d"]
+    ) -> Float[Array, "B W D"]:
+        """Projects the attended values and adds the input twice: `2 x + out(attended)`."""
+        return x + (x + self.execution.psum(self.out(attended)))

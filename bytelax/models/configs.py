@@ -6,10 +6,23 @@ once.
 
 import dataclasses
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Optional, TypeVar
 
 from bytelax import calculator, vocab
-from bytelax.filled import UNFILLED, Filled
+
+if TYPE_CHECKING:
+    T = TypeVar("T")
+
+    class Filled(Generic[T]):
+        """A field that takes T or None, and holds T once `__post_init__` has replaced None."""
+
+        def __get__(self, instance: object, owner: type) -> T: ...
+        def __set__(self, instance: object, value: T | None) -> None: ...
+
+else:
+    Filled = Optional
+
+UNFILLED: Any = None
 
 LONGEST = 1 << 24  # rotary phases are float32, which cannot represent every larger integer
 

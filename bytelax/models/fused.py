@@ -20,8 +20,7 @@ from bytelax_kernels.dense.cpu import dense as in_panels
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import narrow, weight_layouts
-from bytelax.models.attention import CrossAttention
-from bytelax.models.block import Block
+from bytelax.models.block import Block, CrossAttention
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 

@@ -20,8 +20,8 @@ from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.models import ring
+from bytelax.models.pytree import pytree, static
 from bytelax.pods.sharding import BATCH, Axes
-from bytelax.pytree import pytree, static
 
 BLOCK = 256  # number of slots read at a time from caches that grow with the text
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import fused, kv_cache
-from bytelax.models.attention import Attend, Cache
+from bytelax.models.block import Attend, Cache
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span

@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Int, Int32
 
 from bytelax.training import documents, packed, packing
-from bytelax.training.configs import DataConfig
+from bytelax.training.configs import DataConfig, DataError, Source
 from bytelax.training.documents import Documents
-from bytelax.training.source import DataError, Source
 
 Split = Literal["train", "valid"]
 

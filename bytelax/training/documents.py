@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int64, UInt16
 
 from bytelax import vocab
-from bytelax.training.source import DataError, Source
+from bytelax.training.configs import DataError, Source
 
 SUFFIXES = (".txt", ".py", ".jsonl", ".tsv")
 _WIDEST = 10_000  # largest width, in characters, that a template may pad a field to

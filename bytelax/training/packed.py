@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 
 from bytelax.training import documents
+from bytelax.training.configs import DataError, Source
 from bytelax.training.documents import Documents
-from bytelax.training.source import DataError, Source
 
 _SPLITS = ("train", "valid")
 

@@ -17,7 +17,8 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
-from bytelax import checkpoints, messages
+from bytelax import checkpoints
+from bytelax.checkpoints.orbax import quiet
 from bytelax.compiling import compiler_options, own_settings, random_key
 from bytelax.generation import generate
 from bytelax.model import Model
@@ -123,7 +124,7 @@ def train(
     display = Display(steps, report)
     program = _Program.of(config, objective, sharding.make_mesh(config.mesh))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(messages.quiet("absl"))  # Orbax's failures are reported in one line
+        stack.enter_context(quiet("absl"))  # Orbax's failures are reported in one line
         stack.enter_context(guards.held(out, report=display.tell))
         kept = Checkpoints(
             out / "checkpoints",

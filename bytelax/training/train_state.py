@@ -17,8 +17,8 @@ from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from orbax.checkpoint import v1 as ocp
 
-from bytelax import config as plain
-from bytelax.messages import one_line
+from bytelax.checkpoints import config as plain
+from bytelax.checkpoints.config import one_line
 from bytelax.pods import distributed, sharding
 from bytelax.training import optimizer
 from bytelax.training.metrics import BITS_PER_BYTE

@@ -4,7 +4,7 @@ import gzip
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from bytelax.training.source import Source
+from bytelax.training.configs import Source
 
 BLANK_LINES = r"\n{3,}"
 FILE_HEADER = r"\n*^# file: .*\n"

@@ -13,11 +13,11 @@ import pathlib
 from collections.abc import Sequence
 
 import experiments
+from bytelax.engine.results import Result, Statistics
 from bytelax.generation import generate
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.model import Model
-from bytelax.results import Result, Statistics
 from bytelax.scoring import score_continuations
 from experiments.harness import bundled_data, intervals, loops, study
 

@@ -8,9 +8,9 @@ import numpy as np
 import bytelax
 from bytelax import vocab
 from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import DraftConfig, HeadsConfig, TransformerConfig
-from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
 
 BEGIN = b"The cell membrane is a thin layer that"  # of the text of a bundled model

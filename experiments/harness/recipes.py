@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bytelax.training.source import Source
+from bytelax.training.configs import Source
 
 THRESHOLD = 2.4749  # nats: 4.5 bytes per patch on the validation text, from `bytelax calibrate`
 

@@ -1,16 +1,18 @@
 """Acceptance that is replayed at the rates that were asked for.
 
-`synthetic.Replayed` draws one number per round. Over the sixty rounds of a text, the share of
+`Replayed` draws one number per round. Over the sixty rounds of a text, the share of
 drafted bytes that it keeps misses the rates by some per cent. The numbers follow from the seed
 alone, so a seed under which the rates are met is found without running a model.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from bytelax.decode import sampling
+from bytelax.decode import Draft, Emitted, follow, is_drafted, sampling
 
 SEEDS = 512  # that are tried
 TOLERANCE = 0.01  # of the acceptance asked for
@@ -74,3 +76,41 @@ def check(name: str, asked: Sequence[float], acceptance: float) -> None:
     wanted = float(np.mean(asked))
     if abs(acceptance - wanted) > TOLERANCE * wanted:
         raise ValueError(f"{name} kept {acceptance:.4f} of its drafts where {wanted:.4f} was asked")
+
+
+@dataclasses.dataclass(frozen=True)
+class Replayed:
+    """LOSSY: accepts drafts at given rates, whatever bytes they hold. For benchmarks.
+
+    Use it as `generate(..., accept=Replayed(...))`.
+
+    Attributes:
+      by_position: probability that the byte at each position is accepted, as in
+        `acceptance_by_position` of the statistics. It counts all drafts, so it never increases.
+
+    Raises:
+      ValueError: the probabilities increase or lie outside [0, 1].
+    """
+
+    by_position: tuple[float, ...]
+
+    def __post_init__(self):
+        falls = all(
+            a >= b for a, b in zip((1.0, *self.by_position), self.by_position, strict=False)
+        )
+        if not falls or min(self.by_position, default=0.0) < 0:
+            raise ValueError(
+                f"acceptance by position falls from at most 1 to at least 0, got {self.by_position}"
+            )
+
+    def __call__(
+        self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]
+    ) -> Emitted:
+        if draft.parents is not None:
+            raise ValueError("given acceptance is by place of a chain; this method drafts trees")
+        places = draft.ids.shape[1]
+        # Nothing is accepted in padding, or beyond the draft length that was measured.
+        chances = jnp.asarray((*self.by_position, *[0.0] * places)[:places])
+        # One number per row decides how much is kept: P(at least j + 1 bytes) is chances[j].
+        kept = is_drafted(draft) & (uniforms[:, 0, :1] < chances)
+        return follow(draft, kept.sum(1), log_probs, uniforms[:, 1])

@@ -1,8 +1,8 @@
 """What the passes that a method made take at least: reading, or multiplying."""
 
 from bytelax import methods
-from bytelax.decode.drafters.base import weights_read
-from bytelax.measure import floor
+from bytelax.decode.drafters import weights_read
+from experiments.harness import floor
 
 
 def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4, patcher_itemsize=None):

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 
 from bytelax.training import data
+from bytelax.training.configs import Source
 from bytelax.training.data import DataConfig
 from bytelax.training.head_objective import HeadLoss
-from bytelax.training.source import Source
 
 
 def averages(objective, params: dict, batches) -> dict[str, float]:

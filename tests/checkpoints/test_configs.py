@@ -7,7 +7,7 @@ import pytest
 
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError, huggingface, meta, tensors
-from bytelax.config import ConfigError, known_fields
+from bytelax.checkpoints.config import ConfigError, known_fields
 from bytelax.models.patching import PatchingConfig
 from tests.helpers import meta_layout
 from tests.helpers.random_models import BYTE_LM, META, SQUARE, random_params

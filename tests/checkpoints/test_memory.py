@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bytelax.checkpoints import layout
-from bytelax.models.hashing import HashConfig
+from bytelax.models.blt.encoder import HashConfig
 from tests.helpers import meta_layout
 from tests.helpers.random_models import META, stack
 

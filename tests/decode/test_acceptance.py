@@ -20,9 +20,9 @@ from bytelax.decode import (
     no_passes,
     rejection,
     take_all,
+    trees,
     typical,
 )
-from bytelax.decode.acceptance import tree
 from bytelax.testing import TableDrafter, enumerate_rule
 
 VOCAB = 3
@@ -161,9 +161,9 @@ def test_the_law_of_the_target(rule, length, options):
 
 def test_several_drafts_judged_as_one_are_seen(monkeypatch):
     """The same chance and residual for each candidate, as if there were no other."""
-    judged = tree._rho_and_residual
+    judged = trees._rho_and_residual
     monkeypatch.setattr(
-        tree, "_rho_and_residual", lambda p, q, many: judged(p, q, jnp.minimum(many, 1))
+        trees, "_rho_and_residual", lambda p, q, many: judged(p, q, jnp.minimum(many, 1))
     )
     law, (target, _) = emissions.__wrapped__("k_seq", 1, many=2)["rich"], PAIRS["rich"]
     off = [abs(share - chain(target, text)) for text, share in completed(law, target, 2).items()]

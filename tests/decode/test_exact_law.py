@@ -27,6 +27,7 @@ from bytelax.decode import (
     PastBoundary,
     Sampling,
     Tree,
+    acceptance,
     block_verification,
     certain,
     follow,
@@ -40,7 +41,6 @@ from bytelax.decode import (
     take_all,
     typical,
 )
-from bytelax.decode.acceptance import base
 from bytelax.decode.drafters import block_diffusion
 from bytelax.decode.unmasking import ONE_STEP, confidence
 from bytelax.testing import (
@@ -402,18 +402,18 @@ def test_a_shared_key_is_seen(monkeypatch, accept, purpose):
 
 @pytest.mark.parametrize("accept", RULES)
 def test_a_missing_residual_is_seen(monkeypatch, accept):
-    monkeypatch.setattr(base, "residual", lambda p, q: jnp.log(p))
+    monkeypatch.setattr(acceptance, "residual", lambda p, q: jnp.log(p))
     assert error(tables, accept, CUT) > FAULTY
 
 
 @pytest.mark.parametrize("accept", RULES)
 def test_a_bonus_byte_of_the_place_before_is_seen(monkeypatch, accept):
-    follow = base.follow
+    follow = acceptance.follow
 
     def off_by_one(draft, count, log_probs, uniforms):
         return follow(draft, count, log_probs.at[:, -1].set(log_probs[:, -2]), uniforms)
 
-    monkeypatch.setattr(base, "follow", off_by_one)
+    monkeypatch.setattr(acceptance, "follow", off_by_one)
     assert error(tables, accept, CUT) > FAULTY
 
 
@@ -515,7 +515,7 @@ def test_plain_decoding_is_certified_without_drafts(positions):
     assert_lossless(Method(TableTarget(), Empty(positions)), Params(table(3, 13)))
 
 
-@base.lossless_rule
+@acceptance.lossless_rule
 def keeps_none(draft, log_probs, uniforms):
     """Lossless, and useless: what it keeps cannot be wrong."""
     return follow(draft, jnp.zeros_like(draft.length), log_probs, uniforms[:, 1])
@@ -630,7 +630,7 @@ def test_what_is_not_lossless_is_told(target, drafter, says):
         assert_lossless(Method(target, drafter), Params(table(3, 13), table(3, 1)))
 
 
-@base.lossless_rule
+@acceptance.lossless_rule
 def takes_the_last_place(draft, log_probs, uniforms):
     """The fault: what follows a whole draft is drawn at the last place of a window."""
     place = jnp.arange(log_probs.shape[1])[:, None] == draft.length[:, None, None]

@@ -10,9 +10,10 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
-from bytelax import engine, requests
+from bytelax import engine
 from bytelax.checkpoints import architectures
 from bytelax.decode import BLTTarget, Text
+from bytelax.engine import requests
 from bytelax.models.configs import DraftConfig
 from bytelax.models.heads import HeadsConfig
 from bytelax.pods import sharding

@@ -6,10 +6,9 @@ import jax
 import pytest
 
 import bytelax
-from bytelax.measure import floor
-from bytelax.measure.floor import Machine
 from bytelax.measure.timing import Contestant
-from experiments.harness import roofline
+from experiments.harness import floor, roofline
+from experiments.harness.floor import Machine
 from tests.helpers import models_for_tests as models
 
 

@@ -15,10 +15,10 @@ from bytelax import vocab
 from bytelax.checkpoints.architectures import module_of
 from bytelax.model import Model
 from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import EXACT
-from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig, next_byte_entropy
 
 

@@ -11,9 +11,9 @@ import safetensors.numpy
 
 from bytelax.checkpoints.architectures import module_of
 from bytelax.models.blt import BLTConfig
+from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import DraftConfig, TransformerConfig
-from bytelax.models.hashing import HashConfig
 from bytelax.models.heads import HeadsConfig
 from bytelax.models.patching import PatchingConfig
 

@@ -13,8 +13,7 @@ from bytelax_kernels.dispatch import traced_for
 
 from bytelax.checkpoints import architectures
 from bytelax.models import kv_cache, narrow
-from bytelax.models.attention import CrossAttention
-from bytelax.models.block import Block
+from bytelax.models.block import Block, CrossAttention
 from bytelax.models.execution import Execution
 from bytelax.models.fused import Fused, FusedBlock, FusedCrossAttention, Norm
 from bytelax.models.layers import Dense

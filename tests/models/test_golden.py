@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bytelax import checkpoints, vocab
-from bytelax.models import hashing
-from bytelax.models.blt import BLT
+from bytelax.models.blt import BLT, encoder
 from tests.golden import cases
 
 TOLERANCE = 2e-5
@@ -38,7 +37,7 @@ class TestGolden:
     def test_hash_ids(self, name):
         case, config, _ = golden(name)
         padded = np.pad(case.ids, (config.hashing.history, 0), constant_values=vocab.BOE)
-        rows = hashing.hash_ids(jnp.asarray(padded[None]), config=config.hashing)
+        rows = encoder.hash_ids(jnp.asarray(padded[None]), config=config.hashing)
         np.testing.assert_array_equal(rows[0], case.hash_ids)
 
     def test_entropies(self, name):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bytelax.models import hashing
-from bytelax.models.hashing import HashConfig
+from bytelax.models.blt import encoder
+from bytelax.models.blt.encoder import HashConfig
 
 PRIMES = (
     1000000007, 5915587277, 1500450271, 3267000013, 5754853343, 4093082899,
@@ -33,7 +33,7 @@ def reference(ids, config):
 
 
 def hash_ids(ids, config):
-    return np.asarray(hashing.hash_ids(jnp.asarray(ids), config=config))
+    return np.asarray(encoder.hash_ids(jnp.asarray(ids), config=config))
 
 
 def random_ids(seed):

@@ -7,8 +7,8 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.configs import TransformerConfig
-from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
 
 # Key and value heads, head widths and hidden widths that differ, so that no fan-in is another's.

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from bytelax import config as plain
+from bytelax.checkpoints import config as plain
 from bytelax.commands import train
 
 VALUES = (

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bytelax import vocab
 from bytelax.training import data, packing
+from bytelax.training.configs import DataError, Source
 from bytelax.training.data import DataConfig
-from bytelax.training.source import DataError, Source
 
 
 @pytest.fixture(scope="module")

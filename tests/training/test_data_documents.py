@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bytelax import vocab
 from bytelax.training import documents
-from bytelax.training.source import DataError, Source
+from bytelax.training.configs import DataError, Source
 
 CODE = b"# file: a.py\nx = 1\n\n\n# file: b.py\n\n\n\ny = 2\n"
 

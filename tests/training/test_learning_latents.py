@@ -16,9 +16,9 @@ import pytest
 
 from bytelax import vocab
 from bytelax.models.blt import BLT, BLTConfig
+from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.blt.latents import bits_by_latents
 from bytelax.models.configs import TransformerConfig
-from bytelax.models.hashing import HashConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.training import optimizer, train_loop, train_state
 from bytelax.training.objectives import NextByte

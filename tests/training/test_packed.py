@@ -7,8 +7,7 @@ import pytest
 
 from bytelax import cli
 from bytelax.training import data, packed
-from bytelax.training.configs import DataConfig
-from bytelax.training.source import DataError, Source
+from bytelax.training.configs import DataConfig, DataError, Source
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from bytelax import cli, config, loading
+from bytelax import cli, loading
+from bytelax.checkpoints import config
 from bytelax.commands import train
 from bytelax.measure import patch_lengths
 from bytelax.models import presets

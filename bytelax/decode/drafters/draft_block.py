@@ -6,15 +6,14 @@ import jax
 import jax.numpy as jnp
 
 from bytelax.decode.draft import no_passes
-from bytelax.decode.drafters import survival
-from bytelax.decode.drafters.base import expect, kept_state
+from bytelax.decode.drafters import draft_sampling, expect, kept_state
 from bytelax.decode.drafters.draft_layer import latest
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, scanned
-from bytelax.decode.targets.base import ModuleTarget
+from bytelax.decode.targets import ModuleTarget
 from bytelax.models import kv_cache
 from bytelax.models.heads import with_specials
 from bytelax.models.kv_cache import Caches
-from bytelax.pytree import pytree
+from bytelax.models.pytree import pytree
 
 
 @pytree
@@ -44,7 +43,7 @@ class DraftBlock:
     head_of_target = "draft_block"  # whose weights a pass reads
 
     def __post_init__(self):
-        survival.check(self.min_survival)
+        draft_sampling.check_survival(self.min_survival)
 
     def fit(self, target):
         expect(target, ModuleTarget, self)
@@ -95,8 +94,8 @@ class DraftBlock:
             logits, state, uniform = place
             logits = with_specials(logits + block.table_row(before))
             sure = block.accepted(state, before) if block.has_confidence else None
-            accepted = survival.expected_acceptance(logits, inputs.sampling, confidence=sure)
-            kept, likely = survival.survives(kept, accepted, self.min_survival)
+            accepted = draft_sampling.expected_acceptance(logits, inputs.sampling, confidence=sure)
+            kept, likely = draft_sampling.survives(kept, accepted, self.min_survival)
             alive &= likely
             drawn = draw(logits[:, None], inputs.sampling, uniform[:, None])
             return (drawn.ids[:, 0], kept, alive), (drawn, alive)

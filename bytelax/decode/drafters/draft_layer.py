@@ -8,16 +8,15 @@ from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.decode import sampling, trees
-from bytelax.decode.acceptance.tree import Tree
 from bytelax.decode.draft import Draft, no_passes
-from bytelax.decode.drafters import survival
-from bytelax.decode.drafters.base import expect, kept_state
+from bytelax.decode.drafters import draft_sampling, expect, kept_state
 from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw
 from bytelax.decode.target import Branching, agreed
-from bytelax.decode.targets.base import ModuleTarget
+from bytelax.decode.targets import ModuleTarget
+from bytelax.decode.trees import Tree
 from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Caches
-from bytelax.pytree import pytree
+from bytelax.models.pytree import pytree
 
 
 @pytree
@@ -64,7 +63,7 @@ class DraftLayer:
             raise ValueError("a tree needs a depth")
         if self.beam > 1 and self.min_survival is not None:
             raise ValueError("min_survival ends chains, not trees: beam must be 1")
-        survival.check(self.min_survival)
+        draft_sampling.check_survival(self.min_survival)
 
     @property
     def judged_by(self) -> Tree | None:
@@ -116,8 +115,10 @@ class DraftLayer:
         def goes_on(logits, feature, before, kept):
             """The probability that the byte of these logits is kept, and whether to draft it."""
             sure = layer.accepted(feature, before)[:, 0] if layer.has_confidence else None
-            accepted = survival.expected_acceptance(logits[:, 0], inputs.sampling, confidence=sure)
-            kept, likely = survival.survives(kept, accepted, self.min_survival)
+            accepted = draft_sampling.expected_acceptance(
+                logits[:, 0], inputs.sampling, confidence=sure
+            )
+            kept, likely = draft_sampling.survives(kept, accepted, self.min_survival)
             if self.min_survival is not None:  # then it ends the loop
                 likely = agreed(inputs.target, likely.astype(jnp.int32)) > 0
             return kept, likely

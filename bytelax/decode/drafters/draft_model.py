@@ -10,7 +10,7 @@ from bytelax.decode import sampling
 from bytelax.decode.draft import Draft, no_passes
 from bytelax.decode.drafters.draft_sampling import scan
 from bytelax.decode.target import Rewindable, State, Text, in_windows
-from bytelax.pytree import pytree
+from bytelax.models.pytree import pytree
 
 
 @pytree

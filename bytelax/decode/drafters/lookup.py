@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from bytelax.decode.draft import certain
-from bytelax.decode.drafters.base import Stateless
+from bytelax.decode.drafters import Stateless
 from bytelax.decode.target import Text
 
 _LONGEST = 256  # bytes of a match, which a program compares one after the other

@@ -5,12 +5,12 @@ import dataclasses
 import jax.numpy as jnp
 
 from bytelax.decode import sampling, trees
-from bytelax.decode.acceptance.tree import Tree
-from bytelax.decode.drafters.base import Stateless, expect, kept_state
+from bytelax.decode.drafters import Stateless, expect, kept_state
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row
 from bytelax.decode.target import Branching
-from bytelax.decode.targets.base import ModuleTarget
+from bytelax.decode.targets import ModuleTarget
 from bytelax.decode.targets.byte_lm import ByteLMTarget
+from bytelax.decode.trees import Tree
 from bytelax.models.heads import only_bytes
 
 

@@ -5,9 +5,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bytelax.decode.acceptance.tree import SpecTr
-from bytelax.decode.drafters.base import Drafter, expect, fitted
+from bytelax.decode.drafters import Drafter, expect, fitted
 from bytelax.decode.target import Branching
+from bytelax.decode.trees import SpecTr
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Literal
 import jax.numpy as jnp
 
 from bytelax.decode.draft import DraftPasses, no_passes
-from bytelax.decode.drafters.base import Stateless, expect
+from bytelax.decode.drafters import Stateless, expect
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row, scan, scanned
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bytelax.decode.draft import Draft, no_passes
-from bytelax.decode.drafters.base import DraftInput, Stateless, expect
+from bytelax.decode.drafters import DraftInput, Stateless, expect
 from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw, in_a_row, scan, scanned
 from bytelax.decode.targets.byte_lm import ByteLMTarget, FirstLayers
 from bytelax.models.heads import HeadsConfig, only_bytes

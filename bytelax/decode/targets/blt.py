@@ -16,12 +16,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.decode.target import Text, check_window, take_in
-from bytelax.decode.targets.base import ModuleTarget, Rings, no_states, with_states
+from bytelax.decode.targets import ModuleTarget, Rings, no_states, with_states
 from bytelax.models import kv_cache, ring
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
 from bytelax.models.blt import patches as patches_lib
 from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
-from bytelax.pytree import pytree
+from bytelax.models.pytree import pytree
 
 _SEVERAL, _MANY = 8, 64  # rows of a batch, of which one closes more patches than most do
 

@@ -8,12 +8,12 @@ from jaxtyping import Array, Float, Int
 
 from bytelax.decode import trees
 from bytelax.decode.target import Text, check_window, take_in
-from bytelax.decode.targets.base import ModuleTarget, Rings, no_states, with_states
+from bytelax.decode.targets import ModuleTarget, Rings, no_states, with_states
 from bytelax.models import kv_cache, ring
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.kv_cache import Caches, Span
+from bytelax.models.pytree import pytree, static
 from bytelax.models.transformer import LayerRange
-from bytelax.pytree import pytree, static
 
 # Hidden states of a window: element i is the state after the first `ByteLMTarget.keep[i]` blocks.
 Hidden = tuple[Float[Array, "B *W D"], ...]

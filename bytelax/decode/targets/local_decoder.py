@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.decode.target import Text, check_window
-from bytelax.decode.targets.base import ModuleTarget, Rings, with_states
+from bytelax.decode.targets import ModuleTarget, Rings, with_states
 from bytelax.decode.targets.blt import BLTState, BLTTarget
 from bytelax.models import kv_cache, ring
 from bytelax.models.blt import BLT, Context
 from bytelax.models.kv_cache import Caches
-from bytelax.pytree import pytree
+from bytelax.models.pytree import pytree
 
 
 @pytree

@@ -15,12 +15,12 @@ import math
 import jax
 
 import bytelax
-from bytelax.measure import floor, synthetic, timing
+from bytelax.measure import timing
 from bytelax.measure.timing import Contestant
 from bytelax.models.blt import BLT
-from bytelax.models.hashing import HashConfig
+from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.patching import PatchingConfig
-from experiments.harness import device_trace, published_fast_blt, roofline, study
+from experiments.harness import device_trace, floor, published_fast_blt, replay, roofline, study
 from experiments.harness.one_b import one_b, random_params
 
 # One file of results for each set of XLA flags that `experiments.accelerator.run` tries.
@@ -62,8 +62,8 @@ def machine(megabytes: int) -> floor.Machine:
 def contestant(name: str) -> Contestant:
     method, settings = METHODS[name]
     rates = published_fast_blt.acceptance().get(name)
-    replayed = {} if rates is None else {"accept": synthetic.Replayed(rates)}
-    return Contestant(method, settings | replayed)
+    settings = settings if rates is None else settings | {"accept": replay.Replayed(rates)}
+    return Contestant(method, settings)
 
 
 def measure(setting: dict, *, new: int, repeats: int, layers: int | None, megabytes: int) -> dict:

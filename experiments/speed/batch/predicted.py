@@ -14,11 +14,10 @@ import jax.numpy as jnp
 
 import bytelax
 from bytelax import calculator
-from bytelax.measure import floor
-from bytelax.measure.floor import Machine
 from bytelax.models.blt import BLT
 from bytelax.models.presets import BLT_1B
-from experiments.harness import published_fast_blt
+from experiments.harness import floor, published_fast_blt
+from experiments.harness.floor import Machine
 
 H200 = Machine(bytes_per_second=4.3e12, flops_per_second=700e12)
 H200_EXACT = Machine(bytes_per_second=4.3e12, flops_per_second=67e12)

@@ -13,10 +13,11 @@ import statistics
 from typing import NamedTuple
 
 from bytelax import load
-from bytelax.measure import floor, timing
+from bytelax.measure import timing
 from bytelax.measure.timing import Contestant
 from experiments.harness import (
     evidence,
+    floor,
     intervals,
     published_fast_blt,
     roofline,

@@ -12,8 +12,8 @@ Continuations that end in a loop are counted, and left out of a column of their 
 
 import pathlib
 
-from bytelax import config as plain_config
 from bytelax import load
+from bytelax.checkpoints import config as plain_config
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
 from experiments.harness import evidence, intervals, published_fast_blt, study, teacher_forced

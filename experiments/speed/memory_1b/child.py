@@ -20,9 +20,9 @@ def main(directory: str, kind: str) -> None:
     import numpy as np
 
     import bytelax
-    from bytelax import compiling, requests
-    from bytelax.engine import Engine
-    from bytelax.requests import Request
+    from bytelax import compiling
+    from bytelax.engine import Engine, requests
+    from bytelax.engine.requests import Request
 
     compiling.keep_programs()
     stages.end("load")

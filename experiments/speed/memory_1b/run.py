@@ -23,7 +23,7 @@ import time
 
 import psutil
 
-from bytelax.models.hashing import HashConfig
+from bytelax.models.blt.encoder import HashConfig
 from experiments.harness import study
 from experiments.harness.one_b import one_b
 from experiments.speed.memory_1b import checkpoint, child

@@ -15,10 +15,9 @@ import statistics
 from bytelax_kernels import native
 
 import bytelax
-from bytelax.measure import floor, synthetic
 from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.models.configs import BLTConfig
-from experiments.harness import random_blt, roofline, study
+from experiments.harness import floor, random_blt, replay, roofline, study
 
 MINUTES = 12
 KERNELS = ("xla", "compiled")
@@ -28,7 +27,7 @@ DRAFTED, KEPT = 8, 4
 def drafting(model):
     """The method that drafts eight bytes: `blt-s`, or `eagle` on a byte transformer."""
     method = "blt-s" if isinstance(model.config, BLTConfig) else "eagle"
-    accept = synthetic.Replayed((1.0,) * KEPT + (0.0,) * (DRAFTED - KEPT))
+    accept = replay.Replayed((1.0,) * KEPT + (0.0,) * (DRAFTED - KEPT))
     return Contestant(method, {"draft_length": DRAFTED, "accept": accept})
 
 

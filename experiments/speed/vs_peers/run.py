@@ -26,9 +26,8 @@ import time
 
 import bytelax
 from bytelax import checkpoints
-from bytelax.measure import floor
 from bytelax.measure.timing import Ratio
-from experiments.harness import random_blt, side_by_side, study, thunks
+from experiments.harness import floor, random_blt, side_by_side, study, thunks
 
 MINUTES = 15
 CONTEXTS = (128, 512, 1024, 2048)

@@ -16,14 +16,15 @@ import statistics
 
 import jax
 
-from bytelax.measure import floor, synthetic, timing
+from bytelax.engine.results import Statistics
+from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
-from bytelax.models.hashing import HashConfig
+from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.presets import BLT_1B
-from bytelax.results import Statistics
 from experiments.harness import (
     evidence,
+    floor,
     published_fast_blt,
     random_blt,
     replay,
@@ -87,7 +88,7 @@ def contestants(source, *, start, new):
         if method == "blt-s" and source == "as published":
             settings = settings | {"latent": "refresh"}
         seed = replay.seed_for(places, start=start, new=new)
-        rule = synthetic.Replayed(tuple(places))
+        rule = replay.Replayed(tuple(places))
         methods[name] = Contestant(method, settings | {"accept": rule}), seed
     return methods | {name: (each, 0) for name, each in UNVERIFIED.items()}
 

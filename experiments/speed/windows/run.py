@@ -14,9 +14,9 @@ import pathlib
 import tempfile
 
 import bytelax
-from bytelax.measure import synthetic, timing
+from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
-from experiments.harness import random_blt, study, thunks
+from experiments.harness import random_blt, replay, study, thunks
 from experiments.speed.windows import products
 
 MINUTES = 25
@@ -28,7 +28,7 @@ def contestants(window):
     """Plain decoding; drafts of which half is kept; and the empty draft in the same window."""
     length = window - 1
     kept = (1.0,) * (length // 2) + (0.0,) * (length - length // 2)
-    drafted = {"draft_length": length, "accept": synthetic.Replayed(kept)}
+    drafted = {"draft_length": length, "accept": replay.Replayed(kept)}
     return {
         "plain": PLAIN,
         "drafted": Contestant("blt-s", drafted),

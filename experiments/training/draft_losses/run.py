@@ -15,7 +15,7 @@ import subprocess
 import bytelax
 from bytelax import load
 from bytelax.measure.timing import Contestant
-from bytelax.training.source import Source
+from bytelax.training.configs import Source
 from experiments.harness import evidence, intervals, recipes, study, teacher_forced
 from experiments.harness.bundled_data import sources
 from experiments.harness.recipes import data, muon

@@ -11,7 +11,7 @@ begun.
 
 import sys
 
-from bytelax.training.source import Source
+from bytelax.training.configs import Source
 from experiments.harness import recipes
 from experiments.harness.recipes import Stack, data, muon
 

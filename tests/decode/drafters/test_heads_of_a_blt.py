@@ -10,7 +10,7 @@ import pytest
 
 from bytelax import vocab
 from bytelax.decode import DraftModel, Empty, Lookup, Method, Params, Sampling, Text
-from bytelax.decode.drafters.base import weights_read
+from bytelax.decode.drafters import weights_read
 from bytelax.models import layers
 from bytelax.models.heads import with_specials
 from tests.helpers import decoding as loops

@@ -1,7 +1,6 @@
 """Checks of what a request for text generation is made of."""
 
 import operator
-import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +36,7 @@ def all_of(
     Raises:
       ValueError: there is no prompt, one is neither bytes nor text, or the seeds do not fit.
     """
-    ids = [encode(prompt) for prompt in strings("prompts", prompts)]
+    ids = [encode(prompt) for prompt in vocab.strings("prompts", prompts)]
     if not ids:
         raise ValueError("there is no prompt to continue")
     numbers = row_seeds(seeds, len(ids)).tolist()
@@ -53,26 +52,9 @@ def arrays(draft_params: Any) -> Any:
     return draft_params
 
 
-def strings(name: str, strings: Any) -> Iterable[bytes | str]:
-    """Returns strings; raises ValueError for a single one, which would be iterated, or for none."""
-    if isinstance(strings, bytes | str):
-        raise ValueError(f"{name} must be a list of strings, not one string: [{strings!r}]")
-    if not isinstance(strings, Iterable):
-        raise ValueError(f"{name} must be a list of strings, got {reprlib.repr(strings)}")
-    return strings
-
-
-def as_bytes(text: Any) -> bytes:
-    """Returns bytes as they are, and text as UTF-8; raises ValueError for anything else."""
-    if not isinstance(text, str | bytes | bytearray):
-        told = reprlib.repr(text)
-        raise ValueError(f"a text, prompt or stop string is bytes or text, got {told}")
-    return text.encode("utf-8") if isinstance(text, str) else bytes(text)
-
-
 def encode(prompt: bytes | str) -> list[int]:
     """Returns the ids of a prompt behind a BOS, which is all there is of an empty one."""
-    return vocab.encode(as_bytes(prompt))
+    return vocab.encode(vocab.as_bytes(prompt))
 
 
 def row_seeds(seeds: int | np.integer | Sequence[int], rows: int) -> np.ndarray:

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from bytelax import calculator
 from bytelax.decode.record import Origin
-from bytelax.demo.comparison import Comparison, Run
-from bytelax.results import Result
+from bytelax.engine.results import Result
+from bytelax.measure.comparison import Comparison, Run
 
 _STYLES = {
     Origin.PLAIN: "default",

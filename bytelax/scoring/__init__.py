@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.compiling import compiler_options, own_settings
 from bytelax.decode.sampling import Sampling, byte_log_probs
 from bytelax.model import Model, check_model
-from bytelax.windows import Piece, Tell, Told, Windows, capacity, tell_pieces, tell_texts
+from bytelax.scoring.windows import Piece, Tell, Told, Windows, capacity, tell_pieces, tell_texts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from bytelax import requests, vocab
+from bytelax import vocab
 
 _DEFAULT = 1023  # bytes; with the BOS a power of two
 _SMALLEST = 64  # ids; rows are padded to powers of two from here, so that programs are shared
@@ -122,8 +122,8 @@ def tell_texts(
     Raises:
       ValueError: the batch is less than 1, or `texts` is a single text.
     """
-    texts = requests.strings("texts", texts)
-    pieces = (piece for text in texts for piece in windows.cut(requests.as_bytes(text)))
+    texts = vocab.strings("texts", texts)
+    pieces = (piece for text in texts for piece in windows.cut(vocab.as_bytes(text)))
     return _joined(tell_pieces(tell, pieces, batch=batch), progress)
 
 

@@ -11,20 +11,21 @@ import numpy as np
 from bytelax_kernels.dispatch import traced_for
 from jax.sharding import Mesh
 
-from bytelax import methods, requests, vocab
+from bytelax import methods, vocab
 from bytelax.calculator import Sizes
 from bytelax.compiling import compiler_options, own_settings
 from bytelax.decode import stopping
-from bytelax.decode.drafters.base import weights_read
+from bytelax.decode.drafters import weights_read
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.sampling import ByRow, Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
+from bytelax.engine import requests
+from bytelax.engine.requests import Request
+from bytelax.engine.results import Result, Statistics
 from bytelax.model import Model, check_model
 from bytelax.pods import global_arrays, per_device, sharding
 from bytelax.pods.per_device import Placement
-from bytelax.requests import Request
-from bytelax.results import Result, Statistics
 
 _SMALLEST_BUFFER = 256  # ids; buffers are powers of two, so that few programs are compiled
 _ROWS = 8  # so are batches up to this size; larger ones are multiples of it
@@ -85,7 +86,7 @@ class Engine:
         params = Params(model.device_params, own if named else requests.arrays(draft_params))
         drafted = weights_read(built.drafter, params.drafter, params.target)
         weights = model.weights_per_pass._replace(draft_model=drafted)
-        ends = tuple(requests.as_bytes(string) for string in requests.strings("stop", stop))
+        ends = tuple(vocab.as_bytes(string) for string in vocab.strings("stop", stop))
         ends = tuple(end for end in ends if len(end) <= max_new_bytes)  # no longer one ever comes
         return cls(
             model, built, params, weights, jax.device_get(sampling), max_new_bytes, ends,

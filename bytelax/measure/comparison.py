@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from bytelax import methods
+from bytelax.engine.results import Output, Result, Statistics
 from bytelax.generation import generate
 from bytelax.model import Model
 from bytelax.models.blt import BLTConfig
-from bytelax.results import Output, Result, Statistics
 
 # Short tasks, after which a model as small as `tiny` stops by itself. Its greedy continuations of
 # open prose soon repeat a phrase for ever, which any drafter predicts: such figures flatter.

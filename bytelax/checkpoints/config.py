@@ -22,8 +22,6 @@ import tomlkit
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
 
-from bytelax.messages import one_line
-
 T = TypeVar("T")
 _LARGEST = 2**31 - 1  # sizes, positions and seeds are 32-bit integers on a device
 _MAX_FILE = 64 << 20  # bytes; indices of released models have a few hundred thousand at most
@@ -32,6 +30,12 @@ _NONE = "None"  # TOML has no null
 
 class ConfigError(ValueError):
     """A config cannot be read; the message is one line that names the field."""
+
+
+def one_line(error: BaseException) -> str:
+    """The first non-empty line of an error's message, or the name of its class."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
 
 
 def converter(*, unknown: Literal["refuse", "ignore"] = "refuse") -> cattrs.Converter:

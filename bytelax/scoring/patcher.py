@@ -16,7 +16,7 @@ from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig
-from bytelax.windows import Windows, tell_texts
+from bytelax.scoring.windows import Windows, tell_texts
 
 _SMALLEST = 64  # bytes; texts are padded to powers of two from here, so that programs are shared
 
