@@ -265,6 +265,7 @@ def main():
         [{"model": options.model, "draft_model": options.draft_model}],
         lambda setting: measure(model, small, held_out(options.data, None), **how),
         markdown=markdown,
+        timed=False,
     )
 
 
