@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 
-from experiments.harness import provenance, speed_table, study
+from experiments.harness import facts, provenance, published_claims, speed_table, study
 from experiments.harness.discovery import Study
 
 _STYLE = """
@@ -24,10 +24,13 @@ img { max-width: 100% }
 _NAME = "report"
 _INTRODUCTION = """# bytelax, measured
 
-Built {date} by `python -m experiments.harness.report`. What is below was measured by a study in
-`experiments/`, which says on which machine, unless it is called published, predicted, computed or a
-floor. A speed is the median of ratios to plain decoding with caches, run in turns in one process,
-and stands with its range.
+Built {date} by `python -m experiments.harness.report`, of code {code}. What is below was measured
+by a study in `experiments/`, which says on which machine, unless it is called published, predicted,
+computed or a floor. A speed is the median of ratios to plain decoding with caches, run in turns in
+one process, and stands with its range. The last table says which studies are of other code.
+`report.html` has all pages in one.
+
+## Five facts
 """
 
 
@@ -53,13 +56,17 @@ class _Part(NamedTuple):
         """Whether rows are still coming: a table beside them is an older one."""
         return self.report is not None and not self.report.get("complete", True)
 
-    @property
-    def older(self) -> bool:
-        """Whether it rests on other code than that which builds the report."""
+    def line(self) -> tuple:
+        """Its row of the table of studies: a link, what it measures, and with which code."""
+        name = f"[{self.name}]({self.study.name}/{study.page(self.path).name})"
+        what = (self.study.module().__doc__ or "").split("\n")[0]
+        if not self.shown:
+            begun = f", {len(self.report['rows'])} rows so far" if self.begun else ""
+            return self.name, what, f"not measured{begun}"
         if self.report is None or "rows" not in self.report:
-            return False
-        codes = {each.get("ran", {}).get("code") for each in provenance.each(self.report)}
-        return codes != {provenance.code()}
+            return name, what, None
+        codes = {each.get("ran", {}).get("code", "older") for each in provenance.each(self.report)}
+        return name, what, ", ".join(sorted(codes)) if codes != {provenance.code()} else "this"
 
     @property
     def shown(self) -> bool:
@@ -75,28 +82,30 @@ def build(results: pathlib.Path, studies: Sequence[Study]) -> None:
     """
     parts = [part for each in studies for part in _parts(results, each)]
     shown = [part for part in parts if part.shown]
-    rows = [
-        row for part in shown if part.report for row in part.study.headline(part.report)
-    ]  # fmt: skip
-    sections = [_INTRODUCTION.format(date=datetime.date.today().isoformat())]
-    sections.append("\n".join(["## In short", "", *study.table(speed_table.COLUMNS, rows), ""]))
-    sections += [_section(results, part) for part in shown]
-    missing = [
-        f"{part.name} ({len(part.report['rows'])} rows so far)" if part.begun else part.name
-        for part in parts
-        if not part.shown
-    ]
-    if missing:
-        sections.append("## Not measured yet\n\n" + ", ".join(missing) + "\n")
-    other = [part.name for part in shown if part.older]
-    if other:
-        sections.append(
-            f"## Measured with other code\n\nThe code is {provenance.code()} now. Of other code, "
-            f"or measured before pages noted it: {', '.join(other)}\n"
-        )
-    text = "\n".join(sections)
+    for part in shown:
+        if part.report is not None:
+            part.study.draw(part.report, study.figure(part.path))
+    rows = [row for part in shown if part.report for row in part.study.headline(part.report)]
+    text = "\n".join([
+        _INTRODUCTION.format(date=datetime.date.today().isoformat(), code=provenance.code()),
+        *(f"{nth}. {fact}" for nth, fact in enumerate(facts.sentences(results), 1)),
+        "",
+        "## Published beside measured",
+        "",
+        *study.table(published_claims.COLUMNS, list(published_claims.rows(results))),
+        "",
+        "## Speeds",
+        "",
+        *study.table(speed_table.COLUMNS, rows),
+        "",
+        "## Studies",
+        "",
+        *study.table(("study", "what it measures", "code"), [part.line() for part in parts]),
+        "",
+    ])  # fmt: skip
     (results / f"{_NAME}.md").write_text(text)
-    (results / f"{_NAME}.html").write_text(_page(results, text))
+    whole = "\n".join([text, *(_section(results, part) for part in shown)])
+    (results / f"{_NAME}.html").write_text(_page(results, whole))
 
 
 def _parts(results: pathlib.Path, each: Study) -> Iterator[_Part]:
@@ -111,8 +120,6 @@ def _parts(results: pathlib.Path, each: Study) -> Iterator[_Part]:
 def _section(results: pathlib.Path, part: _Part) -> str:
     """A study's own page, one level down and with links from here, with its figure."""
     drawing = study.figure(part.path)
-    if part.report is not None:
-        part.study.draw(part.report, drawing)
     page = study.page(part.path)
     text = re.sub(
         r"\]\((?![a-z]+:|#)([^)]+)\)",

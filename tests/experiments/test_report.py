@@ -8,7 +8,15 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import experiments
-from experiments.harness import discovery, provenance, report, report_page, speed_table, study
+from experiments.harness import (
+    discovery,
+    provenance,
+    published_claims,
+    report,
+    report_page,
+    speed_table,
+    study,
+)
 from experiments.harness.discovery import Study
 
 METHOD = {
@@ -69,8 +77,9 @@ def test_a_new_study_is_a_new_folder(tmp_path, monkeypatch):
     write(tmp_path / "out" / "novel" / "new", {"rows": [{}]}, "# Something new\n")
     report_page.build(tmp_path / "out", [new])
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "| a new row |" in text and "## Something new" in text
-    assert "![novel/new](novel/new/figure.svg)" in text
+    assert "| a new row |" in text and "| [novel/new](novel/new/README.md) |" in text
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<h2>Something new</h2>" in page and 'alt="novel/new"' in page
     assert (tmp_path / "out" / "novel" / "new" / "figure.svg").exists()
 
 
@@ -91,18 +100,21 @@ def test_one_report_of_what_is_there(tmp_path, studies):
     _, line = (line for line in text.splitlines() if line.startswith("| tiny | blt-s 8"))
     for told in ("1.25", "1.12 to 1.50 (5 runs)", "plain, all wait", "128", "2.00", "a machine"):
         assert told in line
-    assert "## Methods in batches\n" in text and "### `tiny`" in text
-    assert "## compile/kernels\n\nNo title" in text
-    assert "Not measured yet\n\nspeed/self_drafting, speed/self_drafting, windows\n" in text
+    for begin, end in (
+        ("| speed/self_drafting, windows |", "| not measured |"),
+        ("| [speed/batch](speed/batch/README.md) |", "| older |"),
+    ):
+        assert any(x.startswith(begin) and x.endswith(end) for x in text.splitlines())
     page = (tmp_path / "report.html").read_text()
+    assert "<h2>Methods in batches</h2>" in page and "<h3><code>tiny</code></h3>" in page
+    assert "<h2>compile/kernels</h2>\n<p>No title" in page
     assert "<td>1.25</td>" in page and 'src="data:image/svg+xml;base64,' in page
-    assert "measured before pages noted it: speed/batch\n" in text
     report_page.build(tmp_path, chosen)
     assert (tmp_path / "report.md").read_text() == text  # it does not take itself in
     path = tmp_path / "speed" / "batch" / "results.json"
     path.write_text(json.dumps(batch_report() | {"ran": {"code": provenance.code()}}))
     report_page.build(tmp_path, chosen)
-    assert "## Measured with other code" not in (tmp_path / "report.md").read_text()
+    assert "| older |" not in (tmp_path / "report.md").read_text()
 
 
 def test_a_lossy_method_stands_with_the_patches_of_its_own_text():
@@ -127,8 +139,9 @@ def test_a_study_that_has_only_begun_shows_no_older_table(tmp_path, studies):
     write(tmp_path / "speed" / "batch", begun, "# Methods in batches\n")
     report_page.build(tmp_path, [studies["speed/batch"]])
     text = (tmp_path / "report.md").read_text()
-    assert "Not measured yet\n\nspeed/batch (2 rows so far)\n" in text
-    assert "Methods in batches" not in text and "blt-s 8" not in text
+    assert "| not measured, 2 rows so far |" in text
+    page = (tmp_path / "report.html").read_text()
+    assert "Methods in batches" not in page and "blt-s 8" not in text
 
 
 def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys, studies):
@@ -192,3 +205,25 @@ def test_the_names_of_the_files_of_a_study(tmp_path):
     assert [study.page(main).name, study.page(more).name] == ["README.md", "sampled.md"]
     assert [study.figure(main).name, study.figure(more).name] == ["figure.svg", "sampled.svg"]
     assert isinstance(discovery.studies()[0], Study)
+
+
+def test_the_report_is_read_in_minutes():
+    text = (discovery.studies()[0].folder.parents[1] / "report.md").read_text()
+    assert text.count("\n") <= 400 and "## Five facts" in text
+
+
+@pytest.mark.parametrize(("kept", "verdict"), [(5.5, "**no**"), (6.5, "yes")])
+def test_a_verdict_follows_the_figures(tmp_path, monkeypatch, kept, verdict):
+    (eagle,) = (each for each in published_claims.CLAIMS if "EAGLE" in each.claim)
+    monkeypatch.setattr(published_claims, "CLAIMS", [eagle])
+    row = {"kept_per_round_without_loops": {"value": kept}, "setting": {"method": "eagle"}}
+    write(tmp_path / "speed" / "self_drafting", {"complete": True, "rows": [row]}, "")
+    (found,) = published_claims.rows(tmp_path)
+    assert found[3:5] == (f"at most {kept} of 12", verdict)
+
+
+def test_every_claim_finds_its_figure():
+    results = discovery.studies()[0].folder.parents[1]
+    rows = list(published_claims.rows(results))
+    assert len(rows) == len(published_claims.CLAIMS)
+    assert all(len(row) == len(published_claims.COLUMNS) and row[3] for row in rows)

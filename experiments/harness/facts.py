@@ -1,0 +1,94 @@
+"""The five facts that a reader of the report needs first, as sentences from files of results."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+
+from experiments.harness import provenance
+
+
+def sentences(results: pathlib.Path) -> Iterator[str]:
+    """One sentence for each fact, with the page that it rests on; none where nothing is measured.
+
+    Args:
+      results: the directory that has a folder for each study.
+    """
+    for study, said in _FACTS.items():
+        path = results / study / "results.json"
+        report = json.loads(path.read_text()) if path.exists() else {}
+        if report.get("complete"):
+            machine = ", ".join(dict.fromkeys(each["machine"] for each in provenance.each(report)))
+            yield f"{said(report)} ([{study}]({study}/README.md), {machine})"
+    yield (
+        "**On accelerators** nothing has been timed: every program is compiled for TPU and H200 "
+        "without the hardware ([compile/rounds](compile/rounds/README.md))."
+    )
+
+
+def _beside_transformers(report):
+    ratios = [row["ratio"]["median"] for row in report["rows"] if "ratio" in row]
+    contexts = [row["setting"]["context"] for row in report["rows"] if "ratio" in row]
+    return (
+        f"**Plain decoding** of a BLT is {min(ratios):.0f} to {max(ratios):.0f} times as fast as "
+        f"in transformers, behind {min(contexts)} to {max(contexts)} bytes of text, and writes the "
+        "same bytes."
+    )
+
+
+def _exact(report):
+    same = min(row["bitwise_equal_at_the_same_window"] for row in report["rows"])
+    alone = min(row["equal_alone"] for row in report["rows"])
+    return (
+        f"**Lossless methods change no byte**: {same} of {report['prompts']} greedy outputs are "
+        f"bit for bit those of plain decoding in the same window, and at least {alone} are the "
+        "same beside plain decoding alone."
+    )
+
+
+def _drafting(report):
+    best = {
+        row["setting"]["temperature"]: row
+        for row in sorted(report["rows"], key=lambda row: row["decode_speed"])
+        if row["lossless"]
+    }
+    said = " and ".join(
+        f"{row['decode_speed']:.2f} times at temperature {temperature:g} "
+        f"(`{row['setting']['method']}`)"
+        for temperature, row in sorted(best.items())
+    )
+    return f"**Drafting** makes a byte transformer of 2M at best {said} as fast, at one row."
+
+
+def _windows(report):
+    rows = [row for row in report["rows"] if row["setting"].get("window") == 9]
+    prices = [row["ways"]["drafted"]["in_bytes"] for row in rows]
+    return (
+        f"**A round that drafts eight bytes** with a BLT's decoder and verifies them costs "
+        f"{min(prices):.1f} to {max(prices):.1f} plain bytes on this processor, so a method gains "
+        "where it keeps more than that."
+    )
+
+
+def _diffusion(report):
+    def right(**setting):
+        return [
+            100 * row["exact_match"]["value"]
+            for row in report["rows"]
+            if setting.items() <= row["setting"].items()
+        ]
+
+    (plain,) = right(model="task", method="ar")
+    unverified, verified = (max(right(method=method)) for method in ("blt-d", "blt-dv"))
+    return (
+        f"**Block diffusion costs right answers** on models this small: {unverified:.0f} % at best "
+        f"beside {plain:.0f} % of plain decoding; verified (BLT-DV) up to {verified:.0f} %."
+    )
+
+
+_FACTS = {
+    "speed/vs_peers": _beside_transformers,
+    "quality/exactness": _exact,
+    "speed/self_drafting": _drafting,
+    "speed/windows": _windows,
+    "quality/rule_tasks": _diffusion,
+}
