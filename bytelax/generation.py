@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bytelax import compiling, methods
+from bytelax import compiling, methods, vocab
 from bytelax.decode import stopping
 from bytelax.decode.acceptance import Acceptance, Lossless
 from bytelax.decode.method import Method
