@@ -1,6 +1,7 @@
 """`bytelax demo`: shows what the methods of a model write and cost, side by side."""
 
 import dataclasses
+import sys
 from typing import Annotated
 
 import tyro
@@ -30,6 +31,8 @@ def run(command: Demo) -> None:
     if command.max_new_bytes < 1:
         raise ValueError(f"max_new_bytes must be at least 1, got {command.max_new_bytes}")
     model = command.loading.load(command.model)
+    if sys.stderr.isatty():
+        print("compiling a program for each method, once: about a minute", file=sys.stderr)
     comparison = compare(model, PROMPTS, max_new_bytes=command.max_new_bytes, stop=STOP)
     if command.json:
         print(console.json_line(to_json(comparison)))

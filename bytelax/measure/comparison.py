@@ -3,6 +3,7 @@
 import base64
 import concurrent.futures
 import dataclasses
+import statistics
 from collections.abc import Sequence
 
 from bytelax import methods
@@ -21,6 +22,7 @@ PROMPTS = (
     b"de: Ich glaube nicht, dass das eine gute Idee ist.\nen: ",
 )
 STOP = (b"\n\n",)
+TIMED = 3  # runs of each setting, in turns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Run:
       setting: the method and its options.
       lossless: whether the output is meant to be that of plain decoding.
       results: one per prompt, with origins.
-      stats: sums over the prompts, from a run without compilation; its seconds are those of
-        decoding, without the prefill of the prompts.
+      stats: sums over the prompts; the seconds are those of decoding, without the prefill of the
+        prompts and without compilation, the median of runs in turns.
       first_difference: for each prompt, index of the first byte that differs from plain decoding,
         or None.
       padded_differs: for each prompt, whether the output also differs from plain decoding in
@@ -77,7 +79,7 @@ class Comparison:
 
     Attributes:
       prompts: the prompts.
-      runs: one per setting, the best lossless method first.
+      runs: one per setting, plain decoding first and then the best lossless method.
       notes: what else is to be known, such as why a method is missing, one line each.
     """
 
@@ -88,7 +90,7 @@ class Comparison:
     @property
     def plain(self) -> Run:
         """The run of plain decoding."""
-        return next(run for run in self.runs if run.setting == PLAIN)
+        return self.runs[0]
 
     def speed(self, run: Run) -> float | None:
         """Returns the speed-up of a run over plain decoding, in bytes per second."""
@@ -102,13 +104,13 @@ PLAIN = Setting("ar")
 def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
     """Returns settings that show what a model supports, and why other methods are left out.
 
-    The first is the best lossless method, and the second plain decoding.
+    The first is plain decoding, and the second the best lossless method.
     """
     if not isinstance(model.config, BLTConfig):
         return _settings_of_byte_lm(model)
-    settings = [Setting("blt-s", {"draft_length": 4}), PLAIN]
+    settings = [PLAIN, Setting("blt-s", {"draft_length": 4})]
     if model.config.heads is not None and model.config.heads.draft_layer:
-        settings = [Setting("eagle", {"draft_length": 8}), PLAIN, settings[0]]
+        settings.insert(1, Setting("eagle", {"draft_length": 8}))
     trained = model.config.block_size
     if not trained:
         return settings, []
@@ -121,7 +123,7 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
 
 
 def _settings_of_byte_lm(model: Model) -> tuple[list[Setting], list[str]]:
-    settings, left_out = [], []
+    settings, left_out = [PLAIN], []
     for setting in (
         Setting("eagle"),
         Setting("medusa"),
@@ -134,7 +136,7 @@ def _settings_of_byte_lm(model: Model) -> tuple[list[Setting], list[str]]:
             settings.append(setting)
         except ValueError as error:
             left_out.append(f"{setting.method}: left out, {error}")
-    return [*settings[:1], PLAIN, *settings[1:]], left_out
+    return settings, left_out
 
 
 def compare(
@@ -146,18 +148,21 @@ def compare(
 ) -> Comparison:
     """Continues each prompt by itself under every setting, greedily.
 
-    Each setting runs twice, and the second run counts: by then everything is compiled, and nothing
-    else is running. Most of the time is spent compiling, so two settings are compiled at once.
+    Each setting runs once to compile, two of them at once because most of the time is spent there,
+    and then in turns with the others, when nothing else is running.
     """
     settings, left_out = settings_of(model)
     limits = {"max_new_bytes": max_new_bytes, "stop": stop}
     requests = [{"method": x.method, "origins": True, **limits, **x.options} for x in settings]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = list(pool.map(lambda request: _one_by_one(model, prompts, **request), requests))
-    timed = [_one_by_one(model, prompts, **request) for request in requests]
-    plain = [output.results[0].bytes for output in timed[settings.index(PLAIN)]]
+    turns = [
+        [_one_by_one(model, prompts, **request) for request in requests] for _ in range(TIMED)
+    ]
+    plain = [output.results[0].bytes for output in first[0]]
     runs: list[Run] = []
-    for setting, compiled, outputs in zip(settings, first, timed, strict=True):
+    for setting, compiled, *timed in zip(settings, first, *turns, strict=True):
+        outputs = timed[0]
         results = [output.results[0] for output in outputs]
         differs = [_first_difference(a.bytes, b) for a, b in zip(results, plain, strict=True)]
         lossless = outputs[0].lossless
@@ -167,7 +172,7 @@ def compare(
             padded = _one_by_one(model, prompts, method="ar", window=width, **limits)
             padded_differs = [a.bytes != b.bytes[0] for a, b in zip(results, padded, strict=True)]
         compiling = sum(output.stats.compile_seconds or 0.0 for output in compiled)
-        decoding = sum((x.stats.seconds or 0.0) - (x.stats.prefill_seconds or 0.0) for x in outputs)
+        decoding = statistics.median(map(_decode_seconds, timed))
         total = Statistics.sum([output.stats for output in outputs]).timed(decoding, compiling)
         runs.append(Run(setting, lossless, results, total, differs, padded_differs))
     return Comparison(prompts, runs, left_out)
@@ -211,6 +216,10 @@ def _run_to_json(comparison, run):
 def _one_by_one(model: Model, prompts: Sequence[bytes], **request) -> list[Output]:
     """Continues each prompt in a batch of its own, as for a single user."""
     return [generate(model, [prompt], **request) for prompt in prompts]
+
+
+def _decode_seconds(outputs: list[Output]) -> float:
+    return sum((x.stats.seconds or 0.0) - (x.stats.prefill_seconds or 0.0) for x in outputs)
 
 
 def _first_difference(output: bytes, plain: bytes) -> int | None:

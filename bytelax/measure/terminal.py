@@ -17,11 +17,11 @@ _STYLES = {
 }
 # Styles by the pass that drafted a byte; the last one is for all later passes.
 _DRAFTED = ("green", "cyan", "bright_blue", "magenta")
-_COLUMNS = ("method", "output", "rounds", "global", "weights", "bytes/s", "speed")
+_COLUMNS = ("method", "output", "rounds", "global", "weights", "bytes/s", "speed here")
 _EXPLAINED = (
     "Per byte of output: rounds, in each of which the whole model checks its drafts in one pass; "
     "passes of the global transformer; and millions of weights read. Plain decoding makes a round "
-    "for every byte. Speed is beside plain decoding, one prompt at a time."
+    "for every byte."
 )
 
 
@@ -48,6 +48,7 @@ def show(comparison: Comparison, *, platform: str) -> None:
     """
     # rich omits colour if standard output is not a terminal or NO_COLOR is set.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(_certain(comparison), soft_wrap=False)
     if console.color_system and not console.no_color:
         console.print(_legend())
     for index, prompt in enumerate(comparison.prompts):
@@ -112,23 +113,33 @@ def _row(comparison: Comparison, run: Run) -> list[str]:
     ]
 
 
+def _certain(comparison: Comparison) -> str:
+    """The first sentence: what the best lossless method does on any machine."""
+    plain, *others = comparison.runs
+    best = next((run for run in others if run.lossless), plain)
+    same = "the same bytes as" if best.same else "the bytes of"
+    rounds, own = plain.stats.rounds, best.stats.rounds
+    fewer = f" ({rounds / own:.1f} times fewer)" if own else ""
+    return (
+        f"{best.setting.label} writes {same} plain decoding, in {own} rounds instead of "
+        f"{rounds}{fewer}."
+    )
+
+
 def _closing(comparison: Comparison, platform: str) -> str:
-    """Explains in words what the table shows.
+    """Explains in words what the table says of speed.
 
     Args:
       comparison: the outputs of all settings.
       platform: name of JAX's platform, such as "cpu".
     """
-    best, plain = comparison.runs[0], comparison.plain
-    same = "the same bytes as" if best.same else "the bytes of"
-    told = (
-        f"{best.setting.label} writes {same} plain decoding in {best.stats.rounds} rounds instead "
-        f"of {plain.stats.rounds}."
-    )
-    if _weights(best) >= _weights(plain) and best.stats.patches:
+    plain, *others = comparison.runs
+    told = "Speed is beside plain decoding on this machine, one prompt at a time."
+    if others and _weights(others[0]) >= _weights(plain) and plain.stats.patches:
         told += (
-            " It reads no fewer weights here: its drafts are passes of the local decoder, which is "
-            "small beside the global transformer of a large BLT and not of this one."
+            f" {others[0].setting.label} reads no fewer weights here: its drafts are passes of the "
+            "local decoder, which is small beside the global transformer of a large BLT and not of "
+            "this one."
         )
     if platform == "cpu":
         told += (
