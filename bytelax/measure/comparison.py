@@ -156,9 +156,7 @@ def compare(
     requests = [{"method": x.method, "origins": True, **limits, **x.options} for x in settings]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = list(pool.map(lambda request: _one_by_one(model, prompts, **request), requests))
-    turns = [
-        [_one_by_one(model, prompts, **request) for request in requests] for _ in range(TIMED)
-    ]
+    turns = [[_one_by_one(model, prompts, **request) for request in requests] for _ in range(TIMED)]
     plain = [output.results[0].bytes for output in first[0]]
     runs: list[Run] = []
     for setting, compiled, *timed in zip(settings, first, *turns, strict=True):
