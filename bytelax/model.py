@@ -16,7 +16,7 @@ from bytelax.calculator import Sizes
 from bytelax.checkpoints import architectures
 from bytelax.compiling import own_settings
 from bytelax.decode.target import Rewindable
-from bytelax.models import fused, narrow
+from bytelax.models import fused, narrow, weight_layouts
 from bytelax.models.configs import Config
 from bytelax.pods import global_arrays, sharding
 
@@ -28,7 +28,8 @@ class Model:
     Attributes:
       module: the Flax module, for functional use: `module.apply({"params": params}, ids)` gives
         the logits, f32[B, S, V], of any model.
-      params: its parameters.
+      params: its parameters. Once compiled kernels of a processor have run, the model holds them in
+        panels only, and makes these arrays anew for each use of the attribute.
       mesh: the devices to decode on, from `sharding.make_mesh`; None uses the device that holds the
         parameters.
     """
@@ -55,7 +56,7 @@ class Model:
     @property
     def quantized(self) -> bool:
         """Whether weights are int8; see `bytelax.load`."""
-        return narrow.has_int8(self.params)
+        return any(x.dtype == jnp.int8 for x in jax.tree.leaves(self.held))
 
     @property
     def device_shard(self) -> "Model":
@@ -68,7 +69,21 @@ class Model:
     @functools.cached_property
     def device_params(self) -> dict:
         """The parameters as compiled programs take them; see `fused.laid_out`."""
-        return fused.laid_out(self.params)
+        held = [self.__dict__["params"]]
+        if weight_layouts.taken_in_panels(held[0]):
+            del self.__dict__["params"]  # `__getattr__` makes them again
+        return fused.laid_out(held)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only for what is not there.
+        if name == "params" and "device_params" in self.__dict__:
+            return fused.as_given(self.device_params)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    @property
+    def held(self) -> dict:
+        """The parameters as they lie in memory: as given, or as compiled programs take them."""
+        return self.__dict__.get("params", self.__dict__.get("device_params"))
 
     @property
     def device_module(self) -> architectures.Module:
@@ -88,7 +103,7 @@ class Model:
     @functools.cached_property
     def weights_per_pass(self) -> Sizes:
         """Number of weights that a pass of each network reads, without the embedding tables."""
-        return self.module.weights_per_pass(self.params)
+        return self.module.weights_per_pass(self.held)
 
     @property
     def config(self) -> Config:

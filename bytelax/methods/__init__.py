@@ -291,7 +291,7 @@ class _Exit(_Drafting):
         """
         import jax
 
-        exact = all(leaf.dtype == "float32" for leaf in jax.tree.leaves(model.params))
+        exact = all(leaf.dtype == "float32" for leaf in jax.tree.leaves(model.held))
         if self.verify_from == "exit" and not exact:
             raise ValueError(
                 "verify_from 'exit' needs float32 weights: in a narrower dtype it would write "

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 from bytelax_kernels.append_attention import Projections, frequencies
 from jaxtyping import Array, Float, Int
 
+from bytelax.models import ring
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, RMSNorm
@@ -163,6 +166,32 @@ class CrossAttention(nn.Module):
         """Normalizes and projects `x` to keys and values."""
         pair = self.key_value(self.key_norm(x))
         return pair[..., 0, :, :], pair[..., 1, :, :]
+
+    def read_one(
+        self,
+        queries: Float[Array, "B W H d"],
+        keys: Float[Array, "B P k K d"],
+        values: Float[Array, "B P k K d"],
+        patch: Int[Array, "B W"],
+    ) -> Float[Array, "B W H d"]:
+        """Attends from each byte to the k vectors of one patch.
+
+        Args:
+          queries: of the bytes.
+          keys, values: rings of those of the patches.
+          patch: index of the patch that each byte reads.
+        """
+        c = self.config
+        keys, values = (ring.at(part, patch).astype(queries.dtype) for part in (keys, values))
+        # k is small, e.g. 2 or 4: elementwise products and sums instead of a tiny matmul per byte.
+        # Rows and bytes are one axis: jaxlib 0.10 crashes on a product of rank 7 (see LOG.md), and
+        # `jax.vmap` adds an axis.
+        grouped = queries.reshape(-1, 1, c.kv_heads, c.heads // c.kv_heads, c.head_dim)
+        keys, values = (part.reshape(-1, *part.shape[2:])[..., None, :] for part in (keys, values))
+        scores = (grouped * keys).astype(jnp.float32).sum(-1)
+        weights = jax.nn.softmax(scores * c.head_dim**-0.5, axis=1)[..., None]
+        attended = (weights.astype(queries.dtype) * values).sum(1)
+        return attended.reshape(queries.shape)
 
     def residual(
         self, x: Float[Array, "B W D"], attended: Float[Array, "B W H d"]

@@ -17,6 +17,7 @@ from bytelax_kernels import dispatch
 from bytelax_kernels.dense import Operands, added, dense, fuses, normalized
 from bytelax_kernels.dense.cpu import Panels
 from bytelax_kernels.dense.cpu import dense as in_panels
+from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import narrow, weight_layouts
@@ -186,6 +187,20 @@ class FusedCrossAttention(CrossAttention):
         pair = self._of_normed(x, "key_value")
         return pair[..., 0, :, :], pair[..., 1, :, :]
 
+    def read_one(self, queries, keys, values, patch):
+        if not isinstance(self.variables["params"]["out"]["kernel"], Panels):
+            return super().read_one(queries, keys, values, patch)
+        # The k vectors of a patch are as many positions, one after another.
+        k = keys.shape[2]
+        first = patch * k
+        lines = (
+            part.reshape(*part.shape[:1], -1, keys.shape[3] * keys.shape[4])
+            for part in (keys, values)
+        )
+        return verify_attention(
+            queries, *lines, first=first, last=first + k - 1, newest=first.max(1) + k - 1
+        )
+
     def residual(self, x, attended):
         out = self.variables["params"]["out"]["kernel"]
         return self.execution.add(x, attended, out, contracted=2, times=2)
@@ -218,10 +233,24 @@ def decoding(module: Module) -> Module:
     return module.clone(execution=Fused(**own))
 
 
-def laid_out(params: Any) -> Any:
+def skips_zeros(params: Any) -> bool:
+    """Whether products with these parameters, from `laid_out`, leave out rows of zeros."""
+    leaves = jax.tree.leaves(params, is_leaf=weight_layouts.is_panels)
+    return any(map(weight_layouts.is_panels, leaves))
+
+
+def laid_out(params: list) -> Any:
     """The parameters as these programs read them; see `weight_layouts`, and `narrow` for tables.
 
     Args:
-      params: of a model, on its devices.
+      params: a list that holds those of a model, on its devices. Where they are moved to panels,
+        the list is emptied; see `weight_layouts.in_panels`.
     """
-    return narrow.params_as_bits(weight_layouts.for_products(params))
+    if weight_layouts.taken_in_panels(params[0]):
+        return narrow.params_as_bits(weight_layouts.in_panels(params))
+    return narrow.params_as_bits(weight_layouts.for_products(params[0]))
+
+
+def as_given(params: Any) -> Any:
+    """The parameters again from which `laid_out` has moved these."""
+    return weight_layouts.as_arrays(narrow.from_bits(params))

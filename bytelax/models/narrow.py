@@ -122,6 +122,17 @@ def params_as_bits(params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(view, params)
 
 
+def from_bits(params: Any) -> Any:
+    """The parameters that `params_as_bits` has viewed, again without a copy."""
+
+    def view(x):
+        if x.dtype != jnp.uint16:
+            return x
+        return jax.device_put(np.asarray(x).view(jnp.bfloat16), x.device, may_alias=True)
+
+    return jax.tree.map(view, params)
+
+
 def blocks(rows: int, inputs: int, outputs: int) -> int:
     """Number of blocks in which `[rows, inputs] @ [inputs, outputs]` widens a narrow matrix.
 

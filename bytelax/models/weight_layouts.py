@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import psutil
 from bytelax_kernels import native
 from bytelax_kernels.dense.cpu import DTYPES, Panels
 from jax.experimental.layout import Format, Layout
@@ -21,48 +20,71 @@ _LANES = 128
 
 
 def for_products(params: Any) -> Any:
-    """The parameters of a model in their best layouts for the device that holds them.
+    """The parameters of a model in their best layouts for the accelerator that holds them.
 
     Args:
       params: of a model. Arrays that are in a good layout already are not copied. Tracers,
-        parameters on several processors, and those for whose copy there is no room are unchanged,
-        and so is int8 on accelerators.
+        parameters on processors, and int8 are unchanged.
     """
     leaves = jax.tree.leaves(params, is_leaf=narrow.is_int8)
-    if leaves and all(_on("tpu", x) for x in leaves):
-        return relaid(params)
+    return relaid(params) if leaves and all(_on("tpu", x) for x in leaves) else params
+
+
+def taken_in_panels(params: Any) -> bool:
+    """Whether the compiled kernels take these parameters, which `in_panels` lays out for them."""
     leaves = jax.tree.leaves(params)
     alone = all(_on("cpu", x) and len(x.devices()) == 1 for x in leaves)
-    if not (leaves and alone and native.available()):
-        return params
-    # The model keeps its own arrays. What decodes needs memory too, so half of it stays free.
-    copied = sum(
-        x.nbytes
-        for path, x in jax.tree_util.tree_leaves_with_path(params)
-        if jax.tree_util.DictKey("kernel") in path
-    )
-    return in_panels(params) if 2 * copied <= psutil.virtual_memory().available else params
+    return bool(leaves) and alone and native.available()
 
 
-def in_panels(params: Any) -> Any:
-    """The parameters with every kernel as the compiled product reads it."""
+def in_panels(params: list) -> Any:
+    """The parameters with every kernel as the compiled product reads it.
 
-    def laid(path, x):
-        names = [getattr(key, "key", None) for key in path[-2:]]
-        values = x.values if narrow.is_int8(x) else x
-        if names[-1] != "kernel" or values.dtype.name not in DTYPES:
-            return x
-        (device,) = values.devices()
-        panels = Panels.of(
-            np.asarray(values),
-            contracted=_contracted(path, x.shape),
-            gated=names[0] == "gate_up",
-            scale=np.asarray(x.scale) if narrow.is_int8(x) else None,
-        )
-        return jax.device_put(panels, device, may_alias=True)
-
+    Args:
+      params: a list that holds them, and is emptied: an array to which nothing else refers is
+        freed as soon as it is in panels, so that no second copy of the weights comes to be.
+    """
+    leaves, tree = jax.tree_util.tree_flatten_with_path(params.pop(), is_leaf=narrow.is_int8)
+    laid = []
+    leaves.reverse()
     with jax.ensure_compile_time_eval():  # a model may be used inside a program
-        return jax.tree_util.tree_map_with_path(laid, params, is_leaf=narrow.is_int8)
+        while leaves:
+            laid.append(_in_panels(*leaves.pop()))
+    return jax.tree.unflatten(tree, laid)
+
+
+def _in_panels(path, x):
+    names = [getattr(key, "key", None) for key in path[-2:]]
+    values = x.values if narrow.is_int8(x) else x
+    if names[-1] != "kernel" or values.dtype.name not in DTYPES:
+        return x
+    (device,) = values.devices()
+    panels = Panels.of(
+        np.asarray(values),
+        contracted=_contracted(path, x.shape),
+        gated=names[0] == "gate_up",
+        scale=np.asarray(x.scale) if narrow.is_int8(x) else None,
+        stands_for=x.dtype if narrow.is_int8(x) else None,
+    )
+    return jax.device_put(panels, device, may_alias=True)
+
+
+def is_panels(x: Any) -> bool:
+    """Whether a node of a tree of parameters is a kernel in panels."""
+    return isinstance(x, Panels)
+
+
+def as_arrays(params: Any) -> Any:
+    """The parameters again from which `in_panels` has made these."""
+
+    def array(x):
+        if not is_panels(x):
+            return x
+        (device,) = x.values.devices()
+        values, scale = jax.device_put(x.arrays(), device)
+        return values if scale is None else narrow.Int8(values, scale, x.stands_for)
+
+    return jax.tree.map(array, params, is_leaf=is_panels)
 
 
 def relaid(params: Any) -> Any:

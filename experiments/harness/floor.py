@@ -76,7 +76,7 @@ def weights(model: Model) -> Sizes:
     Whatever a BLT computes only when a patch closes counts as the global transformer's: pooling,
     and the keys and values of a patch for the decoder's cross-attention.
     """
-    return model.module.weights_per_pass(model.params, by_pass=True)
+    return model.module.weights_per_pass(model.held, by_pass=True)
 
 
 def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) -> Sizes:

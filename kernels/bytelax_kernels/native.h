@@ -124,31 +124,38 @@ inline Vector exponential(Vector x) {
   return p * load<Vector>(&power);
 }
 
-// Runs `work(0)` to `work(count - 1)`, on `most` threads at most. The calling thread takes part, so
-// that it never waits for a thread that has not begun.
+// Tells the processor that this thread waits for another one.
+inline void pause() {
+#if defined(__AVX2__)
+  _mm_pause();
+#endif
+}
+
+// Runs `work(begin, end)` for all of 0 to `count`, on `most` threads at most, in parts of multiples of
+// `unit`. The calling thread takes part, so that it never waits for a thread that has not begun.
 template <typename Work>
-void share(ffi::ThreadPool& threads, int64_t most, int64_t count, const Work& work) {
-  const int64_t helpers = std::min({most, threads.num_threads(), count}) - 1;
-  if (helpers <= 0) {
-    for (int64_t at = 0; at < count; ++at) work(at);
-    return;
-  }
+void share(ffi::ThreadPool& threads, int64_t most, int64_t count, int64_t unit, const Work& work) {
+  const int64_t helpers = std::min({most, threads.num_threads(), (count + unit - 1) / unit}) - 1;
+  if (helpers <= 0) return work(0, count);
   struct Progress {
     std::atomic<int64_t> next{0}, done{0};
   };
   auto progress = std::make_shared<Progress>();
-  const int64_t step = std::max<int64_t>(1, count / (8 * (helpers + 1)));
+  const int64_t parts = 8 * (helpers + 1) * unit;
+  const int64_t step = std::max<int64_t>(1, count / parts) * unit;
   // A helper that begins after all is done finds nothing left, and does not touch `work`.
   auto some = [progress, &work, count, step] {
     for (int64_t at; (at = progress->next.fetch_add(step)) < count;) {
       const int64_t end = std::min(count, at + step);
-      for (int64_t one = at; one < end; ++one) work(one);
+      work(at, end);
       progress->done.fetch_add(end - at, std::memory_order_release);
     }
   };
   for (int64_t helper = 0; helper < helpers; ++helper) threads.Schedule(decltype(some)(some));
   some();
-  while (progress->done.load(std::memory_order_acquire) < count) std::this_thread::yield();
+  for (int64_t waits = 0; progress->done.load(std::memory_order_acquire) < count; ++waits) {
+    waits < 1000 ? pause() : std::this_thread::yield();
+  }
 }
 
 }  // namespace

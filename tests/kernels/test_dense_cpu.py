@@ -94,6 +94,33 @@ def test_a_row_has_the_same_bits_beside_any_number_of_others(name, weights):
             np.testing.assert_array_equal(out, whole[-count:], err_msg=str((shape, count)))
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_of_zeros_are_left_out(name):
+    """Their products are zeros, even of weights that are not finite; other rows keep their bits."""
+    rows, _, _, panels, form, more = operands((96, 40), "float32", "float32", **FORMS[name])
+    whole = np.asarray(run(rows, panels, **form, **more))
+    there = np.arange(len(rows)) % 3 != 1
+    rows = rows * there[:, None]
+    out = np.asarray(run(rows, panels, **form, **more))
+    onto = 0 if more["onto"] is None else form["times"] * np.asarray(more["onto"])
+    np.testing.assert_array_equal(out, np.where(there[:, None], whole, onto))
+    never = dataclasses.replace(panels, values=panels.values * np.nan)
+    out = np.asarray(run(rows, never, **form, **more))
+    np.testing.assert_array_equal(np.isfinite(out).all(1), ~there)
+
+
+def test_threads_make_each_panel_once():
+    """A call ends when all panels are made, however often it is called."""
+    rows, _, _, panels, *_ = operands((600, 1100), "float32", "float32")
+
+    @jax.jit
+    def often(rows, panels):
+        return jax.lax.scan(lambda _, x: (0, cpu.dense(x, panels)), 0, rows)[1]
+
+    out = np.asarray(often(jnp.broadcast_to(rows[:2], (300, 2, 600)), panels))
+    np.testing.assert_array_equal(out, np.broadcast_to(out[:1], out.shape))
+
+
 def test_threads_share_a_large_matrix():
     """The same bits as one thread makes of it: each panel is the work of one of them."""
     rows, matrix, _, panels, form, more = operands((600, 1100), "float32", "float32")

@@ -1,11 +1,12 @@
 """Weights in the layouts of a TPU and in panels: the same bytes, each axis where it belongs."""
 
-import types
+import dataclasses
+import gc
+import weakref
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import psutil
 import pytest
 from bytelax_kernels import native
 from bytelax_kernels.dense.cpu import Panels, dense
@@ -54,7 +55,7 @@ class TestPanels:
     def test_hold_every_kernel(self, config):
         """Multiplied by ones in turn, a kernel in panels gives its rows; tables stay arrays."""
         params = models.model(config).params
-        laid = weight_layouts.for_products(params)
+        laid = weight_layouts.in_panels([params])
         pairs = zip(
             jax.tree_util.tree_leaves_with_path(params),
             jax.tree.leaves(laid, is_leaf=lambda x: isinstance(x, Panels)),
@@ -72,15 +73,37 @@ class TestPanels:
             assert panels.gated == (path[-2].key == "gate_up")
         assert count
 
-    def test_take_no_room_that_is_not_there(self, monkeypatch):
-        params = models.model(models.BASE).params
-        few = types.SimpleNamespace(available=sum(x.nbytes for x in jax.tree.leaves(params)))
-        monkeypatch.setattr(psutil, "virtual_memory", lambda: few)
-        assert weight_layouts.for_products(params) is params
+    @pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8"])
+    def test_are_all_that_a_model_holds(self, kind):
+        """The arrays are gone once the model has been used, and come back bit for bit."""
+        base = models.model(models.BASE)
+        if kind == "int8":
+            model = bytelax.quantized(base)
+        else:
+            params = jax.tree.map(lambda x: jnp.array(x, kind), base.params)
+            model = bytelax.Model(base.module, params)
+            del params
+        given = jax.tree.map(np.array, model.params)
+        held = [weakref.ref(x) for x in self._kernels(model.params)]
+        assert len(held) > 10 and all(x() is not None for x in held)
+        assert model.quantized == (kind == "int8")
+        _ = model.device_params
+        gc.collect()
+        assert all(x() is None for x in held)
+        assert model.quantized == (kind == "int8")
+        assert jax.tree.structure(model.params) == jax.tree.structure(given)
+        jax.tree.map(np.testing.assert_array_equal, model.params, given)
+        assert jax.tree.map(jnp.dtype, model.params) == jax.tree.map(jnp.dtype, given)
+        assert dataclasses.replace(model).weights_per_pass == model.weights_per_pass
+
+    @staticmethod
+    def _kernels(params):
+        leaves = jax.tree_util.tree_leaves_with_path(params)
+        return [x for path, x in leaves if jax.tree_util.DictKey("kernel") in path and x.ndim > 1]
 
     def test_programs_on_several_devices_read_arrays(self):
         model = models.model(models.BASE).on(make_mesh(MeshConfig(data=2)))
-        assert weight_layouts.for_products(model.params) is model.params
+        assert not weight_layouts.taken_in_panels(model.params)
 
 
 @pytest.mark.slow
@@ -88,6 +111,7 @@ def test_decoding_is_the_same():
     model = models.model(models.BASE)
     relaid = weight_layouts.relaid(model.params)
     with native.left_out():
+        assert not weight_layouts.taken_in_panels(model.params)
         assert weight_layouts.for_products(model.params) is model.params  # this is no TPU
     layouts = [x.format.layout.major_to_minor for x in jax.tree.leaves(relaid)]
     assert any(order != tuple(range(len(order))) for order in layouts)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax import vocab
 from bytelax.decode.target import Text, check_window, take_in
 from bytelax.decode.targets import ModuleTarget, Rings, no_states, with_states
-from bytelax.models import kv_cache, ring
+from bytelax.models import fused, kv_cache, ring
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
 from bytelax.models.blt import patches as patches_lib
 from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
@@ -84,7 +84,8 @@ class BLTTarget(ModuleTarget):
       window: W, width of the widest window passed to `extend` after the prefill; None leaves it to
         `Method`.
       chunk: number of patches per run of the global transformer while decoding. None takes enough
-        for most windows of a row; on accelerators more from 8 rows on, and W from 64 rows on.
+        for most windows of a row; on accelerators more from 8 rows on, and W from 64 rows on. Where
+        compiled products leave absent patches out, it takes W.
       prefill_width: number of prompt bytes processed at once.
       prefill_chunk: `chunk` during the prefill.
       ahead: C, number of masked cells that the decoder runs after every window in the same pass,
@@ -247,7 +248,11 @@ class BLTTarget(ModuleTarget):
 
         Returns the state with their keys in the caches, and the number of chunks that were run.
         """
-        size = _derived_chunk(self.window or 1, len(closes)) if self.chunk is None else self.chunk
+        size = self.chunk
+        if size is None and fused.skips_zeros(model.variables["params"]):
+            size = self.window or 1  # absent patches cost nothing, and a second run much
+        elif size is None:
+            size = _derived_chunk(self.window or 1, len(closes))
         most = closes.sum(1).max()
 
         def unfinished(carry):
@@ -285,6 +290,8 @@ class BLTTarget(ModuleTarget):
         """Returns the state before the first byte, for windows of up to `width` bytes."""
         c = self.module.config
         dtype = params["decoder"]["norm"]["scale"].dtype
+        # XLA:CPU would widen all of a bfloat16 array, and narrow it again, to write a few entries.
+        written = jnp.float32 if dispatch.platform() == "cpu" else dtype
         assert self.capacity is not None and self.window is not None  # `prefill` set them
         # A row that has ended still writes one window beyond the end of its text.
         capacity = self.capacity + max(width, self.window + self.ahead)
@@ -314,10 +321,10 @@ class BLTTarget(ModuleTarget):
                 else ()
             ),
             encoder=caches(c.encoder),
-            cross=caches(dataclasses.replace(c.encoder, layers=1, window=None))[0],
+            cross=caches(dataclasses.replace(c.encoder, layers=1, window=None), written)[0],
             global_=caches(c.global_transformer),
             contexts=tuple(
-                Context(zeros(*context, dtype=dtype), zeros(*context, dtype=dtype))
+                Context(zeros(*context, dtype=written), zeros(*context, dtype=written))
                 for _ in range(c.decoder_cross_layers)
             ),
             decoder=caches(c.decoder),

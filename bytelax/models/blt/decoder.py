@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import block_attention, fused, kv_cache, ring
+from bytelax.models import block_attention, fused, kv_cache
 from bytelax.models.block_attention import Blocks
 from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import Execution
@@ -244,16 +244,5 @@ class Decoder(nn.Module):
           context: keys and values of the patches for this layer.
           patch: index of the patch that each byte reads.
         """
-        c = self.config.decoder
-        keys, values = (ring.at(part, patch) for part in context)
         cross = self.cross[layer]
-        queries = cross.queries(x)
-        # k is small, e.g. 2 or 4: elementwise products and sums instead of a tiny matmul per byte.
-        # Rows and bytes are one axis: jaxlib 0.10 crashes on a product of rank 7 (see LOG.md), and
-        # `jax.vmap` adds an axis.
-        queries = queries.reshape(-1, 1, c.kv_heads, c.heads // c.kv_heads, c.head_dim)
-        keys, values = (part.reshape(-1, *part.shape[2:])[..., None, :] for part in (keys, values))
-        scores = (queries * keys).astype(jnp.float32).sum(-1)
-        weights = jax.nn.softmax(scores * c.head_dim**-0.5, axis=1)[..., None]
-        attended = (weights.astype(x.dtype) * values).sum(1)
-        return cross.residual(x, attended.reshape(*x.shape[:2], c.heads, c.head_dim))
+        return cross.residual(x, cross.read_one(cross.queries(x), *context, patch))

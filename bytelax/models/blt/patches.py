@@ -106,7 +106,8 @@ def closing_patches(
       closes: the bytes at which a patch closes, or a subset of them.
       positions: positions of the window's bytes.
       nth: which of these patches to select, counted from 0. Where a row has fewer patches, the
-        entry is marked as absent.
+        entry is marked as absent, and its pool is zero. Then so is its latent, and compiled
+        products leave it out.
     """
     width = closes.shape[1]
     slot = nth_true(closes, nth)
@@ -116,8 +117,9 @@ def closing_patches(
     def at(slots):
         return jnp.take_along_axis(slots, slot, axis=1)
 
+    pool = jnp.take_along_axis(frontier.pool, (slot + 1)[..., None], axis=1)
     return Patches(
-        pool=jnp.take_along_axis(frontier.pool, (slot + 1)[..., None], axis=1),
+        pool=jnp.where(there[..., None], pool, 0),
         first=jnp.where(there, at(frontier.open_patch.start), 1),
         last=jnp.where(there, at(positions), 0),
         index=jnp.where(there, at(frontier.patches), -1),

@@ -94,7 +94,7 @@ ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
         store_one(wide_one(value[d]), values + place + d);
       }
     }
-    const Ring<C> ring{keys, values, a.slots, a.dim, a.newest[row]};
+    const Ring<C> ring{keys, values, a.slots, a.dim, a.dim, a.newest[row]};
     for (int64_t begin = 0; begin < rows; begin += kQueries) {
       const int64_t count = std::min(kQueries, rows - begin);
       Seen seen[kQueries];
@@ -121,7 +121,10 @@ ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
     products += std::min<int64_t>(a.newest[row] + 1, a.slots) * a.kv_heads * rows * a.dim;
   }
   const int64_t most = products < kSharedScores ? 1 : threads.num_threads();
-  share(threads, most, a.batch * a.kv_heads, head);
+  share(threads, most, a.batch * a.kv_heads, 1,
+        [&](int64_t at, int64_t end) {
+          for (; at < end; ++at) head(at);
+        });
   return ffi::Error::Success();
 }
 

@@ -21,21 +21,25 @@ constexpr int kMostRows = 1;
 constexpr int kColumns = 32;  // of a panel
 constexpr int kVectors = kColumns / kLanes;
 // From so many bytes of a matrix, or so many products of numbers, threads share its panels.
-constexpr int64_t kSharedBytes = 1 << 19, kSharedProducts = 1 << 20;
+constexpr int64_t kSharedBytes = 1 << 17, kSharedProducts = 1 << 18;
 
-// The sums of `M` rows by the columns of one panel. They stay in registers: the loops over rows and
-// vectors are unrolled.
-template <int M, typename W>
-inline void multiply(const float* rows, int64_t depth, const W* panel, Vector (&sums)[M][kVectors]) {
-  Vector held[M][kVectors] = {};
+// The sums of `M` rows by the columns of `P` panels, which lie `apart` numbers apart. They stay in
+// registers: the loops over rows and vectors are unrolled.
+template <int M, int P, typename W>
+inline void multiply(const float* rows, int64_t depth, const W* panels, int64_t apart,
+                     Vector (&sums)[P][M][kVectors]) {
+  Vector held[P][M][kVectors] = {};
   for (int64_t k = 0; k < depth; ++k) {
-    const W* here = panel + k * kColumns;
-    __builtin_prefetch(here + 2048 / sizeof(W));
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) {
+      const W* here = panels + p * apart + k * kColumns;
+      __builtin_prefetch(here + 2048 / sizeof(W));
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      const Vector weights = wide(here + v * kLanes);
+      for (int v = 0; v < kVectors; ++v) {
+        const Vector weights = wide(here + v * kLanes);
 #pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) held[m][v] += rows[m * depth + k] * weights;
+        for (int m = 0; m < M; ++m) held[p][m][v] += rows[m * depth + k] * weights;
+      }
     }
   }
   std::memcpy(sums, held, sizeof(held));
@@ -66,7 +70,8 @@ void store(const Result& result, int64_t row, int64_t first, const float* sums) 
 // What a call multiplies.
 template <typename W>
 struct Product {
-  const float* rows;  // normalized
+  const float* rows;  // normalized, without those of zeros
+  const int64_t* places;  // of these rows in the result
   const W* panels;
   const float* column_scale;  // of an int8 matrix, or null
   int64_t count, depth, columns;  // rows, and columns of the result
@@ -75,24 +80,40 @@ struct Product {
 
   int64_t panels_of_a_half() const { return (columns + kColumns - 1) / kColumns; }
 
+  // Panels whose sums are made together: of few rows two, because a sum waits for its last term.
   template <int M>
+  static constexpr int kAtOnce = M <= kMostRows / 2 ? 2 : 1;
+
+  template <int M, int P>
   void block(int64_t row, int64_t panel) const {
     const int64_t size = depth * kColumns, halves = panels_of_a_half();
-    Vector sums[M][kVectors], other[M][kVectors];
-    multiply<M>(rows + row * depth, depth, panels + panel * size, sums);
-    if (gated) multiply<M>(rows + row * depth, depth, panels + (halves + panel) * size, other);
-    const int64_t first = panel * kColumns;
-    for (int m = 0; m < M; ++m) {
-      float own[kColumns];
-      for (int v = 0; v < kVectors; ++v) {
-        Vector x = scaled(sums[m][v], first + v * kLanes);
-        if (gated) {
-          const Vector y = scaled(other[m][v], halves * kColumns + first + v * kLanes);
-          x = x / (1.0f + exponential(-x)) * y;
-        }
-        std::memcpy(own + v * kLanes, &x, sizeof(x));
+    const float* x = rows + row * depth;
+    Vector sums[2][M][kVectors];
+    if (gated) {
+      constexpr int kHalves = kAtOnce<M>;
+      for (int half = 0; half < 2; half += kHalves) {
+        const W* from = panels + (half * halves + panel) * size;
+        multiply<M, kHalves>(x, depth, from, halves * size,
+                             reinterpret_cast<Vector(&)[kHalves][M][kVectors]>(sums[half]));
       }
-      result.store(result, row + m, first, own);
+    } else {
+      multiply<M, P>(x, depth, panels + panel * size, size,
+                     reinterpret_cast<Vector(&)[P][M][kVectors]>(sums));
+    }
+    for (int p = 0; p < P; ++p) {
+      const int64_t first = (panel + p) * kColumns;
+      for (int m = 0; m < M; ++m) {
+        float own[kColumns];
+        for (int v = 0; v < kVectors; ++v) {
+          Vector value = scaled(sums[p][m][v], first + v * kLanes);
+          if (gated) {
+            const int64_t column = halves * kColumns + first + v * kLanes;
+            value = value / (1.0f + exponential(-value)) * scaled(sums[1][m][v], column);
+          }
+          std::memcpy(own + v * kLanes, &value, sizeof(value));
+        }
+        result.store(result, places[row + m], first, own);
+      }
     }
   }
 
@@ -101,53 +122,73 @@ struct Product {
   }
 
   template <int M>
-  void rest(int64_t row, int64_t panel) const {
+  void rest(int64_t row, int64_t begin, int64_t end) const {
     if constexpr (M > 0) {
-      if (count - row == M) return block<M>(row, panel);
-      rest<M - 1>(row, panel);
+      if (count - row < M) return rest<M - 1>(row, begin, end);
+      constexpr int P = kAtOnce<M>;
+      int64_t panel = begin;
+      if (!gated) {
+        for (; panel + P <= end; panel += P) block<M, P>(row, panel);
+      }
+      for (; panel < end; ++panel) block<M, 1>(row, panel);
     }
   }
 
-  void run(int64_t panel) const {
+  // Makes the columns of panels `begin` to `end`.
+  void run(int64_t begin, int64_t end) const {
     int64_t row = 0;
-    for (; count - row > kMostRows; row += kMostRows) block<kMostRows>(row, panel);
-    rest<kMostRows>(row, panel);
+    for (; count - row > kMostRows; row += kMostRows) rest<kMostRows>(row, begin, end);
+    rest<kMostRows>(row, begin, end);
   }
 };
 
-// Rows in float32, after the norm if there is one. The order of the sum depends on the depth alone.
+// The rows of a call in float32, after the norm if there is one. Rows of zeros, such as those of
+// patches that are not there, are left out: their products are zeros.
+struct Rows {
+  std::vector<float> values;
+  std::vector<int64_t> places, zeros;
+};
+
 template <typename X, typename S>
-void prepare(const X* rows, const S* scale, float eps, int64_t count, int64_t depth, float* out) {
-  for (int64_t row = 0; row < count; ++row, rows += depth, out += depth) {
-    for (int64_t k = 0; k < depth; ++k) out[k] = wide_one(rows[k]);
-    if (scale == nullptr) continue;
+void prepare(const X* rows, const S* scale, float eps, int64_t count, int64_t depth, Rows& out) {
+  out.values.resize(count * depth);
+  out.places.clear(), out.zeros.clear();
+  for (int64_t row = 0; row < count; ++row, rows += depth) {
+    float* own = out.values.data() + out.places.size() * depth;
+    bool there = false;
+    for (int64_t k = 0; k < depth; ++k) {
+      own[k] = wide_one(rows[k]);
+      there |= own[k] != 0;
+    }
+    (there ? out.places : out.zeros).push_back(row);
+    if (!there || scale == nullptr) continue;
+    // The order of the sum depends on the depth alone.
     float parts[kColumns] = {};
     for (int64_t k = 0; k < depth; k += kColumns) {
       const int64_t most = std::min<int64_t>(kColumns, depth - k);
-      for (int64_t j = 0; j < most; ++j) parts[j] += out[k + j] * out[k + j];
+      for (int64_t j = 0; j < most; ++j) parts[j] += own[k + j] * own[k + j];
     }
     float squares = 0;
     for (const float part : parts) squares += part;
     const float factor = 1 / std::sqrt(squares / depth + eps);
-    for (int64_t k = 0; k < depth; ++k) out[k] = out[k] * factor * wide_one(scale[k]);
+    for (int64_t k = 0; k < depth; ++k) own[k] = own[k] * factor * wide_one(scale[k]);
   }
 }
 
-// The rows of a call, prepared by the thread that it runs on.
+// Prepares the rows of a call, on the thread that it runs on.
 template <typename X>
-const float* prepared(const ffi::AnyBuffer& rows, const ffi::AnyBuffer& scale, float eps) {
-  thread_local std::vector<float> held;
+const Rows& prepared(const ffi::AnyBuffer& rows, const ffi::AnyBuffer& scale, float eps) {
+  thread_local Rows held;
   const int64_t count = rows.dimensions()[0], depth = rows.dimensions()[1];
-  held.resize(count * depth);
   const X* x = static_cast<const X*>(rows.untyped_data());
   if (scale.element_count() == 0) {
-    prepare<X, float>(x, nullptr, eps, count, depth, held.data());
+    prepare<X, float>(x, nullptr, eps, count, depth, held);
   } else if (scale.element_type() == ffi::F32) {
-    prepare(x, static_cast<const float*>(scale.untyped_data()), eps, count, depth, held.data());
+    prepare(x, static_cast<const float*>(scale.untyped_data()), eps, count, depth, held);
   } else {
-    prepare(x, static_cast<const BFloat16*>(scale.untyped_data()), eps, count, depth, held.data());
+    prepare(x, static_cast<const BFloat16*>(scale.untyped_data()), eps, count, depth, held);
   }
-  return held.data();
+  return held;
 }
 
 ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer panels,
@@ -159,14 +200,21 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
   }
   const Result result{onto.element_count() ? onto.untyped_data() : nullptr, out->untyped_data(),
                       out->dimensions()[1], times, narrow ? store<BFloat16> : store<float>};
-  const float* x =
+  const Rows& x =
       narrow ? prepared<BFloat16>(rows, scale, eps) : prepared<float>(rows, scale, eps);
+  const float nothing[kColumns] = {};
+  for (const int64_t row : x.zeros) {
+    for (int64_t first = 0; first < result.columns; first += kColumns) {
+      result.store(result, row, first, nothing);
+    }
+  }
   const auto run = [&](const auto* weights) {
     const Product<std::decay_t<decltype(*weights)>> product{
-        x,
+        x.values.data(),
+        x.places.data(),
         weights,
         column_scale.element_count() ? column_scale.typed_data() : nullptr,
-        rows.dimensions()[0],
+        static_cast<int64_t>(x.places.size()),
         rows.dimensions()[1],
         result.columns,
         gated,
@@ -174,8 +222,8 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
     };
     const int64_t bytes = panels.size_bytes(), products = product.count * panels.element_count();
     const bool alone = bytes < kSharedBytes && products < kSharedProducts;
-    share(threads, alone ? 1 : threads.num_threads(), product.panels_of_a_half(),
-          [&](int64_t panel) { product.run(panel); });
+    share(threads, alone ? 1 : threads.num_threads(), product.panels_of_a_half(), gated ? 1 : 2,
+          [&](int64_t begin, int64_t end) { product.run(begin, end); });
     return ffi::Error::Success();
   };
   const void* weights = panels.untyped_data();

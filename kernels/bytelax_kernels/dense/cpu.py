@@ -33,6 +33,7 @@ class Panels:
       contracted: number of its first axes that are contracted.
       gated: whether the first of the other axes is a pair, a gate and what it gates. Each of the
         two begins with a panel.
+      stands_for: name of the dtype of the kernel that int8 values and their scales stand for.
     """
 
     values: Any
@@ -40,6 +41,7 @@ class Panels:
     shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
     contracted: int = dataclasses.field(metadata={"static": True})
     gated: bool = dataclasses.field(metadata={"static": True})
+    stands_for: str | None = dataclasses.field(default=None, metadata={"static": True})
 
     @property
     def dtype(self) -> Any:
@@ -59,6 +61,7 @@ class Panels:
         contracted: int = 1,
         gated: bool = False,
         scale: np.ndarray | None = None,
+        stands_for: str | None = None,
     ) -> "Panels":
         """Lays a kernel of the host out.
 
@@ -67,6 +70,7 @@ class Panels:
           contracted: as in the attributes.
           gated: as in the attributes.
           scale: f32, broadcast over the contracted axes; None for a kernel without scales.
+          stands_for: as in the attributes.
         """
         depth = math.prod(kernel.shape[:contracted])
         halves = 1 + gated
@@ -81,9 +85,25 @@ class Panels:
         if scale is not None:
             scales = np.zeros((halves, padded), np.float32)
             scales[:, :columns] = np.reshape(scale, (halves, columns))
-        return cls(
-            values.reshape(-1, depth, COLUMNS), scales.reshape(-1), kernel.shape, contracted, gated
-        )
+        values, scales = values.reshape(-1, depth, COLUMNS), scales.reshape(-1)
+        return cls(values, scales, kernel.shape, contracted, gated, stands_for)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The kernel and its scales again, as `of` takes them, on the host."""
+        halves = 1 + self.gated
+        columns = math.prod(self.features) // halves
+
+        def whole(panels):  # [halves, panels, depth, columns of a panel]
+            panels = panels.swapaxes(1, 2).reshape(halves, -1, panels.shape[1] * COLUMNS)
+            return panels[..., :columns].swapaxes(0, 1)
+
+        values = np.asarray(self.values)
+        depth = values.shape[1]
+        kernel = whole(values.reshape(halves, -1, depth, COLUMNS)).reshape(self.shape)
+        if not self.scale.size:
+            return kernel, None
+        scale = whole(np.asarray(self.scale).reshape(halves, -1, 1, COLUMNS))
+        return kernel, scale.reshape((1,) * self.contracted + self.features)
 
 
 def dense(

@@ -50,7 +50,8 @@ def verify_attention(
       queries: a window of W queries per row with H heads, unscaled.
       keys: cached keys with K heads, [B, K, S, D] or in lines [B, S, K D], in which the heads of a
         slot follow one another; query head h reads key head `h // (H // K)`. The TPU kernel reads
-        lines, and the others read heads: a cache laid out for the other is transposed first.
+        lines, that for GPUs heads, and that for processors both: a cache laid out otherwise is
+        transposed first.
       values: cached values, laid out as `keys`.
       first: first position that each query attends to, at least 0.
       last: last position that each query attends to, inclusive. The interval is empty if

@@ -10,7 +10,9 @@ ffi::Error run(ffi::ThreadPool& threads, const ffi::AnyBuffer& queries, const ff
                const int32_t* newest, const bool* cells, void* result) {
   const auto sizes = queries.dimensions(), cache = keys.dimensions();
   const int64_t batch = sizes[0], window = sizes[1], heads = sizes[2], dim = sizes[3];
-  const int64_t kv_heads = cache[1], slots = cache[2], group = heads / kv_heads;
+  const bool lines = cache.size() == 3;  // [batch, slots, kv_heads * dim], and not by head
+  const int64_t kv_heads = lines ? cache[2] / dim : cache[1], slots = lines ? cache[1] : cache[2];
+  const int64_t group = heads / kv_heads, stride = lines ? cache[2] : dim;
   const int64_t rows = group * window, blocks = (rows + kQueries - 1) / kQueries;
   const float scale = 1 / std::sqrt(static_cast<float>(dim));
   const X* given = static_cast<const X*>(queries.untyped_data());
@@ -18,10 +20,10 @@ ffi::Error run(ffi::ThreadPool& threads, const ffi::AnyBuffer& queries, const ff
   const auto block = [=, &keys, &values](int64_t at) {
     const int64_t row = at / (kv_heads * blocks), head = at / blocks % kv_heads;
     const int64_t begin = at % blocks * kQueries, count = std::min(kQueries, rows - begin);
-    const int64_t cached = (row * kv_heads + head) * slots * dim;
+    const int64_t cached = row * kv_heads * slots * dim + head * (lines ? dim : slots * dim);
     const Ring<C> ring{static_cast<const C*>(keys.untyped_data()) + cached,
                        static_cast<const C*>(values.untyped_data()) + cached, slots, dim,
-                       newest[row]};
+                       stride, newest[row]};
     thread_local std::vector<float> held;
     held.resize(2 * kQueries * dim);
     Seen seen[kQueries];
@@ -43,7 +45,10 @@ ffi::Error run(ffi::ThreadPool& threads, const ffi::AnyBuffer& queries, const ff
     }
   };
   const bool alone = batch * heads * window * dim * slots < kSharedScores;
-  share(threads, alone ? 1 : threads.num_threads(), batch * kv_heads * blocks, block);
+  share(threads, alone ? 1 : threads.num_threads(), batch * kv_heads * blocks, 1,
+        [&](int64_t at, int64_t end) {
+          for (; at < end; ++at) block(at);
+        });
   return ffi::Error::Success();
 }
 

@@ -17,12 +17,13 @@ namespace {
 constexpr int64_t kQueries = 16;  // that are scored together
 constexpr int64_t kSharedScores = 1 << 18;  // products of numbers from which on threads share
 
-// The cache of a key head, [slots, dim] each. Position p is in slot p % slots.
+// The cache of a key head. Position p is in slot p % slots; a slot begins `stride` numbers behind the
+// one before, of which `dim` are of this head.
 template <typename C>
 struct Ring {
   const C* keys;
   const C* values;
-  int64_t slots, dim, newest;
+  int64_t slots, dim, stride, newest;
 
   int64_t oldest() const { return std::max<int64_t>(0, newest - slots + 1); }
 };
@@ -64,7 +65,7 @@ template <typename C>
 inline Vector scores(const float* query, const Ring<C>& ring, int64_t position, int64_t count) {
   Vector products[kLanes] = {};
   for (int64_t j = 0, slot = position % ring.slots; j < count; ++j) {
-    const C* key = ring.keys + slot * ring.dim;
+    const C* key = ring.keys + slot * ring.stride;
     int64_t d = 0;
     for (; d + kLanes <= ring.dim; d += kLanes) products[j] += wide(query + d) * wide(key + d);
     if (const int64_t left = ring.dim - d) {
@@ -102,7 +103,7 @@ inline void weighted(const float* weights, int64_t stride, const Ring<C>& ring, 
   Vector held[M][2] = {};
   const int64_t left = ring.dim - d;
   for (int64_t i = 0, slot = position % ring.slots; i < count; ++i) {
-    const C* value = ring.values + slot * ring.dim + d;
+    const C* value = ring.values + slot * ring.stride + d;
     const Vector low = left >= kLanes ? wide(value) : begin_of(value, left);
     const Vector high = left >= 2 * kLanes ? wide(value + kLanes)
                         : left > kLanes    ? begin_of(value + kLanes, left - kLanes)

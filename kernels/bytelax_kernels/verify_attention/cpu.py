@@ -12,11 +12,10 @@ _DTYPES = (jnp.float32, jnp.bfloat16)
 
 
 def takes(inputs: Inputs) -> bool:
-    """Whether the kernel supports these inputs: caches by head, in float32 or bfloat16."""
+    """Whether the kernel supports these inputs: float32 or bfloat16."""
     keys, values = inputs.keys, inputs.values
     return (
         native.available()
-        and not inputs.in_lines
         and inputs.queries.dtype in _DTYPES
         and keys.dtype in _DTYPES
         and keys.dtype == values.dtype
