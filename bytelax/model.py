@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import reprlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from bytelax.decode.target import Rewindable
 from bytelax.models import fused, narrow, weight_layouts
 from bytelax.models.configs import Config
 from bytelax.pods import global_arrays, sharding
+
+_LAYING_OUT = threading.RLock()  # of one model at a time, so that no thread finds it without any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,24 +69,32 @@ class Model:
         module = self.module.device_shard(self.mesh.shape[sharding.TENSOR])
         return dataclasses.replace(self, module=module)
 
-    @functools.cached_property
+    @property
     def device_params(self) -> dict:
         """The parameters as compiled programs take them; see `fused.laid_out`."""
-        held = [self.__dict__["params"]]
-        if weight_layouts.taken_in_panels(held[0]):
-            del self.__dict__["params"]  # `__getattr__` makes them again
-        return fused.laid_out(held)
+        own = self.__dict__
+        with _LAYING_OUT:
+            if "_device_params" not in own:
+                held = [own["params"]]
+                if weight_layouts.taken_in_panels(held[0]):
+                    del own["params"]  # `__getattr__` makes them again
+                own["_device_params"] = fused.laid_out(held)
+            return own["_device_params"]
 
     def __getattr__(self, name: str) -> Any:
         # Only for what is not there.
-        if name == "params" and "device_params" in self.__dict__:
-            return fused.as_given(self.device_params)
+        if name == "params":
+            with _LAYING_OUT:
+                if "_device_params" in self.__dict__:
+                    return fused.as_given(self.__dict__["_device_params"])
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     @property
     def held(self) -> dict:
         """The parameters as they lie in memory: as given, or as compiled programs take them."""
-        return self.__dict__.get("params", self.__dict__.get("device_params"))
+        with _LAYING_OUT:
+            own = self.__dict__
+            return own["params"] if "params" in own else own["_device_params"]
 
     @property
     def device_module(self) -> architectures.Module:

@@ -12,6 +12,7 @@ from bytelax_kernels import native
 from bytelax_kernels.dense.cpu import Panels, dense
 
 import bytelax
+from bytelax import loading
 from bytelax.models import weight_layouts
 from bytelax.pods.configs import MeshConfig
 from bytelax.pods.sharding import make_mesh
@@ -78,7 +79,7 @@ class TestPanels:
         """The arrays are gone once the model has been used, and come back bit for bit."""
         base = models.model(models.BASE)
         if kind == "int8":
-            model = bytelax.quantized(base)
+            model = loading.quantized(base)
         else:
             params = jax.tree.map(lambda x: jnp.array(x, kind), base.params)
             model = bytelax.Model(base.module, params)
