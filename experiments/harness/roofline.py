@@ -47,7 +47,7 @@ def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4, pat
     ):  # of a layer that sits on the model; its cache is small
         built, own = methods.build(name, model, **settings)
         total += floor.seconds(
-            machine, weights_read(built.drafter, own, model.params), 0,
+            machine, weights_read(built.drafter, own, model.held), 0,
             passes=rounds * stats.draft_model_passes / stats.rounds, rows=rows, itemsize=itemsize,
         )  # fmt: skip
     drafting = (stats.decoder_passes - stats.rounds) / stats.rounds

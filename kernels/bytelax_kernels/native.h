@@ -98,12 +98,53 @@ inline float wide_one(BFloat16 x) {
   return load<float>(&bits);
 }
 
-inline void store_one(float x, float* to) { *to = x; }
+inline void store(Vector x, float* to) { std::memcpy(to, &x, sizeof(x)); }
 
-// Rounds to the nearest, to even in a tie.
-inline void store_one(float x, BFloat16* to) {
-  uint32_t bits = load<uint32_t>(&x);
-  to->bits = std::isnan(x) ? (bits >> 16) | 64 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+// The upper halves, rounded to the nearest, to even in a tie; NaN stays one.
+inline Integers bfloat16_bits(Vector x) {
+  const Integers bits = load<Integers>(&x);
+  const Integers upper = (bits >> 16) & 0xffff;
+  const Integers nearest = ((bits + 0x7fff + (upper & 1)) >> 16) & 0xffff;
+  return x == x ? nearest : upper | 64;
+}
+
+inline void store(Vector x, BFloat16* to) {
+  const Halves bits = __builtin_convertvector(bfloat16_bits(x), Halves);
+  std::memcpy(to, &bits, sizeof(bits));
+}
+
+// Rounds to the numbers of a narrower type.
+inline Vector rounded(Vector x, float) { return x; }
+
+inline Vector rounded(Vector x, BFloat16) {
+  const Integers bits = bfloat16_bits(x) << 16;
+  return load<Vector>(&bits);
+}
+
+// Calls `work(at, most)` for parts of at most a vector of `count` numbers.
+template <typename Work>
+inline void by_vectors(int64_t count, const Work& work) {
+  int64_t at = 0;
+  for (; at + kLanes <= count; at += kLanes) work(at, kLanes);
+  if (at < count) work(at, static_cast<int>(count - at));
+}
+
+// The first `count` numbers of a vector, and zeros.
+template <typename C>
+inline Vector begin_of(const C* from, int64_t count) {
+  if (count == kLanes) return wide(from);
+  C held[kLanes] = {};
+  std::memcpy(held, from, count * sizeof(C));
+  return wide(held);
+}
+
+// Writes the first `count` numbers of a vector.
+template <typename C>
+inline void store_begin(Vector x, C* to, int64_t count) {
+  if (count == kLanes) return store(x, to);
+  C held[kLanes];
+  store(x, held);
+  std::memcpy(to, held, count * sizeof(C));
 }
 
 // e^x to the last bits of a float: 2^n times a polynomial in what is left of x.

@@ -28,17 +28,22 @@ inline void turned(Vector x, Vector& sine, Vector& cosine) {
   cosine = ((quarter + 1) & 2) != 0 ? -cosine : cosine;
 }
 
-// Rotates the pairs of a head: `phases` holds the cosines of its pairs, then the sines.
+// Each of two neighbours in place of the other.
+inline Vector swapped(Vector x) {
+  Integers lanes;
+  for (int i = 0; i < kLanes; ++i) lanes[i] = i ^ 1;
+  return shuffled(x, x, lanes);
+}
+
+// Rotates the pairs of a head, rounded as `from`: `phases` holds the cosine of each number's pair,
+// then the sine, negative for the first of the two.
 template <typename X>
-inline void rotate(const X* from, const float* phases, int64_t pairs, float* to) {
-  for (int64_t pair = 0; pair < pairs; ++pair) {
-    const float even = wide_one(from[2 * pair]), odd = wide_one(from[2 * pair + 1]);
-    const float cosine = phases[pair], sine = phases[pairs + pair];
-    X low, high;
-    store_one(even * cosine - odd * sine, &low);
-    store_one(even * sine + odd * cosine, &high);
-    to[2 * pair] = wide_one(low), to[2 * pair + 1] = wide_one(high);
-  }
+inline void rotate(const X* from, const float* phases, int64_t dim, float* to) {
+  by_vectors(dim, [&](int64_t d, int most) {
+    const Vector x = begin_of(from + d, most), cosine = begin_of(phases + d, most);
+    const Vector turned = x * cosine + swapped(x) * begin_of(phases + dim + d, most);
+    store_begin(rounded(turned, X{}), to + d, most);
+  });
 }
 
 struct Arrays {
@@ -56,19 +61,21 @@ struct Arrays {
 
 template <typename X, typename C>
 ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
-  const int64_t pairs = a.dim / 2, padded = (pairs + kLanes - 1) / kLanes * kLanes;
-  const int64_t rows = a.group * a.window;
+  const int64_t pairs = a.dim / 2, rows = a.group * a.window;
   thread_local std::vector<float> phases_of_all;
-  phases_of_all.resize(a.batch * a.window * a.dim + kLanes);
+  phases_of_all.resize(a.batch * a.window * 2 * a.dim);
   float* phases = phases_of_all.data();
   for (int64_t w = 0; w < a.batch * a.window; ++w) {
-    for (int64_t pair = 0; pair < padded; pair += kLanes) {
-      const int64_t most = std::min<int64_t>(kLanes, pairs - pair);
+    float* own = phases + w * 2 * a.dim;
+    by_vectors(pairs, [&](int64_t pair, int most) {
       Vector sine, cosine;
       turned(static_cast<float>(a.turns[w]) * begin_of(a.frequency + pair, most), sine, cosine);
-      std::memcpy(phases + w * a.dim + pair, &cosine, most * sizeof(float));
-      std::memcpy(phases + w * a.dim + pairs + pair, &sine, most * sizeof(float));
-    }
+      for (int i = 0; i < most; ++i) {
+        const int64_t d = 2 * (pair + i);
+        own[d] = own[d + 1] = cosine[i];
+        own[a.dim + d] = -sine[i], own[a.dim + d + 1] = sine[i];
+      }
+    });
   }
   const float scale = 1 / std::sqrt(static_cast<float>(a.dim));
   const auto head = [=, &a](int64_t at) {
@@ -87,12 +94,12 @@ ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
       const int64_t position = a.positions[row * a.window + w];
       if (position < 0) continue;
       const int64_t place = position % a.slots * a.dim;
-      rotate(part(w, a.group), phases + (row * a.window + w) * a.dim, pairs, turned);
+      rotate(part(w, a.group), phases + (row * a.window + w) * 2 * a.dim, a.dim, turned);
       const X* value = part(w, a.group + 1);
-      for (int64_t d = 0; d < a.dim; ++d) {
-        store_one(turned[d], keys + place + d);
-        store_one(wide_one(value[d]), values + place + d);
-      }
+      by_vectors(a.dim, [&](int64_t d, int most) {
+        store_begin(begin_of(turned + d, most), keys + place + d, most);
+        store_begin(begin_of(value + d, most), values + place + d, most);
+      });
     }
     const Ring<C> ring{keys, values, a.slots, a.dim, a.dim, a.newest[row]};
     for (int64_t begin = 0; begin < rows; begin += kQueries) {
@@ -103,7 +110,7 @@ ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
         seen[q] = {a.first[all], a.last[all], a.newest[row] - a.window + 1, a.window,
                    a.cells == nullptr ? nullptr : a.cells + all * a.window};
         float* query = queries + q * a.dim;
-        rotate(part(w, (begin + q) / a.window), phases + all * a.dim, pairs, query);
+        rotate(part(w, (begin + q) / a.window), phases + all * 2 * a.dim, a.dim, query);
         for (int64_t d = 0; d < a.dim; ++d) query[d] *= scale;
       }
       attend(ring, queries, seen, count, attended);
@@ -112,7 +119,9 @@ ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
         const int64_t heads = a.kv_heads * a.group;
         X* to = static_cast<X*>(a.out) +
                 ((row * a.window + w) * heads + own * a.group + g) * a.dim;
-        for (int64_t d = 0; d < a.dim; ++d) store_one(attended[q * a.dim + d], to + d);
+        by_vectors(a.dim, [&](int64_t d, int most) {
+          store_begin(begin_of(attended + q * a.dim + d, most), to + d, most);
+        });
       }
     }
   };

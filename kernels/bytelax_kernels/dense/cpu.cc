@@ -54,17 +54,18 @@ struct Result {
 };
 
 template <typename X>
-void store(const Result& result, int64_t row, int64_t first, const float* sums) {
+void store_panel(const Result& result, int64_t row, int64_t first, const float* sums) {
   const int64_t place = row * result.columns + first;
   const X* onto = static_cast<const X*>(result.onto);
   X* out = static_cast<X*>(result.out);
-  for (int64_t c = 0; c < std::min<int64_t>(kColumns, result.columns - first); ++c) {
-    float x = sums[c];
+  by_vectors(std::min<int64_t>(kColumns, result.columns - first), [&](int64_t c, int most) {
+    Vector x = begin_of(sums + c, most);
     if (onto != nullptr) {
-      for (int64_t n = 0; n < result.times; ++n) x += wide_one(onto[place + c]);
+      const Vector more = begin_of(onto + place + c, most);
+      for (int64_t n = 0; n < result.times; ++n) x += more;
     }
-    store_one(x, out + place + c);
-  }
+    store_begin(x, out + place + c, most);
+  });
 }
 
 // What a call multiplies.
@@ -199,7 +200,7 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
     return ffi::Error::InvalidArgument("rows are float32 or bfloat16");
   }
   const Result result{onto.element_count() ? onto.untyped_data() : nullptr, out->untyped_data(),
-                      out->dimensions()[1], times, narrow ? store<BFloat16> : store<float>};
+                      out->dimensions()[1], times, narrow ? store_panel<BFloat16> : store_panel<float>};
   const Rows& x =
       narrow ? prepared<BFloat16>(rows, scale, eps) : prepared<float>(rows, scale, eps);
   const float nothing[kColumns] = {};

@@ -41,7 +41,9 @@ ffi::Error run(ffi::ThreadPool& threads, const ffi::AnyBuffer& queries, const ff
     float* attended = held.data() + kQueries * dim;
     attend(ring, held.data(), seen, count, attended);
     for (int64_t q = 0; q < count; ++q) {
-      for (int64_t d = 0; d < dim; ++d) store_one(attended[q * dim + d], out + place(q) + d);
+      by_vectors(dim, [&](int64_t d, int most) {
+        store_begin(begin_of(attended + q * dim + d, most), out + place(q) + d, most);
+      });
     }
   };
   const bool alone = batch * heads * window * dim * slots < kSharedScores;

@@ -52,14 +52,6 @@ inline Vector sums_of_lanes(Vector (&x)[kLanes]) {
   return x[0];
 }
 
-// The first `count` numbers of a vector, and zeros.
-template <typename C>
-inline Vector begin_of(const C* from, int64_t count) {
-  C held[kLanes] = {};
-  std::memcpy(held, from, count * sizeof(C));
-  return wide(held);
-}
-
 // The scores of a query at up to `kLanes` positions from `position` on.
 template <typename C>
 inline Vector scores(const float* query, const Ring<C>& ring, int64_t position, int64_t count) {
