@@ -174,10 +174,14 @@ inline void pause() {
 
 // Runs `work(begin, end)` for all of 0 to `count`, on `most` threads at most, in parts of multiples of
 // `unit`. The calling thread takes part, so that it never waits for a thread that has not begun.
+// Fails if two threads have done the same part.
 template <typename Work>
-void share(ffi::ThreadPool& threads, int64_t most, int64_t count, int64_t unit, const Work& work) {
+ffi::Error share(ffi::ThreadPool& threads, int64_t most, int64_t count, int64_t unit, const Work& work) {
   const int64_t helpers = std::min({most, threads.num_threads(), (count + unit - 1) / unit}) - 1;
-  if (helpers <= 0) return work(0, count);
+  if (helpers <= 0) {
+    work(0, count);
+    return ffi::Error::Success();
+  }
   struct Progress {
     std::atomic<int64_t> next{0}, done{0};
   };
@@ -194,9 +198,12 @@ void share(ffi::ThreadPool& threads, int64_t most, int64_t count, int64_t unit, 
   };
   for (int64_t helper = 0; helper < helpers; ++helper) threads.Schedule(decltype(some)(some));
   some();
-  for (int64_t waits = 0; progress->done.load(std::memory_order_acquire) < count; ++waits) {
+  int64_t done;
+  for (int64_t waits = 0; (done = progress->done.load(std::memory_order_acquire)) < count; ++waits) {
     waits < 1000 ? pause() : std::this_thread::yield();
   }
+  if (done > count) return ffi::Error::Internal("two threads have done the same part");
+  return ffi::Error::Success();
 }
 
 }  // namespace

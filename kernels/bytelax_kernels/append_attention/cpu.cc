@@ -130,11 +130,10 @@ ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
     products += std::min<int64_t>(a.newest[row] + 1, a.slots) * a.kv_heads * rows * a.dim;
   }
   const int64_t most = products < kSharedScores ? 1 : threads.num_threads();
-  share(threads, most, a.batch * a.kv_heads, 1,
+  return share(threads, most, a.batch * a.kv_heads, 1,
         [&](int64_t at, int64_t end) {
           for (; at < end; ++at) head(at);
         });
-  return ffi::Error::Success();
 }
 
 ffi::Error append_attention(ffi::ThreadPool threads, ffi::AnyBuffer qkv,

@@ -223,9 +223,8 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
     };
     const int64_t bytes = panels.size_bytes(), products = product.count * panels.element_count();
     const bool alone = bytes < kSharedBytes && products < kSharedProducts;
-    share(threads, alone ? 1 : threads.num_threads(), product.panels_of_a_half(), gated ? 1 : 2,
+    return share(threads, alone ? 1 : threads.num_threads(), product.panels_of_a_half(), gated ? 1 : 2,
           [&](int64_t begin, int64_t end) { product.run(begin, end); });
-    return ffi::Error::Success();
   };
   const void* weights = panels.untyped_data();
   switch (panels.element_type()) {

@@ -47,11 +47,10 @@ ffi::Error run(ffi::ThreadPool& threads, const ffi::AnyBuffer& queries, const ff
     }
   };
   const bool alone = batch * heads * window * dim * slots < kSharedScores;
-  share(threads, alone ? 1 : threads.num_threads(), batch * kv_heads * blocks, 1,
+  return share(threads, alone ? 1 : threads.num_threads(), batch * kv_heads * blocks, 1,
         [&](int64_t at, int64_t end) {
           for (; at < end; ++at) block(at);
         });
-  return ffi::Error::Success();
 }
 
 ffi::Error verify_attention(ffi::ThreadPool threads, ffi::AnyBuffer queries, ffi::AnyBuffer keys,
