@@ -3,9 +3,10 @@
 import codecs
 import dataclasses
 import difflib
+import functools
 import inspect
-import reprlib
 import time
+import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from bytelax.decode.acceptance import Acceptance, Lossless
 from bytelax.decode.method import Method
 from bytelax.decode.sampling import ByRow
 from bytelax.engine import Engine, requests
-from bytelax.engine.requests import Request
+from bytelax.engine.requests import Request, Stop
 from bytelax.engine.results import Output, Result, Statistics
 from bytelax.model import Model
 
@@ -28,14 +29,14 @@ def generate(
     prompts: Sequence[bytes | str],
     *,
     method: str | methods.Named | Method = "ar",
-    max_new_bytes: int = 128,
+    max_new_bytes: int | Sequence[int] = 128,
     temperature: ByRow = 0.0,
     top_k: ByRow = 0,
     top_p: ByRow = 1.0,
     seeds: int | np.integer | Sequence[int] = 0,
-    stop: Sequence[bytes | str] = (),
+    stop: Stop = (),
     allow_eos: bool = True,
-    logprobs: bool = False,
+    logprobs: bool | int = False,
     origins: bool = False,
     accept: Acceptance | Lossless | None = None,
     window: int | None = None,
@@ -54,16 +55,17 @@ def generate(
         the beginning of a text.
       method: a name from `bytelax.methods.METHODS`; one of the classes there, with its options; or
         a `Method` whose target is `model.target()`.
-      max_new_bytes: maximum number of bytes emitted per row.
+      max_new_bytes: maximum number of bytes emitted. One number, or one per prompt.
       temperature: sampling temperature; 0 is greedy. One number, or one per prompt.
       top_k: samples from the k likeliest bytes only; 0 means from all. One number, or one per
         prompt.
       top_p: samples from the smallest set of likeliest bytes with this total probability. One
         number, or one per prompt.
       seeds: one per prompt, or a single number, with which prompt i has seed `seeds + i`.
-      stop: strings that end a row; they are not part of the result.
+      stop: strings that end a row; they are not part of the result. One list, or one per prompt.
       allow_eos: whether the model may end a row by emitting EOS.
-      logprobs: whether to return the model's log-probabilities of the emitted bytes.
+      logprobs: whether to return the model's log-probabilities of the emitted bytes. A number
+        returns those of as many likeliest ids beside each byte, too.
       origins: whether to return the provenance of each emitted byte: drafted, the target's own, ...
       accept: acceptance rule to use in place of the method's own.
       window: number of bytes to pad every verified window to. Lossless methods with the same window
@@ -84,7 +86,7 @@ def generate(
     )  # fmt: skip
     batches: dict[int, list[Request]] = {}  # by the size of their buffers
     for each in asked:
-        batches.setdefault(engine.capacity(len(each.ids)), []).append(each)
+        batches.setdefault(engine.capacity(each), []).append(each)
     outputs = [_run(engine, batch, capacity) for capacity, batch in batches.items()]
     results = sorted((each for found, _ in outputs for each in found), key=lambda each: each.index)
     stats = Statistics.sum([stats for _, stats in outputs])
@@ -108,6 +110,9 @@ def _run(
     return results, total.timed(seconds, compiled.seconds, prefill=prefill)
 
 
+_RUNNING = stopping.REASONS[stopping.RUNNING]
+
+
 def _check_names(function: Callable, given: Iterable[str]) -> None:
     """Raises ValueError for a keyword that is nearly one of the function's own."""
     own = {*inspect.signature(function).parameters, *inspect.signature(generate).parameters}
@@ -119,59 +124,74 @@ def _check_names(function: Callable, given: Iterable[str]) -> None:
             raise ValueError(f"{function.__name__} takes no {name!r}; did you mean {near[0]!r}?")
 
 
+@typing.overload
+def stream(model: Model, prompts: bytes | str, **request) -> Iterator[str]: ...
+
+
+@typing.overload
+def stream(
+    model: Model, prompts: Sequence[bytes | str], **request
+) -> Iterator[tuple[int, str]]: ...
+
+
 def stream(
     model: Model,
-    prompt: bytes | str,
+    prompts: bytes | str | Sequence[bytes | str],
     *,
     every: int = 8,
     errors: str = "replace",
+    batch: int = 64,
     seeds: int | np.integer | Sequence[int] = 0,
     **request,
-) -> Iterator[str]:
-    """Continues one prompt and yields its text as it is generated, in whole UTF-8 characters.
+) -> Iterator[Any]:
+    """Continues prompts and yields their texts as they are generated, in whole UTF-8 characters.
 
     Args:
       model: as in `generate`.
-      prompt: as in `generate`.
+      prompts: as in `generate`, or a single prompt.
       every: number of rounds between two looks at the output.
       errors: how bytes that are not UTF-8 are handled, as in `bytes.decode`.
-      seeds: seed of the row, a number.
+      batch: maximum number of rows that are decoded together. Rows that have ended are refilled.
+      seeds: as in `generate`.
       **request: the other keywords of `generate`.
 
     Yields:
-      Pieces of text, which together are the text of the continuation.
+      Pieces of text, which together are the text of the continuation. If there is a list of
+      prompts, each comes as a pair with the index of its prompt.
 
     Raises:
-      ValueError: as in `generate`; or the model's logits turn NaN or infinite.
+      ValueError: as in `generate`; or, once all rows have ended, the model's logits turned NaN or
+        infinite.
     """
     _check_names(stream, request)
-    if not isinstance(prompt, bytes | bytearray | str):
-        raise ValueError(f"stream continues one prompt, got {reprlib.repr(prompt)}")
-    engine, asked = Engine.of(model, **request), requests.all_of([prompt], seeds)
-    if every < 1:
-        raise ValueError(f"every must be at least 1, got {every}")
-    capacity = engine.capacity(len(asked[0].ids))
-    empty = [None] * (engine.rows(1) - 1)
-    held_back = max(map(len, engine.stop), default=1) - 1  # may begin a stop string
-    characters = codecs.getincrementaldecoder("utf-8")(errors)
+    alone = isinstance(prompts, bytes | bytearray | str)
+    texts = typing.cast(Sequence[bytes | str], [prompts] if alone else prompts)
+    asked = requests.all_of(texts, seeds)
+    engine = Engine.of(model, len(asked), **request)
+    if every < 1 or batch < 1:
+        raise ValueError(f"every and batch must be at least 1, got {every} and {batch}")
+    for each in asked:
+        engine.capacity(each)  # raises if it fits into none
+    rows = engine.rows(min(batch, len(asked)))
+    new = functools.partial(codecs.getincrementaldecoder("utf-8"), errors)
 
     def pieces():
-        decoding = engine.start([*asked, *empty], capacity=capacity)
-        sent, finished = 0, False
-        while not finished:
-            decoding = engine.advance(decoding, rounds=every)
-            result = engine.results(decoding, {0: 0})[0]
-            finished = result.stop != stopping.REASONS[stopping.RUNNING]
-            known = max(sent, len(result.bytes) - (0 if finished else held_back))
-            piece = characters.decode(result.bytes[sent:known], final=finished)
-            sent = known
+        characters = [new() for _ in asked]
+        sent = [0] * len(asked)
+        broken = ""
+        for result in _in_rows(engine, _Queue(asked), rows, rounds=every):
+            index, finished = result.index, result.stop != _RUNNING
+            known = len(result.bytes) - (0 if finished else engine.held_back(index))
+            known = max(sent[index], known)
+            piece = characters[index].decode(result.bytes[sent[index] : known], final=finished)
+            sent[index] = known
             if piece:
-                yield piece
-        if result.stop == stopping.REASONS[stopping.NOT_FINITE]:
-            raise ValueError(
-                f"the model's logits after {len(result.bytes)} bytes are NaN or infinite; check "
-                "its weights"
-            )
+                yield piece if alone else (index, piece)
+            if result.stop == stopping.REASONS[stopping.NOT_FINITE]:
+                where = "" if alone else f"prompt {index}: "
+                broken = f"{where}the model's logits after {known} bytes are NaN or infinite"
+        if broken:
+            raise ValueError(f"{broken}; check its weights")
 
     return pieces()
 
@@ -215,66 +235,77 @@ def generate_many(
         )
     if not isinstance(seeds, int | np.integer):
         raise ValueError("generate_many takes one number as seeds; prompt i has seeds + i")
-    queue = _Queue(vocab.strings("prompts", prompts), int(seeds))
-    return _generate_many(engine, queue, batch)
+    strings = vocab.strings("prompts", prompts)
+
+    def asked():
+        for index, prompt in enumerate(strings):
+            (one,) = requests.all_of([prompt], int(seeds) + index)
+            yield one._replace(index=index)
+
+    return _in_rows(engine, _Queue(asked()), batch)
 
 
 class _Queue:
-    """Yields prompts with their seeds, up to the first bad one.
+    """Yields requests, up to the first bad one.
 
     Its error is kept in `error`, so that the rows before it can be finished first.
     """
 
-    def __init__(self, prompts: Iterable[bytes | str], seeds: int):
-        self._prompts, self._seeds = enumerate(prompts), seeds
+    def __init__(self, asked: Iterable[Request]):
+        self._asked = iter(asked)
         self.error: Exception | None = None
 
     def take(self) -> Request | None:
-        """Returns the next prompt, or None if there is none."""
-        if self.error is not None:
-            return None
+        """Returns the next request, or None if there is none."""
         try:
-            for index, prompt in self._prompts:
-                (asked,) = requests.all_of([prompt], self._seeds + index)
-                return asked._replace(index=index)
+            return next(self._asked, None)
         except Exception as error:  # including errors raised by the caller's iterable
             self.error = error
         return None
 
 
-def _generate_many(engine: Engine, queue: _Queue, batch: int) -> Iterator[Result]:
+def _in_rows(
+    engine: Engine, queue: _Queue, batch: int, *, rounds: int | None = None
+) -> Iterator[Result]:
+    """Runs requests in a batch whose rows are refilled, and yields each result at its end.
+
+    With `rounds`, it yields the results so far of all rows whenever these have run, too.
+    """
     each = batch // engine.parts  # rows per batch shard of the mesh
     together = max(1, each // 8)  # prompts that a shard prefills at once
     slots = range(engine.parts * together)
     waiting = queue.take()
     while waiting is not None:
-        capacity = engine.capacity(len(waiting.ids))
+        capacity = engine.capacity(waiting)
         rows: dict[int, int] = {}  # index of the prompt in each occupied row
         decoding = None
         while True:
-            while waiting is not None and engine.fits(waiting.ids, capacity):
+            while waiting is not None and engine.fits(waiting, capacity):
                 taken: list[Request | None] = [None for _ in slots]
                 where = np.full(len(slots), each, np.int32)  # row within the shard; `each` drops it
                 for slot in slots:
                     own = range(slot // together * each, (slot // together + 1) * each)
                     free = [row for row in own if row not in rows]
-                    if free and waiting is not None and engine.fits(waiting.ids, capacity):
+                    if free and waiting is not None and engine.fits(waiting, capacity):
                         taken[slot], rows[free[0]] = waiting, waiting.index
                         where[slot] = free[0] - own.start
                         waiting = queue.take()
                 if not any(taken):
                     break
                 new = engine.start(taken, capacity=capacity)
+                if decoding is None and len(slots) == batch:  # the rows not taken have ended
+                    decoding = new
+                    continue
                 decoding = engine.idle(new, each) if decoding is None else decoding
                 decoding = engine.insert(decoding, new, where)
             if not rows:
                 break  # the next prompt needs larger buffers, or is too long for any
             assert decoding is not None  # it holds the rows
-            decoding = engine.advance(decoding, ended=together)
+            decoding = engine.advance(decoding, ended=together, rounds=rounds)
             ended = engine.ended(decoding)
             finished = {row: index for row, index in rows.items() if ended[row]}
-            for row in finished:
-                del rows[row]
-            yield from engine.results(decoding, finished).values()
+            told = engine.results(decoding, finished if rounds is None else rows)
+            rows = {row: index for row, index in rows.items() if not ended[row]}
+            yield from told.values()
     if queue.error is not None:
         raise queue.error

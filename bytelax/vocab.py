@@ -41,7 +41,7 @@ def decode(ids: Iterable[SupportsIndex]) -> bytes:
     return bytes(i - OFFSET for i in known if i >= OFFSET)
 
 
-def strings(name: str, strings: Any) -> Iterable[bytes | str]:
+def strings(name: str, strings: Any) -> Iterable[Any]:
     """Returns strings; raises ValueError for a single one, which would be iterated, or for none."""
     if isinstance(strings, bytes | str):
         raise ValueError(f"{name} must be a list of strings, not one string: [{strings!r}]")

@@ -28,9 +28,12 @@ from bytelax.decode.draft import Draft
 from bytelax.decode.drafters import Drafter, DraftInput, DraftState, Empty, fitted
 from bytelax.decode.record import (
     Counts,
+    Likeliest,
     Origins,
     count_round,
+    likeliest_of,
     no_counts,
+    no_likeliest,
     no_origins,
     origins_of,
 )
@@ -64,6 +67,7 @@ class Decoding:
       ended: why the row has ended, a code of `stopping`; RUNNING as long as it has not.
       log_probs: the target's log-probability of each id of the text, before temperature and with no
         id banned, in nats; 0 for the prompt. None if not requested.
+      likeliest: the likeliest ids after the text before each id of it. None if not requested.
       origins: provenance of each id of the text. None if not requested.
       counts: counters of rounds, bytes and draft passes.
     """
@@ -78,6 +82,7 @@ class Decoding:
     seeds: UInt32[Array, " B"]
     ended: Int[Array, " B"]
     log_probs: Float[Array, "B L"] | None
+    likeliest: Likeliest | None
     origins: Origins | None
     counts: Counts
 
@@ -147,6 +152,7 @@ class Method:
         sampling: Sampling | None = None,
         stops: Stops | None = None,
         log_probs: bool = False,
+        likeliest: int = 0,
         origins: bool = False,
         state: State | None = None,
         draft_state: DraftState | None = None,
@@ -161,6 +167,7 @@ class Method:
           sampling: sampling settings; None is greedy.
           stops: stop strings; None means none.
           log_probs: whether to record the target's log-probability of every emitted id.
+          likeliest: number of likeliest ids to record with every emitted id.
           origins: whether to record the provenance of every emitted id.
           state: state of the target, if it has processed all of the text but the pending byte
             already; None prefills.
@@ -198,6 +205,7 @@ class Method:
             seeds=seeds,
             ended=jnp.where(budget > 0, stopping.RUNNING, stopping.BY_LENGTH),
             log_probs=jnp.zeros((batch, length), jnp.float32) if log_probs else None,
+            likeliest=no_likeliest(batch, length, likeliest) if likeliest else None,
             origins=no_origins(batch, length) if origins else None,
             counts=no_counts(batch, self.window - 1),
         )
@@ -320,18 +328,18 @@ class Method:
 def _appended(decoding, draft, emitted, logits, kept):
     """Returns the decoding with the ids kept in its text, and what is recorded of each of them."""
     start = decoding.text.length
-    log_probs, origins = decoding.log_probs, decoding.origins
-    if log_probs is not None:
+    new: dict[str, Any] = {}
+    if decoding.log_probs is not None:
         scores = jnp.take_along_axis(jax.nn.log_softmax(logits), emitted.ids[..., None], -1)
-        log_probs = _append(log_probs, start, scores[..., 0], kept)
-    if origins is not None:
-        origins = jax.tree.map(
-            lambda known, new: _append(known, start, new, kept),
-            origins,
-            origins_of(draft, emitted),
-        )
+        new["log_probs"] = scores[..., 0]
+    if decoding.likeliest is not None:
+        new["likeliest"] = likeliest_of(logits, decoding.likeliest.ids.shape[2])
+    if decoding.origins is not None:
+        new["origins"] = origins_of(draft, emitted)
+    known = {name: getattr(decoding, name) for name in new}
+    kinds = jax.tree.map(lambda known, new: _append(known, start, new, kept), known, new)
     text = Text(_append(decoding.text.ids, start, emitted.ids, kept), start + kept)
-    return dataclasses.replace(decoding, text=text, log_probs=log_probs, origins=origins)
+    return dataclasses.replace(decoding, text=text, **kinds)
 
 
 def _append(buffer, length, values, count):

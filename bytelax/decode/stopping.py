@@ -1,6 +1,7 @@
 """When a row ends: EOS, a stop string, its byte budget, or logits that are no numbers."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -23,24 +24,31 @@ class Stops:
     length: Int[Array, "B N"]
 
     @classmethod
-    def of(cls, strings: Sequence[bytes]) -> "Stops":
-        """Creates stop strings shared by all rows; a row ends as soon as its output contains one.
+    def of(cls, strings: Sequence[bytes] | Sequence[Sequence[bytes]]) -> "Stops":
+        """Creates stop strings; a row ends as soon as its output contains one of its own.
 
         The number of strings and their length are array shapes. Both are rounded up to a power of
         two, so that few programs are compiled.
 
+        Args:
+          strings: those of all rows, or one sequence of them for each row.
+
         Raises:
           ValueError: a stop string is empty.
         """
-        if not all(strings):
+        shared = not strings or isinstance(strings[0], bytes)
+        rows = cast(Sequence[Sequence[bytes]], [strings] if shared else strings)
+        if not all(map(all, rows)):
             raise ValueError("a stop string must not be empty")
-        longest = _round_up(max(map(len, strings), default=0))
-        ids = np.full((_round_up(len(strings)), longest), -1, np.int32)
-        length = np.zeros(len(ids), np.int32)
-        for row, string in enumerate(strings):
-            length[row] = len(string)
-            ids[row, longest - len(string) :] = vocab.encode(string, bos=False)
-        return cls(jax.device_put(ids[None]), jax.device_put(length[None]))
+        longest = _round_up(max((len(string) for own in rows for string in own), default=0))
+        many = _round_up(max(map(len, rows)))
+        ids = np.full((len(rows), many, longest), -1, np.int32)
+        length = np.zeros((len(rows), many), np.int32)
+        for row, own in enumerate(rows):
+            for nth, string in enumerate(own):
+                length[row, nth] = len(string)
+                ids[row, nth, longest - len(string) :] = vocab.encode(string, bos=False)
+        return cls(jax.device_put(ids), jax.device_put(length))
 
     def for_rows(self, batch: int) -> "Stops":
         """Broadcasts the stop strings along the batch axis to `batch` rows."""

@@ -39,12 +39,12 @@ class Engine:
     method: Method
     params: Params
     weights: Sizes  # number of weights that a pass of each network reads
-    sampling: Sampling  # on the host: one row for each prompt, or one for all
-    budget: int
-    stop: tuple[bytes, ...]
+    # On the host, with one row for each prompt or one for all:
+    sampling: Sampling
+    budgets: np.ndarray
+    stop: tuple[tuple[bytes, ...], ...]
     stops: Stops
-    log_probs: bool
-    origins: bool
+    kept: tuple[tuple[str, int], ...]  # what to record, as keywords of `Method.init`
 
     @classmethod
     def of(
@@ -54,13 +54,13 @@ class Engine:
         /,
         *,
         method: str | methods.Named | Method = "ar",
-        max_new_bytes: int = 128,
+        max_new_bytes: int | Sequence[int] = 128,
         temperature: ByRow = 0.0,
         top_k: ByRow = 0,
         top_p: ByRow = 1.0,
-        stop: Sequence[bytes | str] = (),
+        stop: requests.Stop = (),
         allow_eos: bool = True,
-        logprobs: bool = False,
+        logprobs: bool | int = False,
         origins: bool = False,
         draft_params: Any = (),
         **options,
@@ -74,8 +74,7 @@ class Engine:
         The keywords are those of `generate`.
         """
         check_model(model)
-        if not isinstance(max_new_bytes, int | np.integer) or max_new_bytes < 1:
-            raise ValueError(f"max_new_bytes must be a number from 1, got {max_new_bytes!r}")
+        budgets = requests.budgets(max_new_bytes, prompts)
         sampling = Sampling.of(
             prompts, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos
         )
@@ -86,11 +85,15 @@ class Engine:
         params = Params(model.device_params, own if named else requests.arrays(draft_params))
         drafted = weights_read(built.drafter, params.drafter, params.target)
         weights = model.weights_per_pass._replace(draft_model=drafted)
-        ends = tuple(vocab.as_bytes(string) for string in vocab.strings("stop", stop))
-        ends = tuple(end for end in ends if len(end) <= max_new_bytes)  # no longer one ever comes
+        ends = requests.stops(stop, prompts)
+        # A string that is longer than the output never comes.
+        ends = tuple(tuple(end for end in own if len(end) <= budgets.max()) for own in ends)
+        kept: dict[str, int] = {"log_probs": bool(logprobs), "origins": origins}
+        if not isinstance(logprobs, bool):
+            kept["likeliest"] = requests.likeliest(logprobs, model.config.vocab_size)
         return cls(
-            model, built, params, weights, jax.device_get(sampling), max_new_bytes, ends,
-            Stops.of(ends), logprobs, origins,
+            model, built, params, weights, jax.device_get(sampling), budgets, ends,
+            jax.device_get(Stops.of(ends)), tuple(kept.items()),
         )  # fmt: skip
 
     @property
@@ -121,23 +124,33 @@ class Engine:
         rows = 1 << (prompts - 1).bit_length() if prompts <= _ROWS else -(-prompts // _ROWS) * _ROWS
         return -(-rows // self.parts) * self.parts
 
-    def fits(self, prompt: list[int], capacity: int) -> bool:
+    def fits(self, request: Request, capacity: int) -> bool:
         """Whether a prompt and its output fit into buffers of this capacity and the context."""
-        return len(prompt) + self.budget <= min(capacity, self.model.config.max_bytes)
+        needed = len(request.ids) + self.budget(request)
+        return needed <= min(capacity, self.model.config.max_bytes)
 
-    def capacity(self, prompt: int) -> int:
-        """Returns the buffer length, a power of two, for a prompt of `prompt` ids and its output.
+    def capacity(self, request: Request) -> int:
+        """Returns the buffer length, a power of two, for a prompt and its output.
 
         Raises:
           ValueError: prompt and output exceed the model's context.
         """
-        needed, limit = prompt + self.budget, self.model.config.max_bytes
+        prompt, budget = len(request.ids), self.budget(request)
+        needed, limit = prompt + budget, self.model.config.max_bytes
         if needed > limit:
             raise ValueError(
-                f"a prompt of {prompt - 1} bytes and {self.budget} new ones exceed the model's "
+                f"a prompt of {prompt - 1} bytes and {budget} new ones exceed the model's "
                 f"context of {limit - 1} bytes; shorten the prompt or lower max_new_bytes"
             )
         return max(_SMALLEST_BUFFER, 1 << (needed - 1).bit_length())
+
+    def budget(self, request: Request) -> int:
+        """Returns the maximum number of bytes that continue a prompt."""
+        return int(self.budgets[request.index % len(self.budgets)])
+
+    def held_back(self, index: int) -> int:
+        """Returns how many bytes of a prompt's output may be the beginning of a stop string."""
+        return max(map(len, self.stop[index % len(self.stop)]), default=1) - 1
 
     def start(self, requests: Sequence[Request | None], *, capacity: int) -> Decoding:
         """Prefills a row for each request. Rows of None count as ended."""
@@ -149,16 +162,14 @@ class Engine:
         for row, request in enumerate(requests):
             if request is not None:
                 ids[row, : len(request.ids)] = request.ids
-                length[row], budget[row] = len(request.ids), self.budget
+                length[row], budget[row] = len(request.ids), self.budget(request)
                 seeds[row], index[row] = request.seed, request.index
         # Arrays of the host, which are placed on the devices below.
         text = Text(ids, length)  # type: ignore[arg-type]
-        sampling = jax.tree.map(lambda x: x[index % len(x)], self.sampling)
-        by_row = (text, budget, seeds, sampling)
+        own = jax.tree.map(lambda x: x[index % len(x)], (self.sampling, self.stops))
         return _start()(
-            self.params, *self._rows(by_row), self.model.put(self.stops),
-            method=self.method, placement=self.placement, log_probs=self.log_probs,
-            origins=self.origins, platform=self.platform,
+            self.params, *self._rows((text, budget, seeds, *own)), method=self.method,
+            placement=self.placement, platform=self.platform, kept=self.kept,
         )  # fmt: skip
 
     def advance(
@@ -203,32 +214,35 @@ class Engine:
     def results(self, decoding: Decoding, indices: dict[int, int]) -> dict[int, Result]:
         """Returns the results so far of some rows; `indices` maps each to its prompt's index."""
         passes = self.method.target.passes(decoding.state)
-        text, prompt, ended, log_probs, origins, counts, passes = global_arrays.fetch(
-            (decoding.text, decoding.prompt, decoding.ended, decoding.log_probs,
-             decoding.origins, decoding.counts, passes)
-        )  # fmt: skip
+        recorded = decoding.log_probs, decoding.likeliest, decoding.origins
+        text, prompt, ended, recorded, counts, passes = global_arrays.fetch(
+            (decoding.text, decoding.prompt, decoding.ended, recorded, decoding.counts, passes)
+        )
         results = {}
         for row, index in indices.items():
             emitted = text.ids[row, prompt[row] : text.length[row]]
-            keep = self._without_stop(emitted, int(ended[row]))
+            keep = self._without_stop(emitted, int(ended[row]), index)
             kept = row, slice(prompt[row], prompt[row] + keep)
+            log_probs, likeliest, origins = (x if x is None else x[kept] for x in recorded)
             results[row] = Result(
                 index=index,
                 bytes=vocab.decode(emitted[:keep]),
                 stop=stopping.REASONS[ended[row]],
                 stats=Statistics.of_row(self.weights, counts, passes, row),
-                log_probs=None if log_probs is None else log_probs[kept],
-                origins=None if origins is None else origins[kept],
+                log_probs=log_probs,
+                likeliest=likeliest,
+                origins=origins,
             )
         return results
 
-    def _without_stop(self, emitted: np.ndarray, reason: int) -> int:
+    def _without_stop(self, emitted: np.ndarray, reason: int, index: int) -> int:
         """Returns the number of emitted ids that belong to the result."""
         if reason == stopping.BY_EOS:
             return len(emitted) - 1
         if reason == stopping.BY_STOP:
             out = vocab.decode(emitted)
-            return len(out) - max(len(s) for s in self.stop if out.endswith(s))
+            stop = self.stop[index % len(self.stop)]
+            return len(out) - max(len(s) for s in stop if out.endswith(s))
         return len(emitted)
 
     def _rows(self, tree):
@@ -238,18 +252,18 @@ class Engine:
 @functools.cache
 def _start():
     """The jitted `_started`, made late because its options ask for the backend."""
-    static = ("method", "placement", "platform", "log_probs", "origins")
+    static = ("method", "placement", "platform", "kept")
     return jax.jit(_started, static_argnames=static, compiler_options=compiler_options())
 
 
 @own_settings()
-def _started(params, text, budget, seeds, sampling, stops, *, method, placement, platform, **kept):
+def _started(params, text, budget, seeds, sampling, stops, *, method, placement, platform, kept):
     def start(params, text, budget, seeds, sampling, stops):
         return method.init(
-            params, text, budget=budget, seeds=seeds, sampling=sampling, stops=stops, **kept
+            params, text, budget=budget, seeds=seeds, sampling=sampling, stops=stops, **dict(kept)
         )
 
-    kinds = ("params", "rows", "rows", "rows", "rows", "same")
+    kinds = ("params", "rows", "rows", "rows", "rows", "rows")
     with traced_for(platform):
         return _on(placement, start, kinds)(params, text, budget, seeds, sampling, stops)
 

@@ -9,6 +9,9 @@ import numpy as np
 
 from bytelax import vocab
 
+# Strings that end every row, or one list of them for each prompt.
+Stop = Sequence[bytes | str] | Sequence[Sequence[bytes | str]]
+
 
 class Request(NamedTuple):
     """A prompt that waits for its row.
@@ -41,6 +44,40 @@ def all_of(
         raise ValueError("there is no prompt to continue")
     numbers = row_seeds(seeds, len(ids)).tolist()
     return [Request(index, *own) for index, own in enumerate(zip(ids, numbers, strict=True))]
+
+
+def budgets(most: int | Sequence[int], prompts: int) -> np.ndarray:
+    """Returns the maximum number of bytes of each prompt, i32[prompts], or of all, i32[1].
+
+    Raises:
+      ValueError: one is below 1, or there are not as many as prompts.
+    """
+    values = np.asarray(most)
+    if values.dtype.kind != "i" or values.shape not in ((), (prompts,)) or (values < 1).any():
+        or_many = f", or one for each of the {prompts} prompts;" if prompts > 1 else ","
+        raise ValueError(f"max_new_bytes must be a number from 1{or_many} got {most!r}")
+    return values.reshape(-1).astype(np.int32)
+
+
+def stops(stop: Stop, prompts: int) -> tuple[tuple[bytes, ...], ...]:
+    """Returns the stop strings of each prompt, or those of all as a single tuple.
+
+    Raises:
+      ValueError: they are no strings, or not as many lists as prompts.
+    """
+    given = list(vocab.strings("stop", stop))
+    if not given or any(isinstance(one, str | bytes | bytearray) for one in given):
+        return (tuple(map(vocab.as_bytes, given)),)
+    if len(given) != prompts:
+        raise ValueError(f"{len(given)} lists of stop strings for {prompts} prompts")
+    return tuple(tuple(map(vocab.as_bytes, vocab.strings("stop", own))) for own in given)
+
+
+def likeliest(many: int, size: int) -> int:
+    """Returns how many of `size` ids to record; raises ValueError if that is no number of them."""
+    if not isinstance(many, int | np.integer) or not 1 <= many <= size:
+        raise ValueError(f"logprobs is a bool or a number from 1 to {size}, got {many!r}")
+    return int(many)
 
 
 def arrays(draft_params: Any) -> Any:

@@ -30,7 +30,7 @@ def main(directory: str, kind: str) -> None:
     model = bytelax.load(directory, **PATCHING, **how)
     weights = sum(x.nbytes for x in jax.tree.leaves(model.params))
     engine = Engine.of(model, max_new_bytes=(TURNS + 1) * TURN, allow_eos=False)
-    capacity = engine.capacity(max(PLACES))
+    capacity = engine.capacity(Request(0, [0] * max(PLACES), 0))
 
     def begun(place):
         """A text of as many bytes, read; the programs are the same for all of them."""
