@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from bytelax.generation import generate as generate
     from bytelax.generation import generate_many as generate_many
     from bytelax.generation import stream as stream
+    from bytelax.generation import turns as turns
     from bytelax.loading import load as load
     from bytelax.loading import load_patcher as load_patcher
     from bytelax.model import Model as Model
@@ -50,6 +51,7 @@ _HOMES = {
     "score": "scoring",
     "score_many": "scoring",
     "stream": "generation",
+    "turns": "generation",
     "vocab": "",
 }
 __all__ = list(_HOMES)

@@ -16,6 +16,7 @@ import numpy as np
 from bytelax import compiling, methods, vocab
 from bytelax.decode import stopping
 from bytelax.decode.acceptance import Acceptance, Lossless
+from bytelax.decode.constraint import Automaton
 from bytelax.decode.method import Method
 from bytelax.decode.sampling import ByRow
 from bytelax.engine import Engine, requests
@@ -28,6 +29,7 @@ def generate(
     model: Model,
     prompts: Sequence[bytes | str],
     *,
+    samples: int = 1,
     method: str | methods.Named | Method = "ar",
     max_new_bytes: int | Sequence[int] = 128,
     temperature: ByRow = 0.0,
@@ -38,6 +40,7 @@ def generate(
     allow_eos: bool = True,
     logprobs: bool | int = False,
     origins: bool = False,
+    constraint: Automaton | None = None,
     accept: Acceptance | Lossless | None = None,
     window: int | None = None,
     draft_params: Any = (),
@@ -53,6 +56,8 @@ def generate(
       model: from `load`. On several processes, each must pass the same arguments.
       prompts: bytes of any kind, or text, which is encoded as UTF-8. An empty one is continued from
         the beginning of a text.
+      samples: number of continuations of each prompt, which is prefilled once. They stand one
+        behind another in the results.
       method: a name from `bytelax.methods.METHODS`; one of the classes there, with its options; or
         a `Method` whose target is `model.target()`.
       max_new_bytes: maximum number of bytes emitted. One number, or one per prompt.
@@ -61,12 +66,14 @@ def generate(
         prompt.
       top_p: samples from the smallest set of likeliest bytes with this total probability. One
         number, or one per prompt.
-      seeds: one per prompt, or a single number, with which prompt i has seed `seeds + i`.
+      seeds: one per result, or a single number, with which result i has seed `seeds + i`.
       stop: strings that end a row; they are not part of the result. One list, or one per prompt.
       allow_eos: whether the model may end a row by emitting EOS.
       logprobs: whether to return the model's log-probabilities of the emitted bytes. A number
         returns those of as many likeliest ids beside each byte, too.
       origins: whether to return the provenance of each emitted byte: drafted, the target's own, ...
+      constraint: what the output must obey, from `bytelax.constraints`. A row ends when nothing may
+        follow. By `max_new_bytes` or `stop` it may end before.
       accept: acceptance rule to use in place of the method's own.
       window: number of bytes to pad every verified window to. Lossless methods with the same window
         write the same bytes, bit for bit. None verifies no more than what was drafted.
@@ -78,11 +85,14 @@ def generate(
       ValueError: an argument is out of range, or a prompt exceeds the model's context.
     """
     _check_names(generate, options)
-    asked = requests.all_of(prompts, seeds)
+    if not isinstance(samples, int) or samples < 1:
+        raise ValueError(f"samples must be a number from 1, got {samples!r}")
+    asked = requests.all_of(prompts, seeds, samples)
     engine = Engine.of(
         model, len(asked), method=method, max_new_bytes=max_new_bytes, temperature=temperature,
         top_k=top_k, top_p=top_p, stop=stop, allow_eos=allow_eos, logprobs=logprobs,
-        origins=origins, accept=accept, window=window, draft_params=draft_params, **options,
+        origins=origins, constraint=constraint, accept=accept, window=window,
+        draft_params=draft_params, **options,
     )  # fmt: skip
     batches: dict[int, list[Request]] = {}  # by the size of their buffers
     for each in asked:
@@ -99,11 +109,17 @@ def _run(
     """Decodes a batch to its end; returns results and their total, with times."""
     empty = [None] * (engine.rows(len(batch)) - len(batch))
     begin = time.perf_counter()
+    each = 1 + len(batch[0].further)  # rows of each request
     with compiling.watch() as compiled:
-        decoding = jax.block_until_ready(engine.start([*batch, *empty], capacity=capacity))
+        decoding = engine.start([*batch, *empty], capacity=capacity)
+        if each > 1:
+            seeds = [seed for one in batch for seed in (one.seed, *one.further)]
+            seeds += [0] * (each * len(empty))
+            decoding = engine.repeat(decoding, each, np.array(seeds, np.uint32))
+        decoding = jax.block_until_ready(decoding)
         prefill = time.perf_counter() - begin - compiled.seconds
         decoding = jax.block_until_ready(engine.advance(decoding))
-    indices = {row: each.index for row, each in enumerate(batch)}
+    indices = {row: batch[row // each].index for row in range(each * len(batch))}
     results = list(engine.results(decoding, indices).values())
     seconds = time.perf_counter() - begin - compiled.seconds
     total = Statistics.total([result.stats for result in results])
@@ -243,6 +259,50 @@ def generate_many(
             yield one._replace(index=index)
 
     return _in_rows(engine, _Queue(asked()), batch)
+
+
+def turns(
+    model: Model, texts: Iterable[bytes | str], *, seeds: int | np.integer = 0, **request
+) -> Iterator[Result]:
+    """Continues a conversation: appends one text after another, and continues after each.
+
+    The caches are kept, so that a turn takes the time of its own bytes. Each turn is continued as
+    `generate` would continue all of the text before it: the texts, and what was written after them,
+    stop strings included. An EOS that ended a turn is not part of it. When a text outgrows its
+    buffers, it is prefilled again in buffers of twice the size.
+
+    Args:
+      model: as in `generate`.
+      texts: what to append. The next one is taken when the result before it has been used.
+      seeds: seed of the conversation.
+      **request: the other keywords of `generate`.
+
+    Yields:
+      The result of each turn.
+
+    Raises:
+      ValueError: as in `generate`.
+    """
+    _check_names(turns, request)
+    engine = Engine.of(model, **request)
+    (begin,) = requests.all_of([b""], int(seeds))
+    return _turns(engine, begin, vocab.strings("texts", texts))
+
+
+def _turns(engine: Engine, whole: Request, texts: Iterable[bytes | str]) -> Iterator[Result]:
+    empty = [None] * (engine.rows(1) - 1)
+    decoding, size = None, 0
+    for index, text in enumerate(texts):
+        more = vocab.encode(vocab.as_bytes(text), bos=False)
+        whole = whole._replace(ids=whole.ids + more)
+        if decoding is None or not more or not engine.fits(whole, size):
+            size = engine.capacity(whole)
+            decoding = engine.start([whole, *empty], capacity=size)
+        else:
+            decoding = engine.append(decoding, [whole._replace(ids=more), *empty])
+        decoding = engine.advance(decoding)
+        whole = whole._replace(ids=engine.text(decoding, 0))
+        yield dataclasses.replace(engine.results(decoding, {0: 0})[0], index=index)
 
 
 class _Queue:

@@ -1,15 +1,19 @@
 """What a request may ask for: settings of each prompt, likeliest bytes, streams of many prompts."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
 
 import bytelax
-from bytelax import vocab
+from bytelax import checkpoints, vocab
 from tests.helpers import models_for_tests as models
 
+NEW = 24
 PROMPTS = [b"Ragged prompts: ", bytes(range(256))[::-1][:70], "naïve 日本".encode()]
 
 
@@ -80,3 +84,94 @@ def test_a_row_of_a_stream_that_breaks_is_told_when_the_others_have_ended():
     assert {index: "".join(p for i, p in pieces if i == index) for index in range(3)} == {
         0: "cd", 1: "fa", 2: "abc"
     }  # fmt: skip
+
+
+# Turns and samples
+
+
+SMALL = models.replace(models.VARIANTS["own_embedding"], block_size=6)
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        (byte_lm, {"method": "lookup", "draft_length": 3}),
+        pytest.param(lambda: models.model(SMALL), {"method": "blt-s"}, marks=pytest.mark.slow),
+        pytest.param(lambda: models.model(SMALL), {"method": "blt-dv"}, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("law", [{"allow_eos": False}, {"temperature": 1.0, "stop": ["e", "t"]}])
+def test_turns_are_what_generate_writes_after_the_text_so_far(model, method, law):
+    """Also when the text outgrows its buffers, and after a turn without text."""
+    texts = [b"Ragged turns: ", "日本".encode(), b"", b"and " * 60, b"?", b"!"]
+    how = {"max_new_bytes": 24, "logprobs": True} | method | law
+    text, sizes = b"", set()
+    turns = bytelax.turns(model(), iter(texts), seeds=3, **how)
+    for index, (more, result) in enumerate(zip(texts, turns, strict=True)):
+        text += more
+        (alone,) = bytelax.generate(model(), [text], seeds=3, **how).results
+        assert (result.index, result.bytes, result.stop) == (index, alone.bytes, alone.stop)
+        np.testing.assert_allclose(result.log_probs, alone.log_probs, rtol=0, atol=1e-5)
+        assert result.stats.bytes == alone.stats.bytes
+        text += alone.bytes
+        if result.stop == "stop":  # the longest that it wrote
+            ends = [end for end in (b"e", b"t") if _wrote(model(), text, how, alone, end)]
+            text += ends[0]
+        sizes.add(len(text) > 232)
+    assert sizes == {True, False}
+
+
+def _wrote(model, text, how, alone, end):
+    """Whether a row ended by this stop string, for without it the row goes on."""
+    prompt = text[: len(text) - len(alone.bytes)]
+    free = how | {"stop": [], "max_new_bytes": len(alone.bytes) + 1}
+    return bytelax.generate(model, [prompt], seeds=3, **free).bytes[0].endswith(end)
+
+
+def test_turns_of_a_chain():
+    model = models.chain(b"abcdef", loop=False)
+    results = bytelax.turns(model, ["a", "xc", "b", "a"], stop=["d"], max_new_bytes=4)
+    assert [(each.bytes, each.stop) for each in results] == [
+        (b"bc", "stop"), (b"", "stop"), (b"c", "stop"), (b"bc", "stop")
+    ]  # fmt: skip
+    results = bytelax.turns(model, ["e", "xd", "b"], max_new_bytes=3)
+    assert [(each.bytes, each.stop) for each in results] == [
+        (b"f", "eos"), (b"ef", "eos"), (b"cde", "length")
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="context of 1023 bytes"):
+        list(bytelax.turns(byte_lm(), ["a" * 500] * 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        (byte_lm, {"method": "lookup", "draft_length": 3}),
+        pytest.param(lambda: models.model(SMALL), {"method": "blt-s"}, marks=pytest.mark.slow),
+    ],
+)
+def test_samples_are_what_the_prompt_given_as_often_is_continued_with(model, method):
+    how = {"temperature": 1.0, "max_new_bytes": NEW, "logprobs": True, "allow_eos": False}
+    prompts = [PROMPTS[0], b"x" * 300, PROMPTS[2]]
+    several = bytelax.generate(model(), prompts, samples=3, seeds=5, **how, **method)
+    each = [prompt for prompt in prompts for _ in range(3)]
+    alone = bytelax.generate(model(), each, seeds=5, **how, **method)
+    assert several.bytes == alone.bytes and len({*several.bytes}) == 9
+    assert [result.index for result in several.results] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    for one, other in zip(several.results, alone.results, strict=True):
+        np.testing.assert_allclose(one.log_probs, other.log_probs, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="4 seeds for 9"):
+        bytelax.generate(model(), prompts, samples=3, seeds=[1, 2, 3, 4], **how)
+    with pytest.raises(ValueError, match="samples must be a number from 1"):
+        bytelax.generate(model(), prompts, samples=0)
+
+
+def test_turns_on_the_command_line(tmp_path):
+    model = models.chain(b"abcdef")
+    checkpoints.write(tmp_path / "chain", model.config, model.params, layout="huggingface")
+    command = ["generate", "--model", str(tmp_path / "chain"), "--turns", "--max-new-bytes", "3"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "bytelax.cli", *command, "a"],
+        input=b"b\nxe\nd", capture_output=True, check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert ran.stdout == b"abc\nabc\nefa\n"

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,6 +55,9 @@ class Generate:
     """Let the model end a continuation with an EOS."""
     logprobs: bool = False
     """Add the log-probability of each byte to the JSON."""
+    turns: bool = False
+    """Continue a conversation: after the prompt, each line of standard input is appended to all
+    that was written before, and continued."""
     stream: bool = False
     """Print the continuation of a single prompt while it is generated."""
     json: bool = False
@@ -77,11 +81,13 @@ def run(command: Generate) -> None:
     import jax
 
     from bytelax.decode import stopping
-    from bytelax.generation import generate, stream
+    from bytelax.generation import generate, stream, turns
     from bytelax.loading import load
     from bytelax.pods import distributed
 
     prompts = _prompts(command)
+    if command.turns and (command.stream or command.json or command.logprobs or len(prompts) > 1):
+        raise ValueError("--turns takes at most one prompt, and no --stream, --json or --logprobs")
     if command.stream and (command.json or command.logprobs or len(prompts) > 1):
         raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
     console.check_json(command, "logprobs")
@@ -97,6 +103,15 @@ def run(command: Generate) -> None:
     }
     spread = command.mesh.size > 1 or jax.process_count() > 1
     model = command.loading.load(command.model, mesh=command.mesh if spread else None)
+    if command.turns:
+        lines = iter(sys.stdin.buffer)
+        first = prompts[0] + next(lines, b"") if prompts else None
+        texts = lines if first is None else itertools.chain([first], lines)
+        for result in turns(model, texts, seeds=command.seed, **keywords):
+            if distributed.is_first():
+                sys.stdout.buffer.write(result.bytes + b"\n")
+                sys.stdout.buffer.flush()
+        return
     if command.stream:
         for piece in stream(model, prompts[0], seeds=command.seed, errors=_ESCAPE, **keywords):
             if not distributed.is_first():
@@ -125,7 +140,7 @@ def run(command: Generate) -> None:
 def _prompts(command) -> list[bytes]:
     # Arguments that are not UTF-8 arrive with their bytes escaped.
     prompts = [prompt.encode("utf-8", _ESCAPE) for prompt in command.prompts]
-    if not prompts and not command.file:
+    if not prompts and not command.file and not command.turns:
         prompts.append(sys.stdin.buffer.read())
         if not prompts[0]:
             raise ValueError("standard input is empty: name a prompt, '' for the start of a text")

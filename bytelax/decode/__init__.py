@@ -18,6 +18,7 @@ from bytelax.decode.acceptance import (
     take_all,
     typical,
 )
+from bytelax.decode.constraint import Automaton
 from bytelax.decode.draft import Draft, DraftPasses, certain, no_passes
 from bytelax.decode.drafters import Drafter, DraftInput, Empty
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion, BlockInOrder
@@ -43,6 +44,7 @@ from bytelax.decode.trees import SpecTr, Tree, k_seq
 
 __all__ = [
     "Acceptance",
+    "Automaton",
     "BLTTarget",
     "BlockDiffusion",
     "BlockInOrder",

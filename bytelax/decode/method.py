@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from bytelax.compiling import own_settings
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
 from bytelax.decode.acceptance import Acceptance, Emitted, Lossless, greedy, lossless
+from bytelax.decode.constraint import Automaton
 from bytelax.decode.contract import (
     check_carried,
     check_drafter,
@@ -25,7 +27,7 @@ from bytelax.decode.contract import (
     check_target,
 )
 from bytelax.decode.draft import Draft
-from bytelax.decode.drafters import Drafter, DraftInput, DraftState, Empty, fitted
+from bytelax.decode.drafters import Drafter, DraftInput, DraftState, Empty, fitted, resumed
 from bytelax.decode.record import (
     Counts,
     Likeliest,
@@ -45,10 +47,11 @@ from bytelax.models.pytree import pytree
 
 
 class Params(NamedTuple):
-    """The parameters of a method: those of the target and those of the drafter."""
+    """The parameters of a method: of the target, of the drafter, and what its output must obey."""
 
     target: Any
     drafter: Any = ()
+    constraint: Automaton | None = None
 
 
 @pytree
@@ -67,6 +70,7 @@ class Decoding:
       ended: why the row has ended, a code of `stopping`; RUNNING as long as it has not.
       log_probs: the target's log-probability of each id of the text, before temperature and with no
         id banned, in nats; 0 for the prompt. None if not requested.
+      automaton: state of the constraint's automaton behind the text. None without a constraint.
       likeliest: the likeliest ids after the text before each id of it. None if not requested.
       origins: provenance of each id of the text. None if not requested.
       counts: counters of rounds, bytes and draft passes.
@@ -81,10 +85,21 @@ class Decoding:
     limit: Int[Array, " B"]
     seeds: UInt32[Array, " B"]
     ended: Int[Array, " B"]
+    automaton: Int[Array, " B"] | None
     log_probs: Float[Array, "B L"] | None
     likeliest: Likeliest | None
     origins: Origins | None
     counts: Counts
+
+    def repeated(self, times: int, seeds: UInt32[Array, " N"]) -> "Decoding":
+        """Returns each row `times` times, one copy behind the other, with N seeds of their own.
+
+        So prompts that were prefilled once are continued in several ways. No array is shared with
+        the decoding or the seeds, so that the rows may be donated.
+        """
+        which = jnp.repeat(jnp.arange(len(self.prompt)), times)
+        rows = jax.tree.map(lambda x: x[which], self)
+        return dataclasses.replace(rows, seeds=jnp.array(seeds, copy=True))
 
 
 Until = Callable[[Decoding], Bool[Array, ""]]
@@ -95,8 +110,8 @@ class Method:
     """A decoding method: a target model, a drafter, and an acceptance rule.
 
     A hashable value without arrays, to be used as a static argument of compiled programs. `init`,
-    `round` and `decode` are pure functions, which can be called under `jax.jit`, `jax.lax.scan` and
-    other transformations.
+    `append`, `round` and `decode` are pure functions, which can be called under `jax.jit`,
+    `jax.lax.scan` and other transformations.
 
     Attributes:
       target: the model that verifies.
@@ -160,7 +175,7 @@ class Method:
         """Prefills the prompts and returns the initial state.
 
         Args:
-          params: parameters of the target and of the drafter.
+          params: parameters of the target and of the drafter, and the constraint if there is one.
           text: the prompts, in buffers with room for `budget` more ids.
           budget: maximum number of ids to emit in each row; a row with 0 ends at once.
           seeds: one per row; None uses the row numbers.
@@ -194,6 +209,7 @@ class Method:
         if draft_state is None:
             inputs = self._inputs(params, text, state, sampling, None)
             draft_state = self.drafter.init(inputs)
+        automaton, ended = _begin(params.constraint, budget)
         return Decoding(
             text=text,
             state=state,
@@ -203,10 +219,69 @@ class Method:
             prompt=text.length,
             limit=text.length + budget,
             seeds=seeds,
-            ended=jnp.where(budget > 0, stopping.RUNNING, stopping.BY_LENGTH),
+            ended=ended,
+            automaton=automaton,
             log_probs=jnp.zeros((batch, length), jnp.float32) if log_probs else None,
             likeliest=no_likeliest(batch, length, likeliest) if likeliest else None,
             origins=no_origins(batch, length) if origins else None,
+            counts=no_counts(batch, self.window - 1),
+        )
+
+    @own_settings()
+    def append(
+        self, params: Params, decoding: Decoding, more: Text, *, budget: int | Int[Array, "*B"]
+    ) -> Decoding:
+        """Appends bytes to texts, as the next turn of a conversation, to be continued anew.
+
+        The caches are kept: the target processes only what it has not seen. What follows is what
+        `init` with the whole text would be continued with. An EOS that ended a row is taken back.
+        Statistics begin anew, and stop strings are looked for behind the appended bytes.
+
+        Args:
+          params: as in `init`.
+          decoding: texts, whose buffers have room for the bytes and for `budget` more ids.
+          more: ids to append to each row, without BOS: `Text.of(turns, length=..., bos=False)`. A
+            row may get none; one that EOS has ended then stays as it is.
+          budget: as in `init`.
+
+        Raises:
+          TypeError: the target cannot go on from a state.
+        """
+        target: Any = self.verifier
+        if "state" not in inspect.signature(target.prefill).parameters:
+            raise TypeError(f"{type(target).__name__}.prefill takes no state to go on from")
+        batch = len(decoding.prompt)
+        chex.assert_shape(more.length, (batch,))
+        by_eos = decoding.ended == stopping.BY_EOS
+        stays = by_eos & (more.length == 0)
+        # An EOS that has ended a row is pending: no cache holds it.
+        begin = decoding.text.length - (by_eos & ~stays)
+
+        def put(known, new):
+            return _append(known, begin, new, more.length)
+
+        def forget(known):
+            return put(known, jnp.zeros((*more.ids.shape, *known.shape[2:]), known.dtype))
+
+        text = Text(put(decoding.text.ids, more.ids), begin + more.length)
+        state = target.prefill(params.target, text, decoding.state)
+        inputs = self._inputs(params, text, state, decoding.sampling, None)
+        budget = jnp.where(stays, 0, budget)
+        automaton, ended = _begin(params.constraint, budget)
+        recorded = decoding.log_probs, decoding.likeliest, decoding.origins
+        log_probs, likeliest, origins = jax.tree.map(forget, recorded)
+        return dataclasses.replace(
+            decoding,
+            text=text,
+            state=state,
+            draft_state=resumed(self.drafter, inputs, decoding.draft_state),
+            prompt=text.length,
+            limit=text.length + budget,
+            ended=jnp.where(stays, decoding.ended, ended),
+            automaton=automaton,
+            log_probs=log_probs,
+            likeliest=likeliest,
+            origins=origins,
             counts=no_counts(batch, self.window - 1),
         )
 
@@ -248,7 +323,14 @@ class Method:
         if hasattr(target, "waits"):
             running &= ~target.waits(trial)
         draft = draft.written_out(logits.shape[-1])
-        emitted, lawful = self._judged(decoding, draft, logits)
+        allowed, constraint, before = logits, params.constraint, decoding.automaton
+        if constraint is not None and before is not None:
+            states = constraint.walk(before, draft.ids, draft.parents)
+            allowed = jnp.where(constraint.allowed(states, logits.shape[-1]), logits, -jnp.inf)
+            if not self.lossless:  # such a rule may keep what the model may not write
+                obeys = jnp.cumprod(states[:, 1:] >= 0, axis=1).sum(1)
+                draft = dataclasses.replace(draft, length=jnp.minimum(draft.length, obeys))
+        emitted, lawful = self._judged(decoding, draft, allowed)
         if emitted.path is not None:
             assert isinstance(target, Branching)
             trial, draft = target.along(trial, emitted.path), trees.along(draft, emitted.path)
@@ -257,6 +339,10 @@ class Method:
         # A rule that emitted nothing would never end.
         count = jnp.clip(emitted.count, 1, self.window)
         sound = jnp.minimum(count, jnp.cumprod(lawful, axis=1).sum(1))
+        behind = complete = None
+        if constraint is not None and before is not None:
+            behind = constraint.walk(before, emitted.ids)
+            complete = constraint.complete[behind[:, 1:]] & (behind[:, 1:] >= 0)
         kept, ended = stopping.trim(
             text,
             emitted.ids,
@@ -264,6 +350,7 @@ class Method:
             prompt=decoding.prompt,
             limit=decoding.limit,
             stops=decoding.stops,
+            complete=complete,
         )
         broken = (ended == stopping.RUNNING) & (sound < count)
         ended = jnp.where(broken, stopping.NOT_FINITE, ended)
@@ -275,6 +362,7 @@ class Method:
             state=target.commit(trial, kept),
             draft_state=draft_state,
             ended=jnp.where(running, ended, decoding.ended),
+            automaton=None if behind is None else _at(behind, kept),
             counts=count_round(decoding.counts, draft, kept, emitted.drafted),
         )
 
@@ -325,6 +413,16 @@ class Method:
         return rule
 
 
+def _begin(constraint, budget):
+    """Returns the automaton's states before the output, and why rows with no output end."""
+    ended = jnp.where(budget > 0, stopping.RUNNING, stopping.BY_LENGTH)
+    if constraint is None:
+        return None, ended
+    state = jnp.broadcast_to(constraint.start, budget.shape)
+    complete = constraint.complete[state] & (ended == stopping.RUNNING)
+    return state, jnp.where(complete, stopping.BY_CONSTRAINT, ended)
+
+
 def _appended(decoding, draft, emitted, logits, kept):
     """Returns the decoding with the ids kept in its text, and what is recorded of each of them."""
     start = decoding.text.length
@@ -340,6 +438,11 @@ def _appended(decoding, draft, emitted, logits, kept):
     kinds = jax.tree.map(lambda known, new: _append(known, start, new, kept), known, new)
     text = Text(_append(decoding.text.ids, start, emitted.ids, kept), start + kept)
     return dataclasses.replace(decoding, text=text, **kinds)
+
+
+def _at(values, index):
+    """Returns values[b, index[b]] for each row b."""
+    return jnp.take_along_axis(values, index[:, None], axis=1)[:, 0]
 
 
 def _append(buffer, length, values, count):

@@ -1,4 +1,4 @@
-"""When a row ends: EOS, a stop string, its byte budget, or logits that are no numbers."""
+"""When a row ends: EOS, a stop string, its byte budget, a constraint, or broken logits."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -6,14 +6,14 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from bytelax import vocab
 from bytelax.decode.target import Text
 from bytelax.models.pytree import pytree
 
-RUNNING, BY_EOS, BY_STOP, BY_LENGTH, NOT_FINITE = range(5)
-REASONS = ("running", "eos", "stop", "length", "not-finite")
+RUNNING, BY_EOS, BY_STOP, BY_LENGTH, NOT_FINITE, BY_CONSTRAINT = range(6)
+REASONS = ("running", "eos", "stop", "length", "not-finite", "constraint")
 
 
 @pytree
@@ -63,6 +63,7 @@ def trim(
     prompt: Int[Array, " B"],
     limit: Int[Array, " B"],
     stops: Stops,
+    complete: Bool[Array, "B E"] | None = None,
 ) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
     """Returns how many emitted ids to keep, and why each row ends there (RUNNING if it does not).
 
@@ -73,9 +74,10 @@ def trim(
       prompt: length of each prompt; stop strings are only searched for in the output.
       limit: text length at which the row's budget is used up.
       stops: stop strings.
+      complete: whether the constraint lets nothing follow an id; None without a constraint.
 
     Returns:
-      The number of ids to keep, and one of RUNNING, BY_EOS, BY_STOP and BY_LENGTH.
+      The number of ids to keep, and one of RUNNING, BY_EOS, BY_STOP, BY_CONSTRAINT and BY_LENGTH.
     """
     width = emitted.shape[1]
     place = jnp.arange(width)
@@ -83,9 +85,10 @@ def trim(
     end = {
         BY_EOS: there & (emitted == vocab.EOS),
         BY_STOP: there & _matches(text, emitted, prompt, stops),
+        BY_CONSTRAINT: there & (False if complete is None else complete),
         BY_LENGTH: there & (text.length[:, None] + place + 1 >= limit[:, None]),
     }
-    reason = jnp.select([end[BY_EOS], end[BY_STOP], end[BY_LENGTH]], [BY_EOS, BY_STOP, BY_LENGTH])
+    reason = jnp.select([*end.values()], [*end])
     ended = reason != RUNNING
     first = jnp.where(ended.any(1), ended.argmax(1), width - 1)
     count = jnp.minimum(count, first + 1)

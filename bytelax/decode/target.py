@@ -32,20 +32,23 @@ class Text:
         return jnp.take_along_axis(self.ids, self.length[:, None] - 1, axis=1)
 
     @classmethod
-    def of(cls, prompts: Sequence[bytes], *, length: int) -> "Text":
+    def of(cls, prompts: Sequence[bytes], *, length: int, bos: bool = True) -> "Text":
         """Encodes prompts into buffers of `length` ids, which must hold BOS, prompt and output.
+
+        Without `bos` it encodes what `Method.append` appends to texts.
 
         Raises:
           ValueError: BOS and a prompt alone do not fit, or there is one prompt and no list of them.
         """
         if isinstance(prompts, bytes | str):
             raise ValueError(f"prompts must be a list of strings, not one string: [{prompts!r}]")
+        encoded = [vocab.encode(prompt, bos=bos) for prompt in prompts]
         ids = np.zeros((len(prompts), length), np.int32)
-        for row, prompt in zip(ids, map(vocab.encode, prompts), strict=True):
+        for row, prompt in zip(ids, encoded, strict=True):
             if len(prompt) > length:
                 raise ValueError(f"BOS and a prompt are {len(prompt)} ids, in a buffer of {length}")
             row[: len(prompt)] = prompt
-        lengths = np.array([1 + len(prompt) for prompt in prompts], np.int32)
+        lengths = np.array([*map(len, encoded)], np.int32)
         return cls(*jax.device_put((ids, lengths)))
 
 
@@ -68,7 +71,11 @@ class Target(Protocol):
     """
 
     def prefill(self, params, text: Text) -> State:
-        """Processes all bytes of the prompts except the pending one."""
+        """Processes all bytes of the prompts except the pending one.
+
+        For `Method.append`, a target takes a third argument, `state`: one after a beginning of each
+        text, from where it goes on.
+        """
         ...
 
     def extend(
@@ -106,6 +113,10 @@ class Target(Protocol):
 @runtime_checkable
 class Rewindable(Target, Protocol):
     """Protocol of a target that can run ahead and go back, as a draft model does."""
+
+    def prefill(self, params, text: Text, state: State | None = None) -> State:
+        """Processes the texts from the end of `state` on; see `Target.prefill`."""
+        ...
 
     @property
     def window(self) -> int | None:
@@ -180,19 +191,17 @@ def take_in(target: Target, params, state: State, text: Text, *, width: int) -> 
     Args:
       target: the model.
       params: its parameters.
-      state: an empty state.
-      text: the prompts. Rows with shorter ones stand still; nothing their windows hold is kept.
+      state: after the first `state.length` bytes of each row's text.
+      text: the texts. Rows with less to process stand still; nothing their windows hold is kept.
       width: number of bytes per call of `extend`.
     """
-    length = text.ids.shape[1]
-    ids = jnp.pad(text.ids, ((0, 0), (0, -length % width)))
     todo = text.length - 1
 
-    def step(carry):
-        done, state = carry
-        window = jax.lax.dynamic_slice_in_dim(ids, done, width, axis=1)
-        count = jnp.clip(todo - done, 0, width)
+    def step(state):
+        place = state.length[:, None] + jnp.arange(width)
+        window = jnp.take_along_axis(text.ids, place, axis=1, mode="fill", fill_value=0)
+        count = jnp.clip(todo - state.length, 0, width)
         _, trial = target.extend(params, state, window, most=count)
-        return done + width, target.commit(trial, count)
+        return target.commit(trial, count)
 
-    return jax.lax.while_loop(lambda carry: carry[0] < todo.max(), step, (0, state))[1]
+    return jax.lax.while_loop(lambda state: (state.length < todo).any(), step, state)

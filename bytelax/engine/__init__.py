@@ -15,6 +15,7 @@ from bytelax import methods, vocab
 from bytelax.calculator import Sizes
 from bytelax.compiling import compiler_options, own_settings
 from bytelax.decode import stopping
+from bytelax.decode.constraint import Automaton
 from bytelax.decode.drafters import weights_read
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.sampling import ByRow, Sampling
@@ -28,6 +29,7 @@ from bytelax.pods import global_arrays, per_device, sharding
 from bytelax.pods.per_device import Placement
 
 _SMALLEST_BUFFER = 256  # ids; buffers are powers of two, so that few programs are compiled
+_SHORTEST_TURN = 64  # ids; so are buffers of what is appended
 _ROWS = 8  # so are batches up to this size; larger ones are multiples of it
 
 
@@ -62,6 +64,7 @@ class Engine:
         allow_eos: bool = True,
         logprobs: bool | int = False,
         origins: bool = False,
+        constraint: Automaton | None = None,
         draft_params: Any = (),
         **options,
     ) -> "Engine":
@@ -83,6 +86,8 @@ class Engine:
         if named and jax.tree.leaves(draft_params):
             raise ValueError(f"draft_params belong to a Method; {method!r} has its own")
         params = Params(model.device_params, own if named else requests.arrays(draft_params))
+        if constraint is not None:
+            params = params._replace(constraint=model.put(requests.automaton(constraint)))
         drafted = weights_read(built.drafter, params.drafter, params.target)
         weights = model.weights_per_pass._replace(draft_model=drafted)
         ends = requests.stops(stop, prompts)
@@ -154,23 +159,40 @@ class Engine:
 
     def start(self, requests: Sequence[Request | None], *, capacity: int) -> Decoding:
         """Prefills a row for each request. Rows of None count as ended."""
+        text, budget, seeds, index = self._arrays(requests, capacity, absent=[vocab.BOS])
+        own = jax.tree.map(lambda x: x[index % len(x)], (self.sampling, self.stops))
+        return _start()(
+            self.params, *self._rows((text, budget, seeds, *own)), method=self.method,
+            placement=self.placement, platform=self.platform, kept=self.kept,
+        )  # fmt: skip
+
+    def append(self, decoding: Decoding, requests: Sequence[Request | None]) -> Decoding:
+        """Appends the ids of requests to rows that have ended. The decoding is donated."""
+        longest = max(len(request.ids) for request in requests if request is not None)
+        capacity = max(_SHORTEST_TURN, 1 << (longest - 1).bit_length())
+        text, budget, *_ = self._arrays(requests, capacity, absent=[])
+        return _append()(
+            self.params, decoding, *self._rows((text, budget)), method=self.method,
+            placement=self.placement, platform=self.platform,
+        )  # fmt: skip
+
+    def repeat(self, decoding: Decoding, times: int, seeds: np.ndarray) -> Decoding:
+        """Returns each row `times` times, with these seeds, u32[rows * times]."""
+        return _repeat(decoding, self._rows(seeds), times=times, placement=self.placement)
+
+    def _arrays(self, requests, capacity, absent):
+        """Texts, budgets, seeds and indices of rows, on the host; rows of None hold `absent`."""
         rows = len(requests)
         ids = np.zeros((rows, capacity), np.int32)
-        ids[:, 0] = vocab.BOS
-        length, budget = np.ones(rows, np.int32), np.zeros(rows, np.int32)
+        ids[:, : len(absent)] = absent
+        length, budget = np.full(rows, len(absent), np.int32), np.zeros(rows, np.int32)
         seeds, index = np.zeros(rows, np.uint32), np.zeros(rows, np.int32)
         for row, request in enumerate(requests):
             if request is not None:
                 ids[row, : len(request.ids)] = request.ids
                 length[row], budget[row] = len(request.ids), self.budget(request)
                 seeds[row], index[row] = request.seed, request.index
-        # Arrays of the host, which are placed on the devices below.
-        text = Text(ids, length)  # type: ignore[arg-type]
-        own = jax.tree.map(lambda x: x[index % len(x)], (self.sampling, self.stops))
-        return _start()(
-            self.params, *self._rows((text, budget, seeds, *own)), method=self.method,
-            placement=self.placement, platform=self.platform, kept=self.kept,
-        )  # fmt: skip
+        return Text(ids, length), budget, seeds, index  # type: ignore[arg-type]
 
     def advance(
         self, decoding: Decoding, *, rounds: int | None = None, ended: int | None = None
@@ -210,6 +232,12 @@ class Engine:
     def ended(self, decoding: Decoding) -> np.ndarray:
         """Returns which rows have ended, bool[B]."""
         return global_arrays.fetch(decoding.ended) != stopping.RUNNING
+
+    def text(self, decoding: Decoding, row: int) -> list[int]:
+        """Returns the ids of a row, prompt and output, without the EOS that ended it."""
+        text, ended = global_arrays.fetch((decoding.text, decoding.ended))
+        ids = text.ids[row, : text.length[row]].tolist()
+        return ids[:-1] if ended[row] == stopping.BY_EOS else ids
 
     def results(self, decoding: Decoding, indices: dict[int, int]) -> dict[int, Result]:
         """Returns the results so far of some rows; `indices` maps each to its prompt's index."""
@@ -269,6 +297,25 @@ def _started(params, text, budget, seeds, sampling, stops, *, method, placement,
 
 
 @functools.cache
+def _append():
+    """The jitted `_appended`."""
+    static = ("method", "placement", "platform")
+    return jax.jit(
+        _appended, static_argnames=static, donate_argnums=1, compiler_options=compiler_options()
+    )
+
+
+@own_settings()
+def _appended(params, decoding, more, budget, *, method, placement, platform):
+    def append(params, decoding, more, budget):
+        return method.append(params, decoding, more, budget=budget)
+
+    kinds = ("params", "rows", "rows", "rows")
+    with traced_for(platform):
+        return _on(placement, append, kinds)(params, decoding, more, budget)
+
+
+@functools.cache
 def _advance():
     """The jitted `_advanced`."""
     static = ("method", "placement", "platform", "rounds", "ended")
@@ -307,6 +354,14 @@ def _idle(one, *, rows, placement):
         )
 
     return _on(placement, idle, ("rows",))(one)
+
+
+@functools.partial(jax.jit, static_argnames=("times", "placement"))
+def _repeat(decoding, seeds, *, times, placement):
+    def repeat(decoding, seeds):
+        return decoding.repeated(times, seeds)
+
+    return _on(placement, repeat, ("rows", "rows"))(decoding, seeds)
 
 
 @functools.partial(jax.jit, static_argnames="placement", donate_argnums=0)

@@ -1,6 +1,7 @@
 """Checks of what a request for text generation is made of."""
 
 import operator
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 
 from bytelax import vocab
+from bytelax.decode.constraint import Automaton
 
 # Strings that end every row, or one list of them for each prompt.
 Stop = Sequence[bytes | str] | Sequence[Sequence[bytes | str]]
@@ -20,21 +22,24 @@ class Request(NamedTuple):
       index: index of the prompt among those given.
       ids: the prompt behind a BOS.
       seed: seed of the row.
+      further: seeds of further rows that continue the same prompt.
     """
 
     index: int  # type: ignore[assignment]  # hides `tuple.index`
     ids: list[int]
     seed: int
+    further: tuple[int, ...] = ()
 
 
 def all_of(
-    prompts: Iterable[bytes | str], seeds: int | np.integer | Sequence[int]
+    prompts: Iterable[bytes | str], seeds: int | np.integer | Sequence[int], samples: int = 1
 ) -> list[Request]:
     """Returns the requests of a batch of prompts.
 
     Args:
       prompts: bytes or text.
-      seeds: as in `row_seeds`.
+      seeds: as in `row_seeds`, for all rows.
+      samples: number of rows that continue each prompt.
 
     Raises:
       ValueError: there is no prompt, one is neither bytes nor text, or the seeds do not fit.
@@ -42,8 +47,11 @@ def all_of(
     ids = [encode(prompt) for prompt in vocab.strings("prompts", prompts)]
     if not ids:
         raise ValueError("there is no prompt to continue")
-    numbers = row_seeds(seeds, len(ids)).tolist()
-    return [Request(index, *own) for index, own in enumerate(zip(ids, numbers, strict=True))]
+    numbers = row_seeds(seeds, len(ids) * samples).reshape(len(ids), samples).tolist()
+    return [
+        Request(index, own, seed, tuple(further))
+        for index, (own, (seed, *further)) in enumerate(zip(ids, numbers, strict=True))
+    ]
 
 
 def budgets(most: int | Sequence[int], prompts: int) -> np.ndarray:
@@ -78,6 +86,14 @@ def likeliest(many: int, size: int) -> int:
     if not isinstance(many, int | np.integer) or not 1 <= many <= size:
         raise ValueError(f"logprobs is a bool or a number from 1 to {size}, got {many!r}")
     return int(many)
+
+
+def automaton(constraint: Any) -> Automaton:
+    """Returns a constraint; raises ValueError for what is none, such as a pattern."""
+    if not isinstance(constraint, Automaton):
+        told = reprlib.repr(constraint)
+        raise ValueError(f"a constraint comes from bytelax.constraints, got {told}")
+    return constraint
 
 
 def arrays(draft_params: Any) -> Any:

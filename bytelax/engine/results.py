@@ -161,8 +161,9 @@ class Result:
     Attributes:
       index: index of the prompt among those given.
       bytes: the continuation, without EOS and stop string.
-      stop: why it ended: "eos", "stop" or "length"; or "not-finite", if the model's next logits are
-        NaN or infinite. Nothing is written from such logits: `bytes` is what stood before them.
+      stop: why it ended: "eos", "stop", "length", or "constraint", if that lets nothing follow; or
+        "not-finite", if the model's next logits are NaN or infinite. Nothing is written from such
+        logits: `bytes` is what stood before them.
       stats: counts and costs of this row.
       log_probs: the model's log-probability of each byte of `bytes`, before temperature and
         truncation, in nats; None if not requested.

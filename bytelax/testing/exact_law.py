@@ -13,6 +13,7 @@ from bytelax import vocab
 from bytelax.compiling import own_settings
 from bytelax.decode import (
     Acceptance,
+    Automaton,
     Decoding,
     Drafter,
     Method,
@@ -164,39 +165,58 @@ def target_law(
     It prefills anew for every byte and does not use the decoding loop. Arguments as for
     `exact_law`.
     """
-    following = next_byte(method, params, rows=rows, length=len(prompt) + new_bytes)
+    sizes = {"prompt": len(prompt), "length": len(prompt) + new_bytes}
+    following = next_byte(method, params, rows=rows, **sizes)
     return law_of(following, Sampling.of(1, **law), prompt, new_bytes)
 
 
-def next_byte(method: Method, params: Params, *, rows: int, length: int) -> Callable:
+def next_byte(method: Method, params: Params, *, rows: int, prompt: int, length: int) -> Callable:
     """Returns a function from texts, lists of ids, to the target's probabilities of the next id.
 
-    Its second argument is the sampling of one row, which counts for all.
+    They are zero where a constraint lets nothing follow. Its second argument is the sampling of one
+    row, which counts for all.
 
     Args:
       method: its target is asked.
       params: its parameters.
       rows: number of texts that are computed at once.
+      prompt: number of ids before the output, which a constraint is about.
       length: maximum number of ids of a text.
     """
     target = method.verifier
 
     @functools.partial(jax.jit, compiler_options=QUICK)
-    def after(params, text, sampling):
+    def after(params, text, sampling, allowed):
         state = target.prefill(params.target, text)
         logits, _ = target.extend(params.target, state, text.pending)
-        return process_logits(logits, sampling)[:, 0]
+        size = logits.shape[-1]
+        allowed = jnp.pad(allowed, ((0, 0), (0, max(size - vocab.SIZE, 0))))[:, None, :size]
+        return process_logits(jnp.where(allowed, logits, -jnp.inf), sampling)[:, 0]
 
     def following(texts, sampling):
         sampling = jax.tree.map(lambda x: np.repeat(x, rows, axis=0), sampling)
         parts = []
         for first in range(0, len(texts), rows):
             some = texts[first : first + rows]
-            found = after(params, batch_of(some, length, rows), sampling)
-            parts.append(np.exp(np.asarray(found, np.float64))[: len(some)])
+            allowed = np.ones((rows, vocab.SIZE), bool)
+            if params.constraint is not None:
+                allowed[: len(some)] = [_allowed(params.constraint, text[prompt:]) for text in some]
+            going = allowed[: len(some), vocab.OFFSET :].any(axis=1, keepdims=True)
+            found = after(params, batch_of(some, length, rows), sampling, allowed)
+            law = np.exp(np.asarray(found, np.float64))[: len(some)]
+            parts.append(np.where(going, law, 0))
         return np.concatenate(parts)
 
     return following
+
+
+def _allowed(constraint: Automaton, ids: list[int]) -> np.ndarray:
+    """Returns bool[260], the ids that may follow an output, by a walk on the host."""
+    following: np.ndarray = np.asarray(constraint.following)
+    state = int(constraint.start)
+    for one in ids:
+        state = following[state, one]
+    return following[state] >= 0
 
 
 def law_of(following: Callable, sampling: Sampling, prompt: list[int], new_bytes: int) -> Law:
@@ -207,6 +227,8 @@ def law_of(following: Callable, sampling: Sampling, prompt: list[int], new_bytes
         laws = following([[*prompt, *text] for text in going], sampling)
         longer: Law = {}
         for (text, before), p in zip(going.items(), laws, strict=True):
+            if not p.any():
+                total[text] = before
             for x in np.flatnonzero(p):
                 ended = step + 1 == new_bytes or x == vocab.EOS
                 (total if ended else longer)[*text, int(x)] = before * p[x] / p.sum()

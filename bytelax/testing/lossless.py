@@ -101,12 +101,16 @@ def assert_lossless(
     length = len(prompt) + new_bytes + reach
     length = min(length, getattr(method.target, "max_bytes", length))
     reach = length - len(prompt) - new_bytes
-    following = next_byte(method, params, rows=rows, length=length)
+    following = next_byte(method, params, rows=rows, prompt=len(prompt), length=length)
     chance = Chance(one_round(method, params), rows)
     how: dict[str, Any] = {"prompts": [list(prompt)], "length": length}
     begin = started(method, params, budget=new_bytes, rows=rows, **how, **law)
     kept = _assert_law(chance, begin, following, "")
-    _assert_reads_eos(method, params, begin, following)
+    free = following
+    if params.constraint is not None:  # which is about outputs, not about what a target reads
+        unbound = params._replace(constraint=None)
+        free = next_byte(method, unbound, rows=rows, prompt=len(prompt), length=length)
+    _assert_reads_eos(method, params, begin, free)
     wide = _wider(method)
     alone = started(wide, params, budget=min(FEW, new_bytes), rows=1, **how, **few)
     where = f" in a batch of one row and a window of {wide.window}"

@@ -26,7 +26,7 @@ class TableTarget:
 
     model_kind = "a table"
 
-    def prefill(self, params, text):
+    def prefill(self, params, text, state=None):
         before = jnp.maximum(text.length - 2, 0)[:, None]
         last = jnp.take_along_axis(text.ids, before, axis=1)[:, 0]
         return {"last": jnp.where(text.length > 1, last, vocab.BOE)}

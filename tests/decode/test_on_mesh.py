@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
-from bytelax import engine
+from bytelax import constraints, engine
 from bytelax.checkpoints import architectures
 from bytelax.decode import BLTTarget, Text
 from bytelax.engine import requests
@@ -187,6 +187,19 @@ def test_streams_and_refilled_batches():
     def everything(model):
         results = bytelax.generate_many(model, prompts, batch=4, **keywords)
         return {result.index: result.bytes for result in results}
+
+    assert everything(eight()) == everything(model)
+
+
+@pytest.mark.slow
+def test_turns_samples_and_constraints():
+    model = models_for_tests.model(models_for_tests.PLAIN)
+    how = {"max_new_bytes": 9, "method": "blt-s", "draft_length": 2}
+    how |= {"constraint": constraints.utf8(), "temperature": 0.7, "seeds": 5}
+
+    def everything(model):
+        texts = [result.bytes for result in bytelax.turns(model, ["one", " and", "two"], **how)]
+        return texts, bytelax.generate(model, PROMPTS, samples=2, **how).bytes
 
     assert everything(eight()) == everything(model)
 

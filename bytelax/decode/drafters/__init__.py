@@ -61,10 +61,12 @@ class Drafter(Protocol):
     `commit` may follow a round in which `propose` was not called: the bytes of another drafter were
     verified, or none.
 
-    Two more members are optional. `judged_by` is the lossless acceptance rule for a drafter of
+    Three more members are optional. `judged_by` is the lossless acceptance rule for a drafter of
     trees; None for drafters of chains, which `Lossless` handles. `fit(target) -> Target` returns
     the target with what this drafter needs of it (hidden states to keep, cells to run ahead), and
-    raises ValueError if the model lacks it.
+    raises ValueError if the model lacks it. `resume(inputs, draft_state) -> DraftState` brings the
+    state up to date once bytes were appended to the texts, as `init` would make it; without it,
+    `init` does.
     """
 
     @property
@@ -94,6 +96,12 @@ def fitted(drafter: Drafter, target: Target) -> Target:
     """Returns the target with what the drafter needs of it."""
     fit = getattr(drafter, "fit", None)
     return target if fit is None else fit(target)
+
+
+def resumed(drafter: Drafter, inputs: DraftInput, draft_state: DraftState) -> DraftState:
+    """Returns the drafter's state after a text that goes on from the one it knows."""
+    resume = getattr(drafter, "resume", None)
+    return drafter.init(inputs) if resume is None else resume(inputs, draft_state)
 
 
 def kept_state(

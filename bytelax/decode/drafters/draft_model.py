@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from bytelax import vocab
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft, no_passes
 from bytelax.decode.drafters.draft_sampling import scan
@@ -59,8 +60,15 @@ class DraftModel:
         text = inputs.text
         return DraftModelState(self.target.prefill(inputs.params, text), text.length - 1)
 
+    def resume(self, inputs, draft_state):
+        text = inputs.text
+        state = self.target.prefill(inputs.params, text, draft_state.state)
+        return DraftModelState(state, text.length - 1)
+
     def propose(self, inputs, draft_state):
         weights, text = inputs.params, inputs.text
+        # An EOS that is pending has ended its row. `Method.append` may take it back.
+        text = Text(text.ids, text.length - (text.pending[:, 0] == vocab.EOS))
         # A row without new bytes has ended, and its draft is never read.
         awake = draft_state.seen < text.length
         logits, here, caught_up = self._catch_up(weights, draft_state, text)

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bytelax.decode.drafters import Drafter, expect, fitted
+from bytelax.decode.drafters import Drafter, expect, fitted, resumed
 from bytelax.decode.target import Branching
 from bytelax.decode.trees import SpecTr
 
@@ -44,6 +44,9 @@ class ParallelDrafts:
 
     def init(self, inputs):
         return self.drafter.init(inputs)
+
+    def resume(self, inputs, draft_state):
+        return resumed(self.drafter, inputs, draft_state)
 
     def propose(self, inputs, draft_state):
         def repeated(tree):

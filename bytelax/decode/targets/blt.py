@@ -114,18 +114,24 @@ class BLTTarget(ModuleTarget):
         if self.ahead and self.keep:
             raise ValueError("a target with cells ahead keeps no hidden states for drafters")
 
-    def prefill(self, params, text: Text) -> BLTState:
+    def prefill(self, params, text: Text, state: BLTState | None = None) -> BLTState:
         """Processes all bytes but the pending one; see `Target.prefill`."""
         rows, longest = text.ids.shape
-        width = self.prefill_width
-        sized = dataclasses.replace(
-            self, capacity=self.capacity or longest, window=self.window or 1
-        )
+        width, window = self.prefill_width, self.window or 1
+        sized = dataclasses.replace(self, capacity=self.capacity or longest, window=window)
         wide = dataclasses.replace(
             sized, window=width, chunk=self.prefill_chunk, ahead=0, synchronous=0
         )
-        empty = sized._empty(params, rows, width)
-        return sized._shrunk(take_in(wide, params, empty, text, width=width))
+        if state is None:
+            state = sized._empty(params, rows, width)
+        else:
+            state = wide._resized(state, width)
+        state = sized._resized(take_in(wide, params, state, text, width=width), window)
+        return dataclasses.replace(
+            state,
+            ahead=self._nothing_ahead(state.length) if self.ahead else None,
+            passes=jax.tree.map(jnp.zeros_like, state.passes),
+        )
 
     def extend(
         self,
@@ -296,7 +302,7 @@ class BLTTarget(ModuleTarget):
         # A row that has ended still writes one window beyond the end of its text.
         capacity = self.capacity + max(width, self.window + self.ahead)
 
-        def caches(config, dtype=dtype, kind=KVCache):
+        def caches(config, dtype=dtype, kind=KVCache, width=width):
             return kv_cache.zeros(
                 kind=kind,
                 layers=config.layers,
@@ -322,7 +328,7 @@ class BLTTarget(ModuleTarget):
             ),
             encoder=caches(c.encoder),
             cross=caches(dataclasses.replace(c.encoder, layers=1, window=None), written)[0],
-            global_=caches(c.global_transformer),
+            global_=caches(c.global_transformer, width=width + 1),
             contexts=tuple(
                 Context(zeros(*context, dtype=written), zeros(*context, dtype=written))
                 for _ in range(c.decoder_cross_layers)
@@ -346,31 +352,28 @@ class BLTTarget(ModuleTarget):
         logits = jnp.zeros((*length.shape, self.ahead, self.module.config.vocab_size), jnp.float32)
         return Ahead(none, none, logits)
 
-    def _shrunk(self, state: BLTState) -> BLTState:
-        """Shrinks the rings after the prefill to what decoding needs, and resets the passes."""
+    def _resized(self, state: BLTState, width: int) -> BLTState:
+        """Returns the state in rings for windows of up to `width` bytes, and the cells ahead."""
         c = self.module.config
         newest = state.length - 1
-        assert self.window is not None  # `prefill` set it
 
         def needed(window, width):
             return kv_cache.ring_slots(window=window, width=width, capacity=state.cross.slots)
 
-        def shrink(caches, config, newest=newest, width=self.window):
+        def resized(caches, config, newest=newest, width=width):
             slots = needed(config.window, width)
             return tuple(kv_cache.resize(cache, newest, slots) for cache in caches)
 
-        kept = ring.latest(newest, needed(self.reach, self.window))
+        kept = ring.latest(newest, needed(self.reach, width))
         return dataclasses.replace(
             state,
-            patcher=shrink(state.patcher, c.patcher.trunk) if c.patcher and state.patcher else (),
-            encoder=shrink(state.encoder, c.encoder),
-            global_=shrink(
-                state.global_, c.global_transformer, state.frontier.patches - 1, self.window + 1
+            patcher=resized(state.patcher, c.patcher.trunk) if c.patcher and state.patcher else (),
+            encoder=resized(state.encoder, c.encoder),
+            global_=resized(
+                state.global_, c.global_transformer, state.frontier.patches - 1, width + 1
             ),
-            decoder=shrink(state.decoder, c.decoder, width=self.window + self.ahead),
+            decoder=resized(state.decoder, c.decoder, width=width + self.ahead),
             hidden=tuple(ring.at(each, kept) for each in state.hidden),
-            ahead=self._nothing_ahead(state.length) if self.ahead else None,
-            passes=jax.tree.map(jnp.zeros_like, state.passes),
         )
 
 

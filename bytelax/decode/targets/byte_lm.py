@@ -76,22 +76,19 @@ class ByteLMTarget(ModuleTarget):
 
     model_kind = "a byte transformer"
 
-    def prefill(self, params, text: Text) -> ByteLMState:
+    def prefill(self, params, text: Text, state: ByteLMState | None = None) -> ByteLMState:
         """Processes all bytes but the pending one; see `Target.prefill`."""
         rows, longest = text.ids.shape
         width = self.prefill_width
         window = self.window or 1
         sized = dataclasses.replace(self, capacity=self.capacity or longest, window=window)
         wide = dataclasses.replace(sized, window=width)
-        state = take_in(wide, params, sized._empty(params, rows), text, width=width)
-        slots = sized._slots(window, self.module.config.trunk.window)
-        kept = ring.latest(state.length - 1, sized._slots(window, self.reach))
-        return dataclasses.replace(
-            state,
-            hidden=tuple(ring.at(each, kept) for each in state.hidden),
-            caches=tuple(kv_cache.resize(cache, state.length - 1, slots) for cache in state.caches),
-            windows=jnp.zeros_like(state.windows),
-        )
+        if state is None:
+            state = sized._empty(params, rows)
+        else:
+            state = sized._resized(state, max(window, width))
+        state = sized._resized(take_in(wide, params, state, text, width=width), window)
+        return dataclasses.replace(state, windows=jnp.zeros_like(state.windows))
 
     def extend(
         self,
@@ -184,6 +181,17 @@ class ByteLMTarget(ModuleTarget):
             first=last_eos[:, :-1] + 1,
         )
         return span, last_eos
+
+    def _resized(self, state: ByteLMState, width: int) -> ByteLMState:
+        """Returns the state in rings for windows of up to `width` bytes."""
+        newest = state.length - 1
+        slots = self._slots(width, self.module.config.trunk.window)
+        kept = ring.latest(newest, self._slots(width, self.reach))
+        return dataclasses.replace(
+            state,
+            hidden=tuple(ring.at(each, kept) for each in state.hidden),
+            caches=tuple(c and kv_cache.resize(c, newest, slots) for c in state.caches),
+        )
 
     def _slots(self, width: int, reach: int | None) -> int:
         assert self.capacity is not None and self.window is not None  # `prefill` set them

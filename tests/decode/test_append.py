@@ -1,0 +1,265 @@
+"""Text that is appended to a decoding is continued as by a fresh start on the whole text.
+
+Bit for bit where nothing was generated before it, as all of it is then read in windows of the
+prefill, and with byte transformers wherever the compiled kernels run; elsewhere up to rounding.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bytelax_kernels import native
+
+from bytelax import vocab
+from bytelax.decode import (
+    BlockDiffusion,
+    BLTTarget,
+    ByteLMTarget,
+    DraftModel,
+    Empty,
+    Lookup,
+    Method,
+    ParallelDrafts,
+    Params,
+    PastBoundary,
+    Sampling,
+    Stops,
+    Text,
+    stopping,
+)
+from bytelax.decode.unmasking import confidence
+from bytelax.testing import TableTarget, table
+from tests.helpers import heads_of_a_blt, self_drafting_models
+from tests.helpers import models_for_tests as models
+
+ROWS, BUFFER = 3, 160
+FIRST = np.array([40, 9, 23], np.int32)
+NEXT = [np.array([17, 0, 30], np.int32), np.array([1, 26, 9], np.int32)]
+BUDGETS = [np.array(each, np.int32) for each in ([12, 7, 9], [9, 14, 6], [10, 3, 12])]
+SMALL_BLT = models.replace(models.VARIANTS["own_embedding"], block_size=6)
+
+
+def of_model(config, drafter, prefill_width=16):
+    model = models.model(config)
+    target = dataclasses.replace(model.target(), prefill_width=prefill_width)
+    return target, drafter, Params(model.params)
+
+
+def for_itself(make):
+    drafter, own = make()
+    return (
+        self_drafting_models.target(prefill_width=16),
+        drafter,
+        Params(self_drafting_models.trunk().params, own),
+    )
+
+
+def with_draft_model(many=None):
+    lm = models.model(models.BYTE_LMS["documents"])
+    small = dataclasses.replace(lm.target(), prefill_width=16)
+    flatter = jax.tree.map(lambda x: 0.9 * x, lm.params)  # often right, not always
+    drafter = DraftModel(small, 3)
+    drafter = drafter if many is None else ParallelDrafts(drafter, many)
+    return small, drafter, Params(lm.params, flatter)
+
+
+def with_heads(make):
+    blt = heads_of_a_blt.blt()
+    target = BLTTarget(blt.module, prefill_width=16, prefill_chunk=4)
+    return target, make(), Params(blt.params)
+
+
+CASES = {
+    "ar": lambda: of_model(models.BYTE_LMS["window"], Empty()),
+    "ar of a blt": lambda: of_model(models.VARIANTS["cut"], Empty()),
+    "lookup": lambda: of_model(models.BYTE_LMS["documents"], Lookup(3, shortest=1)),
+    "lookup of a blt": lambda: of_model(models.BASE, Lookup(3, shortest=1)),
+    "blt-s": lambda: of_model(SMALL_BLT, PastBoundary(4)),
+    "blt-s, refreshed": lambda: of_model(models.BASE, PastBoundary(4, latent="refresh")),
+    "blt-dv": lambda: of_model(SMALL_BLT, BlockDiffusion(4, confidence(0.3))),
+    "blt-d": lambda: of_model(SMALL_BLT, BlockDiffusion(4, confidence(0.3), latent="ahead")),
+    "draft model": with_draft_model,
+    "several drafts": lambda: with_draft_model(many=2),
+    **{
+        make.__name__: functools.partial(for_itself, make)
+        for make in (
+            self_drafting_models.multi_byte,
+            self_drafting_models.draft_layer,
+            self_drafting_models.draft_layer_tree,
+            self_drafting_models.early_exit,
+        )
+    },
+    **{
+        f"{make.__name__} of a blt": functools.partial(with_heads, make)
+        for make in (*heads_of_a_blt.DRAFTERS, heads_of_a_blt.nested)
+    },
+}
+FAST = {"draft model", "blt-s", "draft_layer"}
+EACH = [pytest.param(case, marks=() if case in FAST else pytest.mark.slow) for case in CASES]
+TREES = {"several drafts", "draft_layer_tree"}  # whose bytes are exact up to rounding
+
+
+def ids_for(target, seed, rows=ROWS, length=40):
+    """Random bytes of which each repeats some."""
+    values = getattr(target, "vocab_size", vocab.SIZE) - vocab.OFFSET
+    ids = np.random.default_rng(seed).integers(0, min(values, 256), (rows, length))
+    return (ids + vocab.OFFSET).astype(np.int32)
+
+
+def first_text(target):
+    ids = np.zeros((ROWS, BUFFER), np.int32)
+    ids[:, 1:41] = ids_for(target, 0)
+    ids[:, 0] = vocab.BOS
+    return Text(jnp.asarray(ids), jnp.asarray(FIRST))
+
+
+def turn(target, nth):
+    return Text(jnp.asarray(ids_for(target, 1 + nth)), jnp.asarray(NEXT[nth]))
+
+
+def functions(method, params, *, temperature=0.0, allow_eos=False):
+    """`init`, `append` and `decode`, compiled."""
+    law = Sampling.of(ROWS, temperature=temperature, allow_eos=allow_eos)
+    seeds = jnp.arange(5, 5 + ROWS, dtype=jnp.uint32)
+
+    @jax.jit
+    def init(text, budget):
+        return method.init(
+            params, text, budget=budget, seeds=seeds, sampling=law, stops=Stops.of([]),
+            log_probs=True, likeliest=2, origins=True,
+        )  # fmt: skip
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def append(decoding, more, budget):
+        return method.append(params, decoding, more, budget=budget)
+
+    return init, append, jax.jit(functools.partial(method.decode, params))
+
+
+def output(decoding):
+    """Of each row the ids behind the prompt, why it ended, and what is known of the ids."""
+    rows = []
+    for row in range(ROWS):
+        where = slice(int(decoding.prompt[row]), int(decoding.text.length[row]))
+        known = decoding.log_probs, decoding.likeliest.log_probs
+        known = [np.asarray(x[row, where]) for x in known]
+        rows.append((decoding.text.ids[row, where].tolist(), int(decoding.ended[row]), known))
+    return rows
+
+
+def assert_alike(one, other, *, exact):
+    for (ids, ended, known), (others, reason, told) in zip(one, other, strict=True):
+        assert ids == others and ended == reason and ids
+        for a, b in zip(known, told, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=0 if exact else 1e-5)
+
+
+@pytest.mark.parametrize("case", EACH)
+def test_a_turn_is_a_fresh_start_on_the_whole_text(case):
+    """Three turns; rows get texts of any length, none and more than a window of the prefill."""
+    target, drafter, params = CASES[case]()
+    init, append, decode = functions(Method(target, drafter), params)
+    decoding = decode(init(first_text(target), BUDGETS[0]))
+    for nth in range(2):
+        length = np.asarray(decoding.text.length) + NEXT[nth]
+        decoding = append(decoding, turn(target, nth), BUDGETS[nth + 1])
+        assert (decoding.text.length == length).all()
+        assert (decoding.log_probs[np.arange(ROWS), length - 1] == 0)[NEXT[nth] > 0].all()
+        fresh = decode(init(decoding.text, BUDGETS[nth + 1]))
+        decoding = decode(decoding)
+        exact = native.available() and isinstance(target, ByteLMTarget) and case not in TREES
+        assert_alike(output(decoding), output(fresh), exact=exact)
+        np.testing.assert_array_equal(decoding.counts.bytes, fresh.counts.bytes)
+
+
+@pytest.mark.parametrize("case", EACH)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_prompt_in_two_parts_is_the_prompt_bit_for_bit(case, temperature):
+    """With any kernels: all of it is read in windows of the prefill. Drafts are the same, too."""
+    target, drafter, params = CASES[case]()
+    init, append, decode = functions(Method(target, drafter), params, temperature=temperature)
+    none = jnp.zeros(ROWS, jnp.int32)
+    parts = append(init(first_text(target), none), turn(target, 0), none)
+    parts = append(parts, turn(target, 1), jnp.asarray(BUDGETS[0]))
+    fresh = init(parts.text, BUDGETS[0])
+    parts, fresh = decode(parts), decode(fresh)
+    assert_alike(output(parts), output(fresh), exact=True)
+    for name in ("rounds", "drafted", "accepted", "accepted_by_position"):
+        np.testing.assert_array_equal(getattr(parts.counts, name), getattr(fresh.counts, name))
+    assert target.passes(parts.state).keys() == target.passes(fresh.state).keys()
+    for mine, its in zip(*(target.passes(x.state).values() for x in (parts, fresh)), strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+@pytest.mark.parametrize("drafts", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_eos_is_taken_back(drafts):
+    """The draft model has not read it either, though its row stood still beside others."""
+    chain = models.chain(b"abcdefgh", loop=False)
+    target, params = chain.target(), Params(chain.params, chain.params if drafts else ())
+    method = Method(target, DraftModel(chain.target(), 2) if drafts else Empty())
+    text = Text.of([b"g", b"a", b"c"], length=64)
+    init, append, decode = functions(method, params, allow_eos=True)
+    decoding = decode(init(text, np.array([20, 7, 20], np.int32)))
+    reasons = stopping.BY_EOS, stopping.BY_LENGTH, stopping.BY_EOS
+    assert decoding.ended.tolist() == [*reasons]
+    more = Text.of([b"xc", b"b", b""], length=8, bos=False)
+    decoding = append(decoding, more, 20)
+    assert decoding.ended.tolist() == [stopping.RUNNING, stopping.RUNNING, stopping.BY_EOS]
+    decoding = decode(decoding)
+    rows = zip(decoding.text.ids, decoding.text.length, strict=True)
+    texts = [vocab.decode(ids[:length].tolist()) for ids, length in rows]
+    assert texts == [b"ghxcdefgh", b"abcdefghbcdefgh", b"cdefgh"]
+    assert (decoding.ended == stopping.BY_EOS).all()
+    if drafts:  # every draft is right, and was read from the right text
+        least = decoding.counts.bytes[:2] - decoding.counts.rounds[:2]
+        assert (decoding.counts.accepted[:2] >= least).all()
+
+
+def test_stop_strings_are_looked_for_behind_the_appended_bytes():
+    chain = models.chain(b"abcd")
+    method, params = Method(chain.target()), Params(chain.params)
+    text = Text.of([b"a", b"c", b"d"], length=64)
+    decoding = method.init(params, text, budget=9, stops=Stops.of([b"cd", b"ab"]))
+    decoding = method.decode(params, decoding)
+    decoding = method.append(params, decoding, Text.of([b"a"] * 3, length=2, bos=False), budget=9)
+    decoding = method.decode(params, decoding)
+    assert decoding.ended.tolist() == [stopping.BY_STOP] * 3
+    assert (decoding.text.length - decoding.prompt).tolist() == [3] * 3  # bcd, though "ab" stands
+
+
+def test_samples_share_a_prefill():
+    """And nothing else: what one is donated to leaves the others as they were."""
+    target, drafter, params = CASES["blt-s"]()
+    method = Method(target, drafter)
+    decode = jax.jit(functools.partial(method.decode, params), donate_argnums=0)
+
+    @functools.partial(jax.jit, static_argnames="rows")
+    def init(text, seeds, rows):
+        law = Sampling.of(rows, temperature=1.0, allow_eos=False)
+        return method.init(params, text, budget=9, seeds=seeds, sampling=law, log_probs=True)
+
+    text, seeds = first_text(target), jnp.arange(6, dtype=jnp.uint32) + 40
+    begin = init(text, seeds[:ROWS], ROWS)
+    several = decode(begin.repeated(2, seeds))
+    once = decode(begin.repeated(1, seeds[::2]))
+    each = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), text)
+    alone = decode(init(each, seeds, 2 * ROWS))
+    np.testing.assert_array_equal(several.text.ids, alone.text.ids)
+    np.testing.assert_allclose(several.log_probs, alone.log_probs, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(once.text.ids, several.text.ids[::2])
+    assert len({ids.tobytes() for ids in np.asarray(several.text.ids)}) == 6
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves((begin, seeds)))
+
+
+def test_a_target_that_cannot_go_on_is_told():
+    class Own(TableTarget):
+        def prefill(self, params, text):
+            return super().prefill(params, text)
+
+    method, params = Method(Own()), Params(table(3, 0))
+    decoding = method.init(params, Text.of([b"\0"], length=8), budget=1)
+    with pytest.raises(TypeError, match=r"Own\.prefill takes no state to go on from"):
+        method.append(params, decoding, Text.of([b"\1"], length=2, bos=False), budget=1)

@@ -1,0 +1,322 @@
+"""A constraint is obeyed exactly: by plain decoding, and by every lossless method as by that.
+
+The law is enumerated with small automata; greedy rows are those of the empty draft, bit for bit.
+"""
+
+import functools
+import itertools
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax import constraints, vocab
+from bytelax.decode import (
+    Automaton,
+    Empty,
+    Method,
+    Params,
+    Sampling,
+    Stops,
+    Text,
+    block_verification,
+    rejection,
+    stopping,
+)
+from bytelax.testing import (
+    TableDrafter,
+    TableTarget,
+    assert_lossless,
+    distance,
+    exact_law,
+    table,
+    target_law,
+)
+from tests.decode import test_append as append
+from tests.decode import test_exact_law as law
+from tests.helpers import models_for_tests as models
+from tests.helpers import self_drafting_models
+
+FINITE = constraints.choice([b"\0\1", b"\2", b"\1\1\0", b"\1"])
+
+
+def automaton(rows, accepting):
+    """Of rows that map a byte to the next state."""
+    following = np.full((len(rows), 256), -1, np.int32)
+    for row, steps in zip(following, rows, strict=True):
+        row[[*steps]] = [*steps.values()]
+    return Automaton.of(following, accepting)
+
+
+# Goes on forever; something is forbidden in each state, and EOS in the first.
+ENDLESS = automaton([{0: 1, 1: 0}, {1: 2, 2: 1}, {0: 0, 1: 2, 2: 0}], [1, 2])
+
+
+def accepts(given, text):
+    """Whether a text is one of an automaton, by its arrays; and whether one begins with it."""
+    following, state = np.asarray(given.following), int(given.start)
+    for one in vocab.encode(bytes(text), bos=False):
+        state = following[state, one]
+        if state < 0:
+            return False, False
+    return following[state, vocab.EOS] >= 0, True
+
+
+# Automata
+
+
+def test_states_without_an_end_are_left_out():
+    dead = automaton([{0: 1, 1: 2}, {0: 1}, {2: 0, 1: 3}, {}, {0: 3}], [3])
+    kept = np.asarray(dead.following)
+    assert (kept[3:] < 0).all() and not np.asarray(dead.complete)[3:].any()
+    for text in map(bytes, itertools.product(range(3), repeat=4)):
+        assert accepts(dead, text)[0] == bool(re.fullmatch(rb"(\x01\x02)*\x01\x01", text))
+    assert accepts(dead, b"\0") == (False, False)
+    with pytest.raises(ValueError, match="no text satisfies"):
+        automaton([{0: 1}, {}, {}], [2])
+    with pytest.raises(ValueError, match=r"states are 0\.\.1"):
+        automaton([{0: 2}, {}], [1])
+
+
+def test_utf8_is_what_decodes():
+    given = constraints.utf8()
+    edges = [0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC]
+    edges += [0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF]
+    for length in range(4):
+        for text in map(bytes, itertools.product(edges, repeat=length)):
+            assert accepts(given, text)[0] == _decodes(text), text
+    for first, second in itertools.product((0xF0, 0xF1, 0xF4), edges):
+        text = bytes([first, second, 0x80, 0xBF])
+        assert accepts(given, text)[0] == _decodes(text), text
+
+
+def _decodes(text):
+    try:
+        return bool(text.decode()) or not text
+    except UnicodeDecodeError:
+        return False
+
+
+def test_choices():
+    texts = [b"yes", "yé", b"", b"no"]
+    given = constraints.choice(texts)
+    for text in (b"yes", "yé".encode(), b"", b"no", b"y", b"nope", b"ye", b"yess"):
+        assert accepts(given, text)[0] == (text in [vocab.as_bytes(x) for x in texts])
+    with pytest.raises(ValueError, match="no text"):
+        constraints.choice([])
+    with pytest.raises(ValueError, match="list of strings"):
+        constraints.choice("yes")
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"[0-9]{3}-[0-9]{2}|é+[^a]", "(ab|cd)*", "((ab)+c?)+|d", "a.b|[^a]{2}(xyz)*"]
+)
+def test_patterns_are_matched_as_python_matches_them(pattern):
+    pytest.importorskip("outlines_core")
+    given = constraints.regex(pattern)
+    rng, ended = np.random.default_rng(0), 0
+    for _ in range(50):
+        text = _walk(given, rng)
+        ended += bool(text)
+        assert re.fullmatch(pattern, text.decode())
+        wrong = bytearray(text or b"x")
+        wrong[rng.integers(len(wrong))] = rng.integers(128)
+        expected = _decodes(bytes(wrong)) and re.fullmatch(pattern, bytes(wrong).decode())
+        assert accepts(given, wrong)[0] == bool(expected)
+    assert ended
+
+
+def _walk(given, rng):
+    """A text of an automaton, at random."""
+    following, state, text = np.asarray(given.following), int(given.start), bytearray()
+    while True:
+        ways = np.flatnonzero(following[state, vocab.OFFSET :] >= 0)
+        if following[state, vocab.EOS] >= 0 and (not len(ways) or rng.random() < 0.3):
+            return bytes(text)
+        text.append(rng.choice(ways))
+        state = following[state, vocab.OFFSET + text[-1]]
+
+
+def test_json_of_a_schema():
+    pytest.importorskip("outlines_core")
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 5},
+            "age": {"type": "integer"},
+            "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+        },
+        "required": ["name", "age"],
+    }
+    rng = np.random.default_rng(0)
+    for given in (constraints.json_schema(schema), constraints.json_schema(json.dumps(schema))):
+        for _ in range(20):
+            read = json.loads(_walk(given, rng))
+            assert len(read["name"]) <= 5 and isinstance(read["age"], int)
+            assert {*read.get("tags", [])} <= {"a", "b"}
+
+
+def test_what_is_no_pattern_is_told():
+    pytest.importorskip("outlines_core")
+    with pytest.raises(ValueError, match=r"no pattern: '\("):
+        constraints.regex("(")
+
+
+# The law
+
+
+def of_tables(drafter, accept, given, **how):
+    params = Params(table(3, 13), table(3, 1), given)
+    assert_lossless(Method(TableTarget(), drafter, accept), params, **how)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "accept"),
+    [
+        (TableDrafter(2), rejection),
+        pytest.param(TableDrafter(2), block_verification, marks=pytest.mark.slow),
+        pytest.param(TableDrafter(3, ragged=True), rejection, marks=pytest.mark.slow),
+        pytest.param(TableDrafter(3, temperature=0.0), block_verification, marks=pytest.mark.slow),
+    ],
+)
+def test_the_law_of_tables(drafter, accept):
+    of_tables(drafter, accept, ENDLESS, temperature=1.0, top_p=1.0)
+
+
+def error(name, accept, given, new_bytes=4, **how):
+    target, drafter, params = law.SETUPS[name]()
+    params = params._replace(constraint=given)
+    how = {"prompt": law.PROMPT, "new_bytes": new_bytes, "rows": 64, **how}
+    found = exact_law(Method(target, drafter, accept), params, **how)
+    alone = target_law(Method(target), params, **how)
+    assert abs(sum(found.values()) - 1) < law.EXACT and len(alone) > 2
+    return distance(found, alone)
+
+
+@pytest.mark.parametrize("given", [ENDLESS, FINITE], ids=["endless", "finite"])
+@pytest.mark.parametrize(
+    "name", ["three bytes", *(pytest.param(name, marks=pytest.mark.slow) for name in law.KINDS)]
+)
+def test_the_law_of_every_kind_of_drafter(name, given):
+    assert error(name, rejection, given, **law.CUT) < law.EXACT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [ENDLESS, FINITE], ids=["endless", "finite"])
+@pytest.mark.parametrize("make", self_drafting_models.TREES, ids=lambda make: make.__name__)
+def test_the_law_of_trees(make, given):
+    drafter, own = make()
+    params = Params(self_drafting_models.trunk().params, own, given)
+    target = self_drafting_models.target()
+    how = {"prompt": law.PROMPT, "new_bytes": 3, "rows": 64, **law.CUT}
+    found = exact_law(Method(target, drafter), params, **how)
+    assert distance(found, target_law(Method(target), params, **how)) < law.EXACT
+
+
+def test_the_law_without_eos():
+    assert error("three bytes", rejection, FINITE, temperature=1.0, allow_eos=False) < law.EXACT
+
+
+# Greedy rows
+
+
+def decoded(method, params, target):
+    begin = jax.jit(functools.partial(method.init, log_probs=True))
+    decoding = begin(params, append.first_text(target), budget=append.BUDGETS[0] + 20)
+    return jax.jit(method.decode)(params, decoding)
+
+
+@pytest.mark.parametrize("case", append.EACH)
+def test_greedy_rows_are_those_of_the_empty_draft(case):
+    target, drafter, params = append.CASES[case]()
+    small = getattr(target, "vocab_size", vocab.SIZE) < vocab.SIZE
+    params = params._replace(constraint=ENDLESS if small else constraints.utf8())
+    method = Method(target, drafter)
+    found = decoded(method, params, target)
+    plain = decoded(Method(target, Empty(method.window - 1)), params, target)
+    np.testing.assert_array_equal(found.ended, plain.ended)
+    np.testing.assert_array_equal(found.automaton, plain.automaton)
+    np.testing.assert_array_equal(found.text.length, plain.text.length)
+    there = np.arange(append.BUFFER) < np.asarray(plain.text.length)[:, None]
+    for one, other in ((found.text.ids, plain.text.ids), (found.log_probs, plain.log_probs)):
+        exact = one.dtype == jnp.int32 or case not in append.TREES
+        np.testing.assert_allclose(
+            np.where(there, one, 0), np.where(there, other, 0), rtol=0, atol=0 if exact else 1e-5
+        )
+    free = decoded(method, params._replace(constraint=None), target)
+    assert (free.text.ids != found.text.ids).any()
+    for row in range(append.ROWS):
+        ids = found.text.ids[row, found.prompt[row] : found.text.length[row]]
+        assert accepts(params.constraint, vocab.decode(ids.tolist()))[1]
+
+
+# Ends
+
+
+def test_a_row_ends_where_nothing_may_follow():
+    chain = models.chain(b"abcdef")
+    given = constraints.choice([b"cd", b"cdef", b"ab", b""])
+    how = {"constraint": given, "max_new_bytes": 9}
+    out = bytelax.generate(chain, [b"b", b"f"], allow_eos=False, **how)
+    assert out.bytes == [b"cdef", b"ab"]
+    assert [result.stop for result in out.results] == ["constraint", "constraint"]
+    assert [result.stats.bytes for result in out.results] == [4, 2]
+    out = bytelax.generate(chain, [b"b", b"b", b"b"], allow_eos=False, constraint=given,
+                           max_new_bytes=[3, 4, 9], stop=[[], [], [b"e"]])  # fmt: skip
+    assert [(x.bytes, x.stop) for x in out.results] == [
+        (b"cde", "length"), (b"cdef", "constraint"), (b"cd", "stop")
+    ]  # fmt: skip
+    # After f the model ends its text. It must not before one of the texts stands there.
+    ends = models.chain(b"abcdef", loop=False)
+    out = bytelax.generate(ends, [b"f", b"d"], constraint=constraints.choice([b"cd", b"ef"]))
+    assert [result.stop for result in out.results] == ["constraint"] * 2
+    assert out.bytes[1] == b"ef"
+    out = bytelax.generate(ends, [b"e"], constraint=constraints.choice([b"f", b"fa"]))
+    assert (out.bytes, out.results[0].stop) == ([b"f"], "eos")
+    out = bytelax.generate(ends, [b"a"], constraint=constraints.choice([b""]))
+    assert (out.bytes, out.results[0].stop) == ([b""], "constraint")
+
+
+def test_rules_that_are_not_lossless_obey_too():
+    small = models.model(models.replace(models.VARIANTS["own_embedding"], block_size=6))
+    free, bound = (
+        bytelax.generate(
+            small, [b"abc", "日本".encode()], method="blt-d", block_size=5, max_new_bytes=24,
+            allow_eos=False, constraint=given,
+        )
+        for given in (None, constraints.utf8())
+    )  # fmt: skip
+    assert not all(accepts(constraints.utf8(), text)[1] for text in free.bytes)
+    assert all(accepts(constraints.utf8(), text)[1] for text in bound.bytes)
+    assert [len(text) for text in bound.bytes] == [24, 24]
+
+
+def test_each_turn_obeys_anew():
+    chain = models.chain(b"abcdef")
+    given = constraints.choice([b"cd", b"ab"])
+    results = list(
+        bytelax.turns(chain, [b"xb", b"f", b"", b"b"], constraint=given, max_new_bytes=9)
+    )
+    assert [result.bytes for result in results] == [b"cd", b"ab", b"cd", b"cd"]
+
+
+def test_states_and_stops_of_a_batch_with_any_windows():
+    """Rows that stand still keep their states."""
+    params = Params(table(3, 13), table(3, 1), ENDLESS)
+    method = Method(TableTarget(), TableDrafter(2))
+    text = Text.of([b"\0\1", b"\1", b"\2\2"], length=40)
+    decoding = method.init(
+        params, text, budget=jnp.array([30, 3, 17]), stops=Stops.of([]),
+        sampling=Sampling.of(3, temperature=1.0, allow_eos=False),
+    )  # fmt: skip
+    decoding = jax.jit(method.decode)(params, decoding)
+    assert (decoding.ended == stopping.BY_LENGTH).all()
+    for row, budget in enumerate((30, 3, 17)):
+        written = decoding.text.ids[row, decoding.prompt[row] : decoding.text.length[row]]
+        states = ENDLESS.walk(ENDLESS.start[None], written[None])[0]
+        assert len(written) == budget and (states >= 0).all()
+        assert states[-1] == decoding.automaton[row]
