@@ -97,10 +97,13 @@ def generate(
     batches: dict[int, list[Request]] = {}  # by the size of their buffers
     for each in asked:
         batches.setdefault(engine.capacity(each), []).append(each)
-    outputs = [_run(engine, batch, capacity) for capacity, batch in batches.items()]
-    results = sorted((each for found, _ in outputs for each in found), key=lambda each: each.index)
-    stats = Statistics.sum([stats for _, stats in outputs])
-    return Output(results, stats, engine.method.lossless)
+    results, stats = [], []
+    for capacity, batch in batches.items():
+        found, total = _run(engine, batch, capacity)
+        results += found
+        stats.append(total)
+    results.sort(key=lambda each: each.index)
+    return Output(results, Statistics.sum(stats), engine.method.lossless)
 
 
 def _run(

@@ -112,7 +112,7 @@ class Block(nn.Module):
           Hidden states after the block, and its cache with the window written to it.
         """
         x, cache = self.attends(x, cache, positions=positions, attend=attend)
-        return self.transforms(x), cache
+        return self.execution.by_rows(self.transforms(x)), cache
 
     def attends(
         self,
@@ -135,6 +135,16 @@ class Block(nn.Module):
     def projections(self, x: Float[Array, "B W D"], positions: Int[Array, "B W"]) -> Projections:
         """Queries, keys and values of the attention."""
         return self.attention.projections(self.attention.qkv(self.attention_norm(x)), positions)
+
+
+class RematBlock(Block):
+    """A `Block` whose states are computed again in the backward pass; only its input is stored."""
+
+    def __call__(self, x, cache, *, positions, attend):
+        def run(block, x, cache):
+            return Block.__call__(block, x, cache, positions=positions, attend=attend)
+
+        return nn.remat(run)(self, x, cache)
 
 
 class CrossAttention(nn.Module):

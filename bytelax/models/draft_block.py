@@ -159,7 +159,7 @@ class DraftBlock(Fuses, ByteTable, nn.Module):
         x = jnp.concatenate([pending, masks.astype(pending.dtype)], axis=2)
         x, written = x.reshape(batch, -1, self.trunk.dim), []
         for index, cache in enumerate(caches):
-            x, cache = self.blocks.layer(index, x, cache, positions=positions, attend=attend)
+            x, cache = self.blocks.layers[index](x, cache, positions=positions, attend=attend)
             written.append(cache)
         x = x.reshape(batch, number, size + 1, -1)[:, :, 1:]
         x = self.norm(x)

@@ -21,7 +21,7 @@ from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import narrow, weight_layouts
-from bytelax.models.block import Block, CrossAttention
+from bytelax.models.block import Block, CrossAttention, RematBlock
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 
@@ -217,7 +217,7 @@ def block(config: TransformerConfig, execution: Execution) -> Block:
     """A block that runs as `execution` says."""
     if isinstance(execution, Fused):
         return FusedBlock(config, execution)
-    return Block(config, execution)
+    return (RematBlock if execution.remat else Block)(config, execution)
 
 
 def cross_attention(config: TransformerConfig, execution: Execution) -> CrossAttention:

@@ -249,7 +249,7 @@ class DraftLayer(Fuses, nn.Module):
         outputs = []
         for _ in range(steps):
             joined = self._joined(features, embedded)
-            x, before = self.block.layer(0, joined, before, positions=positions, attend=attend)
+            x, before = self.block.layers[0](joined, before, positions=positions, attend=attend)
             outputs.append(Step(self._logits(x), x))
             features = jnp.roll(x, 1, axis=1)
         return outputs

@@ -11,10 +11,9 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from bytelax.models import fused, kv_cache
-from bytelax.models.block import Attend, Cache
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
@@ -75,8 +74,17 @@ class Transformer(nn.Module):
         whole = caches is None and layers == ALL and not self.is_initializing()
         if self.execution.scan and whole and self.config.layers > 1:
             return self._scanned(x, span=span, block=block), None
-        hidden, caches = self.states(x, caches, span=span, block=block, layers=layers)
-        return hidden[-1], caches
+        how: dict[str, Any] = {
+            "positions": span.positions if span.turns is None else span.turns,
+            "attend": functools.partial(kv_cache.attend, span=span, block=block),
+        }
+        written: list[Any] = list(caches or [None] * len(self.layers))
+        for index in range(len(self.layers))[layers.first : layers.last]:
+            if index in layers.no_mlp + layers.no_attention:
+                x, written[index] = self._part(index, x, written[index], layers, **how)
+            else:
+                x, written[index] = self.layers[index](x, written[index], **how)
+        return x, caches and tuple(written)
 
     def states(
         self,
@@ -84,42 +92,15 @@ class Transformer(nn.Module):
         caches: Caches | None = None,
         *,
         span: Span,
-        block: int | None = None,
         layers: LayerRange = ALL,
     ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
         """As `__call__`, with the hidden states before the first block and after each block."""
-        how: dict[str, Any] = {
-            "positions": span.positions if span.turns is None else span.turns,
-            "attend": functools.partial(kv_cache.attend, span=span, block=block),
-        }
-        last = len(self.layers) if layers.last is None else layers.last
-        hidden: list[Array] = [x]
-        written: list[Any] = list(caches or [None] * len(self.layers))
-        for index in range(layers.first, last):
-            if index in layers.no_mlp + layers.no_attention:
-                x, written[index] = self._part(index, x, written[index], layers, **how)
-            else:
-                x, written[index] = self.layer(index, x, written[index], **how)
+        hidden, written = [x], caches
+        for index in range(len(self.layers))[layers.first : layers.last]:
+            one = dataclasses.replace(layers, first=index, last=index + 1)
+            x, written = self(x, written, span=span, layers=one)
             hidden.append(x)
-        return tuple(hidden), caches and tuple(written)
-
-    def layer(
-        self,
-        index: int,
-        x: Float[Array, "B W D"],
-        cache: Cache,
-        *,
-        positions: Int[Array, "B W"],
-        attend: Attend,
-    ) -> tuple[Float[Array, "B W D"], Cache]:
-        """Runs one block, as `Block.__call__`, with what `execution` says of training steps."""
-
-        def run(block, x, cache):
-            return block(x, cache, positions=positions, attend=attend)
-
-        run = nn.remat(run) if self.execution.remat else run
-        x, cache = run(self.layers[index], x, cache)
-        return self.execution.by_rows(x), cache
+        return tuple(hidden), written
 
     def _part(self, index, x, cache, layers, **how):
         """The halves of a block that are not skipped."""

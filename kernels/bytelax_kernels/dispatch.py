@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -124,14 +125,13 @@ def by_platform(
         return reference
 
     by_name = {_PLATFORMS[name]: kernel for name, kernel in kernels.items()}
-
-    @jax.custom_batching.custom_vmap
-    def chosen(*args):
-        if not by_name:
-            return reference(*args)
-        if known is not None and known in kernels:
-            return kernels[known](*args)
-        return jax.lax.platform_dependent(*args, default=reference, **by_name)
+    if not by_name:
+        run = reference
+    elif known in kernels:
+        run = kernels[known]
+    else:
+        run = functools.partial(jax.lax.platform_dependent, default=reference, **by_name)
+    chosen = jax.custom_batching.custom_vmap(run)
 
     @chosen.def_vmap
     def _(axis_size, batched, *args):
@@ -139,9 +139,7 @@ def by_platform(
         out = jax.vmap(reference, axes, axis_size=axis_size)(*args)
         return out, jax.tree.map(lambda _: True, out)
 
-    @jax.custom_jvp
-    def dispatched(*args):
-        return chosen(*args)
+    dispatched = jax.custom_jvp(chosen)
 
     @dispatched.defjvp
     def _(args, tangents):

@@ -206,7 +206,7 @@ class Decoder(nn.Module):
         """One block behind its cross-attention."""
         if index < len(self.cross):
             x = self.read_latent(index, x, contexts[index], patch)
-        return self.trunk.layer(index, x, cache, **how)
+        return self.trunk.layers[index](x, cache, **how)
 
     def _scanned(self, x, contexts, **how):
         """Runs the blocks as a `lax.scan` over stacked parameters; see `Transformer._scanned`."""
