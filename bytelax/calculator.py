@@ -159,15 +159,6 @@ def bandwidth_gb_with_patcher(passes: Passes, weights: Sizes) -> float:
     return bandwidth_gb(passes, weights) + BYTES_PER_WEIGHT * passes.patcher * weights.patcher / 1e9
 
 
-def bandwidth_gb_in_full(passes: Passes, weights: Sizes, caches: Sizes) -> float:
-    """Returns the weights, keys and values that each network reads at its own passes, in GB."""
-    read = sum(
-        number * (weight + cached)
-        for number, weight, cached in zip(passes, weights, caches, strict=True)
-    )
-    return BYTES_PER_WEIGHT * read / 1e9
-
-
 def cached_numbers(layers: int, kv_heads: int, head_dim: int, positions: float) -> float:
     """Returns how many numbers of its key-value cache one pass of a stack reads.
 

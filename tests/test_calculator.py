@@ -5,7 +5,7 @@ import math
 import pytest
 
 from bytelax import calculator
-from bytelax.calculator import Passes, Sizes
+from bytelax.calculator import Sizes
 from experiments.harness import published_fast_blt
 from experiments.speed.accounting import run as accounting
 
@@ -68,16 +68,6 @@ def test_plain_decoding():
     assert calculator.bandwidth_gb(passes, ONE_B) == pytest.approx(814.95, rel=0.015)
     more = calculator.bandwidth_gb_with_patcher(passes, ONE_B)
     assert more - calculator.bandwidth_gb(passes, ONE_B) == pytest.approx(2 * 512 * 1e8 / 1e9)
-
-
-def test_everything_counted():
-    passes = Passes(decoder=5, encoder=4, global_=3, patcher=2, draft_model=1)
-    weights = Sizes(decoder=1e9, encoder=2e9, global_=3e9, patcher=4e9, draft_model=5e9)
-    nothing = Sizes(0, 0, 0)
-    assert calculator.bandwidth_gb_in_full(passes, weights, nothing) == 2 * (5 + 8 + 9 + 8 + 5)
-    caches = Sizes(decoder=calculator.cached_numbers(9, 4, 64, 500), encoder=0, global_=0)
-    more = calculator.bandwidth_gb_in_full(passes, weights, caches) - 2 * 35
-    assert more == pytest.approx(2 * 5 * (2 * 9 * 4 * 64 * 500) / 1e9)
 
 
 def test_break_even():

@@ -1,8 +1,6 @@
 """`bytelax demo`: what it prints, writes and refuses."""
 
-import base64
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -10,8 +8,8 @@ import pytest
 from bytelax import checkpoints, cli, generation, loading
 from bytelax.decode.record import Origins
 from bytelax.engine.results import Result, Statistics
-from bytelax.measure import terminal
-from bytelax.measure.comparison import PLAIN, PROMPTS, STOP, Comparison, Run
+from bytelax.measure import demo
+from bytelax.measure.demo import PLAIN, PROMPTS, STOP, Run
 from tests.helpers import models_for_tests as models
 
 NEW = 20
@@ -25,57 +23,40 @@ def saved(directory, config):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """The JSON of one run of a model that has every method."""
-    directory = tmp_path_factory.mktemp("demo")
+def made():
+    """The runs of a model that has every method."""
     config = models.replace(models.BASE, decoder_input="embedding", block_size=BLOCK)
-    model = saved(directory / "model", config)
-    flags = ["demo", "--model", model, "--max-new-bytes", str(NEW), "--json"]
-    with pytest.MonkeyPatch.context() as patch:
-        printed = []
-        patch.setattr("builtins.print", lambda text: printed.append(text))
-        assert cli.main(flags) == 0
-    (line,) = printed
-    return json.loads(line)
+    settings, notes = demo.settings_of(model := models.model(config))
+    assert notes == []
+    return demo.compare(model, settings, max_new_bytes=NEW)
 
 
 @pytest.mark.slow
 def test_every_method_on_every_prompt(made):
-    assert [run["method"] for run in made["methods"]] == [
-        "ar",
-        "blt-s",
-        "blt-dv",
-        "blt-d",
-        "blt-d",
-    ]
-    assert made["notes"] == []
-    plain, best, *others = made["methods"]
-    assert plain["speed"] == 1
-    for run in made["methods"]:
-        assert len(run["results"]) == len(PROMPTS)
-        assert run["lossless"] == (run["method"] != "blt-d")
-        assert run["stats"]["seconds"] > 0
-        for result in run["results"]:
-            if run["lossless"]:
-                assert result["same_as_padded_plain"]
-            emitted = base64.b64decode(result["base64"])
-            assert len(result["origins"]) == len(result["steps"]) == len(emitted)
-            assert result["origins"].count("drafted") == result["stats"]["accepted"] or (
-                result["stop"] == "eos"
-            )
-    assert all(run["stats"]["drafted"] for run in (best, *others))
+    names = [run.setting.method for run in made]
+    assert names == ["ar", "blt-s", "blt-dv", "blt-d", "blt-d"]
+    for run in made:
+        assert len(run.results) == len(PROMPTS)
+        if run.setting.method != "blt-d":
+            assert run.output in ("identical", "same but rounding")
+        assert run.bytes_per_second > 0
+        for result in run.results:
+            assert len(result.origins.kind) == len(result.bytes)
+            drafted = result.origins.names.count("drafted")
+            assert drafted == result.stats.accepted or result.stop == "eos"
+    assert all(run.stats.drafted for run in made[1:])
 
 
 @pytest.mark.slow  # the demo
 def test_a_block_tells_which_pass_filled_each_byte(made):
-    for run in made["methods"]:
-        for result in run["results"]:
-            steps = [s for s, o in zip(result["steps"], result["origins"], strict=True) if s]
-            assert len(steps) == result["origins"].count("drafted")
-            if run["method"] == "blt-dv":
+    for run in made:
+        for result in run.results:
+            steps = [s for s, o in zip(result.origins.step, result.origins.names, strict=True) if s]
+            assert len(steps) == result.origins.names.count("drafted")
+            if run.setting.method == "blt-dv":
                 assert set(steps) <= {1}
-            if run["method"] == "blt-d":
-                assert set(result["origins"]) == {"drafted"}
+            if run.setting.method == "blt-d":
+                assert set(result.origins.names) == {"drafted"}
                 assert 1 < max(steps) <= BLOCK
 
 
@@ -118,20 +99,21 @@ def test_the_prompts_do_not_loop():
         assert max((output.count(phrase) for phrase in phrases), default=0) < 3, output
 
 
-def test_notes_stand_beside_the_figures(capsys):
-    terminal.show(Comparison([b"x"], [fake_run(b"y\xff")], ["no heads"]), platform="gpu")
+def test_notes_stand_beside_the_figures(capsys, monkeypatch):
+    monkeypatch.setattr(demo, "PROMPTS", [b"x"])
+    runs = [fake_run(PLAIN, b"y\xff"), fake_run(demo.Setting("eagle"), b"y\xff")]
+    demo.show(runs, ["no heads"])
     shown = capsys.readouterr().out
-    assert "no heads" in shown and "processor" not in shown
-    assert "y\\xff" in shown  # what is no text, in hexadecimal
+    assert "no heads" in shown
+    assert shown.count("y\\xff") == 2  # what is no text, in hexadecimal
 
 
-def fake_run(output):
-    """A run of plain decoding that has written `output`."""
+def fake_run(setting, output):
+    """A run that has written `output`."""
     figures = {
         field.name: () if field.name.endswith("_by_position") else 0
         for field in dataclasses.fields(Statistics)
     }
     stats = Statistics(**figures | {"bytes": len(output), "rounds": len(output), "seconds": 1.0})
     origins = Origins(np.ones(len(output), np.int8), np.zeros(len(output), np.int8))
-    result = Result(0, output, "length", stats, None, origins)
-    return Run(PLAIN, True, [result], stats, [None], [False])
+    return Run(setting, "identical", [Result(0, output, "length", stats, None, origins)], stats)

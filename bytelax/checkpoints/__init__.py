@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from bytelax.checkpoints import architectures
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints import config_fields
 from bytelax.checkpoints.heads import read_heads, write_heads
 from bytelax.checkpoints.huggingface import check_transformers
 from bytelax.checkpoints.layout import PATCHER, Shardings, quantized
@@ -166,7 +166,7 @@ def read_patcher(
     """
     with _as_checkpoint_error():
         found = _open(location)
-        config, rule = config_fields.patcher_of(found.config, overrides)
+        config, rule = architectures.patcher_of(found.config, overrides)
         found.layout.check(config, found.stored, found.source)
     inside = isinstance(config, BLTConfig)
     under = PATCHER if inside else ""
@@ -208,7 +208,7 @@ def write(
         raise CheckpointError(f"layout {layout!r} is not one of {', '.join(get_args(Layout))}")
     _check_free(path_of(directory), overwrite)
     target = pathlib.Path(directory).resolve()
-    settled = config_fields.without_idle_patcher(config)
+    settled = architectures.without_idle_patcher(config)
     if getattr(settled, "patcher", True) is None:
         params = {name: part for name, part in params.items() if name != "patcher"}
     if layout != "orbax" and jax.process_count() > 1:
@@ -309,7 +309,7 @@ def _overridden(location, overrides):
     """Opens a checkpoint, replaces config fields, and checks them against the parameters."""
     with _as_checkpoint_error():
         found = _open(location)
-        found = found._replace(config=config_fields.override(found.config, overrides))
+        found = found._replace(config=architectures.override(found.config, overrides))
         found.layout.check(found.config, found.stored, found.source)
     return found
 

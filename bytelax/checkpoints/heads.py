@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bytelax.checkpoints import architectures, layout, safetensors_file
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints import config_fields, layout, safetensors_file
 from bytelax.checkpoints.tensors import CheckpointError, check_finite
 from bytelax.models.configs import Config, TransformerConfig
 from bytelax.models.heads import HeadsConfig
@@ -108,5 +108,5 @@ def read_heads(directory: pathlib.Path, config: Config) -> tuple[Config, dict]:
 
 def _trained(config: Config) -> _Trained:
     return _Trained(
-        kind=config_fields.kind(config), vocab_size=config.vocab_size, trunk=config.trunk
+        kind=architectures.kind(config), vocab_size=config.vocab_size, trunk=config.trunk
     )

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
+from bytelax.checkpoints import architectures, layout
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints import config_fields, layout
 from bytelax.checkpoints.config import one_line
 from bytelax.checkpoints.layout import PATCHER, Shardings
 from bytelax.checkpoints.tensors import CheckpointError, check_finite, not_finite
@@ -47,9 +47,9 @@ def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
             f"{source} is of format version {fields.get('version')!r}; this bytelax reads {VERSION}"
         )
     kind = fields.get("kind")
-    if not isinstance(kind, str) or kind not in config_fields.KINDS:
+    if not isinstance(kind, str) or kind not in architectures.KINDS:
         raise CheckpointError(f"{source} is of an unknown kind {kind!r}")
-    config: Config = plain.from_fields(config_fields.KINDS[kind], fields.get("config"), source)
+    config: Config = plain.from_fields(architectures.KINDS[kind], fields.get("config"), source)
     path = directory.absolute() / _PARAMETERS  # Orbax requires an absolute path
     if not path.is_dir():
         raise CheckpointError(f"{directory} has no folder {_PARAMETERS}; copy it again")
@@ -160,7 +160,7 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     fields = {
         "format": "bytelax",
         "version": VERSION,
-        "kind": config_fields.kind(config),
+        "kind": architectures.kind(config),
         "config": plain.to_fields(config),
     }
     if distributed.is_first():

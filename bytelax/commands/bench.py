@@ -45,7 +45,7 @@ def run(command: Bench) -> None:
 
     from bytelax.decode.sampling import Sampling
     from bytelax.measure import timing
-    from bytelax.measure.comparison import PROMPTS, settings_of
+    from bytelax.measure.demo import PROMPTS, settings_of
 
     for name in ("max_new_bytes", "batch", "repeats"):
         if getattr(command, name) < 1:

@@ -84,7 +84,7 @@ def value_of(flag: str, args: Sequence[str]) -> str:
 
 
 def _assignment(text):
-    from bytelax.checkpoints.config_fields import OVERRIDES
+    from bytelax.checkpoints.architectures import OVERRIDES
 
     name, equals, value = text.partition("=")
     if not equals:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from bytelax.commands import console, flags, train_presets
+from bytelax.commands import console, flags
+from bytelax.models import presets
 from bytelax.models.configs import (
     BLTConfig,
     BLTSizes,
@@ -274,7 +275,7 @@ def _initial(run, kind):
     Its heads are left out: they fit the weights as they are, and nothing would train them along.
     """
     from bytelax import checkpoints
-    from bytelax.checkpoints import config_fields
+    from bytelax.checkpoints import architectures
     from bytelax.loading import model_directory
 
     if run.init is None:
@@ -284,7 +285,7 @@ def _initial(run, kind):
         raise ValueError("--init brings a config of its own: leave --preset and --model... out")
     config, params = checkpoints.read(model_directory(run.init), dtype="float32")
     if not isinstance(config, kind):
-        raise ValueError(f"--init {run.init} is a {config_fields.kind(config)}")
+        raise ValueError(f"--init {run.init} is a {architectures.kind(config)}")
     trunk = {name: part for name, part in params.items() if name != "heads"}
     return dataclasses.replace(config, heads=None), trunk
 
@@ -363,6 +364,70 @@ def run(command: Run) -> None:
         print(f"heads of few steps draft badly: bytelax bench --model {result.model} times them")
 
 
+# Presets: sizes of a run, as default values of its flags
+
+_RUNS: dict[str, dict[str, Any]] = {
+    "laptop": {
+        "data": DataConfig(window=256, batch=8),
+        "optimizer": OptimizerConfig(
+            name="muon", steps=600, peak=3e-3, muon_peak=0.012, weight_decay=0.05
+        ),
+        "run": RunConfig(validate_every=100),
+    },
+    "100m": {
+        "data": DataConfig(window=2048, batch=128),
+        "optimizer": OptimizerConfig(steps=20_000, warmup=1000),
+        "run": RunConfig(dtype="bfloat16", remat=True, scan=True),
+    },
+    "1b": {
+        "data": DataConfig(window=4096, batch=512),
+        "optimizer": OptimizerConfig(steps=50_000, warmup=2000),
+        "run": RunConfig(dtype="bfloat16", remat=True, scan=True),
+    },
+}
+_BYTE_LMS = {
+    "laptop": presets.BYTE_LM_LAPTOP,
+    "100m": presets.BYTE_LM_85M,
+    "1b": presets.BYTE_LM_800M,
+}
+# The 1B BLT as released has the entropy model of 100M parameters.
+_ENTROPY_MODELS = {
+    "laptop": presets.ENTROPY_LAPTOP,
+    "100m": presets.ENTROPY_100M,
+    "1b": presets.ENTROPY_100M,
+}
+_BLTS = {"laptop": presets.BLT_LAPTOP, "100m": presets.BLT_100M, "1b": presets.BLT_1B}
+
+
+def preset_of(kind: str, preset: str) -> dict[str, Any]:
+    """Returns the fields of a kind of run that a preset sets; none if it is empty.
+
+    Raises:
+      ValueError: there is no such preset for this kind.
+    """
+    if not preset:
+        return {}
+    if preset not in _RUNS:
+        raise ValueError(f"--preset {preset} is not one of {', '.join(_RUNS)}")
+    if kind == "heads":
+        raise ValueError("--preset is not for heads, which have the sizes of the model in --init")
+    run = {"preset": preset} | _RUNS[preset]
+    if kind == "byte-lm":
+        return run | {"model": _BYTE_LMS[preset]}
+    if kind == "entropy":
+        return run | {"model": _ENTROPY_MODELS[preset]}
+    run |= {"model": _sizes(_BLTS[preset], joint=kind == "blt-d")}
+    if preset == "laptop":  # whose threshold is that of the bundled entropy model
+        run |= {"patcher": "tiny"}
+    return run
+
+
+def _sizes(config: BLTConfig, *, joint: bool) -> BLTSizes:
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(BLTSizes)}
+    sizes = BLTSizes(**fields)
+    return dataclasses.replace(sizes, decoder_input="embedding") if joint else sizes
+
+
 # The file of a run
 
 NOT_RECORDED = {"out", "config", "preset", "json", "processes"}
@@ -386,7 +451,7 @@ def default(kind: str, args: Sequence[str]) -> Any:
 
     if not out and not {"-h", "--help"} & set(args):
         raise ValueError("--out is required: the directory of the run")
-    known = KINDS[kind](out=pathlib.Path(out or "OUT"), **train_presets.of(kind, preset))
+    known = KINDS[kind](out=pathlib.Path(out or "OUT"), **preset_of(kind, preset))
     if not path:
         return known
     fields = plain.read_toml(pathlib.Path(path))

@@ -324,8 +324,6 @@ class RunConfig:
         the end only.
       keep_last: number of latest checkpoints to keep.
       keep_best: number of checkpoints with the best validation result to keep in addition.
-      profile_steps: number of steps to record with JAX's profiler, after the first one; 0 records
-        none. TensorBoard and XProf read what is written to `profile` in the run's directory.
     """
 
     seed: int = 0
@@ -342,7 +340,6 @@ class RunConfig:
     save_every: int | None = None
     keep_last: int = 2
     keep_best: int = 1
-    profile_steps: int = 0
 
     def __post_init__(self):
         if self.dtype not in ("float32", "bfloat16"):
@@ -350,7 +347,7 @@ class RunConfig:
         for field in ("log_every", "validation_batches", "keep_last"):
             if getattr(self, field) < 1:
                 raise ValueError(f"run.{field} must be at least 1, got {getattr(self, field)}")
-        for field in ("validate_every", "sample_every", "save_every", "keep_best", "profile_steps"):
+        for field in ("validate_every", "sample_every", "save_every", "keep_best"):
             if (getattr(self, field) or 0) < 0:
                 raise ValueError(f"run.{field} must not be negative, got {getattr(self, field)}")
         if self.validate_every and self.save_steps % self.validate_every:

@@ -1,7 +1,6 @@
-"""Logging of a training run: JSON lines, TensorBoard, a progress bar, and device utilization."""
+"""Logging of a training run: JSON lines, a progress bar, and device utilization."""
 
 import contextlib
-import functools
 import json
 import math
 import os
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import rich.console
 import rich.progress
@@ -69,19 +67,8 @@ def means(metrics: Iterable[Mapping[str, tuple[Any, Any]]]) -> dict[str, float]:
     return {name: float(total / count) for name, (total, count) in totals.items() if count}
 
 
-@functools.cache
-def peak_flops(platform: str, kind: str) -> float | None:
-    """Peak FLOP/s of a device: the vendor's bfloat16 figure, or measured on a CPU.
-
-    The peak of a CPU is the best of a few float32 matrix products. None if the device is not in
-    `PEAKS`.
-
-    Args:
-      platform: `platform` of a `jax.Device`.
-      kind: `device_kind` of the same device.
-    """
-    if platform == "cpu":
-        return _measured()
+def peak_flops(kind: str) -> float | None:
+    """The vendor's bfloat16 FLOP/s of a device, by its `device_kind`; None if not in `PEAKS`."""
     return next((peak for name, peak in PEAKS if name in kind), None)
 
 
@@ -99,10 +86,10 @@ def matmul_flops(jaxpr: Any) -> int:
 
 
 class MetricsLog:
-    """Appends to `metrics.jsonl` and `samples.jsonl` of a run, and to its TensorBoard files.
+    """Appends to `metrics.jsonl` and `samples.jsonl` of a run.
 
-    TensorBoard files are written if tensorboardX is installed. A full disk loses lines, with a
-    single message, but never stops the run. Only the first process writes.
+    A full disk loses lines, with a single message, but never stops the run. Only the first process
+    writes.
     """
 
     def __init__(
@@ -112,33 +99,18 @@ class MetricsLog:
         self._directory = directory
         self._report = report
         self._failed = False
-        self._board = None
-        if not distributed.is_first():
-            return
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            _drop_after(directory / name, start)
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            return
-        self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
+        if distributed.is_first():
+            for name in ("metrics.jsonl", "samples.jsonl"):
+                _drop_after(directory / name, start)
 
     def write(self, step: int, split: str, values: Mapping[str, float | None]) -> None:
         """Appends a line `{"step": ..., "split": ..., ...}`; non-finite numbers become null."""
         finite = {name: _finite(value) for name, value in values.items()}
         self._append("metrics.jsonl", {"step": step, "split": split, **finite})
-        for name, value in finite.items():
-            if value is not None:
-                self._draw("add_scalar", f"{split}/{name}", value, step)
 
     def sample(self, step: int, prompt: str, text: str) -> None:
         """Appends a continuation of a prompt by the model at this step."""
         self._append("samples.jsonl", {"step": step, "prompt": prompt, "text": text})
-        self._draw("add_text", f"sample/{prompt}", text, step)
-
-    def close(self) -> None:
-        """Closes the TensorBoard writer."""
-        self._draw("close")
 
     def _append(self, name, line):
         if not distributed.is_first():
@@ -147,19 +119,9 @@ class MetricsLog:
             with open(self._directory / name, "a") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
-            self._fail(error)
-
-    def _draw(self, method, *args):
-        try:
-            if self._board is not None:
-                getattr(self._board, method)(*args)
-        except OSError as error:
-            self._fail(error)
-
-    def _fail(self, error):
-        if not self._failed:
-            self._report(f"metrics cannot be written, and training goes on: {error}")
-        self._failed = True
+            if not self._failed:
+                self._report(f"metrics cannot be written, and training goes on: {error}")
+            self._failed = True
 
 
 class Clock:
@@ -262,19 +224,6 @@ def _drop_after(path, step):
 
 def _finite(value):
     return value if value is not None and math.isfinite(value) else None
-
-
-def _measured():
-    size = 1024
-    x = jnp.ones((size, size), jnp.float32)
-    product = jax.jit(jnp.matmul)
-    product(x, x).block_until_ready()
-    best = math.inf
-    for _ in range(3):
-        begin = time.perf_counter()
-        product(x, x).block_until_ready()
-        best = min(best, time.perf_counter() - begin)
-    return 2 * size**3 / best
 
 
 def _flops(equation):

@@ -30,7 +30,7 @@ from bytelax.training import guards, objectives, train_state
 from bytelax.training import metrics as metrics_lib
 from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.configs import RunConfig
-from bytelax.training.guards import Interrupts, Profile
+from bytelax.training.guards import Interrupts
 from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import OptimizerConfig
@@ -150,11 +150,8 @@ def train(
             display.tell(f"going on from step {int(state.step)} in {out}")
         begin = step = int(state.step)
         log = metrics_lib.MetricsLog(out, start=begin, report=display.tell)
-        stack.callback(log.close)
         interrupts = stack.enter_context(Interrupts(run.log_every, display.tell))
         stack.enter_context(display)
-        profile = Profile(out / "profile", run.profile_steps)
-        stack.callback(profile.close)
         data = batches("train", position) if step < steps else iter(())
         stack.callback(getattr(data, "close", lambda: None))
         clock, pending, valid, scored = Clock(), [], {}, -1
@@ -171,7 +168,6 @@ def train(
             pending.append(measured)
             # Two steps at most are under way: a device is never idle, and a signal is soon obeyed.
             jax.block_until_ready(pending[-2:-1])
-            profile.after_step(measured)
             position, step = batch.index, step + 1
             if any(
                 _due(step, every, steps)
@@ -392,11 +388,8 @@ class _Program:
     def speed(self, seconds: float, steps: int, ids: np.ndarray) -> dict[str, float | None]:
         """Training speed in bytes per second, and as a share of the peak FLOP/s of the devices."""
         targets = global_arrays.all_rows(self.mesh, len(ids)) * (ids.shape[1] - 1) * steps
-        device = self.mesh.devices.flat[0]
-        peak = metrics_lib.peak_flops(device.platform, device.device_kind)
-        if peak is not None and device.platform != "cpu":  # CPU devices share one processor
-            peak *= self.config.mesh.size
-        share = None if peak is None else self._flops * steps / seconds / peak
+        peak = metrics_lib.peak_flops(self.mesh.devices.flat[0].device_kind)
+        share = peak and self._flops * steps / seconds / (peak * self.mesh.size)
         return {"bytes_per_second": targets / seconds, "peak_share": share}
 
     @functools.cached_property

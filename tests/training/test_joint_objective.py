@@ -11,8 +11,7 @@ from bytelax import vocab
 from bytelax.models import block_attention
 from bytelax.models.block_attention import Blocks
 from bytelax.models.blt import Decoder
-from bytelax.training.corruption import CorruptionConfig, corrupt
-from bytelax.training.objectives import BLTD
+from bytelax.training.objectives import BLTD, CorruptionConfig, corrupt
 from bytelax.training.optimizer import combine, partition
 from tests.helpers import models_for_tests as models
 

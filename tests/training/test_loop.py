@@ -74,7 +74,7 @@ def test_metrics_are_complete_and_bits_are_nats(run):
     assert [row["step"] for row in rows] == list(range(1, 31))
     for row in rows:
         assert row["bits_per_byte"] == pytest.approx(row["loss"] / np.log(2), rel=1e-5)
-        assert row["bytes_per_second"] > 0 and row["peak_share"] > 0
+        assert row["bytes_per_second"] > 0
         assert row["gradient_norm"] > 0
     assert [row["step"] for row in lines(out, "valid")] == [10, 20, 30]
     assert result.valid["bits_per_byte"] == lines(out, "valid")[-1]["bits_per_byte"]
@@ -117,16 +117,6 @@ def test_what_the_caller_holds_survives(tmp_path):
     )
     assert_same(params, before)
     assert not np.array_equal(result.params["head"]["kernel"], before["head"]["kernel"])
-
-
-def test_a_profile_has_the_steps_after_the_first(tmp_path):
-    settings = config(steps=4, save_every=0, validate_every=0, profile_steps=2)
-    train_loop.train(settings, PLAIN, batches, tmp_path, report=print)
-    (trace,) = (tmp_path / "profile").rglob("*.xplane.pb")
-    planes = jax.profiler.ProfileData.from_file(str(trace)).planes
-    events = [event for plane in planes for line in plane.lines for event in line.events]
-    steps = [dict(event.stats) for event in events if event.name == "training step"]
-    assert [step["step_num"] for step in steps] == [1, 2]
 
 
 @pytest.mark.slow
@@ -283,11 +273,10 @@ def test_means_weigh_by_count():
     assert metrics.means([first, second]) == {"a": 4.0}
 
 
-def test_the_peak_is_known_or_measured():
-    assert metrics.peak_flops("gpu", "NVIDIA H200") == 989e12
-    assert metrics.peak_flops("tpu", "TPU v5 lite") == 197e12
-    assert metrics.peak_flops("gpu", "another") is None
-    assert metrics.peak_flops("cpu", "cpu") > 1e8
+def test_the_peak_is_known_or_left_out():
+    assert metrics.peak_flops("NVIDIA H200") == 989e12
+    assert metrics.peak_flops("TPU v5 lite") == 197e12
+    assert metrics.peak_flops("another") is None
 
 
 def test_a_full_disk_costs_metrics_only(tmp_path):

@@ -25,8 +25,7 @@ from bytelax.models.execution import Execution
 from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
 from bytelax.training import objectives, optimizer, train_loop, train_state
-from bytelax.training.corruption import CorruptionConfig
-from bytelax.training.objectives import BLTD, NextByte
+from bytelax.training.objectives import BLTD, CorruptionConfig, NextByte
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig, TrainConfig
 from tests.helpers import models_for_tests, tiny_runs

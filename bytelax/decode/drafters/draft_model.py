@@ -9,8 +9,10 @@ from jaxtyping import Array, Float, Int
 from bytelax import vocab
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft, no_passes
+from bytelax.decode.drafters import Drafter, expect, fitted, resumed
 from bytelax.decode.drafters.draft_sampling import scan
-from bytelax.decode.target import Rewindable, State, Text, in_windows
+from bytelax.decode.target import Branching, Rewindable, State, Text, in_windows
+from bytelax.decode.trees import SpecTr
 from bytelax.models.pytree import pytree
 
 
@@ -133,3 +135,78 @@ class DraftModel:
             lambda carry: (carry[2] < text.length).any(), step, start
         )
         return logits, state, passes
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelDrafts:
+    """Proposes `many` independent drafts of one drafter, among which `acceptance.SpecTr` selects.
+
+    SpecTr (Sun et al., arXiv 2310.15141). Under greedy sampling the drafts would all be equal. The
+    drafts of a row are cut to the length of the shortest. They lie in the window position by
+    position, so that what pads the window lies behind them all.
+
+    Attributes:
+      drafter: proposes each draft.
+      many: number of drafts per row.
+    """
+
+    drafter: Drafter
+    many: int
+
+    def __post_init__(self):
+        if self.many < 1:
+            raise ValueError(f"there must be at least 1 draft, got {self.many}")
+
+    @property
+    def draft_length(self) -> int:
+        return self.many * self.drafter.draft_length
+
+    @property
+    def judged_by(self) -> SpecTr:
+        return SpecTr(self.many)
+
+    def fit(self, target):
+        expect(target, Branching, self)
+        return fitted(self.drafter, target)
+
+    def init(self, inputs):
+        return self.drafter.init(inputs)
+
+    def resume(self, inputs, draft_state):
+        return resumed(self.drafter, inputs, draft_state)
+
+    def propose(self, inputs, draft_state):
+        def repeated(tree):
+            return jax.tree.map(lambda x: jnp.repeat(x, self.many, axis=0), tree)
+
+        keys = jax.vmap(lambda key: jax.random.split(key, self.many))(inputs.key)
+        each = dataclasses.replace(
+            inputs,
+            state=repeated(inputs.state),
+            text=repeated(inputs.text),
+            sampling=repeated(inputs.sampling),
+            key=keys.reshape(-1),
+        )
+        drafts, states = self.drafter.propose(each, repeated(draft_state))
+        drafts = drafts.written_out()
+        batch = inputs.text.length.shape[0]
+
+        def flat(x):
+            each = x.reshape(batch, self.many, *x.shape[1:])
+            return each.swapaxes(1, 2).reshape(batch, self.draft_length, *x.shape[2:])
+
+        parents = jnp.maximum(jnp.arange(self.draft_length) - self.many + 1, 0)
+        draft = dataclasses.replace(
+            drafts,
+            ids=flat(drafts.ids),
+            length=self.many * drafts.length.reshape(batch, -1).min(1),
+            log_probs=None if drafts.log_probs is None else flat(drafts.log_probs),
+            step=flat(drafts.step),
+            passes=jax.tree.map(lambda made: made.reshape(batch, -1).sum(1), drafts.passes),
+            parents=jnp.broadcast_to(parents, (batch, self.draft_length)),
+        )
+        # The copies of a row differ only beyond its text, which is never read: keep the first.
+        return draft, jax.tree.map(lambda x: x[:: self.many], states)
+
+    def commit(self, inputs, draft_state, trial, count):
+        return self.drafter.commit(inputs, draft_state, trial, count)

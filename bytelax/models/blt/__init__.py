@@ -6,8 +6,7 @@ latent of the latest patch that is closed at t. Hence nothing reads the latent o
 """
 
 from bytelax.models.blt.decoder import Context, Decoder, Joint
-from bytelax.models.blt.encoder import Encoder
-from bytelax.models.blt.global_transformer import Global
+from bytelax.models.blt.encoder import Encoder, Global
 from bytelax.models.blt.model import BLT, ByteCaches, Encoded, Forward, Window
 from bytelax.models.blt.patches import Frontier, Patches
 from bytelax.models.configs import BLTConfig

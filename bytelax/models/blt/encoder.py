@@ -1,6 +1,6 @@
-"""The local encoder, which turns bytes and their hash n-grams into states and pools a patch's.
+"""The local encoder, which pools bytes into patches, and the global transformer over patches.
 
-Source: BLT (arXiv 2412.09871, section 3.2).
+Source: BLT (arXiv 2412.09871, sections 3.1 and 3.2).
 """
 
 import flax.linen as nn
@@ -10,8 +10,7 @@ import numpy as np
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import fused
-from bytelax.models.blt import encoder
+from bytelax.models import fused, kv_cache
 from bytelax.models.configs import PRIMES, BLTConfig, HashConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, KVCache, Span
@@ -49,7 +48,7 @@ class Encoder(nn.Module):
           Encoder states of the window, and the caches with the window written to them.
         """
         history = self.config.hashing.history
-        rows = encoder.hash_ids(ids, config=self.config.hashing)
+        rows = hash_ids(ids, config=self.config.hashing)
         hashes = self.execution.all_gather(self.hash_embed(rows))
         x = self.embed(ids[:, history:])
         for index in range(hashes.shape[2]):
@@ -191,3 +190,39 @@ def _remainder(limbs, vocab):
             remainder = (remainder * 256 + byte) % vocab
     negative = limbs[-1] >> 15
     return ((remainder + negative * np.uint32(-(1 << 64) % vocab)) % vocab).astype(jnp.int32)
+
+
+class Global(nn.Module):
+    """The global latent transformer over patches, without a final norm."""
+
+    config: BLTConfig
+    execution: Execution = Execution()
+
+    def setup(self):
+        c = self.config
+        if c.patch_vectors * c.encoder.dim != c.global_transformer.dim:
+            self.project = project(c.global_transformer.dim, self.execution)
+        self.trunk = Transformer(c.global_transformer, self.execution)
+
+    def __call__(
+        self,
+        patches: Float[Array, "B P kD"],
+        caches: Caches | None = None,
+        *,
+        span: Span,
+    ) -> tuple[Float[Array, "B P G"], Caches | None]:
+        """Computes the latents of patches.
+
+        Args:
+          patches: pooled vectors from `Encoder.patches`.
+          caches: self-attention caches, or None for whole texts. Without an attention window they
+            grow with the text and are read in blocks; with one they are rings and are read whole.
+          span: indices of the patches and what each of them attends to.
+
+        Returns:
+          One latent per patch, and the caches with the patches written to them.
+        """
+        block = kv_cache.BLOCK if caches is not None and span.window is None else None
+        if patches.shape[-1] != self.config.global_transformer.dim:
+            patches = self.project(patches)
+        return self.trunk(patches, caches, span=span, block=block)

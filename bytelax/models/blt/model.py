@@ -15,8 +15,7 @@ from bytelax.models import kv_cache, layers, patching, ring
 from bytelax.models.block_attention import Blocks
 from bytelax.models.blt import patches as patches_lib
 from bytelax.models.blt.decoder import Decoder
-from bytelax.models.blt.encoder import Encoder
-from bytelax.models.blt.global_transformer import Global
+from bytelax.models.blt.encoder import Encoder, Global
 from bytelax.models.blt.patches import Frontier, Patches
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.configs import BLTConfig

@@ -88,7 +88,7 @@ def seconds_at_peak(cost: Mapping[str, float], pod: Pod) -> dict[str, float]:
       cost: a compiled program's `cost_analysis()`.
       pod: the devices.
     """
-    peaks = {"flops": peak_flops(pod.platform, pod.kind), "bytes accessed": pod.bandwidth}
+    peaks = {"flops": peak_flops(pod.kind), "bytes accessed": pod.bandwidth}
     return {name: cost[name] / peak for name, peak in peaks.items() if cost.get(name, 0) > 0}
 
 

@@ -10,8 +10,7 @@ recipe is that of the bundled model, made small.
 import pathlib
 
 from bytelax import load
-from bytelax.training.corruption import CorruptionConfig
-from bytelax.training.objectives import BLTD, NextByte
+from bytelax.training.objectives import BLTD, CorruptionConfig, NextByte
 from experiments.harness import recipes, study, teacher_forced
 from experiments.harness.bundled_data import sources
 from experiments.harness.recipes import Stack

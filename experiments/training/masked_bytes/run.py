@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import load, vocab
-from bytelax.training import corruption
-from bytelax.training.corruption import CorruptionConfig
+from bytelax.training import objectives
+from bytelax.training.objectives import CorruptionConfig
 from experiments.harness import study
 from experiments.harness.bundled_data import held_out
 
@@ -42,7 +42,7 @@ def filled(model, block_size):
 
     def fill(module, ids):
         text = module.encode(ids[:, :-1])
-        drawn = corruption.corrupt(jax.random.key(0), ids, text.closes, config=config)
+        drawn = objectives.corrupt(jax.random.key(0), ids, text.closes, config=config)
         joint = module.decoder.joint(
             ids[:, :-1],
             module.decoder.context(text.latents),
