@@ -127,7 +127,7 @@ def by_platform(
     by_name = {_PLATFORMS[name]: kernel for name, kernel in kernels.items()}
     if not by_name:
         run = reference
-    elif known in kernels:
+    elif known is not None and known in kernels:
         run = kernels[known]
     else:
         run = functools.partial(jax.lax.platform_dependent, default=reference, **by_name)
