@@ -1,4 +1,4 @@
-"""Speculative decoding with a separate, smaller draft model over the same bytes."""
+"""Speculative decoding with a separate, smaller draft model: one draft per row, or several."""
 
 import dataclasses
 
@@ -139,7 +139,7 @@ class DraftModel:
 
 @dataclasses.dataclass(frozen=True)
 class ParallelDrafts:
-    """Proposes `many` independent drafts of one drafter, among which `acceptance.SpecTr` selects.
+    """Proposes `many` independent drafts of one drafter, among which `trees.SpecTr` selects.
 
     SpecTr (Sun et al., arXiv 2310.15141). Under greedy sampling the drafts would all be equal. The
     drafts of a row are cut to the length of the shortest. They lie in the window position by

@@ -46,7 +46,7 @@ class MultiByte(Stateless):
 class MultiByteTree(Stateless):
     """Drafts a tree: the likeliest children of each node, pruned to the likeliest nodes.
 
-    The heads are those of `MultiByte`. The tree is deterministic, so `acceptance.Tree` verifies it
+    The heads are those of `MultiByte`. The tree is deterministic, so `trees.Tree` verifies it
     at any temperature.
 
     Attributes:
