@@ -238,7 +238,10 @@ def skipped_layers():
         for each in report("speed/self_drafting")["rows"]
         if each["setting"]["method"] == "layer-skip" and "skip_mlp" in each["setting"]
     ]
-    yield SELF_DRAFTING, f"{speeds[0]} times plain decoding at temperature 0 and {speeds[1]} at 1"
+    yield (
+        SELF_DRAFTING,
+        f"{speeds[0]} times the speed of plain decoding at temperature 0 and {speeds[1]} at 1",
+    )
 
 
 def drafts_of_the_decoder():
@@ -422,7 +425,7 @@ def runs_of_the_global_transformer():
     )
     yield (
         BLT,
-        f"needs {few['4']:.2f} runs at 8 rows with four patches a row and {few['6']:.2f} with six, "
+        f"needs {few['4']:.2f} runs at 8 rows with four patches per row and {few['6']:.2f} with six, "
         f"at 64 rows {many['4']:.2f} and with nine patches {many['9']:g} (temperature 0",
     )
 
