@@ -1,8 +1,9 @@
 """The mean length of patches, and the entropy threshold that gives it."""
 
+import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +68,7 @@ def threshold(
             f"a mean patch length of {wanted} is out of reach: thresholds give {mean(0):.2f} to "
             f"{mean(top):.2f} on this text"
         )
-    above = _first(lambda index: mean(index) >= wanted, top)
+    above = bisect.bisect_left(range(top), wanted, key=mean)
     best = min((above, max(above - 1, 0)), key=lambda index: abs(mean(index) - wanted))
     return float(candidates[best]), mean(best)
 
@@ -89,15 +90,6 @@ def mean_patch_length(
     closes = patching.closing(opened, positions)
     inside = np.asarray(closes) & (np.arange(entropies.shape[1]) < lengths[:, None] - 1)
     return float(lengths.sum() / (inside.sum() + len(lengths)))
-
-
-def _first(holds: Callable[[int], bool], top: int) -> int:
-    """The first index up to `top` at which a monotone condition holds, by bisection."""
-    low, high = 0, top
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
 
 
 def text_windows(

@@ -425,8 +425,8 @@ def runs_of_the_global_transformer():
     )
     yield (
         BLT,
-        f"needs {few['4']:.2f} runs at 8 rows with four patches per row and {few['6']:.2f} with six, "
-        f"at 64 rows {many['4']:.2f} and with nine patches {many['9']:g} (temperature 0",
+        f"needs {few['4']:.2f} runs at 8 rows with four patches per row and {few['6']:.2f} "
+        f"with six, at 64 rows {many['4']:.2f} and with nine patches {many['9']:g} (temperature 0",
     )
 
 
