@@ -116,4 +116,4 @@ def fake_run(setting, output):
     }
     stats = Statistics(**figures | {"bytes": len(output), "rounds": len(output), "seconds": 1.0})
     origins = Origins(np.ones(len(output), np.int8), np.zeros(len(output), np.int8))
-    return Run(setting, "identical", [Result(0, output, "length", stats, None, origins)], stats)
+    return Run(setting, "identical", [Result(0, output, "length", stats, origins=origins)], stats)
