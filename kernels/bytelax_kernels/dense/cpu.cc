@@ -20,8 +20,9 @@ constexpr int kMostRows = 1;
 
 constexpr int kColumns = 32;  // of a panel
 constexpr int kVectors = kColumns / kLanes;
-// From so many bytes of a matrix, or so many products of numbers, threads share its panels.
-constexpr int64_t kSharedBytes = 1 << 17, kSharedProducts = 1 << 18;
+// What a thread must find to do, so that handing it over pays: bytes of a matrix, or products of
+// numbers.
+constexpr int64_t kBytesOfAThread = 1 << 14, kProductsOfAThread = 1 << 15;
 
 // The sums of `M` rows by the columns of `P` panels, which lie `apart` numbers apart. They stay in
 // registers: the loops over rows and vectors are unrolled.
@@ -222,9 +223,9 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
         result,
     };
     const int64_t bytes = panels.size_bytes(), products = product.count * panels.element_count();
-    const bool alone = bytes < kSharedBytes && products < kSharedProducts;
-    return share(threads, alone ? 1 : threads.num_threads(), product.panels_of_a_half(), gated ? 1 : 2,
-          [&](int64_t begin, int64_t end) { product.run(begin, end); });
+    const int64_t most = std::max(bytes / kBytesOfAThread, products / kProductsOfAThread);
+    return share(threads, most, product.panels_of_a_half(), gated ? 1 : 2,
+                 [&](int64_t begin, int64_t end) { product.run(begin, end); });
   };
   const void* weights = panels.untyped_data();
   switch (panels.element_type()) {
