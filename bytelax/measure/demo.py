@@ -102,7 +102,7 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
         return _settings_of_byte_lm(model)
     settings = [PLAIN, Setting("blt-s", {"draft_length": 4})]
     if model.config.heads is not None and model.config.heads.draft_layer:
-        settings.insert(1, Setting("eagle", {"draft_length": 8}))
+        settings.insert(1, Setting("eagle", {"draft_length": 3}))
     trained = model.config.block_size
     if trained:
         settings.append(Setting("blt-dv", {"block_size": min(8, trained), "unmask": "one-step"}))
@@ -116,7 +116,7 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
 def _settings_of_byte_lm(model: Model) -> tuple[list[Setting], list[str]]:
     settings, left_out = [PLAIN], []
     for setting in (
-        Setting("eagle"),
+        Setting("eagle", {"draft_length": 3}),
         Setting("medusa"),
         Setting("composed"),
         Setting("early-exit", {"draft_length": 4}),
