@@ -205,17 +205,32 @@ def test_an_eos_is_taken_back(drafts):
     decoding = decode(init(text, np.array([20, 7, 20], np.int32)))
     reasons = stopping.BY_EOS, stopping.BY_LENGTH, stopping.BY_EOS
     assert decoding.ended.tolist() == [*reasons]
-    more = Text.of([b"xc", b"b", b""], length=8, bos=False)
+    more = Text.of([b"ac", b"b", b""], length=8, bos=False)
     decoding = append(decoding, more, 20)
     assert decoding.ended.tolist() == [stopping.RUNNING, stopping.RUNNING, stopping.BY_EOS]
+    fresh = init(decoding.text, jnp.zeros(ROWS, jnp.int32))
+    for mine, its in zip(_caches(decoding), _caches(fresh), strict=True):
+        np.testing.assert_allclose(mine, its, rtol=0, atol=1e-6)
     decoding = decode(decoding)
     rows = zip(decoding.text.ids, decoding.text.length, strict=True)
-    texts = [vocab.decode(ids[:length].tolist()) for ids, length in rows]
-    assert texts == [b"ghxcdefgh", b"abcdefghbcdefgh", b"cdefgh"]
+    assert [ids[:length].tolist() for ids, length in rows] == [
+        vocab.encode(text, eos=True) for text in (b"ghacdefgh", b"abcdefghbcdefgh", b"cdefgh")
+    ]
     assert (decoding.ended == stopping.BY_EOS).all()
     if drafts:  # every draft is right, and was read from the right text
         least = decoding.counts.bytes[:2] - decoding.counts.rounds[:2]
         assert (decoding.counts.accepted[:2] >= least).all()
+
+
+def _caches(decoding):
+    """What target and draft model hold of the first two texts, without their last byte."""
+    read = np.arange(64) < np.asarray(decoding.text.length)[:2, None] - 1
+    states = [decoding.state, *([decoding.draft_state.state] if decoding.draft_state else [])]
+    return [
+        np.where(read[:, None, :, None], part[:2, :, :64], 0)
+        for state in states
+        for part in jax.tree.leaves(state.caches)
+    ]
 
 
 def test_stop_strings_are_looked_for_behind_the_appended_bytes():
