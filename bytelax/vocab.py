@@ -3,6 +3,7 @@
 Source: the Byte Latent Transformer (arXiv 2412.09871) as released.
 """
 
+import dataclasses
 import operator
 import reprlib
 from collections.abc import Iterable
@@ -15,6 +16,24 @@ MASK = 3  # a masked byte of BLT-D; unused in the released vocabulary, never emi
 OFFSET = 4  # id of byte 0
 SIZE = 260  # number of ids
 BYTES = 256  # number of byte values
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """Which ids a target emits, as its attribute `vocabulary`; without one it emits `ALL_BYTES`.
+
+    Attributes:
+      first: first id that may be emitted.
+      stop: id behind the last one that may be.
+      eos: id that ends a text, inside this range or outside; None if there is none.
+    """
+
+    first: int
+    stop: int
+    eos: int | None = None
+
+
+ALL_BYTES = Vocabulary(OFFSET, SIZE, EOS)
 
 
 def encode(text: bytes, *, bos: bool = True, eos: bool = False) -> list[int]:

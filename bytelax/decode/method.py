@@ -44,6 +44,7 @@ from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Branching, State, Target, Text, agreed, in_windows
 from bytelax.models.configs import UNFILLED, Filled
 from bytelax.models.pytree import pytree
+from bytelax.vocab import ALL_BYTES, Vocabulary
 
 
 class Params(NamedTuple):
@@ -152,6 +153,11 @@ class Method:
         return in_windows(fitted(self.drafter, self.target), self.window)
 
     @property
+    def vocabulary(self) -> Vocabulary:
+        """The ids that the target emits."""
+        return getattr(self.target, "vocabulary", ALL_BYTES)
+
+    @property
     def lossless(self) -> bool:
         """Whether the output follows the target's distribution, as the rule `accept` declares."""
         return getattr(self.accept, "lossless", False)
@@ -199,6 +205,7 @@ class Method:
             raise ValueError(f"buffers of {length} ids have no room for {budget} behind a prompt")
         chex.assert_shape(text.length, (batch,))
         sampling = Sampling.of(batch) if sampling is None else sampling
+        sampling = dataclasses.replace(sampling, vocabulary=self.vocabulary)
         stops = (Stops.of([]) if stops is None else stops).for_rows(batch)
         seeds = jnp.arange(batch, dtype=jnp.uint32) if seeds is None else seeds
         budget = jnp.broadcast_to(jnp.asarray(budget, jnp.int32), (batch,))
@@ -351,6 +358,7 @@ class Method:
             limit=decoding.limit,
             stops=decoding.stops,
             complete=complete,
+            eos=self.vocabulary.eos,
         )
         broken = (ended == stopping.RUNNING) & (sound < count)
         ended = jnp.where(broken, stopping.NOT_FINITE, ended)

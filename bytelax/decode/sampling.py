@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
-from bytelax import vocab
 from bytelax.compiling import random_key
 from bytelax.models.pytree import pytree, static
+from bytelax.vocab import ALL_BYTES, Vocabulary
 
 # Purposes of random numbers. Draft, acceptance and residual never share a stream.
 DRAFT, ACCEPT, RESIDUAL = range(3)
@@ -37,7 +37,8 @@ class Sampling:
       top_p: keep the smallest set of likeliest ids with at least this total probability.
       greedy: static; every row takes the likeliest id.
       truncated: static; some row uses top_k or top_p.
-      allow_eos: static; EOS may be emitted. No other id than those of bytes ever is.
+      allow_eos: static; EOS may be emitted.
+      vocabulary: static; the ids that may be emitted, which `Method.init` asks its target for.
     """
 
     temperature: Float[Array, " B"]
@@ -46,6 +47,7 @@ class Sampling:
     greedy: bool = static()
     truncated: bool = static()
     allow_eos: bool = static()
+    vocabulary: Vocabulary = static(default=ALL_BYTES)
 
     @classmethod
     def of(
@@ -82,7 +84,7 @@ class Sampling:
         put = jax.device_put
         return cls(
             temperature=put(warmth.astype(np.float32)),
-            top_k=put(np.minimum(most, vocab.SIZE).astype(np.int32)),
+            top_k=put(np.minimum(most, np.iinfo(np.int32).max).astype(np.int32)),
             top_p=put(share.astype(np.float32)),
             greedy=not warmth.any(),
             truncated=bool((most > 0).any() or (share < 1).any()),
@@ -207,8 +209,10 @@ def has_law(logits: Float[Array, "B W V"], sampling: Sampling) -> Bool[Array, "B
 def without_banned(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[Array, "B W V"]:
     """Casts logits to float32 and sets those of ids that are never emitted to -inf."""
     ids = jnp.arange(logits.shape[-1])
-    allowed = (ids >= vocab.OFFSET) & (ids < vocab.SIZE)
-    allowed |= sampling.allow_eos & (ids == vocab.EOS)
+    known = sampling.vocabulary
+    allowed = (ids >= known.first) & (ids < known.stop)
+    if known.eos is not None:
+        allowed = jnp.where(ids == known.eos, sampling.allow_eos, allowed)
     return jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)
 
 

@@ -16,6 +16,9 @@ RUNNING, BY_EOS, BY_STOP, BY_LENGTH, NOT_FINITE, BY_CONSTRAINT = range(6)
 REASONS = ("running", "eos", "stop", "length", "not-finite", "constraint")
 
 
+String = bytes | Sequence[int]  # of bytes, or of ids of another vocabulary
+
+
 @pytree
 class Stops:
     """The stop strings of every row, padded on the left. Build them with `Stops.of`."""
@@ -24,8 +27,10 @@ class Stops:
     length: Int[Array, "B N"]
 
     @classmethod
-    def of(cls, strings: Sequence[bytes] | Sequence[Sequence[bytes]]) -> "Stops":
+    def of(cls, strings: Sequence[String] | Sequence[Sequence[String]]) -> "Stops":
         """Creates stop strings; a row ends as soon as its output contains one of its own.
+
+        They are bytes, or ids of a target with another vocabulary.
 
         The number of strings and their length are array shapes. Both are rounded up to a power of
         two, so that few programs are compiled.
@@ -36,8 +41,8 @@ class Stops:
         Raises:
           ValueError: a stop string is empty.
         """
-        shared = not strings or isinstance(strings[0], bytes)
-        rows = cast(Sequence[Sequence[bytes]], [strings] if shared else strings)
+        shared = not strings or _is_string(strings[0])
+        rows = cast(Sequence[Sequence[String]], [strings] if shared else strings)
         if not all(map(all, rows)):
             raise ValueError("a stop string must not be empty")
         longest = _round_up(max((len(string) for own in rows for string in own), default=0))
@@ -47,7 +52,8 @@ class Stops:
         for row, own in enumerate(rows):
             for nth, string in enumerate(own):
                 length[row, nth] = len(string)
-                ids[row, nth, longest - len(string) :] = vocab.encode(string, bos=False)
+                known = vocab.encode(string, bos=False) if isinstance(string, bytes) else string
+                ids[row, nth, longest - len(string) :] = known
         return cls(jax.device_put(ids), jax.device_put(length))
 
     def for_rows(self, batch: int) -> "Stops":
@@ -64,6 +70,7 @@ def trim(
     limit: Int[Array, " B"],
     stops: Stops,
     complete: Bool[Array, "B E"] | None = None,
+    eos: int | None = vocab.EOS,
 ) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
     """Returns how many emitted ids to keep, and why each row ends there (RUNNING if it does not).
 
@@ -75,6 +82,7 @@ def trim(
       limit: text length at which the row's budget is used up.
       stops: stop strings.
       complete: whether the constraint lets nothing follow an id; None without a constraint.
+      eos: id that ends a row; None if none does.
 
     Returns:
       The number of ids to keep, and one of RUNNING, BY_EOS, BY_STOP, BY_CONSTRAINT and BY_LENGTH.
@@ -83,7 +91,7 @@ def trim(
     place = jnp.arange(width)
     there = place < count[:, None]
     end = {
-        BY_EOS: there & (emitted == vocab.EOS),
+        BY_EOS: there & (emitted == (-1 if eos is None else eos)),
         BY_STOP: there & _matches(text, emitted, prompt, stops),
         BY_CONSTRAINT: there & (False if complete is None else complete),
         BY_LENGTH: there & (text.length[:, None] + place + 1 >= limit[:, None]),
@@ -120,6 +128,11 @@ def _windows(ids: Int[Array, "B R"], size: int) -> Int[Array, "B E {size}"]:
     count = many - size + 1
     repeated = jnp.tile(ids, (1, count + 1))[:, : count * (many + 1)]
     return repeated.reshape(batch, count, many + 1)[:, :, :size]
+
+
+def _is_string(value) -> bool:
+    """Whether this is a string, of bytes or of ids, and not a list of them."""
+    return isinstance(value, bytes) or (len(value) > 0 and isinstance(value[0], int))
 
 
 def _round_up(n: int) -> int:

@@ -32,17 +32,22 @@ class Text:
         return jnp.take_along_axis(self.ids, self.length[:, None] - 1, axis=1)
 
     @classmethod
-    def of(cls, prompts: Sequence[bytes], *, length: int, bos: bool = True) -> "Text":
+    def of(
+        cls, prompts: Sequence[bytes | Sequence[int]], *, length: int, bos: bool = True
+    ) -> "Text":
         """Encodes prompts into buffers of `length` ids, which must hold BOS, prompt and output.
 
-        Without `bos` it encodes what `Method.append` appends to texts.
+        Without `bos` it encodes what `Method.append` appends to texts. A prompt may also be ids, of
+        any vocabulary, to which nothing is added.
 
         Raises:
           ValueError: BOS and a prompt alone do not fit, or there is one prompt and no list of them.
         """
         if isinstance(prompts, bytes | str):
             raise ValueError(f"prompts must be a list of strings, not one string: [{prompts!r}]")
-        encoded = [vocab.encode(prompt, bos=bos) for prompt in prompts]
+        encoded = [
+            vocab.encode(x, bos=bos) if isinstance(x, bytes | str) else [*x] for x in prompts
+        ]
         ids = np.zeros((len(prompts), length), np.int32)
         for row, prompt in zip(ids, encoded, strict=True):
             if len(prompt) > length:
@@ -63,6 +68,9 @@ class Target(Protocol):
     `extend` only computes. Nothing counts until `commit` keeps it, so a target never has to undo
     anything. Rows are independent: at one shape (B, W), the result for a row is bitwise the same,
     whatever the other rows hold and wherever in a window its bytes lie. The state may be donated.
+
+    An attribute `vocabulary`, a `bytelax.vocab.Vocabulary`, says which ids may be emitted and which
+    one ends a text; without it these are bytes and EOS.
 
     Two more methods are optional. `waits(trial) -> bool[B]` returns the rows whose window was not
     computed, because they wait for others to share an expensive pass; nothing of it may be kept,

@@ -8,9 +8,13 @@ import jax
 T = typing.TypeVar("T")
 
 
-def static() -> typing.Any:
-    """Declares a field of a `pytree` class that is static metadata instead of data."""
-    return dataclasses.field(metadata={"static": True})
+def static(**default: typing.Any) -> typing.Any:
+    """Declares a field of a `pytree` class that is static metadata instead of data.
+
+    Args:
+      **default: `default`, as in `dataclasses.field`.
+    """
+    return dataclasses.field(metadata={"static": True}, **default)
 
 
 @typing.dataclass_transform(frozen_default=True, field_specifiers=(static,))

@@ -1,5 +1,6 @@
 """The exact joint distribution of the next bytes under `Method.round`, by enumeration."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -167,7 +168,8 @@ def target_law(
     """
     sizes = {"prompt": len(prompt), "length": len(prompt) + new_bytes}
     following = next_byte(method, params, rows=rows, **sizes)
-    return law_of(following, Sampling.of(1, **law), prompt, new_bytes)
+    sampling = dataclasses.replace(Sampling.of(1, **law), vocabulary=method.vocabulary)
+    return law_of(following, sampling, prompt, new_bytes)
 
 
 def next_byte(method: Method, params: Params, *, rows: int, prompt: int, length: int) -> Callable:
@@ -230,7 +232,7 @@ def law_of(following: Callable, sampling: Sampling, prompt: list[int], new_bytes
             if not p.any():
                 total[text] = before
             for x in np.flatnonzero(p):
-                ended = step + 1 == new_bytes or x == vocab.EOS
+                ended = step + 1 == new_bytes or x == sampling.vocabulary.eos
                 (total if ended else longer)[*text, int(x)] = before * p[x] / p.sum()
         if not longer:
             break

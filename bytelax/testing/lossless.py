@@ -80,7 +80,7 @@ def assert_lossless(
     Args:
       method: the method to certify, with its drafter and acceptance rule.
       params: parameters of target and drafter.
-      prompt: ids, BOS first.
+      prompt: ids, BOS first; of a target with another vocabulary, ids of its own.
       new_bytes: number of ids to enumerate. It should be more than the window, so that a second
         round is tested; by default it is the draft length plus 2, but at most 5.
       rows: batch size of the compiled round.
@@ -177,13 +177,14 @@ def _assert_reads_eos(method, params, begin, following):
     prompt = begin.text.ids[0, : begin.text.length[0]].tolist()
     # The place of EOS, and the number of ids that are kept: to before it, with it, and all.
     cases = [(eos, count) for eos in range(1, width) for count in {eos, eos + 1, width}]
-    if not cases:
+    known = method.vocabulary
+    if not cases or known.eos is None:
         return
     rows, (places, counts) = len(cases), np.array(cases).T
-    values = [x for x in prompt if x >= vocab.OFFSET] or [vocab.OFFSET]
+    values = [x for x in prompt if known.first <= x < known.stop] or [known.first]
     windows = np.random.default_rng(0).choice(values, (2, rows, width)).astype(np.int32)
     windows[0, :, 0] = prompt[-1]
-    windows[0, np.arange(rows), places] = vocab.EOS
+    windows[0, np.arange(rows), places] = known.eos
 
     sampling = jax.tree.map(lambda x: np.repeat(x, rows, axis=0), begin.sampling)
 
@@ -213,7 +214,8 @@ def _assert_rows_apart(method, params, prompt, length, reach, rows, law) -> Deco
     """
     lengths = len(prompt) - np.arange(rows) % len(prompt)
     budgets = reach - np.arange(rows) % reach
-    ids = np.full((rows, length), vocab.OFFSET, np.int32)
+    padding = method.vocabulary.first
+    ids = np.full((rows, length), padding, np.int32)
     ids[:, : len(prompt)] = prompt
 
     def run(params, ids, lengths, budgets, seeds):
@@ -235,7 +237,7 @@ def _assert_rows_apart(method, params, prompt, length, reach, rows, law) -> Deco
 
     order = np.arange(rows)
     behind = np.arange(length) >= lengths[:, None]
-    others = np.where(behind, vocab.OFFSET + 1, ids)
+    others = np.where(behind, padding + 1, ids)
     first = of(order, ids)
     for what, found in {"order": of(order[::-1], ids), "padding": of(order, others)}.items():
         same = all(np.array_equal(a, b) for a, b in zip(seen(first), seen(found), strict=True))

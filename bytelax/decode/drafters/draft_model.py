@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax import vocab
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft, no_passes
 from bytelax.decode.drafters import Drafter, expect, fitted, resumed
@@ -70,7 +69,8 @@ class DraftModel:
     def propose(self, inputs, draft_state):
         weights, text = inputs.params, inputs.text
         # An EOS that is pending has ended its row. `Method.append` may take it back.
-        text = Text(text.ids, text.length - (text.pending[:, 0] == vocab.EOS))
+        if (eos := inputs.sampling.vocabulary.eos) is not None:
+            text = Text(text.ids, text.length - (text.pending[:, 0] == eos))
         # A row without new bytes has ended, and its draft is never read.
         awake = draft_state.seen < text.length
         logits, here, caught_up = self._catch_up(weights, draft_state, text)

@@ -1,0 +1,129 @@
+"""Targets whose ids are not those of bytes: seven of them, or a thousand."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bytelax.decode import (
+    DraftModel,
+    Empty,
+    Lookup,
+    Method,
+    Params,
+    Sampling,
+    Stops,
+    Text,
+    process_logits,
+    stopping,
+)
+from bytelax.testing import assert_lossless
+from bytelax.testing.tables import TableDrafter, TableTarget
+from bytelax.vocab import ALL_BYTES, Vocabulary
+from tests.helpers import models_for_tests as models
+
+
+@dataclasses.dataclass(frozen=True)
+class Table(TableTarget):
+    """A table over seven ids, of which some may be emitted."""
+
+    vocabulary: Vocabulary
+    window: int | None = None
+
+    def rewind(self, ahead, back):
+        return back
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnHeads(TableDrafter):
+    """Drafts of a head of its own, which knows the same ids."""
+
+    vocabulary: Vocabulary = ALL_BYTES
+
+    def drawn(self, logits):
+        law = Sampling.of(len(logits), temperature=1.0)
+        return process_logits(logits, dataclasses.replace(law, vocabulary=self.vocabulary))
+
+
+SEVEN = Vocabulary(0, 7)
+WITH_EOS = Vocabulary(0, 7, eos=0)
+OUTSIDE = Vocabulary(1, 4, eos=6)
+
+
+def table(seed, size=7):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=(size,) * 3), jnp.float32)
+
+
+@pytest.mark.parametrize("known", [SEVEN, WITH_EOS, OUTSIDE], ids=["seven", "eos", "outside"])
+@pytest.mark.parametrize("drafter", ["lookup", "draft model", "heads"])
+def test_lossless(drafter, known):
+    drafter, params = {
+        "lookup": (Lookup(2, shortest=1), ()),
+        "draft model": (DraftModel(Table(known), 2), table(1)),
+        "heads": (OwnHeads(2, vocabulary=known), table(2)),
+    }[drafter]
+    method = Method(Table(known), drafter)
+    prompt = (1, 3, 2, 3) if known is OUTSIDE else (5, 3, 2, 3)
+    assert_lossless(
+        method, Params(table(0), params), prompt=prompt, new_bytes=3, top_k=3, rows=32, reach=12
+    )
+
+
+def decoded(known, *, budget=30, **law):
+    method = Method(Table(known), Empty())
+    text = Text.of([[1, 2], [3]] * 8, length=40)
+    how = {"sampling": Sampling.of(16, temperature=1.0, **law), "budget": budget}
+    return method.decode(Params(table(0)), method.init(Params(table(0)), text, **how))
+
+
+def test_which_ids_are_emitted_and_what_ends_a_row():
+    free = decoded(SEVEN)
+    assert set(np.unique(free.text.ids[:, 2:30])) == set(range(7))
+    assert (free.ended == stopping.BY_LENGTH).all()
+    inside = decoded(OUTSIDE)
+    assert set(np.unique(inside.text.ids[:, 2:20])) <= {0, 1, 2, 3, 6}  # 0 is the padding
+    ended = np.asarray(inside.ended == stopping.BY_EOS)
+    last = np.take_along_axis(
+        np.asarray(inside.text.ids), np.asarray(inside.text.length)[:, None] - 1, 1
+    )[:, 0]
+    assert ended.any() and (last[ended] == 6).all()
+    banned = decoded(WITH_EOS, allow_eos=False)
+    assert not (np.asarray(banned.text.ids)[:, 2:30] == 0).any()
+
+
+def test_stop_strings_are_ids():
+    known = Table(SEVEN)
+    method, params = Method(known, Empty()), Params(table(0))
+    start = method.init(
+        params,
+        Text.of([[1, 2]], length=40),
+        budget=30,
+        sampling=Sampling.of(1, temperature=1.0),
+        stops=Stops.of([(5,), (3, 4)]),
+    )
+    found = method.decode(params, start)
+    new = np.asarray(found.text.ids)[0, 2 : int(found.text.length[0])].tolist()
+    assert found.ended[0] == stopping.BY_STOP and (new[-1] == 5 or new[-2:] == [3, 4])
+
+
+def test_top_k_may_exceed_the_number_of_bytes():
+    logits = jnp.zeros((1, 1, 1000))
+    law = Sampling.of(1, temperature=1.0, top_k=500)
+    law = dataclasses.replace(law, vocabulary=Vocabulary(0, 1000))
+    assert int(jnp.isfinite(process_logits(logits, law)).sum()) == 500
+
+
+def test_prompts_of_ids():
+    text = Text.of([[5], [1, 2], b"a"], length=4)
+    assert text.ids.tolist() == [[5, 0, 0, 0], [1, 2, 0, 0], [1, 101, 0, 0]]
+    assert text.length.tolist() == [1, 2, 2]
+
+
+def test_a_byte_transformer_without_an_eos_never_ends_a_text():
+    model = models.model(models.replace(models.BYTE_LM, eos=False))
+    assert model.target().vocabulary == Vocabulary(ALL_BYTES.first, ALL_BYTES.stop)
+    method = Method(model.target(), Empty())
+    start = method.init(Params(model.params), Text.of([b"a"], length=8), budget=1)
+    logits = jnp.zeros((1, 1, 260)).at[..., 2].set(9.0)
+    assert int(process_logits(logits, start.sampling).argmax()) != 2
