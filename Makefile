@@ -35,7 +35,7 @@ docs: $(VENV)/.installed-docs ## build the site into site/; a broken link fails
 parity: ## compare with transformers, run in lm-evaluation-harness: an environment of its own
 	$(MAKE) test VENV=.venv-parity EXTRAS=test,parity,eval TESTS=tests/test_live_parity.py
 	$(MAKE) test-slow VENV=.venv-parity EXTRAS=test,parity,eval \
-	  TESTS="tests/docs/test_pages.py::test_python[docs/evaluation.md] \
+	  TESTS="tests/test_live_parity.py tests/docs/test_pages.py::test_python[docs/evaluation.md] \
 	    tests/experiments/test_score_studies.py::test_lm_eval"
 
 aot: ## compile kernels and decode loops for TPU and H200 without the hardware; count what they do

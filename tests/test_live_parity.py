@@ -130,6 +130,218 @@ def test_byte_transformers_are_llamas(window, tmp_path):
     np.testing.assert_allclose(model.logits(ids), expected, rtol=0, atol=TOLERANCE)
 
 
+# Kinds of checkpoints that others make: class, fields of its config, and which ids are bytes. The
+# first byte's id, BOS and EOS are given to `load`, unless a tokenizer's files say them.
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+    "max_position_embeddings": 512,
+}
+LONG = {"original_max_position_embeddings": 16, "factor": 4.0, "rope_theta": 500.0}
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LONG}
+FOREIGN = {
+    "raw": ("Llama", {"vocab_size": 256, "num_key_value_heads": 2}, {}),
+    "tied": ("Llama", {"vocab_size": 256, "tie_word_embeddings": True}, {}),
+    "offset": ("Llama", {"vocab_size": 300}, {"bytes_at": 3, "bos": 1, "eos": 2}),
+    "behind": ("Llama", {"vocab_size": 259}, {"bytes_at": 0, "bos": 257, "eos": 258}),
+    "a byte for a BOS": ("Llama", {"vocab_size": 256}, {"bytes_at": 0, "bos": 10}),
+    "biases": ("Llama", {"vocab_size": 256, "attention_bias": True}, {}),
+    "linear": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}},
+        {},
+    ),
+    "llama3": ("Llama", {"rope_parameters": LLAMA3}, {}),
+    "yarn": ("Llama", {"rope_parameters": {"rope_type": "yarn", **LONG}}, {}),
+    "yarn untruncated": (
+        "Llama",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                **LONG,
+                "truncate": False,
+                "mscale": 2.0,
+                "mscale_all_dim": 0.5,
+                "beta_fast": 4.0,
+            }
+        },
+        {},
+    ),
+    "mistral": (
+        "Mistral",
+        {"sliding_window": 6, "num_key_value_heads": 2, "head_dim": 12},
+        {"bytes_at": 0},
+    ),
+    "qwen2": ("Qwen2", {"num_key_value_heads": 1, "tie_word_embeddings": True}, {}),
+    "qwen2 windows": (
+        "Qwen2",
+        {
+            "num_key_value_heads": 2,
+            "use_sliding_window": True,
+            "sliding_window": 7,
+            "max_window_layers": 0,
+        },
+        {},
+    ),
+    "qwen3": (
+        "Qwen3",
+        {"head_dim": 12, "num_key_value_heads": 2, "vocab_size": 264},
+        {"bytes_at": 8, "bos": 1},
+    ),
+    "qwen3 biases": (
+        "Qwen3",
+        {"head_dim": 10, "attention_bias": True, "num_key_value_heads": 4},
+        {},
+    ),
+}
+
+
+def foreign(kind, fields, seed=0):
+    """A random model of transformers, loud enough that every part is heard."""
+    config = getattr(transformers, f"{kind}Config")(**{"vocab_size": 256, **SIZES, **fields})
+    torch.manual_seed(seed)
+    model = getattr(transformers, f"{kind}ForCausalLM")._from_config(
+        config, attn_implementation="eager"
+    )
+    for name, weight in model.named_parameters():
+        if "norm" in name:
+            weight.normal_(1, 0.25)
+        elif name.endswith("bias"):
+            weight.normal_(0, 0.5)
+        else:
+            weight.normal_(0, 0.3 if "embed" in name else weight.shape[1] ** -0.5)
+    return model.float().eval()
+
+
+def theirs(text, asked):
+    """The ids of bytes as transformers sees them."""
+    first = [asked["bos"]] if "bos" in asked else []
+    return torch.tensor([first + [byte + asked.get("bytes_at", 0) for byte in text]])
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@torch.no_grad()
+def test_llamas_from_elsewhere(name, tmp_path):
+    """Logits, greedy text, and what is written back, of models that bytelax did not make."""
+    kind, fields, asked = FOREIGN[name]
+    model = foreign(kind, fields)
+    model.save_pretrained(tmp_path / "a")
+    ours, at = bytelax.load(tmp_path / "a", **asked), asked.get("bytes_at", 0)
+    ids = theirs(TEXT, asked)
+    expected = model(ids, use_cache=False).logits[0].numpy()
+    found = ours.logits(np.asarray([vocab.encode(TEXT)]))[0]
+    without = "bos" not in asked
+    np.testing.assert_allclose(
+        found[without:, vocab.OFFSET :], expected[:, at : at + 256], rtol=0, atol=TOLERANCE
+    )
+    if without and not fields.get("attention_bias"):
+        assert not found[0].any(), "before the first byte all are equally likely"
+    if "eos" in asked:
+        np.testing.assert_allclose(
+            found[:, vocab.EOS], expected[:, asked["eos"]], rtol=0, atol=TOLERANCE
+        )
+
+    emitted = {*range(at, at + 256)} | {asked[x] for x in ("eos",) if x in asked}
+    generated = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=NEW_BYTES,
+        do_sample=False,
+        eos_token_id=asked.get("eos"),
+        suppress_tokens=sorted({*range(model.config.vocab_size)} - emitted) or None,
+    )[0, ids.shape[1] :]
+    out = bytelax.generate(ours, [TEXT], max_new_bytes=NEW_BYTES)
+    new = [x - at for x in generated.tolist() if x != asked.get("eos")]
+    assert out.bytes[0] == bytes(new)
+
+    checkpoints.check_transformers(ours.config)
+    checkpoints.write(tmp_path / "b", ours.config, ours.params, layout="huggingface")
+    again = bytelax.load(tmp_path / "b")
+    assert again.config == ours.config
+    jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
+    back = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "b", dtype="float32", attn_implementation="eager"
+    )
+    assert type(back) is type(model) or name in ("mistral",)
+    ids = torch.tensor([vocab.encode(TEXT, bos=not without)])
+    logits = back(ids, use_cache=False).logits[0].numpy()
+    np.testing.assert_allclose(logits, found[without:], rtol=0, atol=TOLERANCE)
+
+
+# Sizes of public models whose vocabulary is bytes; their weights are random here.
+PUBLIC = {
+    "bytegpt-byte-85M": (
+        {
+            "vocab_size": 256,
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 2048,
+            "max_position_embeddings": 8192,
+            "tie_word_embeddings": True,
+        },
+        {},
+    ),
+    "bytellama of 100M": (
+        {
+            "vocab_size": 259,
+            "hidden_size": 576,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "intermediate_size": 1536,
+            "max_position_embeddings": 131_072,
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "factor": 32.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+                "rope_theta": 1e4,
+            },
+        },
+        {"bytes_at": 3, "bos": 1, "eos": 2},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLIC)
+@torch.no_grad()
+def test_byte_llamas_of_public_sizes(name, tmp_path):
+    """They load, draft and score; with one text, whose scores are those of transformers."""
+    fields, asked = PUBLIC[name]
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields)).float().eval()
+    model.save_pretrained(tmp_path)
+    ours, at = bytelax.load(tmp_path, **asked), asked.get("bytes_at", 0)
+    ids = theirs(TEXT, asked)
+    logits = model(ids).logits[0, :, at : at + 256]
+    if "eos" in asked:
+        logits = torch.cat([logits, model(ids).logits[0, :, 2:3]], dim=-1)
+    expected = torch.log_softmax(logits, -1)[:-1].gather(1, ids[0, 1:, None] - at)[:, 0]
+    (score,) = bytelax.score(ours, [TEXT]).documents
+    found = score.log_probs[-len(expected) :]
+    np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=TOLERANCE)
+    plain = bytelax.generate(ours, [TEXT], max_new_bytes=NEW_BYTES, window=5)
+    drafters = {"lookup": {}, "layer-skip": {}, "draft-model": {"draft_model": "tiny-draft"}}
+    for method, options in drafters.items():
+        out = bytelax.generate(
+            ours,
+            [TEXT],
+            max_new_bytes=NEW_BYTES,
+            window=5,
+            method=method,
+            draft_length=4,
+            **options,
+        )
+        assert out.bytes == plain.bytes, method
+
+
 EDITS = [
     {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
     {"rope_scaling": {"type": "default"}, "rope_theta": 50.0},  # `rope_parameters` is left aside

@@ -23,8 +23,8 @@ def slow(*case):
 
 
 @functools.cache
-def plain(window):
-    return generate("ar", window=window)
+def plain(window, which=self_drafting_models.trunk):
+    return generate("ar", window=window, which=which)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,23 @@ def plain(window):
 def test_chains_write_what_plain_decoding_does(method, options):
     out = generate(method, **options)
     test_methods.assert_same(out, plain(options.get("window", 5)))
+    assert out.stats.drafted > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        slow("early-exit", {"verify_from": "embedding"}),
+        slow("layer-skip", {}),
+        slow("two-byte", {}),
+        slow("lookup", {"draft_length": 4}),
+        ("eagle", {"draft_length": 4}),
+    ],
+)
+def test_a_trunk_with_biases_and_norms_and_no_bos(method, options):
+    which = self_drafting_models.qwen
+    out = generate(method, window=5, which=which, **options)
+    test_methods.assert_same(out, plain(5, which))
     assert out.stats.drafted > 0
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from bytelax.checkpoints import architectures
+from bytelax.checkpoints import architectures, byte_ids
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.heads import read_heads, write_heads
 from bytelax.checkpoints.huggingface import check_transformers
@@ -74,7 +74,8 @@ def read(
         prediction heads stay as they are. Orbax reads all of them first.
       **overrides: config fields to replace, some of which a file cannot hold: monotonicity,
         patching_threshold, patching_threshold_add, patching_mode, patching_stride,
-        max_patch_length, mask_documents, max_bytes.
+        max_patch_length, mask_documents, max_bytes. Three more say which ids are bytes in a model
+        of transformers that bytelax did not write: bytes_at, bos, eos; see `byte_ids.find`.
 
     Returns:
       A `BLTConfig` or `ByteLMConfig`, and the parameters for `module.apply({"params": ...})`.
@@ -165,7 +166,7 @@ def read_patcher(
       CheckpointError: as in `read`, or the BLT has no entropy model.
     """
     with _as_checkpoint_error():
-        found = _open(location)
+        found, overrides = _open(location, overrides)
         config, rule = architectures.patcher_of(found.config, overrides)
         found.layout.check(config, found.stored, found.source)
     inside = isinstance(config, BLTConfig)
@@ -298,18 +299,25 @@ class _Opened(NamedTuple):
     stored: Any  # handles of the stored arrays, with their shapes and dtypes
 
 
-def _open(location):
+def _open(location, overrides):
+    """Opens a checkpoint; returns it, and the overrides that are of config fields."""
+    asked = {name: overrides[name] for name in byte_ids.ASKED if name in overrides}
+    rest = {name: value for name, value in overrides.items() if name not in asked}
     directory = _directory(location)
     module = _module(detect(directory))
-    config, stored = module.read_config(directory)
-    return _Opened(module, str(directory), config, stored)
+    if module.__name__.endswith("huggingface"):
+        config, stored = module.read_config(directory, asked)
+    else:
+        byte_ids.refuse(asked)
+        config, stored = module.read_config(directory)
+    return _Opened(module, str(directory), config, stored), rest
 
 
 def _overridden(location, overrides):
     """Opens a checkpoint, replaces config fields, and checks them against the parameters."""
     with _as_checkpoint_error():
-        found = _open(location)
-        found = found._replace(config=architectures.override(found.config, overrides))
+        found, rest = _open(location, overrides)
+        found = found._replace(config=architectures.override(found.config, rest))
         found.layout.check(found.config, found.stored, found.source)
     return found
 

@@ -1,9 +1,9 @@
 """The layouts of transformers: config.json and safetensors files.
 
-A BLT is a `BltForCausalLM`; a byte transformer is a Llama or Mistral, see `llama`. A config is read
-from the fields that transformers reads; what transformers does not have is stored under "bytelax"
-in config.json, so that bytelax reads back exactly the model it wrote. A BLT that transformers would
-load but compute wrongly has a `model_type` of its own, which transformers refuses.
+A BLT is a `BltForCausalLM`; a byte transformer is a Llama or one of its relatives, see `llama`. A
+config is read from the fields that transformers reads; what transformers does not have is stored
+under "bytelax" in config.json, so that bytelax reads back exactly the model it wrote. A BLT that
+transformers would load but compute wrongly has a `model_type` of its own, which it refuses.
 
 `max_bytes` is the encoder's `max_position_embeddings`, which counts bytes (24576 as released). The
 model's own value, 4096, counts patches and is not a limit here.
@@ -14,12 +14,13 @@ import json
 import pathlib
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 from flax.traverse_util import flatten_dict
 
+from bytelax.checkpoints import byte_ids, layout, llama, safetensors_file
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints import layout, llama, safetensors_file
-from bytelax.checkpoints.stack_fields import Defaults, Stack, first, transformer
+from bytelax.checkpoints.stack_fields import Defaults, Stack, first, rope_json, transformer
 from bytelax.checkpoints.tensors import CheckpointError, Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
@@ -87,8 +88,14 @@ class _Fields:
             raise ValueError("patch_in_forward needs the object patcher_config")
 
 
-def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
+def read_config(
+    directory: pathlib.Path, asked: Mapping[str, Any]
+) -> tuple[Config, dict[str, Tensor]]:
     """Reads the config of a directory and its state dict.
+
+    Args:
+      directory: of the checkpoint.
+      asked: which ids are bytes; see `byte_ids.find`.
 
     Raises:
       CheckpointError, ConfigError: the directory holds no model that bytelax can run.
@@ -96,11 +103,20 @@ def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
     source = str(directory / "config.json")
     fields = plain.read_json(directory / "config.json")
     tensors = safetensors_file.read_directory(directory)
+    ids, size = None, 0
+    if str(fields.get("model_type")) in llama.MODEL_TYPES and fields.get("bytelax") is None:
+        ids, size = byte_ids.find(directory, fields, asked), fields["vocab_size"]
+        fields = ids.fields(fields)
+    else:
+        byte_ids.refuse(asked)
     config = parse(fields, tensors, source=source)
     if isinstance(config, BLTConfig):
         tensors = _pooled_last(tensors, plain.known_fields(_Fields, fields, source), config)
     elif fields["model_type"] in llama.MODEL_TYPES:
-        tensors = llama.from_state_dict(config, tensors)
+        tied = fields.get("tie_word_embeddings") is True
+        tensors = llama.from_state_dict(config, tensors, tied=tied)
+        if ids is not None:
+            tensors |= ids.reordered(tensors, size, source)
     return config, tensors
 
 
@@ -215,6 +231,8 @@ def _ours(c: _Fields, tensors: Mapping[str, Tensor]) -> dict:
             "heads": None,
             "mask_documents": False,
             "vocab_size": p.vocab_size,
+            "bos": True,
+            "eos": True,
         }
     entropy = patcher is not None and c.patching_mode == "entropy"
     every = first(c.decoder_config.cross_attn_all_layers, True)
@@ -307,7 +325,7 @@ def _emit_transformer(c, model_type, max_bytes):
         "rms_norm_eps": c.norm_eps,
         "max_position_embeddings": max_bytes,
         "hidden_act": "silu",
-        "rope_parameters": {"rope_type": "default", "rope_theta": c.rope_theta},
+        "rope_parameters": rope_json(c),
         "tie_word_embeddings": False,
     }
 
@@ -316,7 +334,7 @@ def _lost(config: Config) -> dict:
     """The config fields that are lost if only the fields of transformers are stored."""
     emitted = _emit(config)
     if isinstance(config, ByteLMConfig):
-        theirs = llama.config_fields({**emitted, "bytelax": {}}, "config.json")
+        theirs = llama.config_fields(emitted, "config.json")
     else:
         theirs = _ours(plain.known_fields(_Fields, emitted, "config.json"), {})
     return plain.difference(plain.to_fields(config), theirs)

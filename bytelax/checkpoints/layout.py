@@ -364,6 +364,15 @@ def _trunk(c: TransformerConfig, path: str, name: str):
             ),
             f"{block}mlp/down/kernel": _linear(f"{stored}mlp.down_proj", (c.ffn_dim,), (c.dim,)),
         }
+        if c.biases != "none":
+            kernel = table[f"{block}attention/qkv/kernel"]
+            table[f"{block}attention/qkv_bias"] = _bias_of(kernel)
+        if c.biases == "all":
+            table[f"{block}attention/out_bias"] = _bias_of(table[f"{block}attention/out/kernel"])
+        if c.qk_norm:
+            for ours, theirs in (("query", "q_norm"), ("key", "k_norm")):
+                path_of_norm = f"{block}attention/{ours}_norm/scale"
+                table[path_of_norm] = _same(f"{stored}self_attn.{theirs}", c.head_dim)
     return table
 
 
@@ -403,6 +412,16 @@ def _linear(name, inputs, outputs):
     order = (*range(len(outputs), len(split)), *range(len(outputs)))
     shape = (math.prod(outputs), math.prod(inputs))
     return Parameter((*inputs, *outputs), (TensorSlice(f"{name}.weight", shape, split, order),))
+
+
+def _bias_of(kernel):
+    """The bias of a linear map, from the table's entry of its kernel."""
+    inputs, parts = len(kernel.contracted), []
+    for part in kernel.slices:
+        outputs = part.split[: len(part.split) - inputs]
+        name, order = f"{part.name.removesuffix('weight')}bias", tuple(range(len(outputs)))
+        parts.append(TensorSlice(name, part.shape[:1], outputs, order, part.at[inputs:]))
+    return Parameter(kernel.shape[inputs:], tuple(parts))
 
 
 def _same(name, *shape):

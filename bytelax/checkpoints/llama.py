@@ -1,8 +1,9 @@
-"""A byte transformer as transformers' `LlamaForCausalLM`, or `MistralForCausalLM` with a window.
+"""A byte transformer as a Llama, Mistral, Qwen2 or Qwen3 of transformers.
 
-The two compute the same but for the attention window. Their rotary positions pair the first half
-of a head with the second, where bytelax pairs neighbours, so the rows of queries and keys are
-permuted. Heads for drafting are stored beside the model, where transformers ignores them.
+They differ in what their attention has: a window, biases, norms of queries and keys. Their rotary
+positions pair the first half of a head with the second, where bytelax pairs neighbours, so the rows
+of queries and keys are permuted. Heads for drafting are stored beside the model, where transformers
+ignores them. See `byte_ids` for models that bytelax did not write.
 """
 
 import dataclasses
@@ -14,11 +15,19 @@ import numpy as np
 
 from bytelax import vocab
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints.stack_fields import Defaults, Stack, transformer
+from bytelax.checkpoints.stack_fields import Defaults, Stack, first, rope_json, transformer
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.byte_lm import ByteLMConfig
 
 _SHARED = {"vocab_size": 32_000, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0}
+_QWEN = {
+    **_SHARED,
+    "vocab_size": 151_936,
+    "intermediate_size": 22_016,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32_768,
+    "sliding_window": 4096,
+}
 MODEL_TYPES: dict[
     str, dict[str, Any]
 ] = {  # and what transformers takes for fields that a config leaves out
@@ -35,10 +44,13 @@ MODEL_TYPES: dict[
         "max_position_embeddings": 131_072,
         "sliding_window": 4096,
     },
+    "qwen2": _QWEN,
+    "qwen3": {**_QWEN, "head_dim": 128},
 }
 _DEFAULTS = Defaults(4096, 32, 32)
-_ROTATED = re.compile(r"layers\.\d+\.self_attn\.[qk]_proj\.weight")
+_ROTATED = re.compile(r"layers\.\d+\.self_attn\.([qk]_proj\.(weight|bias)|[qk]_norm\.weight)")
 _OUTSIDE = ("lm_head.", "heads.")  # names that are not those of `LlamaModel`
+_CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,24 +61,18 @@ class _Fields(Stack):
     max_position_embeddings: int
     attention_bias: bool | None = None
     mlp_bias: bool | None = None
-    tie_word_embeddings: bool | None = None
     quantization_config: dict | None = None
-    bos_token_id: Any = None
-    eos_token_id: Any = None
-    bytelax: dict | None = None
+    use_sliding_window: bool | None = None
+    max_window_layers: int = 28
+    layer_types: tuple[str, ...] | None = None
+    bos_token_id: Any = vocab.BOS
+    eos_token_id: Any = vocab.EOS
 
     def __post_init__(self):
-        if self.bytelax is None:
-            raise ValueError(
-                f"a {self.model_type} without the object 'bytelax' is perhaps not of bytes; if its "
-                'ids are those of bytelax.vocab, add "bytelax": {}'
-            )
         super().__post_init__()
         plain.require(
             self,
-            attention_bias=False,
             mlp_bias=False,
-            tie_word_embeddings=False,
             quantization_config=None,
             bos_token_id=vocab.BOS,
             eos_token_id=vocab.EOS,
@@ -77,6 +83,35 @@ class _Fields(Stack):
                 "or make the model_type mistral"
             )
 
+    @property
+    def is_qwen(self) -> bool:
+        return self.model_type.startswith("qwen")
+
+    @property
+    def window(self) -> int | None:
+        """The attention window of all layers."""
+        if not self.is_qwen:
+            return self.sliding_window
+        window = self.sliding_window if self.use_sliding_window else None
+        layers = first(self.num_hidden_layers, _DEFAULTS.layers)
+        slide = [window is not None and index >= self.max_window_layers for index in range(layers)]
+        if self.layer_types is not None:
+            slide = [kind == "sliding_attention" for kind in self.layer_types]
+        if any(slide) and (window is None or not all(slide)):
+            raise ValueError(
+                f"{sum(slide)} of {layers} layers have a window, of {self.sliding_window}; bytelax "
+                "computes with one window in all layers, or with none"
+            )
+        return window if all(slide) else None
+
+    @property
+    def biases(self) -> str:
+        """Which maps of the attention have a bias."""
+        if self.model_type == "qwen2":
+            return "qkv"
+        # A Mistral has no field for them.
+        return "all" if self.attention_bias and self.model_type != "mistral" else "none"
+
 
 def config_fields(fields: Mapping, source: str) -> dict:
     """Builds the fields of a ByteLMConfig from those of transformers.
@@ -86,25 +121,35 @@ def config_fields(fields: Mapping, source: str) -> dict:
       source: name of config.json in error messages.
 
     Raises:
-      ConfigError: a field has a value with which bytelax does not compute, or there is no object
-        "bytelax", which tells that the ids are ours.
+      ConfigError: a field has a value with which bytelax does not compute.
     """
     c = plain.known_fields(_Fields, {**MODEL_TYPES[fields["model_type"]], **fields}, source)
+    try:
+        trunk = transformer(c, _DEFAULTS, c.window)
+    except ValueError as error:
+        raise plain.ConfigError(f"{source}: {error}") from None
     return {
-        "trunk": transformer(c, _DEFAULTS, c.sliding_window),
+        "trunk": trunk | {"biases": c.biases, "qk_norm": c.model_type == "qwen3"},
         "max_bytes": c.max_position_embeddings,
         "mask_documents": False,
         "vocab_size": c.vocab_size,
         "heads": None,
+        "bos": c.bos_token_id is not None,
+        "eos": c.eos_token_id is not None,
     }
 
 
 def to_config_json(config: ByteLMConfig) -> dict:
     """Converts a config to the fields of config.json that transformers reads."""
     trunk = config.trunk
+    kind = "llama" if trunk.window is None else "mistral"
+    if trunk.qk_norm:
+        kind = "qwen3"
+    elif trunk.biases == "qkv":
+        kind = "qwen2"
     fields = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [f"{_CLASSES[kind]}ForCausalLM"],
+        "model_type": kind,
         "vocab_size": config.vocab_size,
         "hidden_size": trunk.dim,
         "num_hidden_layers": trunk.layers,
@@ -114,19 +159,20 @@ def to_config_json(config: ByteLMConfig) -> dict:
         "intermediate_size": trunk.ffn_dim,
         "hidden_act": "silu",
         "rms_norm_eps": trunk.norm_eps,
-        "rope_parameters": {"rope_type": "default", "rope_theta": trunk.rope_theta},
+        "rope_parameters": rope_json(trunk),
         "max_position_embeddings": config.max_bytes,
-        "attention_bias": False,
+        "attention_bias": trunk.biases == "all",
         "mlp_bias": False,
         "tie_word_embeddings": False,
-        "bos_token_id": vocab.BOS,
-        "eos_token_id": vocab.EOS,
+        "bos_token_id": vocab.BOS if config.bos else None,
+        "eos_token_id": vocab.EOS if config.eos else None,
         "pad_token_id": None,
     }
-    if trunk.window is None:
-        return fields
-    mistral = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
-    return {**fields, **mistral, "sliding_window": trunk.window}
+    if trunk.window is not None:
+        fields["sliding_window"] = trunk.window
+    if kind.startswith("qwen") and trunk.window is not None:
+        fields |= {"use_sliding_window": True, "max_window_layers": 0}
+    return fields
 
 
 def to_state_dict(config: ByteLMConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -139,14 +185,24 @@ def to_state_dict(config: ByteLMConfig, state: Mapping[str, Tensor]) -> dict[str
     return named
 
 
-def from_state_dict(config: ByteLMConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `to_state_dict`; names that it does not write stay as they are."""
+def from_state_dict(
+    config: ByteLMConfig, state: Mapping[str, Tensor], *, tied: bool
+) -> dict[str, Tensor]:
+    """The inverse of `to_state_dict`; names that it does not write stay as they are.
+
+    Args:
+      config: the config of the model.
+      state: the stored tensors.
+      tied: whether the output layer has the weights of the embedding.
+    """
     named = {}
     for stored, tensor in state.items():
         name = stored.removeprefix("model.")
-        if _ROTATED.fullmatch(name) and len(tensor.shape) == 2:
+        if _ROTATED.fullmatch(name) and tensor.shape:
             tensor = _permuted(tensor, config.trunk.head_dim, apart=False)
         named[name] = tensor
+    if tied and "embed_tokens.weight" in named:
+        named["lm_head.weight"] = named["embed_tokens.weight"]
     return named
 
 

@@ -6,10 +6,12 @@ if it has another.
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.tensors import Tensor
+from bytelax.models.configs import RopeScaling, TransformerConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,11 +21,83 @@ class Rope:
     rope_type: str | None = None
     type: str | None = None
     rope_theta: float | None = None
+    partial_rotary_factor: float | None = None
+    factor: float | None = None
+    original_max_position_embeddings: int | None = None
+    low_freq_factor: float | None = None
+    high_freq_factor: float | None = None
+    beta_fast: float | None = None
+    beta_slow: float | None = None
+    truncate: bool | None = None
+    attention_factor: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
 
     def __post_init__(self):
-        kind = self.rope_type or self.type or "default"
-        if kind != "default":
-            raise ValueError(f"{kind!r} rotary positions are not supported; only 'default' works")
+        plain.require(self, partial_rotary_factor=1.0)
+        if self.kind not in ("default", *_READ):
+            raise ValueError(
+                f"{self.kind!r} rotary positions are not supported; default, {', '.join(_READ)} are"
+            )
+        for name in _NEEDED.get(self.kind, ()):
+            if getattr(self, name) is None:
+                raise ValueError(f"{self.kind!r} rotary positions need {name}")
+
+    @property
+    def kind(self) -> str:
+        """The name of the frequencies."""
+        return self.rope_type or self.type or "default"
+
+    def scaling(self, positions: int | None) -> dict | None:
+        """Builds the fields of a RopeScaling; None if there is none.
+
+        Args:
+          positions: `max_position_embeddings`, the default of the original ones.
+        """
+        if self.kind == "default":
+            return None
+        original = first(self.original_max_position_embeddings, positions, 2048)
+        factor = first(self.factor, (positions or original) / max(original, 1))
+        log = 0.1 * math.log(max(factor, 1.0))
+        temperature = log + 1
+        if self.mscale and self.mscale_all_dim:
+            temperature = (self.mscale * log + 1) / (self.mscale_all_dim * log + 1)
+        said = {
+            "factor": factor,
+            "original_positions": original,
+            "low_freq_factor": self.low_freq_factor,
+            "high_freq_factor": self.high_freq_factor,
+            "beta_fast": self.beta_fast or 32.0,
+            "beta_slow": self.beta_slow or 1.0,
+            "truncate": first(self.truncate, True),
+            "attention_factor": first(self.attention_factor, temperature),
+        }
+        read = {name: said[name] for name in _READ[self.kind]}
+        return {**_UNSCALED, "kind": self.kind, **read}
+
+
+_READ = {  # kinds of scaling, and the fields of a RopeScaling that each has
+    "linear": ("factor",),
+    "llama3": ("factor", "original_positions", "low_freq_factor", "high_freq_factor"),
+    "yarn": (
+        "factor", "original_positions", "beta_fast", "beta_slow", "truncate", "attention_factor",
+    ),
+}  # fmt: skip
+_NEEDED = {  # of which transformers has no default
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+}
+_UNSCALED = plain.to_fields(RopeScaling(kind="linear", factor=1.0))
+
+
+def rope_json(c: TransformerConfig) -> dict:
+    """The object `rope_parameters` of a stack, as transformers 5.23 writes it."""
+    if c.rope_scaling is None:
+        return {"rope_type": "default", "rope_theta": c.rope_theta}
+    fields = {name: getattr(c.rope_scaling, name) for name in _READ[c.rope_scaling.kind]}
+    if "original_positions" in fields:
+        fields["original_max_position_embeddings"] = fields.pop("original_positions")
+    return {"rope_type": c.rope_scaling.kind, "rope_theta": c.rope_theta, **fields}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,10 +129,11 @@ class Stack:
                 raise ValueError(f"{name} must be at least 1, got {size}")
         plain.require(self, hidden_act="silu", is_causal=True, per_layer_config=None)
 
-    def theta(self, default: float) -> float:
-        """The base of the rotary frequencies; like transformers, by `rope_scaling` if it is set."""
+    @property
+    def rope(self) -> Rope:
+        """The rotary parameters; like transformers, by `rope_scaling` if it is set."""
         rope = self.rope_parameters if self.rope_scaling in (None, Rope()) else self.rope_scaling
-        return first((rope or Rope()).rope_theta, self.rope_theta, default)
+        return rope or Rope()
 
 
 class Defaults(NamedTuple):
@@ -91,8 +166,11 @@ def transformer(
         "head_dim": first(c.head_dim, dim // heads),
         "ffn_dim": first(c.intermediate_size, stored),
         "window": window,
-        "rope_theta": c.theta(defaults.theta),
+        "rope_theta": first(c.rope.rope_theta, c.rope_theta, defaults.theta),
         "norm_eps": first(c.rms_norm_eps, c.norm_eps),
+        "biases": "none",
+        "qk_norm": False,
+        "rope_scaling": c.rope.scaling(c.max_position_embeddings),
     }
 
 

@@ -85,12 +85,14 @@ def value_of(flag: str, args: Sequence[str]) -> str:
 
 def _assignment(text):
     from bytelax.checkpoints.architectures import OVERRIDES
+    from bytelax.checkpoints.byte_ids import ASKED
 
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--override takes name=value, got {text!r}")
-    if name not in OVERRIDES:
-        raise ValueError(f"--override knows no {name!r}; it takes {', '.join(OVERRIDES)}")
+    known = (*OVERRIDES, *ASKED)
+    if name not in known:
+        raise ValueError(f"--override knows no {name!r}; it takes {', '.join(known)}")
     try:
         return name, json.loads(value)
     except (ValueError, RecursionError):

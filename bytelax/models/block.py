@@ -5,18 +5,19 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from bytelax_kernels.append_attention import Projections, frequencies
+from bytelax_kernels.append_attention import Projections
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import ring
+from bytelax.models import ring, rope
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
-from bytelax.models.layers import Dense, RMSNorm
+from bytelax.models.layers import Dense, RMSNorm, parameter
 
 # (projections, cache) -> (attended, cache). The function decides which positions each query of the
 # window attends to and what a cache is: a `KVCache` for `kv_cache.attend`.
 Cache = tuple | None
 Attend = Callable[..., tuple[Float[Array, "B W H D"], Cache]]
+_ZEROS = nn.initializers.zeros
 
 
 class SelfAttention(nn.Module):
@@ -31,6 +32,12 @@ class SelfAttention(nn.Module):
         features, axes = (c.kv_heads, group + 2, c.head_dim), ("kv_head", None, "head_dim")
         self.qkv = Dense(features, ("embed", *axes), self.execution)
         self.out = Dense((c.dim,), ("head", "head_dim", "embed"), self.execution)
+        if c.biases != "none":
+            self.qkv_bias = parameter(self, "qkv_bias", _ZEROS, features, axes)
+        if c.biases == "all":
+            self.out_bias = parameter(self, "out_bias", _ZEROS, (c.dim,), ("norm",))
+        if c.qk_norm:
+            self.query_norm, self.key_norm = RMSNorm(c.norm_eps), RMSNorm(c.norm_eps)
 
     def __call__(
         self,
@@ -49,7 +56,8 @@ class SelfAttention(nn.Module):
           attend: computes the attention; see `Attend`.
 
         Returns:
-          The update of the residual stream, and the cache that `attend` returns.
+          The update of the residual stream, but for its bias, which `biased` adds; and the cache
+          that `attend` returns.
         """
         attended, cache = attend(self.projections(self.qkv(x), positions), cache)
         return self.execution.psum(self.out(attended)), cache
@@ -57,10 +65,27 @@ class SelfAttention(nn.Module):
     def projections(
         self, qkv: Float[Array, "B W K G2 D"], positions: Int[Array, "B W"]
     ) -> Projections:
-        """Queries, keys and values with the positions of their rotary phases."""
-        return Projections(
-            qkv, positions, frequencies(self.config.head_dim, self.config.rope_theta)
-        )
+        """Queries, keys and values with the positions of their rotary phases.
+
+        Biases and norms belong to this step, so that they are the same whatever has computed the
+        product.
+        """
+        c = self.config
+        if c.biases != "none":
+            qkv = qkv + self.qkv_bias
+        factor = 1.0 if c.rope_scaling is None else c.rope_scaling.attention_factor
+        if c.qk_norm or factor != 1:
+            queries, keys, values = jnp.split(qkv, (qkv.shape[-2] - 2, qkv.shape[-2] - 1), axis=-2)
+            if c.qk_norm:
+                queries, keys = self.query_norm(queries), self.key_norm(keys)
+            # Scores are products of the two, so the queries take the factor of the keys as well.
+            queries = queries * jnp.asarray(factor * factor, queries.dtype)
+            qkv = jnp.concatenate([queries, keys, values], axis=-2)
+        return Projections(qkv, positions, rope.frequencies(c))
+
+    def biased(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
+        """Adds the bias of the output to the residual stream."""
+        return x + self.out_bias if self.config.biases == "all" else x
 
 
 class SwiGLU(nn.Module):
@@ -126,7 +151,7 @@ class Block(nn.Module):
         update, cache = self.attention(
             self.attention_norm(x), cache, positions=positions, attend=attend
         )
-        return x + update, cache
+        return self.attention.biased(x) + update, cache
 
     def transforms(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
         """The second half: `x + mlp(norm(x))`."""

@@ -92,7 +92,8 @@ class ByteLM(nn.Module):
 
     def span(self, ids: Int[Array, "B S"]) -> Span:
         """The causal span of whole texts: which positions each byte attends to."""
-        last_eos = last_eos_before(ids, mask=self.config.mask_documents)
+        state = jnp.full(ids.shape[0], self.config.unseen, jnp.int32)
+        last_eos = last_eos_before(ids, mask=self.config.mask_documents, state=state)
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
         return kv_cache.causal_span(
             positions, window=self.config.trunk.window, first=last_eos[:, :-1] + 1

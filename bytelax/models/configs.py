@@ -34,6 +34,40 @@ def check_max_bytes(max_bytes: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """How rotary frequencies are changed for longer texts than a model was first trained on.
+
+    Attributes:
+      kind: "linear" divides all frequencies by `factor`; "llama3" divides the low ones (Llama 3.1),
+        and "yarn" too, along a ramp (arXiv 2309.00071).
+      factor: divides frequencies.
+      original_positions: longest text of the first training; unused by "linear".
+      low_freq_factor, high_freq_factor: how often a frequency turns in `original_positions` from
+        which on it is kept in part, and entirely; of "llama3".
+      beta_slow, beta_fast: the same of "yarn", by whose ramp the two are indices of frequencies.
+      truncate: whether these indices are rounded outwards to whole numbers; of "yarn".
+      attention_factor: multiplies queries and keys; of "yarn".
+    """
+
+    kind: Literal["linear", "llama3", "yarn"]
+    factor: float
+    original_positions: int = 8192
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_slow: float = 1.0
+    beta_fast: float = 32.0
+    truncate: bool = True
+    attention_factor: float = 1.0
+
+    def __post_init__(self):
+        numbers = [x for x in vars(self).values() if type(x) in (int, float)]
+        if not all(0 < x < math.inf for x in numbers):
+            raise ValueError(f"the numbers of a rotary scaling must be positive: {self}")
+        if self.kind == "llama3" and self.low_freq_factor >= self.high_freq_factor:
+            raise ValueError("low_freq_factor must be less than high_freq_factor")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
     """Sizes of a stack of transformer blocks. A size that is None is replaced by its default.
 
@@ -48,6 +82,10 @@ class TransformerConfig:
         own included. None attends to all earlier positions.
       rope_theta: base of the rotary frequencies.
       norm_eps: added to the mean square in each RMSNorm.
+      biases: which maps of the self-attention have one: "qkv" those of queries, keys and values,
+        "all" its output too.
+      qk_norm: whether queries and keys have an RMSNorm each, over the width of a head.
+      rope_scaling: how rotary frequencies are changed for long texts; None leaves them.
     """
 
     dim: int
@@ -59,6 +97,9 @@ class TransformerConfig:
     window: int | None = None
     rope_theta: float = 500_000.0
     norm_eps: float = 1e-5
+    biases: Literal["none", "qkv", "all"] = "none"
+    qk_norm: bool = False
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self):
         heads = max(self.dim // 64, 1) if self.heads is None else self.heads
@@ -83,6 +124,8 @@ class TransformerConfig:
             raise ValueError(f"head_dim must be even for rotary positions, got {self.head_dim}")
         if self.window is not None and self.window < 1:
             raise ValueError(f"an attention window must be at least 1, got {self.window}")
+        if self.rope_scaling and self.rope_scaling.kind == "yarn" and self.rope_theta <= 1:
+            raise ValueError(f"yarn needs a rope_theta above 1, got {self.rope_theta}")
 
     def cached_numbers(self, positions: float) -> float:
         """Number of scalars that one pass reads from the KV caches of a row of `positions`."""
@@ -170,6 +213,7 @@ class PatchingConfig:
             raise ValueError(f"patching stride must be at least 1, got {self.stride}")
 
 
+_OF_TEXTS = ("window", "rope_theta", "rope_scaling", "norm_eps")
 _SIZES = ("dim", "heads", "kv_heads", "head_dim", "ffn_dim", "window")  # None: as in the trunk
 
 
@@ -215,7 +259,7 @@ class DraftConfig:
         own = {name: x for name in _SIZES if (x := getattr(self, name)) is not None}
         if self.dim is None:
             return dataclasses.replace(trunk, layers=layers, **own)
-        shared = {name: getattr(trunk, name) for name in ("window", "rope_theta", "norm_eps")}
+        shared = {name: getattr(trunk, name) for name in _OF_TEXTS}
         return TransformerConfig(layers=layers, **(shared | own))
 
     def device_shard(self, trunk: TransformerConfig, devices: int) -> "DraftConfig":
@@ -297,6 +341,9 @@ class ByteLMConfig:
       mask_documents: whether bytes do not attend past the latest EOS before them.
       vocab_size: number of ids; 260 in released models.
       heads: prediction heads for drafting; None if there are none.
+      bos: whether the model knows a BOS. If not, nothing attends to the first position, so that a
+        text is its bytes alone, and its first byte is predicted from nothing.
+      eos: whether the model knows an EOS; if not, it never ends a text.
     """
 
     trunk: TransformerConfig
@@ -304,6 +351,8 @@ class ByteLMConfig:
     mask_documents: bool = False
     vocab_size: int = vocab.SIZE
     heads: HeadsConfig | None = None
+    bos: bool = True
+    eos: bool = True
 
     def __post_init__(self):
         check_max_bytes(self.max_bytes)
@@ -313,6 +362,14 @@ class ByteLMConfig:
                 raise ValueError("a byte transformer has no latents: draft.latent must be False")
             if self.heads.block_table:
                 raise ValueError("a byte transformer fills in no masked bytes: no block_table")
+
+    @property
+    def unseen(self) -> int:
+        """The last position that no byte attends to; -1 if there is none.
+
+        A model without a BOS reads a text as if the first position were the EOS of another.
+        """
+        return -1 if self.bos else 0
 
     @property
     def state_dims(self) -> tuple[int, ...]:
@@ -382,6 +439,8 @@ class BLTConfig(BLTSizes):
         if self.patching.mode == "entropy" and self.patcher is None:
             raise ValueError("patching mode 'entropy' needs an entropy model: patcher is None")
         check_max_bytes(self.max_bytes)
+        if self.patcher is not None and not self.patcher.bos:
+            raise ValueError("an entropy model of a BLT reads the BOS: patcher.bos must be True")
         if self.patcher is not None and self.patcher.mask_documents != self.mask_documents:
             raise ValueError("the patcher and the model must agree on mask_documents")
         if self.decoder_cross_attention not in ("all", "first"):

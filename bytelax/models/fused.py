@@ -156,7 +156,7 @@ class FusedBlock(Block):
     def attends(self, x, cache, *, positions, attend):
         attended, cache = attend(self.projections(x, positions), cache)
         out = self._kernel("attention", "out")
-        return self.execution.add(x, attended, out, contracted=2), cache
+        return self.execution.add(self.attention.biased(x), attended, out, contracted=2), cache
 
     def transforms(self, x):
         gate_up, down = self._kernel("mlp", "gate_up"), self._kernel("mlp", "down")

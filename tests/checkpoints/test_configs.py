@@ -130,7 +130,10 @@ def test_an_unsaid_width_is_read_off_the_tensor():
         ({"cross_attn_k": "2"}, "cross_attn_k is '2' where a whole number belongs"),
         ({"patching_threshold": None}, "patching_threshold is None where a number belongs"),
         ({"encoder_hash_byte_group_vocab": 1 << 30}, "hash vocab"),
-        ({"encoder_config": OLD["encoder_config"] | {"rope_scaling": {"type": "yarn"}}}, "yarn"),
+        (
+            {"encoder_config": OLD["encoder_config"] | {"rope_scaling": {"type": "dynamic"}}},
+            "dynamic",
+        ),
         ({"encoder_config": OLD["encoder_config"] | {"hidden_act": "gelu"}}, "gelu"),
         ({"encoder_config": OLD["encoder_config"] | {"num_key_value_heads": 3}}, "do not divide"),
         ({"bytelax": {"decoder_inputs": 1}}, "unknown field 'decoder_inputs'"),

@@ -37,7 +37,7 @@ def taken(model, target, split, *, begin=NOWHERE, state=None):
     return windows.by_position(logits, split, begin, LENGTH), state
 
 
-CASES = [("window", 8, "float32"), ("documents", 8, "float32")]
+CASES = [("window", 8, "float32"), ("documents", 8, "float32"), ("qwen", 8, "float32")]
 CASES += [
     pytest.param(*case, marks=pytest.mark.slow)
     for case in (

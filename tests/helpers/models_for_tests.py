@@ -17,7 +17,7 @@ from bytelax.model import Model
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.configs import TransformerConfig
+from bytelax.models.configs import RopeScaling, TransformerConfig
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig, next_byte_entropy
 
@@ -80,6 +80,16 @@ BYTE_LMS = {
     "plain": BYTE_LM,
     "window": replace(BYTE_LM, trunk={"window": 6}),
     "documents": replace(BYTE_LM, trunk={"window": 9}, mask_documents=True),
+    "qwen": replace(
+        BYTE_LM,
+        trunk={
+            "window": 9,
+            "biases": "all",
+            "qk_norm": True,
+            "rope_scaling": RopeScaling(kind="yarn", factor=2.0, original_positions=8),
+        },
+        bos=False,
+    ),
 }
 
 

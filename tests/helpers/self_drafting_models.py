@@ -38,6 +38,13 @@ def trunk(dtype="float32"):
     return model(CONFIG, dtype, seed=SEED)
 
 
+@functools.cache
+def qwen():
+    """With biases, norms of queries and keys, and without a BOS."""
+    parts = {"biases": "qkv", "qk_norm": True}
+    return model(replace(CONFIG, trunk=parts, bos=False), seed=SEED)
+
+
 def target(*, keep=(1, 2, 3), prefill_width=4):
     return ByteLMTarget(trunk().module, keep=keep, prefill_width=prefill_width)
 

@@ -14,6 +14,7 @@ from bytelax_kernels.dispatch import traced_for
 from bytelax.checkpoints import architectures
 from bytelax.models import kv_cache, narrow
 from bytelax.models.block import Block, CrossAttention
+from bytelax.models.configs import RopeScaling
 from bytelax.models.execution import Execution
 from bytelax.models.fused import Fused, FusedBlock, FusedCrossAttention, Norm
 from bytelax.models.layers import Dense
@@ -21,6 +22,13 @@ from tests.helpers import models_for_tests as models
 from tests.helpers.interpreting import on_triton
 
 STACK = models.stack(32, 1, head_dim=16, kv_heads=1, window=9)  # sizes that the kernels take
+# And all that an attention may have besides.
+QWEN = models.replace(
+    STACK,
+    biases="all",
+    qk_norm=True,
+    rope_scaling=RopeScaling(kind="yarn", factor=2.0, original_positions=8, attention_factor=1.1),
+)
 ROWS, WINDOW = 2, 3
 POSITIONS = 11 + jnp.broadcast_to(jnp.arange(WINDOW), (ROWS, WINDOW))  # behind a part of a text
 SPAN = kv_cache.causal_span(POSITIONS, window=STACK.window)
@@ -41,27 +49,27 @@ X, KERNEL = (jnp.asarray(RNG.normal(size=size), jnp.float32) for size in ((9, 4,
 
 
 def weight(path, leaf, dtype):
-    """Random kernels, and norms that are not 1."""
-    spread = 1 if path[-1].key == "scale" else leaf.shape[0] ** -0.5
+    """Random kernels and biases, and norms that are not 1."""
+    spread = leaf.shape[0] ** -0.5 if path[-1].key == "kernel" else 1
     return jnp.asarray(spread * RNG.normal(size=leaf.shape), dtype)
 
 
 @functools.cache
-def inputs(dtype):
+def inputs(dtype, stack):
     """Parameters of both modules, hidden states, a cache that holds a text, and attended values."""
-    x = jnp.asarray(RNG.normal(size=(ROWS, WINDOW, STACK.dim)), dtype)
-    sizes = {"kv_heads": STACK.kv_heads, "head_dim": STACK.head_dim, "slots": 16}
+    x = jnp.asarray(RNG.normal(size=(ROWS, WINDOW, stack.dim)), dtype)
+    sizes = {"kv_heads": stack.kv_heads, "head_dim": stack.head_dim, "slots": 16}
     (cache,) = kv_cache.zeros(layers=1, batch=ROWS, dtype=dtype, **sizes)
     cache = jax.tree.map(lambda part: jnp.asarray(RNG.normal(size=part.shape), dtype), cache)
-    attended = jnp.asarray(RNG.normal(size=(ROWS, WINDOW, STACK.heads, STACK.head_dim)), dtype)
+    attended = jnp.asarray(RNG.normal(size=(ROWS, WINDOW, stack.heads, stack.head_dim)), dtype)
 
     def every(cross, x):
         return [part(cross, x, attended) for part in CROSS.values()]
 
     key = jax.random.key(0)
     shapes = (
-        jax.eval_shape(lambda: Block(STACK).init(key, x, cache, **HOW)),
-        jax.eval_shape(lambda: CrossAttention(STACK).init(key, x, method=every)),
+        jax.eval_shape(lambda: Block(stack).init(key, x, cache, **HOW)),
+        jax.eval_shape(lambda: CrossAttention(stack).init(key, x, method=every)),
     )
     block, cross = (
         jax.tree_util.tree_map_with_path(functools.partial(weight, dtype=dtype), each["params"])
@@ -72,7 +80,7 @@ def inputs(dtype):
 
 def run(module, part, dtype, platform="cpu"):
     """What one of `PARTS` or `CROSS` computes, and its traced program."""
-    given = inputs(dtype)
+    given = inputs(dtype, module.config)
     is_block = part in PARTS
     params = {"params": given["block" if is_block else "cross"]}
 
@@ -90,9 +98,10 @@ def modules(part):
 
 @pytest.mark.parametrize("part", [*PARTS, *CROSS])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_is_fused_is_the_plain_module(part, dtype):
+@pytest.mark.parametrize("stack", [STACK, QWEN], ids=["plain", "qwen"])
+def test_what_is_fused_is_the_plain_module(part, dtype, stack):
     """Bit for bit where no kernel runs."""
-    (wanted, _), (out, _) = (run(module(STACK), part, dtype) for module in modules(part))
+    (wanted, _), (out, _) = (run(module(stack), part, dtype) for module in modules(part))
     jax.tree.map(np.testing.assert_array_equal, out, wanted)
     assert np.ptp(np.asarray(jax.tree.leaves(out)[0], np.float32)) > 1
 
@@ -115,13 +124,14 @@ def kernels_of(jaxpr):
         ("residual", ["dense"]),
     ],
 )
-def test_on_a_gpu_a_product_takes_in_what_surrounds_it(part, kernels, monkeypatch):
+@pytest.mark.parametrize("stack", [STACK, QWEN], ids=["plain", "qwen"])
+def test_on_a_gpu_a_product_takes_in_what_surrounds_it(part, kernels, stack, monkeypatch):
     """Its norm, its gate, its residual; the kernels are interpreted here."""
     monkeypatch.setitem(dispatch._PLATFORMS, "gpu", "cpu")
     plain, fused = modules(part)
-    wanted, _ = run(plain(STACK), part, "float32")
+    wanted, _ = run(plain(stack), part, "float32")
     with on_triton():
-        out, program = run(fused(STACK), part, "float32", "gpu")
+        out, program = run(fused(stack), part, "float32", "gpu")
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), out, wanted)
     assert list(kernels_of(program)) == kernels
 

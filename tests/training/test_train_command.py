@@ -14,10 +14,12 @@ import pytest
 from bytelax import cli, loading
 from bytelax.checkpoints import config
 from bytelax.commands import train
+from bytelax.generation import generate
 from bytelax.measure import patch_lengths
 from bytelax.models import presets
 from bytelax.models.patching import PatchingConfig
 from bytelax.training import data
+from tests.helpers import byte_llamas
 
 TINY = {"dim": 16, "layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 8, "ffn_dim": 32}
 
@@ -170,6 +172,25 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     assert "for a model of another shape" in told(capsys, *refused)
     assert "is not of heads" in told(capsys, *refused[:4], blt / "model", "The cell")
     assert "a BLT stays as it is" in told(capsys, *arguments, "--joint")
+
+
+@pytest.mark.slow
+def test_heads_of_a_llama_from_elsewhere(tmp_path, source):
+    """They learn on the frozen model, and draft for it; nothing else of it changes."""
+    fields = {"model_type": "qwen3", "head_dim": 6, "tie_word_embeddings": True}
+    theirs = byte_llamas.write(tmp_path / "theirs", byte_llamas.SIZES | fields)
+    heads = ["--heads.exits", "1", "--heads.bytes-ahead", "2", "--heads.draft-layer", "1", "2"]
+    arguments = ["train", "heads", "--init", theirs, "--out", tmp_path / "run", *source, *RUN]
+    assert cli.main([*map(str, arguments), *heads]) == 0
+    trained = loading.load(tmp_path / "run")
+    learned = trained.params.pop("heads")
+    assert_same(trained.params, loading.load(theirs).params)
+    trained.params["heads"] = learned
+    prompts = ["the cat 1 sat on", "mat"]
+    plain = generate(trained, prompts, max_new_bytes=12, window=12)
+    for method in ("eagle", "medusa", "early-exit", "layer-skip"):
+        out = generate(trained, prompts, max_new_bytes=12, window=12, method=method)
+        assert out.bytes == plain.bytes and out.stats.drafted, method
 
 
 def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, source, monkeypatch, capsys):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from bytelax import vocab
 from bytelax.decode import trees
 from bytelax.decode.target import Text, check_window, take_in
 from bytelax.decode.targets import ModuleTarget, Rings, no_states, with_states
@@ -75,6 +76,12 @@ class ByteLMTarget(ModuleTarget):
     reach: int | None = 1
 
     model_kind = "a byte transformer"
+
+    @property
+    def vocabulary(self) -> vocab.Vocabulary:
+        """Bytes, and EOS if the model knows one."""
+        eos = vocab.EOS if self.module.config.eos else None
+        return dataclasses.replace(vocab.ALL_BYTES, eos=eos)
 
     def prefill(self, params, text: Text, state: ByteLMState | None = None) -> ByteLMState:
         """Processes all bytes but the pending one; see `Target.prefill`."""
@@ -209,7 +216,7 @@ class ByteLMTarget(ModuleTarget):
         width = max(self.window, self.prefill_width)
         return ByteLMState(
             length=jnp.zeros(batch, jnp.int32),
-            last_eos=jnp.full(batch, -1, jnp.int32),
+            last_eos=jnp.full(batch, self.module.config.unseen, jnp.int32),
             caches=kv_cache.zeros(
                 layers=trunk.layers,
                 batch=batch,

@@ -1,0 +1,318 @@
+"""Byte transformers that others made: their ids, their attention, and what is refused.
+
+The forward pass beside them is NumPy's and reads the files by the names of transformers. Beside
+transformers itself: tests/test_live_parity.py.
+"""
+
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import bytelax
+from bytelax import checkpoints, vocab
+from bytelax.checkpoints import CheckpointError, byte_ids
+from bytelax.models import rope
+from bytelax.models.configs import RopeScaling, TransformerConfig
+from tests.helpers import models_for_tests as models
+from tests.helpers.byte_llamas import SIZES, tensors, write
+
+TEXT = "naïve bytes\x00\xff".encode()
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 1.0, "attention_factor": 1.5}  # at usual frequencies
+KINDS = {  # fields of config.json, and the ids that are given
+    "raw": ({}, {}),
+    "tied": ({"tie_word_embeddings": True}, {}),
+    "offset": ({"vocab_size": 262}, {"bytes_at": 3, "bos": 1, "eos": 2}),
+    "behind": ({"vocab_size": 258}, {"bytes_at": 0, "bos": 256, "eos": 257}),
+    "one for both": ({"vocab_size": 257}, {"bytes_at": 1, "bos": 0, "eos": 0}),
+    "a byte in front": ({}, {"bytes_at": 0, "bos": 10}),
+    "biases": ({"attention_bias": True}, {}),
+    "mistral": ({"model_type": "mistral", "sliding_window": 4, "head_dim": 6}, {}),
+    "qwen2": ({"model_type": "qwen2", "sliding_window": 4}, {}),
+    "qwen2 windows": (
+        {
+            "model_type": "qwen2",
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "max_window_layers": 0,
+        },
+        {},
+    ),
+    "qwen3": ({"model_type": "qwen3", "head_dim": 6}, {}),
+    "yarn": ({"rope_scaling": YARN}, {}),
+    "llama3": ({"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 16}}, {}),
+}
+
+
+def forward(fields, weights, ids):
+    """Logits f64[S, V] of a text, as transformers computes them."""
+    heads, kv = fields["num_attention_heads"], fields["num_key_value_heads"]
+    width = fields.get("head_dim") or fields["hidden_size"] // heads
+    window = fields.get("sliding_window")
+    if fields["model_type"].startswith("qwen") and not fields.get("use_sliding_window"):
+        window = None
+    weights = {name: x.astype(np.float64) for name, x in weights.items()}
+    frequency = fields["rope_theta"] ** -(np.arange(0, width, 2) / width)
+    scaling = fields.get("rope_scaling", {})
+    if scaling.get("factor", 1.0) != 1:
+        turns = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
+        kept = np.clip((turns - 1) / 3, 0, 1)
+        frequency = frequency * (kept + (1 - kept) / scaling["factor"])
+    phase = np.arange(len(ids))[:, None, None] * np.tile(frequency, 2)
+
+    def norm(x, name):
+        mean = (x * x).mean(-1, keepdims=True)
+        return x / np.sqrt(mean + fields["rms_norm_eps"]) * weights[f"{name}.weight"]
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0)
+
+    def rotated(x):
+        first, second = np.split(x, 2, axis=-1)
+        turned = x * np.cos(phase) + np.concatenate([-second, first], -1) * np.sin(phase)
+        return turned * scaling.get("attention_factor", 1)
+
+    distance = np.arange(len(ids))[:, None] - np.arange(len(ids))
+    seen = (distance >= 0) & (distance < (window or len(ids)))
+    x = weights["model.embed_tokens.weight"][ids]
+    for index in range(fields["num_hidden_layers"]):
+        layer = f"model.layers.{index}"
+        normed, parts = norm(x, f"{layer}.input_layernorm"), []
+        for name in "qkv":
+            part = linear(normed, f"{layer}.self_attn.{name}_proj").reshape(len(ids), -1, width)
+            if f"{layer}.self_attn.{name}_norm.weight" in weights:
+                part = norm(part, f"{layer}.self_attn.{name}_norm")
+            part = part if name == "v" else rotated(part)
+            parts.append(part if name == "q" else np.repeat(part, heads // kv, axis=1))
+        scores = np.einsum("qhd,khd->hqk", *parts[:2]) / math.sqrt(width)
+        scores = np.where(seen, np.exp(scores), 0)
+        scores /= scores.sum(-1, keepdims=True)
+        attended = np.einsum("hqk,khd->qhd", scores, parts[2]).reshape(len(ids), -1)
+        x = x + linear(attended, f"{layer}.self_attn.o_proj")
+        normed = norm(x, f"{layer}.post_attention_layernorm")
+        gate = linear(normed, f"{layer}.mlp.gate_proj")
+        hidden = gate / (1 + np.exp(-gate)) * linear(normed, f"{layer}.mlp.up_proj")
+        x = x + linear(hidden, f"{layer}.mlp.down_proj")
+    head = "model.embed_tokens" if fields.get("tie_word_embeddings") else "lm_head"
+    return linear(norm(x, "model.norm"), head)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_and_what_is_written_back(kind, tmp_path):
+    more, asked = KINDS[kind]
+    fields = SIZES | more
+    model = bytelax.load(write(tmp_path / "a", fields), **asked)
+    at, first = asked.get("bytes_at", 0), [asked["bos"]] if "bos" in asked else []
+    expected = forward(fields, tensors(fields), first + [at + byte for byte in TEXT])
+    logits = np.asarray(model.logits(np.asarray([vocab.encode(TEXT)])))[0]
+    # Without a BOS the text of transformers begins with its first byte, which nothing predicts.
+    assert not first or len(expected) == len(logits)
+    found = logits if first else logits[1:]
+    np.testing.assert_allclose(found[:, vocab.OFFSET :], expected[:, at : at + 256], atol=2e-5)
+    if "eos" in asked:
+        np.testing.assert_allclose(found[:, vocab.EOS], expected[:, asked["eos"]], atol=2e-5)
+    if not first and kind != "biases":  # of the attention's output, which reaches the logits
+        assert not logits[0].any(), "before its first byte all ids are equally likely"
+    checkpoints.check_transformers(model.config)
+    for layout in ("huggingface", "orbax"):
+        checkpoints.write(tmp_path / layout, model.config, model.params, layout=layout)
+        again = bytelax.load(tmp_path / layout)
+        assert again.config == model.config
+        jax.tree.map(np.testing.assert_array_equal, again.params, model.params)
+
+
+TRUNK = TransformerConfig(dim=64, layers=1, heads=4, head_dim=16, rope_theta=500.0)
+RECORDED = [  # what transformers 5.23.0 computes
+    (
+        {"kind": "linear"},
+        [0.25, 0.1149658, 0.05286856, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
+    ),
+    (
+        {"kind": "llama3"},
+        [1.0, 0.4598633, 0.113882, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
+    ),
+    (
+        {"kind": "yarn"},
+        [1.0, 0.3448974, 0.1057371, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
+    ),
+    (
+        {"kind": "yarn", "truncate": False, "beta_fast": 4.0},
+        [1.0, 0.4598633, 0.1406614, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
+    ),
+]
+
+
+@pytest.mark.parametrize(("scaling", "expected"), RECORDED)
+def test_scaled_frequencies(scaling, expected):
+    scaled = RopeScaling(factor=4.0, original_positions=64, **scaling)
+    config = models.replace(TRUNK, rope_scaling=scaled)
+    np.testing.assert_allclose(rope.frequencies(config), expected, rtol=1e-5)
+
+
+def test_what_yarn_multiplies_queries_and_keys_by(tmp_path):
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    for more, factor in (
+        ({}, 1.138629436111989),
+        ({"mscale": 2.0, "mscale_all_dim": 0.5}, 1.1944648761087142),
+        ({"attention_factor": 1.5}, 1.5),
+    ):
+        directory = write(tmp_path / "a", SIZES | {"rope_scaling": yarn | more})
+        scaling = checkpoints.read_config(directory).trunk.rope_scaling
+        assert scaling.attention_factor == pytest.approx(factor, rel=1e-12)
+
+
+HEX = {f"<0x{byte:02X}>": byte + 3 for byte in range(256)}
+GPT2 = {byte_ids._printable(byte): 300 - byte for byte in range(256)}
+NAMED = {"<s>": 1, "</s>": 2, "<pad>": 0}
+IN_FRONT = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+}
+
+
+def tokenizer(tokens, added=(), **more):
+    added = [{"id": index, "content": token, "special": True} for token, index in added]
+    return {"tokenizer.json": {"model": {"vocab": tokens}, "added_tokens": added, **more}}
+
+
+def config_of(**fields):
+    return {"tokenizer_config.json": fields}
+
+
+ADDED = tuple(NAMED.items())
+STOP = config_of(eos_token="</s>", bos_token={"content": "<s>"})
+FILES = {
+    "ByT5": (config_of(tokenizer_class="ByT5Tokenizer"), 3, None, 1),
+    "hex": (tokenizer(HEX | NAMED) | STOP, 3, None, 2),
+    "chr": (tokenizer({chr(byte): byte + 4 for byte in range(256)}, ADDED), 4, None, None),
+    "in front": (tokenizer(HEX, ADDED, post_processor=IN_FRONT) | STOP, 3, 1, 2),
+    "in front of several steps": (
+        tokenizer(HEX, ADDED, post_processor={"processors": [{"type": "X"}, IN_FRONT]}) | STOP,
+        3,
+        1,
+        2,
+    ),
+    "asked for": (
+        tokenizer(HEX, ADDED) | config_of(add_bos_token=True, bos_token="<s>"),
+        3,
+        1,
+        None,
+    ),
+    "asked not to": (
+        tokenizer(HEX, ADDED, post_processor=IN_FRONT) | config_of(add_bos_token=False),
+        3,
+        None,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_ids_from_tokenizer_files(name, tmp_path):
+    files, at, bos, eos = FILES[name]
+    fields = SIZES | {"vocab_size": 320, "bos_token_id": 1, "eos_token_id": 2}
+    directory = write(tmp_path / "a", fields, files)
+    found = byte_ids.find(directory, fields, {})
+    assert found == byte_ids.ByteIds(tuple(range(at, at + 256)), bos, eos)
+    replaced = byte_ids.find(directory, fields, {"bos": 319, "eos": None})
+    assert (replaced.bos, replaced.eos) == (319, None)
+
+
+def test_bytes_in_any_order(tmp_path):
+    fields = SIZES | {"vocab_size": 301}
+    directory = write(tmp_path / "a", fields, tokenizer(GPT2))
+    assert byte_ids.find(directory, fields, {}).bytes == tuple(range(300, 44, -1))
+    expected = forward(fields, tensors(fields), [300 - byte for byte in TEXT])
+    logits = bytelax.load(directory).logits(np.asarray([vocab.encode(TEXT)]))[0]
+    np.testing.assert_allclose(logits[1:, vocab.OFFSET :], expected[:, 300:44:-1], atol=2e-5)
+
+
+WORDS = tokenizer(HEX | {"▁the": 259, "▁a": 260, "<pad>": 261})
+MIXED = {
+    "model_type": "qwen3",
+    "head_dim": 4,
+    "use_sliding_window": True,
+    "sliding_window": 8,
+    "max_window_layers": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "files", "asked", "says"),
+    [
+        ({"vocab_size": 300}, {}, {}, "is a llama of 300 ids, and no tokenizer file says which"),
+        ({"vocab_size": 300}, WORDS, {}, "has 2 tokens that are no bytes, such as '▁the'"),
+        (
+            {"vocab_size": 300},
+            tokenizer({"the": 0, "a": 1}),
+            {},
+            "has 2 tokens that are not the 256 bytes, such as 'the'",
+        ),
+        ({"vocab_size": 258}, tokenizer(HEX), {}, "ids 3..258 of 258"),
+        ({}, {}, {"bytes_at": 1}, "ids 1..256 of 256"),
+        ({}, {}, {"bytes_at": -1}, "ids -1..254 of 256"),
+        ({}, {}, {"bos": 256}, "ids 0..256 of 256"),
+        ({}, {}, {"eos": 10}, "eos 10 is the id of byte 10, which a text may hold"),
+        ({}, {}, {"bytes_at": "3"}, "bytes_at is an id, not '3'"),
+        ({"bytelax": {}, "vocab_size": 260}, {}, {"bytes_at": 3, "bos": 1}, "bytes_at, bos cannot"),
+        ({"mlp_bias": True}, {}, {}, "mlp_bias is True; bytelax computes only with False"),
+        (
+            {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+            {},
+            {},
+            "'dynamic' rotary positions are not supported; default, linear, llama3, yarn are",
+        ),
+        ({"rope_scaling": {"type": "linear"}}, {}, {}, "'linear' rotary positions need factor"),
+        (
+            {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+            {},
+            {},
+            "partial_rotary_factor is 0.5; bytelax computes only with 1.0",
+        ),
+        (MIXED, {}, {}, "1 of 2 layers have a window, of 8; bytelax computes with one"),
+    ],
+)
+def test_what_is_refused_in_one_line(more, files, asked, says, tmp_path):
+    directory = write(tmp_path / "a", SIZES | more, files)
+    with pytest.raises(CheckpointError) as error:
+        checkpoints.read_config(directory, **asked)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer.json": {"model": []}},
+        {"tokenizer.json": {"model": {"vocab": [1, 2]}}},
+        {"tokenizer.json": {"model": {"vocab": {"a": "b"}}}},
+        {"tokenizer.json": {"model": {"vocab": HEX}, "added_tokens": [{"content": "<s>"}]}},
+        tokenizer(HEX, post_processor={"processors": [None]}),
+        tokenizer(HEX, post_processor={"type": "TemplateProcessing", "single": "$A"}),
+        config_of(tokenizer_class="ByT5Tokenizer", added_tokens_decoder=[1]),
+    ],
+)
+def test_tokenizer_files_that_nobody_wrote(files, tmp_path):
+    directory = write(tmp_path / "a", SIZES | {"vocab_size": 320}, files)
+    with pytest.raises(CheckpointError, match="not as transformers writes them: give the id"):
+        checkpoints.read_config(directory)
+
+
+def test_fewer_rows_than_ids(tmp_path):
+    directory = write(tmp_path / "a", SIZES)
+    (directory / "config.json").write_text(json.dumps(SIZES | {"vocab_size": 300}))
+    with pytest.raises(CheckpointError, match=r"embed_tokens.weight has shape \(256, 16\), its"):
+        checkpoints.read_config(directory, bytes_at=3)
+
+
+def test_ids_of_a_model_that_bytelax_knows():
+    with pytest.raises(CheckpointError, match="eos cannot be given here"):
+        bytelax.load("tiny", eos=2)
+
+
+def test_transformers_has_no_model_of_all_of_it():
+    both = models.replace(models.BYTE_LM, trunk={"qk_norm": True, "biases": "qkv"})
+    with pytest.raises(CheckpointError, match="cannot express trunk\\.biases='qkv'"):
+        checkpoints.check_transformers(both)
