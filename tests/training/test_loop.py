@@ -285,5 +285,4 @@ def test_a_full_disk_costs_metrics_only(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
     log.write(1, "train", {"loss": 1.0})
     log.write(2, "train", {"loss": 1.0})
-    log.close()
     assert len(told) == 1 and "training goes on" in told[0]
