@@ -50,7 +50,7 @@ class ByteIds:
 
     def fields(self, fields: Mapping) -> dict:
         """The fields of config.json with which the same model has the ids of `bytelax.vocab`."""
-        ours = {
+        ours: dict[str, Any] = {
             "vocab_size": vocab.SIZE,
             "bos_token_id": None if self.bos is None else vocab.BOS,
             "eos_token_id": None if self.eos is None else vocab.EOS,
@@ -178,8 +178,8 @@ def _of_tokenizer(directory: pathlib.Path) -> ByteIds | None:
     first = _put_in_front(model) if about.get("add_bos_token") is None else None
     if about.get("add_bos_token"):
         first = _content(about.get("bos_token"))
-    eos = tokens.get(_content(about.get("eos_token")))
-    return dataclasses.replace(ids, bos=tokens.get(first), eos=None if eos in ids.bytes else eos)
+    bos, eos = (tokens.get(each) for each in (first or "", _content(about.get("eos_token")) or ""))
+    return dataclasses.replace(ids, bos=bos, eos=None if eos in ids.bytes else eos)
 
 
 def _tokens(model: Mapping) -> dict[str, int]:
