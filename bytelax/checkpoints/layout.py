@@ -342,9 +342,11 @@ def _head_shapes(config):
     states = tuple(jax.ShapeDtypeStruct((1, 8, dim), jnp.float32) for dim in config.state_dims)
     embedded = jax.ShapeDtypeStruct((1, 8, config.trunk.dim), jnp.float32)
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    encoder = config.encoder if isinstance(config, BLTConfig) else config.trunk
+    looked_up = jax.ShapeDtypeStruct((1, 8, encoder.dim), jnp.float32)
     heads = Heads(config.heads, config.trunk, config.vocab_size)
     key = jax.eval_shape(jax.random.key, 0)
-    shapes = jax.eval_shape(heads.init, key, states, embedded, ids).get("params", {})
+    shapes = jax.eval_shape(heads.init, key, states, embedded, ids, looked_up).get("params", {})
     return {path: leaf.shape for path, leaf in flatten(shapes).items()}
 
 

@@ -29,6 +29,7 @@ from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw, in_a_r
 from bytelax.decode.drafters.lookup import Lookup
 from bytelax.decode.drafters.multi_byte import MultiByte, MultiByteTree, TwoByte
 from bytelax.decode.drafters.past_boundary import PastBoundary
+from bytelax.decode.drafters.predicted_latents import PredictedLatents
 from bytelax.decode.drafters.self_drafting import EarlyExit, LayerSkip
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.nested import LocalDecoderTarget, Nested
@@ -72,6 +73,7 @@ __all__ = [
     "ParallelDrafts",
     "Params",
     "PastBoundary",
+    "PredictedLatents",
     "Sampling",
     "SpecTr",
     "Stops",

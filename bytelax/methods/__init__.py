@@ -147,13 +147,16 @@ class BltS(_Drafting):
     """The local decoder of a BLT drafts past its patch, and a full pass verifies. Lossless."""
 
     name = "blt-s"
-    latent: Literal["reuse", "refresh"] = "reuse"
-    """Draft with the latest latent there is (reuse), or first bring it up to date by a second pass
-    (refresh)."""
+    latent: Literal["reuse", "refresh", "predicted"] = "reuse"
+    """Draft with the latest latent there is (reuse), first bring it up to date by a second pass
+    (refresh), or predict the latent of each patch that the draft closes (predicted), which needs a
+    head of latents."""
 
     def _drafter(self, model):
         from bytelax import decode
 
+        if self.latent == "predicted":
+            return decode.PredictedLatents(self._length(model))
         return decode.PastBoundary(self._length(model), self.latent)
 
 

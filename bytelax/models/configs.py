@@ -283,7 +283,10 @@ class HeadsConfig:
       draft_block: the same of a draft block.
       block_table: whether a BLT-D has a table with which the bytes of a block depend on the byte
         before.
-      draft: sizes of the draft layer and the draft block, and rank of the table.
+      latents: whether a BLT has a head that predicts the latents of patches that a draft closes,
+        and one that predicts where they close.
+      draft: sizes of the draft layer, the draft block and the head of latents, and rank of the
+        table.
     """
 
     exits: tuple[int, ...] = ()
@@ -293,6 +296,7 @@ class HeadsConfig:
     draft_layer: tuple[int, ...] | None = None
     draft_block: tuple[int, ...] | None = None
     block_table: bool = False
+    latents: bool = False
     draft: DraftConfig = DraftConfig()
 
     def fused(self, depths: tuple[int, ...]) -> tuple[int, ...]:
@@ -360,6 +364,8 @@ class ByteLMConfig:
             self.heads.check(self.trunk)
             if self.heads.draft.latent:
                 raise ValueError("a byte transformer has no latents: draft.latent must be False")
+            if self.heads.latents:
+                raise ValueError("a byte transformer has no latents to predict")
             if self.heads.block_table:
                 raise ValueError("a byte transformer fills in no masked bytes: no block_table")
 

@@ -18,6 +18,7 @@ from bytelax.models.draft_block import DraftBlock
 from bytelax.models.execution import Execution
 from bytelax.models.head_parts import BlockTable, Confidence, Fuses
 from bytelax.models.kv_cache import Caches, Span
+from bytelax.models.latent_head import RECENT, ClosingHead, LatentHead
 from bytelax.models.layers import Dense, LayerNorm, RMSNorm, head, parameter, project
 from bytelax.models.transformer import Transformer
 
@@ -50,6 +51,10 @@ class Heads(nn.Module):
             self.draft_block = DraftBlock(stack, values, *options)
         if c.block_table:
             self.block_table = BlockTable(values, draft.table_rank)
+        if c.latents:
+            stack = draft.stack(self.trunk, layers=1)
+            self.latents = LatentHead(stack, execution)
+            self.closes = ClosingHead(stack.norm_eps, execution)
 
     def exit(self, depth: int, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
         """Computes next-byte logits from the hidden state at a depth."""
@@ -90,8 +95,16 @@ class Heads(nn.Module):
         hidden: tuple[Float[Array, "B S _"], ...],
         embedded: Float[Array, "B S D"],
         ids: Int[Array, "B S"],
+        looked_up: Float[Array, "B S E"] | None = None,
     ) -> None:
-        """Runs every head once, so that `init` creates all parameters."""
+        """Runs every head once, so that `init` creates all parameters.
+
+        Args:
+          hidden: the states that heads read, as `state_dims` of a config describes them.
+          embedded: embeddings of the bytes.
+          ids: the bytes.
+          looked_up: what a BLT's encoder looks up of them.
+        """
         c, final = self.config, hidden[-1]
         for depth in c.exits:
             self.exit(depth, final)
@@ -115,6 +128,11 @@ class Heads(nn.Module):
                 block.accepted(found.states, ids[:, :1, None])
         if c.block_table:
             self.block_table(ids)
+        if c.latents:
+            assert looked_up is not None  # only a BLT has latents
+            recent = jnp.repeat(looked_up[..., None, :], RECENT, axis=-2)
+            self.latents(hidden[0], final, recent, jnp.ones(recent.shape[:-1], bool))
+            self.closes(final, looked_up)
 
 
 class ExitHead(nn.Module):

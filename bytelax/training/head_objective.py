@@ -11,8 +11,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from bytelax import vocab
 from bytelax.models.blt import BLT
+from bytelax.models.blt.patches import nth_true
 from bytelax.models.byte_lm import ByteLM
 from bytelax.models.heads import with_specials
+from bytelax.models.latent_head import RECENT
 from bytelax.training.configs import HeadsLoss
 from bytelax.training.objectives import Metrics, NextByte, patch_metrics
 
@@ -27,6 +29,24 @@ class Drafted(NamedTuple):
     confidence: Float[Array, "B N 2"] | None = None  # what `Confidence` says of them
 
 
+class Term(NamedTuple):
+    """A part of the loss that judges no drafted byte."""
+
+    name: str
+    values: Float[Array, "B N"]
+    there: Bool[Array, "B N"]
+    weight: float = 1.0
+
+
+class Said(NamedTuple):
+    """What the model and all of its heads say of texts."""
+
+    logits: Float[Array, "B S V"]  # the model's own
+    drafted: list[Drafted]
+    terms: list[Term]
+    closes: Bool[Array, "B S"] | None  # ends of patches
+
+
 @dataclasses.dataclass(frozen=True)
 class HeadLoss(HeadsLoss):
     """Mean loss of all prediction heads of a model; its settings are the fields of `HeadsLoss`.
@@ -36,6 +56,10 @@ class HeadLoss(HeadsLoss):
     probability sum(min(p, q)), which is logged for each head as `overlap_...`. How often the model
     and the head agree on the most likely byte is logged as `agreed_...`. A `Confidence` head learns
     to predict both, by cross-entropy.
+
+    A head of latents is judged by what the decoder says of all bytes with its latents in place of
+    the model's: `latents_1` follow on the model's own latents, `latents_2` on the head's own ones.
+    It also learns to bring the keys and values that the decoder makes of them closer together.
 
     Attributes:
       module: a byte transformer or a BLT, with heads.
@@ -48,7 +72,7 @@ class HeadLoss(HeadsLoss):
         heads = self.module.config.heads
         if heads is None or not any((
             heads.exits, heads.bytes_ahead, heads.two_byte,
-            heads.draft_layer, heads.draft_block, heads.block_table,
+            heads.draft_layer, heads.draft_block, heads.block_table, heads.latents,
         )):  # fmt: skip
             raise ValueError("there are no heads to train: say which, such as heads.bytes_ahead")
         if self.joint and not isinstance(self.module, ByteLM):
@@ -65,7 +89,7 @@ class HeadLoss(HeadsLoss):
         if not self.joint:
             frozen = {name: part for name, part in params.items() if name != "heads"}
             params = jax.lax.stop_gradient(frozen) | {"heads": params["heads"]}
-        logits, drafted, closes = nn.apply(_drafted, self.module)(
+        logits, drafted, terms, closes = nn.apply(_said, self.module)(
             {"params": params},
             ids,
             key,
@@ -101,6 +125,9 @@ class HeadLoss(HeadsLoss):
         loss = sum(w * x for w, x in zip(weights, losses, strict=True)) / sum(weights)
         # Their gradients reach other parameters than those of the heads that they judge.
         loss += sum(of_confidence) / max(len(of_confidence), 1)
+        for name, values, present, weight in terms:
+            metrics[name] = _sum(values, present)
+            loss += weight * metrics[name][0] / jnp.maximum(metrics[name][1], 1)
         return self.head_weight * loss + self.joint * total / jnp.maximum(count, 1), metrics
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
@@ -136,7 +163,7 @@ def _overlap(p, q):
     return jnp.minimum(jnp.exp(p), jnp.exp(q)).sum(-1)
 
 
-def _drafted(
+def _said(
     model: ByteLM | BLT,
     ids: Int[Array, "B L"],
     key: Key[Array, ""],
@@ -144,8 +171,8 @@ def _drafted(
     own_outputs: int,
     blocks: int,
     max_patches: int | None,
-) -> tuple[Float[Array, "B S V"], list[Drafted], Bool[Array, "B S"] | None]:
-    """Computes the model's logits after bytes 0..L-2, the logits of every head, and patch ends."""
+) -> Said:
+    """Computes the model's logits after bytes 0..L-2, and what every head says."""
     config, heads = model.config.heads, model.heads
     assert config is not None
     hidden, closes = model.states(ids[:, :-1], max_patches=max_patches)
@@ -184,7 +211,57 @@ def _drafted(
             drafted += _blocks(model, ids, hidden, pending)
         if config.block_table:
             drafted += _masked_blocks(model, ids, pending, max_patches)
-    return logits, drafted, closes
+    terms: list[Term] = []
+    if config.latents:
+        assert closes is not None  # of a BLT
+        of_latents, terms = _latents(model, ids, hidden, closes, max_patches)
+        drafted += of_latents
+    return Said(logits, drafted, terms, closes)
+
+
+_UNROLLED = 2  # patches behind the last one that the model has seen
+_DISTANCE = 0.3  # weight of a distance of latents, beside the divergences of bytes
+
+
+def _latents(model, ids, hidden, closes, max_patches) -> tuple[list[Drafted], list[Term]]:
+    """Judges the predicted latents of all patches, and the predicted ends of patches."""
+    heads, read = model.heads, ids[:, :-1]
+    text, looked_up = model.encode(read, max_patches=max_patches), model.looked_up(read)
+    state = jnp.pad(hidden[-1][:, :-1], ((0, 0), (1, 0), (0, 0)))  # of the byte before
+    end = optax.sigmoid_binary_cross_entropy(heads.closes(state, looked_up), closes)
+    terms = [Term("closing_loss", end, read != vocab.BOE)]
+
+    last = nth_true(closes, jnp.arange(text.latents.shape[1]))
+    there = last < closes.shape[1]
+    last = jnp.where(there, last, 0)
+    first = jnp.pad(last[:, :-1] + 1, ((0, 0), (1, 0)))
+    recent = last[..., None] + jnp.arange(1 - RECENT, 1)
+    inside = there[..., None] & (recent >= first[..., None])
+    batch = jnp.arange(ids.shape[0])[:, None]
+    bytes_read = looked_up[batch[..., None], jnp.maximum(recent, 0)]
+    state = state[batch, last]
+
+    own, drafted, latents = model.decoder.context(text.latents), [], text.latents
+    for step in range(1, _UNROLLED + 1):
+        before = jnp.pad(latents[:, :-1], ((0, 0), (1, 0), (0, 0)))
+        latents = heads.latents(before, state, bytes_read, inside)
+        states = model.states_under(read, text, latents)[-1]
+        name, byte = f"latents_{step}", jnp.arange(read.shape[1])[None] + 1
+        drafted.append(Drafted(name, step, model.logits(states), byte))
+        apart = _apart_by_variance(model.decoder.context(latents), own, there)
+        terms.append(Term(f"distance_{name}", apart, there, _DISTANCE / _UNROLLED))
+    return drafted, terms
+
+
+def _apart_by_variance(contexts, own, there) -> Float[Array, "B P"]:
+    """Squared distances of keys and values from a model's own, each relative to its variance."""
+    apart = []
+    for left, right in zip(jax.tree.leaves(contexts), jax.tree.leaves(own), strict=True):
+        where = there.reshape(*there.shape, *(1,) * (right.ndim - 2))
+        variance = jnp.var(right, axis=(0, 1), where=where).mean()
+        axes = tuple(range(2, right.ndim))
+        apart.append(jnp.square(left - right).mean(axes) / jax.lax.stop_gradient(variance + 1e-9))
+    return sum(apart) / len(apart)
 
 
 def _blocks(model, ids, hidden, pending) -> list[Drafted]:

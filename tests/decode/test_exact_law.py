@@ -163,6 +163,9 @@ MODELS = {
         make.__name__: functools.partial(with_heads, make=make, of=heads_of_a_blt.with_block_table)
         for make in heads_of_a_blt.IN_ORDER
     },
+    "predicted latents": functools.partial(
+        with_heads, make=heads_of_a_blt.predicted_latents, of=heads_of_a_blt.with_latents
+    ),
 }
 SETUPS = TABLES | MODELS
 # One of each kind of drafter; all of them run in a wider window.
@@ -181,6 +184,7 @@ KINDS = [
     "nested of a blt",
     "unsure: a block, with confidence",
     "block_in_order",
+    "predicted latents",
 ]
 
 

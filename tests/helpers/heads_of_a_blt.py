@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
-from bytelax.decode import BlockInOrder, DraftBlock, DraftLayer, MultiByte, Nested
+from bytelax.decode import (
+    BlockInOrder,
+    DraftBlock,
+    DraftLayer,
+    MultiByte,
+    Nested,
+    PredictedLatents,
+)
 from bytelax.models.configs import DraftConfig
 from bytelax.models.heads import HeadsConfig
 from tests.helpers import decoding
@@ -64,6 +71,16 @@ TABLED = replace(
 )
 
 
+LATENTS = replace(
+    CONFIG, heads=HeadsConfig(latents=True, draft=DraftConfig(dim=16, ffn_dim=24))
+)
+
+
+def with_latents(config=LATENTS):
+    """A BLT with a head of latents, whose patches end and do not end in a draft."""
+    return blt(config, spread=0.3)
+
+
 def with_confidence():
     """Heads that say how likely a byte will be accepted."""
     return blt(SURE)
@@ -97,6 +114,10 @@ def block_in_order():
 
 def refreshed_block_in_order():
     return BlockInOrder(3, latent="refresh")
+
+
+def predicted_latents():
+    return PredictedLatents(3)
 
 
 def nested():

@@ -47,13 +47,17 @@ class Encoder(nn.Module):
         Returns:
           Encoder states of the window, and the caches with the window written to them.
         """
+        return self.trunk(self.looked_up(ids), caches, span=span)
+
+    def looked_up(self, ids: Int[Array, "B T"]) -> Float[Array, "B W D"]:
+        """Returns the input of the stack, for which only tables are read; `ids` as in `__call__`."""
         history = self.config.hashing.history
         rows = hash_ids(ids, config=self.config.hashing)
         hashes = self.execution.all_gather(self.hash_embed(rows))
         x = self.embed(ids[:, history:])
         for index in range(hashes.shape[2]):
             x = x + hashes[:, :, index]
-        return self.trunk(x, caches, span=span)
+        return x
 
     def patches(
         self,

@@ -125,7 +125,7 @@ class BLT(nn.Module):
         contexts = self.decoder.context(text.latents)
         logits, _ = self.decoder(ids, text.states, contexts, patch=text.patch, span=text.span)
         if self.is_initializing() and self.config.heads is not None:
-            self.heads(self.states(ids)[0], self.embed(ids), ids)
+            self.heads(self.states(ids)[0], self.embed(ids), ids, self.looked_up(ids))
         return Forward(logits, text.entropies, text.closes, text.latents)
 
     def states(
@@ -140,11 +140,27 @@ class BLT(nn.Module):
           max_patches: as in `encode`.
         """
         text = self.encode(ids, max_patches=max_patches)
-        contexts = self.decoder.context(text.latents)
-        hidden, _ = self.decoder.states(
-            ids, text.states, contexts, patch=text.patch, span=text.span
-        )
+        hidden = self.states_under(ids, text, text.latents)
         return (ring.at(text.latents, text.patch), *hidden), text.closes
+
+    def states_under(
+        self, ids: Int[Array, "B S"], text: Encoded, latents: Float[Array, "B P G"]
+    ) -> tuple[Float[Array, "B S D"], ...]:
+        """The states behind each layer of the decoder, with these latents in place of its own.
+
+        Args:
+          ids: right-padded texts.
+          text: the texts, from `encode`.
+          latents: one for each patch.
+        """
+        hidden, _ = self.decoder.states(
+            ids,
+            text.states,
+            self.decoder.context(latents),
+            patch=text.patch,
+            span=text.span,
+        )
+        return hidden
 
     def masked_blocks(
         self,
@@ -177,6 +193,11 @@ class BLT(nn.Module):
         """The embedding of bytes, as wide as the decoder, for heads to read."""
         own = self.config.decoder_input == "embedding"
         return (self.decoder if own else self.encoder).embed(ids)
+
+    def looked_up(self, ids: Int[Array, "B S"]) -> Float[Array, "B S E"]:
+        """What the encoder looks up of each byte of whole texts; see `Encoder.looked_up`."""
+        before = ((0, 0), (self.config.hashing.history, 0))
+        return self.encoder.looked_up(jnp.pad(ids, before, constant_values=vocab.BOE))
 
     def norm(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         """The decoder's last norm."""

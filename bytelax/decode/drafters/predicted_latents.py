@@ -1,0 +1,135 @@
+"""BLT-S over several patches: a head predicts the latents of the patches that a draft closes."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bytelax import vocab
+from bytelax.decode.draft import no_passes
+from bytelax.decode.drafters import Stateless, expect, kept_state
+from bytelax.decode.drafters.draft_sampling import draft_of, draw, scan, scanned
+from bytelax.decode.target import agreed
+from bytelax.decode.targets.blt import BLTTarget
+from bytelax.models import kv_cache, patching, ring
+from bytelax.models.latent_head import RECENT
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictedLatents(Stateless):
+    """Drafts byte by byte with the local decoder of a BLT, on latents that a head predicts.
+
+    Before it reads a byte, one head says whether the byte is the last of its patch. If it is,
+    another one predicts the latent of the patch, and the decoder reads that one from there on. Both
+    read only bytes that have been drawn. The context of a predicted latent is kept apart from those
+    of the target.
+
+    Attributes:
+      draft_length: K, number of bytes drafted per round.
+    """
+
+    draft_length: int
+
+    head_of_target = "latents"  # whose weights a pass reads
+
+    def fit(self, target):
+        expect(target, BLTTarget, self)
+        heads = target.module.config.heads
+        if not (heads and heads.latents):
+            raise ValueError("the model has no head of latents; `bytelax train heads` trains one")
+        return target.keeping(0, target.module.config.decoder.layers)
+
+    def propose(self, inputs, draft_state):
+        model, state = inputs.model, inputs.state
+        config = model.config
+        reads_encoder = config.decoder_input == "encoder"
+        # The logit of the head takes the place of an entropy.
+        rule = dataclasses.replace(
+            config.patching, threshold=0.0, monotonicity=False, threshold_add=None
+        )
+        first = state.frontier.last_eos[:, None] + 1
+
+        def step(carry, uniform):
+            ids, position, history, recent, open_patch, latent, context, hidden, caches = carry
+            history = jnp.concatenate([history, ids], axis=1)
+            looked_up = model.encoder.looked_up(history)
+            recent = jnp.concatenate([recent[:, 1:], looked_up], axis=1)
+            ends = model.heads.closes(hidden, looked_up) > 0
+            ends = jnp.where(agreed(inputs.target, ends.astype(jnp.int32)) > 0, 1.0, -1.0)
+            places = position[:, None]
+            begun = patching.open_patches(open_patch, ends, places, config=rule)
+            closes = patching.closing(begun, places)
+            inside = places + jnp.arange(1 - RECENT, 1) >= open_patch.start[:, None]
+
+            def renewed(latent, context):
+                latent = self.latent_of(model, latent, hidden, recent, inside)
+                return latent, model.decoder.context(latent)
+
+            before = latent, context
+            after = jax.lax.cond(closes.any(), renewed, lambda *same: same, *before)
+            latent, context = jax.tree.map(
+                lambda new, old: jnp.where(closes.reshape(-1, *(1,) * (old.ndim - 1)), new, old),
+                after,
+                before,
+            )
+            encoder, decoder = caches
+            encoded = None
+            if reads_encoder:
+                span = kv_cache.causal_span(places, window=config.encoder.window, first=first)
+                encoded, encoder = model.encoder(history, encoder, span=span)
+            states, decoder = model.decoder.states(
+                ids,
+                encoded,
+                context,
+                decoder,
+                patch=jnp.zeros_like(ids),
+                span=kv_cache.causal_span(places, window=config.decoder.window, first=first),
+            )
+            out = draw(model.logits(states[-1]), inputs.sampling, uniform[:, None])
+            open_patch = jax.tree.map(lambda slots: slots[:, 1], begun)
+            carry = (
+                out.ids, position + 1, history[:, 1:], recent, open_patch, latent, context,
+                states[-1], (encoder, decoder),
+            )  # fmt: skip
+            return carry, (out, closes[:, 0])
+
+        before, patch = inputs.text.length[:, None] - 2, state.frontier.patches[:, None] - 1
+        carry = (
+            inputs.text.pending,
+            state.length,
+            state.frontier.history,
+            self._recent(inputs),
+            state.frontier.open_patch,
+            kept_state(inputs, 0, before),
+            jax.tree.map(lambda contexts: ring.at(contexts, patch), state.contexts),
+            kept_state(inputs, config.decoder.layers, before),
+            (state.encoder if reads_encoder else (), state.decoder),
+        )
+        uniforms = inputs.uniforms(self.draft_length)
+        (*_, (encoder, decoder)), (out, closed) = scan(step, carry, uniforms.T)
+        made = no_passes(len(first))
+        draft = draft_of(
+            scanned(out),
+            step=1 + jnp.arange(self.draft_length),
+            passes=made._replace(
+                decoder=made.decoder + self.draft_length,
+                encoder=made.encoder + self.draft_length * reads_encoder,
+                draft_model=closed.sum(0),
+            ),
+            state=dataclasses.replace(
+                state, encoder=encoder if reads_encoder else state.encoder, decoder=decoder
+            ),
+        )
+        return draft, draft_state
+
+    def latent_of(self, model, latent, hidden, recent, inside):
+        """Predicts the latents f[B, 1, G] of the patches that end now; for studies to replace."""
+        return model.heads.latents(latent, hidden, recent[:, None], inside[:, None])
+
+    def _recent(self, inputs):
+        """What the encoder looks up of the latest bytes before the pending one."""
+        model, text = inputs.model, inputs.text
+        count = RECENT + model.config.hashing.history
+        places = text.length[:, None] - 1 + jnp.arange(-count, 0)
+        ids = jnp.take_along_axis(text.ids, jnp.maximum(places, 0), axis=1)
+        return model.encoder.looked_up(jnp.where(places < 0, vocab.BOE, ids))
