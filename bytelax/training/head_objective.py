@@ -261,7 +261,7 @@ def _apart_by_variance(contexts, own, there) -> Float[Array, "B P"]:
         variance = jnp.var(right, axis=(0, 1), where=where).mean()
         axes = tuple(range(2, right.ndim))
         apart.append(jnp.square(left - right).mean(axes) / jax.lax.stop_gradient(variance + 1e-9))
-    return sum(apart) / len(apart)
+    return jnp.stack(apart).mean(0)
 
 
 def _blocks(model, ids, hidden, pending) -> list[Drafted]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from bytelax.checkpoints import config as plain_config
 from bytelax.training.configs import Source
 
 THRESHOLD = 2.4749  # nats: 4.5 bytes per patch on the validation text, from `bytelax calibrate`
@@ -93,6 +94,17 @@ def command(arguments: Sequence[str], sources: Sequence[Source], out: pathlib.Pa
     """The call of `bytelax train`, in a process of its own."""
     train = [sys.executable, "-m", "bytelax.cli", "train", *arguments]
     return [*train, "--out", str(out), "--data", *map(str, sources)]
+
+
+def trained_on(run: pathlib.Path) -> dict:
+    """What a run of `bytelax train heads` has seen: from its recorded config."""
+    fields = plain_config.read_toml(run / "config.toml")
+    steps, data = fields["optimizer"]["steps"], fields["data"]
+    return {
+        "steps": steps,
+        "bytes": steps * data["window"] * data["batch"],
+        "loss_of": fields["loss_of"],
+    }
 
 
 def main(

@@ -14,7 +14,8 @@ from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.heads import HeadsConfig
-from bytelax.training import train_loop
+from bytelax.models.latent_head import RECENT
+from bytelax.training import head_objective, train_loop
 from bytelax.training.head_objective import HeadLoss
 from bytelax.training.objectives import NextByte
 from tests.helpers import heads_of_a_blt, self_drafting_models, tiny_runs
@@ -78,21 +79,20 @@ def test_what_each_head_is_asked_for(name, ahead):
 
     def divergence(name, ahead):
         """Of head `name` when its logits are what the trunk says `ahead` bytes later."""
-        from bytelax.training import head_objective
 
         def perfect(bound, ids, key, **how):
-            logits, drafted, closes = original(bound, ids, key, **how)
-            (head,) = (head for head in drafted if head.name == name)
-            later = jnp.roll(logits, -ahead, axis=1)[:, : head.logits.shape[1]]
-            return logits, [head._replace(logits=later)], closes
+            said = original(bound, ids, key, **how)
+            (head,) = (head for head in said.drafted if head.name == name)
+            later = jnp.roll(said.logits, -ahead, axis=1)[:, : head.logits.shape[1]]
+            return said._replace(drafted=[head._replace(logits=later)])
 
-        original = head_objective._drafted
-        head_objective._drafted = perfect
+        original = head_objective._said
+        head_objective._said = perfect
         try:
             run = jax.jit(lambda params: objective.loss(params, text, KEY))
             loss, metrics = run(model.params)
         finally:
-            head_objective._drafted = original
+            head_objective._said = original
         return float(loss), metrics
 
     right, metrics = divergence(name, ahead)
@@ -174,6 +174,7 @@ def test_sizes_are_those_published():
         ({"draft_layer": (1, 2, 9)}, "draft_layer must lie in"),
         ({"bytes_ahead": -1}, "bytes_ahead"),
         ({"correction": True}, "belongs to multi-byte heads"),
+        ({"latents": True}, "no latents to predict"),
     ],
 )
 def test_heads_that_cannot_be(fields, message):
@@ -193,6 +194,36 @@ def gradients(objective, params, ids):
         jax.tree_util.keystr(path): np.asarray(leaf)
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradient["heads"])
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_head_of_latents_is_asked_for_those_of_its_patch(step):
+    """Its latents, computed patch by patch, are what the decoder reads in training."""
+    model, text = heads_of_a_blt.with_latents(), jnp.asarray(heads_of_a_blt.prompts()[:2, :25])
+    read, bound = text[:, :-1], model.module.bind({"params": model.params})
+    encoded, looked_up = bound.encode(read), bound.looked_up(read)
+    hidden = bound.states(read)[0][-1]
+    latents = encoded.latents
+    for _ in range(step):
+        predicted = np.zeros_like(latents)
+        for row in range(len(text)):
+            ends = np.flatnonzero(encoded.closes[row])
+            for patch, end in enumerate(ends):
+                places = np.arange(end - RECENT + 1, end + 1)
+                predicted[row, patch] = bound.heads.latents(
+                    latents[row : row + 1, patch - 1 : patch] if patch else 0 * latents[:1, :1],
+                    hidden[row, end - 1][None, None] if end else 0 * hidden[:1, :1],
+                    looked_up[row, np.maximum(places, 0)][None, None],
+                    jnp.asarray(places > (ends[patch - 1] if patch else -1))[None, None],
+                )[0, 0]
+        latents = jnp.asarray(predicted)
+    expected = bound.logits(bound.states_under(read, encoded, latents)[-1])
+    how = {"own_outputs": 1, "blocks": 1, "max_patches": None}
+    said = head_objective._said(bound, text, KEY, **how)
+    (head,) = (head for head in said.drafted if head.name == f"latents_{step}")
+    np.testing.assert_allclose(head.logits, expected, atol=1e-4)
+    assert head.place == step and not np.allclose(head.logits, said.logits, atol=1e-2)
 
 
 @pytest.mark.slow

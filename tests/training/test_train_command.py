@@ -151,6 +151,7 @@ def test_heads_are_left_behind_when_their_model_is_trained_on(tmp_path, source):
 @pytest.mark.slow
 def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     heads = ["--heads.draft-layer", "1", "--heads.draft-block", "1", "--heads.draft.latent"]
+    heads += ["--heads.latents"]
     heads += flags("heads.draft", {"window": 12, "block_size": 3, "table_rank": 4})
     losses = ["--loss-of", "lk", "--own-outputs", "2", "--blocks", "5", "--decay", "4"]
     arguments = ["train", "heads", "--init", blt, "--out", tmp_path, *source, *RUN, *heads]
@@ -164,7 +165,8 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     assert not any(jax.tree.leaves(same)), same
     assert_same(after.params, loading.load(blt / "model").params)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert {"overlap_draft_block_3", "agreed_draft_layer_2"} <= set().union(*lines)
+    learned_of = {"overlap_draft_block_3", "agreed_draft_layer_2", "overlap_latents_2"}
+    assert learned_of <= set().union(*lines)
     attached = loading.load(blt / "model", heads=tmp_path / "heads")
     assert attached.config == after.config
     assert_same(attached.params, loading.load(tmp_path / "model").params)

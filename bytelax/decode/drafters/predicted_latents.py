@@ -62,7 +62,7 @@ class PredictedLatents(Stateless):
             inside = places + jnp.arange(1 - RECENT, 1) >= open_patch.start[:, None]
 
             def renewed(latent, context):
-                latent = self.latent_of(model, latent, hidden, recent, inside)
+                latent = self.latent_of(inputs, latent, hidden, recent, inside)
                 return latent, model.decoder.context(latent)
 
             before = latent, context
@@ -122,9 +122,9 @@ class PredictedLatents(Stateless):
         )
         return draft, draft_state
 
-    def latent_of(self, model, latent, hidden, recent, inside):
-        """Predicts the latents f[B, 1, G] of the patches that end now; for studies to replace."""
-        return model.heads.latents(latent, hidden, recent[:, None], inside[:, None])
+    def latent_of(self, inputs, latent, hidden, recent, inside):
+        """Predicts the latents f[B, 1, G] of the patches that end now; see `LatentHead`."""
+        return inputs.model.heads.latents(latent, hidden, recent[:, None], inside[:, None])
 
     def _recent(self, inputs):
         """What the encoder looks up of the latest bytes before the pending one."""

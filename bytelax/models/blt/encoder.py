@@ -50,7 +50,7 @@ class Encoder(nn.Module):
         return self.trunk(self.looked_up(ids), caches, span=span)
 
     def looked_up(self, ids: Int[Array, "B T"]) -> Float[Array, "B W D"]:
-        """Returns the input of the stack, for which only tables are read; `ids` as in `__call__`."""
+        """Looks up the input of the stack; `ids` are those of `__call__`."""
         history = self.config.hashing.history
         rows = hash_ids(ids, config=self.config.hashing)
         hashes = self.execution.all_gather(self.hash_embed(rows))

@@ -13,10 +13,16 @@ Continuations that end in a loop are counted, and left out of a column of their 
 import pathlib
 
 from bytelax import load
-from bytelax.checkpoints import config as plain_config
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
-from experiments.harness import evidence, intervals, published_fast_blt, study, teacher_forced
+from experiments.harness import (
+    evidence,
+    intervals,
+    published_fast_blt,
+    recipes,
+    study,
+    teacher_forced,
+)
 from experiments.harness.bundled_data import sources
 from experiments.harness.one_figure import Setting, Timed
 
@@ -64,7 +70,7 @@ def main():
     }
     texts = evidence.prompts(options)
     runs = {HEADS: options.heads, TABLE: options.table}
-    trained = {kind: trained_on(run) for kind, run in runs.items() if run}
+    trained = {kind: recipes.trained_on(run) for kind, run in runs.items() if run}
     # What drafters have learned from belongs to a setting: others are not measured again.
     settings = [
         {
@@ -138,14 +144,6 @@ def forced(model, options):
         sources(options.data), options.windows, window=WINDOW, batch=ROWS
     )
     return {"heads": teacher_forced.of_heads(model, batches, max_patches=PATCHES)}
-
-
-def trained_on(run):
-    """What a run of `bytelax train heads` has seen: from its recorded config."""
-    fields = plain_config.read_toml(run / "config.toml")
-    steps, data = fields["optimizer"]["steps"], fields["data"]
-    return {"steps": steps, "bytes": steps * data["window"] * data["batch"],
-            "loss_of": fields["loss_of"]}  # fmt: skip
 
 
 def speeds(report):

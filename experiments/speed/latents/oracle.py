@@ -8,7 +8,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from bytelax.decode.draft import no_passes
-from bytelax.decode.drafters.base import Stateless, expect
+from bytelax.decode.drafters import Stateless, expect
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, scan, scanned
 from bytelax.decode.targets.blt import BLTTarget, Trial
 from bytelax.models.blt import ByteCaches

@@ -53,14 +53,14 @@ def run(drafter=None, name="own embedding", **how):
 
 @pytest.mark.parametrize(
     "name",
-    ["own embedding", *(pytest.param(n, marks=pytest.mark.slow) for n in ("base", "stride", "cut"))],
+    ["own embedding", *(pytest.param(x, marks=pytest.mark.slow) for x in list(CONFIGS)[1:])],
 )
 def test_greedy_output_is_that_of_the_empty_draft(name):
     decoding = run(name=name)
     loops.assert_same(decoding, reference(name))
     assert 0 < decoding.counts.accepted.sum() < decoding.counts.drafted.sum()
     predicted = decoding.counts.draft_passes.draft_model
-    assert (0 < predicted).all()
+    assert (predicted > 0).all()
     assert (predicted < decoding.counts.draft_passes.decoder).all()
 
 
@@ -151,8 +151,8 @@ def test_drafts_are_what_passes_over_whole_texts_say():
 
 
 class PoolsTooMuch(PredictedLatents):
-    def latent_of(self, model, latent, hidden, recent, inside):
-        return super().latent_of(model, latent, hidden, recent, jnp.ones_like(inside))
+    def latent_of(self, inputs, latent, hidden, recent, inside):
+        return super().latent_of(inputs, latent, hidden, recent, jnp.ones_like(inside))
 
 
 @pytest.mark.slow
