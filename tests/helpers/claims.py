@@ -357,6 +357,31 @@ def memory_of_the_1b():
     )
 
 
+def drafts_over_boundaries():
+    found = report("speed/latents")
+
+    def cells(name, length):
+        both = [row(found, latents=name, draft_length=length, temperature=t) for t in (0.0, 1.0)]
+        plain = [row(found, latents="none", temperature=t) for t in (0.0, 1.0)]
+        patches = [each["patches_per_global_pass"]["value"] for each in both]
+        read = [
+            own["gb_per_byte"]["value"] / other["gb_per_byte"]["value"]
+            for own, other in zip(both, plain, strict=True)
+        ]
+        return [
+            *(intervals.shown(bytes_a_round(each)) for each in both),
+            "{:.2f} / {:.2f}".format(*patches),
+            "{:.2f} / {:.2f}".format(*read),
+        ]
+
+    for name, length in (
+        ("stale", 8), ("stale", 16), ("stale", 24), ("mean", 16),
+        ("predicted in another text", 16), ("predicted", 8), ("predicted", 16), ("predicted", 24),
+        ("true, one patch", 16), ("true, two patches", 16),
+    ):  # fmt: skip
+        yield DRAFTERS, f"| {name} | {length} | {' | '.join(cells(name, length))} |"
+
+
 def rules_of_acceptance():
     found = report("speed/draft_rules")
     drafters = list(dict.fromkeys(each["setting"]["drafter"] for each in found["rows"]))
@@ -471,7 +496,7 @@ CLAIMS = (
     beside_transformers, drafters_of_the_readme, published_beside_measured, spans_of_decoders,
     table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
-    rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
+    drafts_over_boundaries, rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
     drafts_of_a_byte_transformer, skipped_layers, windows, bundled_models, int8,
     hours_of_the_report, memory_of_pods, runs_of_the_global_transformer, memory_of_the_1b,
     operations_on_the_h200,
