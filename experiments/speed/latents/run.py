@@ -22,7 +22,8 @@ from bytelax.models import layers
 from experiments.harness import evidence, intervals, loops, recipes, study
 from experiments.speed.latents.oracle import TrueLatents
 
-TEMPERATURES, LENGTHS, CONTROLLED = (0.0, 1.0), (8, 16, 24), 16
+TEMPERATURES, CONTROLLED = (0.0, 1.0), 16
+LENGTHS = (CONTROLLED, 8, 24)
 PLAIN, STALE, PREDICTED = "none", "stale", "predicted"
 CONTROLS = MEAN, OTHER, FIRST, FIRST_TWO = (
     "mean", "predicted in another text", "true, one patch", "true, two patches",
@@ -64,9 +65,9 @@ def main():
     trained = options.heads and recipes.trained_on(options.heads)
     settings = [
         {"latents": name, "draft_length": length, "temperature": temperature}
+        for length in LENGTHS
         for temperature in TEMPERATURES
         for name in (PLAIN, *DRAFTERS)
-        for length in LENGTHS
         if name in (STALE, PREDICTED) or length == CONTROLLED
     ]
     if options.smoke:
