@@ -54,7 +54,7 @@ def test_latents(smoke, tmp_path, data):
     plain, drafted = report["rows"]
     assert plain["bytes_per_round"]["value"] == 1 < drafted["bytes_per_round"]["value"]
     assert drafted["setting"]["latents"] == "predicted"
-    assert "| predicted | 8 |" in table and "Boundaries" in table
+    assert "| predicted | 16 |" in table and "Boundaries" in table
 
 
 @pytest.mark.slow
