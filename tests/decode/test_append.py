@@ -97,7 +97,7 @@ CASES = {
         for make in (*heads_of_a_blt.DRAFTERS, heads_of_a_blt.nested)
     },
 }
-FAST = {"draft model", "blt-s", "draft_layer"}
+FAST = {"draft model", "draft_layer"}
 EACH = [pytest.param(case, marks=() if case in FAST else pytest.mark.slow) for case in CASES]
 TREES = {"several drafts", "draft_layer_tree"}  # whose bytes are exact up to rounding
 
@@ -245,6 +245,7 @@ def test_stop_strings_are_looked_for_behind_the_appended_bytes():
     assert (decoding.text.length - decoding.prompt).tolist() == [3] * 3  # bcd, though "ab" stands
 
 
+@pytest.mark.slow
 def test_samples_share_a_prefill():
     """And nothing else: what one is donated to leaves the others as they were."""
     target, drafter, params = CASES["blt-s"]()

@@ -281,6 +281,7 @@ def test_a_row_ends_where_nothing_may_follow():
     assert (out.bytes, out.results[0].stop) == ([b""], "constraint")
 
 
+@pytest.mark.slow
 def test_rules_that_are_not_lossless_obey_too():
     small = models.model(models.replace(models.VARIANTS["own_embedding"], block_size=6))
     free, bound = (

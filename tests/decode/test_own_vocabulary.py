@@ -56,7 +56,10 @@ def table(seed, size=7):
 
 
 @pytest.mark.parametrize("known", [SEVEN, WITH_EOS, OUTSIDE], ids=["seven", "eos", "outside"])
-@pytest.mark.parametrize("drafter", ["lookup", "draft model", "heads"])
+@pytest.mark.parametrize(
+    "drafter",
+    ["lookup", *(pytest.param(x, marks=pytest.mark.slow) for x in ("draft model", "heads"))],
+)
 def test_lossless(drafter, known):
     drafter, params = {
         "lookup": (Lookup(2, shortest=1), ()),

@@ -40,7 +40,7 @@ class Encoder(nn.Module):
         """Encodes the W new bytes of a window.
 
         Args:
-          ids: the latest `encoder.history` ids before the window, then the W new ids.
+          ids: the latest `history` ids before the window, then the W new ids.
           caches: self-attention caches, or None for whole texts.
           span: positions of the window and what each of them attends to.
 
