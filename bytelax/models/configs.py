@@ -283,10 +283,10 @@ class HeadsConfig:
       draft_block: the same of a draft block.
       block_table: whether a BLT-D has a table with which the bytes of a block depend on the byte
         before.
-      latents: whether a BLT has a head that predicts the latents of patches that a draft closes,
-        and one that predicts where they close.
-      draft: sizes of the draft layer, the draft block and the head of latents, and rank of the
-        table.
+      latents: hidden units of a head that predicts the latents of the patches that a draft closes,
+        as wide as the decoder of a BLT, and has a small one beside it that predicts where they
+        close; None for neither.
+      draft: sizes of the draft layer and the draft block, and rank of the table.
     """
 
     exits: tuple[int, ...] = ()
@@ -296,7 +296,7 @@ class HeadsConfig:
     draft_layer: tuple[int, ...] | None = None
     draft_block: tuple[int, ...] | None = None
     block_table: bool = False
-    latents: bool = False
+    latents: int | None = None
     draft: DraftConfig = DraftConfig()
 
     def fused(self, depths: tuple[int, ...]) -> tuple[int, ...]:
@@ -305,7 +305,9 @@ class HeadsConfig:
 
     def device_shard(self, trunk: TransformerConfig, devices: int) -> "HeadsConfig":
         """Returns the heads of one of several devices, for a trunk that is not yet split."""
-        return dataclasses.replace(self, draft=self.draft.device_shard(trunk, devices))
+        latents = None if self.latents is None else self.latents // devices
+        draft = self.draft.device_shard(trunk, devices)
+        return dataclasses.replace(self, latents=latents, draft=draft)
 
     def check(self, trunk: TransformerConfig) -> None:
         """Raises ValueError if the heads do not fit the trunk, or fields conflict."""
@@ -322,6 +324,8 @@ class HeadsConfig:
                         f"heads.{name} must lie in 1..{most}, depths of {layers} layers, got "
                         f"{depth}"
                     )
+        if self.latents is not None and self.latents < 1:
+            raise ValueError(f"latents must be at least 1, got {self.latents}")
         if self.bytes_ahead < 0:
             raise ValueError(f"bytes_ahead must be at least 0, got {self.bytes_ahead}")
         if self.correction and not self.bytes_ahead:
@@ -364,7 +368,7 @@ class ByteLMConfig:
             self.heads.check(self.trunk)
             if self.heads.draft.latent:
                 raise ValueError("a byte transformer has no latents: draft.latent must be False")
-            if self.heads.latents:
+            if self.heads.latents is not None:
                 raise ValueError("a byte transformer has no latents to predict")
             if self.heads.block_table:
                 raise ValueError("a byte transformer fills in no masked bytes: no block_table")

@@ -4,6 +4,7 @@ The heads read the trunk's hidden states and are usually trained with the trunk 
 byte values only, never special ids.
 """
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -51,8 +52,8 @@ class Heads(nn.Module):
             self.draft_block = DraftBlock(stack, values, *options)
         if c.block_table:
             self.block_table = BlockTable(values, draft.table_rank)
-        if c.latents:
-            stack = draft.stack(self.trunk, layers=1)
+        if c.latents is not None:
+            stack = dataclasses.replace(self.trunk, ffn_dim=c.latents)
             self.latents = LatentHead(stack, execution)
             self.closes = ClosingHead(stack.norm_eps, execution)
 
@@ -128,7 +129,7 @@ class Heads(nn.Module):
                 block.accepted(found.states, ids[:, :1, None])
         if c.block_table:
             self.block_table(ids)
-        if c.latents:
+        if c.latents is not None:
             assert looked_up is not None  # only a BLT has latents
             recent = jnp.repeat(looked_up[..., None, :], RECENT, axis=-2)
             self.latents(hidden[0], final, recent, jnp.ones(recent.shape[:-1], bool))

@@ -72,7 +72,8 @@ class HeadLoss(HeadsLoss):
         heads = self.module.config.heads
         if heads is None or not any((
             heads.exits, heads.bytes_ahead, heads.two_byte,
-            heads.draft_layer, heads.draft_block, heads.block_table, heads.latents,
+            heads.draft_layer, heads.draft_block, heads.block_table,
+            heads.latents,
         )):  # fmt: skip
             raise ValueError("there are no heads to train: say which, such as heads.bytes_ahead")
         if self.joint and not isinstance(self.module, ByteLM):
@@ -212,7 +213,7 @@ def _said(
         if config.block_table:
             drafted += _masked_blocks(model, ids, pending, max_patches)
     terms: list[Term] = []
-    if config.latents:
+    if config.latents is not None:
         assert closes is not None  # of a BLT
         of_latents, terms = _latents(model, ids, hidden, closes, max_patches)
         drafted += of_latents

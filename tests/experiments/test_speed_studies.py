@@ -47,7 +47,7 @@ def test_latents(smoke, tmp_path, data):
     text = f"{data}/openstax_ccby/valid.txt.gz"
     assert not cli.main([
         "train", "heads", "--init", "tiny", "--out", str(out), "--data", text, "--heads.latents",
-        "--data.batch", "2", "--data.window", "64", "--optimizer.steps", "1",
+        "32", "--data.batch", "2", "--data.window", "64", "--optimizer.steps", "1",
         "--optimizer.warmup", "0", "--run.validate-every", "0",
     ])  # fmt: skip
     report, table = smoke("speed/latents", "--heads", str(out))

@@ -71,7 +71,7 @@ TABLED = replace(
 )
 
 
-LATENTS = replace(CONFIG, heads=HeadsConfig(latents=True, draft=DraftConfig(dim=16, ffn_dim=24)))
+LATENTS = replace(CONFIG, heads=HeadsConfig(latents=24))
 
 
 def with_latents(config=LATENTS):

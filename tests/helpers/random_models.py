@@ -62,7 +62,7 @@ WITH_HEADS = dataclasses.replace(
         bytes_ahead=1,
         draft_layer=(1, 2),
         draft_block=(2,),
-        latents=True,
+        latents=28,
         draft=DraftConfig(dim=20, heads=2, table_rank=3, latent=True),
     ),
 )

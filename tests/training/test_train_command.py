@@ -151,7 +151,7 @@ def test_heads_are_left_behind_when_their_model_is_trained_on(tmp_path, source):
 @pytest.mark.slow
 def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     heads = ["--heads.draft-layer", "1", "--heads.draft-block", "1", "--heads.draft.latent"]
-    heads += ["--heads.latents"]
+    heads += ["--heads.latents", "24"]
     heads += flags("heads.draft", {"window": 12, "block_size": 3, "table_rank": 4})
     losses = ["--loss-of", "lk", "--own-outputs", "2", "--blocks", "5", "--decay", "4"]
     arguments = ["train", "heads", "--init", blt, "--out", tmp_path, *source, *RUN, *heads]

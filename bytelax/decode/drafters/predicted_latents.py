@@ -35,7 +35,7 @@ class PredictedLatents(Stateless):
     def fit(self, target):
         expect(target, BLTTarget, self)
         heads = target.module.config.heads
-        if not (heads and heads.latents):
+        if heads is None or heads.latents is None:
             raise ValueError("the model has no head of latents; `bytelax train heads` trains one")
         return target.keeping(0, target.module.config.decoder.layers)
 

@@ -2,8 +2,8 @@
 
     python -m experiments.training.bundled.bundle --runs runs tiny tiny-lm tiny-draft
 
-With `--drafter RUN`, a run of `experiments.training.drafters.train`, `tiny` gets the sequential
-draft layer that was trained for it, and no other head of the run.
+With `--drafters RUN RUN`, runs of `experiments.training.drafters.train`, `tiny` gets the sequential
+draft layer and the head of latents that were trained for it, and no other head of the runs.
 """
 
 import argparse
@@ -28,6 +28,7 @@ WHAT = {
     "tiny-draft": "A small byte transformer that drafts for the others, distilled from `tiny-lm`.",
 }
 TARGET = "tiny"  # of the drafters
+KEPT = {"draft_layer", "latents", "closes"}  # heads that it is bundled with
 KINDS = {
     "mean": "one mean latent",
     "other": "another text's",
@@ -79,14 +80,17 @@ Conditions: [experiments/training/bundled](../../../experiments/training/bundled
 """
 
 
-def bundle(name, runs, drafter):
+def bundle(name, runs, drafters):
     stages = [runs / stage for stage in STAGES[name]]
     config, params = checkpoints.read(stages[-1] / "model", dtype="float32")
-    if drafter is not None and name == TARGET:
-        config, heads = checkpoints.read_heads(drafter / "heads", config)
-        params["heads"] = {"draft_layer": heads["draft_layer"]}
-        kept = {"draft_layer": config.heads.draft_layer, "draft": config.heads.draft}
-        config = dataclasses.replace(config, heads=HeadsConfig(**kept))
+    for run in drafters if name == TARGET else ():
+        known = config.heads or HeadsConfig()
+        of_run, heads = checkpoints.read_heads(run / "heads", config)
+        params.setdefault("heads", {}).update({part: heads[part] for part in KEPT & heads.keys()})
+        kept = {"latents": of_run.heads.latents} if "latents" in heads else {}
+        if "draft_layer" in heads:
+            kept |= {"draft_layer": of_run.heads.draft_layer, "draft": of_run.heads.draft}
+        config = dataclasses.replace(config, heads=dataclasses.replace(known, **kept))
 
     def stored(path, leaf):
         return leaf if path[0].key == "patcher" else leaf.astype(jnp.bfloat16)
@@ -141,12 +145,14 @@ def _figures(name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="+", choices=list(WHAT))
-    parser.add_argument("--drafter", type=pathlib.Path, help=f"a run of heads for {TARGET}")
+    parser.add_argument(
+        "--drafters", type=pathlib.Path, nargs="*", default=[], help=f"runs of heads for {TARGET}"
+    )
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs"))
     options = parser.parse_args()
     ASSETS.mkdir(exist_ok=True)
     for name in options.names:
-        bundle(name, options.runs, options.drafter)
+        bundle(name, options.runs, options.drafters)
     size = sum(file.stat().st_size for file in ASSETS.rglob("*") if file.is_file())
     print(f"{size / 1e6:.1f} MB in {ASSETS.name}")
 

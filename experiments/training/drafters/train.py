@@ -28,7 +28,7 @@ SIZES = [
 LOSS = ["--loss-of", "lk", "--decay", "4", "--own-outputs", "6", "--blocks", "32"]
 STAGES = (*HEADS, "heads", "table", "latents")
 # With 256 hidden units the head of latents has 4.4 % of the weights of the global transformer.
-LATENTS = ["--heads.latents", "--heads.draft.ffn-dim", "256", "--loss-of", "kl"]
+LATENTS = ["--heads.latents", "256", "--loss-of", "kl"]
 
 
 def recipe(stage, runs, steps):

@@ -20,7 +20,7 @@ from bytelax.decode import (
     rejection,
 )
 from bytelax.models import ring
-from bytelax.models.configs import DraftConfig, HeadsConfig
+from bytelax.models.configs import HeadsConfig
 from bytelax.models.latent_head import RECENT
 from bytelax.testing import distance, exact_law, target_law
 from tests.helpers import decoding as loops
@@ -29,7 +29,7 @@ from tests.helpers.heads_of_a_blt import LATENTS, with_latents
 from tests.helpers.models_for_tests import VARIANTS, replace
 
 K = 5
-HEADS = HeadsConfig(latents=True, draft=DraftConfig(dim=16, ffn_dim=24))
+HEADS = HeadsConfig(latents=24)
 # A decoder that reads encoder states, patches of a fixed length, and patches that are cut.
 CONFIGS = {
     "own embedding": LATENTS,
