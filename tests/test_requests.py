@@ -97,7 +97,11 @@ SMALL = models.replace(models.VARIANTS["own_embedding"], block_size=6)
     [
         (byte_lm, {"method": "lookup", "draft_length": 3}),
         pytest.param(lambda: models.model(SMALL), {"method": "blt-s"}, marks=pytest.mark.slow),
-        pytest.param(lambda: models.model(SMALL), {"method": "blt-dv"}, marks=pytest.mark.slow),
+        pytest.param(
+            lambda: models.model(SMALL),
+            {"method": "blt-dv", "block_size": 6},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 @pytest.mark.parametrize("law", [{"allow_eos": False}, {"temperature": 1.0, "stop": ["e", "t"]}])

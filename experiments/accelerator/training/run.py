@@ -74,7 +74,7 @@ def markdown(report):
         (
             *row["setting"].values(),
             row.get("failed", f"{row.get('bytes_per_second', 0):,.0f}"),
-            f"{row['peak_share']:.1%}" if "peak_share" in row else None,
+            f"{row['peak_share']:.1%}" if row.get("peak_share") is not None else None,
         )
         for row in report["rows"]
     ]
