@@ -380,6 +380,14 @@ def drafts_over_boundaries():
         ("true, one patch", 16), ("true, two patches", 16),
     ):  # fmt: skip
         yield DRAFTERS, f"| {name} | {length} | {' | '.join(cells(name, length))} |"
+    *_, patches, read = cells("predicted", 16)
+    both = [row(found, latents="predicted", draft_length=16, temperature=t) for t in (0.0, 1.0)]
+    kept = [own["acceptance_without_loops" if t == 0 else "acceptance"]["value"]
+            for t, own in enumerate(both)]  # fmt: skip
+    rounds = " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in both)
+    yield README, f"{rounds} | {' and '.join(f'{100 * each:.0f}' for each in kept)} | not timed |"
+    yield README, f"verifies {patches.replace(' / ', ' and ')} patches"
+    yield README, f"It reads {read.replace(' / ', ' and ')} of the weights"
 
 
 def rules_of_acceptance():
