@@ -191,9 +191,11 @@ def next_byte(method: Method, params: Params, *, rows: int, prompt: int, length:
     def after(params, text, sampling, allowed):
         state = target.prefill(params.target, text)
         logits, _ = target.extend(params.target, state, text.pending)
-        size = logits.shape[-1]
-        allowed = jnp.pad(allowed, ((0, 0), (0, max(size - vocab.SIZE, 0))))[:, None, :size]
-        return process_logits(jnp.where(allowed, logits, -jnp.inf), sampling)[:, 0]
+        if params.constraint is not None:
+            size = logits.shape[-1]
+            allowed = jnp.pad(allowed, ((0, 0), (0, max(size - vocab.SIZE, 0))))[:, None, :size]
+            logits = jnp.where(allowed, logits, -jnp.inf)
+        return process_logits(logits, sampling)[:, 0]
 
     def following(texts, sampling):
         sampling = jax.tree.map(lambda x: np.repeat(x, rows, axis=0), sampling)
