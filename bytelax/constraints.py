@@ -31,9 +31,12 @@ def regex(pattern: str) -> Automaton:
     # So the pattern ends in a character that no text has, and there are none before it.
     marked = rf"(?:{pattern})\x{{{ord(_END):X}}}"
     try:
-        index = core.Index(marked, core.Vocabulary(vocab.BYTES, single))  # its end is id 256
+        for each in (pattern, marked):  # a pattern that is none by itself may be one in brackets
+            index = core.Index(each, core.Vocabulary(vocab.BYTES, single))  # its end is id 256
     except ValueError as error:
-        raise ValueError(f"no pattern: {pattern!r} ({error})") from None
+        raise ValueError(
+            f"{pattern!r} is no pattern without anchors, or nothing matches it ({error})"
+        ) from None
     steps, start = index.get_transitions(), index.get_initial_state()
     ends = index.get_final_states()
     number = {state: nth for nth, state in enumerate({start, *steps, *ends})}
@@ -59,7 +62,11 @@ def json_schema(schema: Mapping[str, Any] | str) -> Automaton:
       ValueError: the schema cannot be made into a regular expression.
     """
     text = schema if isinstance(schema, str) else json.dumps(schema)
-    return regex(_outlines_core().json_schema.build_regex_from_schema(text))
+    try:
+        pattern = _outlines_core().json_schema.build_regex_from_schema(text)
+    except TypeError as error:
+        raise ValueError(f"no JSON schema: {error}") from None
+    return regex(pattern)
 
 
 def choice(texts: Iterable[bytes | str]) -> Automaton:

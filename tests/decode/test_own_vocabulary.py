@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bytelax import constraints
 from bytelax.decode import (
     DraftModel,
     Empty,
@@ -78,6 +79,12 @@ def decoded(known, *, budget=30, **law):
     text = Text.of([[1, 2], [3]] * 8, length=40)
     how = {"sampling": Sampling.of(16, temperature=1.0, **law), "budget": budget}
     return method.decode(Params(table(0)), method.init(Params(table(0)), text, **how))
+
+
+def test_a_constraint_is_about_bytes():
+    method, text = Method(Table(SEVEN)), Text.of([[1, 2]], length=8)
+    with pytest.raises(ValueError, match="a constraint is about bytes"):
+        method.init(Params(table(0), constraint=constraints.utf8()), text, budget=2)
 
 
 def test_which_ids_are_emitted_and_what_ends_a_row():
