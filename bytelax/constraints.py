@@ -13,7 +13,7 @@ import numpy as np
 from bytelax import vocab
 from bytelax.decode.constraint import Automaton
 
-_END = "\U0010ffff"  # no character, and in no text
+_END = "\U0010ffff"  # no character: Unicode keeps it out of texts
 
 
 def regex(pattern: str) -> Automaton:

@@ -1,10 +1,10 @@
 """The five facts that a reader of the report needs first, as sentences from files of results."""
 
-import json
 import pathlib
 from collections.abc import Iterator
 
 from experiments.harness import provenance
+from experiments.harness.study import measured
 
 
 def sentences(results: pathlib.Path) -> Iterator[str]:
@@ -14,9 +14,7 @@ def sentences(results: pathlib.Path) -> Iterator[str]:
       results: the directory that has a folder for each study.
     """
     for study, said in _FACTS.items():
-        path = results / study / "results.json"
-        report = json.loads(path.read_text()) if path.exists() else {}
-        if report.get("complete"):
+        if report := measured(results / study / "results.json"):
             machine = ", ".join(dict.fromkeys(each["machine"] for each in provenance.each(report)))
             yield f"{said(report)} ([{study}]({study}/README.md), {machine})"
     yield (

@@ -4,10 +4,11 @@ A row that cannot be filled says what is missing. A verdict is computed from the
 changes with them.
 """
 
-import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from experiments.harness.study import measured
 
 COLUMNS = ("source", "claim", "published", "ours", "holds here", "why, or where")
 BYTES, FAST_BLT = "byte transformer of 85M", "Fast BLT, 1B and 3B"
@@ -42,9 +43,7 @@ def rows(results: pathlib.Path) -> Iterator[tuple]:
     """
     for each in CLAIMS:
         folder, _, stem = each.study.partition(", ")
-        path = results / folder / f"{stem or 'results'}.json"
-        report = json.loads(path.read_text()) if path.exists() else {}
-        if report.get("complete"):
+        if report := measured(results / folder / f"{stem or 'results'}.json"):
             ours, holds = each.ours(report)
             verdict = "yes" if holds else "**no**"
         else:

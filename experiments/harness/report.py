@@ -7,7 +7,6 @@ Each study runs in a process of its own and goes on where it was interrupted. Th
 beside the studies, as `report.md` and, in one file with its figures, `report.html`.
 """
 
-import json
 import pathlib
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 
 from experiments.harness import discovery, report_page
 from experiments.harness.discovery import Study
-from experiments.harness.study import Parser
+from experiments.harness.study import Parser, measured
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -24,7 +23,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 def complete(study: Study, results: pathlib.Path) -> bool:
     """Whether a study has written all that it measures."""
     paths = [results / study.name / f"{name}.json" for name in study.results]
-    return all(p.exists() and json.loads(p.read_text()).get("complete", False) for p in paths)
+    return all(measured(path) is not None for path in paths)
 
 
 def run(studies: Sequence[Study], options) -> list[str]:

@@ -142,6 +142,12 @@ def run(
     return report
 
 
+def measured(path: pathlib.Path) -> dict | None:
+    """The report in a file of results; None if it is not there, or has only begun."""
+    report = json.loads(path.read_text()) if path.exists() else {}
+    return report if report.get("complete") else None
+
+
 def plain(tree):
     """As JSON gives it back: tuples are lists, paths and numpy's numbers are plain."""
     return json.loads(
