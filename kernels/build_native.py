@@ -49,6 +49,7 @@ def build(found: str) -> None:
       subprocess.CalledProcessError: it fails.
     """
     flags = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=fast", "-isystem", jax.ffi.include_dir()]
+    flags += [f'-DSOURCES="{native.sources()}"']
     with tempfile.TemporaryDirectory() as scratch:
         running: dict[str, subprocess.Popen] = {}
         for source in SOURCES:
@@ -66,10 +67,9 @@ def build(found: str) -> None:
 
 
 def current() -> bool:
-    """Whether the library is newer than what it is made of, and loads."""
-    made_of = [pathlib.Path(__file__), *PACKAGE.rglob("*.h"), *PACKAGE.rglob("*.cc")]
-    newest = max(path.stat().st_mtime for path in made_of)
-    return LIBRARY.exists() and LIBRARY.stat().st_mtime >= newest and native.why_not() is None
+    """Whether the library is of these sources and this script, and loads."""
+    written = pathlib.Path(__file__).stat().st_mtime
+    return native.why_not() is None and LIBRARY.stat().st_mtime >= written
 
 
 if __name__ == "__main__":

@@ -163,6 +163,8 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
     else:
         theirs = _ours(plain.known_fields(_Fields, fields, source), tensors)
     own = fields.get("bytelax") or {}
+    if not isinstance(own, dict):
+        raise CheckpointError(f"{source}: 'bytelax' must be an object, not {own!r}")
     config: Config = plain.from_fields(MODEL_TYPES[model_type], plain.merge(theirs, own), source)
     unlike = [] if model_type == "bytelax-blt" else _fatal(plain.difference(own, theirs))
     if unlike:

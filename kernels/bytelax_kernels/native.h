@@ -24,6 +24,7 @@
 
 // The version of the interface to XLA that the library is compiled for.
 extern "C" __attribute__((weak)) const int bytelax_interface = XLA_FFI_API_MINOR;
+extern "C" __attribute__((weak)) const char* const bytelax_sources = SOURCES;
 
 namespace ffi = xla::ffi;
 

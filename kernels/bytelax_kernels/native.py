@@ -8,6 +8,7 @@ import contextlib
 import contextvars
 import ctypes
 import functools
+import hashlib
 import importlib.util
 import os
 import pathlib
@@ -84,11 +85,21 @@ def _loaded() -> tuple[ctypes.CDLL, str]:
         for kernel in _KERNELS:
             getattr(library, f"bytelax_{kernel}_{name}")
         compiled_for = ctypes.c_int.in_dll(library, "bytelax_interface").value
+        compiled_from = ctypes.c_char_p.in_dll(library, "bytelax_sources").value
     except (OSError, AttributeError, ValueError) as error:
         raise Missing(f"The compiled kernels do not load: {error}.") from error
     if compiled_for > _interface():
         raise Missing("Compiled for a newer jaxlib: run kernels/build_native.py again.")
+    if compiled_from != sources().encode():
+        raise Missing("Compiled from other sources: run kernels/build_native.py again.")
     return library, name
+
+
+def sources() -> str:
+    """A digest of the C++ sources, which a library keeps: what calls an older one is not for it."""
+    package = _LIBRARY.parent
+    files = sorted([*package.rglob("*.h"), *package.rglob("*.cc")])
+    return hashlib.sha256(b"".join(map(pathlib.Path.read_bytes, files))).hexdigest()[:16]
 
 
 def _interface() -> int:

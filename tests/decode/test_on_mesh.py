@@ -114,7 +114,7 @@ def program(model, keywords):
     request = engine.Engine.of(model, **keywords)
     asked = requests.all_of(PROMPTS, 0)
     empty = [None] * (request.rows(len(asked)) - len(asked))
-    decoding = request.start([*asked, *empty], capacity=request.capacity(41))
+    decoding = request.start([*asked, *empty], capacity=max(map(request.capacity, asked)))
     how = {"method": request.method, "placement": request.placement, "platform": "cpu"}
     how |= {"rounds": None, "ended": None}
     return engine._advance().lower(request.params, decoding, **how).compile().as_text()
