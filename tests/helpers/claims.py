@@ -396,9 +396,6 @@ def rules_of_acceptance():
     named = {
         "byte by byte": "byte by byte",
         "as a block (the default)": "as a block",
-        "ended behind a byte less probable than 0.1": "as a block, min_confidence 0.1",
-        "ended behind a byte less probable than 0.3": "as a block, min_confidence 0.3",
-        "ended behind a byte, adaptive threshold": "as a block, min_confidence adaptive",
         "typical, lossy": "typical acceptance",
     }
 
