@@ -55,8 +55,8 @@ def _drafting(report):
         gains = sum(speed > 1 for speed in speeds)
         said.append(
             f"{gains} of {len(speeds)} lossless settings are faster than plain decoding at "
-            f"temperature {temperature:g}, and the median of all is {statistics.median(speeds):.2f} "
-            f"({min(speeds):.2f} to {max(speeds):.2f})"
+            f"temperature {temperature:g}, and the median of all is "
+            f"{statistics.median(speeds):.2f} ({min(speeds):.2f} to {max(speeds):.2f})"
         )
     return f"**Drafting** for a byte transformer of 2M at one row: {'; '.join(said)}."
 
