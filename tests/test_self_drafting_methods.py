@@ -150,13 +150,6 @@ def test_refusals_say_what_is_wrong(which, method, options, message):
         generate(method, which=which, **options)
 
 
-def test_every_method_of_the_design_is_there():
-    assert set(bytelax.methods.METHODS) == {
-        "ar", "blt-s", "nested", "blt-d", "blt-dv", "draft-model", "early-exit", "layer-skip",
-        "medusa", "two-byte", "eagle", "dflash", "lookup", "composed", "spectr",
-    }  # fmt: skip
-
-
 @pytest.mark.slow
 def test_models_without_heads_still_skip_and_exit():
     out = generate("early-exit", which=test_methods.byte_lm)
