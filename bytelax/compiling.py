@@ -5,7 +5,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,14 @@ def compiler_options() -> dict[str, str] | None:
     except jax.errors.JaxRuntimeError:
         return None  # a version of XLA without this option
     return _WITHOUT_YNNPACK
+
+
+def late_jit(function: Callable, **how: Any) -> Callable[[], Any]:
+    """Returns a function that gives `jax.jit(function, **how)`, made when it is first called.
+
+    The compiler options ask for the backend, which is not to be chosen by an import.
+    """
+    return functools.cache(lambda: jax.jit(function, compiler_options=compiler_options(), **how))
 
 
 CACHE_VARIABLE = "BYTELAX_CACHE"  # directory of compiled programs, or "off"

@@ -16,6 +16,7 @@ import numpy as np
 
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints import layout, safetensors_file, tensors
+from bytelax.checkpoints.stack_fields import first
 from bytelax.checkpoints.tensors import CheckpointError, Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
@@ -132,7 +133,7 @@ def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
     args = _args(fields, ("args", "model", _ENTROPY), source)
     stored = _weights(directory)
     if "dim_local_encoder" not in args:
-        state = {_rename(name, _HUGGINGFACE): tensor for name, tensor in stored.items()}
+        state = {_renamed(name): tensor for name, tensor in stored.items()}
         theirs = _lm(plain.known_fields(_LMArgs, args, source), state, "")
         return plain.from_fields(ByteLMConfig, theirs, source), state
     known = plain.known_fields(_Args, args, source)
@@ -145,7 +146,7 @@ def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
         rule = _object(data, "patcher_args", entropy_source)
         plain.known_fields(_PatcherArgs, rule, entropy_source)  # checks the types
         for name, tensor in _weights(entropy).items():
-            state[f"model.patcher.{_rename(name, _HUGGINGFACE)}"] = tensor
+            state[f"model.patcher.{_renamed(name)}"] = tensor
         patcher = plain.known_fields(_LMArgs, entropy_args, entropy_source)
     theirs = _blt(known, patcher, rule, state, source)
     return plain.from_fields(BLTConfig, theirs, source), state
@@ -200,7 +201,7 @@ def _blt(
         "decoder_input": "encoder",
         "block_size": 0,
         "mask_documents": True,
-        "max_bytes": _first(args.max_encoder_seq_length, 24576),
+        "max_bytes": first(args.max_encoder_seq_length, 24576),
         "vocab_size": args.vocab_size,
         "heads": None,
     }
@@ -213,10 +214,10 @@ def _rule(args: _Args, rule: dict) -> dict:
     but not for the other fields.
     """
     return {
-        "threshold": _first(
+        "threshold": first(
             rule.get("threshold"), args.patching_threshold, PatchingConfig.threshold
         ),
-        "monotonicity": _first(rule.get("monotonicity"), args.monotonicity, False),
+        "monotonicity": first(rule.get("monotonicity"), args.monotonicity, False),
         "threshold_add": rule.get("threshold_add", args.patching_threshold_add),
         "max_patch_length": rule.get("max_patch_length", args.max_patch_length),
     }
@@ -244,7 +245,7 @@ def _transformer(args, dim, layers, heads, window, state, name):
         "heads": heads,
         "kv_heads": keys // head_dim if keys and head_dim > 0 else heads,
         "head_dim": head_dim,
-        "ffn_dim": _first(ffn_dim, 256 * -(-(8 * dim // 3) // 256)),
+        "ffn_dim": first(ffn_dim, 256 * -(-(8 * dim // 3) // 256)),
         "window": window,
         "rope_theta": args.rope_theta,
         "norm_eps": args.norm_eps,
@@ -268,7 +269,7 @@ def _state_dict(stored: dict[str, Tensor], args: _Args) -> dict[str, Tensor]:
         elif name.startswith("local_decoder.output."):
             state[name.replace("local_decoder.output", "lm_head")] = tensor
         else:
-            state[f"model.{_rename(name, _HUGGINGFACE)}"] = tensor
+            state[f"model.{_renamed(name)}"] = tensor
     if tables:
         if {tensor.shape[1:] for tensor in tables.values()} != {(args.dim_local_encoder,)}:
             raise CheckpointError(
@@ -283,16 +284,14 @@ def _state_dict(stored: dict[str, Tensor], args: _Args) -> dict[str, Tensor]:
     return state
 
 
-def _rename(name, words):
-    return ".".join(words.get(word, word) for word in name.split("."))
+def _renamed(name):
+    return ".".join(_HUGGINGFACE.get(word, word) for word in name.split("."))
 
 
 def _entropy_model(directory):
     """Finds the folder of the entropy model, inside the model's folder or beside it."""
-    for folder in (directory / _ENTROPY, directory.absolute().parent / _ENTROPY):
-        if folder.is_dir():
-            return folder
-    return None
+    places = (directory / _ENTROPY, directory.absolute().parent / _ENTROPY)
+    return next((folder for folder in places if folder.is_dir()), None)
 
 
 def _config_file(directory):
@@ -328,10 +327,6 @@ def _object(fields, name, source):
     if not isinstance(found, dict | None):
         raise CheckpointError(f"{source}: {name} is no object")
     return found or {}
-
-
-def _first(*values):
-    return next(value for value in values if value is not None)
 
 
 def _read_torch(path: pathlib.Path) -> dict[str, Tensor]:

@@ -79,22 +79,12 @@ def read_parameters(
     under: str = "",
     quantize: bool = False,
 ) -> dict:
-    """Reads the parameters of a config whose paths begin with `under`.
+    """Reads the parameters of a checkpoint; arguments are those of `layout.read_parameters`.
 
     With `shardings` every process reads only the shards of its devices. Without them it reads all
     parameters to its first device. Orbax reads all arrays at the same time, so a CPU temporarily
-    holds up to twice the size of the result, unlike with the other layouts.
-
-    Args:
-      config: config of the model.
-      stored: from `read_config`.
-      source: name of the checkpoint in error messages.
-      dtype: dtype of all parameters except the patcher's, which are float32. None keeps the stored
-        dtypes.
-      shardings: where to put the parameters.
-      under: beginning of the paths to read; all paths by default.
-      quantize: make those of `layout.quantized_axes` int8, from the stored values. All are read
-        before the first is made so.
+    holds up to twice the size of the result, unlike with the other layouts, and all parameters are
+    read before the first is made int8.
 
     Raises:
       CheckpointError: an array cannot be read, or holds NaN or infinite values.
@@ -166,7 +156,7 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     if distributed.is_first():
         (directory / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
     try:
-        with quiet("absl"), _ended_threads():  # Orbax also logs what it raises
+        with quiet(), _ended_threads():
             ocp.save(directory.absolute() / _PARAMETERS, params)
     except Exception as error:
         told = "No space left on device"  # in a line that also says RESOURCE_EXHAUSTED
@@ -188,9 +178,9 @@ def _ended_threads() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def quiet(logger: str) -> Iterator[None]:
-    """A context that silences a library's logger, if its failures raise exceptions as well."""
-    found = logging.getLogger(logger)
+def quiet() -> Iterator[None]:
+    """A context that silences the log of Orbax, which logs what it raises as well."""
+    found = logging.getLogger("absl")
     before = found.level
     found.setLevel(logging.CRITICAL)
     try:

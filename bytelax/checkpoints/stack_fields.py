@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.tensors import Tensor
-from bytelax.models.configs import RopeScaling, TransformerConfig
+from bytelax.models.configs import RopeScaling, TransformerConfig, check_least
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,10 +123,8 @@ class Stack:
     per_layer_config: dict | None = None
 
     def __post_init__(self):
-        for name in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"):
-            size = getattr(self, name)
-            if size is not None and size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+        sizes = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+        check_least(self, 1, *sizes)
         plain.require(self, hidden_act="silu", is_causal=True, per_layer_config=None)
 
     @property

@@ -41,11 +41,6 @@ class Tensor:
             yield start, self.rows(start, min(start + step, self.shape[0]))
 
 
-def of_array(array: np.ndarray) -> Tensor:
-    """Wraps an array in memory as a `Tensor`."""
-    return Tensor(array.shape, array.dtype, lambda start, stop: array[start:stop])
-
-
 def check_finite(array: np.ndarray, name: str) -> None:
     """Raises CheckpointError if an array of floats holds NaN or an infinity.
 

@@ -11,6 +11,7 @@ import tyro
 
 from bytelax import methods
 from bytelax.commands import console, flags
+from bytelax.models.configs import check_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +48,7 @@ def run(command: Bench) -> None:
     from bytelax.measure import timing
     from bytelax.measure.demo import PROMPTS, settings_of
 
-    for name in ("max_new_bytes", "batch", "repeats"):
-        if getattr(command, name) < 1:
-            raise ValueError(f"{name} must be at least 1, got {getattr(command, name)}")
+    check_least(command, 1, "max_new_bytes", "batch", "repeats")
     wanted = [parsed(setting) for setting in command.settings]
     prompts = [path.read_bytes() for path in command.file] or list(PROMPTS)
     whole = -(-len(prompts) // command.batch) * command.batch

@@ -23,7 +23,7 @@ def check_json(flags: Any, name: str) -> None:
 
 
 @contextlib.contextmanager
-def progress_bar(name: str, total: int, known: int = 0) -> Iterator[Callable[..., None]]:
+def progress_bar(name: str, total: int) -> Iterator[Callable[..., None]]:
     """Shows a bar on standard error if that is a terminal; yields the function that advances it."""
     import rich.console
     import rich.progress
@@ -35,7 +35,7 @@ def progress_bar(name: str, total: int, known: int = 0) -> Iterator[Callable[...
         disable=not console.is_terminal,  # a bar would leave an empty line
         redirect_stdout=sys.stdout.isatty(),  # printed text goes above the bar
     ) as progress:
-        bar = progress.add_task(name, total=total, completed=known)
+        bar = progress.add_task(name, total=total)
         yield functools.partial(progress.advance, bar)
 
 

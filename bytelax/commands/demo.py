@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from bytelax.commands import flags
+from bytelax.models.configs import check_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +24,7 @@ def run(command: Demo) -> None:
     """Shows the comparison."""
     from bytelax.measure import demo
 
-    if command.max_new_bytes < 1:
-        raise ValueError(f"max_new_bytes must be at least 1, got {command.max_new_bytes}")
+    check_least(command, 1, "max_new_bytes")
     model = command.loading.load(command.model)
     if sys.stderr.isatty():
         print("compiling a program for each method, once: about a minute", file=sys.stderr)

@@ -385,18 +385,13 @@ _RUNS: dict[str, dict[str, Any]] = {
         "run": RunConfig(dtype="bfloat16", remat=True, scan=True),
     },
 }
-_BYTE_LMS = {
-    "laptop": presets.BYTE_LM_LAPTOP,
-    "100m": presets.BYTE_LM_85M,
-    "1b": presets.BYTE_LM_800M,
+# Of a byte transformer, an entropy model and a BLT. The 1B BLT as released has the entropy model of
+# 100M parameters.
+_MODELS = {
+    "laptop": (presets.BYTE_LM_LAPTOP, presets.ENTROPY_LAPTOP, presets.BLT_LAPTOP),
+    "100m": (presets.BYTE_LM_85M, presets.ENTROPY_100M, presets.BLT_100M),
+    "1b": (presets.BYTE_LM_800M, presets.ENTROPY_100M, presets.BLT_1B),
 }
-# The 1B BLT as released has the entropy model of 100M parameters.
-_ENTROPY_MODELS = {
-    "laptop": presets.ENTROPY_LAPTOP,
-    "100m": presets.ENTROPY_100M,
-    "1b": presets.ENTROPY_100M,
-}
-_BLTS = {"laptop": presets.BLT_LAPTOP, "100m": presets.BLT_100M, "1b": presets.BLT_1B}
 
 
 def preset_of(kind: str, preset: str) -> dict[str, Any]:
@@ -412,11 +407,10 @@ def preset_of(kind: str, preset: str) -> dict[str, Any]:
     if kind == "heads":
         raise ValueError("--preset is not for heads, which have the sizes of the model in --init")
     run = {"preset": preset} | _RUNS[preset]
-    if kind == "byte-lm":
-        return run | {"model": _BYTE_LMS[preset]}
-    if kind == "entropy":
-        return run | {"model": _ENTROPY_MODELS[preset]}
-    run |= {"model": _sizes(_BLTS[preset], joint=kind == "blt-d")}
+    byte_lm, entropy_model, blt = _MODELS[preset]
+    if kind in ("byte-lm", "entropy"):
+        return run | {"model": byte_lm if kind == "byte-lm" else entropy_model}
+    run |= {"model": _sizes(blt, joint=kind == "blt-d")}
     if preset == "laptop":  # whose threshold is that of the bundled entropy model
         run |= {"patcher": "tiny"}
     return run

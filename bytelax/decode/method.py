@@ -216,10 +216,7 @@ class Method:
         if draft_state is None:
             inputs = self._inputs(params, text, state, sampling, None)
             draft_state = self.drafter.init(inputs)
-        of_bytes = (self.vocabulary.first, self.vocabulary.stop) == (
-            ALL_BYTES.first,
-            ALL_BYTES.stop,
-        )
+        of_bytes = dataclasses.replace(self.vocabulary, eos=ALL_BYTES.eos) == ALL_BYTES
         if params.constraint is not None and not of_bytes:
             raise ValueError("a constraint is about bytes, and the target emits other ids")
         automaton, ended = _begin(params.constraint, budget)

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from bytelax import methods, vocab
 from bytelax.calculator import Sizes
-from bytelax.compiling import compiler_options, own_settings
+from bytelax.compiling import late_jit, own_settings
 from bytelax.decode import stopping
 from bytelax.decode.constraint import Automaton
 from bytelax.decode.drafters import weights_read
@@ -277,13 +277,6 @@ class Engine:
         return self.model.put(tree, sharding.batch_sharding)
 
 
-@functools.cache
-def _start():
-    """The jitted `_started`, made late because its options ask for the backend."""
-    static = ("method", "placement", "platform", "kept")
-    return jax.jit(_started, static_argnames=static, compiler_options=compiler_options())
-
-
 @own_settings()
 def _started(params, text, budget, seeds, sampling, stops, *, method, placement, platform, kept):
     def start(params, text, budget, seeds, sampling, stops):
@@ -296,15 +289,6 @@ def _started(params, text, budget, seeds, sampling, stops, *, method, placement,
         return _on(placement, start, kinds)(params, text, budget, seeds, sampling, stops)
 
 
-@functools.cache
-def _append():
-    """The jitted `_appended`."""
-    static = ("method", "placement", "platform")
-    return jax.jit(
-        _appended, static_argnames=static, donate_argnums=1, compiler_options=compiler_options()
-    )
-
-
 @own_settings()
 def _appended(params, decoding, more, budget, *, method, placement, platform):
     def append(params, decoding, more, budget):
@@ -313,15 +297,6 @@ def _appended(params, decoding, more, budget, *, method, placement, platform):
     kinds = ("params", "rows", "rows", "rows")
     with traced_for(platform):
         return _on(placement, append, kinds)(params, decoding, more, budget)
-
-
-@functools.cache
-def _advance():
-    """The jitted `_advanced`."""
-    static = ("method", "placement", "platform", "rounds", "ended")
-    return jax.jit(
-        _advanced, static_argnames=static, donate_argnums=1, compiler_options=compiler_options()
-    )
 
 
 @own_settings()
@@ -341,6 +316,12 @@ def _advanced(params, decoding, *, method, placement, platform, rounds, ended):
 
     with traced_for(platform):
         return _on(placement, advance, ("params", "rows"))(params, decoding)
+
+
+_WHERE = ("method", "placement", "platform")
+_start = late_jit(_started, static_argnames=(*_WHERE, "kept"))
+_append = late_jit(_appended, static_argnames=_WHERE, donate_argnums=1)
+_advance = late_jit(_advanced, static_argnames=(*_WHERE, "rounds", "ended"), donate_argnums=1)
 
 
 @functools.partial(jax.jit, static_argnames=("rows", "placement"))

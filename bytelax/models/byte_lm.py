@@ -93,7 +93,7 @@ class ByteLM(nn.Module):
     def span(self, ids: Int[Array, "B S"]) -> Span:
         """The causal span of whole texts: which positions each byte attends to."""
         state = jnp.full(ids.shape[0], self.config.unseen, jnp.int32)
-        last_eos = last_eos_before(ids, mask=self.config.mask_documents, state=state)
+        last_eos = last_eos_before(ids, state, mask=self.config.mask_documents)
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
         return kv_cache.causal_span(
             positions, window=self.config.trunk.window, first=last_eos[:, :-1] + 1
@@ -122,24 +122,22 @@ class ByteLM(nn.Module):
 
 def last_eos_before(
     ids: Int[Array, "B W"],
+    state: Int[Array, " B"],
     *,
     mask: bool,
-    state: Int[Array, " B"] | None = None,
     start: Int[Array, " B"] | int = 0,
 ) -> Int[Array, "B W+1"]:
     """Position of the latest EOS before each byte of a window and after its last byte.
 
     Args:
       ids: ids of the window.
+      state: position of the latest EOS before the window; -1 if there is none.
       mask: if False, every EOS in the window is ignored, so that documents attend to each other.
-      state: position of the latest EOS before the window; None if there is none.
       start: position of the first byte of the window.
 
     Returns:
       Positions with axes [B, W + 1], -1 where there is no EOS.
     """
-    if state is None:
-        state = jnp.full(ids.shape[0], -1, jnp.int32)
     if not mask:
         return jnp.broadcast_to(state[:, None], (ids.shape[0], ids.shape[1] + 1))
     positions = jnp.reshape(start, (-1, 1)) + jnp.arange(ids.shape[1])

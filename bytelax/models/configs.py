@@ -27,6 +27,21 @@ UNFILLED: Any = None
 LONGEST = 1 << 24  # rotary phases are float32, which cannot represent every larger integer
 
 
+def check_least(config: Any, least: int, *names: str, place: str = "") -> None:
+    """Raises ValueError if one of these fields is below `least`; a field may be None.
+
+    Args:
+      config: has the fields.
+      least: the smallest value.
+      *names: names of the fields.
+      place: what stands before a name in the message.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise ValueError(f"{place}{name} must be at least {least}, got {value}")
+
+
 def check_max_bytes(max_bytes: int) -> None:
     """Raises ValueError if `max_bytes` is not a context length that bytelax supports."""
     if not 2 <= max_bytes <= LONGEST:
@@ -112,9 +127,7 @@ class TransformerConfig:
         for field, default in defaults.items():
             if getattr(self, field) is None:
                 object.__setattr__(self, field, default)
-        for field in ("dim", "layers", *defaults):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
+        check_least(self, 1, "dim", "layers", *defaults, "window")
         for field in ("rope_theta", "norm_eps"):
             if not 0 < getattr(self, field) < math.inf:
                 raise ValueError(f"{field} must be positive, got {getattr(self, field)}")
@@ -122,8 +135,6 @@ class TransformerConfig:
             raise ValueError(f"{self.heads} heads do not divide among {self.kv_heads} kv_heads")
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even for rotary positions, got {self.head_dim}")
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"an attention window must be at least 1, got {self.window}")
         if self.rope_scaling and self.rope_scaling.kind == "yarn" and self.rope_theta <= 1:
             raise ValueError(f"yarn needs a rope_theta above 1, got {self.rope_theta}")
 
@@ -207,10 +218,7 @@ class PatchingConfig:
             raise ValueError(f"patching mode {self.mode!r} is not one of entropy, stride, byte")
         if not all(map(math.isfinite, (self.threshold, self.threshold_add or 0.0))):
             raise ValueError(f"patching thresholds must be finite, got {self.threshold}")
-        if self.max_patch_length is not None and self.max_patch_length < 1:
-            raise ValueError(f"max_patch_length must be at least 1, got {self.max_patch_length}")
-        if self.stride < 1:
-            raise ValueError(f"patching stride must be at least 1, got {self.stride}")
+        check_least(self, 1, "max_patch_length", "stride")
 
 
 _OF_TEXTS = ("window", "rope_theta", "rope_scaling", "norm_eps")
@@ -248,11 +256,8 @@ class DraftConfig:
     confidence: bool = False
 
     def __post_init__(self):
-        for name in ("layers", "block_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.table_rank is not None and self.table_rank < 0:
-            raise ValueError(f"table_rank must be at least 0, got {self.table_rank}")
+        check_least(self, 1, "layers", "block_size")
+        check_least(self, 0, "table_rank")
 
     def stack(self, trunk: TransformerConfig, *, layers: int) -> TransformerConfig:
         """Returns the sizes of a stack of `layers` layers for a model with this trunk."""
@@ -324,10 +329,8 @@ class HeadsConfig:
                         f"heads.{name} must lie in 1..{most}, depths of {layers} layers, got "
                         f"{depth}"
                     )
-        if self.latents is not None and self.latents < 1:
-            raise ValueError(f"latents must be at least 1, got {self.latents}")
-        if self.bytes_ahead < 0:
-            raise ValueError(f"bytes_ahead must be at least 0, got {self.bytes_ahead}")
+        check_least(self, 1, "latents")
+        check_least(self, 0, "bytes_ahead")
         if self.correction and not self.bytes_ahead:
             raise ValueError("the correction belongs to multi-byte heads; give bytes_ahead")
         if () in (self.draft_layer, self.draft_block):
@@ -442,8 +445,7 @@ class BLTConfig(BLTSizes):
     heads: HeadsConfig | None = None
 
     def __post_init__(self):
-        if self.block_size < 0:
-            raise ValueError(f"block_size must not be negative, got {self.block_size}")
+        check_least(self, 0, "block_size")
         if self.block_size and self.decoder_input != "embedding":
             raise ValueError("block_size needs decoder_input='embedding': a MASK has no state")
         if self.patching.mode == "entropy" and self.patcher is None:

@@ -20,6 +20,7 @@ from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.models import ring
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.pytree import pytree, static
 from bytelax.pods.sharding import BATCH, Axes
 
@@ -154,19 +155,14 @@ def move(cache: KVCache, source: Int[Array, "B W"], target: Int[Array, "B W"]) -
 
 
 def zeros(
-    *,
-    layers: int,
-    batch: int,
-    kv_heads: int,
-    slots: int,
-    head_dim: int,
-    dtype,
-    kind: type[KVCache] = KVCache,
+    config: TransformerConfig, *, batch: int, slots: int, dtype, kind: type[KVCache] = KVCache
 ) -> Caches:
     """Creates empty caches, one per layer. No two arrays share a buffer, so they can be donated."""
+    heads, dim = config.kv_heads, config.head_dim
     in_lines = dispatch.platform() == "tpu"
-    shape = (batch, slots, kv_heads * head_dim) if in_lines else (batch, kv_heads, slots, head_dim)
-    return tuple(kind(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(layers))
+    shape = (batch, slots, heads * dim) if in_lines else (batch, heads, slots, dim)
+    layers = range(config.layers)
+    return tuple(kind(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in layers)
 
 
 def ring_slots(*, window: int | None, width: int, capacity: int) -> int:

@@ -95,13 +95,12 @@ class Cached(Protocol):
         ...
 
 
-def state_specs(state: Any, rules: Rules = DECODE_RULES) -> Any:
+def state_specs(state: Any) -> Any:
     """Partition specs of a decoding state, or of any tree whose arrays start with the batch axis.
 
     Args:
       state: pytree of arrays. The arrays of a `Cached` node are split by their logical axes, and
         all others along their first axis, the batch axis, only.
-      rules: see `Rules`.
 
     Returns:
       A tree of `PartitionSpec`s with the same structure.
@@ -109,8 +108,8 @@ def state_specs(state: Any, rules: Rules = DECODE_RULES) -> Any:
 
     def specs(node):
         if isinstance(node, Cached):
-            return jax.tree.map(lambda _: _spec(node.logical_axes, rules), node)
-        return _spec((BATCH, *(None,) * (node.ndim - 1)), rules)
+            return jax.tree.map(lambda _: _spec(node.logical_axes, DECODE_RULES), node)
+        return _spec((BATCH, *(None,) * (node.ndim - 1)), DECODE_RULES)
 
     return jax.tree.map(specs, state, is_leaf=lambda node: isinstance(node, Cached))
 

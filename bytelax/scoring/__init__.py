@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.compiling import compiler_options, own_settings
+from bytelax.compiling import late_jit, own_settings
 from bytelax.decode.sampling import Sampling, byte_log_probs
 from bytelax.model import Model, check_model
 from bytelax.scoring.windows import Piece, Tell, Told, Windows, capacity, tell_pieces, tell_texts
@@ -132,11 +131,7 @@ def score_many(
     """Scores a stream of texts, and yields their scores in order.
 
     Args:
-      model: as in `score`.
-      texts: as in `score`; read a few at a time.
-      window: as in `score`.
-      stride: as in `score`.
-      batch: as in `score`.
+      model, texts, window, stride, batch: as in `score`; texts are read a few at a time.
       progress: called with the number of bytes that have just been scored.
 
     Raises:
@@ -205,11 +200,6 @@ def likelihoods(model: Model) -> Tell:
     return lambda ids: run(model.put(ids))
 
 
-@functools.cache
-def _compiled():
-    return jax.jit(_likelihoods, static_argnums=0, compiler_options=compiler_options())
-
-
 @own_settings()
 def _likelihoods(
     module, params, ids: Int[Array, "B S"]
@@ -218,3 +208,6 @@ def _likelihoods(
     known = byte_log_probs(Model(module, params).logits(ids)[:, :-1], law)
     log_probs = jnp.take_along_axis(known, ids[:, 1:, None], axis=-1)[..., 0]
     return log_probs, known.argmax(-1) == ids[:, 1:]
+
+
+_compiled = late_jit(_likelihoods, static_argnums=0)

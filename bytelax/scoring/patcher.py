@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.compiling import compiler_options, own_settings
+from bytelax.compiling import late_jit, own_settings
 from bytelax.model import Model, check_model
 from bytelax.models import patching
 from bytelax.models.blt import BLTConfig
@@ -118,14 +118,12 @@ def patches(
     return (Patches(entropies, _starts(entropies, patcher.rule)) for (entropies,) in told)
 
 
-@functools.cache
-def _compiled():
-    return jax.jit(_entropies, static_argnums=0, compiler_options=compiler_options())
-
-
 @own_settings()
 def _entropies(module, params, ids: Int[Array, "B S"]) -> tuple[Float[Array, "B S-1"]]:
     return (module.apply({"params": params}, ids, method="entropies")[:, :-1],)
+
+
+_compiled = late_jit(_entropies, static_argnums=0)
 
 
 def _starts(entropies, rule):

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
+from bytelax.models.configs import check_least
+
 
 class DataError(ValueError):
     """Training text cannot be read or used; the message is one line that says what is wrong."""
@@ -163,8 +165,7 @@ class CorruptionConfig:
             raise ValueError(f"mid_patch is a share, 0..1, got {self.mid_patch}")
         if not 0 < self.smallest_t < 1:
             raise ValueError(f"smallest_t must lie in (0, 1), got {self.smallest_t}")
-        if self.most_blocks is not None and self.most_blocks < 1:
-            raise ValueError(f"most_blocks must be at least 1, got {self.most_blocks}")
+        check_least(self, 1, "most_blocks")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,9 +225,7 @@ class HeadsLoss:
     max_patches: int | None = None
 
     def __post_init__(self):
-        for name in ("own_outputs", "blocks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_least(self, 1, "own_outputs", "blocks")
         if self.decay is not None and not self.decay > 0:
             raise ValueError(f"decay must be positive, got {self.decay}")
 
@@ -276,8 +275,7 @@ class OptimizerConfig:
     def __post_init__(self):
         if self.name not in ("adamw", "muon"):
             raise ValueError(f"optimizer.name {self.name!r} is not adamw or muon")
-        if self.steps < 1:
-            raise ValueError(f"optimizer.steps must be at least 1, got {self.steps}")
+        check_least(self, 1, "steps", "accumulate", place="optimizer.")
         if not 0 <= self.warmup_steps <= self.steps:
             raise ValueError(
                 f"optimizer.warmup must lie in 0..{self.steps}, the steps, got {self.warmup}"
@@ -291,8 +289,6 @@ class OptimizerConfig:
         for field in ("peak", "muon_peak"):
             if getattr(self, field) <= 0:
                 raise ValueError(f"optimizer.{field} must be positive, got {getattr(self, field)}")
-        if self.accumulate < 1:
-            raise ValueError(f"optimizer.accumulate must be at least 1, got {self.accumulate}")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"optimizer.clip must be positive or None, got {self.clip}")
 
@@ -344,12 +340,9 @@ class RunConfig:
     def __post_init__(self):
         if self.dtype not in ("float32", "bfloat16"):
             raise ValueError(f"run.dtype {self.dtype!r} is not float32 or bfloat16")
-        for field in ("log_every", "validation_batches", "keep_last"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"run.{field} must be at least 1, got {getattr(self, field)}")
-        for field in ("validate_every", "sample_every", "save_every", "keep_best"):
-            if (getattr(self, field) or 0) < 0:
-                raise ValueError(f"run.{field} must not be negative, got {getattr(self, field)}")
+        check_least(self, 1, "log_every", "validation_batches", "keep_last", place="run.")
+        steps = ("validate_every", "sample_every", "save_every")
+        check_least(self, 0, *steps, "keep_best", place="run.")
         if self.validate_every and self.save_steps % self.validate_every:
             raise ValueError(
                 f"run.save_every {self.save_every} must be a multiple of run.validate_every "

@@ -16,7 +16,7 @@ from bytelax.models.byte_lm import ByteLM
 from bytelax.models.heads import with_specials
 from bytelax.models.latent_head import RECENT
 from bytelax.training.configs import HeadsLoss
-from bytelax.training.objectives import Metrics, NextByte, patch_metrics
+from bytelax.training.objectives import Metrics, OfModule, next_byte, patch_metrics, summed
 
 
 class Drafted(NamedTuple):
@@ -48,7 +48,7 @@ class Said(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class HeadLoss(HeadsLoss):
+class HeadLoss(HeadsLoss, OfModule):
     """Mean loss of all prediction heads of a model; its settings are the fields of `HeadsLoss`.
 
     The target of a head is the model's distribution of the byte that the head has to draft, which
@@ -79,10 +79,6 @@ class HeadLoss(HeadsLoss):
         if self.joint and not isinstance(self.module, ByteLM):
             raise ValueError("joint training is for byte transformers; a BLT stays as it is")
 
-    def init(self, key: Key[Array, ""]) -> dict:
-        """Initializes the parameters of the trunk and the heads."""
-        return NextByte(self.module).init(key)
-
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
@@ -98,11 +94,8 @@ class HeadLoss(HeadsLoss):
             blocks=self.blocks,
             max_patches=self.max_patches,
         )
-        there = ids[:, 1:] != vocab.BOE
         taught = jax.lax.stop_gradient(jax.nn.log_softmax(logits[..., vocab.OFFSET :]))
-        nats = -jnp.take_along_axis(jax.nn.log_softmax(logits), ids[:, 1:, None], axis=-1)[..., 0]
-        total, count = _sum(nats, there)
-        metrics = {"bits_per_byte": (total / jnp.log(2.0), count)}
+        own_loss, metrics = next_byte(logits, ids[:, 1:])
         if closes is not None:
             metrics |= patch_metrics(closes, self.max_patches)
         losses, weights, of_confidence = [], [], []
@@ -112,40 +105,28 @@ class HeadLoss(HeadsLoss):
             q = jax.nn.log_softmax(head_logits[..., vocab.OFFSET :])
             text = jnp.take_along_axis(ids, byte, axis=1)
             known = text >= vocab.OFFSET
-            total_of_head, count_of_head = _sum(self._apart(p, q, text), known)
+            total_of_head, count_of_head = summed(self._apart(p, q, text), known)
             losses.append(total_of_head / jnp.maximum(count_of_head, 1))
             weights.append(1.0 if self.decay is None else jnp.exp(-(place - 1) / self.decay))
             overlap, agreed = _overlap(p, q), p.argmax(-1) == q.argmax(-1)
-            metrics[f"overlap_{name}"] = _sum(overlap, known)
-            metrics[f"agreed_{name}"] = _sum(agreed, known)
+            metrics[f"overlap_{name}"] = summed(overlap, known)
+            metrics[f"agreed_{name}"] = summed(agreed, known)
             if confidence is not None:
                 accepted = jax.lax.stop_gradient(jnp.stack([overlap, agreed], axis=-1))
                 apart = optax.sigmoid_binary_cross_entropy(confidence, accepted).sum(-1)
-                metrics[f"confidence_loss_{name}"] = _sum(apart, known)
-                of_confidence.append(_sum(apart, known)[0] / jnp.maximum(count_of_head, 1))
+                metrics[f"confidence_loss_{name}"] = summed(apart, known)
+                of_confidence.append(summed(apart, known)[0] / jnp.maximum(count_of_head, 1))
         loss = sum(w * x for w, x in zip(weights, losses, strict=True)) / sum(weights)
         # Their gradients reach other parameters than those of the heads that they judge.
         loss += sum(of_confidence) / max(len(of_confidence), 1)
         for name, values, present, weight in terms:
-            metrics[name] = _sum(values, present)
+            metrics[name] = summed(values, present)
             loss += weight * metrics[name][0] / jnp.maximum(metrics[name][1], 1)
-        return self.head_weight * loss + self.joint * total / jnp.maximum(count, 1), metrics
-
-    def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
-        """Returns no further metrics."""
-        return {}
-
-    def logical_axes(self) -> dict:
-        """The logical axes of the parameters; see `pods.sharding`."""
-        return self.module.logical_axes()
+        return self.head_weight * loss + self.joint * own_loss, metrics
 
     def trainable(self, path: tuple[str, ...]) -> bool:
         """Whether a parameter is trained: those of the heads, and with `joint` all."""
         return self.joint or path[0] == "heads"
-
-    def model_params(self, params: dict) -> dict:
-        """Returns all parameters, since they are all parameters of `module`."""
-        return params
 
     def _apart(self, p, q, text):
         """The loss of a head at each position, [B, N], from log-probabilities of byte values."""
@@ -301,8 +282,3 @@ def _masked_blocks(model, ids, pending, max_patches) -> list[Drafted]:
 def _distinct(key, rows, most, number) -> Int[Array, "B N"]:
     """Draws `number` distinct integers below `most` for each row."""
     return jax.lax.top_k(jax.random.uniform(key, (rows, most)), number)[1]
-
-
-def _sum(values, there):
-    total = jnp.sum(jnp.where(there, values, 0)).astype(jnp.float32)
-    return total, there.sum().astype(jnp.float32)

@@ -62,8 +62,34 @@ class Objective(Protocol):
         ...
 
 
+class OfModule:
+    """Base of objectives that train the parameters of `module`, all but those of its patcher."""
+
+    module: ByteLM | BLT
+
+    def init(self, key: Key[Array, ""]) -> dict:
+        """Initializes the parameters of `module` at random."""
+        return self.module.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
+
+    def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
+        """Returns no further metrics."""
+        return {}
+
+    def logical_axes(self) -> dict:
+        """The logical axes of the parameters; see `pods.sharding`."""
+        return self.module.logical_axes()
+
+    def trainable(self, path: tuple[str, ...]) -> bool:
+        """Whether a parameter is trained: all but those of the entropy model inside a BLT."""
+        return path[0] != "patcher"
+
+    def model_params(self, params: dict) -> dict:
+        """Returns all parameters, since they are all parameters of `module`."""
+        return params
+
+
 @dataclasses.dataclass(frozen=True)
-class NextByte:
+class NextByte(OfModule):
     """Mean negative log-likelihood of the next byte, in nats.
 
     Attributes:
@@ -76,16 +102,12 @@ class NextByte:
     module: ByteLM | BLT
     max_patches: int | None = None
 
-    def init(self, key: Key[Array, ""]) -> dict:
-        """Initializes the parameters of `module` at random."""
-        return _init(self.module, key)
-
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
         """Computes the next-byte loss of a batch of windows of N + 1 ids, and metrics to log."""
         logits, metrics = self._forward(params, ids[:, :-1])
-        loss, clean = _next_byte(logits, ids[:, 1:])
+        loss, clean = next_byte(logits, ids[:, 1:])
         return loss, metrics | clean
 
     def logits(self, params: dict, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
@@ -98,25 +120,13 @@ class NextByte:
         )
         return logits, {} if closes is None else patch_metrics(closes, self.max_patches)
 
-    def logical_axes(self) -> dict:
-        """The logical axes of the parameters; see `pods.sharding`."""
-        return self.module.logical_axes()
-
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
         """Computes what the latents of a BLT are worth, in bits; see `models.blt.latents`."""
         return _latent_metrics(self.module, params, ids, self.max_patches)
 
-    def trainable(self, path: tuple[str, ...]) -> bool:
-        """Whether a parameter is trained: all but those of the entropy model inside a BLT."""
-        return path[0] != "patcher"
-
-    def model_params(self, params: dict) -> dict:
-        """Returns all parameters, since they are all parameters of `module`."""
-        return params
-
 
 @dataclasses.dataclass(frozen=True)
-class Distillation:
+class Distillation(OfModule):
     """Next-byte loss of a student model, combined with its divergence from a teacher model.
 
     Knowledge distillation (Hinton et al., arXiv 1503.02531) at temperature 1. It suits a draft
@@ -143,7 +153,7 @@ class Distillation:
 
     def init(self, key: Key[Array, ""]) -> dict:
         """Initializes the parameters of the student and the teacher at random."""
-        return _init(self.module, key) | {"teacher": _init(self.teacher, key)}
+        return super().init(key) | {"teacher": NextByte(self.teacher).init(key)}
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
@@ -152,18 +162,14 @@ class Distillation:
         logits = NextByte(self.module).logits(self.model_params(params), ids[:, :-1])
         taught = NextByte(self.teacher, self.max_patches).logits(params["teacher"], ids[:, :-1])
         taught = jax.lax.stop_gradient(taught)
-        loss, metrics = _next_byte(logits, ids[:, 1:])
+        loss, metrics = next_byte(logits, ids[:, 1:])
         apart = optax.losses.kl_divergence_with_log_targets(
             jax.nn.log_softmax(logits), jax.nn.log_softmax(taught)
         )
-        apart, count = _mean(apart, ids[:, 1:] != vocab.BOE)
-        teacher, _ = _next_byte(taught, ids[:, 1:])
+        apart, count = summed(apart, ids[:, 1:] != vocab.BOE)
+        teacher, _ = next_byte(taught, ids[:, 1:])
         metrics |= {"divergence": (apart, count), "teacher_bits": (teacher * count / _LN2, count)}
         return (1 - self.weight) * loss + self.weight * apart / jnp.maximum(count, 1), metrics
-
-    def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
-        """Returns no further metrics."""
-        return {}
 
     def logical_axes(self) -> dict:
         """The logical axes of the student's and the teacher's parameters; see `pods.sharding`."""
@@ -253,7 +259,7 @@ def _starts(which_key, place_key, closes, number, mid_patch):
 
 
 @dataclasses.dataclass(frozen=True)
-class BLTD(JointLoss):
+class BLTD(JointLoss, OfModule):
     """The joint loss of BLT-D; its weights and blocks are the fields of `JointLoss`.
 
     Attributes:
@@ -265,10 +271,6 @@ class BLTD(JointLoss):
     def __post_init__(self):
         if self.module.config.decoder_input != "embedding":
             raise ValueError("BLT-D needs decoder_input='embedding': a MASK has no encoder state")
-
-    def init(self, key: Key[Array, ""]) -> dict:
-        """Initializes the parameters of `module` at random."""
-        return _init(self.module, key)
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
@@ -285,7 +287,7 @@ class BLTD(JointLoss):
             return *logits, drawn, text.closes
 
         clean, cells, drawn, closes = nn.apply(joint, self.module)({"params": params})
-        loss, metrics = _next_byte(clean, ids[:, 1:])
+        loss, metrics = next_byte(clean, ids[:, 1:])
         masked_nats = optax.softmax_cross_entropy_with_integer_labels(cells, drawn.targets)
         loss += self._masked_loss(masked_nats, drawn, ids)
         metrics |= patch_metrics(closes, self.max_patches)
@@ -294,18 +296,6 @@ class BLTD(JointLoss):
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
         """Computes what the latents of the BLT are worth, in bits; see `models.blt.latents`."""
         return _latent_metrics(self.module, params, ids, self.max_patches)
-
-    def logical_axes(self) -> dict:
-        """The logical axes of the parameters; see `pods.sharding`."""
-        return self.module.logical_axes()
-
-    def trainable(self, path: tuple[str, ...]) -> bool:
-        """Whether a parameter is trained: all but those of the entropy model."""
-        return path[0] != "patcher"
-
-    def model_params(self, params: dict) -> dict:
-        """Returns all parameters, since they are all parameters of `module`."""
-        return params
 
     def _masked_loss(self, nats, drawn: Corrupted, ids):
         total = jnp.sum(jnp.where(drawn.masked, nats / drawn.t[..., None], 0), axis=(1, 2))
@@ -327,19 +317,16 @@ def executed(objective: Objective, execution: Execution) -> Objective:
     return dataclasses.replace(objective, **networks)
 
 
-def _init(module, key):
-    return module.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
-
-
-def _mean(values, where=True):
+def summed(values: Array, where: Any = True) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The sum of some of the values and their number, to be averaged as `Metrics`."""
     where = jnp.broadcast_to(where, values.shape)
     return jnp.sum(jnp.where(where, values, 0)).astype(jnp.float32), where.sum().astype(jnp.float32)
 
 
-def _next_byte(logits, targets):
+def next_byte(logits, targets):
     """Mean next-byte loss in nats, and its metrics. BOE targets are padding and do not count."""
     nats = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-    total, count = _mean(nats, targets != vocab.BOE)
+    total, count = summed(nats, targets != vocab.BOE)
     return total / jnp.maximum(count, 1), {"bits_per_byte": (total / _LN2, count)}
 
 
@@ -358,7 +345,7 @@ def patch_metrics(closes: Any, max_patches: int | None) -> Metrics:
     dropped = jnp.maximum(count - (max_patches or closes.shape[1]), 0)
     return {
         "bytes_per_patch": (jnp.float32(closes.size), count.sum().astype(jnp.float32)),
-        "dropped_patches": _mean(dropped.astype(jnp.float32)),
+        "dropped_patches": summed(dropped.astype(jnp.float32)),
     }
 
 
@@ -367,16 +354,16 @@ def _masked_metrics(nats, cells, drawn: Corrupted) -> Metrics:
     right = (cells.argmax(-1) == drawn.targets).astype(jnp.float32)
     masked = drawn.masked
     metrics = {
-        "masked_bits": _mean(nats / _LN2, masked),
-        "masked_accuracy": _mean(right, masked),
-        "masked_accuracy_on_boundary": _mean(right, masked & drawn.on_boundary[..., None]),
-        "masked_accuracy_mid_patch": _mean(right, masked & ~drawn.on_boundary[..., None]),
+        "masked_bits": summed(nats / _LN2, masked),
+        "masked_accuracy": summed(right, masked),
+        "masked_accuracy_on_boundary": summed(right, masked & drawn.on_boundary[..., None]),
+        "masked_accuracy_mid_patch": summed(right, masked & ~drawn.on_boundary[..., None]),
     }
     for quarter in range(4):
         t = drawn.t[..., None]
         inside = (t >= quarter / 4) & (t <= (quarter + 1) / 4)
-        metrics[f"masked_accuracy_t{quarter * 25}"] = _mean(right, masked & inside)
+        metrics[f"masked_accuracy_t{quarter * 25}"] = summed(right, masked & inside)
     for place in range(right.shape[2]):
-        at_place = _mean(right[..., place], masked[..., place])
+        at_place = summed(right[..., place], masked[..., place])
         metrics[f"masked_accuracy_at_{place}"] = at_place
     return metrics

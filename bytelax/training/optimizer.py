@@ -41,7 +41,7 @@ def learning_rate(config: OptimizerConfig, *, peak: float | None = None) -> opta
 
 def decays(params: Params) -> Params:
     """Mask of the parameters that AdamW decays, as a tree of bools."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: _last(path) == "kernel", params)
+    return jax.tree_util.tree_map_with_path(lambda path, _: _names(path)[-1] == "kernel", params)
 
 
 def hidden_matrices(params: Params) -> Params:
@@ -52,7 +52,7 @@ def hidden_matrices(params: Params) -> Params:
     """
 
     def axes(path, x):
-        names = [jax.tree_util.keystr((key,), simple=True) for key in path]
+        names = _names(path)
         if names[-1] != "kernel" or "head" in names or x.ndim < 2:
             return None
         if names[-2] == "out" and x.ndim == 3:  # heads, width of a head, residual stream
@@ -105,8 +105,7 @@ def partition(params: Params, trainable: Trainable) -> tuple[Params, Params]:
 
     def select(wanted):
         def keep(path, leaf):
-            names = tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
-            return leaf if trainable(names) == wanted else None
+            return leaf if trainable(_names(path)) == wanted else None
 
         return jax.tree_util.tree_map_with_path(keep, params)
 
@@ -160,5 +159,5 @@ def accumulated_gradient(
     return mean, value / microbatches, metrics
 
 
-def _last(path):
-    return jax.tree_util.keystr(path[-1:], simple=True)
+def _names(path):
+    return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)

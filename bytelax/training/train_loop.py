@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 import pathlib
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, Protocol, runtime_checkable
 
@@ -122,9 +121,9 @@ def train(
     out = pathlib.Path(out)
     steps, run = config.optimizer.steps, config.run
     display = Display(steps, report)
-    program = _Program.of(config, objective, sharding.make_mesh(config.mesh))
+    program = _Program(config, objective, sharding.make_mesh(config.mesh))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(quiet("absl"))  # Orbax's failures are reported in one line
+        stack.enter_context(quiet())  # Orbax's failures are reported in one line
         stack.enter_context(guards.held(out, report=display.tell))
         kept = Checkpoints(
             out / "checkpoints",
@@ -224,14 +223,7 @@ def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> p
       replace: overwrite a model that is already there; otherwise that one is kept.
     """
     if replace or not directory.exists():
-        partial = directory.with_name(f".{directory.name}.partial")
-        if distributed.is_first():
-            shutil.rmtree(partial, ignore_errors=True)
-        distributed.wait("begin to export")
-        checkpoints.write(partial, config, params, layout="orbax")
-        if distributed.is_first():
-            shutil.rmtree(directory, ignore_errors=True)
-            partial.rename(directory)
+        checkpoints.write(directory, config, params, layout="orbax", overwrite=True)
     distributed.wait("exported")
     return directory
 
@@ -302,46 +294,34 @@ def _trainable(params):
 class _Program:
     """The compiled programs of a run, its mesh, and its random key."""
 
-    def __init__(self, config, objective, mesh, transformation, abstract):
+    def __init__(self, config: TrainConfig, objective: Objective, mesh: Mesh):
         self.config, self.objective, self.mesh = config, objective, mesh
-        self.transformation, self.abstract = transformation, abstract
+        self.transformation = optimizer_lib.transformation(config.optimizer)
         key = functools.partial(random_key, config.run.seed)
         self.key = jax.jit(key, out_shardings=sharding.replicated(mesh))()
-        self._compiled: jax.stages.Compiled | None = None
-
-    @classmethod
-    def of(cls, config: TrainConfig, objective: Objective, mesh: Mesh) -> "_Program":
-        transformation = optimizer_lib.transformation(config.optimizer)
-
-        def fresh(key):
-            drawn = _trainable(objective.init(key))
-            params = jax.tree.map(lambda x: x.astype(jnp.float32), drawn)
-            return train_state.new_state(params, transformation, objective.trainable)
-
-        shapes = jax.eval_shape(fresh, random_key(0))
-        places = train_state.state_shardings(shapes, objective.logical_axes(), mesh)
-        abstract = jax.tree.map(
-            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), shapes, places
+        shapes = jax.eval_shape(self._drawn, self.key)
+        self.places = train_state.state_shardings(shapes, objective.logical_axes(), mesh)
+        self.abstract = jax.tree.map(
+            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+            shapes,
+            self.places,
         )
-        return cls(config, objective, mesh, transformation, abstract)
-
-    @property
-    def places(self) -> TrainState:
-        return jax.tree.map(lambda x: x.sharding, self.abstract)
+        self._compiled: jax.stages.Compiled | None = None
 
     def start(self, initial: Callable[[], dict] | None) -> TrainState:
         """Creates the sharded state before the first step."""
-
-        def fresh(params):
-            # Copied, because steps donate the state and would overwrite the caller's arrays.
-            params = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=True), params)
-            return train_state.new_state(params, self.transformation, self.objective.trainable)
-
         if initial is None:
-            begin = lambda key: fresh(self.objective.init(key))  # noqa: E731
-            return jax.jit(begin, out_shardings=self.places)(self.key)
+            return jax.jit(self._drawn, out_shardings=self.places)(self.key)
         params = global_arrays.put(_trainable(initial()), self.places.params)
-        return jax.jit(fresh, out_shardings=self.places)(params)
+        return jax.jit(self._begun, out_shardings=self.places)(params)
+
+    def _drawn(self, key):
+        return self._begun(_trainable(self.objective.init(key)))
+
+    def _begun(self, params):
+        # Copied, because steps donate the state and would overwrite the caller's arrays.
+        params = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=True), params)
+        return train_state.new_state(params, self.transformation, self.objective.trainable)
 
     def parameters(self) -> str:
         """The numbers of parameters in words."""

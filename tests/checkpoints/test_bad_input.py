@@ -175,7 +175,7 @@ def test_a_broken_orbax_checkpoint(saved, tmp_path):
     changes = [
         ({"version": 99}, "format version 99"),
         ({"kind": "cnn"}, "unknown kind 'cnn'"),
-        ({"config": fields["config"] | {"block_size": -1}}, "block_size must not be negative"),
+        ({"config": fields["config"] | {"block_size": -1}}, "block_size must be at least 0"),
         ({"config": fields["config"] | {"vocab_size": 300}}, "vocab_size is 300, and no tensor"),
         ({"config": fields["config"] | {"surprise": 1}}, "unknown field 'surprise'"),
         ({"config": {}}, "missing"),

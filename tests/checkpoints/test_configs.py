@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bytelax import checkpoints
-from bytelax.checkpoints import CheckpointError, huggingface, meta, tensors
+from bytelax.checkpoints import CheckpointError, huggingface, meta
 from bytelax.checkpoints.config import ConfigError, known_fields
 from bytelax.models.patching import PatchingConfig
 from tests.helpers import meta_layout
@@ -114,7 +114,7 @@ def test_rules_that_transformers_ignores_are_read_when_there():
 
 
 def test_an_unsaid_width_is_read_off_the_tensor():
-    gate = tensors.of_array(np.zeros((777, 1280), np.float32))
+    gate = meta_layout.of_array(np.zeros((777, 1280), np.float32))
     config = read(OLD, {"model.local_encoder.layers.0.mlp.gate_proj.weight": gate})
     assert config.encoder.ffn_dim == 777
 
@@ -220,7 +220,7 @@ def test_meta_with_more_query_than_key_heads_in_the_encoder(tmp_path):
     args |= {"dim_global": 32, "n_layers_global": 1, "n_heads_global": 4, "cross_attn_k": 2}
     args |= {"patching_mode": "byte", "cross_attn_nheads": 4}
     args = known_fields(meta._Args, args, "params.json")
-    keys = tensors.of_array(np.zeros((8, 16), np.float32))
+    keys = meta_layout.of_array(np.zeros((8, 16), np.float32))
     state = {"model.local_encoder.layers.0.self_attn.k_proj.weight": keys}
     with pytest.raises(CheckpointError, match="its self-attention 4 and 2"):
         meta._blt(args, None, {}, state, "params.json")

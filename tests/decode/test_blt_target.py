@@ -356,8 +356,9 @@ def test_the_frontier_is_that_of_the_parallel_pass():
         config=model.config.patching,
     )
     np.testing.assert_array_equal(frontier.open_patch.start, opened.start[:, -1])
+    none = jnp.full(BATCH, -1, jnp.int32)
     np.testing.assert_array_equal(
-        frontier.last_eos, last_eos_before(jnp.asarray(ids), mask=True)[:, -1]
+        frontier.last_eos, last_eos_before(jnp.asarray(ids), none, mask=True)[:, -1]
     )
     np.testing.assert_array_equal(frontier.history, ids[:, LENGTH - model.config.hashing.history :])
     for row in range(BATCH):

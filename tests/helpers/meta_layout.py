@@ -3,9 +3,11 @@
 import json
 import pathlib
 
+import numpy as np
+
 from bytelax import checkpoints
 from bytelax.checkpoints import layout, safetensors_file
-from bytelax.checkpoints.tensors import of_array
+from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.byte_lm import ByteLMConfig
 
 WORDS = {  # one component of a tensor's name: transformers' -> Meta's
@@ -112,3 +114,8 @@ def save(directory, name, fields, tensors):
     (directory / name).write_text(json.dumps(fields))
     stored = {name: of_array(tensor) for name, tensor in tensors.items()}
     safetensors_file.write_file(directory / safetensors_file.SINGLE, stored)
+
+
+def of_array(array: np.ndarray) -> Tensor:
+    """An array in memory as the `Tensor` of a state dict."""
+    return Tensor(array.shape, array.dtype, lambda start, stop: array[start:stop])

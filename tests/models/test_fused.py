@@ -1,5 +1,6 @@
 """Modules as they run while decoding, beside the plain ones of the same parameters."""
 
+import dataclasses
 import functools
 import math
 import re
@@ -58,8 +59,8 @@ def weight(path, leaf, dtype):
 def inputs(dtype, stack):
     """Parameters of both modules, hidden states, a cache that holds a text, and attended values."""
     x = jnp.asarray(RNG.normal(size=(ROWS, WINDOW, stack.dim)), dtype)
-    sizes = {"kv_heads": stack.kv_heads, "head_dim": stack.head_dim, "slots": 16}
-    (cache,) = kv_cache.zeros(layers=1, batch=ROWS, dtype=dtype, **sizes)
+    one = dataclasses.replace(stack, layers=1)
+    (cache,) = kv_cache.zeros(one, batch=ROWS, slots=16, dtype=dtype)
     cache = jax.tree.map(lambda part: jnp.asarray(RNG.normal(size=part.shape), dtype), cache)
     attended = jnp.asarray(RNG.normal(size=(ROWS, WINDOW, stack.heads, stack.head_dim)), dtype)
 

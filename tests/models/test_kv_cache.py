@@ -8,6 +8,7 @@ from bytelax_kernels.append_attention import Projections, frequencies
 from bytelax_kernels.dispatch import traced_for
 
 from bytelax.models import kv_cache
+from bytelax.models.configs import TransformerConfig
 
 BATCH, WINDOW, HEADS, SLOTS, DIM = 2, 5, 3, 24, 8
 
@@ -19,8 +20,8 @@ def numbers(seed, heads=HEADS):
 
 def empty(platform):
     with traced_for(platform):
-        sizes = {"batch": BATCH, "kv_heads": HEADS, "slots": SLOTS, "head_dim": DIM}
-        return kv_cache.zeros(layers=1, dtype=jnp.float32, **sizes)[0]
+        config = TransformerConfig(dim=HEADS * DIM, layers=1, heads=HEADS, head_dim=DIM)
+        return kv_cache.zeros(config, batch=BATCH, slots=SLOTS, dtype=jnp.float32)[0]
 
 
 def apart(cache):

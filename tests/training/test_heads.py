@@ -127,9 +127,7 @@ def unrolled_and_cached(bound, config, text, *, end, step):
     features = layer.fuse(*(hidden[n] for n in config.heads.draft_layer))
     following = bound.embed(jnp.roll(text, -1, axis=1))
     unrolled = layer.unroll(features, following, step + 1)[step].logits
-    caches = kv_cache.zeros(
-        layers=1, batch=2, kv_heads=c.kv_heads, slots=32, head_dim=c.head_dim, dtype=jnp.float32
-    )
+    caches = kv_cache.zeros(layer.trunk, batch=2, slots=32, dtype=jnp.float32)
     known = jax.tree.map(lambda x: x[:, : end + 1], (features, following, positions))
     logits, own, caches = layer(
         *known[:2], caches, span=kv_cache.causal_span(known[2], window=window)

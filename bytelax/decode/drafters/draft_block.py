@@ -12,15 +12,6 @@ from bytelax.decode.drafters.draft_sampling import draft_of, draw, scanned
 from bytelax.decode.targets import ModuleTarget
 from bytelax.models import kv_cache
 from bytelax.models.heads import with_specials
-from bytelax.models.kv_cache import Caches
-from bytelax.models.pytree import pytree
-
-
-@pytree
-class DraftBlockState:
-    """Keys and values of the bytes that the target has taken in, for each layer."""
-
-    caches: Caches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +20,8 @@ class DraftBlock:
 
     DFlash (arXiv 2602.06036) and, with the table of the byte before, DSpark (arXiv 2607.05147). The
     pass predicts the bytes independently. The table then adds to the logits of each byte a row that
-    depends on the byte sampled before it. The reported distribution is the one sampled from.
+    depends on the byte sampled before it. The reported distribution is the one sampled from. The
+    state is the keys and values of the bytes that the target has taken in, for each layer.
 
     Attributes:
       draft_length: K, the number of bytes drafted.
@@ -67,24 +59,16 @@ class DraftBlock:
         batch, length = text.ids.shape
         places = latest(text.length - 2, reach=block.trunk.window, length=length)
         states = [kept_state(inputs, depth, places) for depth in _fused(config)]
-        empty = kv_cache.zeros(
-            layers=block.trunk.layers,
-            batch=batch,
-            kv_heads=block.trunk.kv_heads,
-            slots=kv_cache.ring_slots(
-                window=block.trunk.window, width=ahead, capacity=length + ahead
-            ),
-            head_dim=block.trunk.head_dim,
-            dtype=states[0].dtype,
-        )
-        return DraftBlockState(block.remember(block.fuse(*states), empty, positions=places))
+        slots = kv_cache.ring_slots(window=block.trunk.window, width=ahead, capacity=length + ahead)
+        empty = kv_cache.zeros(block.trunk, batch=batch, slots=slots, dtype=states[0].dtype)
+        return block.remember(block.fuse(*states), empty, positions=places)
 
     def propose(self, inputs, draft_state):
         model, text = inputs.model, inputs.text
         block = model.heads.draft_block
         found, caches = block(
             model.embed(text.pending[:, 0]),
-            draft_state.caches,
+            draft_state,
             position=text.length - 1,
             size=model.config.heads.draft.block_size,  # as trained: a query sees all others
         )
@@ -111,7 +95,7 @@ class DraftBlock:
             step=jnp.ones(self.draft_length, jnp.int32),
             passes=none._replace(draft_model=none.draft_model + 1),
         )
-        return draft, DraftBlockState(caches)
+        return draft, caches
 
     def commit(self, inputs, draft_state, trial, count):
         # Rejected bytes lie after the text, where the next block and window overwrite them.
@@ -119,9 +103,7 @@ class DraftBlock:
         block = model.heads.draft_block
         hidden = [trial.hidden[target.keep.index(depth)] for depth in _fused(model.config)]
         places = trial.state.length[:, None] + jnp.arange(hidden[0].shape[1])
-        return DraftBlockState(
-            block.remember(block.fuse(*hidden), draft_state.caches, positions=places)
-        )
+        return block.remember(block.fuse(*hidden), draft_state, positions=places)
 
 
 def _fused(config):

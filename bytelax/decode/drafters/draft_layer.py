@@ -89,12 +89,7 @@ class DraftLayer:
         following = jnp.take_along_axis(text.ids, places + 1, axis=1)
         slots = self._slots(layer.trunk, window, length)
         empty = kv_cache.zeros(
-            layers=1,
-            batch=text.ids.shape[0],
-            kv_heads=layer.trunk.kv_heads,
-            slots=slots,
-            head_dim=layer.trunk.head_dim,
-            dtype=features.dtype,
+            layer.trunk, batch=text.ids.shape[0], slots=slots, dtype=features.dtype
         )
         span = kv_cache.causal_span(places, window=layer.trunk.window)
         _, _, caches = layer(features, model.embed(following), empty, span=span)

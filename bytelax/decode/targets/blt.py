@@ -303,15 +303,8 @@ class BLTTarget(ModuleTarget):
         capacity = self.capacity + max(width, self.window + self.ahead)
 
         def caches(config, dtype=dtype, kind=KVCache, width=width):
-            return kv_cache.zeros(
-                kind=kind,
-                layers=config.layers,
-                batch=batch,
-                kv_heads=config.kv_heads,
-                slots=kv_cache.ring_slots(window=config.window, width=width, capacity=capacity),
-                head_dim=config.head_dim,
-                dtype=dtype,
-            )
+            slots = kv_cache.ring_slots(window=config.window, width=width, capacity=capacity)
+            return kv_cache.zeros(config, batch=batch, slots=slots, dtype=dtype, kind=kind)
 
         def zeros(*shape, dtype=jnp.int32):
             return jnp.zeros((batch, *shape), dtype)

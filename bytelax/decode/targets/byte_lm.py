@@ -64,8 +64,6 @@ class ByteLMTarget(ModuleTarget):
       window: W, width of the widest window passed to `extend` after the prefill; None leaves it to
         `Method`.
       prefill_width: number of prompt bytes processed at once.
-      keep: depths, in blocks, whose hidden states are kept for a drafter.
-      reach: number of the latest bytes whose states are kept; None keeps those of all.
     """
 
     module: ByteLM
@@ -106,14 +104,9 @@ class ByteLMTarget(ModuleTarget):
         most: Int[Array, " B"] | None = None,
         parents: Int[Array, "B K"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Trial]:
-        """Computes next-byte logits after each byte of a window or of a tree, as `Target.extend`.
+        """Computes next-byte logits after each byte of a window, as `Target.extend`.
 
-        Args:
-          params: as in `Target.extend`.
-          state: as in `Target.extend`.
-          window: as in `Target.extend`.
-          most: as in `Target.extend`.
-          parents: makes the window a tree, as `Draft.parents`.
+        `parents`, as in `Draft.parents`, makes the window a tree.
         """
         check_window(window, self.window)
         model = self.bound(params)
@@ -145,7 +138,7 @@ class ByteLMTarget(ModuleTarget):
         c = self.module.config
         positions = state.length[:, None] + jnp.arange(window.shape[1])
         last_eos = last_eos_before(
-            window, mask=c.mask_documents, state=state.last_eos, start=state.length
+            window, state.last_eos, mask=c.mask_documents, start=state.length
         )
         first = last_eos[:, :-1] + 1
         return kv_cache.causal_span(positions, window=c.trunk.window, first=first), last_eos
@@ -218,12 +211,7 @@ class ByteLMTarget(ModuleTarget):
             length=jnp.zeros(batch, jnp.int32),
             last_eos=jnp.full(batch, self.module.config.unseen, jnp.int32),
             caches=kv_cache.zeros(
-                layers=trunk.layers,
-                batch=batch,
-                kv_heads=trunk.kv_heads,
-                slots=self._slots(width, trunk.window),
-                head_dim=trunk.head_dim,
-                dtype=dtype,
+                trunk, batch=batch, slots=self._slots(width, trunk.window), dtype=dtype
             ),
             windows=jnp.zeros(batch, jnp.int32),
             hidden=no_states(

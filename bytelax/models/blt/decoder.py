@@ -145,12 +145,7 @@ class Decoder(nn.Module):
         x = self.embed(ids) if self.config.decoder_input == "embedding" else encoded
         attend = functools.partial(kv_cache.attend, span=span)
         how = {"patch": patch, "positions": span.positions, "attend": attend}
-        hidden, written = [], []
-        for index in range(self.config.decoder.layers):
-            x, cache = self._layer(index, x, contexts, caches and caches[index], **how)
-            hidden.append(x)
-            written.append(cache)
-        return tuple(hidden), caches and tuple(written)
+        return self._unrolled(x, contexts, caches, **how)
 
     def joint(
         self,
@@ -189,18 +184,23 @@ class Decoder(nn.Module):
         logits = self.logits(x)
         return Joint(logits[:, :length], logits[:, length:].reshape(*cells.shape, -1))
 
-    def layers(self, x, contexts, caches, *, patch, positions, attend):
+    def layers(self, x, contexts, caches, **how):
         """Runs all blocks, each after its cross-attention; returns states and written caches."""
-        layers = self.config.decoder.layers
-        how = {"patch": patch, "positions": positions, "attend": attend}
         whole = caches is None and not self.is_initializing()
-        if self.execution.scan and whole and layers > 1 and len(self.cross) > 1:
+        several = min(self.config.decoder.layers, len(self.cross)) > 1
+        if self.execution.scan and whole and several:
             return self._scanned(x, contexts, **how), None
-        written = []
-        for index in range(layers):
+        hidden, caches = self._unrolled(x, contexts, caches, **how)
+        return hidden[-1], caches
+
+    def _unrolled(self, x, contexts, caches, **how):
+        """The states behind each block, and the caches."""
+        hidden, written = [], []
+        for index in range(self.config.decoder.layers):
             x, cache = self._layer(index, x, contexts, caches and caches[index], **how)
+            hidden.append(x)
             written.append(cache)
-        return x, caches and tuple(written)
+        return tuple(hidden), caches and tuple(written)
 
     def _layer(self, index, x, contexts, cache, *, patch, **how):
         """One block behind its cross-attention."""

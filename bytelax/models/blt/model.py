@@ -246,7 +246,7 @@ class BLT(nn.Module):
         """
         c = self.config
         positions = start[:, None] + jnp.arange(ids.shape[1])
-        last_eos = last_eos_before(ids, mask=c.mask_documents, state=before.last_eos, start=start)
+        last_eos = last_eos_before(ids, before.last_eos, mask=c.mask_documents, start=start)
         span = functools.partial(kv_cache.causal_span, positions, first=last_eos[:, :-1] + 1)
         entropies, patcher = self._entropies(ids, caches.patcher, span)
         open_patch = patching.open_patches(
