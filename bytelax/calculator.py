@@ -159,18 +159,6 @@ def bandwidth_gb_with_patcher(passes: Passes, weights: Sizes) -> float:
     return bandwidth_gb(passes, weights) + BYTES_PER_WEIGHT * passes.patcher * weights.patcher / 1e9
 
 
-def cached_numbers(layers: int, kv_heads: int, head_dim: int, positions: float) -> float:
-    """Returns how many numbers of its key-value cache one pass of a stack reads.
-
-    Args:
-      layers: number of layers.
-      kv_heads: number of key-value heads.
-      head_dim: dimension of a head.
-      positions: number of bytes or patches that a query attends to, at most the attention window.
-    """
-    return 2 * layers * kv_heads * head_dim * positions
-
-
 def break_even_bytes_per_patch(per_round: Passes, bytes_per_round: float, weights: Sizes) -> float:
     """Returns the mean patch length below which a method reads fewer weights than plain decoding.
 

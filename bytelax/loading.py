@@ -61,8 +61,6 @@ def load(
       CheckpointError: there is nothing at `location`, or nothing readable, or weights that are NaN
         or infinite; the message says what to do.
     """
-    if quantize is not None:
-        checkpoints.check_quantize(quantize)
     if quantize is not None and mesh is not None:
         raise ValueError(narrow.ONE_DEVICE)
     if heads is not None:

@@ -169,8 +169,7 @@ def read_patcher(
         found, overrides = _open(location, overrides)
         config, rule = architectures.patcher_of(found.config, overrides)
         found.layout.check(config, found.stored, found.source)
-    inside = isinstance(config, BLTConfig)
-    under = PATCHER if inside else ""
+    under = PATCHER if isinstance(config, BLTConfig) else ""
     params = found.layout.read_parameters(
         config, found.stored, found.source, dtype=jnp.dtype("float32"), under=under
     )

@@ -49,11 +49,11 @@ def converter(*, unknown: Literal["refuse", "ignore"] = "refuse") -> cattrs.Conv
         made.register_structure_hook(cls, _exactly(cls, what))
     made.register_structure_hook(int, _whole)
     made.register_structure_hook(float, _number)
-    made.register_structure_hook_factory(_is_tuple, _tuple_of)
-    made.register_structure_hook_factory(_is_dict, _dict_of)
-    made.register_structure_hook_factory(_is_literal, _one_of)
+    made.register_structure_hook_factory(_is(tuple), _tuple_of)
+    made.register_structure_hook_factory(_is(dict), _dict_of)
+    made.register_structure_hook_factory(_is(Literal), _one_of)
     made.register_structure_hook_factory(dataclasses.is_dataclass, _object_of)
-    made.register_unstructure_hook_func(_is_tuple, lambda x: [*map(made.unstructure, x)])
+    made.register_unstructure_hook_func(_is(tuple), lambda x: [*map(made.unstructure, x)])
     return made
 
 
@@ -65,18 +65,11 @@ def toml_converter() -> cattrs.Converter:
         (hint,) = (x for x in typing.get_args(hint) if x is not types.NoneType)
         return lambda x, _: None if x in (None, _NONE) else made.structure(x, hint)
 
-    made.register_structure_hook_factory(_is_optional, optional)
+    made.register_structure_hook_factory(_is(types.UnionType, typing.Union), optional)
     return made
 
 
-@functools.cache
-def _strict() -> cattrs.Converter:
-    return converter()
-
-
-@functools.cache
-def _lenient() -> cattrs.Converter:
-    return converter(unknown="ignore")
+_of_json = functools.cache(converter)
 
 
 def to_fields(config: Any, *, by: cattrs.Converter | None = None) -> dict:
@@ -86,7 +79,7 @@ def to_fields(config: Any, *, by: cattrs.Converter | None = None) -> dict:
       config: a dataclass.
       by: converter that decides how values are represented; by default that of JSON.
     """
-    return (by or _strict()).unstructure(config)
+    return (by or _of_json()).unstructure(config)
 
 
 def from_fields(cls: type[T], fields: Any, source: str, *, by: cattrs.Converter | None = None) -> T:
@@ -102,14 +95,14 @@ def from_fields(cls: type[T], fields: Any, source: str, *, by: cattrs.Converter 
       ConfigError: a field is missing or unknown, or the config refuses its value.
     """
     try:
-        return (by or _strict()).structure(fields, cls)
+        return (by or _of_json()).structure(fields, cls)
     except (ClassValidationError, ValueError) as error:
         raise ConfigError(f"{source}: {_first(error)}") from None
 
 
 def known_fields(cls: type[T], fields: Any, source: str) -> T:
     """As `from_fields`, but ignores fields that `cls` does not have, in files of other software."""
-    return from_fields(cls, fields, source, by=_lenient())
+    return from_fields(cls, fields, source, by=_of_json(unknown="ignore"))
 
 
 def require(fields: object, **values: Any) -> None:
@@ -250,20 +243,9 @@ def _object_of(cls, made):
     return lambda value, _: structure(is_object(value, dict), cls)
 
 
-def _is_tuple(hint):
-    return typing.get_origin(hint) is tuple
-
-
-def _is_dict(hint):
-    return typing.get_origin(hint) is dict
-
-
-def _is_literal(hint):
-    return typing.get_origin(hint) is Literal
-
-
-def _is_optional(hint):
-    return typing.get_origin(hint) in (types.UnionType, typing.Union)
+def _is(*origins):
+    """Whether a type is one of these with arguments, such as `tuple[int, ...]`."""
+    return lambda hint: typing.get_origin(hint) in origins
 
 
 def _first(error, place=""):

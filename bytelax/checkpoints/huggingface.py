@@ -20,7 +20,7 @@ from flax.traverse_util import flatten_dict
 
 from bytelax.checkpoints import byte_ids, layout, llama, safetensors_file
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints.stack_fields import Defaults, Stack, first, rope_json, transformer
+from bytelax.checkpoints.stack_fields import Defaults, Stack, first, stack_json, transformer
 from bytelax.checkpoints.tensors import CheckpointError, Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
@@ -280,7 +280,7 @@ def _emit(config: Config) -> dict:
     patcher = {}
     if config.patcher is not None:
         patcher["patcher_config"] = {
-            **_emit_transformer(config.patcher.trunk, "blt_patcher", config.patcher.max_bytes),
+            **stack_json(config.patcher.trunk, "blt_patcher", config.patcher.max_bytes),
             "vocab_size": config.patcher.vocab_size,
             "sliding_window": config.patcher.trunk.window,
         }
@@ -302,33 +302,17 @@ def _emit(config: Config) -> dict:
         "use_cache": False,
         **patcher,
         "encoder_config": {
-            **_emit_transformer(enc, "blt_local_encoder", config.max_bytes),
+            **stack_json(enc, "blt_local_encoder", config.max_bytes),
             **local,
             "cross_attn_all_layers": False,
             "sliding_window": enc.window,
         },
         "decoder_config": {
-            **_emit_transformer(dec, "blt_local_decoder", config.max_bytes),
+            **stack_json(dec, "blt_local_decoder", config.max_bytes),
             **local,
             "cross_attn_all_layers": config.decoder_cross_attention == "all",
         },
-        "global_config": _emit_transformer(glob, "blt_global_transformer", config.max_bytes),
-    }
-
-
-def _emit_transformer(c, model_type, max_bytes):
-    return {
-        "model_type": model_type,
-        "hidden_size": c.dim,
-        "num_hidden_layers": c.layers,
-        "num_attention_heads": c.heads,
-        "num_key_value_heads": c.kv_heads,
-        "intermediate_size": c.ffn_dim,
-        "rms_norm_eps": c.norm_eps,
-        "max_position_embeddings": max_bytes,
-        "hidden_act": "silu",
-        "rope_parameters": rope_json(c),
-        "tie_word_embeddings": False,
+        "global_config": stack_json(glob, "blt_global_transformer", config.max_bytes),
     }
 
 

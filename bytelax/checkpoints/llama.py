@@ -15,7 +15,7 @@ import numpy as np
 
 from bytelax import vocab
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints.stack_fields import Defaults, Stack, first, rope_json, transformer
+from bytelax.checkpoints.stack_fields import Defaults, Stack, first, stack_json, transformer
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.byte_lm import ByteLMConfig
 
@@ -149,21 +149,11 @@ def to_config_json(config: ByteLMConfig) -> dict:
         kind = "qwen2"
     fields = {
         "architectures": [f"{_CLASSES[kind]}ForCausalLM"],
-        "model_type": kind,
+        **stack_json(trunk, kind, config.max_bytes),
         "vocab_size": config.vocab_size,
-        "hidden_size": trunk.dim,
-        "num_hidden_layers": trunk.layers,
-        "num_attention_heads": trunk.heads,
-        "num_key_value_heads": trunk.kv_heads,
         "head_dim": trunk.head_dim,
-        "intermediate_size": trunk.ffn_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": trunk.norm_eps,
-        "rope_parameters": rope_json(trunk),
-        "max_position_embeddings": config.max_bytes,
         "attention_bias": trunk.biases == "all",
         "mlp_bias": False,
-        "tie_word_embeddings": False,
         "bos_token_id": vocab.BOS if config.bos else None,
         "eos_token_id": vocab.EOS if config.eos else None,
         "pad_token_id": None,

@@ -90,8 +90,24 @@ _NEEDED = {  # of which transformers has no default
 _UNSCALED = plain.to_fields(RopeScaling(kind="linear", factor=1.0))
 
 
-def rope_json(c: TransformerConfig) -> dict:
-    """The object `rope_parameters` of a stack, as transformers 5.23 writes it."""
+def stack_json(c: TransformerConfig, model_type: str, max_bytes: int) -> dict:
+    """The fields of a stack, as transformers 5.23 writes them."""
+    return {
+        "model_type": model_type,
+        "hidden_size": c.dim,
+        "num_hidden_layers": c.layers,
+        "num_attention_heads": c.heads,
+        "num_key_value_heads": c.kv_heads,
+        "intermediate_size": c.ffn_dim,
+        "rms_norm_eps": c.norm_eps,
+        "max_position_embeddings": max_bytes,
+        "hidden_act": "silu",
+        "rope_parameters": _rope_json(c),
+        "tie_word_embeddings": False,
+    }
+
+
+def _rope_json(c):
     if c.rope_scaling is None:
         return {"rope_type": "default", "rope_theta": c.rope_theta}
     fields = {name: getattr(c.rope_scaling, name) for name in _READ[c.rope_scaling.kind]}

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from bytelax_kernels.append_attention import Projections
 from bytelax_kernels.verify_attention import verify_attention
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from bytelax.models import kv_cache
 from bytelax.models.kv_cache import Span
@@ -27,10 +27,6 @@ class Blocks(NamedTuple):
     def positions(self) -> Int[Array, "B M C"]:
         """Position of each cell in its text."""
         return self.start[..., None] + jnp.arange(self.ids.shape[2])
-
-    def there(self) -> Bool[Array, "B M C"]:
-        """Whether each cell is in use."""
-        return jnp.arange(self.ids.shape[2]) < self.length[..., None]
 
 
 def attend(

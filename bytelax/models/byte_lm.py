@@ -80,15 +80,10 @@ class ByteLM(nn.Module):
         )
 
     @nn.nowrap
-    def weights_per_pass(self, params: dict, *, by_pass: bool = False) -> Sizes:
+    def weights_per_pass(self, params: dict) -> Sizes:
         """Number of weights that one pass reads, without prediction heads and embedding tables."""
         own = {name: part for name, part in params.items() if name != "heads"}
         return Sizes(decoder=layers.weights(own), encoder=0, global_=0)
-
-    @nn.nowrap
-    def cached_per_pass(self, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
-        """Number of scalars that one pass reads from the KV caches of a row of `context` bytes."""
-        return Sizes(decoder=self.config.trunk.cached_numbers(context), encoder=0, global_=0)
 
     def span(self, ids: Int[Array, "B S"]) -> Span:
         """The causal span of whole texts: which positions each byte attends to."""

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, Generic, Literal, Optional, TypeVar
 
-from bytelax import calculator, vocab
+from bytelax import vocab
 
 if TYPE_CHECKING:
     T = TypeVar("T")
@@ -137,11 +137,6 @@ class TransformerConfig:
             raise ValueError(f"head_dim must be even for rotary positions, got {self.head_dim}")
         if self.rope_scaling and self.rope_scaling.kind == "yarn" and self.rope_theta <= 1:
             raise ValueError(f"yarn needs a rope_theta above 1, got {self.rope_theta}")
-
-    def cached_numbers(self, positions: float) -> float:
-        """Number of scalars that one pass reads from the KV caches of a row of `positions`."""
-        seen = min(positions, self.window or positions)
-        return calculator.cached_numbers(self.layers, self.kv_heads, self.head_dim, seen)
 
     def device_shard(self, devices: int) -> "TransformerConfig":
         """The config of one tensor-parallel shard: heads and hidden units divided by `devices`."""

@@ -181,10 +181,10 @@ class FusedCrossAttention(CrossAttention):
     execution: Fused = Fused()
 
     def queries(self, x):
-        return self._of_normed(x, "query")
+        return self._of_normed(x, "query", "query_norm")
 
     def keys_values(self, x):
-        pair = self._of_normed(x, "key_value")
+        pair = self._of_normed(x, "key_value", "key_norm")
         return pair[..., 0, :, :], pair[..., 1, :, :]
 
     def read_one(self, queries, keys, values, patch):
@@ -205,12 +205,10 @@ class FusedCrossAttention(CrossAttention):
         out = self.variables["params"]["out"]["kernel"]
         return self.execution.add(x, attended, out, contracted=2, times=2)
 
-    def _of_normed(self, x, name):
-        params, norm = self.variables["params"], {"query": "query_norm", "key_value": "key_norm"}
-        scale = params[norm[name]]["scale"]
-        return self.execution.dense(
-            x, params[name]["kernel"], norm=Norm(scale, self.config.norm_eps)
-        )
+    def _of_normed(self, x, name, norm):
+        params = self.variables["params"]
+        before = Norm(params[norm]["scale"], self.config.norm_eps)
+        return self.execution.dense(x, params[name]["kernel"], norm=before)
 
 
 def block(config: TransformerConfig, execution: Execution) -> Block:

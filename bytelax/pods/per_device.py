@@ -15,7 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from bytelax.pods import sharding
 
-Kind = Literal["params", "rows", "same"]  # how an argument of `spread` is sharded
+Kind = Literal["params", "rows"]  # how an argument of `spread` is sharded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +46,17 @@ def spread(function: Callable, placement: Placement, kinds: tuple[Kind, ...], *a
         axis of every array that it returns is the batch axis, unless a `Cached` node says
         otherwise.
       placement: mesh, and partition specs of the parameters.
-      kinds: how each argument is sharded: "params" like the parameters, "rows" along the batch
-        axis, which comes first, and "same" not at all.
+      kinds: how each argument is sharded: "params" like the parameters, and "rows" along the batch
+        axis, which comes first.
       *args: arrays on the mesh.
 
     Raises:
       ValueError: the heads, hidden units or rows do not divide evenly.
     """
-    specs = tuple(_specs(kind, arg, placement) for kind, arg in zip(kinds, args, strict=True))
+    specs = tuple(
+        placement.params if kind == "params" else sharding.state_specs(arg)
+        for kind, arg in zip(kinds, args, strict=True)
+    )
 
     def over_devices(out_specs):
         return jax.shard_map(
@@ -63,9 +66,3 @@ def spread(function: Callable, placement: Placement, kinds: tuple[Kind, ...], *a
     # The specs of the result need its tree structure, which is known only after tracing.
     form = jax.eval_shape(over_devices(PartitionSpec()), *args)
     return over_devices(sharding.state_specs(form))(*args)
-
-
-def _specs(kind, arg, placement):
-    if kind == "params":
-        return placement.params
-    return sharding.state_specs(arg) if kind == "rows" else PartitionSpec()

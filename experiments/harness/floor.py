@@ -12,6 +12,12 @@ import numpy as np
 
 from bytelax.calculator import Sizes
 from bytelax.model import Model
+from bytelax.models import layers
+from bytelax.models.blt import BLT
+from bytelax.models.byte_lm import ByteLM
+from bytelax.models.configs import ByteLMConfig, Config, TransformerConfig
+
+_KEYS = ("key_value", "key_norm")  # parameters for the keys and values of a cross-attention
 
 
 class Machine(NamedTuple):
@@ -76,7 +82,25 @@ def weights(model: Model) -> Sizes:
     Whatever a BLT computes only when a patch closes counts as the global transformer's: pooling,
     and the keys and values of a patch for the decoder's cross-attention.
     """
-    return model.module.weights_per_pass(model.held, by_pass=True)
+    return weights_of(model.module, model.held)
+
+
+def weights_of(module: BLT | ByteLM, params: dict) -> Sizes:
+    """As `weights`, for parameters or their shapes."""
+    size = module.weights_per_pass(params)
+    if isinstance(module, ByteLM):
+        return size
+    encoder, decoder = params["encoder"], params["decoder"]
+    pools = {name: part for name, part in encoder["cross"].items() if name not in _KEYS}
+    crosses = [part for name, part in decoder.items() if name.startswith("cross_")]
+    keys = [part[name] for part in crosses for name in _KEYS]
+    of_encoder = layers.weights([encoder["split"], pools])
+    of_decoder = layers.weights([decoder["split"], keys])
+    return size._replace(
+        encoder=size.encoder - of_encoder,
+        decoder=size.decoder - of_decoder,
+        global_=size.global_ + of_encoder + of_decoder,
+    )
 
 
 def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
@@ -87,8 +111,26 @@ def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) 
       context: length of the text in bytes.
       bytes_per_patch: mean patch length of the text, for a BLT.
     """
+    return caches_of(model.config, context, bytes_per_patch=bytes_per_patch)
 
-    return model.module.cached_per_pass(context, bytes_per_patch=bytes_per_patch)
+
+def caches_of(config: Config, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
+    """As `caches`, for a config."""
+    if isinstance(config, ByteLMConfig):
+        return Sizes(decoder=_cached(config.trunk, context), encoder=0, global_=0)
+    assert bytes_per_patch is not None
+    return Sizes(
+        decoder=_cached(config.decoder, context),
+        encoder=_cached(config.encoder, context),
+        global_=_cached(config.global_transformer, context / bytes_per_patch),
+        patcher=_cached(config.patcher.trunk, context) if config.patcher else 0,
+    )
+
+
+def _cached(config: TransformerConfig, positions: float) -> float:
+    """How many numbers of its key-value caches a pass of a stack reads."""
+    seen = min(positions, config.window or positions)
+    return 2 * config.layers * config.kv_heads * config.head_dim * seen
 
 
 def seconds(

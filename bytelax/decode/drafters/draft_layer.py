@@ -141,14 +141,13 @@ class DraftLayer:
         # If the loop ended early, no row is alive, and this draw is discarded.
         drawn = _put(drawn, draw(logits, inputs.sampling, uniforms[:, last:]), last)
         length = length + alive
-        passes = no_passes(batch)
         # One more than the bytes drafted, which found the next byte too unlikely.
         made = jnp.minimum(length + 1, self.draft_length)
         draft = draft_of(
             drawn,
             length=length,
             step=1 + jnp.arange(self.draft_length),
-            passes=passes._replace(draft_model=passes.draft_model + made),
+            passes=no_passes(batch)._replace(draft_model=made),
         )
         return draft, dataclasses.replace(draft_state, caches=caches)
 
@@ -199,8 +198,9 @@ class DraftLayer:
             made = jnp.concatenate([feature, features], axis=1)
             log_probs = sampling.byte_log_probs(below[:, level.start - 1 :], inputs.sampling)
         tree = trees.prune(tree, self.draft_length)
-        draft = trees.draft(tree, passes=_passes(text, self.depth))
-        return draft, caches
+        passes = no_passes(len(text.length))
+        passes = passes._replace(draft_model=passes.draft_model + self.depth)
+        return trees.draft(tree, passes=passes), caches
 
     def _slots(self, trunk, window, length):
         """Returns the number of cache slots for the text, the last window and the next draft."""
@@ -230,8 +230,3 @@ def latest(newest: Int[Array, " B"], *, reach: int | None, length: int) -> Int[A
 
 def _fused(config):
     return config.heads.fused(config.heads.draft_layer)
-
-
-def _passes(text, count):
-    none = no_passes(text.ids.shape[0])
-    return none._replace(draft_model=none.draft_model + count)

@@ -25,7 +25,6 @@ from bytelax.models.kv_cache import Caches, KVCache, Span
 from bytelax.pods.sharding import TENSOR
 
 _NETWORKS = ("encoder", "global_transformer", "decoder", "patcher")
-_KEYS = ("key_value", "key_norm")  # parameters for the keys and values of a cross-attention
 
 
 class ByteCaches(NamedTuple):
@@ -362,49 +361,12 @@ class BLT(nn.Module):
         )
 
     @nn.nowrap
-    def weights_per_pass(self, params: dict, *, by_pass: bool = False) -> Sizes:
-        """Number of weights that one pass of each network reads, without embedding tables.
-
-        Args:
-          params: parameters of the model.
-          by_pass: count the weights that run once per patch with the global transformer: those of
-            pooling, and those of the decoder's cross-attention keys and values. Otherwise each
-            weight counts for the network that owns it.
-        """
-        networks = {name: dict(params.get(name, {})) for name in _NETWORKS}
-        closing = {}
-        if by_pass:
-            encoder, decoder = networks["encoder"], networks["decoder"]
-            cross = encoder.pop("cross")
-            encoder["cross"] = {name: cross[name] for name in _KEYS}
-            closing["pooling"] = {name: x for name, x in cross.items() if name not in _KEYS}
-            closing["encoder_split"] = encoder.pop("split")
-            closing["decoder_split"] = decoder.pop("split")
-            for name in [name for name in decoder if name.startswith("cross_")]:
-                cross = decoder.pop(name)
-                decoder[name] = {part: x for part, x in cross.items() if part not in _KEYS}
-                closing[name] = {part: cross[part] for part in _KEYS}
-        size = {name: layers.weights(part) for name, part in networks.items()}
+    def weights_per_pass(self, params: dict) -> Sizes:
+        """Number of weights that one pass of each network reads, without embedding tables."""
+        size = {name: layers.weights(params.get(name, {})) for name in _NETWORKS}
         return Sizes(
             decoder=size["decoder"],
             encoder=size["encoder"],
-            global_=size["global_transformer"] + layers.weights(closing),
+            global_=size["global_transformer"],
             patcher=size["patcher"],
-        )
-
-    @nn.nowrap
-    def cached_per_pass(self, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
-        """Number of scalars that one pass of each network reads from the KV caches of a row.
-
-        Args:
-          context: number of bytes in the row.
-          bytes_per_patch: mean number of bytes per patch; required.
-        """
-        assert bytes_per_patch is not None
-        c = self.config
-        return Sizes(
-            decoder=c.decoder.cached_numbers(context),
-            encoder=c.encoder.cached_numbers(context),
-            global_=c.global_transformer.cached_numbers(context / bytes_per_patch),
-            patcher=c.patcher.trunk.cached_numbers(context) if c.patcher else 0,
         )

@@ -6,7 +6,7 @@ import jax
 
 from bytelax.models import layers
 from bytelax.models.blt import BLT
-from experiments.harness import evidence, random_blt, study
+from experiments.harness import evidence, floor, random_blt, study
 from experiments.harness.one_b import one_b
 
 TERABYTES = 4.3  # read a second: nine tenths of the data sheet's 4.8
@@ -62,8 +62,8 @@ def gigabytes() -> dict[str, float]:
     module = BLT(config)
     ids = jax.ShapeDtypeStruct((1, 8), "int32")
     params = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
-    weights = module.weights_per_pass(params, by_pass=True)
-    cached = module.cached_per_pass(CONTEXT, bytes_per_patch=PATCH)
+    weights = floor.weights_of(module, params)
+    cached = floor.caches_of(config, CONTEXT, bytes_per_patch=PATCH)
     decoder, encoder, global_, patcher = (
         (weights[n] + cached[n]) * (4 if n == 3 else 2) / 1e9 for n in range(4)
     )
