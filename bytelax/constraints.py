@@ -5,6 +5,7 @@ Each returns an automaton over bytes, for `bytelax.generate(constraint=)` and
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,24 +20,24 @@ _END = "\U0010ffff"  # no character: Unicode keeps it out of texts
 def regex(pattern: str) -> Automaton:
     """Allows texts that match a pattern as a whole.
 
-    The syntax is that of Rust's `regex` crate without anchors and look-around; characters are of
-    Unicode, and encoded as UTF-8. It needs outlines-core: `pip install 'bytelax[constraints]'`.
+    The syntax is that of Rust's `regex` crate without anchors, word boundaries and the flag `x`;
+    characters are of Unicode, and encoded as UTF-8. It needs outlines-core:
+    `pip install 'bytelax[constraints]'`.
 
     Raises:
       ValueError: the pattern is not one, or nothing matches it.
     """
     core = _outlines_core()
+    if not _stands_in_brackets(pattern):
+        raise ValueError(f"{pattern!r} has an anchor, the flag x, or brackets without a partner")
     single = {bytes([byte]): [byte] for byte in range(vocab.BYTES)}
     # An index of outlines-core 0.2.14 misses ways that lead on from accepting states, as of (ab)*.
     # So the pattern ends in a character that no text has, and there are none before it.
     marked = rf"(?:{pattern})\x{{{ord(_END):X}}}"
     try:
-        for each in (pattern, marked):  # a pattern that is none by itself may be one in brackets
-            index = core.Index(each, core.Vocabulary(vocab.BYTES, single))  # its end is id 256
+        index = core.Index(marked, core.Vocabulary(vocab.BYTES, single))  # its end is id 256
     except ValueError as error:
-        raise ValueError(
-            f"{pattern!r} is no pattern without anchors, or nothing matches it ({error})"
-        ) from None
+        raise ValueError(f"{pattern!r} is no pattern, or nothing matches it ({error})") from None
     steps, start = index.get_transitions(), index.get_initial_state()
     ends = index.get_final_states()
     number = {state: nth for nth, state in enumerate({start, *steps, *ends})}
@@ -52,21 +53,51 @@ def regex(pattern: str) -> Automaton:
     return Automaton.of(following, np.flatnonzero(accepting).tolist(), number[start])
 
 
+def _stands_in_brackets(pattern: str) -> bool:
+    """Whether a pattern means in brackets, and before other text, what it means alone.
+
+    `a)(b` does not, nor `a$`; comments of the flag x might hide such from this.
+    """
+    bare = re.sub(r"\\[^bBAz<>]", "_", pattern, flags=re.DOTALL)
+    classes, groups = r"\[\^?\]?[^\]\[]*\]", r"\((?!\?[imsURu]*x)[^()^$\\]*\)"
+    for part in (classes, groups):
+        found = 1
+        while found:  # the innermost ones
+            bare, found = re.subn(part, "_", bare)
+    return not re.search(r"[()^$\\]", bare)
+
+
 def json_schema(schema: Mapping[str, Any] | str) -> Automaton:
     """Allows JSON of a schema: a mapping, or text. It needs outlines-core, as `regex` does.
 
     Members stand in the schema's order. Objects and arrays nest as deeply as the schema says, so
-    recursive references are refused.
+    recursive references are refused. A `pattern` is of a whole string as JSON writes it. Whether
+    it lets quotes through is not checked, nor whether the formats `time` and `uri` do.
 
     Raises:
       ValueError: the schema cannot be made into a regular expression.
     """
-    text = schema if isinstance(schema, str) else json.dumps(schema)
+    core = _outlines_core()
     try:
-        pattern = _outlines_core().json_schema.build_regex_from_schema(text)
-    except TypeError as error:
+        schema = json.loads(schema) if isinstance(schema, str) else schema
+        pattern = core.json_schema.build_regex_from_schema(json.dumps(_grouped(schema)))
+    except (TypeError, ValueError) as error:
         raise ValueError(f"no JSON schema: {error}") from None
-    return regex(pattern)
+    # In a schema these are of ASCII, in Rust of Unicode.
+    ascii_only = {r"\d": "[0-9]", r"\w": "[0-9A-Za-z_]"}
+    return regex(re.sub(r"\\.", lambda found: ascii_only.get(found[0], found[0]), pattern))
+
+
+def _grouped(schema: Any) -> Any:
+    """The schema with its patterns in brackets: outlines-core would split them at a `|`."""
+    if isinstance(schema, list):
+        return [*map(_grouped, schema)]
+    if not isinstance(schema, Mapping):
+        return schema
+    parts = {k: v if k in ("const", "enum") else _grouped(v) for k, v in schema.items()}
+    if isinstance(pattern := parts.get("pattern"), str):
+        parts["pattern"] = "^(?:" + re.sub(r"\A\^|(?<!\\)\$\Z", "", pattern) + ")$"
+    return parts
 
 
 def choice(texts: Iterable[bytes | str]) -> Automaton:

@@ -85,8 +85,6 @@ def generate(
       ValueError: an argument is out of range, or a prompt exceeds the model's context.
     """
     _check_names(generate, options)
-    if not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"samples must be a number from 1, got {samples!r}")
     asked = requests.all_of(prompts, seeds, samples)
     engine = Engine.of(
         model, len(asked), method=method, max_new_bytes=max_new_bytes, temperature=temperature,
@@ -138,6 +136,8 @@ def _check_names(function: Callable, given: Iterable[str]) -> None:
     classes = methods.METHODS.values()
     of_methods = {field.name for method in classes for field in dataclasses.fields(method)}
     for name in given:
+        if name == "samples":
+            raise ValueError(f"{function.__name__} takes no samples; generate does")
         near = difflib.get_close_matches(name, own, n=1)
         if near and name not in own | of_methods:
             raise ValueError(f"{function.__name__} takes no {name!r}; did you mean {near[0]!r}?")
@@ -284,11 +284,11 @@ def turns(
       The result of each turn.
 
     Raises:
-      ValueError: as in `generate`.
+      ValueError: as in `generate`; or, once it is asked for a result, there is no text.
     """
     _check_names(turns, request)
     engine = Engine.of(model, **request)
-    (begin,) = requests.all_of([b""], int(seeds))
+    (begin,) = requests.all_of([b""], seeds)
     return _turns(engine, begin, vocab.strings("texts", texts))
 
 
@@ -306,6 +306,8 @@ def _turns(engine: Engine, whole: Request, texts: Iterable[bytes | str]) -> Iter
         decoding = engine.advance(decoding)
         whole = whole._replace(ids=engine.text(decoding, 0))
         yield dataclasses.replace(engine.results(decoding, {0: 0})[0], index=index)
+    if decoding is None:
+        raise ValueError("there is no text to continue")
 
 
 class _Queue:

@@ -36,7 +36,7 @@ class Vocabulary:
 ALL_BYTES = Vocabulary(OFFSET, SIZE, EOS)
 
 
-def encode(text: bytes, *, bos: bool = True, eos: bool = False) -> list[int]:
+def encode(text: bytes | bytearray, *, bos: bool = True, eos: bool = False) -> list[int]:
     """Converts bytes to ids, by default with a BOS in front.
 
     Raises:

@@ -15,6 +15,7 @@ from bytelax_kernels import native
 
 import bytelax
 from tests.helpers import heads_of_a_blt
+from tests.helpers import models_for_tests as models
 
 TEXTS = [
     b"The cells of the body and the cells of the",
@@ -35,6 +36,7 @@ MODELS = {
     "tiny-lm": (functools.partial(bytelax.load, "tiny-lm"), TEXTS),
     "tiny-lm, bfloat16": (functools.partial(bytelax.load, "tiny-lm", dtype="bfloat16"), TEXTS),
     "heads": (heads_of_a_blt.blt, VALUES),
+    "norms": (functools.partial(models.model, models.BYTE_LMS["qwen"]), TEXTS),
     "table": (heads_of_a_blt.with_block_table, VALUES),
 }
 SMALL = {"draft_model": "tiny-draft"}
@@ -61,6 +63,9 @@ CASES = [  # model, window, rows, methods
     ("heads", 4, 3, [
         ("eagle", {"draft_length": 3, "min_survival": 0.2}), ("medusa", {}), ("dflash", {}),
         ("nested", {"draft_length": 3, "draft_with": "medusa"}),
+    ]),
+    ("norms", 5, 3, [
+        ("lookup", {"draft_length": 4}), ("layer-skip", {"draft_length": 4, "skip_mlp": (1,)}),
     ]),
     ("table", 4, 3, [("blt-dv", {"block_size": 3})]),
 ]  # fmt: skip

@@ -24,10 +24,21 @@ VARIANTS = {
     "k4": {"patch_vectors": 4},
     "gqa": {"kv_heads": 1, "global_kv_heads": 2},
     "window": {"window": 6, "patcher_window": 9},
+    "scaled positions": {"scaled": True},
+}
+LONG = {"original_max_position_embeddings": 16, "factor": 4.0, "rope_theta": 500.0}
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LONG}
+ROPES = {  # of each stack, one of every scaling
+    "encoder_config": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4},
+    "decoder_config": {"rope_type": "yarn", **LONG},
+    "global_config": LLAMA3,
+    "patcher_config": {"rope_type": "yarn", **LONG, "truncate": False, "beta_fast": 4.0},
 }
 
 
-def build(patch_vectors=2, kv_heads=2, global_kv_heads=4, window=512, patcher_window=512, seed=0):
+def build(
+    patch_vectors=2, kv_heads=2, global_kv_heads=4, window=512, patcher_window=512, scaled=False
+):
     def stack(dim, layers, heads, kv_heads, **more):
         return {
             "hidden_size": dim,
@@ -52,7 +63,9 @@ def build(patch_vectors=2, kv_heads=2, global_kv_heads=4, window=512, patcher_wi
         global_config=stack(48, 2, 4, global_kv_heads),
         patcher_config=stack(16, 2, 2, kv_heads, sliding_window=patcher_window),
     )
-    torch.manual_seed(seed)
+    for part, rope in ROPES.items() if scaled else ():
+        setattr(getattr(config, part), "rope_parameters", rope)
+    torch.manual_seed(0)
     model = transformers.BltForCausalLM._from_config(config, attn_implementation="eager")
     for name, weight in model.named_parameters():
         if "norm" in name:
@@ -139,8 +152,6 @@ SIZES = {
     "intermediate_size": 40,
     "max_position_embeddings": 512,
 }
-LONG = {"original_max_position_embeddings": 16, "factor": 4.0, "rope_theta": 500.0}
-LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LONG}
 FOREIGN = {
     "raw": ("Llama", {"vocab_size": 256, "num_key_value_heads": 2}, {}),
     "tied": ("Llama", {"vocab_size": 256, "tie_word_embeddings": True}, {}),

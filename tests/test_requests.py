@@ -40,7 +40,7 @@ def test_likeliest_bytes_are_those_of_the_model():
         assert found.ids.shape == found.log_probs.shape == (9, 3)
         ids = np.array([vocab.encode(prompt + result.bytes)])
         logits = byte_lm().logits(ids)[0, -10:-1]
-        law = np.asarray(jax.nn.log_softmax(logits))
+        law = np.asarray(jax.nn.log_softmax(models.without_specials(logits)))
         order = np.argsort(-law, axis=-1, kind="stable")[:, :3]
         np.testing.assert_array_equal(found.ids, order)
         np.testing.assert_allclose(
@@ -165,8 +165,24 @@ def test_samples_are_what_the_prompt_given_as_often_is_continued_with(model, met
         np.testing.assert_allclose(one.log_probs, other.log_probs, rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="4 seeds for 9"):
         bytelax.generate(model(), prompts, samples=3, seeds=[1, 2, 3, 4], **how)
-    with pytest.raises(ValueError, match="samples must be a number from 1"):
-        bytelax.generate(model(), prompts, samples=0)
+    for wrong in (0, True):
+        with pytest.raises(ValueError, match="samples must be a number from 1"):
+            bytelax.generate(model(), prompts, samples=wrong)
+
+
+def test_what_turns_and_streams_do_not_take():
+    chain = models.chain(b"abcdef")
+    for function in (bytelax.turns, bytelax.stream, bytelax.generate_many):
+        with pytest.raises(ValueError, match=f"{function.__name__} takes no samples"):
+            function(chain, ["a"], samples=2)
+    with pytest.raises(ValueError, match="there is no text to continue"):
+        list(bytelax.turns(chain, []))
+
+
+@pytest.mark.parametrize("most", [2**32 + 5, 2**40])
+def test_a_budget_beyond_32_bits_is_beyond_the_context(most):
+    with pytest.raises(ValueError, match="exceed the model's context of 1023 bytes"):
+        bytelax.generate(models.chain(b"abcdef"), ["a"], max_new_bytes=most)
 
 
 def test_turns_on_the_command_line(tmp_path):
@@ -175,7 +191,7 @@ def test_turns_on_the_command_line(tmp_path):
     command = ["generate", "--model", str(tmp_path / "chain"), "--turns", "--max-new-bytes", "3"]
     ran = subprocess.run(
         [sys.executable, "-m", "bytelax.cli", *command, "a"],
-        input=b"b\nxe\nd", capture_output=True, check=True,
+        input=b"b\nxe\r\nd", capture_output=True, check=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
-    assert ran.stdout == b"abc\nabc\nefa\n"
+    assert ran.stdout == b"cde\nfab\nefa\n"

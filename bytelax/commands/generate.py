@@ -56,8 +56,8 @@ class Generate:
     logprobs: bool = False
     """Add the log-probability of each byte to the JSON."""
     turns: bool = False
-    """Continue a conversation: after the prompt, each line of standard input is appended to all
-    that was written before, and continued."""
+    """Continue a conversation: after the prompt, each line of standard input, without its end, is
+    appended to all that was written before, and continued."""
     stream: bool = False
     """Print the continuation of a single prompt while it is generated."""
     json: bool = False
@@ -104,7 +104,7 @@ def run(command: Generate) -> None:
     spread = command.mesh.size > 1 or jax.process_count() > 1
     model = command.loading.load(command.model, mesh=command.mesh if spread else None)
     if command.turns:
-        lines = iter(sys.stdin.buffer)
+        lines = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
         first = prompts[0] + next(lines, b"") if prompts else None
         texts = lines if first is None else itertools.chain([first], lines)
         for result in turns(model, texts, seeds=command.seed, **keywords):

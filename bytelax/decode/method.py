@@ -69,8 +69,8 @@ class Decoding:
       limit: text length at which a row's budget is used up.
       seeds: one seed per row; all random numbers of the row are derived from it.
       ended: why the row has ended, a code of `stopping`; RUNNING as long as it has not.
-      log_probs: the target's log-probability of each id of the text, before temperature and with no
-        id banned, in nats; 0 for the prompt. None if not requested.
+      log_probs: the target's log-probability of each id of the text, among all of its vocabulary
+        and before temperature, in nats; 0 for the prompt. None if not requested.
       automaton: state of the constraint's automaton behind the text. None without a constraint.
       likeliest: the likeliest ids after the text before each id of it. None if not requested.
       origins: provenance of each id of the text. None if not requested.
@@ -226,7 +226,7 @@ class Method:
             draft_state=draft_state,
             sampling=sampling,
             stops=stops,
-            prompt=text.length,
+            prompt=jnp.array(text.length),  # a copy, for states that are donated
             limit=text.length + budget,
             seeds=seeds,
             ended=ended,
@@ -285,7 +285,7 @@ class Method:
             text=text,
             state=state,
             draft_state=resumed(self.drafter, inputs, decoding.draft_state),
-            prompt=text.length,
+            prompt=jnp.array(text.length),
             limit=text.length + budget,
             ended=jnp.where(stays, decoding.ended, ended),
             automaton=automaton,
@@ -438,6 +438,8 @@ def _appended(decoding, draft, emitted, logits, kept):
     """Returns the decoding with the ids kept in its text, and what is recorded of each of them."""
     start = decoding.text.length
     new: dict[str, Any] = {}
+    known = dataclasses.replace(decoding.sampling, allow_eos=True)
+    logits = sampling_.without_banned(logits, known)  # models may have no row for other ids
     if decoding.log_probs is not None:
         scores = jnp.take_along_axis(jax.nn.log_softmax(logits), emitted.ids[..., None], -1)
         new["log_probs"] = scores[..., 0]

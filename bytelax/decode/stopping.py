@@ -1,7 +1,9 @@
 """When a row ends: EOS, a stop string, its byte budget, a constraint, or broken logits."""
 
+import numbers
+import operator
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +18,6 @@ RUNNING, BY_EOS, BY_STOP, BY_LENGTH, NOT_FINITE, BY_CONSTRAINT = range(6)
 REASONS = ("running", "eos", "stop", "length", "not-finite", "constraint")
 
 
-String = bytes | Sequence[int]  # of bytes, or of ids of another vocabulary
-
-
 @pytree
 class Stops:
     """The stop strings of every row, padded on the left. Build them with `Stops.of`."""
@@ -27,10 +26,10 @@ class Stops:
     length: Int[Array, "B N"]
 
     @classmethod
-    def of(cls, strings: Sequence[String] | Sequence[Sequence[String]]) -> "Stops":
+    def of(cls, strings: Sequence[Any] | np.ndarray) -> "Stops":
         """Creates stop strings; a row ends as soon as its output contains one of its own.
 
-        They are bytes, or ids of a target with another vocabulary.
+        They are bytes, or sequences of ids of a target with another vocabulary.
 
         The number of strings and their length are array shapes. Both are rounded up to a power of
         two, so that few programs are compiled.
@@ -39,12 +38,10 @@ class Stops:
           strings: those of all rows, or one sequence of them for each row.
 
         Raises:
-          ValueError: a stop string is empty.
+          ValueError: a stop string is empty, or neither bytes nor ids.
         """
-        shared = not strings or _is_string(strings[0])
-        rows = cast(Sequence[Sequence[String]], [strings] if shared else strings)
-        if not all(map(all, rows)):
-            raise ValueError("a stop string must not be empty")
+        shared = len(strings) == 0 or any(map(_is_string, strings))
+        rows = [[*map(_ids, own)] for own in ([strings] if shared else strings)]
         longest = _round_up(max((len(string) for own in rows for string in own), default=0))
         many = _round_up(max(map(len, rows)))
         ids = np.full((len(rows), many, longest), -1, np.int32)
@@ -52,8 +49,7 @@ class Stops:
         for row, own in enumerate(rows):
             for nth, string in enumerate(own):
                 length[row, nth] = len(string)
-                known = vocab.encode(string, bos=False) if isinstance(string, bytes) else string
-                ids[row, nth, longest - len(string) :] = known
+                ids[row, nth, longest - len(string) :] = string
         return cls(jax.device_put(ids), jax.device_put(length))
 
     def for_rows(self, batch: int) -> "Stops":
@@ -132,7 +128,22 @@ def _windows(ids: Int[Array, "B R"], size: int) -> Int[Array, "B E {size}"]:
 
 def _is_string(value) -> bool:
     """Whether this is a string, of bytes or of ids, and not a list of them."""
-    return isinstance(value, bytes) or (len(value) > 0 and isinstance(value[0], int))
+    if isinstance(value, bytes | bytearray | str | numbers.Integral):
+        return True  # a number is refused as a string
+    return len(value) > 0 and isinstance(value[0], numbers.Integral)
+
+
+def _ids(string) -> list[int]:
+    """The ids of a stop string."""
+    if isinstance(string, bytes | bytearray):
+        string = vocab.encode(string, bos=False)
+    try:
+        ids = [*map(operator.index, string)]
+    except TypeError:
+        raise ValueError(f"a stop string is bytes or ids, got {string!r}") from None
+    if not ids:
+        raise ValueError("a stop string must not be empty")
+    return ids
 
 
 def _round_up(n: int) -> int:

@@ -46,7 +46,8 @@ class Text:
         if isinstance(prompts, bytes | str):
             raise ValueError(f"prompts must be a list of strings, not one string: [{prompts!r}]")
         encoded = [
-            vocab.encode(x, bos=bos) if isinstance(x, bytes | str) else [*x] for x in prompts
+            vocab.encode(x, bos=bos) if isinstance(x, bytes | bytearray | str) else [*x]
+            for x in prompts
         ]
         ids = np.zeros((len(prompts), length), np.int32)
         for row, prompt in zip(ids, encoded, strict=True):

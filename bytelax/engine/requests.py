@@ -42,8 +42,11 @@ def all_of(
       samples: number of rows that continue each prompt.
 
     Raises:
-      ValueError: there is no prompt, one is neither bytes nor text, or the seeds do not fit.
+      ValueError: there is no prompt, one is neither bytes nor text, `samples` is no number from 1,
+        or the seeds do not fit.
     """
+    if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
+        raise ValueError(f"samples must be a number from 1, got {samples!r}")
     ids = [encode(prompt) for prompt in vocab.strings("prompts", prompts)]
     if not ids:
         raise ValueError("there is no prompt to continue")
@@ -55,7 +58,7 @@ def all_of(
 
 
 def budgets(most: int | Sequence[int], prompts: int) -> np.ndarray:
-    """Returns the maximum number of bytes of each prompt, i32[prompts], or of all, i32[1].
+    """Returns the maximum number of bytes of each prompt, i64[prompts], or of all, i64[1].
 
     Raises:
       ValueError: one is below 1, or there are not as many as prompts.
@@ -64,7 +67,7 @@ def budgets(most: int | Sequence[int], prompts: int) -> np.ndarray:
     if values.dtype.kind != "i" or values.shape not in ((), (prompts,)) or (values < 1).any():
         or_many = f", or one for each of the {prompts} prompts;" if prompts > 1 else ","
         raise ValueError(f"max_new_bytes must be a number from 1{or_many} got {most!r}")
-    return values.reshape(-1).astype(np.int32)
+    return values.reshape(-1).astype(np.int64)  # one beyond the model's context is refused later
 
 
 def stops(stop: Stop, prompts: int) -> tuple[tuple[bytes, ...], ...]:

@@ -165,8 +165,8 @@ class Result:
         "not-finite", if the model's next logits are NaN or infinite. Nothing is written from such
         logits: `bytes` is what stood before them.
       stats: counts and costs of this row.
-      log_probs: the model's log-probability of each byte of `bytes`, before temperature and
-        truncation, in nats; None if not requested.
+      log_probs: the model's log-probability of each byte of `bytes`, among all bytes and EOS and
+        before temperature and truncation, in nats; None if not requested.
       likeliest: the likeliest ids at the place of each byte of `bytes`; None if not requested.
       origins: provenance of each byte of `bytes`; None if not requested.
     """

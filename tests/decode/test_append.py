@@ -270,6 +270,17 @@ def test_samples_share_a_prefill():
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves((begin, seeds)))
 
 
+def test_states_that_were_not_compiled_may_be_donated():
+    chain = models.chain(b"abcd")
+    method, params = Method(chain.target()), Params(chain.params)
+    decode = jax.jit(functools.partial(method.decode, params), donate_argnums=0)
+    decoding = decode(method.init(params, Text.of([b"a"], length=32), budget=2))
+    more = Text.of([b"a"], length=2, bos=False)
+    decoding = decode(method.append(params, decoding, more, budget=2))
+    ids = decoding.text.ids[0, : decoding.text.length[0]].tolist()
+    assert vocab.decode(ids) == b"abcabc"
+
+
 def test_a_target_that_cannot_go_on_is_told():
     class Own(TableTarget):
         def prefill(self, params, text):

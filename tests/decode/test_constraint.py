@@ -162,8 +162,63 @@ def test_json_of_a_schema():
 
 def test_what_is_no_pattern_is_told():
     pytest.importorskip("outlines_core")
-    with pytest.raises(ValueError, match=r"'\(' is no pattern"):
-        constraints.regex("(")
+    with pytest.raises(ValueError, match="is no pattern"):
+        constraints.regex("a{")
+    for pattern in ("(", ")", "a)(b", "[a(]b)", "a\\", "(?ix)a", "(?s-m:(?x: a))"):
+        with pytest.raises(ValueError, match="has an anchor, the flag x, or brackets without"):
+            constraints.regex(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["ab$|abc", r"ab\z|abc", r"(?m)(ab$|abc)", "a^b|abc", r"\\$"])
+def test_anchors_are_refused(pattern):
+    """Before the mark of the end they match nothing, so that their texts would be lost."""
+    pytest.importorskip("outlines_core")
+    with pytest.raises(ValueError, match="has an anchor"):
+        constraints.regex(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        (r"\(\)\[\$\^\\", [b"()[$^\\"]),
+        (r"[$^()]+x|[^]a$]x", [b"$^()x", b"bx"]),
+        (r"[]$]\\b(?P<x>(?i:a)|(b(c)))", [b"]\\bA", b"$\\bbc"]),
+        (r"[[:alpha:]&&[^$a]](?:\x{24}|\p{Greek})", ["bλ".encode(), b"c$"]),
+        (r"é\u{1F600}?|\xff", ["é😀".encode(), "ÿ".encode()]),
+    ],
+)
+def test_brackets_and_anchors_as_characters(pattern, texts):
+    pytest.importorskip("outlines_core")
+    given = constraints.regex(pattern)
+    for text in texts:
+        assert accepts(given, text) == (True, True)
+        assert not accepts(given, text + b"$")[0] and not accepts(given, text[:-1])[0]
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"type": "string", "pattern": "^yes|no$"}, ["yes", "no"], ["yesno", "y"]),
+        ({"type": "string", "pattern": r"^\w\d|\$"}, ["a1", "_2"], ["a٣", "éa1"]),
+        ({"type": "string", "format": "date"}, ["2026-11-25"], ["٢٠٢٦-11-25"]),
+        ({"enum": ["pattern", "é|\\d"]}, ["pattern", "é|\\d"], ["é"]),
+        (
+            {"type": "array", "items": {"type": "string", "pattern": "a|b"}, "maxItems": 1},
+            [["a"], ["b"]],
+            ["a"],
+        ),
+    ],
+)
+def test_patterns_in_a_schema(schema, right, wrong):
+    pytest.importorskip("outlines_core")
+    given = constraints.json_schema(schema)
+    for texts, expected in ((right, True), (wrong, False)):
+        for text in texts:
+            assert accepts(given, json.dumps(text, ensure_ascii=False).encode())[0] == expected
+    for seed in range(9):
+        json.loads(_walk(given, np.random.default_rng(seed)))
+    with pytest.raises(ValueError, match="no JSON schema"):
+        constraints.json_schema("no")
 
 
 # The law

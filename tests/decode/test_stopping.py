@@ -160,6 +160,46 @@ def test_shapes_are_shared():
     assert Stops.of([b"a", b"bc", b"d"]).ids.shape == Stops.of([b"ab"] * 4).ids.shape
 
 
+@pytest.mark.parametrize(
+    ("strings", "rows"),
+    [
+        ([np.array([5, 6]), b"\2"], [[(5, 6), (6,)]]),
+        (np.array([[5, 6], [7, 8]]), [[(5, 6), (7, 8)]]),
+        ([[np.array([5])], [], [bytearray(b"\1\2")]], [[(5,)], [], [(5, 6)]]),
+        ([()], [[]]),
+    ],
+)
+def test_kinds_of_stop_strings(strings, rows):
+    made = Stops.of(strings)
+    assert [
+        [
+            tuple(ids[len(ids) - length :].tolist())
+            for ids, length in zip(*row, strict=True)
+            if length
+        ]
+        for row in zip(made.ids, made.length, strict=True)
+    ] == rows
+
+
+def test_prompts_of_any_kind_of_bytes():
+    one, other = Text.of([b"ab"], length=4), Text.of([bytearray(b"ab")], length=4)
+    assert (
+        one.ids.tolist() == other.ids.tolist() == [[vocab.BOS, *vocab.encode(b"ab", bos=False), 0]]
+    )
+
+
+@pytest.mark.parametrize("strings", [["ab"], [3], [b"ab", [b"c"]], [[b"ab"], ["c"]], [[1.5]]])
+def test_what_is_no_stop_string(strings):
+    with pytest.raises(ValueError, match="a stop string is bytes or ids"):
+        Stops.of(strings)
+
+
+@pytest.mark.parametrize("strings", [[(), (1, 2)], [(1, 2), ()], [[b"a"], [b""]], [b""]])
+def test_an_empty_string_among_stop_strings(strings):
+    with pytest.raises(ValueError, match="empty"):
+        Stops.of(strings)
+
+
 def test_an_empty_stop_string():
     with pytest.raises(ValueError, match="empty"):
         Stops.of([b"a", b""])

@@ -38,6 +38,12 @@ def replace(config, **fields):
     return dataclasses.replace(config, **parts)
 
 
+def without_specials(logits):
+    """The logits of bytes and EOS; -inf for ids that are never emitted."""
+    never = np.isin(np.arange(logits.shape[-1]), [vocab.BOE, vocab.BOS, vocab.MASK])
+    return np.where(never, -np.inf, logits)
+
+
 SCALE = 4.0  # times the usual 0.05
 PATCHER = ByteLMConfig(trunk=stack(16, 1, window=7, rope_theta=1e4), mask_documents=True)
 # Windows shorter than any text, grouped queries, documents, a projection into the global model.
