@@ -64,7 +64,7 @@ def build(
         patcher_config=stack(16, 2, 2, kv_heads, sliding_window=patcher_window),
     )
     for part, rope in ROPES.items() if scaled else ():
-        setattr(getattr(config, part), "rope_parameters", rope)
+        getattr(config, part).rope_parameters = rope
     torch.manual_seed(0)
     model = transformers.BltForCausalLM._from_config(config, attn_implementation="eager")
     for name, weight in model.named_parameters():
