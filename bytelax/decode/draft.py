@@ -85,13 +85,8 @@ class Draft:
         def pad(x):
             return x if x is None else jnp.pad(x, ((0, 0), (0, further), *((0, 0),) * (x.ndim - 2)))
 
-        return dataclasses.replace(
-            self,
-            ids=pad(self.ids),
-            log_probs=pad(self.log_probs),
-            step=pad(self.step),
-            parents=pad(self.parents),
-        )
+        names = ("ids", "log_probs", "step", "parents")
+        return dataclasses.replace(self, **{name: pad(getattr(self, name)) for name in names})
 
 
 def certain(ids: Int[Array, "B K"], *, length: Int[Array, " B"] | None = None) -> Draft:

@@ -47,7 +47,8 @@ def all_of(
     """
     if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
         raise ValueError(f"samples must be a number from 1, got {samples!r}")
-    ids = [encode(prompt) for prompt in vocab.strings("prompts", prompts)]
+    strings = vocab.strings("prompts", prompts)
+    ids = [vocab.encode(vocab.as_bytes(prompt)) for prompt in strings]
     if not ids:
         raise ValueError("there is no prompt to continue")
     numbers = row_seeds(seeds, len(ids) * samples).reshape(len(ids), samples).tolist()
@@ -106,11 +107,6 @@ def arrays(draft_params: Any) -> Any:
             place = f"draft_params{jax.tree_util.keystr(path)}"
             raise ValueError(f"{place} is not an array but of type {type(leaf).__name__}")
     return draft_params
-
-
-def encode(prompt: bytes | str) -> list[int]:
-    """Returns the ids of a prompt behind a BOS, which is all there is of an empty one."""
-    return vocab.encode(vocab.as_bytes(prompt))
 
 
 def row_seeds(seeds: int | np.integer | Sequence[int], rows: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from bytelax.model import Model
 from bytelax.models import patching
 from bytelax.models.configs import PatchingConfig
 from bytelax.training import documents, packing
+from bytelax.training.configs import Source
 
 _BATCH = 16  # number of windows in a batch of the entropy model
 
@@ -111,7 +112,7 @@ def text_windows(
         raise ValueError("no text is named: give a file, a directory or a pattern")
     kept = []
     for path in texts:
-        train, _ = documents.load(path, valid="", separator="", template="", valid_fraction=0.0)
+        train, _ = documents.load(Source(path), valid_fraction=0.0)
         if train.ids.size < 2:
             raise ValueError(f"{path}: there is no text in it")
         whole = packing.ValidWindows(train, window)

@@ -9,6 +9,8 @@ a method is built.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 import reprlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -379,15 +381,13 @@ class Medusa(Named):
             return decode.MultiByte(ahead if self.draft_length is None else self.draft_length)
         if self.draft_length is not None:
             raise ValueError("a tree takes its depth from branches: no draft_length")
-        values, level, whole = model.config.vocab_size - vocab.OFFSET, 1, 0
+        values = model.config.vocab_size - vocab.OFFSET
         if self.nodes < 1 or not all(1 <= children <= values for children in self.branches):
             raise ValueError(
                 f"a node has 1..{values} branches, a tree 1 node or more; got {self.branches}, "
                 f"nodes {self.nodes}"
             )
-        for children in self.branches:
-            level *= children
-            whole += level
+        whole = sum(itertools.accumulate(self.branches, operator.mul))
         return decode.MultiByteTree(tuple(self.branches), min(self.nodes, whole))
 
 

@@ -142,14 +142,7 @@ def _documents(source: Source, config: DataConfig, split: Split) -> Documents:
                 "give them to bytelax pack"
             )
         return packed.read(source.path)[split == "valid"]
-    train, valid = documents.load(
-        source.path,
-        valid=source.valid,
-        separator=source.separator,
-        template=source.template,
-        valid_fraction=config.valid_fraction,
-    )
-    return valid if split == "valid" else train
+    return documents.load(source, config.valid_fraction)[split == "valid"]
 
 
 def _check_size(source: Source, corpus: Documents, window: int) -> None:

@@ -48,23 +48,20 @@ def pack(texts: Sequence[bytes]) -> Documents:
 
 
 @functools.lru_cache(maxsize=64)
-def load(
-    path: str, *, valid: str, separator: str, template: str, valid_fraction: float
-) -> tuple[Documents, Documents]:
-    """Loads the training and the validation documents of a source; fields are as in `Source`.
+def load(source: Source, valid_fraction: float) -> tuple[Documents, Documents]:
+    """Loads the training and the validation documents of a source.
 
-    If `valid` is empty, a document is held out if the hash of its bytes (for a table, of its line)
-    falls into a share `valid_fraction` of all hashes. The split therefore does not depend on other
-    files, on other sources or on the template, and copies of a text are always in the same split.
+    If `source.valid` is empty, a document is held out if the hash of its bytes (for a table, of its
+    line) falls into a share `valid_fraction` of all hashes. The split therefore does not depend on
+    other files, on other sources or on the template, and copies of a text are in the same split.
     If no document is held out by that, because there are too few, the tail of the text is: a share
     `valid_fraction` or 16 KB, whichever is more, but at most a tenth.
     Results are cached, so each source is read once per process.
     """
-    source = Source(path, valid=valid, separator=separator, template=template)
     parts = list(by_file(source, valid_fraction))
     train = _join(train for _, train, _ in parts)
     held_out = _join(held for _, _, held in parts)
-    if valid_fraction and not valid and not held_out.ids.size:
+    if valid_fraction and not source.valid and not held_out.ids.size:
         tail = min(max(int(valid_fraction * train.ids.size), _TAIL), train.ids.size // 10)
         return _without_tail(train, tail) if tail else (train, held_out)
     return train, held_out

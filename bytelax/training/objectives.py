@@ -62,7 +62,7 @@ class Objective(Protocol):
         ...
 
 
-class OfModule:
+class ModuleObjective:
     """Base of objectives that train the parameters of `module`, all but those of its patcher."""
 
     module: ByteLM | BLT
@@ -89,7 +89,7 @@ class OfModule:
 
 
 @dataclasses.dataclass(frozen=True)
-class NextByte(OfModule):
+class NextByte(ModuleObjective):
     """Mean negative log-likelihood of the next byte, in nats.
 
     Attributes:
@@ -126,7 +126,7 @@ class NextByte(OfModule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Distillation(OfModule):
+class Distillation(ModuleObjective):
     """Next-byte loss of a student model, combined with its divergence from a teacher model.
 
     Knowledge distillation (Hinton et al., arXiv 1503.02531) at temperature 1. It suits a draft
@@ -259,7 +259,7 @@ def _starts(which_key, place_key, closes, number, mid_patch):
 
 
 @dataclasses.dataclass(frozen=True)
-class BLTD(JointLoss, OfModule):
+class BLTD(JointLoss, ModuleObjective):
     """The joint loss of BLT-D; its weights and blocks are the fields of `JointLoss`.
 
     Attributes:

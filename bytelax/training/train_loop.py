@@ -7,7 +7,7 @@ import itertools
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -125,12 +125,7 @@ def train(
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet())  # Orbax's failures are reported in one line
         stack.enter_context(guards.held(out, report=display.tell))
-        kept = Checkpoints(
-            out / "checkpoints",
-            keep_last=run.keep_last,
-            keep_best=run.keep_best,
-            report=display.tell,
-        )
+        kept = Checkpoints(out / "checkpoints", run, display.tell)
         stack.callback(kept.close)
         record = dataclasses.asdict(config) if record is None else record
         train_state.keep_config(
@@ -196,11 +191,11 @@ def train(
             if run.save_steps and step % run.save_steps == 0 and step < steps:
                 with clock.paused():
                     score = valid.get(BITS_PER_BYTE) if scored == step else None
-                    kept.save(state, position=position, seed=run.seed, score=score)
+                    kept.save(state, position=position, score=score)
         whole = True
         if step > begin:
             score = valid.get(BITS_PER_BYTE) if scored == step else None
-            whole = kept.save(state, position=position, seed=run.seed, score=score) and kept.wait()
+            whole = kept.save(state, position=position, score=score) and kept.wait()
         if distributed.anywhere(not whole):  # all processes stop, or some would wait forever
             raise TrainingError(f"step {step} could not be saved to {out}; see above")
         params = objective.model_params(state.params)
@@ -405,8 +400,9 @@ class _Program:
         if jax.process_count() > 1 or not run.sample_prompts:
             return []
         params = jax.device_put(cast(params, run.dtype), self.mesh.devices.flat[0])
+        module: Any = self.objective.module  # of a model that `generate` knows
         output = generate(
-            Model(self.objective.module, self.objective.model_params(params)),
+            Model(module, self.objective.model_params(params)),
             run.sample_prompts,
             max_new_bytes=run.sample_bytes,
             temperature=run.sample_temperature,

@@ -21,6 +21,7 @@ from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import one_line
 from bytelax.pods import distributed, sharding
 from bytelax.training import optimizer
+from bytelax.training.configs import RunConfig
 from bytelax.training.metrics import BITS_PER_BYTE
 
 CONFIG = "config.toml"
@@ -75,27 +76,19 @@ class Checkpoints:
     are kept, and those with the fewest bits per byte.
     """
 
-    def __init__(
-        self,
-        directory: str | os.PathLike,
-        *,
-        keep_last: int,
-        keep_best: int,
-        report: Callable[[str], None] = print,
-    ):
+    def __init__(self, directory: pathlib.Path, run: RunConfig, report: Callable[[str], None]):
         """Opens the directory of checkpoints and removes half-written ones, with a message.
 
         Args:
           directory: where to keep checkpoints; it is created if it does not exist.
-          keep_last: number of latest checkpoints to keep.
-          keep_best: number of best checkpoints to keep in addition.
+          run: says how many checkpoints to keep, and the seed.
           report: called with messages.
 
         Raises:
           OSError: the directory cannot be created or written.
         """
-        self._directory = pathlib.Path(directory).absolute()
-        self._keep = (keep_last, keep_best)
+        self._directory = directory.absolute()
+        self._run = run
         self._report = report
         self._saving: tuple[int, ocp.AsyncResponse] | None = None
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -146,7 +139,7 @@ class Checkpoints:
             raise TrainingError(f"{self._directory / str(step)} cannot be read: {reason}")
         return None
 
-    def save(self, state: TrainState, *, position: int, seed: int, score: float | None) -> bool:
+    def save(self, state: TrainState, *, position: int, score: float | None) -> bool:
         """Starts to write a checkpoint, after waiting for the one before.
 
         A failure leaves earlier checkpoints unchanged. It is reported in a message, now or at the
@@ -155,7 +148,6 @@ class Checkpoints:
         Args:
           state: the state; it is copied before this returns, so the next step may overwrite it.
           position: position in the data of the first example that was not trained on.
-          seed: seed of the run.
           score: bits per byte on the validation text. None ranks below all other checkpoints.
 
         Returns:
@@ -166,7 +158,7 @@ class Checkpoints:
         try:
             pending = self._checkpointer.save_async(
                 step,
-                _tree(state, position=position, seed=seed),
+                _tree(state, position=position, seed=self._run.seed),
                 force=True,
                 overwrite=step in self.steps,
                 metrics=None if score is None else {BITS_PER_BYTE: score},
@@ -190,27 +182,25 @@ class Checkpoints:
             return False
         return True
 
-    def close(self) -> bool:
-        """Waits as `wait` does, then closes; returns False if the last checkpoint failed."""
-        whole = self.wait()
+    def close(self) -> None:
+        """Waits as `wait` does, then closes."""
+        self.wait()
         self._checkpointer.close()
         if distributed.is_first():
             for path in self._partial():
                 shutil.rmtree(path, ignore_errors=True)
-        return whole
 
     def _open(self):
-        last, best = self._keep
         policies = ocp.training.preservation_policies
         self._checkpointer = ocp.training.Checkpointer(
             self._directory,
             preservation_policy=policies.AnyPreservationPolicy(
                 [
-                    policies.LatestN(last),
+                    policies.LatestN(self._run.keep_last),
                     policies.BestN(
                         get_metric_fn=lambda metrics: metrics[BITS_PER_BYTE],
                         reverse=True,  # lower is better
-                        n=best,
+                        n=self._run.keep_best,
                         keep_checkpoints_without_metrics=False,
                     ),
                 ]

@@ -23,13 +23,8 @@ def texts(packed):
 
 
 def load(path, *, valid="", separator="", template="", valid_fraction=0.0):
-    return documents.load(
-        str(path),
-        valid=str(valid),
-        separator=separator,
-        template=template,
-        valid_fraction=valid_fraction,
-    )
+    source = Source(str(path), valid=str(valid), separator=separator, template=template)
+    return documents.load(source, valid_fraction)
 
 
 def train(path, **settings):

@@ -20,8 +20,8 @@ def main(directory: str, kind: str) -> None:
     import numpy as np
 
     import bytelax
-    from bytelax import compiling
-    from bytelax.engine import Engine, requests
+    from bytelax import compiling, vocab
+    from bytelax.engine import Engine
     from bytelax.engine.requests import Request
 
     compiling.keep_programs()
@@ -34,7 +34,7 @@ def main(directory: str, kind: str) -> None:
 
     def begun(place):
         """A text of as many bytes, read; the programs are the same for all of them."""
-        text = requests.encode(b"A byte latent transformer reads bytes. " * place)
+        text = vocab.encode(b"A byte latent transformer reads bytes. " * place)
         decoding = engine.start([Request(0, text[: place - TURN], 0)], capacity=capacity)
         return jax.block_until_ready(decoding)
 
