@@ -332,6 +332,10 @@ class Method:
         chex.assert_shape(logits, (len(running), self.window, None))
         if hasattr(target, "waits"):
             running &= ~target.waits(trial)
+        known: Any = self.window
+        if hasattr(target, "known"):
+            known = target.known(trial)
+            draft = dataclasses.replace(draft, length=jnp.minimum(draft.length, known))
         draft = draft.written_out(logits.shape[-1])
         allowed, constraint, before = logits, params.constraint, decoding.automaton
         if constraint is not None and before is not None:
@@ -347,7 +351,7 @@ class Method:
             logits = jnp.take_along_axis(logits, emitted.path[..., None], axis=1)
             lawful = jnp.take_along_axis(lawful, emitted.path, axis=1)
         # A rule that emitted nothing would never end.
-        count = jnp.clip(emitted.count, 1, self.window)
+        count = jnp.clip(emitted.count, 1, known)
         sound = jnp.minimum(count, jnp.cumprod(lawful, axis=1).sum(1))
         behind = complete = None
         if constraint is not None and before is not None:

@@ -73,10 +73,13 @@ class Target(Protocol):
     An attribute `vocabulary`, a `bytelax.vocab.Vocabulary`, says which ids may be emitted and which
     one ends a text; without it these are bytes and EOS.
 
-    Two more methods are optional. `waits(trial) -> bool[B]` returns the rows whose window was not
+    Three more methods are optional. `waits(trial) -> bool[B]` returns the rows whose window was not
     computed, because they wait for others to share an expensive pass; nothing of it may be kept,
-    and it is tried again. `agreed(values)`, for a target of which several devices hold parts for
-    the same rows, returns the integers that the first of these devices has, on all of them.
+    and it is tried again. `known(trial) -> int[B]` returns the number of leading bytes, at least
+    one, behind which the logits are right. No more of the window is kept. It may depend on these
+    bytes and on the next one, and on nothing else of the window. `agreed(values)`, for a target of
+    which several devices hold parts for the same rows, returns the integers that the first of these
+    devices has, on all of them.
     """
 
     def prefill(self, params, text: Text) -> State:

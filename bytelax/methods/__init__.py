@@ -173,17 +173,20 @@ class Nested(_Drafting):
     name = "nested"
     draft_with: Literal["lookup", "medusa"] = "lookup"
     """What drafts for the local decoder."""
+    latent: Literal["reuse", "predicted"] = "reuse"
+    """As in blt-s."""
 
     def _drafter(self, model):
         from bytelax import decode
 
         length = self._length(model)
         if self.draft_with == "lookup":
-            return decode.Nested(length, decode.Lookup(min(4, length)))
+            return decode.Nested(length, decode.Lookup(min(4, length)), self.latent)
         heads = model.config.heads or HeadsConfig()
         if not heads.bytes_ahead:
             raise ValueError("the model has no multi-byte heads; `bytelax train heads` trains them")
-        return decode.Nested(length, decode.MultiByte(min(heads.bytes_ahead, length)))
+        drafter = decode.MultiByte(min(heads.bytes_ahead, length))
+        return decode.Nested(length, drafter, self.latent)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,11 +19,15 @@ from bytelax.decode import (
     Nested,
     Params,
     PastBoundary,
+    PredictedLatents,
     Sampling,
     Text,
     process_logits,
 )
+from bytelax.decode.drafters.predicted_latents import reading_latents
 from bytelax.testing import TableDrafter, distance, exact_law, table
+from tests.helpers import decoding as loops
+from tests.helpers.heads_of_a_blt import prompts, with_latents
 from tests.helpers.models_for_tests import BYTE_LM, VARIANTS, model, random_text, replace
 
 EXACT, FAULTY = 1e-6, 1e-3
@@ -168,3 +173,90 @@ class AnotherLaw(Nested):
 @pytest.mark.slow
 def test_a_wrong_distribution_is_seen():
     assert distance(law_of(whole(), AnotherLaw(2, TableDrafter(1))), law_of_the_model()) > FAULTY
+
+
+# On predicted latents.
+
+
+def on_predicted(drafter):
+    return loops.run(with_latents(), drafter, ids=prompts())
+
+
+@functools.cache
+def one_by_one():
+    return on_predicted(PredictedLatents(DRAFT))
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    [Lookup(4, shortest=1), pytest.param(Empty(), marks=pytest.mark.slow)],
+    ids=["lookup", "nothing"],
+)
+def test_the_decoder_drafts_what_it_drafts_byte_by_byte(drafter):
+    """Greedy drafts are the same, whatever drafts for the decoder; boundaries cut its windows."""
+    nested, single = on_predicted(Nested(DRAFT, drafter, "predicted")), one_by_one()
+    loops.assert_same(nested, loops.run(with_latents(), Empty(DRAFT), ids=prompts()))
+    for name in ("rounds", "accepted_by_position", "drafted_by_position"):
+        mine, theirs = getattr(nested.counts, name), getattr(single.counts, name)
+        np.testing.assert_array_equal(mine, theirs)
+    mine, theirs = nested.counts.draft_passes, single.counts.draft_passes
+    np.testing.assert_array_equal(mine.draft_model, theirs.draft_model)
+    assert (mine.draft_model > 0).all()
+    if isinstance(drafter, Lookup):
+        assert (mine.decoder < theirs.decoder).all()
+
+
+def test_windows_that_go_on_behind_a_boundary_are_seen(monkeypatch):
+    monkeypatch.setattr(
+        LocalDecoderTarget, "known", lambda target, trial: trial.known * 0 + trial.logits.shape[1]
+    )
+    nested = on_predicted(Nested(DRAFT, Lookup(5, shortest=1), "predicted"))
+    same = nested.counts.accepted_by_position == one_by_one().counts.accepted_by_position
+    assert not same.all()
+
+
+def law_over_latents(target, drafter):
+    how = {"prompt": PROMPT, "new_bytes": 3, "rows": 64, "allow_eos": False} | COOL
+    return exact_law(Method(target, drafter), Params(with_latents().params, table(3, 1)), **how)
+
+
+@functools.cache
+def alone():
+    return reading_latents(LocalDecoderTarget(with_latents().module, room=3, predicts=True))
+
+
+@pytest.mark.slow
+def test_the_local_decoder_on_predicted_latents_is_a_target():
+    assert distance(law_over_latents(alone(), TableDrafter(2)), _byte_by_byte()) < EXACT
+
+
+@functools.cache
+def _byte_by_byte():
+    return law_over_latents(alone(), Empty())
+
+
+class LosesTheByteThatCloses(LocalDecoderTarget):
+    """Ends a window before a byte because of what that byte is."""
+
+    def known(self, trial):
+        return jnp.maximum(trial.known - 1, 1)
+
+
+@pytest.mark.slow
+def test_a_window_that_ends_by_the_byte_it_loses_is_seen():
+    """Wherever the second byte closes its patch, another one is drawn in its place."""
+    faulty = LosesTheByteThatCloses(**vars(alone()))
+    assert distance(law_over_latents(faulty, TableDrafter(2)), _byte_by_byte()) > FAULTY
+
+
+@pytest.mark.slow
+def test_the_joint_distribution_on_predicted_latents():
+    target = BLTTarget(with_latents().module, chunk=1, prefill_width=4, prefill_chunk=2)
+    nested = Nested(2, TableDrafter(1), "predicted")
+    plain = law_over_latents(target, Empty())
+    assert distance(law_over_latents(target, nested), plain) < EXACT
+
+
+def test_a_model_without_heads_of_latents_is_refused():
+    with pytest.raises(ValueError, match="no head of latents"):
+        Method(small().target(), Nested(2, Empty(), "predicted"))

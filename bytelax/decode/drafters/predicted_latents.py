@@ -1,18 +1,24 @@
 """BLT-S over several patches: a head predicts the latents of the patches that a draft closes."""
 
 import dataclasses
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from bytelax import vocab
 from bytelax.decode.draft import no_passes
 from bytelax.decode.drafters import Stateless, expect, kept_state
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, scan, scanned
-from bytelax.decode.target import agreed
+from bytelax.decode.target import Target, Text, agreed
+from bytelax.decode.targets import ModuleTarget
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache, patching, ring
+from bytelax.models.configs import PatchingConfig
 from bytelax.models.latent_head import RECENT
+
+Kept = TypeVar("Kept", bound=ModuleTarget)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,19 +40,13 @@ class PredictedLatents(Stateless):
 
     def fit(self, target):
         expect(target, BLTTarget, self)
-        heads = target.module.config.heads
-        if heads is None or heads.latents is None:
-            raise ValueError("the model has no head of latents; `bytelax train heads` trains one")
-        return target.keeping(0, target.module.config.decoder.layers)
+        return reading_latents(target)
 
     def propose(self, inputs, draft_state):
         model, state = inputs.model, inputs.state
         config = model.config
         reads_encoder = config.decoder_input == "encoder"
-        # The logit of the head takes the place of an entropy.
-        rule = dataclasses.replace(
-            config.patching, threshold=0.0, monotonicity=False, threshold_add=None
-        )
+        rule = rule_of(config.patching)
         first = state.frontier.last_eos[:, None] + 1
 
         def step(carry, uniform):
@@ -54,8 +54,7 @@ class PredictedLatents(Stateless):
             history = jnp.concatenate([history, ids], axis=1)
             looked_up = model.encoder.looked_up(history)
             recent = jnp.concatenate([recent[:, 1:], looked_up], axis=1)
-            ends = model.heads.closes(hidden, looked_up) > 0
-            ends = jnp.where(agreed(inputs.target, ends.astype(jnp.int32)) > 0, 1.0, -1.0)
+            ends = ends_of(inputs.target, model, hidden, looked_up)
             places = position[:, None]
             begun = patching.open_patches(open_patch, ends, places, config=rule)
             closes = patching.closing(begun, places)
@@ -98,7 +97,7 @@ class PredictedLatents(Stateless):
             inputs.text.pending,
             state.length,
             state.frontier.history,
-            self._recent(inputs),
+            recent_of(model, inputs.text),
             state.frontier.open_patch,
             kept_state(inputs, 0, before),
             jax.tree.map(lambda contexts: ring.at(contexts, patch), state.contexts),
@@ -126,10 +125,42 @@ class PredictedLatents(Stateless):
         """Predicts the latents f[B, 1, G] of the patches that end now; see `LatentHead`."""
         return inputs.model.heads.latents(latent, hidden, recent[:, None], inside[:, None])
 
-    def _recent(self, inputs):
-        """What the encoder looks up of the latest bytes before the pending one."""
-        model, text = inputs.model, inputs.text
-        count = RECENT + model.config.hashing.history
-        places = text.length[:, None] - 1 + jnp.arange(-count, 0)
-        ids = jnp.take_along_axis(text.ids, jnp.maximum(places, 0), axis=1)
-        return model.encoder.looked_up(jnp.where(places < 0, vocab.BOE, ids))
+
+def reading_latents(target: Kept) -> Kept:
+    """Returns the target with the states that a head of latents reads: latents and last states.
+
+    Raises:
+      ValueError: the model has no such head.
+    """
+    config = target.module.config
+    if config.heads is None or config.heads.latents is None:
+        raise ValueError("the model has no head of latents; `bytelax train heads` trains one")
+    return target.keeping(0, config.decoder.layers)
+
+
+def rule_of(config: PatchingConfig) -> PatchingConfig:
+    """Returns the patching rule for what `ends_of` returns in the place of entropies."""
+    return dataclasses.replace(config, threshold=0.0, monotonicity=False, threshold_add=None)
+
+
+def ends_of(
+    target: Target, model: Any, hidden: Float[Array, "B N D"], looked_up: Float[Array, "B N E"]
+) -> Float[Array, "B N"]:
+    """Returns 1 where a head says that a byte is the last of its patch, and -1 elsewhere.
+
+    Args:
+      target: the target, for what several devices agree on.
+      model: its module, bound.
+      hidden: the decoder's last states at the bytes before.
+      looked_up: `Encoder.looked_up` of the bytes.
+    """
+    ends = model.heads.closes(hidden, looked_up) > 0
+    return jnp.where(agreed(target, ends.astype(jnp.int32)) > 0, 1.0, -1.0)
+
+
+def recent_of(model: Any, text: Text) -> Float[Array, "B R E"]:
+    """Returns what the encoder looks up of the latest bytes before the pending one."""
+    count = RECENT + model.config.hashing.history
+    places = text.length[:, None] - 1 + jnp.arange(-count, 0)
+    ids = jnp.take_along_axis(text.ids, jnp.maximum(places, 0), axis=1)
+    return model.encoder.looked_up(jnp.where(places < 0, vocab.BOE, ids))
