@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import decode, load, vocab
-from bytelax.decode import Method, PastBoundary, PredictedLatents
+from bytelax.decode import Method, MultiByte, Nested, PastBoundary, PredictedLatents
 from bytelax.decode.record import Origin
 from bytelax.measure.timing import Contestant
 from bytelax.models import layers
@@ -24,10 +24,11 @@ from experiments.speed.latents.oracle import TrueLatents
 
 TEMPERATURES, CONTROLLED = (0.0, 1.0), 16
 LENGTHS = (CONTROLLED, 8, 24)
-PLAIN, STALE, PREDICTED = "none", "stale", "predicted"
+PLAIN, STALE, PREDICTED, NESTED = "none", "stale", "predicted", "predicted, nested"
 CONTROLS = MEAN, OTHER, FIRST, FIRST_TWO = (
     "mean", "predicted in another text", "true, one patch", "true, two patches",
 )  # fmt: skip
+AHEAD = 4  # bytes that heads draft for the decoder
 CROSSED = 4  # patches of a draft that are told apart
 
 
@@ -50,6 +51,7 @@ class OfAnotherText(PredictedLatents):
 DRAFTERS = {
     STALE: PastBoundary,
     PREDICTED: PredictedLatents,
+    NESTED: lambda length: Nested(length, MultiByte(AHEAD), "predicted"),
     MEAN: MeanLatent,
     OTHER: OfAnotherText,
     FIRST: lambda length: TrueLatents(length, 1),
@@ -68,7 +70,7 @@ def main():
         for length in LENGTHS
         for temperature in TEMPERATURES
         for name in (PLAIN, *DRAFTERS)
-        if name in (STALE, PREDICTED) or length == CONTROLLED
+        if name in (STALE, PREDICTED, NESTED) or length == CONTROLLED
     ]
     if options.smoke:
         settings = [each for each in settings if each["latents"] in (PLAIN, PREDICTED)][:2]
@@ -100,10 +102,14 @@ def measure(setting, texts, options):
     }
     pairs = list(zip(texts, results, strict=True))
     crossed = [acceptance(model, *pair) for pair in pairs]
-    head = model.params["heads"].get("latents") if model.config.heads else None
+    heads = model.params["heads"] if model.config.heads else {}
+    head = heads.get("latents")
+    ahead = layers.weights({name: x for name, x in heads.items() if name.startswith("ahead")})
+    windows = found["decoder_passes_per_byte"]["value"] - 1 / found["bytes_per_round"]["value"]
     return found | {
         "by_patches_crossed": shares(sum(each for each, _ in crossed)),
         "by_distance": shares(sum(each for _, each in crossed)),
+        "ahead_gb_per_byte": 2e-9 * ahead * windows if name == NESTED else 0.0,
         "head_of_global": None if head is None
         else layers.weights(head) / layers.weights(model.params["global_transformer"]),
     }  # fmt: skip
@@ -173,6 +179,8 @@ def markdown(report):
         "- Weights read: those of a byte beside plain decoding, by the formula of Fast BLT with "
         "the entropy model and the head of latents. The head that tells where patches end reads "
         "about 1 % of a decoder pass at each byte, which is left out.",
+        f"- Nested: {AHEAD} multi-byte heads draft for the decoder, which verifies their bytes in "
+        "one pass, up to the next byte that closes a patch. Their weights are counted.",
         "- Kept: share of the bytes that are kept, of those whose predecessors were. Boundaries "
         "are those that the model itself puts between the byte that starts the round and the one "
         "that is judged; distance 0 is the byte behind the last one of a patch.",
@@ -212,7 +220,7 @@ def cells(report, row):
         row["bytes_per_global_pass"] and intervals.shown(row["bytes_per_global_pass"]),
         row["patches_per_global_pass"] and intervals.shown(row["patches_per_global_pass"]),
         f"{row['decoder_passes_per_byte']['value']:.2f}",
-        f"{row['gb_per_byte']['value'] / beside:.2f}",
+        f"{(row['gb_per_byte']['value'] + row['ahead_gb_per_byte']) / beside:.2f}",
         percent(row["by_patches_crossed"]) if drafts else None,
         percent(row["by_distance"]) if drafts else None,
     )

@@ -2,8 +2,8 @@
 
     python -m experiments.training.bundled.bundle --runs runs tiny tiny-lm tiny-draft
 
-With `--drafters RUN RUN`, runs of `experiments.training.drafters.train`, `tiny` gets the sequential
-draft layer and the head of latents that were trained for it, and no other head of the runs.
+With `--drafters RUN RUN`, runs of the stages `bundled` and `latents` of
+`experiments.training.drafters.train`, `tiny` gets the heads that were trained for it.
 """
 
 import argparse
@@ -28,7 +28,6 @@ WHAT = {
     "tiny-draft": "A small byte transformer that drafts for the others, distilled from `tiny-lm`.",
 }
 TARGET = "tiny"  # of the drafters
-KEPT = {"draft_layer", "latents", "closes"}  # heads that it is bundled with
 KINDS = {
     "mean": "one mean latent",
     "other": "another text's",
@@ -84,13 +83,15 @@ def bundle(name, runs, drafters):
     stages = [runs / stage for stage in STAGES[name]]
     config, params = checkpoints.read(stages[-1] / "model", dtype="float32")
     for run in drafters if name == TARGET else ():
-        known = config.heads or HeadsConfig()
+        known, default = config.heads or HeadsConfig(), HeadsConfig()
         of_run, heads = checkpoints.read_heads(run / "heads", config)
-        params.setdefault("heads", {}).update({part: heads[part] for part in KEPT & heads.keys()})
-        kept = {"latents": of_run.heads.latents} if "latents" in heads else {}
-        if "draft_layer" in heads:
-            kept |= {"draft_layer": of_run.heads.draft_layer, "draft": of_run.heads.draft}
-        config = dataclasses.replace(config, heads=dataclasses.replace(known, **kept))
+        params.setdefault("heads", {}).update(heads)
+        changed = {
+            field.name: getattr(of_run.heads, field.name)
+            for field in dataclasses.fields(HeadsConfig)
+            if getattr(of_run.heads, field.name) != getattr(default, field.name)
+        }
+        config = dataclasses.replace(config, heads=dataclasses.replace(known, **changed))
 
     def stored(path, leaf):
         return leaf if path[0].key == "patcher" else leaf.astype(jnp.bfloat16)

@@ -29,7 +29,7 @@ def recipe(stage, runs, steps):
             "blt", "--patcher", f"{runs}/entropy",
             *recipes.blt(
                 encoder=Stack(128, 1, 384, window=16), global_=Stack(256, 6, 704, heads=4),
-                decoder=Stack(128, 3, 384, window=8), hashes=2039, threshold=recipes.THRESHOLD,
+                decoder=Stack(128, 3, 384, window=128), hashes=2039, threshold=recipes.THRESHOLD,
                 patches=160,
             ),
             *data(512, 16), *muon(steps or 7400),

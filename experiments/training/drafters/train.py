@@ -3,9 +3,10 @@
     python -m experiments.training.drafters.train heads --data DIR --runs runs/drafters
 
 Stages: `sequential`, `block` and `multi-byte` train one kind of head each for `tiny`; `heads` all
-of them in one run, which shares the pass of the frozen model; `table` the table of the byte before
-for the blocks of `tiny-d`, and `latents` the head of latents of `tiny`. The same command goes on
-where it stopped. `--steps` changes the length of a run.
+of them in one run, which shares the pass of the frozen model, and `bundled` those that `tiny` is
+bundled with, the first and the last; `table` the table of the byte before for the blocks of
+`tiny-d`, and `latents` the head of latents of `tiny`. The same command goes on where it stopped.
+`--steps` changes the length of a run.
 """
 
 import sys
@@ -19,14 +20,15 @@ DEPTHS = ("1", "2", "3")  # of the decoder of `tiny`
 HEADS = {
     "sequential": ["--heads.draft-layer", *DEPTHS],
     "block": ["--heads.draft-block", *DEPTHS],
-    "multi-byte": ["--heads.bytes-ahead", "6", "--heads.correction"],
+    "multi-byte": ["--heads.bytes-ahead", "4", "--heads.correction"],
 }
 SIZES = [
     "--heads.draft.window", "64", "--heads.draft.layers", "2", "--heads.draft.block-size", "8",
     "--heads.draft.latent",
 ]  # fmt: skip
 LOSS = ["--loss-of", "lk", "--decay", "4", "--own-outputs", "6", "--blocks", "32"]
-STAGES = (*HEADS, "heads", "table", "latents")
+TOGETHER = {"heads": tuple(HEADS), "bundled": ("sequential", "multi-byte")}
+STAGES = (*HEADS, *TOGETHER, "table", "latents")
 # With 256 hidden units the head of latents has 4.4 % of the weights of the global transformer.
 LATENTS = ["--heads.latents", "256", "--loss-of", "kl"]
 
@@ -44,10 +46,10 @@ def recipe(stage, runs, steps):
     if of_blocks:
         heads = ["--heads.block-table", "--heads.draft.block-size", "8"]
     else:
-        kinds = HEADS if stage == "heads" else [stage]
+        kinds = TOGETHER.get(stage, (stage,))
         heads = [flag for kind in kinds for flag in HEADS[kind]]
-        heads += SIZES if kinds != ["multi-byte"] else []
-        heads += ["--heads.draft.confidence"] if kinds != ["multi-byte"] else []
+        if kinds != ("multi-byte",):
+            heads += [*SIZES, "--heads.draft.confidence"]
     return [
         "heads", "--init", "tiny-d" if of_blocks else "tiny", *heads, *LOSS,
         "--max-patches", str(PATCHES), *data(WINDOW, BATCH, seed=3),
