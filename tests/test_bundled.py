@@ -74,7 +74,7 @@ def test_lossless_methods_write_the_bytes_of_plain_decoding(dtype):
     both = {"max_new_bytes": 48, "logprobs": True}
     for name, method, options in (
         ("tiny", "blt-s", {"draft_length": 8}),
-        ("tiny", "nested", {"draft_length": 8}),
+        ("tiny", "blt-s", {"draft_length": 8, "draft_with": "lookup"}),
         ("tiny-d", "blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.3}),
     ):
         model = bytelax.load(name, dtype=dtype)
@@ -89,7 +89,6 @@ def test_lossless_methods_write_the_bytes_of_plain_decoding(dtype):
 RUN = {
     "ar": "tiny",
     "blt-s": "tiny",
-    "nested": "tiny",
     "blt-d": "tiny-d",
     "blt-dv": "tiny-d",
     "lookup": "tiny",

@@ -45,7 +45,7 @@ CASES = [  # model, window, rows, methods
     ("tiny-lm", 5, 1, [("eagle", {"draft_length": 4})]),
     ("tiny", 9, 3, [
         ("blt-s", {"draft_length": 8}), ("blt-s", {"draft_length": 4, "latent": "refresh"}),
-        ("nested", {"draft_length": 8}), ("lookup", {"draft_length": 4}),
+        ("blt-s", {"draft_length": 8, "draft_with": "lookup"}), ("lookup", {"draft_length": 4}),
         ("draft-model", {"draft_length": 4, **SMALL}),
     ]),
     ("tiny-d", 9, 3, [
@@ -62,7 +62,7 @@ CASES = [  # model, window, rows, methods
     ("tiny-lm, bfloat16", 5, 3, [("eagle", {"draft_length": 4}), ("lookup", {"draft_length": 4})]),
     ("heads", 4, 3, [
         ("eagle", {"draft_length": 3, "min_survival": 0.2}), ("medusa", {}), ("dflash", {}),
-        ("nested", {"draft_length": 3, "draft_with": "medusa"}),
+        ("blt-s", {"draft_length": 3, "draft_with": "medusa"}),
     ]),
     ("norms", 5, 3, [
         ("lookup", {"draft_length": 4}), ("layer-skip", {"draft_length": 4, "skip_mlp": (1,)}),

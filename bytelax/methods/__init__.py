@@ -146,47 +146,36 @@ class SpecTr(DraftModel):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BltS(_Drafting):
-    """The local decoder of a BLT drafts past its patch, and a full pass verifies. Lossless."""
+    """The local decoder of a BLT drafts past its patch, and a full pass verifies. Lossless.
+
+    With `draft_with` the drafting is itself speculative: a cheaper drafter drafts for the decoder,
+    which verifies several bytes in a pass, and what it keeps is the draft for the whole BLT.
+    """
 
     name = "blt-s"
     latent: Literal["reuse", "refresh", "predicted"] = "reuse"
     """Draft with the latest latent there is (reuse), first bring it up to date by a second pass
     (refresh), or predict the latent of each patch that the draft closes (predicted), which needs a
     head of latents."""
+    draft_with: Literal["lookup", "medusa"] | None = None
+    """What drafts for the decoder: prompt lookup, or multi-byte heads; by default nothing."""
 
     def _drafter(self, model):
         from bytelax import decode
 
-        if self.latent == "predicted":
-            return decode.PredictedLatents(self._length(model))
-        return decode.PastBoundary(self._length(model), self.latent)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Nested(_Drafting):
-    """BLT-S whose own drafting is speculative: a cheaper drafter drafts for the decoder. Lossless.
-
-    The local decoder verifies several bytes in a pass, and what it keeps is the draft that the
-    whole BLT verifies. "medusa" needs multi-byte heads.
-    """
-
-    name = "nested"
-    draft_with: Literal["lookup", "medusa"] = "lookup"
-    """What drafts for the local decoder."""
-    latent: Literal["reuse", "predicted"] = "reuse"
-    """As in blt-s."""
-
-    def _drafter(self, model):
-        from bytelax import decode
-
-        length = self._length(model)
+        length, latent = self._length(model), self.latent
+        if self.draft_with is None:
+            if latent == "predicted":
+                return decode.PredictedLatents(length)
+            return decode.PastBoundary(length, latent)
+        if latent == "refresh":
+            raise ValueError("draft_with goes with latent 'reuse' or 'predicted', not 'refresh'")
         if self.draft_with == "lookup":
-            return decode.Nested(length, decode.Lookup(min(4, length)), self.latent)
-        heads = model.config.heads or HeadsConfig()
-        if not heads.bytes_ahead:
+            return decode.Nested(length, decode.Lookup(min(4, length)), latent)
+        ahead = (model.config.heads or HeadsConfig()).bytes_ahead
+        if not ahead:
             raise ValueError("the model has no multi-byte heads; `bytelax train heads` trains them")
-        drafter = decode.MultiByte(min(heads.bytes_ahead, length))
-        return decode.Nested(length, drafter, self.latent)
+        return decode.Nested(length, decode.MultiByte(min(ahead, length)), latent)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

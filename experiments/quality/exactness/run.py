@@ -26,7 +26,7 @@ METHODS = {
     "tiny": (
         *(("ar", {"window": window}) for window in (2, 5, 17)),
         ("blt-s", EIGHT),
-        ("nested", EIGHT),
+        ("blt-s", EIGHT | {"draft_with": "lookup"}),
         ("eagle", EIGHT),
         ("lookup", EIGHT),
         ("draft-model", EIGHT),

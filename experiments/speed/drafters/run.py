@@ -33,8 +33,8 @@ WINDOW, ROWS, PATCHES = 256, 16, 96  # of the teacher-forced texts, as in traini
 BLT, HEADS, TABLE = "blt", "blt with heads", "blt-d with table"
 SETTINGS = (
     ("blt-s", "blt-s", {"draft_length": 8}, BLT),
-    ("blt-s, nested over lookup", "nested", {"draft_length": 8}, BLT),
-    ("blt-s, nested over heads", "nested", {"draft_length": 8, "draft_with": "medusa"}, HEADS),
+    ("blt-s, nested over lookup", "blt-s", {"draft_length": 8, "draft_with": "lookup"}, BLT),
+    ("blt-s, nested over heads", "blt-s", {"draft_length": 8, "draft_with": "medusa"}, HEADS),
     ("sequential", "eagle", {"draft_length": 8}, HEADS),
     ("sequential, confident", "eagle", {"draft_length": 8, "min_survival": 0.3}, HEADS),
     ("block", "dflash", {}, HEADS),
