@@ -5,7 +5,8 @@
 
 64 held-out prompts of five genres, at temperature 0 and 1. Beside the latent of the latest closed
 patch, which is never renewed (BLT-S), and the predicted ones: one mean latent, those predicted in
-the next row of the batch, and the model's own for the first patches that close.
+the next row of the batch, and the model's own for the first patches that close. The predicted ones
+also with multi-byte heads that draft for the decoder.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ CONTROLS = MEAN, OTHER, FIRST, FIRST_TWO = (
     "mean", "predicted in another text", "true, one patch", "true, two patches",
 )  # fmt: skip
 AHEAD = 4  # bytes that heads draft for the decoder
+TIMED = (STALE, PREDICTED, NESTED)
 CROSSED = 4  # patches of a draft that are told apart
 
 
@@ -62,7 +64,7 @@ DRAFTERS = {
 def main():
     options = study.parser(__doc__, __file__, model="tiny")
     options.add_argument("--heads", type=pathlib.Path, help="a run of a head of latents")
-    evidence.add_options(options, new=96)
+    evidence.add_options(options, new=96, repeats=5)
     options = evidence.parsed(options)
     trained = options.heads and recipes.trained_on(options.heads)
     settings = [
@@ -79,13 +81,14 @@ def main():
         options.results / "results.json",
         evidence.measured_on(options, texts) | {"model": options.model, "trained": trained},
         settings,
-        lambda setting: measure(setting, [text for _, text in texts], options),
+        lambda setting: measure(setting, texts, options),
         markdown=markdown,
     )
 
 
-def measure(setting, texts, options):
-    """Figures over prompts, and acceptance by what a byte would have to know."""
+def measure(setting, prompts, options):
+    """Figures over prompts, acceptance by what a byte would have to know, and speed."""
+    texts = [text for _, text in prompts]
     heads = options.heads and options.heads / "heads"
     model = load(options.model, dtype="float32", heads=heads)
     name, length = setting["latents"], setting["draft_length"]
@@ -96,10 +99,19 @@ def measure(setting, texts, options):
         model, texts, contestant, new=options.new, temperature=setting["temperature"]
     )
     apart = [result.stats for result in results if loops.period(result.bytes) is None]
-    found = evidence.figures(results) | {
-        "patches_per_global_pass": evidence.ratio(apart, "patches", "global_passes"),
-        "bytes_per_global_pass": evidence.ratio(apart, "bytes", "global_passes"),
-    }
+    timed = {}
+    if name in TIMED:
+        how = {"temperature": setting["temperature"], "new": options.new}
+        alone = Contestant(contestant.method, {})
+        timed = evidence.speed(model, evidence.few(prompts), alone, repeats=options.repeats, **how)
+    found = (
+        evidence.figures(results)
+        | timed
+        | {
+            "patches_per_global_pass": evidence.ratio(apart, "patches", "global_passes"),
+            "bytes_per_global_pass": evidence.ratio(apart, "bytes", "global_passes"),
+        }
+    )
     pairs = list(zip(texts, results, strict=True))
     crossed = [acceptance(model, *pair) for pair in pairs]
     heads = model.params["heads"] if model.config.heads else {}
@@ -160,7 +172,7 @@ def plain_of(report, row):
 def markdown(report):
     header = (
         "latents", "draft", "bytes per round", "without loops", "loops", "bytes per global pass",
-        "patches per global pass", "decoder passes per byte", "weights read",
+        "patches per global pass", "decoder passes per byte", "weights read", "speed", "range",
         "kept before / behind 1 / 2 / 3 or more boundaries, %", "kept at distance 0, 1, ..., %",
     )  # fmt: skip
     lines = [
@@ -181,6 +193,7 @@ def markdown(report):
         "about 1 % of a decoder pass at each byte, which is left out.",
         f"- Nested: {AHEAD} multi-byte heads draft for the decoder, which verifies their bytes in "
         "one pass, up to the next byte that closes a patch. Their weights are counted.",
+        evidence.timed(report),
         "- Kept: share of the bytes that are kept, of those whose predecessors were. Boundaries "
         "are those that the model itself puts between the byte that starts the round and the one "
         "that is judged; distance 0 is the byte behind the last one of a patch.",
@@ -221,6 +234,8 @@ def cells(report, row):
         row["patches_per_global_pass"] and intervals.shown(row["patches_per_global_pass"]),
         f"{row['decoder_passes_per_byte']['value']:.2f}",
         f"{(row['gb_per_byte']['value'] + row['ahead_gb_per_byte']) / beside:.2f}",
+        f"{row['decode_speed']:.2f}" if "decode_speed" in row else None,
+        "{:.2f} to {:.2f}".format(*row["decode_speed_range"]) if "decode_speed" in row else None,
         percent(row["by_patches_crossed"]) if drafts else None,
         percent(row["by_distance"]) if drafts else None,
     )
