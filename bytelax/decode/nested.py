@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax.decode import sampling as sampling_
 from bytelax.decode.draft import Draft
-from bytelax.decode.drafters import Drafter, expect, fitted
+from bytelax.decode.drafters import Drafter, check_latent, expect, fitted
 from bytelax.decode.drafters.predicted_latents import (
     ends_of,
     reading_latents,
@@ -46,6 +46,9 @@ class Nested:
     draft_length: int
     drafter: Drafter
     latent: Literal["reuse", "predicted"] = "reuse"
+
+    def __post_init__(self):
+        check_latent(self, "reuse", "predicted")
 
     @property
     def head_of_target(self) -> str | None:

@@ -156,6 +156,12 @@ def expect(target: Target, kind: type, drafter: Drafter) -> None:
         raise TargetError(type(drafter).__name__, f"{needed}, not {given}")
 
 
+def check_latent(drafter: Any, *known: str) -> None:
+    """Raises ValueError if the field `latent` of a drafter is none of these words."""
+    if drafter.latent not in known:
+        raise ValueError(f"latent {drafter.latent!r} is not {' or '.join(known)}")
+
+
 class Stateless:
     """Base of drafters that keep no state of their own."""
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool
 from bytelax import vocab
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft, DraftPasses, no_passes
-from bytelax.decode.drafters import expect
+from bytelax.decode.drafters import check_latent, expect
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, scanned
 from bytelax.decode.target import agreed
 from bytelax.decode.targets.blt import Ahead, BLTTarget
@@ -35,6 +35,9 @@ class BlockDiffusion:
     draft_length: int
     unmask: Unmask
     latent: Literal["ahead", "reuse", "refresh"] = "reuse"
+
+    def __post_init__(self):
+        check_latent(self, "ahead", "reuse", "refresh")
 
     def fit(self, target):
         expect(target, BLTTarget, self)

@@ -6,7 +6,7 @@ from typing import Literal
 import jax.numpy as jnp
 
 from bytelax.decode.draft import DraftPasses, no_passes
-from bytelax.decode.drafters import Stateless, expect
+from bytelax.decode.drafters import Stateless, check_latent, expect
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row, scan, scanned
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache
@@ -32,8 +32,7 @@ class PastBoundary(Stateless):
     latent: Literal["reuse", "refresh"] = "reuse"
 
     def __post_init__(self):
-        if self.latent not in ("reuse", "refresh"):
-            raise ValueError(f"latent {self.latent!r} is not reuse or refresh")
+        check_latent(self, "reuse", "refresh")
 
     def fit(self, target):
         expect(target, BLTTarget, self)

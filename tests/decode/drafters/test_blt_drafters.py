@@ -215,3 +215,12 @@ def test_no_patch_runs_that_closes_behind_the_draft():
     passes = loops.run(models.model(OWN), Empty(K)).state.passes
     np.testing.assert_array_equal(passes.global_, passes.patches)
     assert (passes.global_ > 0).all()
+
+
+@pytest.mark.parametrize(
+    "make", [PastBoundary, lambda n, latent: BlockDiffusion(n, confidence(0.5), latent)]
+)
+def test_a_latent_that_is_none_is_refused(make):
+    """Unchecked, a misspelled one would be taken for "reuse"."""
+    with pytest.raises(Exception, match="latent"):  # of this check, or of types while tests run
+        make(4, latent="reused")
