@@ -365,29 +365,29 @@ def drafts_over_boundaries():
         plain = [row(found, latents="none", temperature=t) for t in (0.0, 1.0)]
         patches = [each["patches_per_global_pass"]["value"] for each in both]
         read = [
-            own["gb_per_byte"]["value"] / other["gb_per_byte"]["value"]
+            (own["gb_per_byte"]["value"] + own["ahead_gb_per_byte"]) / other["gb_per_byte"]["value"]
             for own, other in zip(both, plain, strict=True)
         ]
+        speeds = [f"{own['decode_speed']:.2f}" for own in both if "decode_speed" in own]
         return [
             *(intervals.shown(bytes_a_round(each)) for each in both),
             "{:.2f} / {:.2f}".format(*patches),
             "{:.2f} / {:.2f}".format(*read),
+            " / ".join(speeds),
         ]
 
     for name, length in (
         ("stale", 8), ("stale", 16), ("stale", 24), ("mean", 16),
         ("predicted in another text", 16), ("predicted", 8), ("predicted", 16), ("predicted", 24),
+        ("predicted, nested", 8), ("predicted, nested", 16), ("predicted, nested", 24),
         ("true, one patch", 16), ("true, two patches", 16),
     ):  # fmt: skip
         yield DRAFTERS, f"| {name} | {length} | {' | '.join(cells(name, length))} |"
-    *_, patches, read = cells("predicted", 16)
-    both = [row(found, latents="predicted", draft_length=16, temperature=t) for t in (0.0, 1.0)]
-    kept = [own["acceptance_without_loops" if t == 0 else "acceptance"]["value"]
-            for t, own in enumerate(both)]  # fmt: skip
-    rounds = " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in both)
-    yield README, f"{rounds} | {' and '.join(f'{100 * each:.0f}' for each in kept)} | not timed |"
-    yield README, f"verifies {patches.replace(' / ', ' and ')} patches"
-    yield README, f"It reads {read.replace(' / ', ' and ')} of the weights"
+    for name, length in (("stale", 8), ("predicted", 16), ("predicted, nested", 16)):
+        *_, patches, read, speed = (each.replace(" / ", " and ") for each in cells(name, length))
+        both = [row(found, latents=name, draft_length=length, temperature=t) for t in (0.0, 1.0)]
+        rounds = " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in both)
+        yield README, f"{rounds} | {patches} | {read} | {speed} |"
 
 
 def rules_of_acceptance():
