@@ -63,7 +63,7 @@ def test_tiny_cannot_be_had_by_transformers_and_the_reason_is_given(tmp_path, ca
         == 2
     )
     (line,) = capsys.readouterr().err.splitlines()
-    assert "cannot express decoder.window=8, decoder_input='embedding'" in line
+    assert "cannot express decoder.window=128, decoder_input='embedding'" in line
 
 
 @pytest.mark.slow

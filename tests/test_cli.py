@@ -166,7 +166,7 @@ def test_methods(capsys):
     rows = _json(capsys, "methods")
     options = {row["name"]: [option["name"] for option in row["options"]] for row in rows}
     assert options["ar"] == ["synchronous"]
-    assert options["blt-s"] == ["draft_length", "latent"]
+    assert options["blt-s"] == ["draft_length", "latent", "draft_with"]
     assert options["blt-d"] == ["block_size", "unmask", "alpha", "gamma"]
     assert options["lookup"] == ["draft_length"]
     assert options["draft-model"] == ["draft_length", "draft_model"]
