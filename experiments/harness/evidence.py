@@ -28,6 +28,7 @@ TIMED = 2  # prompts of each genre that are timed
 _STUDIES = pathlib.Path(experiments.__file__).parent
 _BUNDLED = _STUDIES / "training" / "bundled" / "results.json"
 _DRAFTERS = _STUDIES / "speed" / "drafters" / "results.json"
+_LATENTS = _STUDIES / "speed" / "latents" / "results.json"
 # What the pages say of the columns that come from here.
 LEGEND = (
     "- In brackets: 95 % intervals from resampling prompts.",
@@ -222,6 +223,15 @@ def drafters(temperature: float) -> dict[str, dict]:
         row["setting"]["name"]: row
         for row in json.loads(_DRAFTERS.read_text())["rows"]
         if row["setting"]["batch"] == 1 and row["setting"]["temperature"] == temperature
+    }
+
+
+def latents_of_drafts(temperature: float) -> dict[tuple[str, int], dict]:
+    """Rows of the study of latents, by what a draft reads and its length."""
+    return {
+        (row["setting"]["latents"], row["setting"]["draft_length"]): row
+        for row in json.loads(_LATENTS.read_text())["rows"]
+        if row["setting"]["temperature"] == temperature
     }
 
 

@@ -31,10 +31,10 @@ def config(*, encoder, decoder, global_, patcher) -> BLTConfig:
 
 
 def draft_heads(decoder: TransformerConfig) -> HeadsConfig:
-    """A draft layer and a draft block as `tiny` has them, on three depths of a decoder."""
+    """Heads as `tiny` has them: a draft layer and block on three depths, and a head of latents."""
     depths = (1, (decoder.layers + 1) // 2, decoder.layers)
     draft = DraftConfig(window=64, layers=2, block_size=8, latent=True)
-    return HeadsConfig(draft_layer=depths, draft_block=depths, draft=draft)
+    return HeadsConfig(draft_layer=depths, draft_block=depths, draft=draft, latents=2 * decoder.dim)
 
 
 def model(config: BLTConfig, seed: int, dtype: str = "float32") -> bytelax.Model:

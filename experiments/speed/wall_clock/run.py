@@ -4,7 +4,7 @@
 
 A random BLT of a hundred million parameters in the proportions of the 1B; where JAX has an
 accelerator, of the 1B's shape in bfloat16. Random weights accept nothing, so acceptance by position
-is replayed: what the study of drafters measured on 64 natural prompts with the bundled models, and
+is replayed: what two studies measured on 64 natural prompts with the bundled models, and
 what is published for Fast BLT's 3B model. Each text has a seed under which the share of drafted
 bytes that is kept is the one asked for, and a run in which it is not ends the study. The rows are a
 price for a given acceptance; the text means nothing.
@@ -37,15 +37,16 @@ MINUTES = 15
 METHODS = {
     "blt-s 8": ("blt-s", {"draft_length": 8}),
     "blt-s 16": ("blt-s", {"draft_length": 16}),
+    "blt-s 16, predicted": ("blt-s", {"draft_length": 16, "latent": "predicted"}),
     "eagle 8": ("eagle", {"draft_length": 8}),
     "dflash 8": ("dflash", {}),
     "blt-dv 8, one step": ("blt-dv", {"block_size": 8}),
     "blt-dv 16, one step": ("blt-dv", {"block_size": 16}),
 }
 UNVERIFIED = {"blt-d 16, one step": Contestant("blt-d", {"block_size": 16, "unmask": "one-step"})}
-# Rows of the study of drafters, by their names there.
+# Rows of the study of latents, and of that of drafters, by their names there.
+OF_LATENTS = {"blt-s 8": ("stale", 8), "blt-s 16, predicted": ("predicted", 16)}
 MEASURED = {
-    "blt-s 8": "blt-s",
     "eagle 8": "sequential",
     "dflash 8": "block",
     "blt-dv 8, one step": "blt-dv",
@@ -68,8 +69,11 @@ def acceptance(source):
     """
     if source == "as published":
         return published_fast_blt.acceptance()
-    rows = evidence.drafters(float(source.split()[-1]))
-    return {name: _falling(rows[row]["acceptance_by_position"]) for name, row in MEASURED.items()}
+    temperature = float(source.split()[-1])
+    rows, latents = evidence.drafters(temperature), evidence.latents_of_drafts(temperature)
+    found = {name: latents[row] for name, row in OF_LATENTS.items()}
+    found |= {name: rows[row] for name, row in MEASURED.items()}
+    return {name: _falling(row["acceptance_by_position"]) for name, row in found.items()}
 
 
 def contestants(source, *, start, new):
@@ -253,7 +257,8 @@ def markdown(report):
                 "yes" if m["lossless"] else "no",
                 *(None if m[share] is None else f"{100 * m[share]:.2f}"
                   for share in ("asked", "acceptance")),
-                published_fast_blt.shown(*METHODS.get(name, (name, {}))),
+                None if name in OF_LATENTS and "predicted" in name
+                else published_fast_blt.shown(*METHODS.get(name, (name, {}))),
                 *(f"{m[figure]:.2f}" for figure in ("bytes_per_round", "ms_per_byte",
                   "ms_per_round")),
                 f"{m['floor_ms_per_byte']:.3f}",
