@@ -283,6 +283,16 @@ def windows():
     yield SELF_DRAFTING, f"make a byte {passes['no cache'] / whole['1']:.0f} times faster"
 
 
+def price_of_a_round():
+    found = report("speed/windows")
+    for drafted, words in ((8, "eight"), (16, "sixteen")):
+        costs = [
+            row(found, shape=shape, window=drafted + 1)["ways"]["drafted"]["in_bytes"]
+            for shape in ("tiny", "35M", "100M")
+        ]
+        yield README, "{:.1f}, {:.1f} and {:.1f}".format(*costs)
+
+
 def bundled_models():
     found = report("training/bundled")
     textbooks = found["bits_per_byte"]["tiny"]["prose, textbooks"]
@@ -496,7 +506,7 @@ CLAIMS = (
     table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
     drafts_over_boundaries, rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
-    drafts_of_a_byte_transformer, skipped_layers, windows, bundled_models, int8,
-    hours_of_the_report, memory_of_pods, runs_of_the_global_transformer, memory_of_the_1b,
+    drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round, bundled_models,
+    int8, hours_of_the_report, memory_of_pods, runs_of_the_global_transformer, memory_of_the_1b,
     operations_on_the_h200,
 )  # fmt: skip
