@@ -293,6 +293,21 @@ def price_of_a_round():
         yield README, "{:.1f}, {:.1f} and {:.1f}".format(*costs)
 
 
+def larger_weights():
+    """Speeds at the acceptance of `tiny`, and at the published one."""
+    cold, warm, published = (each["methods"] for each in report("speed/wall_clock")["rows"])
+
+    def speed(found):
+        low, high = found["decode_speed_range"]
+        return f"{found['decode_speed']:.2f} ({low:.2f} to {high:.2f})"
+
+    for name in ("eagle 8", "blt-s 16, predicted", "blt-s 8", "blt-dv 8, one step"):
+        both = cold[name], warm[name]
+        kept = " and ".join(f"{each['bytes_per_round']:.1f}" for each in both)
+        as_published = speed(published[name]) if name in published else ""
+        yield README, f"| {kept} | {' | '.join(map(speed, both))} | {as_published}"
+
+
 def bundled_models():
     found = report("training/bundled")
     textbooks = found["bits_per_byte"]["tiny"]["prose, textbooks"]
@@ -506,7 +521,7 @@ CLAIMS = (
     table_of_drafters,
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
     drafts_over_boundaries, rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
-    drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round, bundled_models,
-    int8, hours_of_the_report, memory_of_pods, runs_of_the_global_transformer, memory_of_the_1b,
+    drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round, larger_weights,
+    bundled_models, int8, hours_of_the_report, memory_of_pods, runs_of_the_global_transformer, memory_of_the_1b,
     operations_on_the_h200,
 )  # fmt: skip
