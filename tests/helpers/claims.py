@@ -285,7 +285,7 @@ def windows():
 
 def price_of_a_round():
     found = report("speed/windows")
-    for drafted, words in ((8, "eight"), (16, "sixteen")):
+    for drafted in (8, 16):
         costs = [
             row(found, shape=shape, window=drafted + 1)["ways"]["drafted"]["in_bytes"]
             for shape in ("tiny", "35M", "100M")
@@ -522,6 +522,6 @@ CLAIMS = (
     sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
     drafts_over_boundaries, rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
     drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round, larger_weights,
-    bundled_models, int8, hours_of_the_report, memory_of_pods, runs_of_the_global_transformer, memory_of_the_1b,
-    operations_on_the_h200,
+    bundled_models, int8, hours_of_the_report, memory_of_pods, runs_of_the_global_transformer,
+    memory_of_the_1b, operations_on_the_h200,
 )  # fmt: skip
