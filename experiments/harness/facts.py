@@ -1,4 +1,4 @@
-"""The five facts that a reader of the report needs first, as sentences from files of results."""
+"""The facts that a reader of the report needs first, as sentences from files of results."""
 
 import pathlib
 import statistics

@@ -30,7 +30,7 @@ computed or a floor. A speed is the median of ratios to plain decoding with cach
 one process, and stands with its range. The last table says which studies are of other code.
 `report.html` has all pages in one.
 
-## Five facts
+## First facts
 """
 
 

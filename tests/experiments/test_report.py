@@ -209,7 +209,7 @@ def test_the_names_of_the_files_of_a_study(tmp_path):
 
 def test_the_report_is_read_in_minutes():
     text = (discovery.studies()[0].folder.parents[1] / "report.md").read_text()
-    assert text.count("\n") <= 400 and "## Five facts" in text
+    assert text.count("\n") <= 400 and "## First facts" in text
 
 
 @pytest.mark.parametrize(("kept", "verdict"), [(5.5, "**no**"), (6.5, "yes")])
