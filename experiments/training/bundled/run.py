@@ -166,17 +166,17 @@ def joint_loss(report):
     texts = list(report["bytes"])
     header = ("bits per byte", *texts)
     rows = [
-        ("`tiny`, trained on plainly", *(f"{report['continued'][t]:.3f}" for t in texts)),
+        ("that `tiny`, trained on plainly", *(f"{report['continued'][t]:.3f}" for t in texts)),
         *(
-            (f"`{name}` more", *(intervals.shown(found[t], "+.3f") for t in texts))
+            (f"{name} more", *(intervals.shown(found[t], "+.3f") for t in texts))
             for name, found in report["more_than_continued"].items()
         ),
     ]
     return [
         "# What the joint loss costs",
         "",
-        "`tiny-d` beside `tiny` trained on by the next byte alone, from the same weights, on the "
-        "same bytes, by the same schedule. In brackets 95 % intervals from resampling stretches "
+        "`tiny-d` beside the `tiny` that it began with, trained on by the next byte alone, on the "
+        "same bytes, by the same schedule; the bundled `tiny` is a later one. In brackets 95 % intervals from resampling stretches "
         f"of {STRIDE} bytes.",
         "",
         *study.table(header, rows),
