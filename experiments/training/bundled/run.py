@@ -176,8 +176,8 @@ def joint_loss(report):
         "# What the joint loss costs",
         "",
         "`tiny-d` beside the `tiny` that it began with, trained on by the next byte alone, on the "
-        "same bytes, by the same schedule; the bundled `tiny` is a later one. In brackets 95 % intervals from resampling stretches "
-        f"of {STRIDE} bytes.",
+        "same bytes, by the same schedule; the bundled `tiny` is a later one. In brackets 95 % "
+        f"intervals from resampling stretches of {STRIDE} bytes.",
         "",
         *study.table(header, rows),
         "",
