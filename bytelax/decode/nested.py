@@ -327,7 +327,8 @@ class LocalDecoderTarget(ModuleTarget):
 
         before = state.latents, state.contexts
         after = jax.lax.cond(closes.any(), predicted, lambda *same: same, *before)
-        return Boundaries(*_where(closes, after, before), open_patch, recent, closes)
+        latents, contexts = _where(closes, after, before)
+        return Boundaries(latents, contexts, open_patch, recent, closes)
 
     def _closed(self, model, state, looked_up, hidden, first):
         """Advances the patching rule over a window, of whose first byte it is known.

@@ -390,7 +390,7 @@ def drafts_over_boundaries():
             *(intervals.shown(bytes_a_round(each)) for each in both),
             "{:.2f} / {:.2f}".format(*patches),
             "{:.2f} / {:.2f}".format(*read),
-            " / ".join(speeds),
+            " / ".join(speeds) or "not timed",
         ]
 
     for name, length in (
