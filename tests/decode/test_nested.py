@@ -104,8 +104,8 @@ def test_with_nothing_to_draft_for_it_the_decoder_drafts_what_blt_s_drafts(varia
 def test_a_window_that_writes_beyond_the_room_is_seen(variant, plain, monkeypatch):
     begin = LocalDecoderTarget.begin
 
-    def without_end(target, state):
-        ahead = begin(target, state)
+    def without_end(target, *given):
+        ahead = begin(target, *given)
         return dataclasses.replace(ahead, begin=ahead.begin + 100)
 
     monkeypatch.setattr(LocalDecoderTarget, "begin", without_end)
