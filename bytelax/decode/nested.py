@@ -1,6 +1,7 @@
 """Nested speculation: the local decoder of a BLT drafts, and a cheaper drafter drafts for it."""
 
 import dataclasses
+import functools
 from typing import Literal, NamedTuple
 
 import jax
@@ -12,8 +13,10 @@ from bytelax.decode.draft import Draft
 from bytelax.decode.drafters import Drafter, check_latent, expect, fitted
 from bytelax.decode.drafters.predicted_latents import (
     ends_of,
+    predicted,
     reading_latents,
     recent_of,
+    renewed,
     rule_of,
 )
 from bytelax.decode.method import Method, Params
@@ -25,7 +28,7 @@ from bytelax.models.blt import BLT, Context
 from bytelax.models.kv_cache import Caches
 from bytelax.models.latent_head import RECENT
 from bytelax.models.patching import OpenPatch
-from bytelax.models.pytree import pytree
+from bytelax.models.pytree import pytree, where_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,25 +313,17 @@ class LocalDecoderTarget(ModuleTarget):
 
     def _renewed(self, model, state, looked_up):
         """Predicts the latent of the patch that the first byte of a window closes."""
-        place, config = state.length[:, None], model.config
-        hidden = ring.at(state.hidden[self.keep.index(config.decoder.layers)], place - 1)
-        ends = ends_of(self, model, hidden, looked_up[:, :1])
-        open_patch = patching.open_patches(
-            state.open_patch, ends, place, config=rule_of(config.patching)
-        )
-        closes = patching.closing(open_patch, place)[:, 0]
+        place = state.length[:, None]
         recent = jnp.concatenate([state.recent, looked_up], axis=1)
-        read = recent[:, None, 1 : RECENT + 1]
-        inside = place + jnp.arange(1 - RECENT, 1) >= state.open_patch.start[:, None]
-
-        def predicted(latents, _):
-            latent = model.heads.latents(*latents, hidden, read, inside[:, None])
-            return (latent,), model.decoder.context(latent)
-
-        before = state.latents, state.contexts
-        after = jax.lax.cond(closes.any(), predicted, lambda *same: same, *before)
-        latents, contexts = _where(closes, after, before)
-        return Boundaries(latents, contexts, open_patch, recent, closes)
+        layers = model.config.decoder.layers
+        (latent,) = state.latents
+        latent, contexts, open_patch, closes = renewed(
+            self, model, latent, state.contexts, state.open_patch,
+            hidden=ring.at(state.hidden[self.keep.index(layers)], place - 1),
+            recent=recent[:, 1 : RECENT + 1], place=place,
+            predict=functools.partial(predicted, model),
+        )  # fmt: skip
+        return Boundaries((latent,), contexts, open_patch, recent, closes)
 
     def _closed(self, model, state, looked_up, hidden, first):
         """Advances the patching rule over a window, of whose first byte it is known.
@@ -352,18 +347,11 @@ class LocalDecoderTarget(ModuleTarget):
         return first._replace(open_patch=open_patch), known
 
 
-def _where(rows, new, old):
-    """Takes `new` in these rows, and `old` in the others."""
-    return jax.tree.map(
-        lambda new, old: jnp.where(rows.reshape(-1, *(1,) * (old.ndim - 1)), new, old), new, old
-    )
-
-
 def _crossed(state, found, count):
     """Returns the state behind the first `count` bytes of a window, with what is found in it."""
     row = jnp.arange(len(count))
     ran = count > 0
-    latents, contexts = _where(
+    latents, contexts = where_rows(
         ran, (found.latents, found.contexts), (state.latents, state.contexts)
     )
     return dataclasses.replace(

@@ -1,9 +1,11 @@
-"""Frozen dataclasses that are JAX pytrees."""
+"""Frozen dataclasses that are JAX pytrees, and the choice between rows of two trees."""
 
 import dataclasses
 import typing
 
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
 
 T = typing.TypeVar("T")
 
@@ -26,3 +28,10 @@ def pytree(cls: type[T]) -> type[T]:
     """
     cls.__no_type_check__ = True  # type: ignore[attr-defined]  # as `typing.no_type_check` does
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+
+
+def where_rows(rows: Bool[Array, " B"], new: T, old: T) -> T:
+    """Takes `new` in these rows and `old` in the others, in every leaf of two trees [B, ...]."""
+    return jax.tree.map(
+        lambda new, old: jnp.where(rows.reshape(-1, *(1,) * (old.ndim - 1)), new, old), new, old
+    )

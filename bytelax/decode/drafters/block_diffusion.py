@@ -15,6 +15,7 @@ from bytelax.decode.drafters.draft_sampling import draft_of, draw, scanned
 from bytelax.decode.target import agreed
 from bytelax.decode.targets.blt import Ahead, BLTTarget
 from bytelax.decode.unmasking import ONE_STEP, Unmask, fill_in
+from bytelax.models.pytree import where_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +156,7 @@ class BlockDiffusion:
             # Only stale rows change: a row must not depend on when others start or end.
             return jax.lax.cond(
                 stale.any(),
-                lambda: jax.tree.map(lambda new, old: _where(stale, new, old), refreshed(), known),
+                lambda: where_rows(stale, refreshed(), known),
                 lambda: known,
             )
         patch = state.frontier.patches - 1
@@ -171,10 +172,6 @@ class BlockDiffusion:
         )
         ahead = Ahead(text.length, patch, logits[:, 1:])
         return state.contexts, decoder, ahead, made._replace(decoder=made.decoder + 1)
-
-
-def _where(rows, new, old):
-    return jnp.where(rows.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
 def filled_early(left: Bool[Array, "B C"]) -> Bool[Array, "B C"]:

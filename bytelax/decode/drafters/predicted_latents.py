@@ -1,11 +1,13 @@
 """BLT-S over several patches: a head predicts the latents of the patches that a draft closes."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.decode.draft import no_passes
@@ -15,8 +17,11 @@ from bytelax.decode.target import Target, Text, agreed
 from bytelax.decode.targets import ModuleTarget
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache, patching, ring
+from bytelax.models.blt import Context
 from bytelax.models.configs import PatchingConfig
 from bytelax.models.latent_head import RECENT
+from bytelax.models.patching import OpenPatch
+from bytelax.models.pytree import where_rows
 
 Kept = TypeVar("Kept", bound=ModuleTarget)
 
@@ -46,7 +51,6 @@ class PredictedLatents(Stateless):
         model, state = inputs.model, inputs.state
         config = model.config
         reads_encoder = config.decoder_input == "encoder"
-        rule = rule_of(config.patching)
         first = state.frontier.last_eos[:, None] + 1
 
         def step(carry, uniform):
@@ -54,23 +58,11 @@ class PredictedLatents(Stateless):
             history = jnp.concatenate([history, ids], axis=1)
             looked_up = model.encoder.looked_up(history)
             recent = jnp.concatenate([recent[:, 1:], looked_up], axis=1)
-            ends = ends_of(inputs.target, model, hidden, looked_up)
             places = position[:, None]
-            begun = patching.open_patches(open_patch, ends, places, config=rule)
-            closes = patching.closing(begun, places)
-            inside = places + jnp.arange(1 - RECENT, 1) >= open_patch.start[:, None]
-
-            def renewed(latent, context):
-                latent = self.latent_of(inputs, latent, hidden, recent, inside)
-                return latent, model.decoder.context(latent)
-
-            before = latent, context
-            after = jax.lax.cond(closes.any(), renewed, lambda *same: same, *before)
-            latent, context = jax.tree.map(
-                lambda new, old: jnp.where(closes.reshape(-1, *(1,) * (old.ndim - 1)), new, old),
-                after,
-                before,
-            )
+            latent, context, begun, closes = renewed(
+                inputs.target, model, latent, context, open_patch, hidden=hidden, recent=recent,
+                place=places, predict=functools.partial(self.latent_of, inputs),
+            )  # fmt: skip
             encoder, decoder = caches
             encoded = None
             if reads_encoder:
@@ -90,7 +82,7 @@ class PredictedLatents(Stateless):
                 out.ids, position + 1, history[:, 1:], recent, open_patch, latent, context,
                 states[-1], (encoder, decoder),
             )  # fmt: skip
-            return carry, (out, closes[:, 0])
+            return carry, (out, closes)
 
         before, patch = inputs.text.length[:, None] - 2, state.frontier.patches[:, None] - 1
         carry = (
@@ -123,7 +115,7 @@ class PredictedLatents(Stateless):
 
     def latent_of(self, inputs, latent, hidden, recent, inside):
         """Predicts the latents f[B, 1, G] of the patches that end now; see `LatentHead`."""
-        return inputs.model.heads.latents(latent, hidden, recent[:, None], inside[:, None])
+        return predicted(inputs.model, latent, hidden, recent, inside)
 
 
 def reading_latents(target: Kept) -> Kept:
@@ -156,6 +148,60 @@ def ends_of(
     """
     ends = model.heads.closes(hidden, looked_up) > 0
     return jnp.where(agreed(target, ends.astype(jnp.int32)) > 0, 1.0, -1.0)
+
+
+def predicted(
+    model: Any,
+    latent: Float[Array, "B 1 G"],
+    hidden: Float[Array, "B 1 D"],
+    recent: Float[Array, "B R E"],
+    inside: Bool[Array, "B R"],
+) -> Float[Array, "B 1 G"]:
+    """Predicts the latents of the patches that end now; see `LatentHead`."""
+    return model.heads.latents(latent, hidden, recent[:, None], inside[:, None])
+
+
+def renewed(
+    target: Target,
+    model: Any,
+    latent: Float[Array, "B 1 G"],
+    context: tuple[Context, ...],
+    open_patch: OpenPatch,
+    *,
+    hidden: Float[Array, "B 1 D"],
+    recent: Float[Array, "B R E"],
+    place: Int[Array, "B 1"],
+    predict: Callable,
+) -> tuple[Float[Array, "B 1 G"], tuple[Context, ...], OpenPatch, Bool[Array, " B"]]:
+    """Predicts the latent that a byte reads, which is a new one if the byte closes its patch.
+
+    Args:
+      target: as in `ends_of`.
+      model: its module, bound.
+      latent: the latent that the byte before reads.
+      context: the decoder's keys and values of it.
+      open_patch: the open patch before the byte.
+      hidden: the decoder's last states at the byte before.
+      recent: `Encoder.looked_up` of the latest bytes, up to this one.
+      place: position of the byte.
+      predict: predicts latents, as `predicted` does without the model.
+
+    Returns:
+      The latent, its keys and values, the open patch before and after the byte, and the rows in
+      which the byte closes its patch.
+    """
+    ends = ends_of(target, model, hidden, recent[:, -1:])
+    begun = patching.open_patches(open_patch, ends, place, config=rule_of(model.config.patching))
+    closes = patching.closing(begun, place)[:, 0]
+    inside = place + jnp.arange(1 - RECENT, 1) >= open_patch.start[:, None]
+
+    def new(latent, context):
+        latent = predict(latent, hidden, recent, inside)
+        return latent, model.decoder.context(latent)
+
+    before = latent, context
+    after = jax.lax.cond(closes.any(), new, lambda *same: same, *before)
+    return *where_rows(closes, after, before), begun, closes
 
 
 def recent_of(model: Any, text: Text) -> Float[Array, "B R E"]:
