@@ -86,12 +86,8 @@ def bundle(name, runs, drafters):
         known, default = config.heads or HeadsConfig(), HeadsConfig()
         of_run, heads = checkpoints.read_heads(run / "heads", config)
         params.setdefault("heads", {}).update(heads)
-        changed = {
-            field.name: getattr(of_run.heads, field.name)
-            for field in dataclasses.fields(HeadsConfig)
-            if getattr(of_run.heads, field.name) != getattr(default, field.name)
-        }
-        config = dataclasses.replace(config, heads=dataclasses.replace(known, **changed))
+        trained = {k: v for k, v in vars(of_run.heads).items() if v != getattr(default, k)}
+        config = dataclasses.replace(config, heads=dataclasses.replace(known, **trained))
 
     def stored(path, leaf):
         return leaf if path[0].key == "patcher" else leaf.astype(jnp.bfloat16)
