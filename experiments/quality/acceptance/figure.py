@@ -29,7 +29,9 @@ def draw(report):
                     shares = row["kinds"]["held out"]["kept_once_reached_by_position"]
                     places, colour = range(1, len(shares) + 1), f"C{names.index(_name(row))}"
                     panel.plot(places, shares, marker=".", color=colour)
-                    ends.append((places[-1], shares[-1], _name(row), colour))
+                    # No draft may have reached the last places: they have no share.
+                    reached = [end for end in zip(places, shares, strict=True) if None not in end]
+                    ends += [(*end, _name(row), colour) for end in reached[-1:]]
         plots.name_lines(panel, ends)
         line_of_panels[0].set_ylabel(f"{kind}: kept, of those reached")
     for top, bottom, temperature in zip(panels[0], panels[-1], temperatures, strict=True):
