@@ -1,6 +1,8 @@
 """The report: it finds the studies, runs what is missing, and shows what is there."""
 
 import json
+import pathlib
+import re
 import textwrap
 
 import pytest
@@ -19,6 +21,7 @@ from experiments.harness import (
 )
 from experiments.harness.discovery import Study
 
+ROOT = pathlib.Path(experiments.__file__).parent
 METHOD = {
     "acceptance": 0.5, "bytes_per_round": 2.5, "bytes_per_patch": 2.0, "lossless": True,
     "decode_bytes_per_second": 100.0, "decode_speed": 1.25, "decode_speed_range": [1.125, 1.5],
@@ -115,6 +118,35 @@ def test_one_report_of_what_is_there(tmp_path, studies):
     path.write_text(json.dumps(batch_report() | {"ran": {"code": provenance.code()}}))
     report_page.build(tmp_path, chosen)
     assert "| older |" not in (tmp_path / "report.md").read_text()
+
+
+def test_pages_and_the_report_tell_of_what_code_figures_are(studies):
+    """A page of other code than its results, or than the report says, is caught."""
+    text = (ROOT / "report.md").read_text()
+    (built,) = re.findall(r"of code (\w+)\.", text)
+    shown = 0
+    for each in studies.values():
+        for name in each.results:
+            path = each.folder / f"{name}.json"
+            found = json.loads(path.read_text()) if path.exists() else {}
+            if "rows" not in found or not found.get("complete", True):
+                continue
+            page = study.page(path)
+            codes = sorted({own["ran"]["code"] for own in provenance.each(found) if "ran" in own})
+            told = re.findall(r"^Code (.*)\.$", page.read_text(), re.MULTILINE)
+            if codes:
+                assert [sorted(line.split(", ")) for line in told] == [codes], page
+            else:
+                assert not told and provenance.OLD in page.read_text(), page
+            (line,) = (
+                x
+                for x in text.splitlines()
+                if f"]({each.name}/{page.name}) | " in x and x.startswith("| [")
+            )
+            said = line.rpartition(" | ")[2].removesuffix(" |")
+            assert said == ("this" if codes == [built] else ", ".join(codes) or "older"), line
+            shown += 1
+    assert shown > 10
 
 
 def test_a_lossy_method_stands_with_the_patches_of_its_own_text():
