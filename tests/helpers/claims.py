@@ -8,7 +8,13 @@ import math
 import re
 
 from experiments.compile.rounds import run as rounds
-from experiments.harness import discovery, intervals, one_figure, published_fast_blt
+from experiments.harness import (
+    discovery,
+    intervals,
+    one_figure,
+    published_claims,
+    published_fast_blt,
+)
 from experiments.harness.one_figure import Setting
 from tests.helpers import pages
 
@@ -84,6 +90,19 @@ def held_out(model: str, method: str, temperature: float, **options) -> dict:
 
 def accepted(model: str, method: str) -> str:
     return " and ".join(f"{100 * held_out(model, method, t)['value']:.0f}" for t in (0.0, 1.0))
+
+
+def five_claims_of_the_readme():
+    rows = {claim: cells for _, claim, *cells in published_claims.rows(pages.ROOT / "experiments")}
+    for claim in (
+        "below half a bit they agree",
+        "BLT-DV restores the quality",
+        "BLT-S with 8 bytes is accepted",
+        "BLT-D with blocks of 4 is nearly BLT",
+        "an EAGLE layer keeps six bytes a round",
+    ):
+        published, ours, holds, _ = rows[claim]
+        yield README, f"| {published} | {ours} | {holds} |"
 
 
 def published_beside_measured():
@@ -517,10 +536,10 @@ def operations_on_the_h200():
 
 
 CLAIMS = (
-    beside_transformers, drafters_of_the_readme, published_beside_measured, spans_of_decoders,
-    table_of_drafters,
-    sentences_on_drafters, right_answers, bits_of_samples, drafts_of_the_decoder,
-    drafts_over_boundaries, rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
+    beside_transformers, drafters_of_the_readme, five_claims_of_the_readme,
+    published_beside_measured, spans_of_decoders, table_of_drafters, sentences_on_drafters,
+    right_answers, bits_of_samples, drafts_of_the_decoder, drafts_over_boundaries,
+    rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
     drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round, larger_weights,
     bundled_models, int8, hours_of_the_report, memory_of_pods, runs_of_the_global_transformer,
     memory_of_the_1b, operations_on_the_h200,
