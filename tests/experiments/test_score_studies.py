@@ -43,14 +43,6 @@ def test_diversity(smoke):
 
 
 @pytest.mark.slow
-def test_draft_models(smoke):
-    report, table = smoke("speed/draft_models")
-    (row,) = report["rows"]
-    assert 0 < row["parameters"] < report["parameters"] and row["T=1"]["lossless"]
-    assert "| 32 x 1 |" in table
-
-
-@pytest.mark.slow
 def test_acceptance(smoke):
     report, table = smoke("quality/acceptance", "--prompts", "5", "--context", "64", "--new", "8")
     kinds = report["rows"][0]["kinds"]
@@ -61,14 +53,6 @@ def test_acceptance(smoke):
         assert 0 <= low <= figures["acceptance"]["value"] <= high <= 1
         assert len(figures["kept_once_reached_by_position"]) == 8
     assert "A trial run" in table and "| `tiny` | blt-s draft_length 8 | 0 |" in table
-
-
-@pytest.mark.slow
-def test_draft_losses(smoke):
-    report, table = smoke("training/draft_losses")
-    (row,) = report["rows"]
-    assert len(row["overlap"]) == len(row["agreed"]) == 8
-    assert "A trial run" in table and "| LK, the model's own text |" in table
 
 
 @pytest.mark.slow

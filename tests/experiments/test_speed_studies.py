@@ -126,14 +126,6 @@ def test_draft_rules(smoke):
 
 
 @pytest.mark.slow
-def test_chunks(smoke):
-    report, table = smoke("speed/chunks")
-    for row in report["rows"]:
-        assert row["runs_per_window"]["4"] >= row["runs_per_window"]["9"] > 0
-    assert "| blt-dv | 1 | 1 |" in table
-
-
-@pytest.mark.slow
 def test_windows(smoke):
     """Drafts are full and half of each is kept; behind an empty draft hardly a patch closes."""
     report, table = smoke("speed/windows", "--repeats", "1")

@@ -458,49 +458,6 @@ def rules_of_acceptance():
     yield DRAFTERS, f"{bits[0]} for `tiny`, {bits[1]} for `tiny-lm`"
 
 
-def losses_of_a_draft_layer():
-    for each in report("training/draft_losses")["rows"]:
-        first, *_, last = (f"{100 * share:.0f}" for share in each["overlap"])
-        kept = (
-            each["T=0"]["bytes_per_round_without_loops"],
-            each["T=1"]["bytes_per_round"],
-        )
-        cells = [each["setting"]["trial"], f"{first} / {last}", *map(intervals.shown, kept)]
-        yield DRAFTERS, f"| {' | '.join(cells)} |"
-
-
-def sizes_of_draft_models():
-    rows = report("speed/draft_models")["rows"]
-    for each in rows:
-        if each["setting"]["read"] == "everything":
-            cells = [
-                f"{each['parameters']:,}",
-                intervals.shown(each["T=1"]["bytes_per_round"]),
-                f"{each['T=0']['decode_speed']:.2f} / {each['T=1']['decode_speed']:.2f}",
-            ]
-            yield SELF_DRAFTING, f"| {each['setting']['size']} | {' | '.join(cells)} |"
-    for what in ("prose", "code"):
-        (own,) = [each for each in rows if each["setting"]["read"] == what]
-        kinds = [f"{own['T=1']['by_kind'][kind]['value']:.2f}" for kind in ("prose", "code")]
-        yield (
-            SELF_DRAFTING,
-            f"that has read {what} keeps {kinds[0]} bytes per round on prose and {kinds[1]}",
-        )
-
-
-def runs_of_the_global_transformer():
-    found = report("speed/chunks")
-    few, many = (
-        row(found, method="blt-dv", temperature=0.0, batch=batch)["runs_per_window"]
-        for batch in (8, 64)
-    )
-    yield (
-        BLT,
-        f"needs {few['4']:.2f} runs at 8 rows with four patches per row and {few['6']:.2f} "
-        f"with six, at 64 rows {many['4']:.2f} and with nine patches {many['9']:g} (temperature 0",
-    )
-
-
 def hours_of_the_report():
     studies = (pages.ROOT / "experiments").glob("*/*/run.py")
     told = (re.search(r"^MINUTES = (.+)$", each.read_text(), re.MULTILINE) for each in studies)
@@ -539,8 +496,7 @@ CLAIMS = (
     beside_transformers, drafters_of_the_readme, five_claims_of_the_readme,
     published_beside_measured, spans_of_decoders, table_of_drafters, sentences_on_drafters,
     right_answers, bits_of_samples, drafts_of_the_decoder, drafts_over_boundaries,
-    rules_of_acceptance, losses_of_a_draft_layer, sizes_of_draft_models,
-    drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round, larger_weights,
-    bundled_models, int8, hours_of_the_report, memory_of_pods, runs_of_the_global_transformer,
-    memory_of_the_1b, operations_on_the_h200,
+    rules_of_acceptance, drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round,
+    larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods, memory_of_the_1b,
+    operations_on_the_h200,
 )  # fmt: skip
