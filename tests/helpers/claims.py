@@ -120,14 +120,26 @@ def published_beside_measured():
 
 
 def spans_of_decoders():
-    rows = [
-        row(report("training/decoder_window"), stage=f"window{span}-layers3")
-        for span in (8, 128, 512)
-    ]
-    kept = [each["T=1"]["without loops"]["8"]["acceptance"]["value"] for each in rows]
-    old = [each["bits"]["stale_1"]["value"] for each in rows]
-    yield FAST_BLT, "accepted to {:.0f}, {:.0f} and {:.0f} %".format(*(100 * x for x in kept))
-    yield FAST_BLT, "costs {:.2f}, {:.2f} and {:.2f} bits".format(*old)
+    found = report("training/decoder_window")
+
+    def of(stage):
+        own = row(found, stage=stage)
+        kept = own["T=1"]["without loops"]["8"]
+        return (
+            100 * kept["acceptance"]["value"],
+            kept["weights"]["value"],
+            own["bits"]["stale_1"]["value"],
+        )
+
+    three, six = ([of(f"window{x}-layers{n}") for x in (8, 32, 128, 512)] for n in (3, 6))
+    again = [of(f"window{x}-layers3-seed1")[0] for x in (8, 512)]
+    kept, read, old = zip(*three, strict=True)
+    yield FAST_BLT, "accepted to {:.0f}, {:.0f}, {:.0f} and {:.0f} % at".format(*kept)
+    yield FAST_BLT, "costs {:.2f}, {:.2f}, {:.2f} and {:.2f} bits".format(*old)
+    yield FAST_BLT, "seed of the ends has {:.0f} and {:.0f} %".format(*again)
+    more = [each[1] for each in six]
+    yield FAST_BLT, "read more: {:.2f}, {:.2f}, {:.2f} and {:.2f} of".format(*more)
+    yield FAST_BLT, "three read {:.2f}, {:.2f}, {:.2f} and {:.2f}.".format(*read)
 
 
 def sixteen_rows() -> str:
