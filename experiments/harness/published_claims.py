@@ -208,7 +208,7 @@ CLAIMS = (
           _accounting, "Computed, nothing runs."),
     Claim(FAST_BLT, "BLT-S with 8 bytes is accepted", "86 to 96 %", "speed/blt_methods",
           _kept(0.86, model="tiny", method="blt-s", draft_length=8),
-          "A `tiny` whose decoder sees 128 bytes: 53 and 62 %."),
+          "A model of 9M."),
     Claim(FAST_BLT, "BLT-S reads half of the weights or less", "23 to 50 %", "speed/blt_methods",
           _weights, "With the entropy model."),
     Claim(FAST_BLT, "BLT-DV with blocks of 8 is accepted", "80 to 94 %", "speed/blt_methods",
