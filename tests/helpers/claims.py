@@ -9,13 +9,10 @@ import re
 
 from experiments.compile.rounds import run as rounds
 from experiments.harness import (
-    discovery,
     intervals,
-    one_figure,
     published_claims,
     published_fast_blt,
 )
-from experiments.harness.one_figure import Setting
 from tests.helpers import pages
 
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
@@ -60,25 +57,26 @@ def bytes_a_round(each: dict) -> dict:
 def drafters_of_the_readme():
     published = f"published for 1B and 3B: {published_fast_blt.shown('blt-s', {'draft_length': 8})}"
     yield DRAFTERS, f"acceptance is {accepted('tiny', 'blt-s')} %; {published}"
-    drafted = of_pages("tiny-lm", "draft-model", draft_length=4)
-    yield README, f"`tiny-lm`, {drafted} times plain decoding on one machine"
-    yield README, f"and {accepted('tiny-lm', 'draft-model')} % of what it drafts"
+    speeds, kept_ = zip(*map(of_tiny_lm, ("draft-model", "medusa")), strict=True)
+    yield (
+        README,
+        f"a draft model is {speeds[0]} times plain decoding, and multi-byte heads {speeds[1]}",
+    )
+    yield README, f"[{kept_[0]}](docs/self_drafting.md#figures) and {kept_[1]} bytes per round"
     yield README, f"at 16 rows {sixteen_rows().replace('`blt-s`', '`blt-s` on an earlier `tiny`')}"
     best, best_1 = beside_the_best()
     yield README, f"but {best} and {best_1} times as fast as plain decoding whose"
 
 
-def of_pages(model: str, method: str, **options) -> str:
-    """Speeds of one row at temperature 0 and 1, each the median of the pages that have it."""
-    found = [
-        speed
-        for each in discovery.studies()
-        for name in each.results
-        if (each.folder / f"{name}.json").exists()
-        for speed in each.speeds(report(each.name, name))
+def of_tiny_lm(method: str) -> tuple[str, str]:
+    """Speeds and bytes per round at temperature 0 and 1, at four drafted bytes or as bundled."""
+    both = [
+        each
+        for each in report("speed/self_drafting")["rows"]
+        if each["setting"]["method"] == method and "branches" not in each["setting"]
     ]
-    settings = [Setting.of(model, method, options, temperature) for temperature in (0.0, 1.0)]
-    return " and ".join(f"{one_figure.median(found, setting):.2f}" for setting in settings)
+    speeds = " and ".join(f"{each['decode_speed']:.2f}" for each in both)
+    return speeds, " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in both)
 
 
 def held_out(model: str, method: str, temperature: float, **options) -> dict:
