@@ -1,6 +1,5 @@
 """One setting has one figure: speeds of the same setting on several pages, beside one another."""
 
-import statistics
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -57,8 +56,3 @@ def disagreeing(found: Iterable[Timed]) -> dict[Setting, list[Timed]]:
         if max(each.low for each in own) * (1 - TOLERANCE)
         > min(each.high for each in own) * (1 + TOLERANCE)
     }
-
-
-def median(found: Iterable[Timed], setting: Setting) -> float:
-    """The median over pages of the speed of a setting."""
-    return statistics.median(each.speed for each in found if each.setting == setting)
