@@ -33,10 +33,10 @@ PROGRAMS = ("compiled", "cached")
 PEER = "transformers"  # has no programs, and no int8 of ours
 
 
-def settings(kinds):
-    """Kinds of weights and programs; transformers at the end, where it may be missing."""
+def settings(kinds, peer):
+    """Kinds of weights and programs; with `peer`, those that transformers has at the end."""
     ours = [{"weights": kind, "programs": which} for kind in kinds for which in PROGRAMS]
-    return ours + [{"weights": kind, "programs": PEER} for kind in kinds if kind != "int8"]
+    return ours + peer * [{"weights": kind, "programs": PEER} for kind in kinds if kind != "int8"]
 
 
 def measure(directory, setting, limit):
@@ -69,6 +69,9 @@ def main():
     options.add_argument("--layers", type=int, help="of each stack at most")
     options.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     options.add_argument(
+        "--without-transformers", action="store_true", help="where it is not installed"
+    )
+    options.add_argument(
         "--limit", type=float, default=21.0, help="GB that a process of ours may take"
     )
     options = options.parse_args()
@@ -89,7 +92,7 @@ def main():
                 "layers": options.layers,
                 "checkpoint_gb": size / 1e9,
             },
-            settings(options.kinds),
+            settings(options.kinds, not options.without_transformers),
             lambda setting: measure(
                 directory, setting, math.inf if setting["programs"] == PEER else options.limit
             ),
