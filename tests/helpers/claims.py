@@ -8,11 +8,7 @@ import math
 import re
 
 from experiments.compile.rounds import run as rounds
-from experiments.harness import (
-    intervals,
-    published_claims,
-    published_fast_blt,
-)
+from experiments.harness import intervals, published_claims, published_fast_blt
 from tests.helpers import pages
 
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
@@ -57,12 +53,12 @@ def bytes_a_round(each: dict) -> dict:
 def drafters_of_the_readme():
     published = f"published for 1B and 3B: {published_fast_blt.shown('blt-s', {'draft_length': 8})}"
     yield DRAFTERS, f"acceptance is {accepted('tiny', 'blt-s')} %; {published}"
-    speeds, kept_ = zip(*map(of_tiny_lm, ("draft-model", "medusa")), strict=True)
+    speeds, written = zip(*map(of_tiny_lm, ("draft-model", "medusa")), strict=True)
     yield (
         README,
         f"a draft model is {speeds[0]} times plain decoding, and multi-byte heads {speeds[1]}",
     )
-    yield README, f"[{kept_[0]}](docs/self_drafting.md#figures) and {kept_[1]} bytes per round"
+    yield README, f"[{written[0]}](docs/self_drafting.md#figures) and {written[1]} bytes per round"
     yield README, f"at 16 rows {sixteen_rows().replace('`blt-s`', '`blt-s` on an earlier `tiny`')}"
     best, best_1 = beside_the_best()
     yield README, f"but {best} and {best_1} times as fast as plain decoding whose"
