@@ -310,11 +310,6 @@ class RunConfig:
       log_every: number of steps between two lines of metrics.
       validate_every: number of steps between two validations; 0 never validates.
       validation_batches: number of batches in a validation, the same ones each time.
-      sample_every: number of steps between two rounds of samples; 0 generates none. Runs of several
-        processes generate none either.
-      sample_prompts: prompts of the samples.
-      sample_bytes: number of bytes in a sample.
-      sample_temperature: sampling temperature; 0 is greedy.
       save_every: number of steps between two checkpoints, a multiple of `validate_every`, so that
         every checkpoint can be ranked; by default the same, or 500 without validations. 0 saves at
         the end only.
@@ -329,10 +324,6 @@ class RunConfig:
     log_every: int = 10
     validate_every: int = 500
     validation_batches: int = 8
-    sample_every: int = 0
-    sample_prompts: tuple[str, ...] = ("The ",)
-    sample_bytes: int = 128
-    sample_temperature: float = 0.8
     save_every: int | None = None
     keep_last: int = 2
     keep_best: int = 1
@@ -341,8 +332,7 @@ class RunConfig:
         if self.dtype not in ("float32", "bfloat16"):
             raise ValueError(f"run.dtype {self.dtype!r} is not float32 or bfloat16")
         check_least(self, 1, "log_every", "validation_batches", "keep_last", place="run.")
-        steps = ("validate_every", "sample_every", "save_every")
-        check_least(self, 0, *steps, "keep_best", place="run.")
+        check_least(self, 0, "validate_every", "save_every", "keep_best", place="run.")
         if self.validate_every and self.save_steps % self.validate_every:
             raise ValueError(
                 f"run.save_every {self.save_every} must be a multiple of run.validate_every "

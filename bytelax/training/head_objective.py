@@ -16,7 +16,7 @@ from bytelax.models.byte_lm import ByteLM
 from bytelax.models.heads import with_specials
 from bytelax.models.latent_head import RECENT
 from bytelax.training.configs import HeadsLoss
-from bytelax.training.objectives import Metrics, ModuleObjective, next_byte, patch_metrics, summed
+from bytelax.training.objectives import Metrics, Objective, next_byte, patch_metrics, summed
 
 
 class Drafted(NamedTuple):
@@ -48,7 +48,7 @@ class Said(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class HeadLoss(HeadsLoss, ModuleObjective):
+class HeadLoss(HeadsLoss, Objective):
     """Mean loss of all prediction heads of a model; its settings are the fields of `HeadsLoss`.
 
     The target of a head is the model's distribution of the byte that the head has to draft, which

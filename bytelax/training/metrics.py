@@ -1,6 +1,7 @@
-"""Logging of a training run: JSON lines, a progress bar, and device utilization."""
+"""Logging of a training run: JSON lines, lines of progress, and device utilization."""
 
 import contextlib
+import datetime
 import json
 import math
 import os
@@ -12,8 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import rich.console
-import rich.progress
 
 from bytelax.pods import distributed
 
@@ -86,7 +85,7 @@ def matmul_flops(jaxpr: Any) -> int:
 
 
 class MetricsLog:
-    """Appends to `metrics.jsonl` and `samples.jsonl` of a run.
+    """Appends to `metrics.jsonl` of a run.
 
     A full disk loses lines, with a single message, but never stops the run. Only the first process
     writes.
@@ -95,29 +94,21 @@ class MetricsLog:
     def __init__(
         self, directory: pathlib.Path, *, start: int, report: Callable[[str], None] = print
     ):
-        """Opens the files of a run that continues from step `start`, and drops later lines."""
-        self._directory = directory
+        """Opens the file of a run that continues from step `start`, and drops later lines."""
+        self._path = directory / "metrics.jsonl"
         self._report = report
         self._failed = False
         if distributed.is_first():
-            for name in ("metrics.jsonl", "samples.jsonl"):
-                _drop_after(directory / name, start)
+            _drop_after(self._path, start)
 
     def write(self, step: int, split: str, values: Mapping[str, float | None]) -> None:
         """Appends a line `{"step": ..., "split": ..., ...}`; non-finite numbers become null."""
-        finite = {name: _finite(value) for name, value in values.items()}
-        self._append("metrics.jsonl", {"step": step, "split": split, **finite})
-
-    def sample(self, step: int, prompt: str, text: str) -> None:
-        """Appends a continuation of a prompt by the model at this step."""
-        self._append("samples.jsonl", {"step": step, "prompt": prompt, "text": text})
-
-    def _append(self, name, line):
         if not distributed.is_first():
             return
+        finite = {name: _finite(value) for name, value in values.items()}
         try:
-            with open(self._directory / name, "a") as file:
-                file.write(json.dumps(line) + "\n")
+            with open(self._path, "a") as file:
+                file.write(json.dumps({"step": step, "split": split, **finite}) + "\n")
         except OSError as error:
             if not self._failed:
                 self._report(f"metrics cannot be written, and training goes on: {error}")
@@ -146,64 +137,45 @@ class Clock:
 
 
 class Display:
-    """Shows progress: a bar with the remaining time on a terminal, otherwise lines of text."""
+    """Shows what a run does, line by line; the first process only.
+
+    Args:
+      steps: number of steps of the run.
+      report: called with each line; by default it is printed to standard error.
+    """
 
     def __init__(self, steps: int, report: Callable[[str], None] | None = None):
         self._steps, self._report = steps, report
-        console = rich.console.Console(stderr=True)
-        self._bar = None
-        if console.is_terminal and report is None and distributed.is_first():
-            self._bar = rich.progress.Progress(
-                rich.progress.TextColumn("step {task.completed}/{task.total}"),
-                rich.progress.BarColumn(),
-                rich.progress.TextColumn("{task.description}"),
-                rich.progress.TimeRemainingColumn(),
-                console=console,
-            )
-            self._task = self._bar.add_task("compiling", total=steps)
         self._first: tuple[int, float] | None = None  # step and time of the first line
 
-    def __enter__(self):
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_):
-        if self._bar is not None:
-            self._bar.stop()
-
     def tell(self, message: str) -> None:
-        """Shows a message, in the first process only."""
+        """Shows a message."""
         if not distributed.is_first():
             return
         if self._report is not None:
             self._report(message)
-        elif self._bar is not None:
-            self._bar.console.print(message, markup=False, highlight=False)
         else:
             print(message, file=sys.stderr, flush=True)
 
     def show(self, step: int, values: Mapping[str, float | None], split: str = "train") -> None:
-        """Shows the metrics of a step."""
+        """Shows the metrics of a step, and beside those of training the time that is left."""
         figures = [
             pattern.format(values[name])
             for name, pattern in _FIGURES.items()
             if values.get(name) is not None and (values[name] or name not in _FAULTS)
         ]
-        if self._bar is not None and split == "train":
-            self._bar.update(self._task, completed=step, description="  ".join(figures))
-            return
-        left = "" if split != "train" else self._left(step)
-        self.tell(f"step {step}/{self._steps} {split}: {'  '.join(figures)}{left}")
+        if split == "train":
+            figures += self._left(step)
+        self.tell(f"step {step}/{self._steps} {split}: {'  '.join(figures)}")
 
     def _left(self, step):
         now = time.perf_counter()
         if self._first is None:
             self._first = (step, now)
-            return ""
+            return []
         before, begin = self._first
         seconds = (now - begin) / (step - before) * (self._steps - step)
-        return f"  {int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02} left"
+        return [f"{datetime.timedelta(seconds=round(seconds))} left"]
 
 
 def _drop_after(path, step):

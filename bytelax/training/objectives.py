@@ -1,7 +1,7 @@
 """Training objectives: next-byte loss, distillation, and the joint loss of Fast BLT."""
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -22,16 +22,19 @@ Metrics = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 _LN2 = 0.6931471805599453
 
 
-@runtime_checkable
-class Objective(Protocol):
-    """A loss that the training loop minimizes: a static, hashable dataclass."""
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """A loss that the training loop minimizes: a static, hashable dataclass.
 
-    module: nn.Module
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    Attributes:
+      module: the model that is trained, all of it but the entropy model inside a BLT.
+    """
+
+    module: ByteLM | BLT
 
     def init(self, key: Key[Array, ""]) -> dict:
-        """Initializes the parameters at random."""
-        ...
+        """Initializes all parameters at random."""
+        return self.module.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
@@ -43,36 +46,10 @@ class Objective(Protocol):
           ids: inputs are `ids[:, :-1]` and targets are `ids[:, 1:]`.
           key: PRNG key of the step.
         """
-        ...
+        raise NotImplementedError
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
-        """Computes further metrics, which are logged in validation only."""
-        ...
-
-    def logical_axes(self) -> dict:
-        """The logical axes of the parameters; see `pods.sharding`."""
-        ...
-
-    def trainable(self, path: tuple[str, ...]) -> bool:
-        """Whether the parameter at a path is trained."""
-        ...
-
-    def model_params(self, params: dict) -> dict:
-        """Selects the parameters of `module` from all parameters of the loss."""
-        ...
-
-
-class ModuleObjective:
-    """Base of objectives that train the parameters of `module`, all but those of its patcher."""
-
-    module: ByteLM | BLT
-
-    def init(self, key: Key[Array, ""]) -> dict:
-        """Initializes the parameters of `module` at random."""
-        return self.module.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
-
-    def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
-        """Returns no further metrics."""
+        """Computes further metrics, which are logged in validation only; by default none."""
         return {}
 
     def logical_axes(self) -> dict:
@@ -80,16 +57,16 @@ class ModuleObjective:
         return self.module.logical_axes()
 
     def trainable(self, path: tuple[str, ...]) -> bool:
-        """Whether a parameter is trained: all but those of the entropy model inside a BLT."""
+        """Whether the parameter at a path is trained: all but those of a BLT's entropy model."""
         return path[0] != "patcher"
 
     def model_params(self, params: dict) -> dict:
-        """Returns all parameters, since they are all parameters of `module`."""
+        """Selects the parameters of `module` from all parameters of the loss."""
         return params
 
 
 @dataclasses.dataclass(frozen=True)
-class NextByte(ModuleObjective):
+class NextByte(Objective):
     """Mean negative log-likelihood of the next byte, in nats.
 
     Attributes:
@@ -126,7 +103,7 @@ class NextByte(ModuleObjective):
 
 
 @dataclasses.dataclass(frozen=True)
-class Distillation(ModuleObjective):
+class Distillation(Objective):
     """Next-byte loss of a student model, combined with its divergence from a teacher model.
 
     Knowledge distillation (Hinton et al., arXiv 1503.02531) at temperature 1. It suits a draft
@@ -259,7 +236,7 @@ def _starts(which_key, place_key, closes, number, mid_patch):
 
 
 @dataclasses.dataclass(frozen=True)
-class BLTD(JointLoss, ModuleObjective):
+class BLTD(JointLoss, Objective):
     """The joint loss of BLT-D; its weights and blocks are the fields of `JointLoss`.
 
     Attributes:

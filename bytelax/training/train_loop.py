@@ -1,4 +1,4 @@
-"""The training loop: a jitted step, validation, samples, checkpoints, and resuming."""
+"""The training loop: a jitted step, validation, checkpoints, and resuming."""
 
 import contextlib
 import dataclasses
@@ -7,7 +7,7 @@ import itertools
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,6 @@ from jaxtyping import Array, Int, Key
 from bytelax import checkpoints
 from bytelax.checkpoints.orbax import quiet
 from bytelax.compiling import compiler_options, own_settings, random_key
-from bytelax.generation import generate
-from bytelax.model import Model
 from bytelax.models import narrow
 from bytelax.models.execution import Execution
 from bytelax.pods import distributed, global_arrays, sharding
@@ -145,7 +143,6 @@ def train(
         begin = step = int(state.step)
         log = metrics_lib.MetricsLog(out, start=begin, report=display.tell)
         interrupts = stack.enter_context(Interrupts(run.log_every, display.tell))
-        stack.enter_context(display)
         data = batches("train", position) if step < steps else iter(())
         stack.callback(getattr(data, "close", lambda: None))
         clock, pending, valid, scored = Clock(), [], {}, -1
@@ -183,11 +180,6 @@ def train(
                     valid, scored = program.validate(state.params, batches("valid", 0)), step
                     log.write(step, "valid", valid)
                     display.show(step, valid, "valid")
-            if run.sample_every and _due(step, run.sample_every, steps):
-                with clock.paused():
-                    for prompt, text in program.samples(state.params):
-                        log.sample(step, prompt, text)
-                        display.tell(f"step {step}: {prompt!r} goes on {text!r}")
             if run.save_steps and step % run.save_steps == 0 and step < steps:
                 with clock.paused():
                     score = valid.get(BITS_PER_BYTE) if scored == step else None
@@ -393,22 +385,6 @@ class _Program:
         if not measured:
             raise TrainingError("there is nothing to validate on: set run.validate_every to 0")
         return metrics_lib.means(measured)
-
-    def samples(self, params: dict) -> list[tuple[str, str]]:
-        """Generates a continuation of each prompt; none if there are several processes."""
-        run = self.config.run
-        if jax.process_count() > 1 or not run.sample_prompts:
-            return []
-        params = jax.device_put(cast(params, run.dtype), self.mesh.devices.flat[0])
-        module: Any = self.objective.module  # of a model that `generate` knows
-        output = generate(
-            Model(module, self.objective.model_params(params)),
-            run.sample_prompts,
-            max_new_bytes=run.sample_bytes,
-            temperature=run.sample_temperature,
-            seeds=run.seed,
-        )
-        return list(zip(run.sample_prompts, output.text, strict=True))
 
 
 def _due(step, every, steps):

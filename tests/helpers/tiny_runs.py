@@ -24,6 +24,7 @@ from bytelax.models.configs import TransformerConfig
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
 from bytelax.training import train_loop
+from bytelax.training.objectives import Objective
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig, TrainConfig
 
@@ -39,15 +40,12 @@ class Batch(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class NextByte:
+class NextByte(Objective):
     """Mean next-byte loss. `frozen` is the start of the paths that do not train."""
 
     module: ByteLM = ByteLM(CONFIG)
     frozen: tuple[str, ...] | None = None
     noise: float = 0.0  # chance of a byte to be replaced by a random one, so that keys matter
-
-    def init(self, key):
-        return self.module.init(key, jnp.zeros((1, 2), jnp.int32))["params"]
 
     def loss(self, params, ids, key):
         heard, told = ids[:, :-1], ids[:, 1:]
@@ -61,17 +59,8 @@ class NextByte:
         bits = each.sum() / jnp.log(2)
         return each.mean(), {"bits_per_byte": (bits, count)}
 
-    def diagnostics(self, params, ids):
-        return {}
-
-    def logical_axes(self):
-        return self.module.logical_axes()
-
     def trainable(self, path):
         return self.frozen is None or path[: len(self.frozen)] != self.frozen
-
-    def model_params(self, params):
-        return params
 
 
 def batches(split, start, *, batch=BATCH, end=None, pace=0.0):
