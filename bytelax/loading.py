@@ -39,7 +39,8 @@ def load(
         precedence if it holds a config.
       dtype: dtype to cast the weights to, float32, bfloat16 or float16, by name or itself; the
         entropy model stays in float32. None keeps the dtype of the files, and loads bundled models
-        in float32.
+        in float32. "auto" is the faster one of bfloat16 and float32: the former on accelerators,
+        and on a CPU with compiled kernels for a model of 20M weights or more.
       mesh: devices to decode on, also as text such as "data=8,tensor=4"; None uses one device. The
         batch is sharded over `data` and `fsdp`, and attention heads, hidden units and hash
         embeddings over `tensor`. Every process reads its own shards only.
@@ -52,8 +53,8 @@ def load(
         patching_threshold_add, patching_mode, patching_stride, max_patch_length, mask_documents,
         max_bytes.
         Three more say which ids are bytes in a Llama, Mistral, Qwen2 or Qwen3 that bytelax did not
-        write, where its tokenizer files do not: bytes_at, the id of byte 0, after which the others
-        follow; bos and eos, the ids of the beginning and the end of a text, or None.
+        write: bytes_at, the id of byte 0, after which the others follow; bos and eos, the ids of
+        the beginning and the end of a text, or None.
 
     Raises:
       ValueError: the weights do not fit in memory, `mesh` is no mesh or needs more devices than
@@ -63,8 +64,6 @@ def load(
     """
     if quantize is not None and mesh is not None:
         raise ValueError(narrow.ONE_DEVICE)
-    if heads is not None:
-        checkpoints.path_of(heads, "a directory of heads")
     source = model_directory(location)
     if _bundled(location):
         dtype = "float32" if dtype is None else dtype  # stored as bfloat16, to be small
@@ -125,7 +124,7 @@ def model_directory(location: str | Path) -> str | Path:
       CheckpointError: a name alone, of no bundled model and no directory.
       ValueError: the run has no model yet.
     """
-    directory = checkpoints.path_of(location)
+    directory = Path(location)
     if bundled := _bundled(location):
         return bundled
     if str(location) and directory.name == str(location) and not directory.exists():

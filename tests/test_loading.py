@@ -1,16 +1,19 @@
 """Which model a name means, and what `load` takes and refuses."""
 
+import math
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bytelax_kernels import native
 
 import bytelax
 from bytelax import checkpoints, loading
+from bytelax.checkpoints import layout
+from bytelax.models import presets
 
 
 def test_a_file_or_a_folder_of_the_name_of_a_bundled_model(tmp_path, monkeypatch):
@@ -26,35 +29,11 @@ def test_a_file_or_a_folder_of_the_name_of_a_bundled_model(tmp_path, monkeypatch
         bytelax.load("tiny-lm")
 
 
-LONG = "x" * 5000
-
-
-@pytest.mark.parametrize("read", [bytelax.load, bytelax.load_patcher, checkpoints.read_config])
-@pytest.mark.parametrize(
-    ("location", "says"),
-    [
-        (LONG, f"a model cannot be looked for at '{LONG[:60]}...': File name too long"),
-        (f"a/{LONG}", "File name too long"),
-        (Path("a\0b"), r"a model cannot be looked for at 'a\x00b': embedded null"),
-    ],
-)
-def test_what_names_no_model(read, location, says):
-    with pytest.raises(checkpoints.CheckpointError) as error:
-        read(location)
-    assert says in str(error.value) and len(str(error.value)) < 200
-
-
 WRONG_TYPES = {
-    'load(b"tiny")': "a model is named by text or a path, not by bytes",
-    "load(None)": "a model is named by text or a path, not by NoneType",
-    "load(3)": "a model is named by text or a path, not by int",
-    'load_patcher(["tiny"])': "a model is named by text or a path, not by list",
-    "checkpoints.read(3)": "a model is named by text or a path, not by int",
-    'load("tiny", heads=3)': "a directory of heads is named by text or a path, not by int",
     'load("tiny", mesh=8)': "mesh must be text such as 'data=8,tensor=4', a bytelax.MeshConfig or "
     "a jax.sharding.Mesh, not int",
-    'load("tiny", dtype=3)': "dtype 3 is not one of float32, bfloat16, float16",
-    'load("tiny", dtype=["int8"])': "dtype ['int8'] is not one of float32, bfloat16, float16",
+    'load("tiny", dtype=3)': "dtype 3 is not one of float32, bfloat16, float16, auto",
+    'load("tiny", dtype=["int8"])': "dtype ['int8'] is not one of float32, bfloat16, float16, auto",
 }
 TELL = """
 import sys
@@ -73,13 +52,6 @@ def test_arguments_of_other_types():
         [sys.executable, "-c", TELL, *WRONG_TYPES], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == [*WRONG_TYPES.values()]
-
-
-def test_a_long_name_of_heads():
-    with pytest.raises(
-        checkpoints.CheckpointError, match="directory of heads cannot be looked for"
-    ):
-        bytelax.load("tiny-draft", heads=LONG)
 
 
 def test_a_mesh_as_the_command_line_spells_it():
@@ -102,9 +74,41 @@ def test_a_dtype_is_one_or_its_name(dtype):
     assert {x.dtype.name for x in jax.tree.leaves(params)} == {"bfloat16"}
 
 
+@pytest.mark.parametrize(
+    ("compiled", "backend", "least", "dtype"),
+    [
+        (True, "cpu", 10**4, "bfloat16"),
+        (True, "cpu", 10**9, "float32"),  # a small model
+        (False, "cpu", 10**4, "float32"),
+        (False, "gpu", 10**9, "bfloat16"),
+    ],
+)
+def test_the_faster_dtype(compiled, backend, least, dtype, monkeypatch):
+    monkeypatch.setattr(native, "available", lambda: compiled)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(checkpoints, "_NARROW_FROM", least)
+    model = loading.model_directory("tiny-draft")
+    _, params = checkpoints.read(model, dtype="auto")
+    assert {x.dtype.name for x in jax.tree.leaves(params)} == {dtype}
+
+
+def test_the_faster_dtype_is_that_of_the_model_itself(monkeypatch):
+    """A small draft model keeps float32 beside a large target."""
+    sizes = [
+        sum(math.prod(x.shape) for x in layout.network_kernels(config).values())
+        for config in (presets.BYTE_LM_85M, bytelax.load("tiny-draft").config)
+    ]
+    assert sizes[0] > checkpoints._NARROW_FROM > sizes[1]
+    monkeypatch.setattr(native, "available", lambda: True)
+    assert [
+        checkpoints._fastest_dtype(config)
+        for config in (presets.BYTE_LM_85M, bytelax.load("tiny-draft").config)
+    ] == ["bfloat16", "float32"]
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "float64", jnp.int8])
 def test_what_is_no_dtype_of_weights(dtype):
-    with pytest.raises(checkpoints.CheckpointError, match="not one of float32, bfloat16, float16"):
+    with pytest.raises(checkpoints.CheckpointError, match="float32, bfloat16, float16, auto"):
         bytelax.load("tiny-draft", dtype=dtype)
 
 

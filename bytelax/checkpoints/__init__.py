@@ -1,7 +1,7 @@
 """Reads and writes checkpoints in the layouts of bytelax and transformers, and reads Meta's."""
 
-import contextlib
 import importlib
+import math
 import os
 import pathlib
 import re
@@ -13,14 +13,15 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+from bytelax_kernels import native
 from jax.typing import DTypeLike
 
 from bytelax.checkpoints import architectures, byte_ids
 from bytelax.checkpoints import config as plain
+from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.heads import read_heads, write_heads
 from bytelax.checkpoints.huggingface import check_transformers
-from bytelax.checkpoints.layout import PATCHER, Shardings, quantized
-from bytelax.checkpoints.tensors import CheckpointError
+from bytelax.checkpoints.layout import PATCHER, Shardings, network_kernels, quantized
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import Config
@@ -32,7 +33,6 @@ __all__ = [
     "Layout",
     "check_quantize",
     "check_transformers",
-    "path_of",
     "quantized",
     "read",
     "read_config",
@@ -45,6 +45,7 @@ __all__ = [
 Layout = Literal["orbax", "huggingface"]  # Meta's is read alone
 _WRITTEN = {"config.json", "model.safetensors", "parameters"}  # at the top of a directory
 _DTYPES = ("float32", "bfloat16", "float16")
+_NARROW_FROM = 20_000_000  # weights; the compiled kernels read fewer faster in float32
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.pth", "parameters/*"]
 
@@ -64,9 +65,11 @@ def read(
 
     Args:
       location: a directory in any of the three layouts, or a name `org/model` on the hub.
-      dtype: "float32", "bfloat16" or "float16", or a dtype of this name, for all parameters except
-        the patcher's, which are always float32, because its entropies are compared with a
-        threshold. None keeps the stored dtypes.
+      dtype: "float32", "bfloat16", "float16" or a dtype of this name, for all parameters except the
+        patcher's, which are always float32, because its entropies are compared with a threshold.
+        None keeps the stored dtypes. "auto" is bfloat16 where that is faster: on accelerators, and
+        on a CPU with compiled kernels if the networks, without their embeddings, have 20M weights.
+        Elsewhere it is float32.
       shardings: a function of the config and the tree of `jax.ShapeDtypeStruct`s that returns the
         tree of shardings of the parameters, or None. It is called before any parameter is read. By
         default parameters go to the default device.
@@ -84,10 +87,13 @@ def read(
       CheckpointError: the directory holds no model that bytelax can run, or weights that are NaN or
         infinite; the message is one line that says why.
     """
-    wanted = None if dtype is None else _dtype(dtype)
+    automatic = isinstance(dtype, str) and dtype == "auto"
+    wanted = None if dtype is None or automatic else _dtype(dtype)
     if quantize is not None:
         check_quantize(quantize)
     found = _overridden(location, overrides)
+    if automatic:
+        wanted = jnp.dtype(_fastest_dtype(found.config))
     read_parameters = found.layout.read_parameters
     return found.config, read_parameters(
         found.config,
@@ -105,34 +111,14 @@ def _dtype(dtype):
     except TypeError:
         found = None
     if found is None or found.name not in _DTYPES:
-        raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
+        raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join((*_DTYPES, 'auto'))}")
     return found
 
 
-def path_of(location: object, what: str = "a model") -> pathlib.Path:
-    """The path by which something is named, which need not exist.
-
-    Args:
-      location: text or a path.
-      what: what it names, for the message.
-
-    Raises:
-      CheckpointError: the location is neither, or the system cannot look for it.
-    """
-    if not isinstance(location, str | os.PathLike):
-        raise CheckpointError(
-            f"{what} is named by text or a path, not by {type(location).__name__}"
-        )
-    path = pathlib.Path(location)
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError) as error:  # too long, not permitted, or with a null in it
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        name = str(location) if len(str(location)) <= 60 else f"{str(location)[:60]}..."
-        raise CheckpointError(f"{what} cannot be looked for at {name!r}: {reason}") from None
-    return path
+def _fastest_dtype(config):
+    weights = sum(math.prod(x.shape) for x in network_kernels(config).values())
+    compiled = native.available() and weights >= _NARROW_FROM
+    return "bfloat16" if compiled or jax.default_backend() != "cpu" else "float32"
 
 
 def check_quantize(kind: object) -> None:
@@ -165,10 +151,9 @@ def read_patcher(
     Raises:
       CheckpointError: as in `read`, or the BLT has no entropy model.
     """
-    with _as_checkpoint_error():
-        found, overrides = _open(location, overrides)
-        config, rule = architectures.patcher_of(found.config, overrides)
-        found.layout.check(config, found.stored, found.source)
+    found, overrides = _open(location, overrides)
+    config, rule = architectures.patcher_of(found.config, overrides)
+    found.layout.check(config, found.stored, found.source)
     under = PATCHER if isinstance(config, BLTConfig) else ""
     params = found.layout.read_parameters(
         config, found.stored, found.source, dtype=jnp.dtype("float32"), under=under
@@ -206,7 +191,7 @@ def write(
     """
     if layout not in get_args(Layout):
         raise CheckpointError(f"layout {layout!r} is not one of {', '.join(get_args(Layout))}")
-    _check_free(path_of(directory), overwrite)
+    _check_free(pathlib.Path(directory), overwrite)
     target = pathlib.Path(directory).resolve()
     settled = architectures.without_idle_patcher(config)
     if getattr(settled, "patcher", True) is None:
@@ -222,8 +207,7 @@ def write(
         temporary.mkdir(parents=True)
     distributed.wait("begin to write a model")
     try:
-        with _as_checkpoint_error():
-            _module(layout).write(temporary, settled, params)
+        _module(layout).write(temporary, settled, params)
         distributed.wait("a model is written")
         if first:
             _move(temporary, target)
@@ -314,25 +298,16 @@ def _open(location, overrides):
 
 def _overridden(location, overrides):
     """Opens a checkpoint, replaces config fields, and checks them against the parameters."""
-    with _as_checkpoint_error():
-        found, rest = _open(location, overrides)
-        found = found._replace(config=architectures.override(found.config, rest))
-        found.layout.check(found.config, found.stored, found.source)
+    found, rest = _open(location, overrides)
+    found = found._replace(config=architectures.override(found.config, rest))
+    found.layout.check(found.config, found.stored, found.source)
     return found
-
-
-@contextlib.contextmanager
-def _as_checkpoint_error():
-    try:
-        yield
-    except plain.ConfigError as error:
-        raise CheckpointError(str(error)) from None
 
 
 def _directory(location):
     if not str(location):  # pathlib would take it for the current directory
         raise CheckpointError("the name of the model is empty; give a directory or a hub id")
-    directory = path_of(location)
+    directory = pathlib.Path(location)
     if directory.is_dir():
         return directory
     if directory.exists():

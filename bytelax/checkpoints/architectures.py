@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints.tensors import CheckpointError
+from bytelax.checkpoints.config import CheckpointError
 from bytelax.decode.target import Rewindable
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.decode.targets.byte_lm import ByteLMTarget
@@ -82,8 +82,8 @@ def override(config: Config, changes: dict) -> Config:
     use is removed from the config.
 
     Raises:
-      CheckpointError: a name is unknown, or does not apply to this config.
-      ConfigError: the config refuses a value.
+      CheckpointError: a name is unknown or does not apply to this config, which also may refuse a
+        value.
     """
     valid = {name: place for name, place in OVERRIDES.items() if _has(config, place)}
     fields = plain.to_fields(config)
@@ -104,8 +104,7 @@ def patcher_of(config: Config, changes: dict) -> tuple[Config, PatchingConfig]:
     A byte transformer has no rule of its own: it gets the default one, which the changes are of.
 
     Raises:
-      CheckpointError: an unknown name, or a BLT that asks no entropy model.
-      ConfigError: a value that the config refuses.
+      CheckpointError: as in `override`, or a BLT that asks no entropy model.
     """
     if isinstance(config, BLTConfig):
         changed = override(config, changes)

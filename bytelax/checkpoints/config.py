@@ -9,27 +9,25 @@ import dataclasses
 import functools
 import json
 import math
-import os
 import pathlib
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar
 
-import cattrs
 import tomlkit
-from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
-from cattrs.gen import make_dict_structure_fn
 
 T = TypeVar("T")
 _LARGEST = 2**31 - 1  # sizes, positions and seeds are 32-bit integers on a device
 _MAX_FILE = 64 << 20  # bytes; indices of released models have a few hundred thousand at most
 _NONE = "None"  # TOML has no null
+Texts = Mapping[type, Callable[[str], Any]]  # classes that a file has as text, and how it is parsed
+_NO_TEXTS: Texts = {}
 
 
-class ConfigError(ValueError):
-    """A config cannot be read; the message is one line that names the field."""
+class CheckpointError(ValueError):
+    """A checkpoint or a config cannot be read or written; the message is one line that says why."""
 
 
 def one_line(error: BaseException) -> str:
@@ -38,71 +36,51 @@ def one_line(error: BaseException) -> str:
     return next(filter(None, lines), type(error).__name__)
 
 
-def converter(*, unknown: Literal["refuse", "ignore"] = "refuse") -> cattrs.Converter:
-    """Creates a cattrs converter between dataclasses and nested dicts, with strict types.
-
-    Args:
-      unknown: whether to refuse or ignore fields that a dataclass does not have.
-    """
-    made = cattrs.Converter(forbid_extra_keys=unknown == "refuse")
-    for cls, what in ((bool, "true or false"), (str, "text"), (dict, "an object")):
-        made.register_structure_hook(cls, _exactly(cls, what))
-    made.register_structure_hook(int, _whole)
-    made.register_structure_hook(float, _number)
-    made.register_structure_hook_factory(_is(tuple), _tuple_of)
-    made.register_structure_hook_factory(_is(dict), _dict_of)
-    made.register_structure_hook_factory(_is(Literal), _one_of)
-    made.register_structure_hook_factory(dataclasses.is_dataclass, _object_of)
-    made.register_unstructure_hook_func(_is(tuple), lambda x: [*map(made.unstructure, x)])
-    return made
-
-
-def toml_converter() -> cattrs.Converter:
-    """Creates a converter for TOML, which has no null and uses the text "None" for it."""
-    made = converter()
-
-    def optional(hint, made):
-        (hint,) = (x for x in typing.get_args(hint) if x is not types.NoneType)
-        return lambda x, _: None if x in (None, _NONE) else made.structure(x, hint)
-
-    made.register_structure_hook_factory(_is(types.UnionType, typing.Union), optional)
-    return made
-
-
-_of_json = functools.cache(converter)
-
-
-def to_fields(config: Any, *, by: cattrs.Converter | None = None) -> dict:
+def to_fields(value: Any, texts: Texts = _NO_TEXTS) -> Any:
     """Converts a config to a JSON object of nested dicts, lists, numbers and text.
 
     Args:
-      config: a dataclass.
-      by: converter that decides how values are represented; by default that of JSON.
+      value: a dataclass.
+      texts: classes whose values are written as text.
     """
-    return (by or _of_json()).unstructure(config)
+    if isinstance(value, tuple(texts)):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        value = {x.name: getattr(value, x.name) for x in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {name: to_fields(x, texts) for name, x in value.items()}
+    return [to_fields(x, texts) for x in value] if isinstance(value, tuple) else value
 
 
-def from_fields(cls: type[T], fields: Any, source: str, *, by: cattrs.Converter | None = None) -> T:
+def from_fields(
+    cls: type[T],
+    fields: Any,
+    source: str,
+    *,
+    texts: Texts = _NO_TEXTS,
+    unknown: Literal["refuse", "ignore"] = "refuse",
+) -> T:
     """Creates a config of class `cls` from a JSON object.
 
     Args:
       cls: a dataclass.
       fields: nested dicts; fields that are left out have their defaults.
       source: name of the file in error messages.
-      by: converter that decides how values are represented; by default that of JSON.
+      texts: classes whose values are read from text.
+      unknown: whether to refuse or ignore fields that a dataclass does not have.
 
     Raises:
-      ConfigError: a field is missing or unknown, or the config refuses its value.
+      CheckpointError: a field is missing or unknown, or the config refuses its value.
     """
     try:
-        return (by or _of_json()).structure(fields, cls)
-    except (ClassValidationError, ValueError) as error:
-        raise ConfigError(f"{source}: {_first(error)}") from None
+        return _Reader(texts, unknown == "refuse").read(cls, fields, "")
+    except ValueError as error:
+        raise CheckpointError(f"{source}: {one_line(error)}") from None
 
 
 def known_fields(cls: type[T], fields: Any, source: str) -> T:
     """As `from_fields`, but ignores fields that `cls` does not have, in files of other software."""
-    return from_fields(cls, fields, source, by=_of_json(unknown="ignore"))
+    return from_fields(cls, fields, source, unknown="ignore")
 
 
 def require(fields: object, **values: Any) -> None:
@@ -120,37 +98,42 @@ def read_json(path: pathlib.Path) -> dict:
     """Reads the JSON object in a file.
 
     Raises:
-      ConfigError: the file holds no JSON object.
+      CheckpointError: the file holds no JSON object.
     """
     if not path.is_file():  # reading a pipe would block
-        raise ConfigError(f"{path} is not a file")
+        raise CheckpointError(f"{path} is not a file")
     if path.stat().st_size > _MAX_FILE:
-        raise ConfigError(f"{path} is too large to be a config; download or write it again")
+        raise CheckpointError(f"{path} is too large to be a config; download or write it again")
     try:
         value = json.loads(path.read_text())
     except (ValueError, RecursionError):
-        raise ConfigError(f"{path} is not JSON; download or write it again") from None
+        raise CheckpointError(f"{path} is not JSON; download or write it again") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{path} holds no JSON object; download or write it again")
+        raise CheckpointError(f"{path} holds no JSON object; download or write it again")
     return value
 
 
 def read_toml(path: pathlib.Path) -> dict:
-    """Reads a TOML file as nested dicts.
+    """Reads a TOML file as nested dicts, in which the text "None" becomes None.
 
     Raises:
-      ConfigError: the file is not valid TOML.
+      CheckpointError: the file is not valid TOML.
       OSError: the file cannot be read.
     """
     try:
-        return tomllib.loads(path.read_text())
+        return from_toml(path.read_text())
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is no TOML: {one_line(error)}") from None
+        raise CheckpointError(f"{path} is no TOML: {one_line(error)}") from None
+
+
+def from_toml(text: str) -> dict:
+    """The nested dicts that `to_toml` has formatted."""
+    return _replaced(tomllib.loads(text), _NONE, None)
 
 
 def to_toml(fields: Mapping) -> str:
     """Formats nested dicts as TOML, with None as the text "None"."""
-    return tomlkit.dumps(_as_toml(fields))
+    return tomlkit.dumps(_replaced(fields, None, _NONE))
 
 
 def merge(base: Mapping, changed: Mapping) -> dict:
@@ -176,93 +159,88 @@ def difference(fields: Mapping, base: Mapping) -> dict:
     return changed
 
 
-def _exactly(cls, what):
-    def structure(value, _):
-        if type(value) is not cls:
-            raise ValueError(f"is {_short(value)} where {what} belongs")
-        return value
+class _Reader(NamedTuple):
+    """How values are read; see `from_fields`."""
 
-    return structure
+    texts: Texts
+    strict: bool
+
+    def read(self, hint, value, place):
+        """Returns the value of the field at a place, a dotted name, by its type."""
+        kind, hints = typing.get_origin(hint), typing.get_args(hint)
+        if kind in (types.UnionType, typing.Union):  # with None
+            (hint,) = (x for x in hints if x is not types.NoneType)
+            return None if value is None else self.read(hint, value, place)
+        if hint in self.texts:
+            return self.texts[hint](_exactly(str, "text", value, place))
+        if dataclasses.is_dataclass(hint):
+            return self._object(hint, _exactly(dict, "an object", value, place), place)
+        if kind is tuple:
+            return self._tuple(hints, value, place)
+        if kind is Literal:
+            if type(value) is not str or value not in hints:
+                raise ValueError(f"{place} is {_short(value)}, not one of {', '.join(hints)}")
+            return value
+        if kind is dict:
+            fields = _exactly(dict, "an object", value, place)
+            return {name: self.read(hints[1], x, place) for name, x in fields.items()}
+        return value if hint is Any else _PLAIN[hint](value, place)
+
+    def _object(self, cls, fields, place):
+        hints, read = _hints(cls), {}
+        if self.strict and not fields.keys() <= hints.keys():
+            unknown = f"{place}.{min(fields.keys() - hints)}".lstrip(".")
+            raise ValueError(f"there is an unknown field {_short(unknown)}")
+        for field in dataclasses.fields(cls):
+            name = f"{place}.{field.name}".lstrip(".")
+            if field.name in fields:
+                read[field.name] = self.read(hints[field.name], fields[field.name], name)
+            elif field.default is field.default_factory is dataclasses.MISSING:
+                raise ValueError(f"the field {name} is missing")
+        try:
+            return cls(**read)
+        except ValueError as error:
+            raise ValueError(f"{place}: {one_line(error)}".lstrip(": ")) from None
+
+    def _tuple(self, hints, values, place):
+        if type(values) not in (list, tuple):
+            raise ValueError(f"{place} is {_short(values)} where a list belongs")
+        each = hints[:1] * len(values) if hints[-1] is Ellipsis else hints
+        if len(each) != len(values):
+            raise ValueError(f"{place} has {len(values)} entries, not {len(each)}")
+        return tuple(self.read(hint, x, place) for hint, x in zip(each, values, strict=True))
 
 
-def _whole(value, _):
-    if type(value) is not int:
-        raise ValueError(f"is {_short(value)} where a whole number belongs")
-    if abs(value) > _LARGEST:
-        raise ValueError(f"does not fit in 32 bits: {_short(value)}")
+_hints = functools.cache(typing.get_type_hints)
+
+
+def _exactly(cls, what, value, place):
+    if type(value) is not cls:
+        raise ValueError(f"{place} is {_short(value)} where {what} belongs".lstrip())
     return value
 
 
-def _number(value, _):
+def _whole(value, place):
+    if abs(_exactly(int, "a whole number", value, place)) > _LARGEST:
+        raise ValueError(f"{place} does not fit in 32 bits: {_short(value)}")
+    return value
+
+
+def _number(value, place):
     if type(value) not in (int, float):
-        raise ValueError(f"is {_short(value)} where a number belongs")
+        raise ValueError(f"{place} is {_short(value)} where a number belongs")
     if not -math.inf < value < math.inf or abs(value) > 1e300:  # JSON's integers are unbounded
-        raise ValueError(f"must be finite, got {_short(value)}")
+        raise ValueError(f"{place} must be finite, got {_short(value)}")
     return float(value)
 
 
-def _tuple_of(hint, made):
-    *hints, last = typing.get_args(hint)
-
-    def structure(values, _):
-        if type(values) not in (list, tuple):
-            raise ValueError(f"is {_short(values)} where a list belongs")
-        each = hints * len(values) if last is Ellipsis else [*hints, last]
-        if len(each) != len(values):
-            raise ValueError(f"has {len(values)} entries, not {len(each)}")
-        return tuple(map(made.structure, values, each))
-
-    return structure
-
-
-def _dict_of(hint, made):
-    is_object = _exactly(dict, "an object")
-    key, value = typing.get_args(hint)
-
-    def structure(values, _):
-        pairs = is_object(values, dict).items()
-        return {made.structure(k, key): made.structure(x, value) for k, x in pairs}
-
-    return structure
-
-
-def _one_of(hint, made):
-    choices = typing.get_args(hint)
-
-    def structure(value, _):
-        if type(value) is not str or value not in choices:
-            raise ValueError(f"is {_short(value)}, not one of {', '.join(choices)}")
-        return value
-
-    return structure
-
-
-def _object_of(cls, made):
-    structure = make_dict_structure_fn(cls, made)
-    is_object = _exactly(dict, "an object")
-    return lambda value, _: structure(is_object(value, dict), cls)
-
-
-def _is(*origins):
-    """Whether a type is one of these with arguments, such as `tuple[int, ...]`."""
-    return lambda hint: typing.get_origin(hint) in origins
-
-
-def _first(error, place=""):
-    """Formats the first error in a group, with the path of its field."""
-    if not isinstance(error, ClassValidationError):
-        return f"{place} {one_line(error)}".lstrip()
-    placed, unplaced = error.group_exceptions()
-    for inner, note in placed:
-        name = f"{place}.{note.name}".lstrip(".")
-        if isinstance(inner, KeyError):
-            return f"the field {name} is missing"
-        return _first(inner, name)
-    inner = unplaced[0]
-    if isinstance(inner, ForbiddenExtraKeysError):
-        unknown = f"{place}.{min(inner.extra_fields)}".lstrip(".")
-        return f"there is an unknown field {_short(unknown)}"
-    return f"{place}: {one_line(inner)}".lstrip(": ")
+_PLAIN: dict[Any, Callable[[Any, str], Any]] = {
+    int: _whole,
+    float: _number,
+    bool: functools.partial(_exactly, bool, "true or false"),
+    str: functools.partial(_exactly, str, "text"),
+    dict: functools.partial(_exactly, dict, "an object"),
+}
 
 
 def _short(value):
@@ -274,11 +252,10 @@ def _short(value):
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _as_toml(value):
-    if isinstance(value, Mapping):
-        return {name: _as_toml(x) for name, x in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_toml(x) for x in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return _NONE if value is None else value
+def _replaced(value, old, new):
+    """Nested dicts and lists in which one value stands for another."""
+    if isinstance(value, dict):
+        return {name: _replaced(x, old, new) for name, x in value.items()}
+    if isinstance(value, list):
+        return [_replaced(x, old, new) for x in value]
+    return new if value == old else value

@@ -13,7 +13,8 @@ import numpy as np
 
 from bytelax.checkpoints import architectures, layout, safetensors_file
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints.tensors import CheckpointError, check_finite
+from bytelax.checkpoints.config import CheckpointError
+from bytelax.checkpoints.tensors import check_finite
 from bytelax.models.configs import Config, TransformerConfig
 from bytelax.models.heads import HeadsConfig
 
@@ -88,7 +89,7 @@ def read_heads(directory: pathlib.Path, config: Config) -> tuple[Config, dict]:
                 f"the heads in {directory} are for a model of another shape, which {source} tells"
             )
         config = dataclasses.replace(config, heads=fields.heads)
-    except (plain.ConfigError, ValueError) as error:
+    except (CheckpointError, ValueError) as error:
         raise CheckpointError(str(error)) from None
     tensors = safetensors_file.read_directory(directory)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}

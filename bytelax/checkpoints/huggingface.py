@@ -20,8 +20,9 @@ from flax.traverse_util import flatten_dict
 
 from bytelax.checkpoints import byte_ids, layout, llama, safetensors_file
 from bytelax.checkpoints import config as plain
+from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.stack_fields import Defaults, Stack, first, stack_json, transformer
-from bytelax.checkpoints.tensors import CheckpointError, Tensor
+from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import Config
@@ -84,6 +85,9 @@ class _Fields:
             per_layer_config=None,
             quantization_config=None,
         )
+        encoder = self.encoder_config
+        if encoder.cross_attn_all_layers and first(encoder.num_hidden_layers, 1) > 1:
+            raise ValueError("cross-attention in every one of several encoder layers is not read")
         if self.patch_in_forward and self.patcher_config is None:
             raise ValueError("patch_in_forward needs the object patcher_config")
 
@@ -98,25 +102,23 @@ def read_config(
       asked: which ids are bytes; see `byte_ids.find`.
 
     Raises:
-      CheckpointError, ConfigError: the directory holds no model that bytelax can run.
+      CheckpointError: the directory holds no model that bytelax can run.
     """
     source = str(directory / "config.json")
     fields = plain.read_json(directory / "config.json")
     tensors = safetensors_file.read_directory(directory)
-    ids, size = None, 0
+    order, size = None, fields.get("vocab_size", 0)
     if str(fields.get("model_type")) in llama.MODEL_TYPES and fields.get("bytelax") is None:
-        ids, size = byte_ids.find(directory, fields, asked), fields["vocab_size"]
-        fields = ids.fields(fields)
+        order = byte_ids.find(directory, fields, asked)
+        fields = byte_ids.reordered_fields(fields, order)
     else:
         byte_ids.refuse(asked)
     config = parse(fields, tensors, source=source)
-    if isinstance(config, BLTConfig):
-        tensors = _pooled_last(tensors, plain.known_fields(_Fields, fields, source), config)
-    elif fields["model_type"] in llama.MODEL_TYPES:
+    if isinstance(config, ByteLMConfig):
         tied = fields.get("tie_word_embeddings") is True
         tensors = llama.from_state_dict(config, tensors, tied=tied)
-        if ids is not None:
-            tensors |= ids.reordered(tensors, size, source)
+        if order is not None:
+            tensors |= byte_ids.reordered(tensors, order, size, source)
     return config, tensors
 
 
@@ -148,8 +150,8 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
       source: name of config.json in error messages.
 
     Raises:
-      CheckpointError: the model type or the patching mode is unknown.
-      ConfigError: the config refuses a value.
+      CheckpointError: the model type or the patching mode is unknown, or the config refuses a
+        value.
     """
     model_type = fields.get("model_type")
     if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
@@ -333,20 +335,3 @@ def _fatal(lost: dict) -> list[str]:
         for name, value in flatten_dict(lost, sep=".").items()
         if name not in _HARMLESS and not name.startswith(_HEADS)
     ]
-
-
-def _pooled_last(tensors: dict[str, Tensor], fields: _Fields, config: BLTConfig) -> dict:
-    """The state dict without encoder cross-attentions whose output transformers discards.
-
-    An encoder with cross-attention in all layers pools again in each layer, and only the result of
-    the last layer is used.
-    """
-    if not fields.encoder_config.cross_attn_all_layers:
-        return tensors
-    cross = "model.local_encoder.cross_attn_layers."
-    last = f"{cross}{config.encoder.layers - 1}."
-    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(cross)}
-    for name, tensor in tensors.items():
-        if name.startswith(last):
-            kept[f"{cross}0.{name.removeprefix(last)}"] = tensor
-    return kept

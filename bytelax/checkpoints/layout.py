@@ -19,7 +19,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bytelax import vocab
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints.tensors import CheckpointError, Tensor, check_finite
+from bytelax.checkpoints.config import CheckpointError
+from bytelax.checkpoints.tensors import Tensor, check_finite
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import Config, TransformerConfig
@@ -134,6 +135,15 @@ def parameters_under(start: str, config: Config) -> dict[str, Parameter]:
     return {path: x for path, x in parameters(config).items() if path.startswith(start)}
 
 
+def network_kernels(config: Config) -> dict[str, Parameter]:
+    """The kernels of a model's networks, without those of its entropy model and of its heads."""
+    return {
+        path: x
+        for path, x in parameters(config).items()
+        if path.endswith("/kernel") and not path.startswith((PATCHER, HEADS))
+    }
+
+
 def quantized_axes(config: Config) -> dict[str, tuple[int, ...]]:
     """Paths of the parameters that quantization takes, and the axes along which scales are shared.
 
@@ -141,11 +151,7 @@ def quantized_axes(config: Config) -> dict[str, tuple[int, ...]]:
     scale for each row. The entropy model is not among them, because patches would move, nor are
     prediction heads, whose precision makes drafts no cheaper.
     """
-    axes = {
-        path: x.contracted
-        for path, x in parameters(config).items()
-        if path.endswith("/kernel") and not path.startswith((PATCHER, HEADS))
-    }
+    axes = {path: x.contracted for path, x in network_kernels(config).items()}
     return axes | ({HASH_TABLE: (1,)} if isinstance(config, BLTConfig) else {})
 
 

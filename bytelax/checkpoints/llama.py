@@ -15,6 +15,7 @@ import numpy as np
 
 from bytelax import vocab
 from bytelax.checkpoints import config as plain
+from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.stack_fields import Defaults, Stack, first, stack_json, transformer
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.byte_lm import ByteLMConfig
@@ -121,13 +122,13 @@ def config_fields(fields: Mapping, source: str) -> dict:
       source: name of config.json in error messages.
 
     Raises:
-      ConfigError: a field has a value with which bytelax does not compute.
+      CheckpointError: a field has a value with which bytelax does not compute.
     """
     c = plain.known_fields(_Fields, {**MODEL_TYPES[fields["model_type"]], **fields}, source)
     try:
         trunk = transformer(c, _DEFAULTS, c.window)
     except ValueError as error:
-        raise plain.ConfigError(f"{source}: {error}") from None
+        raise CheckpointError(f"{source}: {error}") from None
     return {
         "trunk": trunk | {"biases": c.biases, "qk_norm": c.model_type == "qwen3"},
         "max_bytes": c.max_position_embeddings,

@@ -16,8 +16,9 @@ import numpy as np
 
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints import layout, safetensors_file, tensors
+from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.stack_fields import first
-from bytelax.checkpoints.tensors import CheckpointError, Tensor
+from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import Config
@@ -43,7 +44,6 @@ _HUGGINGFACE = {  # one component of a tensor's name: Meta's -> transformers'
     "wq": "q_proj",
     "wv": "v_proj",
 }
-_PROJECTION = "model.local_decoder.patch_embedding_projection.weight"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
     """Reads the config of a directory, and its state dict with the names of transformers.
 
     Raises:
-      CheckpointError, ConfigError: the directory holds no model that bytelax can run.
+      CheckpointError: the directory holds no model that bytelax can run.
     """
     fields, source = _config_file(directory)
     args = _args(fields, ("args", "model", _ENTROPY), source)
@@ -189,7 +189,7 @@ def _blt(
         "encoder": encoder,
         "global_transformer": part("global", "global_transformer"),
         "decoder": decoder,
-        "patching": {"mode": mode, "stride": PatchingConfig.stride, **_rule(args, rule)},
+        "patching": {"mode": mode, **_rule(args, rule)},
         "patcher": patcher and _lm(patcher, state, "model.patcher."),
         "hashing": {
             "groups": list(args.encoder_hash_byte_group_size or ()),
@@ -198,12 +198,9 @@ def _blt(
         },
         "patch_vectors": args.cross_attn_k,
         "decoder_cross_attention": "all" if args.cross_attn_all_layers_decoder else "first",
-        "decoder_input": "encoder",
-        "block_size": 0,
         "mask_documents": True,
         "max_bytes": first(args.max_encoder_seq_length, 24576),
         "vocab_size": args.vocab_size,
-        "heads": None,
     }
 
 
@@ -229,7 +226,6 @@ def _lm(args: _LMArgs, state: Mapping[str, Tensor], name: str) -> dict:
     return {
         "trunk": _transformer(args, args.dim, args.n_layers, args.n_heads, window, state, name),
         "max_bytes": args.max_seqlen,
-        "heads": None,
         "mask_documents": True,
         "vocab_size": args.vocab_size,
     }
@@ -260,7 +256,7 @@ def _rows(state: Mapping[str, Tensor], name: str) -> int | None:
 def _state_dict(stored: dict[str, Tensor], args: _Args) -> dict[str, Tensor]:
     """Converts the main model's tensors to transformers' layout.
 
-    The hash tables are concatenated into one, and a missing decoder projection becomes an identity.
+    The hash tables are concatenated into one.
     """
     state, tables = {}, {}
     for name, tensor in stored.items():
@@ -276,11 +272,6 @@ def _state_dict(stored: dict[str, Tensor], args: _Args) -> dict[str, Tensor]:
                 f"the tables {_HASHES}.* are not {args.dim_local_encoder} wide; download them again"
             )
         state[f"model.{_HASHES}.weight"] = tensors.concatenate([tables[i] for i in sorted(tables)])
-    as_wide = args.dim_global == args.dim_local_decoder and args.cross_attn_k == 1
-    if _PROJECTION not in state and as_wide:
-        like = state.get("lm_head.weight")
-        dtype = like.dtype if like else np.dtype(np.float32)
-        state[_PROJECTION] = tensors.identity(args.dim_global, dtype)
     return state
 
 

@@ -16,9 +16,9 @@ from orbax.checkpoint import v1 as ocp
 
 from bytelax.checkpoints import architectures, layout
 from bytelax.checkpoints import config as plain
-from bytelax.checkpoints.config import one_line
+from bytelax.checkpoints.config import CheckpointError, one_line
 from bytelax.checkpoints.layout import PATCHER, Shardings
-from bytelax.checkpoints.tensors import CheckpointError, check_finite, not_finite
+from bytelax.checkpoints.tensors import check_finite, not_finite
 from bytelax.models.configs import Config
 from bytelax.models.narrow import Int8
 from bytelax.pods import distributed
@@ -38,7 +38,7 @@ def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
     """Reads the config of a checkpoint directory and the metadata of its arrays.
 
     Raises:
-      CheckpointError, ConfigError: the directory holds no model that bytelax can run.
+      CheckpointError: the directory holds no model that bytelax can run.
     """
     source = str(directory / "config.json")
     fields = plain.read_json(directory / "config.json")

@@ -16,8 +16,8 @@ import numpy as np
 import safetensors
 
 from bytelax.checkpoints import config
-from bytelax.checkpoints.config import one_line
-from bytelax.checkpoints.tensors import CheckpointError, Tensor
+from bytelax.checkpoints.config import CheckpointError, one_line
+from bytelax.checkpoints.tensors import Tensor
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -34,7 +34,7 @@ def read_directory(directory: pathlib.Path) -> dict[str, Tensor]:
     """Opens the tensors of `model.safetensors`, or of the shards that its index lists.
 
     Raises:
-      CheckpointError, ConfigError: a file is missing or truncated, in another directory, or not a
+      CheckpointError: a file is missing or truncated, in another directory, or not a
         safetensors file.
     """
     index = directory / INDEX

@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterator
 import jax.numpy as jnp
 import numpy as np
 
-
-class CheckpointError(ValueError):
-    """A checkpoint cannot be read or written; the message is one line that says what to do."""
-
+from bytelax.checkpoints.config import CheckpointError
 
 BLOCK_BYTES = 32 << 20  # number of bytes read or written at a time
 
@@ -64,11 +61,6 @@ def not_finite(name: str, dtype: np.dtype) -> str:
         f"{name} holds NaN or infinite values in {dtype}; download it again, take an earlier "
         "checkpoint, or load it in a dtype of wider range"
     )
-
-
-def identity(size: int, dtype: np.dtype) -> Tensor:
-    """A lazy identity matrix."""
-    return Tensor((size, size), dtype, lambda start, stop: np.eye(stop - start, size, start, dtype))
 
 
 def concatenate(parts: list[Tensor]) -> Tensor:

@@ -38,7 +38,8 @@ class Loading(Overrides):
     """Flags that decide how a model is loaded."""
 
     dtype: str | None = None
-    """Cast the weights to float32, bfloat16 or float16; the entropy model stays float32."""
+    """Cast the weights to float32, bfloat16 or float16, or with "auto" to the faster of the first
+    two; the entropy model stays float32."""
     heads: str | None = None
     """Directory of heads for the model, as `bytelax train heads` leaves them in OUT/heads."""
 

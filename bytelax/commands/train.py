@@ -8,8 +8,8 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -34,9 +34,6 @@ from bytelax.training.configs import (
     RunConfig,
     Source,
 )
-
-if TYPE_CHECKING:
-    import cattrs
 
 # What `prepare` returns: a `training.objectives.Objective`, and a function that returns its initial
 # parameters, or None to initialize them at random.
@@ -424,6 +421,8 @@ def _sizes(config: BLTConfig, *, joint: bool) -> BLTSizes:
 
 # The file of a run
 
+# Classes that are written as on the command line.
+_TEXTS: dict[type, Callable[[str], Any]] = {Source: Source.parse, pathlib.Path: pathlib.Path}
 NOT_RECORDED = {"out", "config", "preset", "json", "processes"}
 
 
@@ -435,7 +434,7 @@ def default(kind: str, args: Sequence[str]) -> Any:
       args: the arguments behind it.
 
     Raises:
-      ConfigError: the file cannot be used; the message is one line that says why.
+      CheckpointError: the file cannot be used; the message is one line that says why.
       ValueError: the preset is unknown, or not one of this kind of run.
     """
     path, preset, out = (flags.value_of(flag, args) for flag in ("--config", "--preset", "--out"))
@@ -453,8 +452,8 @@ def default(kind: str, args: Sequence[str]) -> Any:
         raise ValueError(f"{path} is the config of another kind of model than {kind}")
     for name in fields.keys() & NOT_RECORDED:
         raise ValueError(f"{path}: {name} is a flag, not a field of the file")
-    merged = plain.merge(plain.to_fields(known, by=_toml()), fields)
-    return plain.from_fields(KINDS[kind], merged, path, by=_toml())
+    merged = plain.merge(plain.to_fields(known, _TEXTS), fields)
+    return plain.from_fields(KINDS[kind], merged, path, texts=_TEXTS)
 
 
 def to_fields(run: Run) -> dict:
@@ -462,19 +461,7 @@ def to_fields(run: Run) -> dict:
     from bytelax.checkpoints import config as plain
 
     kind = next(name for name, cls in KINDS.items() if type(run) is cls)
-    fields = plain.to_fields(run, by=_toml())
+    fields = plain.to_fields(run, _TEXTS)
     # Recorded as a number, because the default depends on the number of steps, which may change.
     fields["optimizer"]["warmup"] = run.optimizer.warmup_steps
     return {"kind": kind} | {name: x for name, x in fields.items() if name not in NOT_RECORDED}
-
-
-@functools.cache
-def _toml() -> "cattrs.Converter":
-    """The converter for the config of a run; sources are written as on the command line."""
-    from bytelax.checkpoints import config as plain
-
-    made = plain.toml_converter()
-    made.register_structure_hook(Source, lambda x, _: Source.parse(made.structure(x, str)))
-    made.register_unstructure_hook(Source, str)
-    made.register_structure_hook(pathlib.Path, lambda x, _: pathlib.Path(x))
-    return made

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import shutil
-import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -252,7 +251,7 @@ _SHOWN = 4  # differences in one line
 
 def _length_hint(before, now):
     steps, cooldown = "optimizer.steps", "optimizer.cooldown"
-    if before.get(steps) == now.get(steps) or before.get(cooldown) not in (None, "None"):
+    if before.get(steps) == now.get(steps) or before.get(cooldown) is not None:
         return ""
     return f"; only a run started with {cooldown} may change its length"
 
@@ -270,13 +269,13 @@ def keep_config(
 
     Raises:
       TrainingError: another field differs; the message is one line that names them.
-      ConfigError: the recorded config is not TOML.
+      CheckpointError: the recorded config is not TOML.
       OSError: the directory cannot be written.
     """
     path = directory / CONFIG
     if started and path.exists():
         before = flatten_dict(plain.read_toml(path), sep=".")
-        now = flatten_dict(tomllib.loads(plain.to_toml(config)), sep=".")
+        now = flatten_dict(plain.from_toml(plain.to_toml(config)), sep=".")
         differ = [
             f"{name} = {json.dumps(before.get(name))}, not {json.dumps(now.get(name))}"
             for name in dict.fromkeys([*before, *now])

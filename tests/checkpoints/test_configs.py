@@ -7,7 +7,7 @@ import pytest
 
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError, huggingface, meta
-from bytelax.checkpoints.config import ConfigError, known_fields
+from bytelax.checkpoints.config import known_fields
 from bytelax.models.patching import PatchingConfig
 from tests.helpers import meta_layout
 from tests.helpers.random_models import BYTE_LM, META, SQUARE, random_params
@@ -140,9 +140,8 @@ def test_an_unsaid_width_is_read_off_the_tensor():
     ],
 )
 def test_configs_we_cannot_run(change, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(CheckpointError, match=message):
         read(OLD | change)
-    assert isinstance(error.value, CheckpointError | ConfigError)
 
 
 def test_overrides(tmp_path):

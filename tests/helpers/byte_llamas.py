@@ -51,11 +51,9 @@ def tensors(fields, seed=0):
     }
 
 
-def write(directory, fields, files=None):
-    """A checkpoint of transformers, with other files beside it."""
+def write(directory, fields):
+    """A checkpoint of transformers."""
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(fields))
     safetensors.numpy.save_file(tensors(fields), directory / "model.safetensors")
-    for name, content in (files or {}).items():
-        (directory / name).write_text(json.dumps(content))
     return directory
