@@ -42,7 +42,7 @@ CALLS = {
     "decode.Text.of(['abc'], length=9)": "ids are made of bytes, not of text: encode 'abc' first",
     "decode.Text.of(b'abc', length=9)": "prompts must be a list of strings, not one string",
     "bytelax.vocab.decode([5, 260])": "ids lie in 0..259, got 260; a byte b is id b + 4",
-    "distributed.start(Processes(coordinator='auto'))": "no cluster is found here",
+    "distributed.start(Processes(coordinator='auto'))": "without a cluster that tells it",
 }
 
 PROGRAM = """

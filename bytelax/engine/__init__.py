@@ -25,8 +25,8 @@ from bytelax.engine import requests
 from bytelax.engine.requests import Request
 from bytelax.engine.results import Result, Statistics
 from bytelax.model import Model, check_model
-from bytelax.pods import global_arrays, per_device, sharding
-from bytelax.pods.per_device import Placement
+from bytelax.pods import global_arrays, sharding
+from bytelax.pods.sharding import Placement
 
 _SMALLEST_BUFFER = 256  # ids; buffers are powers of two, so that few programs are compiled
 _SHORTEST_TURN = 64  # ids; so are buffers of what is appended
@@ -357,7 +357,7 @@ def _on(placement, function, kinds):
     """The function, on every device of a mesh if there is one; `kinds` as in `spread`."""
     if placement is None:
         return function
-    return functools.partial(per_device.spread, function, placement, kinds)
+    return functools.partial(sharding.spread, function, placement, kinds)
 
 
 def _running(decoding):

@@ -67,7 +67,7 @@ class ByteLM(nn.Module):
     def device_shard(self, devices: int) -> "ByteLM":
         """The module that each device runs when `devices` of them share heads and hidden units.
 
-        See `pods.per_device`.
+        See `pods.sharding`.
         """
         if devices == 1:
             return self

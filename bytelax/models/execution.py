@@ -63,7 +63,7 @@ class Execution:
       scan: run a stack over whole texts as a `lax.scan` over its blocks, which compiles faster.
       mesh: mesh of a training step, over which parameters and the batch are sharded; see
         `rows_on` and `by_rows`. None runs on one device.
-      tensor_axis: inside `pods.per_device.spread`, the mesh axis over which heads and hidden units
+      tensor_axis: inside `pods.sharding.spread`, the mesh axis over which heads and hidden units
         are split. None if every device holds all of them.
     """
 

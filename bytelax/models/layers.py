@@ -108,7 +108,7 @@ class Embedding(nn.Module):
     """Looks up rows of an embedding table.
 
     Attributes:
-      rows, dim: shape of the table. Inside `pods.per_device.spread` a device may hold fewer
+      rows, dim: shape of the table. Inside `pods.sharding.spread` a device may hold fewer
         columns.
       axes: logical axes of the table.
       execution: how the lookup runs; see `Execution`.

@@ -5,7 +5,6 @@ messages.
 """
 
 import os
-import re
 from collections.abc import Mapping
 
 import jax
@@ -15,8 +14,6 @@ from jax.experimental import multihost_utils
 from bytelax.pods.configs import Processes
 
 _SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
-
-
 _DETECTED = Processes()
 
 
@@ -36,10 +33,10 @@ def start(processes: Processes = _DETECTED) -> None:
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(**found)
-    except ValueError:  # JAX looked for what is missing, and found nothing
+    except (ValueError, IndexError) as error:  # the latter for an address without a port
         raise ValueError(
-            "no cluster is found here (a TPU pod, SLURM, ...): name the coordinator, HOST:PORT, "
-            "with num_processes and process_id"
+            f"{error}: without a cluster that tells it (a TPU pod, SLURM, ...), each process has "
+            "to know the coordinator, HOST:PORT, and its num_processes and process_id, from 0"
         ) from None
     except jax.errors.JaxRuntimeError as error:
         where = found.get("coordinator_address", "the coordinator")
@@ -49,34 +46,21 @@ def start(processes: Processes = _DETECTED) -> None:
 def settings(processes: Processes, environment: Mapping[str, str]) -> dict | None:
     """Arguments for `jax.distributed.initialize`, or None for a single process.
 
-    JAX takes missing arguments from the cluster's environment variables.
+    JAX takes missing arguments from the cluster's environment variables, and checks them all.
 
     Raises:
-      ValueError: the settings are incomplete or inconsistent.
+      ValueError: a variable is no number.
     """
     told = {
         "coordinator_address": processes.coordinator or environment.get("JAX_COORDINATOR_ADDRESS"),
         "num_processes": _number(processes.num_processes, "JAX_NUM_PROCESSES", environment),
         "process_id": _number(processes.process_id, "JAX_PROCESS_ID", environment),
     }
-    automatic = told["coordinator_address"] == "auto"
-    if automatic:
-        told["coordinator_address"] = None
-    address = told["coordinator_address"]
-    if address is not None and not re.fullmatch(r".+:\d+", address):
-        raise ValueError(f"the coordinator is HOST:PORT, not {address!r}")
     known = {name: value for name, value in told.items() if value is not None}
-    missing = [name for name in told if name not in known]
-    if automatic or _in_slurm(environment) or _in_tpu_pod(environment):
-        missing = []
-    elif not known:
+    if not known and not _in_slurm(environment) and not _in_tpu_pod(environment):
         return None
-    if missing:
-        names = " and ".join(name.removesuffix("_address") for name in missing)
-        raise ValueError(f"each of several processes has to know {names} too")
-    index, count = told["process_id"], told["num_processes"]
-    if None not in (index, count) and not 0 <= index < count:
-        raise ValueError(f"process {index} of {count}: they count from 0")
+    if known.get("coordinator_address") == "auto":
+        del known["coordinator_address"]
     return known
 
 

@@ -1,13 +1,19 @@
-"""Meshes, and the sharding of parameters, caches and batches over them.
+"""Meshes, the sharding of parameters, caches and batches over them, and decoding on all devices.
 
 Every axis of a parameter and of a cache has a logical name, given where the parameter or the cache
 is defined. Rules map logical axes to axes of the mesh. A single device is a mesh of size 1.
+
+When decoding, every device runs the program on its own rows and its shard of the weights; see
+`spread`. Rows of a batch are independent, and so are devices with different rows: each loops until its own
+rows have ended. Devices with the same rows hold different heads and hidden units of every layer,
+and sum the contributions of these to the hidden states (`Execution.psum`). All of them get equal
+sums and make equal decisions, so they run the same number of rounds.
 """
 
-import math
+import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import jax
 from jax.experimental import mesh_utils
@@ -17,7 +23,7 @@ from bytelax.pods.configs import MeshConfig
 
 DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
 BATCH = "batch"
-
+Kind = Literal["params", "rows"]  # how an argument of `spread` is sharded
 
 Axes = tuple[str | None, ...]
 
@@ -127,15 +133,22 @@ def shardings(params: Any, axes: Any, mesh: Mesh | AbstractMesh, rules: Rules = 
       A tree of `NamedSharding`s with the structure of `params`.
 
     Raises:
-      ValueError: an axis is unknown, or its size does not divide evenly.
+      ValueError: the mesh has other axes, or a parameter does not divide evenly.
     """
-    for axis in rules:  # rules for caches and batches are checked here as well
-        _mesh_axis(axis, mesh, rules)
+    if not {DATA, FSDP, TENSOR} <= set(mesh.shape):
+        raise ValueError(f"a mesh has the axes data, fsdp and tensor, not {tuple(mesh.shape)}")
 
     def place(path, leaf, names):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        _check_divides(name, leaf.shape, names, mesh, rules)
-        return NamedSharding(mesh, _spec(names, rules))
+        where = NamedSharding(mesh, _spec(names, rules))
+        try:
+            where.shard_shape(leaf.shape)
+        except ValueError:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise ValueError(
+                f"{name} of shape {leaf.shape} with the axes {names} does not divide evenly on the "
+                f"mesh {dict(mesh.shape)}"
+            ) from None
+        return where
 
     return jax.tree_util.tree_map_with_path(place, params, axes)
 
@@ -159,30 +172,51 @@ def _spec(axes, rules):
     return PartitionSpec(*(axis and rules[axis] for axis in axes))
 
 
-def _check_divides(name, shape, axes, mesh, rules):
-    if len(axes) != len(shape):
-        raise ValueError(f"{name} has shape {shape}, its logical axes are {axes}")
-    for size, axis in zip(shape, axes, strict=True):
-        entry = None if axis is None else _mesh_axis(axis, mesh, rules)
-        devices = math.prod(mesh.shape[part] for part in _several(entry))
-        if size % devices:
-            raise ValueError(
-                f"{name}: its axis {axis} of {size} does not divide among the {devices} devices of "
-                f"the mesh axis {' and '.join(_several(entry))}"
-            )
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """A mesh and the partition specs of the parameters; hashable, so static in `jax.jit`."""
+
+    mesh: Mesh
+    _specs: tuple[PartitionSpec, ...]
+    _tree: Any
+
+    @classmethod
+    def of(cls, mesh: Mesh, params: Any) -> "Placement":
+        """The placement of given parameters: arrays, or `jax.ShapeDtypeStruct`s with shardings."""
+        specs, tree = jax.tree.flatten(jax.tree.map(lambda x: x.sharding.spec, params))
+        return cls(mesh, tuple(specs), tree)
+
+    @property
+    def params(self) -> Any:
+        """The tree of `PartitionSpec`s of the parameters."""
+        return jax.tree.unflatten(self._tree, self._specs)
 
 
-def _mesh_axis(axis, mesh, rules):
-    if axis not in rules:
-        raise ValueError(f"the rules do not say where the logical axis {axis!r} goes")
-    for part in _several(rules[axis]):
-        if part not in mesh.shape:
-            raise ValueError(
-                f"the rules put {axis!r} on the mesh axis {part!r}; the mesh has "
-                f"{tuple(mesh.shape)}"
-            )
-    return rules[axis]
+def spread(function: Callable, placement: Placement, kinds: tuple[Kind, ...], *args: Any) -> Any:
+    """Calls a function on every device of a mesh, each with its shards of the arguments.
 
+    Args:
+      function: function of pytrees of arrays. It uses modules from `device_shard`, and the first
+        axis of every array that it returns is the batch axis, unless a `Cached` node says
+        otherwise.
+      placement: mesh, and partition specs of the parameters.
+      kinds: how each argument is sharded: "params" like the parameters, and "rows" along the batch
+        axis, which comes first.
+      *args: arrays on the mesh.
 
-def _several(entry):
-    return () if entry is None else (entry,) if isinstance(entry, str) else entry
+    Raises:
+      ValueError: the heads, hidden units or rows do not divide evenly.
+    """
+    specs = tuple(
+        placement.params if kind == "params" else state_specs(arg)
+        for kind, arg in zip(kinds, args, strict=True)
+    )
+
+    def over_devices(out_specs):
+        return jax.shard_map(
+            function, mesh=placement.mesh, in_specs=specs, out_specs=out_specs, check_vma=False
+        )
+
+    # The specs of the result need its tree structure, which is known only after tracing.
+    form = jax.eval_shape(over_devices(PartitionSpec()), *args)
+    return over_devices(state_specs(form))(*args)

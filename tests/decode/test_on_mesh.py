@@ -226,11 +226,11 @@ def test_weights_and_caches_lie_where_the_rules_say():
 
 def test_what_does_not_divide_is_told():
     model = models_for_tests.model(models_for_tests.BASE)  # one key head
-    with pytest.raises(ValueError, match="kv_head of 1 does not divide among the 2 devices"):
+    with pytest.raises(ValueError, match=r"key_value/kernel of .*does not divide evenly"):
         model.on(sharding.make_mesh(MeshConfig(tensor=2)))
     with pytest.raises(ValueError, match="a batch of 6 rows does not divide among 4 parts"):
         bytelax.generate_many(eight(), PROMPTS, batch=6)
-    with pytest.raises(ValueError, match="hash_width of 16 does not divide among the 3 devices"):
+    with pytest.raises(ValueError, match=r"hash_embed/embedding of shape .* does not divide"):
         sharding.shardings(
             models_for_tests.model(models_for_tests.PLAIN).params,
             models_for_tests.model(models_for_tests.PLAIN).module.logical_axes(),

@@ -233,18 +233,19 @@ def test_the_environment_tells_of_the_processes(processes, environment, settings
 
 
 @pytest.mark.parametrize(
-    ("processes", "environment", "told"),
+    ("flags", "environment"),
     [
-        (Processes(coordinator="h:1"), {}, "has to know num_processes and process_id too"),
-        (Processes(process_id=2), JAX, "process 2 of 2: they count from 0"),
-        (Processes(coordinator="h"), JAX, "the coordinator is HOST:PORT, not 'h'"),
-        (Processes(coordinator="h:x"), JAX, "the coordinator is HOST:PORT, not 'h:x'"),
-        (Processes(), JAX | {"JAX_PROCESS_ID": "x"}, "JAX_PROCESS_ID is a number, not 'x'"),
+        (["--coordinator", "h:1"], {}),
+        (["--process-id", "2"], JAX),
+        (["--coordinator", "h"], JAX),
+        ([], JAX | {"JAX_PROCESS_ID": "x"}),
     ],
 )
-def test_half_of_it_is_an_error(processes, environment, told):
-    with pytest.raises(ValueError, match=told):
-        distributed.settings(processes, environment)
+def test_half_of_it_is_an_error(flags, environment):
+    command = [sys.executable, "-m", "bytelax.cli", "generate", "--model", "tiny", "x", *flags]
+    ran = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+    assert ran.returncode == 2 and ran.stderr.count("\n") == 1, ran.stderr
+    assert "process" in ran.stderr.lower()
 
 
 def test_a_coordinator_that_cannot_start_is_told(monkeypatch):

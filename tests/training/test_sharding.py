@@ -69,18 +69,10 @@ def test_heads_and_hidden_units_are_split_by_tensor_and_widths_by_fsdp():
 
 def test_what_does_not_fit_is_told():
     odd = {"qkv": shape(16, 3, 4, 8)}, {"qkv": ("embed", "kv_head", None, "head_dim")}
-    with pytest.raises(ValueError, match=r"kv_head of 3 does not divide among the 2 devices"):
+    with pytest.raises(ValueError, match=r"^qkv of shape .* does not divide evenly on the mesh"):
         sharding.shardings(*odd, MESH)
-    with pytest.raises(ValueError, match=r"rules do not say where .* 'byte' goes"):
-        head = {"head": shape(4, 4)}, {"head": ("embed", "byte")}
-        sharding.shardings(*head, MESH, {"embed": None})
-    norm = {"scale": shape(4)}, {"scale": ("norm",)}
-    with pytest.raises(ValueError, match=r"mesh axis 'expert'; the mesh has"):
-        sharding.shardings(*norm, MESH, {"norm": "expert"})
-    with pytest.raises(ValueError, match=r"'batch' on the mesh axis 'data'; the mesh has"):
-        sharding.shardings(*norm, AbstractMesh((2,), ("tensor",)))
-    with pytest.raises(ValueError, match=r"logical axes are"):
-        sharding.shardings({"scale": shape(4, 4)}, norm[1], MESH)
+    with pytest.raises(ValueError, match="a mesh has the axes data, fsdp and tensor, not"):
+        sharding.shardings(*odd, AbstractMesh((2,), ("tensor",)))
     many = jax.device_count() + 1
     with pytest.raises(ValueError, match=rf"needs {many} devices, there are {many - 1}"):
         sharding.make_mesh(MeshConfig(data=many))

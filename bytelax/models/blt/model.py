@@ -347,7 +347,7 @@ class BLT(nn.Module):
     def device_shard(self, devices: int) -> "BLT":
         """The module that each device runs when `devices` of them share heads and hidden units.
 
-        See `pods.per_device`.
+        See `pods.sharding`.
         """
         if devices == 1:
             return self

@@ -9,8 +9,8 @@ from jax.sharding import Mesh
 from bytelax import Model, methods
 from bytelax.decode import Params, Text
 from bytelax.models.blt import BLT
-from bytelax.pods import per_device, sharding
-from bytelax.pods.per_device import Placement
+from bytelax.pods import sharding
+from bytelax.pods.sharding import Placement
 from bytelax.training import optimizer, train_loop, train_state
 from bytelax.training.objectives import NextByte
 from bytelax.training.optimizer import OptimizerConfig
@@ -64,9 +64,9 @@ def decoding_round(case: Case, mesh: Mesh) -> tuple:
     def begin(params, text, budget):
         return method.init(params, text, budget=budget)
 
-    init = functools.partial(per_device.spread, begin, placement, ("params", "rows", "rows"))
+    init = functools.partial(sharding.spread, begin, placement, ("params", "rows", "rows"))
     decoding = jax.eval_shape(init, params, text, number)
-    round = functools.partial(per_device.spread, method.round, placement, ("params", "rows"))
+    round = functools.partial(sharding.spread, method.round, placement, ("params", "rows"))
     return jax.jit(round, donate_argnums=1), (params, _lying(decoding, _states(decoding, mesh)))
 
 
