@@ -44,21 +44,6 @@ class Sizes(NamedTuple):
 # Bytes of a round
 
 
-def acceptance_by_position(chance: float, draft_length: int) -> tuple[float, ...]:
-    """Returns the probability that each drafted byte is accepted: a, a^2, ..., a^k.
-
-    Args:
-      chance: a, the probability that a byte is accepted if all before it were.
-      draft_length: k, number of drafted bytes.
-
-    Raises:
-      ValueError: `chance` is outside [0, 1].
-    """
-    if not 0 <= chance <= 1:
-        raise ValueError(f"a chance lies in 0..1, got {chance}")
-    return tuple(chance**place for place in range(1, draft_length + 1))
-
-
 def bytes_per_round(acceptance_by_position: Sequence[float]) -> float:
     """Returns the expected number of bytes per verified round: accepted ones and one more.
 
@@ -76,8 +61,13 @@ def bytes_per_round_at(chance: float, draft_length: int) -> float:
     Args:
       chance: a, the probability that a byte is accepted if all before it were.
       draft_length: k, number of drafted bytes.
+
+    Raises:
+      ValueError: `chance` is outside [0, 1].
     """
-    return bytes_per_round(acceptance_by_position(chance, draft_length))
+    if not 0 <= chance <= 1:
+        raise ValueError(f"a chance lies in 0..1, got {chance}")
+    return bytes_per_round([chance**place for place in range(1, draft_length + 1)])
 
 
 # Passes of a round

@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import psutil
 from jax.sharding import Mesh, SingleDeviceSharding
 from jax.typing import DTypeLike
@@ -14,8 +13,7 @@ from bytelax import checkpoints
 from bytelax.checkpoints import architectures
 from bytelax.model import Model
 from bytelax.models import narrow
-from bytelax.models.narrow import has_int8
-from bytelax.pods import global_arrays, sharding
+from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
 from bytelax.scoring.patcher import Patcher
 
@@ -73,15 +71,19 @@ def load(
         found = None
         if mesh is not None:
             axes = architectures.module_of(config).logical_axes()
+            axes = {part: axes[part] for part in params}
             found = sharding.shardings(params, axes, mesh, sharding.DECODE_RULES)
-        check_fit(location, params, found, quantize=quantize is not None)
+        check_fit(location, params, found)
         return found
 
     config, params = checkpoints.read(
         source, dtype=dtype, shardings=shardings, quantize=quantize, **overrides
     )
     if heads is not None:
-        config, params["heads"] = _heads(Path(heads), config, params, mesh)
+        like = params.get("decoder", params)["norm"]["scale"].dtype
+        config, params["heads"] = checkpoints.read_heads(
+            Path(heads), config, dtype=like, shardings=shardings
+        )
     return Model(architectures.module_of(config), params, mesh)
 
 
@@ -155,20 +157,6 @@ def _mesh(mesh: MeshConfig | Mesh | str | None) -> Mesh | None:
     return mesh
 
 
-def _heads(directory, config, params, mesh):
-    """Reads heads; returns the config with them, and their parameters, placed like the others."""
-    config, heads = checkpoints.read_heads(directory, config)
-    module = architectures.module_of(config)
-    dtype = params.get("decoder", params)["norm"]["scale"].dtype
-    heads = jax.tree.map(lambda x: jnp.asarray(x, dtype), heads)
-    if mesh is None:
-        return config, heads
-    axes = module.logical_axes()["heads"]
-    return config, global_arrays.put(
-        heads, sharding.shardings(heads, axes, mesh, sharding.DECODE_RULES)
-    )
-
-
 def _bundled(location) -> Path | None:
     """The directory of the bundled model of this name, unless another model is meant."""
     bundled = _ASSETS / str(location)
@@ -180,9 +168,7 @@ def _holds_model(path: Path) -> bool:
     return any((path / name).exists() for name in ("config.json", "params.json"))
 
 
-def check_fit(
-    location: object, params: dict, shardings: dict | None, *, quantize: bool = False
-) -> None:
+def check_fit(location: object, params: dict, shardings: dict | None) -> None:
     """Raises an error if parameters need more memory than is free on the devices of this process.
 
     On accelerators the limit is that of each device. On a CPU it is the free memory of the machine
@@ -192,7 +178,6 @@ def check_fit(
       location: name of the model, for the error.
       params: tree of `jax.ShapeDtypeStruct`, in the dtypes that are read.
       shardings: tree of the parameters' shardings; None puts all of them on one device.
-      quantize: whether they become int8, as they are read or afterwards.
 
     Raises:
       ValueError: the parameters do not fit; the message says what they need and what there is.
@@ -202,26 +187,16 @@ def check_fit(
         places = [SingleDeviceSharding(jax.local_devices()[0])] * len(leaves)
     else:
         places = jax.tree.leaves(shardings)
-    devices = list(places[0].addressable_devices)
-    free, where, sharing = _free(devices)
-    sizes = [
-        sharing * math.prod(place.shard_shape(leaf.shape))
+    free, where, sharing = _free(list(places[0].addressable_devices))
+    needed = sharing * sum(
+        math.prod(place.shard_shape(leaf.shape)) * leaf.dtype.itemsize
         for leaf, place in zip(leaves, places, strict=True)
-    ]
-    needed = sum(size * leaf.dtype.itemsize for size, leaf in zip(sizes, leaves, strict=True))
-    if needed <= free:
-        return
-    advice = "use a machine with more, or a mesh of several devices"
-    if quantize and not has_int8(params):
-        advice = "convert them to the layout huggingface, which is quantized tensor by tensor"
-    elif 2 * sum(sizes) <= min(free, 0.9 * needed):
-        advice = "load them in bfloat16"
-    elif 1.1 * sum(sizes) <= min(free, 0.9 * needed) and shardings is None:
-        advice = "quantize them to int8"
-    raise ValueError(
-        f"the weights of {location} take {_gb(needed)}, and {_gb(free)} of {where} are free; "
-        f"{advice}"
     )
+    if needed > free:
+        raise ValueError(
+            f"the weights of {location} take {_gb(needed)}, and {_gb(free)} of {where} are free; "
+            "use a machine with more, a mesh of several devices, bfloat16 or int8"
+        )
 
 
 def _free(devices: list[jax.Device]) -> tuple[int, str, int]:

@@ -148,7 +148,8 @@ class Model:
           TypeError: the model has no patches.
           ValueError: the ids are not those of one text, or not of the vocabulary.
         """
-        closes = _closes(self.device_module, self.device_params, self._placed(ids, "S")[None])
+        ids = self._placed(ids, "S")
+        closes = _predict(self.device_module, self.device_params, ids[None])[1]
         if closes is None:
             raise TypeError("a plain byte transformer has no patches")
         starts = np.flatnonzero(jax.device_get(closes)[0]) + 1
@@ -181,12 +182,6 @@ def check_model(model: Any) -> None:
 @own_settings()
 def _predict(module, params, ids):
     return module.apply({"params": params}, ids, method="predict")
-
-
-@functools.partial(jax.jit, static_argnums=0)
-@own_settings()
-def _closes(module, params, ids):
-    return module.apply({"params": params}, ids, method="predict")[1]
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -14,7 +14,6 @@ import numpy as np
 from bytelax.checkpoints import architectures, layout, safetensors_file
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import CheckpointError
-from bytelax.checkpoints.tensors import check_finite
 from bytelax.models.configs import Config, TransformerConfig
 from bytelax.models.heads import HeadsConfig
 
@@ -63,12 +62,20 @@ def write_heads(directory: pathlib.Path, config: Config, params: Mapping) -> Non
     (directory / "config.json").write_text(text + "\n")
 
 
-def read_heads(directory: pathlib.Path, config: Config) -> tuple[Config, dict]:
+def read_heads(
+    directory: pathlib.Path,
+    config: Config,
+    *,
+    dtype: np.dtype | None = None,
+    shardings: layout.Shardings | None = None,
+) -> tuple[Config, dict]:
     """Reads heads; returns the config of the model with heads, and the heads' parameters.
 
     Args:
       directory: directory that `write_heads` wrote.
       config: config of the model, without heads.
+      dtype: dtype of the parameters; None keeps that of the files.
+      shardings: as in `layout.read_parameters`, of a tree with the heads alone.
 
     Raises:
       CheckpointError: the directory holds no heads, heads for another model, or NaN or infinite
@@ -79,32 +86,25 @@ def read_heads(directory: pathlib.Path, config: Config) -> tuple[Config, dict]:
         raise CheckpointError(
             f"there are no heads in {directory}; `bytelax train heads` leaves them in OUT/heads"
         )
-    try:
-        found = plain.read_json(directory / "config.json")
-        if found.get("format") != _FORMAT or found.get("version") != VERSION:
-            raise CheckpointError(f"{source} is not of heads; `bytelax train heads` writes them")
-        fields = plain.from_fields(_Fields, found, source)
-        if fields.model != _trained(config):
-            raise CheckpointError(
-                f"the heads in {directory} are for a model of another shape, which {source} tells"
-            )
-        config = dataclasses.replace(config, heads=fields.heads)
-    except (CheckpointError, ValueError) as error:
-        raise CheckpointError(str(error)) from None
+    found = plain.read_json(directory / "config.json")
+    if found.get("format") != _FORMAT or found.get("version") != VERSION:
+        raise CheckpointError(f"{source} is not of heads; `bytelax train heads` writes them")
+    fields = plain.from_fields(_Fields, found, source)
+    if fields.model != _trained(config):
+        raise CheckpointError(
+            f"the heads in {directory} are for a model of another shape, which {source} tells"
+        )
     tensors = safetensors_file.read_directory(directory)
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    most = max(fields.heads.bytes_ahead, fields.heads.draft.layers)
-    if most > len(shapes):
-        raise CheckpointError(f"{source} counts {most} heads or layers, of {len(shapes)} tensors")
-    table = layout.heads(config)
-    wanted = {part.name: part.shape for x in table.values() for part in x.slices}
-    layout.check_shapes(wanted, shapes, source, kind="tensor", ignored=lambda name: False)
-    read = {}
-    for path, parameter in table.items():
-        name = parameter.slices[0].name
-        read[path] = np.array(tensors[name].whole())
-        check_finite(read[path], f"{directory}: the tensor {name}")
-    return config, layout.unflatten(read)["heads"]
+    layout.check_counts(fields.heads, len(tensors), source)
+    try:
+        config = dataclasses.replace(config, heads=fields.heads)
+    except ValueError as error:
+        raise CheckpointError(f"{source}: {error}") from None
+    layout.check(config, tensors, source, under=layout.HEADS)
+    params = layout.read_parameters(
+        config, tensors, str(directory), dtype=dtype, shardings=shardings, under=layout.HEADS
+    )
+    return config, params["heads"]
 
 
 def _trained(config: Config) -> _Trained:

@@ -37,7 +37,6 @@ flatten = functools.partial(flatten_dict, sep="/")  # {"a": {"b": x}} -> {"a/b":
 unflatten = functools.partial(unflatten_dict, sep="/")
 _BUFFERS = ("inv_freq", "freqs_cis")  # rotary tables in some files, which no model reads
 _COUNTS = ("layers", "bytes_ahead")  # config fields on which the number of tensors depends
-_AXES = ("dim", "heads", "head_dim", "ffn_dim", "table_rank", "vocab_size")  # and their sizes
 _ALIGNMENT = 64  # alignment, in bytes, at which JAX on CPU uses host arrays without a copy
 
 
@@ -171,45 +170,38 @@ def on_device(x: Int8) -> Int8:
     return jax.block_until_ready(jax.device_put(x, may_alias=True))
 
 
-def bounded_parameters(
-    config: Config, shapes: Mapping[str, tuple[int, ...]], source: str
-) -> dict[str, Parameter]:
-    """As `parameters`, but first refuses configs with sizes that the stored arrays cannot have.
-
-    A damaged config could otherwise ask for a table or for arrays that do not fit in memory.
+def check_counts(config: Any, arrays: int, source: str) -> None:
+    """Refuses a damaged config, whose table of parameters could fill the memory.
 
     Args:
-      config: config of the model.
-      shapes: shapes of all stored arrays, by name.
+      config: config of a model or of heads.
+      arrays: number of stored arrays.
       source: name of the checkpoint in error messages.
 
     Raises:
-      CheckpointError: the config has more layers, or larger axes, than the stored arrays.
+      CheckpointError: there are more layers or heads than stored arrays, or too few ids.
     """
-    longest = max((size for shape in shapes.values() for size in shape), default=0)
-    sizes = flatten_dict(plain.to_fields(config), sep=".")
-    for field, value in sizes.items():
+    for field, value in flatten_dict(plain.to_fields(config), sep=".").items():
         last = field.rpartition(".")[2]
-        if value is None:  # the model does not have this network
-            continue
-        if last in _COUNTS and value > len(shapes):
-            raise CheckpointError(f"{source}: {field} is {value}, of {len(shapes)} tensors in all")
-        if last in _AXES and value > longest:
-            raise CheckpointError(
-                f"{source}: {field} is {value}, and no tensor has more than {longest} of anything"
-            )
+        if last in _COUNTS and value > arrays:
+            raise CheckpointError(f"{source}: {field} is {value}, of {arrays} tensors in all")
         if last == "vocab_size" and value < vocab.OFFSET + vocab.BYTES:
             raise CheckpointError(
                 f"{source}: {field} is {value}; with {vocab.OFFSET} special ids and "
                 f"{vocab.BYTES} bytes it is at least {vocab.OFFSET + vocab.BYTES}"
             )
-    return parameters(config)
 
 
-def check(config: Config, tensors: Mapping[str, Tensor], source: str) -> None:
+def check(config: Config, tensors: Mapping[str, Tensor], source: str, *, under: str = "") -> None:
     """Checks that a state dict holds exactly the parameters of a config.
 
     Rotary tables, and an entropy model that the config does not use, are allowed in addition.
+
+    Args:
+      config: config of the model.
+      tensors: the state dict.
+      source: name of the checkpoint in error messages.
+      under: only the parameters whose paths begin so belong in the state dict.
 
     Raises:
       CheckpointError: a tensor is missing or unexpected, or has the wrong shape.
@@ -220,7 +212,9 @@ def check(config: Config, tensors: Mapping[str, Tensor], source: str) -> None:
         for name, tensor in tensors.items()
         if not (idle and name.startswith("model.patcher."))
     }
-    table = bounded_parameters(config, shapes, source)
+    if not under:
+        check_counts(config, len(shapes), source)
+    table = parameters_under(under, config)
     wanted = {part.name: part.shape for parameter in table.values() for part in parameter.slices}
     check_shapes(
         wanted, shapes, source, kind="tensor", ignored=lambda name: name.endswith(_BUFFERS)

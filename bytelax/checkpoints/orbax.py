@@ -62,8 +62,8 @@ def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
 def check(config: Config, stored: Stored, source: str) -> None:
     """Raises CheckpointError if the stored parameters do not match the config."""
     shapes = {name: tuple(array.shape) for name, array in stored.arrays.items()}
-    table = layout.bounded_parameters(config, shapes, source)
-    wanted = {name: parameter.shape for name, parameter in table.items()}
+    layout.check_counts(config, len(shapes), source)
+    wanted = {name: parameter.shape for name, parameter in layout.parameters(config).items()}
     layout.check_shapes(
         wanted, shapes, source, kind="parameter", ignored=lambda name: name.startswith(PATCHER)
     )

@@ -45,8 +45,6 @@ def read_directory(directory: pathlib.Path) -> dict[str, Tensor]:
     for shard in sorted(set(shard_of.values())):
         if pathlib.PurePath(shard).name != shard:
             raise CheckpointError(f"{index} names the shard {shard!r}, which is not beside it")
-        if not (directory / shard).exists():
-            raise CheckpointError(f"{directory} lacks the shard {shard}; download it again")
         shards[shard] = read_file(directory / shard)
     tensors = {}
     for name, shard in shard_of.items():
@@ -63,22 +61,17 @@ def read_file(path: pathlib.Path) -> dict[str, Tensor]:
       CheckpointError: the file does not exist, is truncated or too long, or is not a safetensors
         file, or a dtype is not a float of 16, 32 or 64 bits.
     """
-    if not path.exists():
-        raise CheckpointError(f"{path.parent} has no {path.name}")
     if not path.is_file():  # opening a pipe would block
-        raise CheckpointError(f"{path} is not a file")
+        raise CheckpointError(f"{path.parent} has no {path.name}")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             entries = {name: (x.get_dtype(), tuple(x.get_shape())) for name, x in found.items()}
-        names = _names(path)
     except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is not a safetensors file, or not a whole one; download it again: "
             f"{one_line(error)}"
         ) from None
-    if len(names) > len(set(names)):
-        raise CheckpointError(f"{path} names a tensor twice; download it again")
     for name, (kind, _) in entries.items():
         if kind not in _DTYPES:
             raise CheckpointError(
@@ -123,13 +116,6 @@ class _Index:
 
     weight_map: dict[str, str]
     metadata: dict | None = None
-
-
-def _names(path):
-    """All tensor names in a header, with duplicates, of which the library keeps only the last."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        return json.loads(file.read(length), object_pairs_hook=lambda pairs: [x for x, _ in pairs])
 
 
 def _rows(path, name, start, stop):

@@ -4,10 +4,10 @@ Every axis of a parameter and of a cache has a logical name, given where the par
 is defined. Rules map logical axes to axes of the mesh. A single device is a mesh of size 1.
 
 When decoding, every device runs the program on its own rows and its shard of the weights; see
-`spread`. Rows of a batch are independent, and so are devices with different rows: each loops until its own
-rows have ended. Devices with the same rows hold different heads and hidden units of every layer,
-and sum the contributions of these to the hidden states (`Execution.psum`). All of them get equal
-sums and make equal decisions, so they run the same number of rounds.
+`spread`. Rows of a batch are independent, and so are devices with different rows: each loops until
+its own rows have ended. Devices with the same rows hold different heads and hidden units of every
+layer, and sum the contributions of these to the hidden states (`Execution.psum`). All of them get
+equal sums and make equal decisions, so they run the same number of rounds.
 """
 
 import dataclasses

@@ -151,7 +151,7 @@ def test_a_transposed_tensor(model):
 def test_a_missing_shard(model):
     shard(model)
     (model / "model-00002-of-00002.safetensors").unlink()
-    assert "lacks the shard model-00002-of-00002.safetensors" in message(model)
+    assert "has no model-00002-of-00002.safetensors" in message(model)
 
 
 def test_a_bad_index(model):
@@ -176,7 +176,10 @@ def test_a_broken_orbax_checkpoint(saved, tmp_path):
         ({"version": 99}, "format version 99"),
         ({"kind": "cnn"}, "unknown kind 'cnn'"),
         ({"config": fields["config"] | {"block_size": -1}}, "block_size must be at least 0"),
-        ({"config": fields["config"] | {"vocab_size": 300}}, "vocab_size is 300, and no tensor"),
+        (
+            {"config": fields["config"] | {"vocab_size": 300}},
+            "its config calls for (300, 16)",
+        ),
         ({"config": fields["config"] | {"surprise": 1}}, "unknown field 'surprise'"),
         ({"config": {}}, "missing"),
     ]
@@ -253,10 +256,6 @@ def entry(offsets, shape=(16,), dtype="F32"):
         {NORM: entry([-64, 0]), "x.inv_freq": entry([0, 64])},  # the header's own bytes
         {NORM: entry([0, 64]), "other": entry([0, 64])},  # overlapping
         {NORM: entry([64, 128])},  # a hole before
-        json.dumps({NORM: entry([0, 64])})[:-1].encode()
-        + b', "%s": ' % NORM.encode()
-        + json.dumps(entry([0, 64])).encode()
-        + b"}",  # twice
         {NORM: entry([0, 64]), "x.inv_freq": entry([0, 0], [-1])},  # ignored, and yet
         {NORM: entry([0, 64], [10**30])},
         {NORM: entry([0, 64], [2**62, 4, 4])},
@@ -292,7 +291,7 @@ def test_shards_lie_in_the_directory(model, place):
 def test_weights_that_are_no_file(model):
     (model / WEIGHTS).unlink()
     os.mkfifo(model / WEIGHTS)
-    assert "is not a file" in message(model)
+    assert f"has no {WEIGHTS}" in message(model)
     (model / WEIGHTS).unlink()
     (model / WEIGHTS).mkdir()
-    assert "is not a file" in message(model)
+    assert f"has no {WEIGHTS}" in message(model)

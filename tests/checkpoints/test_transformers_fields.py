@@ -117,7 +117,7 @@ def test_rotary_bases_in_all_spellings(saved, name, rope, theta):
         ({"model_type": "llama"}, "sliding_window is 7, which a llama does not have"),
         ({"rms_norm_eps": "1e-5"}, "rms_norm_eps is '1e-5' where a number belongs"),
         # of which the tensors tell
-        ({"vocab_size": 300}, "vocab_size is 300, and no tensor"),
+        ({"vocab_size": 300}, "has shape (261, 16), its config calls for (300, 16)"),
         ({"head_dim": 8}, "has shape (16, 16), its config calls for (32, 16)"),
         ({"num_key_value_heads": None}, "k_proj.weight has shape"),
         ({"num_attention_heads": 2}, "q_proj.weight has shape"),
