@@ -282,13 +282,18 @@ def read_parameters(
     return unflatten(read)
 
 
-def state_dict(config: Config, params: Mapping) -> dict[str, Tensor]:
+def state_dict(config: Config, params: Mapping, *, under: str = "") -> dict[str, Tensor]:
     """Converts parameters to a state dict of lazy tensors, which copy nothing until they are read.
+
+    Args:
+      config: config of the model.
+      params: its parameters.
+      under: only the parameters whose paths begin so are there.
 
     Raises:
       CheckpointError: the parameters do not match the config.
     """
-    table, leaves = parameters(config), flatten(params)
+    table, leaves = parameters_under(under, config), flatten(params)
     for path in table:
         if path not in leaves:
             raise CheckpointError(f"the parameters lack {path}, which the config calls for")
@@ -307,7 +312,7 @@ def state_dict(config: Config, params: Mapping) -> dict[str, Tensor]:
     tensors = {}
     for path, parameter in table.items():
         for part in parameter.slices:
-            tensors[part.name] = stored(leaves[path], part, plain=parameter.plain)
+            tensors[part.name] = _stored(leaves[path], part, plain=parameter.plain)
     return tensors
 
 
@@ -516,7 +521,7 @@ def _aligned(shape, dtype):
     return buffer[skip : skip + size].view(dtype).reshape(shape)
 
 
-def stored(leaf: jax.Array | np.ndarray, part: TensorSlice, *, plain: bool) -> Tensor:
+def _stored(leaf: jax.Array | np.ndarray, part: TensorSlice, *, plain: bool) -> Tensor:
     def rows(start, stop):
         return np.asarray(leaf[start:stop]) if plain else part.write(leaf)[start:stop]
 

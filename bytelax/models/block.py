@@ -73,13 +73,9 @@ class SelfAttention(nn.Module):
         c = self.config
         if c.biases != "none":
             qkv = qkv + self.qkv_bias
-        factor = 1.0 if c.rope_scaling is None else c.rope_scaling.attention_factor
-        if c.qk_norm or factor != 1:
+        if c.qk_norm:
             queries, keys, values = jnp.split(qkv, (qkv.shape[-2] - 2, qkv.shape[-2] - 1), axis=-2)
-            if c.qk_norm:
-                queries, keys = self.query_norm(queries), self.key_norm(keys)
-            # Scores are products of the two, so the queries take the factor of the keys as well.
-            queries = queries * jnp.asarray(factor * factor, queries.dtype)
+            queries, keys = self.query_norm(queries), self.key_norm(keys)
             qkv = jnp.concatenate([queries, keys, values], axis=-2)
         return Projections(qkv, positions, rope.frequencies(c))
 
