@@ -6,11 +6,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from bytelax_kernels.append_attention import Projections
+from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import ring, rope
 from bytelax.models.configs import TransformerConfig
-from bytelax.models.execution import Execution
+from bytelax.models.execution import Execution, Norm
 from bytelax.models.layers import Dense, RMSNorm, parameter
 
 # (projections, cache) -> (attended, cache). The function decides which positions each query of the
@@ -44,32 +45,20 @@ class SelfAttention(nn.Module):
         x: Float[Array, "B W D"],
         cache: Cache,
         *,
+        norm: Norm,
         positions: Int[Array, "B W"],
         attend: Attend,
     ) -> tuple[Float[Array, "B W D"], Cache]:
-        """Attends from each position of a window.
-
-        Args:
-          x: hidden states of the window, normalized.
-          cache: cache that `attend` reads and writes.
-          positions: positions for the rotary phases.
-          attend: computes the attention; see `Attend`.
-
-        Returns:
-          The update of the residual stream, but for its bias, which `biased` adds; and the cache
-          that `attend` returns.
-        """
-        attended, cache = attend(self.projections(self.qkv(x), positions), cache)
-        return self.execution.psum(self.out(attended)), cache
+        """Computes `x + attention(norm(x))`, and the cache that `attend` returns."""
+        attended, cache = attend(self.projections(x, positions, norm=norm), cache)
+        onto = x + self.out_bias if self.config.biases == "all" else x
+        return self.out(attended, onto=onto), cache
 
     def projections(
-        self, qkv: Float[Array, "B W K G2 D"], positions: Int[Array, "B W"]
+        self, x: Float[Array, "B W D"], positions: Int[Array, "B W"], *, norm: Norm
     ) -> Projections:
-        """Queries, keys and values with the positions of their rotary phases.
-
-        Biases and norms belong to this step, so that they are the same whatever has computed the
-        product.
-        """
+        """Queries, keys and values of `norm(x)`, with the positions of their rotary phases."""
+        qkv = self.qkv(x, norm=norm)
         c = self.config
         if c.biases != "none":
             qkv = qkv + self.qkv_bias
@@ -78,10 +67,6 @@ class SelfAttention(nn.Module):
             queries, keys = self.query_norm(queries), self.key_norm(keys)
             qkv = jnp.concatenate([queries, keys, values], axis=-2)
         return Projections(qkv, positions, rope.frequencies(c))
-
-    def biased(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
-        """Adds the bias of the output to the residual stream."""
-        return x + self.out_bias if self.config.biases == "all" else x
 
 
 class SwiGLU(nn.Module):
@@ -95,11 +80,9 @@ class SwiGLU(nn.Module):
         self.gate_up = Dense((2, c.ffn_dim), ("embed", None, "hidden"), execution)
         self.down = Dense((c.dim,), ("hidden", "embed"), execution)
 
-    def __call__(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
-        """Computes the update of the residual stream."""
-        both = self.gate_up(x)
-        hidden = nn.silu(both[..., 0, :]) * both[..., 1, :]
-        return self.execution.psum(self.down(hidden))
+    def __call__(self, x: Float[Array, "B W D"], *, norm: Norm) -> Float[Array, "B W D"]:
+        """Computes `x + mlp(norm(x))`."""
+        return self.down(self.gate_up(x, norm=norm, gated=True), onto=x)
 
 
 class Block(nn.Module):
@@ -144,18 +127,16 @@ class Block(nn.Module):
         attend: Attend,
     ) -> tuple[Float[Array, "B W D"], Cache]:
         """The first half: `x + attention(norm(x))`, and the cache."""
-        update, cache = self.attention(
-            self.attention_norm(x), cache, positions=positions, attend=attend
-        )
-        return self.attention.biased(x) + update, cache
+        norm = self.attention_norm.of(x)
+        return self.attention(x, cache, norm=norm, positions=positions, attend=attend)
 
     def transforms(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
         """The second half: `x + mlp(norm(x))`."""
-        return x + self.mlp(self.mlp_norm(x))
+        return self.mlp(x, norm=self.mlp_norm.of(x))
 
     def projections(self, x: Float[Array, "B W D"], positions: Int[Array, "B W"]) -> Projections:
         """Queries, keys and values of the attention."""
-        return self.attention.projections(self.attention.qkv(self.attention_norm(x)), positions)
+        return self.attention.projections(x, positions, norm=self.attention_norm.of(x))
 
 
 class RematBlock(Block):
@@ -189,13 +170,13 @@ class CrossAttention(nn.Module):
 
     def queries(self, x: Float[Array, "B W D"]) -> Float[Array, "B W H d"]:
         """Normalizes and projects `x` to queries."""
-        return self.query(self.query_norm(x))
+        return self.query(x, norm=self.query_norm.of(x))
 
     def keys_values(
         self, x: Float[Array, "*B D"]
     ) -> tuple[Float[Array, "*B K d"], Float[Array, "*B K d"]]:
         """Normalizes and projects `x` to keys and values."""
-        pair = self.key_value(self.key_norm(x))
+        pair = self.key_value(x, norm=self.key_norm.of(x))
         return pair[..., 0, :, :], pair[..., 1, :, :]
 
     def read_one(
@@ -213,6 +194,15 @@ class CrossAttention(nn.Module):
           patch: index of the patch that each byte reads.
         """
         c = self.config
+        if self.execution.compiled(self.out.get_variable("params", "kernel")):
+            # The k vectors of a patch are as many positions, one after another.
+            k, first = keys.shape[2], patch * keys.shape[2]
+            keys, values = (
+                part.reshape(*part.shape[:1], -1, c.kv_heads * c.head_dim)
+                for part in (keys, values)
+            )
+            sight = {"last": first + k - 1, "newest": first.max(1) + k - 1}
+            return verify_attention(queries, keys, values, first=first, **sight)
         keys, values = (ring.at(part, patch).astype(queries.dtype) for part in (keys, values))
         # k is small, e.g. 2 or 4: elementwise products and sums instead of a tiny matmul per byte.
         # Rows and bytes are one axis: jaxlib 0.10 crashes on a product of rank 7 (see LOG.md), and
@@ -228,4 +218,4 @@ class CrossAttention(nn.Module):
         self, x: Float[Array, "B W D"], attended: Float[Array, "B W H d"]
     ) -> Float[Array, "B W D"]:
         """Projects the attended values and adds the input twice: `2 x + out(attended)`."""
-        return x + (x + self.execution.psum(self.out(attended)))
+        return self.out(attended, onto=x, times=2)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from bytelax_kernels.dense import normalized
 from jaxtyping import Array, Float, Int
 
-from bytelax.models.execution import Execution
+from bytelax.models.execution import Execution, Norm
 from bytelax.pods.sharding import Axes
 
 _AXES = "logical_axes"  # a variable collection that `init` creates next to "params"
@@ -90,13 +90,18 @@ class Dense(nn.Module):
     init: nn.initializers.Initializer | None = None  # type: ignore[assignment]
 
     @nn.compact
-    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Contracts the last axes of `x` with the kernel, and appends the axes of `features`."""
+    def __call__(self, x: Float[Array, "..."], **around: Any) -> Float[Array, "..."]:
+        """Contracts the last axes of `x` with the kernel, and appends the axes of `features`.
+
+        Args:
+          x: the input.
+          **around: what happens before and behind the product; see `Execution.product`.
+        """
         contracted = len(self.axes) - len(self.features)
         shape = (*x.shape[x.ndim - contracted :], *self.features)
         init = self.init or _by_fan_in(contracted, len(self.axes))
         kernel = parameter(self, "kernel", init, shape, self.axes)
-        return self.execution.product(x, kernel, contracted)
+        return self.execution.product(x, kernel, contracted, **around)
 
 
 def _by_fan_in(contracted, axes):
@@ -132,11 +137,15 @@ class RMSNorm(nn.Module):
 
     eps: float
 
-    @nn.compact
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         """Normalizes the last axis of `x` and multiplies it by a learned scale."""
+        return normalized(x, self.of(x).scale, eps=self.eps)
+
+    @nn.compact
+    def of(self, x: Float[Array, "*B D"]) -> Norm:
+        """The normalization of `x`, for a product that takes it in."""
         scale = parameter(self, "scale", nn.initializers.ones, (x.shape[-1],), ("norm",))
-        return normalized(x, scale, eps=self.eps)
+        return Norm(scale, self.eps)
 
 
 class LayerNorm(nn.Module):

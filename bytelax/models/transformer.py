@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bytelax.models import fused, kv_cache
+from bytelax.models import kv_cache
+from bytelax.models.block import Block, RematBlock
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
@@ -47,7 +48,8 @@ class Transformer(nn.Module):
 
     def setup(self):
         # Layers are unrolled because a scan over layers copies the caches on CPU.
-        self.layers = [fused.block(self.config, self.execution) for _ in range(self.config.layers)]
+        kind = RematBlock if self.execution.remat else Block
+        self.layers = [kind(self.config, self.execution) for _ in range(self.config.layers)]
 
     def __call__(
         self,

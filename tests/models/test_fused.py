@@ -1,4 +1,4 @@
-"""Modules as they run while decoding, beside the plain ones of the same parameters."""
+"""Modules with the execution of decoding, beside the plain one, on the same parameters."""
 
 import dataclasses
 import functools
@@ -16,8 +16,8 @@ from bytelax.checkpoints import architectures
 from bytelax.models import kv_cache, narrow
 from bytelax.models.block import Block, CrossAttention
 from bytelax.models.configs import RopeScaling
-from bytelax.models.execution import Execution
-from bytelax.models.fused import Fused, FusedBlock, FusedCrossAttention, Norm
+from bytelax.models.execution import Execution, Norm
+from bytelax.models.fused import Fused
 from bytelax.models.layers import Dense
 from tests.helpers import models_for_tests as models
 from tests.helpers.interpreting import on_triton
@@ -93,8 +93,9 @@ def run(module, part, dtype, platform="cpu"):
         return jax.block_until_ready(jax.jit(apply)(*arguments)), jax.make_jaxpr(apply)(*arguments)
 
 
-def modules(part):
-    return (Block, FusedBlock) if part in PARTS else (CrossAttention, FusedCrossAttention)
+def modules(part, stack):
+    kind = Block if part in PARTS else CrossAttention
+    return kind(stack), kind(stack, Fused())
 
 
 @pytest.mark.parametrize("part", [*PARTS, *CROSS])
@@ -102,7 +103,7 @@ def modules(part):
 @pytest.mark.parametrize("stack", [STACK, QWEN], ids=["plain", "qwen"])
 def test_what_is_fused_is_the_plain_module(part, dtype, stack):
     """Bit for bit where no kernel runs."""
-    (wanted, _), (out, _) = (run(module(stack), part, dtype) for module in modules(part))
+    (wanted, _), (out, _) = (run(module, part, dtype) for module in modules(part, stack))
     jax.tree.map(np.testing.assert_array_equal, out, wanted)
     assert np.ptp(np.asarray(jax.tree.leaves(out)[0], np.float32)) > 1
 
@@ -129,10 +130,10 @@ def kernels_of(jaxpr):
 def test_on_a_gpu_a_product_takes_in_what_surrounds_it(part, kernels, stack, monkeypatch):
     """Its norm, its gate, its residual; the kernels are interpreted here."""
     monkeypatch.setitem(dispatch._PLATFORMS, "gpu", "cpu")
-    plain, fused = modules(part)
-    wanted, _ = run(plain(stack), part, "float32")
+    plain, fused = modules(part, stack)
+    wanted, _ = run(plain, part, "float32")
     with on_triton():
-        out, program = run(fused(stack), part, "float32", "gpu")
+        out, program = run(fused, part, "float32", "gpu")
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), out, wanted)
     assert list(kernels_of(program)) == kernels
 
@@ -180,19 +181,19 @@ def test_narrow_kernels_have_surroundings_too(stored):
     onto = X.reshape(9, 12)
     wanted = 2 * onto + jax.nn.silu(gate) * other
     how = {"norm": Norm(scale, 1e-5), "gated": True, "onto": onto, "times": 2}
-    out = jax.jit(lambda x, kernel: Fused().dense(x, kernel, **how))(x, given)
+    out = jax.jit(lambda x, kernel: Fused().product(x, kernel, 1, **how))(x, given)
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("config", [models.BASE, models.BYTE_LM], ids=["blt", "byte lm"])
-def test_a_target_decodes_with_fused_modules(config):
+def test_a_target_decodes_with_the_fused_execution(config):
     """Chosen in one place: a target's module is the plain one, and so are its parameters."""
     model = models.model(config)
     target = architectures.target_of(model.module)
     assert target.module is model.module and type(model.module.execution) is Execution
     bound = target.bound(model.params)
     trunk = (bound.decoder if hasattr(bound, "decoder") else bound).trunk
-    assert all(type(layer) is FusedBlock for layer in trunk.layers)
+    assert all(type(layer.execution) is Fused for layer in trunk.layers)
     ids = jnp.asarray(models.random_text(2, 9))
     plain, fast = (
         jax.jit(lambda params, m=m: m.apply({"params": params}, ids))(model.params)

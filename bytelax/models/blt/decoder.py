@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import block_attention, fused, kv_cache
+from bytelax.models import block_attention, kv_cache
+from bytelax.models.block import CrossAttention
 from bytelax.models.block_attention import Blocks
 from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import Execution
@@ -56,7 +57,7 @@ class Decoder(nn.Module):
             self.embed = Embedding(c.vocab_size, c.decoder.dim, execution=execution)
         self.split = project(c.patch_vectors * c.decoder.dim, execution)
         layers = range(c.decoder_cross_layers)
-        self.cross = [fused.cross_attention(c.decoder, execution) for _ in layers]
+        self.cross = [CrossAttention(c.decoder, execution) for _ in layers]
         self.trunk = Transformer(c.decoder, execution)
         self.norm = RMSNorm(c.decoder.norm_eps)
         self.head = head(c.vocab_size, execution)

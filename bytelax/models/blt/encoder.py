@@ -10,7 +10,8 @@ import numpy as np
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import fused, kv_cache
+from bytelax.models import kv_cache
+from bytelax.models.block import CrossAttention
 from bytelax.models.configs import PRIMES, BLTConfig, HashConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, KVCache, Span
@@ -32,7 +33,7 @@ class Encoder(nn.Module):
         )
         self.trunk = Transformer(c.encoder, execution)
         self.split = project(c.patch_vectors * c.encoder.dim, execution)
-        self.cross = fused.cross_attention(c.encoder, execution)
+        self.cross = CrossAttention(c.encoder, execution)
 
     def __call__(
         self, ids: Int[Array, "B T"], caches: Caches | None = None, *, span: Span
