@@ -1,15 +1,17 @@
 """The transformer block, and the cross-attention between bytes and patches."""
 
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from bytelax_kernels.append_attention import Projections
+from bytelax_kernels.append_attention import frequencies as unscaled
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import ring, rope
+from bytelax.models import ring
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution, Norm
 from bytelax.models.layers import Dense, RMSNorm, parameter
@@ -66,7 +68,21 @@ class SelfAttention(nn.Module):
             queries, keys, values = jnp.split(qkv, (qkv.shape[-2] - 2, qkv.shape[-2] - 1), axis=-2)
             queries, keys = self.query_norm(queries), self.key_norm(keys)
             qkv = jnp.concatenate([queries, keys, values], axis=-2)
-        return Projections(qkv, positions, rope.frequencies(c))
+        return Projections(qkv, positions, frequencies(c))
+
+
+def frequencies(config: TransformerConfig) -> Float[Array, " {config.head_dim//2}"]:
+    """The frequency of each pair of a head, in radians per position, scaled for long texts.
+
+    Source: `transformers.modeling_rope_utils`, which they are compared with.
+    """
+    plain, scaling = unscaled(config.head_dim, config.rope_theta), config.rope_scaling
+    if scaling is None:
+        return plain
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    turns = scaling.original_positions * plain / (2 * math.pi)
+    kept = jnp.clip((turns - low) / (high - low), 0, 1)
+    return plain / scaling.factor * (1 - kept) + plain * kept
 
 
 class SwiGLU(nn.Module):

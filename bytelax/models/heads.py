@@ -5,23 +5,20 @@ byte values only, never special ids.
 """
 
 import dataclasses
-import functools
-from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
+from bytelax.models.block import SwiGLU
 from bytelax.models.configs import HeadsConfig, TransformerConfig
-from bytelax.models.draft_block import DraftBlock
+from bytelax.models.draft_heads import BlockTable, DraftBlock, DraftLayer
 from bytelax.models.execution import Execution
-from bytelax.models.head_parts import BlockTable, Confidence, Fuses
-from bytelax.models.kv_cache import Caches, Span
-from bytelax.models.latent_head import RECENT, ClosingHead, LatentHead
-from bytelax.models.layers import Dense, LayerNorm, RMSNorm, head, parameter, project
-from bytelax.models.transformer import Transformer
+from bytelax.models.layers import Dense, LayerNorm, RMSNorm, head, parameter, project, with_specials
+
+RECENT = 8  # bytes of a patch that a `LatentHead` reads: its last ones
+_HIDDEN = 32  # of a `ClosingHead`
 
 
 class Heads(nn.Module):
@@ -42,14 +39,13 @@ class Heads(nn.Module):
             zeros, axes = nn.initializers.zeros, (None, "byte", "byte")
             self.correction = parameter(self, "correction", zeros, shape, axes)
         self.two_byte_heads = {str(depth): TwoByteHead(dim, execution) for depth in c.two_byte}
-        draft = c.draft
+        draft, options = c.draft, (c.draft.latent, c.draft.confidence, execution)
         if c.draft_layer:
             stack = draft.stack(self.trunk, layers=1)
-            self.draft_layer = DraftLayer(stack, values, draft.latent, draft.confidence, execution)
+            self.draft_layer = DraftLayer(stack, values, *options)
         if c.draft_block:
             stack = draft.stack(self.trunk, layers=draft.layers)
-            options = draft.table_rank, draft.latent, draft.confidence, execution
-            self.draft_block = DraftBlock(stack, values, *options)
+            self.draft_block = DraftBlock(stack, values, *options, rank=draft.table_rank)
         if c.block_table:
             self.block_table = BlockTable(values, draft.table_rank)
         if c.latents is not None:
@@ -118,7 +114,7 @@ class Heads(nn.Module):
             features = layer.fuse(*(hidden[n] for n in c.fused(c.draft_layer)))
             (step,) = layer.unroll(features, embedded, 1)
             if c.draft.confidence:
-                layer.accepted(step.state, ids)
+                layer.accepted(step.states, ids)
         if c.draft_block:
             block = self.draft_block
             features = block.fuse(*(hidden[n] for n in c.fused(c.draft_block)))
@@ -183,146 +179,73 @@ class TwoByteHead(nn.Module):
         return project(self.dim, self.execution, name="project")(both)
 
 
-class Step(NamedTuple):
-    """What a draft layer says in one drafting step."""
+class LatentHead(nn.Module):
+    """Predicts the latent of a patch from the latent before it, its bytes and a decoder state.
 
-    logits: Float[Array, "B S V"]
-    state: Float[Array, "B S D"]  # the next feature
-
-
-class DraftLayer(Fuses, nn.Module):
-    """EAGLE-3's draft layer: one block that predicts bytes from fused states or its own outputs.
-
-    The low, middle and high states of a byte are fused into one feature. The block reads the
-    feature together with the embedding of the byte that followed. When it drafts further bytes,
-    its own outputs take the place of the features.
-
-    Source: Li et al., arXiv 2503.01840.
+    Of the bytes it reads what the encoder reads: the sums of their byte and n-gram embeddings,
+    which are looked up. So a prediction costs one pass of this network. Predictions can take the
+    place of the latent before, to predict the next one.
 
     Attributes:
-      trunk: the sizes of the block.
-      values: number of byte values.
-      latent: whether the first of the fused states is a latent.
-      has_confidence: whether there is a `Confidence` head.
-      execution: how the block runs.
+      config: the width, `dim`, and the hidden units, `ffn_dim`.
+      execution: how the head runs.
     """
 
-    trunk: TransformerConfig
-    values: int
-    latent: bool = False
-    has_confidence: bool = False
+    config: TransformerConfig
     execution: Execution = Execution()
 
-    def setup(self):
-        t = self.trunk
-        self.fusion = project(t.dim, self.execution)
-        if self.has_confidence:
-            self.confidence = Confidence(self.values, self.execution)
-        if self.latent:
-            self.latent_norm = RMSNorm(t.norm_eps)
-        self.feature_norm, self.embedding_norm = RMSNorm(t.norm_eps), RMSNorm(t.norm_eps)
-        self.inward = project(t.dim, self.execution)
-        self.block = Transformer(t, self.execution)
-        self.norm = RMSNorm(t.norm_eps)
-        self.out = head(self.values, self.execution)
-
+    @nn.compact
     def __call__(
         self,
-        feature: Float[Array, "B W D"],
-        embedded: Float[Array, "B W E"],
-        caches: Caches | None = None,
-        *,
-        span: Span,
-    ) -> tuple[Float[Array, "B W V"], Float[Array, "B W D"], Caches | None]:
-        """Runs the draft layer over a window.
+        latent: Float[Array, "B P G"],
+        state: Float[Array, "B P D"],
+        recent: Float[Array, "B P R E"],
+        inside: Bool[Array, "B P R"],
+    ) -> Float[Array, "B P G"]:
+        """Predicts the latent of a patch.
 
         Args:
-          feature: feature of each byte, from `fuse`, or an earlier output of this layer.
-          embedded: the trunk's embedding of the byte that followed each of these bytes.
-          caches: caches of this layer.
-          span: positions of the features' bytes.
-
-        Returns:
-          Logits of the byte after each embedded one, the next features, and the caches.
+          latent: the latent of the patch before.
+          state: the decoder's last state at the byte before the last one of the patch. It has not
+            read the patch's own latent.
+          recent: `Encoder.looked_up` of the latest RECENT bytes, up to the last one of the patch.
+          inside: which of these belong to the patch.
         """
-        x, caches = self.block(self._joined(feature, embedded), caches, span=span)
-        return self._logits(x), x, caches
+        c = self.config
+        read = jnp.where(inside[..., None], recent, 0)
+        mean = read.sum(-2) / jnp.maximum(inside.sum(-1, keepdims=True), 1).astype(read.dtype)
+        parts = {"latent": latent, "state": state, "mean": mean, "last": recent[..., -1, :]}
+        normed = [RMSNorm(c.norm_eps, name=f"{name}_norm")(x) for name, x in parts.items()]
+        x = project(c.dim, self.execution, name="inward")(jnp.concatenate(normed, axis=-1))
+        norm = RMSNorm(c.norm_eps, name="mlp_norm").of(x)
+        x = SwiGLU(c, self.execution, name="mlp")(x, norm=norm)
+        x = RMSNorm(c.norm_eps, name="norm")(x)
+        return project(latent.shape[-1], self.execution, name="out")(x)
 
-    def unroll(
-        self, features: Float[Array, "B S D"], embedded: Float[Array, "B S E"], steps: int
-    ) -> list[Step]:
-        """Unrolls drafting over whole texts, for training: what each drafting step says.
 
-        The first step reads fused features. Step j > 0 at byte t reads the output of step j - 1 at
-        byte t - 1. It attends to fused features up to byte t - j, and after them to one byte of
-        each later step: what the cache holds once j bytes have been drafted.
+class ClosingHead(nn.Module):
+    """Predicts whether a byte is the last of its patch, in place of the entropy model.
+
+    Attributes:
+      norm_eps: of the norms.
+      execution: how the head runs.
+    """
+
+    norm_eps: float
+    execution: Execution = Execution()
+
+    @nn.compact
+    def __call__(
+        self, state: Float[Array, "*B D"], looked_up: Float[Array, "*B E"]
+    ) -> Float[Array, " *B"]:
+        """Returns the logit, in float32.
 
         Args:
-          features: from `fuse`.
-          embedded: the trunk's embedding of the byte that followed each feature's byte.
-          steps: number of drafting steps.
+          state: the decoder's last state at the byte before.
+          looked_up: `Encoder.looked_up` of the byte.
         """
-        positions = jnp.broadcast_to(jnp.arange(features.shape[1]), features.shape[:2])
-        attend = functools.partial(_attend_to_own_outputs, window=self.trunk.window)
-        before: Any = ()  # keys and values of the steps so far
-        outputs = []
-        for _ in range(steps):
-            joined = self._joined(features, embedded)
-            x, before = self.block.layers[0](joined, before, positions=positions, attend=attend)
-            outputs.append(Step(self._logits(x), x))
-            features = jnp.roll(x, 1, axis=1)
-        return outputs
-
-    def accepted(
-        self, state: Float[Array, "*B D"], before: Int[Array, "*B"]
-    ) -> Float[Array, "*B 2"]:
-        """Predicts the acceptance of the byte that a state predicts, as `Confidence` does."""
-        return self.confidence(self.norm(state), before)
-
-    def _joined(self, feature, embedded):
-        pair = [self.feature_norm(feature), self.embedding_norm(embedded)]
-        return self.inward(jnp.concatenate(pair, axis=-1))
-
-    def _logits(self, x):
-        return with_specials(self.out(self.norm(x)).astype(jnp.float32))
-
-
-def _attend_to_own_outputs(projections, before, *, window):
-    """An `Attend` for `unroll`; its cache holds keys and values of earlier steps, oldest first."""
-    queries, keys, values = projections.rotated()
-    steps = (*before, (keys, values))
-    age = len(steps) - 1
-    length, heads, dim = queries.shape[1:]
-    group = heads // keys.shape[2]
-
-    def of_heads(x):
-        return jnp.repeat(x, group, axis=2)
-
-    place = jnp.arange(length)
-    back = place[:, None] - place  # distance from each query back to each key
-    seen = (back >= age) & (back < (window or length))
-    scores = jnp.einsum("bqhd,bkhd->bhqk", queries, of_heads(steps[0][0]))
-    scores = jnp.where(seen, scores.astype(jnp.float32), -jnp.inf)
-    own = [
-        [of_heads(jnp.roll(x, age - index, axis=1)) for x in step]
-        for index, step in enumerate(steps[1:], 1)
-    ]
-    diagonal = [jnp.einsum("bqhd,bqhd->bhq", queries, k).astype(jnp.float32) for k, _ in own]
-    scores = jnp.concatenate([scores, *(x[..., None] for x in diagonal)], axis=-1)
-    # A query that attends to nothing lies before the text, and its loss is not counted.
-    weights = jax.nn.softmax(jnp.maximum(scores * dim**-0.5, -1e30)).astype(queries.dtype)
-    attended = jnp.einsum("bhqk,bkhd->bqhd", weights[..., :length], of_heads(steps[0][1]))
-    for index, (_, v) in enumerate(own):
-        attended += weights[..., length + index].swapaxes(1, 2)[..., None] * v
-    return attended, steps
-
-
-def with_specials(logits: Float[Array, "*B N"]) -> Float[Array, "*B V"]:
-    """Extends logits over byte values to logits over ids; special ids get -inf."""
-    pad = [(0, 0)] * (logits.ndim - 1) + [(vocab.OFFSET, 0)]
-    return jnp.pad(logits, pad, constant_values=-jnp.inf)
-
-
-def only_bytes(logits: Float[Array, "*B V"]) -> Float[Array, "*B V"]:
-    """Sets the logits of special ids to -inf."""
-    return with_specials(logits[..., vocab.OFFSET :])
+        parts = {"state": state, "last": looked_up}
+        normed = [RMSNorm(self.norm_eps, name=f"{name}_norm")(x) for name, x in parts.items()]
+        x = project(_HIDDEN, self.execution, name="inward")(jnp.concatenate(normed, axis=-1))
+        out = Dense((1,), ("embed", None), self.execution, name="out")(nn.silu(x))
+        return out[..., 0].astype(jnp.float32)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from bytelax_kernels.dense import normalized
 from jaxtyping import Array, Float, Int
 
+from bytelax import vocab
 from bytelax.models.execution import Execution, Norm
 from bytelax.pods.sharding import Axes
 
@@ -169,3 +170,14 @@ def head(vocab: int, execution: Execution, name: str | None = None) -> Dense:
 def project(dim: int, execution: Execution, name: str | None = None) -> Dense:
     """A linear map to `dim` features that is sharded over its input axis only."""
     return Dense((dim,), ("embed", None), execution, name=name)
+
+
+def with_specials(logits: Float[Array, "*B N"]) -> Float[Array, "*B V"]:
+    """Extends logits over byte values to logits over ids; special ids get -inf."""
+    pad = [(0, 0)] * (logits.ndim - 1) + [(vocab.OFFSET, 0)]
+    return jnp.pad(logits, pad, constant_values=-jnp.inf)
+
+
+def only_bytes(logits: Float[Array, "*B V"]) -> Float[Array, "*B V"]:
+    """Sets the logits of special ids to -inf."""
+    return with_specials(logits[..., vocab.OFFSET :])

@@ -1,9 +1,9 @@
-"""Incremental patch boundaries from next-byte entropies.
+"""Where patches begin and end, and what is known of them: the open patch, and those that close.
 
-This is the causal patching rule of BLT (arXiv 2412.09871, section 2.3, and its released patcher):
+The causal patching rule is that of BLT (arXiv 2412.09871, section 2.3, and its released patcher):
 whether byte i + 1 starts a patch depends only on bytes up to i. Positions 0 and 1 always start a
-patch, so the first patch is the BOS alone. The same function handles a whole text and a window of
-one.
+patch, so the first patch is the BOS alone. Nothing here has parameters. A whole text is a window
+whose first byte has position 0.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax.models.configs import PatchingConfig
+from bytelax import vocab
+from bytelax.models.configs import BLTConfig, PatchingConfig
+
+_WINDOW = 256  # bytes; longer texts are those of training and scoring
 
 
 class OpenPatch(NamedTuple):
@@ -88,3 +91,149 @@ def next_byte_entropy(logits: Float[Array, "*B V"]) -> Float[Array, "*B"]:
     """Entropy, in nats, of the next-byte distribution over all ids (arXiv 2412.09871, eq. 1)."""
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
     return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
+
+
+class Frontier(NamedTuple):
+    """Patching state at a point of a text, with axes [B], or [B, W + 1] around a window's bytes."""
+
+    open_patch: OpenPatch
+    patches: Int[Array, " *B"]  # number of patches closed so far
+    last_eos: Int[Array, " *B"]  # position of the latest EOS, -1 if there is none
+    last_eos_patch: Int[Array, " *B"]  # index of the latest patch with an EOS, -1 if there is none
+    pool: Float[Array, "*B D"]  # maximum of the encoder states over the open patch
+    history: Int[Array, "*B T"]  # the latest ids, for the hashes; zeros before the first id
+
+
+class Patches(NamedTuple):
+    """Patches to pool and to run through the global transformer."""
+
+    pool: Float[Array, "B P D"]  # maximum of the encoder states over the patch
+    first: Int[Array, "B P"]  # position of the first byte; greater than `last` if there is no patch
+    last: Int[Array, "B P"]  # position of the last byte
+    # Index of the patch in its text; -1 if there is no patch. The name hides `tuple.index`.
+    index: Int[Array, "B P"]  # type: ignore[assignment]
+    document: Int[Array, "B P"]  # index of the first patch of its document
+
+
+def beginning(batch: int, config: BLTConfig, dtype=jnp.float32) -> Frontier:
+    """The frontier before the first byte of a text."""
+    none = jnp.full(batch, -1, jnp.int32)
+    return Frontier(
+        open_patch=no_patch(batch),
+        patches=none + 1,
+        last_eos=none,
+        last_eos_patch=none,
+        pool=jnp.zeros((batch, config.encoder.dim), dtype),
+        history=jnp.full((batch, config.hashing.history), vocab.BOE, jnp.int32),
+    )
+
+
+def advanced(
+    before: Frontier,
+    ids: Int[Array, "B W"],
+    states: Float[Array, "B W D"],
+    *,
+    positions: Int[Array, "B W"],
+    open_patch: OpenPatch,
+    last_eos: Int[Array, "B W+1"],
+) -> Frontier:
+    """Advances the frontier over a window: the frontier before and after each byte.
+
+    Args:
+      before: the frontier before the window.
+      ids: ids of the window.
+      states: encoder states of the window.
+      positions: positions of the bytes.
+      open_patch: from `open_patches`.
+      last_eos: from `last_eos_before`.
+
+    Returns:
+      The frontiers with axes [B, W + 1].
+    """
+    closes = closing(open_patch, positions)
+    patches = before.patches[:, None] + jnp.cumsum(closes, axis=1)
+    has_eos = closes & (last_eos[:, 1:] >= open_patch.start[:, :-1])
+    eos_patch = jnp.where(has_eos, patches - 1, -1)
+    history = jnp.concatenate([before.history, ids], axis=1)
+    return Frontier(
+        open_patch=open_patch,
+        patches=jnp.concatenate([before.patches[:, None], patches], axis=1),
+        last_eos=last_eos,
+        last_eos_patch=jax.lax.cummax(
+            jnp.concatenate([before.last_eos_patch[:, None], eos_patch], axis=1), axis=1
+        ),
+        pool=_running_maximum(
+            before.pool.astype(states.dtype), states, open_patch.start[:, :-1] == positions
+        ),
+        history=_suffixes(history, before.history.shape[1]),
+    )
+
+
+def closing_patches(
+    frontier: Frontier,
+    closes: Bool[Array, "B W"],
+    positions: Int[Array, "B W"],
+    nth: Int[Array, " P"],
+) -> Patches:
+    """Selects patches among those that close in a window, by their order.
+
+    Args:
+      frontier: from `advanced`.
+      closes: the bytes at which a patch closes, or a subset of them.
+      positions: positions of the window's bytes.
+      nth: which of these patches to select, counted from 0. Where a row has fewer patches, the
+        entry is marked as absent, and its pool is zero. Then so is its latent, and compiled
+        products leave it out.
+    """
+    width = closes.shape[1]
+    slot = nth_true(closes, nth)
+    there = slot < width
+    slot = jnp.minimum(slot, width - 1)
+
+    def at(slots):
+        return jnp.take_along_axis(slots, slot, axis=1)
+
+    pool = jnp.take_along_axis(frontier.pool, (slot + 1)[..., None], axis=1)
+    return Patches(
+        pool=jnp.where(there[..., None], pool, 0),
+        first=jnp.where(there, at(frontier.open_patch.start), 1),
+        last=jnp.where(there, at(positions), 0),
+        index=jnp.where(there, at(frontier.patches), -1),
+        document=at(frontier.last_eos_patch) + 1,
+    )
+
+
+def nth_true(flags: Bool[Array, "B S"], n: Int[Array, "*N"]) -> Int[Array, "B *N"]:
+    """Index of the n-th True of each row, counted from 0, or S if a row has fewer."""
+    count = jnp.cumsum(flags, axis=1)
+    # In a window, comparing everything is one kernel; a search is a loop, which ends a CUDA graph.
+    method = "compare_all" if flags.shape[1] <= _WINDOW else "scan"
+    return jax.vmap(lambda row: jnp.searchsorted(row, n + 1, method=method))(count)
+
+
+def _running_maximum(
+    state: Float[Array, "B D"], x: Float[Array, "B W D"], starts: Bool[Array, "B W"]
+) -> Float[Array, "B W+1 D"]:
+    """Running maximum of the encoder states over each patch, before and after each byte.
+
+    Args:
+      state: the maximum before the window.
+      x: encoder states of the window.
+      starts: whether a byte is the first of its patch.
+    """
+
+    def combine(left, right):
+        (left_starts, left_top), (right_starts, right_top) = left, right
+        top = jnp.where(right_starts, right_top, jnp.maximum(left_top, right_top))
+        return left_starts | right_starts, top
+
+    flags = jnp.pad(starts, ((0, 0), (1, 0)))[..., None]
+    values = jnp.concatenate([state[:, None], x], axis=1)
+    return jax.lax.associative_scan(combine, (flags, values), axis=1)[1]
+
+
+def _suffixes(history: Int[Array, "B T"], size: int) -> Int[Array, "B N S"]:
+    """The `size` ids before each byte of the window, and before the byte that follows it."""
+    count = history.shape[1] - size + 1
+    index = jnp.arange(count)[:, None] + jnp.arange(size)
+    return history[:, index]

@@ -11,10 +11,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from bytelax import vocab
 from bytelax.models.blt import BLT
-from bytelax.models.blt.patches import nth_true
 from bytelax.models.byte_lm import ByteLM
-from bytelax.models.heads import with_specials
-from bytelax.models.latent_head import RECENT
+from bytelax.models.heads import RECENT
+from bytelax.models.layers import with_specials
+from bytelax.models.patching import nth_true
 from bytelax.training.configs import HeadsLoss
 from bytelax.training.objectives import Metrics, Objective, next_byte, patch_metrics, summed
 
@@ -177,7 +177,7 @@ def _said(
         for step, said in enumerate(unrolled):
             # The first positions of later steps would read outputs from before the text.
             byte = places[:, step:-1] + 2
-            state, before = said.state[:, step:], ids[:, 1 + step : -1]
+            state, before = said.states[:, step:], ids[:, 1 + step : -1]
             sure = heads.draft_layer.accepted(state, before) if config.draft.confidence else None
             name = f"draft_layer_{step + 1}"
             drafted.append(Drafted(name, step + 1, said.logits[:, step:], byte, sure))

@@ -14,7 +14,7 @@ import pytest
 import bytelax
 from bytelax import checkpoints, vocab
 from bytelax.checkpoints import CheckpointError
-from bytelax.models import rope
+from bytelax.models import block
 from bytelax.models.configs import RopeScaling, TransformerConfig
 from tests.helpers import models_for_tests as models
 from tests.helpers.byte_llamas import SIZES, tensors, write
@@ -144,7 +144,7 @@ RECORDED = [
 def test_scaled_frequencies():
     scaled = RopeScaling(factor=4.0, original_positions=64)
     config = models.replace(TRUNK, rope_scaling=scaled)
-    np.testing.assert_allclose(rope.frequencies(config), RECORDED, rtol=1e-5)
+    np.testing.assert_allclose(block.frequencies(config), RECORDED, rtol=1e-5)
 
 
 MIXED = {

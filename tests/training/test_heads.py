@@ -13,8 +13,7 @@ from bytelax import load, vocab
 from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
-from bytelax.models.heads import HeadsConfig
-from bytelax.models.latent_head import RECENT
+from bytelax.models.heads import RECENT, HeadsConfig
 from bytelax.training import head_objective, train_loop
 from bytelax.training.head_objective import HeadLoss
 from bytelax.training.objectives import NextByte

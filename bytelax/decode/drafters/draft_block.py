@@ -11,7 +11,7 @@ from bytelax.decode.drafters.draft_layer import latest
 from bytelax.decode.drafters.draft_sampling import draft_of, draw, scanned
 from bytelax.decode.targets import ModuleTarget
 from bytelax.models import kv_cache
-from bytelax.models.heads import with_specials
+from bytelax.models.layers import with_specials
 
 
 @dataclasses.dataclass(frozen=True)

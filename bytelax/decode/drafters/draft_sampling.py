@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.decode import sampling as sampling_
 from bytelax.decode.draft import Draft, DraftPasses
 from bytelax.decode.sampling import Sampling
-from bytelax.models.head_parts import GREEDY, SAMPLED
+from bytelax.models.draft_heads import GREEDY, SAMPLED
 
 
 class Drawn(NamedTuple):

@@ -11,7 +11,7 @@ from bytelax.decode.target import Branching
 from bytelax.decode.targets import ModuleTarget
 from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.decode.trees import Tree
-from bytelax.models.heads import only_bytes
+from bytelax.models.layers import only_bytes
 
 
 @dataclasses.dataclass(frozen=True)

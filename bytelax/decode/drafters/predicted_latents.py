@@ -19,7 +19,7 @@ from bytelax.decode.targets.blt import BLTTarget
 from bytelax.models import kv_cache, patching, ring
 from bytelax.models.blt import Context
 from bytelax.models.configs import PatchingConfig
-from bytelax.models.latent_head import RECENT
+from bytelax.models.heads import RECENT
 from bytelax.models.patching import OpenPatch
 from bytelax.models.pytree import where_rows
 

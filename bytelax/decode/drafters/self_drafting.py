@@ -10,7 +10,8 @@ from bytelax.decode.draft import Draft, no_passes
 from bytelax.decode.drafters import DraftInput, Stateless, expect
 from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw, in_a_row, scan, scanned
 from bytelax.decode.targets.byte_lm import ByteLMTarget, FirstLayers
-from bytelax.models.heads import HeadsConfig, only_bytes
+from bytelax.models.configs import HeadsConfig
+from bytelax.models.layers import only_bytes
 from bytelax.models.transformer import LayerRange
 
 # Maps the hidden state of the newest byte, [B, 1, D], and N uniforms per row to N sampled ids.

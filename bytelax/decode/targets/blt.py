@@ -17,9 +17,8 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax import vocab
 from bytelax.decode.target import Text, check_window, take_in
 from bytelax.decode.targets import ModuleTarget, Rings, no_states, with_states
-from bytelax.models import fused, kv_cache, ring
+from bytelax.models import fused, kv_cache, patching, ring
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
-from bytelax.models.blt import patches as patches_lib
 from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
 from bytelax.models.pytree import pytree
 
@@ -267,7 +266,7 @@ class BLTTarget(ModuleTarget):
         def run_chunk(carry):
             index, caches, contexts, kept = carry
             nth = index * size + jnp.arange(size)
-            patches = patches_lib.closing_patches(read.frontier, closes, read.positions, nth)
+            patches = patching.closing_patches(read.frontier, closes, read.positions, nth)
             before = dataclasses.replace(state, global_=caches, contexts=contexts, latents=kept)
             after = self._run_global(model, before, read, patches)
             return index + 1, after.global_, after.contexts, after.latents
@@ -313,7 +312,7 @@ class BLTTarget(ModuleTarget):
         context = (patches, c.patch_vectors, c.decoder.kv_heads, c.decoder.head_dim)
         return BLTState(
             length=zeros(),
-            frontier=patches_lib.beginning(batch, c, dtype),
+            frontier=patching.beginning(batch, c, dtype),
             patcher=(
                 caches(c.patcher.trunk, jnp.float32, WholeKVCache)
                 if c.patcher is not None and c.patching.mode == "entropy"

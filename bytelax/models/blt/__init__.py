@@ -8,8 +8,8 @@ latent of the latest patch that is closed at t. Hence nothing reads the latent o
 from bytelax.models.blt.decoder import Context, Decoder, Joint
 from bytelax.models.blt.encoder import Encoder, Global
 from bytelax.models.blt.model import BLT, ByteCaches, Encoded, Forward, Window
-from bytelax.models.blt.patches import Frontier, Patches
 from bytelax.models.configs import BLTConfig
+from bytelax.models.patching import Frontier, Patches
 
 __all__ = [
     "BLT", "BLTConfig", "ByteCaches", "Context", "Decoder", "Encoded", "Encoder", "Forward",

@@ -13,15 +13,14 @@ from bytelax import vocab
 from bytelax.calculator import Sizes
 from bytelax.models import kv_cache, layers, patching, ring
 from bytelax.models.block_attention import Blocks
-from bytelax.models.blt import patches as patches_lib
 from bytelax.models.blt.decoder import Decoder
 from bytelax.models.blt.encoder import Encoder, Global
-from bytelax.models.blt.patches import Frontier, Patches
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import EXACT, Execution
 from bytelax.models.heads import Heads
 from bytelax.models.kv_cache import Caches, KVCache, Span
+from bytelax.models.patching import Frontier, Patches
 from bytelax.pods.sharding import TENSOR
 
 _NETWORKS = ("encoder", "global_transformer", "decoder", "patcher")
@@ -216,10 +215,10 @@ class BLT(nn.Module):
         """
         batch, length = ids.shape
         window, _ = self.read(
-            ids, patches_lib.beginning(batch, self.config), start=jnp.zeros(batch, jnp.int32)
+            ids, patching.beginning(batch, self.config), start=jnp.zeros(batch, jnp.int32)
         )
         nth = jnp.arange(max_patches or length)
-        closing = patches_lib.closing_patches(window.frontier, window.closes, window.positions, nth)
+        closing = patching.closing_patches(window.frontier, window.closes, window.positions, nth)
         latents, _ = self.latents(closing, window.bytes_seen, newest=window.positions[:, -1])
         span = window.span(self.config.decoder.window)
         return Encoded(window.entropies, window.closes, window.states, latents, window.patch, span)
@@ -258,7 +257,7 @@ class BLT(nn.Module):
             cross = KVCache(keys.swapaxes(1, 2), values.swapaxes(1, 2))
         else:
             cross = kv_cache.write(caches.cross, keys, values, positions)
-        frontier = patches_lib.advanced(
+        frontier = patching.advanced(
             before, ids, states, positions=positions, open_patch=open_patch, last_eos=last_eos
         )
         closes = patching.closing(open_patch, positions)

@@ -12,7 +12,7 @@ from bytelax import vocab
 from bytelax.decode import DraftModel, Empty, Lookup, Method, Params, Sampling, Text
 from bytelax.decode.drafters import weights_read
 from bytelax.models import layers
-from bytelax.models.heads import with_specials
+from bytelax.models.layers import with_specials
 from tests.helpers import decoding as loops
 from tests.helpers import heads_of_a_blt
 from tests.helpers.heads_of_a_blt import (

@@ -21,7 +21,7 @@ from bytelax.decode import (
 )
 from bytelax.models import ring
 from bytelax.models.configs import HeadsConfig
-from bytelax.models.latent_head import RECENT
+from bytelax.models.heads import RECENT
 from bytelax.testing import distance, exact_law, target_law
 from tests.helpers import decoding as loops
 from tests.helpers import heads_of_a_blt
