@@ -28,7 +28,12 @@ VARIANTS = {
 }
 LONG = {"original_max_position_embeddings": 16, "factor": 4.0, "rope_theta": 500.0}
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LONG}
-ROPES = {"decoder_config": LLAMA3, "global_config": LLAMA3, "patcher_config": LLAMA3}
+ROPES = {  # of each stack, one of every scaling
+    "encoder_config": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4},
+    "decoder_config": {"rope_type": "yarn", **LONG},
+    "global_config": LLAMA3,
+    "patcher_config": {"rope_type": "yarn", **LONG, "truncate": False, "beta_fast": 4.0},
+}
 
 
 def build(
@@ -154,7 +159,27 @@ FOREIGN = {
     "behind": ("Llama", {"vocab_size": 259}, {"bytes_at": 0, "bos": 257, "eos": 258}),
     "a byte for a BOS": ("Llama", {"vocab_size": 256}, {"bytes_at": 0, "bos": 10}),
     "biases": ("Llama", {"vocab_size": 256, "attention_bias": True}, {}),
+    "linear": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}},
+        {},
+    ),
     "llama3": ("Llama", {"rope_parameters": LLAMA3}, {}),
+    "yarn": ("Llama", {"rope_parameters": {"rope_type": "yarn", **LONG}}, {}),
+    "yarn untruncated": (
+        "Llama",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                **LONG,
+                "truncate": False,
+                "mscale": 2.0,
+                "mscale_all_dim": 0.5,
+                "beta_fast": 4.0,
+            }
+        },
+        {},
+    ),
     "mistral": (
         "Mistral",
         {"sliding_window": 6, "num_key_value_heads": 2, "head_dim": 12},

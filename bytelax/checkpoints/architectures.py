@@ -24,37 +24,40 @@ class Architecture:
     """One kind of model.
 
     Attributes:
+      name: what `config.json` calls it in bytelax's own layout.
       config: class of the configs.
       module: class of the Flax modules; takes a config.
       target: makes the decoding target of a module.
     """
 
+    name: str
     config: type
     module: Callable[[Any], Module]
     target: Callable[[Any], Rewindable]
 
 
-ARCHITECTURES = {  # by what `config.json` calls it in bytelax's own layout
-    "blt": Architecture(BLTConfig, BLT, BLTTarget),
-    "byte-lm": Architecture(ByteLMConfig, ByteLM, ByteLMTarget),
-}
+ARCHITECTURES = (
+    Architecture("blt", BLTConfig, BLT, BLTTarget),
+    Architecture("byte-lm", ByteLMConfig, ByteLM, ByteLMTarget),
+)
 
 
-def kind(config: Config) -> str:
-    """The name of a config's architecture: "blt" or "byte-lm"."""
-    return next(name for name, each in ARCHITECTURES.items() if each.config is type(config))
+def of(config: Config) -> Architecture:
+    """Returns the architecture of a config."""
+    return next(each for each in ARCHITECTURES if each.config is type(config))
 
 
 def module_of(config: Config) -> Module:
     """Creates the Flax module that a config describes."""
-    return ARCHITECTURES[kind(config)].module(config)
+    return of(config).module(config)
 
 
 def target_of(module: Module) -> Rewindable:
     """Creates the decoding target of a module, for a `decode.Method`."""
-    return ARCHITECTURES[kind(module.config)].target(module)
+    return of(module.config).target(module)
 
 
+KINDS = {each.name: each.config for each in ARCHITECTURES}
 OVERRIDES = {  # flat name -> path of the field in the config
     "monotonicity": "patching.monotonicity",
     "patching_threshold": "patching.threshold",
@@ -65,6 +68,11 @@ OVERRIDES = {  # flat name -> path of the field in the config
     "mask_documents": "mask_documents",
     "max_bytes": "max_bytes",
 }
+
+
+def kind(config: Config) -> str:
+    """The name of a config's class in `KINDS`: "blt" or "byte-lm"."""
+    return of(config).name
 
 
 def override(config: Config, changes: dict) -> Config:

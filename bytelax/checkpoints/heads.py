@@ -49,7 +49,12 @@ def write_heads(directory: pathlib.Path, config: Config, params: Mapping) -> Non
       params: parameters of the model; only those of the heads are read.
     """
     assert config.heads is not None
-    tensors = layout.state_dict(config, {"heads": params["heads"]}, under=layout.HEADS)
+    stored = layout.flatten({"heads": params["heads"]})
+    tensors = {
+        part.name: layout.stored(stored[path], part, plain=True)
+        for path, parameter in layout.heads(config).items()
+        for part in parameter.slices
+    }
     fields = _Fields(format=_FORMAT, version=VERSION, heads=config.heads, model=_trained(config))
     directory.mkdir(parents=True, exist_ok=True)
     safetensors_file.write_file(directory / safetensors_file.SINGLE, tensors)

@@ -282,18 +282,13 @@ def read_parameters(
     return unflatten(read)
 
 
-def state_dict(config: Config, params: Mapping, *, under: str = "") -> dict[str, Tensor]:
+def state_dict(config: Config, params: Mapping) -> dict[str, Tensor]:
     """Converts parameters to a state dict of lazy tensors, which copy nothing until they are read.
-
-    Args:
-      config: config of the model.
-      params: its parameters.
-      under: only the parameters whose paths begin so are there.
 
     Raises:
       CheckpointError: the parameters do not match the config.
     """
-    table, leaves = parameters_under(under, config), flatten(params)
+    table, leaves = parameters(config), flatten(params)
     for path in table:
         if path not in leaves:
             raise CheckpointError(f"the parameters lack {path}, which the config calls for")
@@ -312,7 +307,7 @@ def state_dict(config: Config, params: Mapping, *, under: str = "") -> dict[str,
     tensors = {}
     for path, parameter in table.items():
         for part in parameter.slices:
-            tensors[part.name] = _stored(leaves[path], part, plain=parameter.plain)
+            tensors[part.name] = stored(leaves[path], part, plain=parameter.plain)
     return tensors
 
 
@@ -521,7 +516,7 @@ def _aligned(shape, dtype):
     return buffer[skip : skip + size].view(dtype).reshape(shape)
 
 
-def _stored(leaf: jax.Array | np.ndarray, part: TensorSlice, *, plain: bool) -> Tensor:
+def stored(leaf: jax.Array | np.ndarray, part: TensorSlice, *, plain: bool) -> Tensor:
     def rows(start, stop):
         return np.asarray(leaf[start:stop]) if plain else part.write(leaf)[start:stop]
 

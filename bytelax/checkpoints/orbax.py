@@ -47,10 +47,9 @@ def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
             f"{source} is of format version {fields.get('version')!r}; this bytelax reads {VERSION}"
         )
     kind = fields.get("kind")
-    if not isinstance(kind, str) or kind not in architectures.ARCHITECTURES:
+    if not isinstance(kind, str) or kind not in architectures.KINDS:
         raise CheckpointError(f"{source} is of an unknown kind {kind!r}")
-    cls = architectures.ARCHITECTURES[kind].config
-    config: Config = plain.from_fields(cls, fields.get("config"), source)
+    config: Config = plain.from_fields(architectures.KINDS[kind], fields.get("config"), source)
     path = directory.absolute() / _PARAMETERS  # Orbax requires an absolute path
     if not path.is_dir():
         raise CheckpointError(f"{directory} has no folder {_PARAMETERS}; copy it again")

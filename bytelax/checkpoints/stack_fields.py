@@ -6,11 +6,12 @@ if it has another.
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.tensors import Tensor
-from bytelax.models.configs import TransformerConfig, check_least
+from bytelax.models.configs import RopeScaling, TransformerConfig, check_least
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,17 +26,22 @@ class Rope:
     original_max_position_embeddings: int | None = None
     low_freq_factor: float | None = None
     high_freq_factor: float | None = None
+    beta_fast: float | None = None
+    beta_slow: float | None = None
+    truncate: bool | None = None
+    attention_factor: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
 
     def __post_init__(self):
         plain.require(self, partial_rotary_factor=1.0)
-        if self.kind not in ("default", "llama3"):
+        if self.kind not in ("default", *_READ):
             raise ValueError(
-                f"{self.kind!r} rotary positions are not supported; default and llama3 are"
+                f"{self.kind!r} rotary positions are not supported; default, {', '.join(_READ)} are"
             )
-        if self.kind == "llama3":
-            for name in ("factor", "low_freq_factor", "high_freq_factor"):
-                if getattr(self, name) is None:
-                    raise ValueError(f"'llama3' rotary positions need {name}")
+        for name in _NEEDED.get(self.kind, ()):
+            if getattr(self, name) is None:
+                raise ValueError(f"{self.kind!r} rotary positions need {name}")
 
     @property
     def kind(self) -> str:
@@ -50,12 +56,38 @@ class Rope:
         """
         if self.kind == "default":
             return None
-        return {
-            "factor": self.factor,
-            "original_positions": first(self.original_max_position_embeddings, positions, 2048),
+        original = first(self.original_max_position_embeddings, positions, 2048)
+        factor = first(self.factor, (positions or original) / max(original, 1))
+        log = 0.1 * math.log(max(factor, 1.0))
+        temperature = log + 1
+        if self.mscale and self.mscale_all_dim:
+            temperature = (self.mscale * log + 1) / (self.mscale_all_dim * log + 1)
+        said = {
+            "factor": factor,
+            "original_positions": original,
             "low_freq_factor": self.low_freq_factor,
             "high_freq_factor": self.high_freq_factor,
+            "beta_fast": self.beta_fast or 32.0,
+            "beta_slow": self.beta_slow or 1.0,
+            "truncate": first(self.truncate, True),
+            "attention_factor": first(self.attention_factor, temperature),
         }
+        read = {name: said[name] for name in _READ[self.kind]}
+        return {**_UNSCALED, "kind": self.kind, **read}
+
+
+_READ = {  # kinds of scaling, and the fields of a RopeScaling that each has
+    "linear": ("factor",),
+    "llama3": ("factor", "original_positions", "low_freq_factor", "high_freq_factor"),
+    "yarn": (
+        "factor", "original_positions", "beta_fast", "beta_slow", "truncate", "attention_factor",
+    ),
+}  # fmt: skip
+_NEEDED = {  # of which transformers has no default
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+}
+_UNSCALED = plain.to_fields(RopeScaling(kind="linear", factor=1.0))
 
 
 def stack_json(c: TransformerConfig, model_type: str, max_bytes: int) -> dict:
@@ -78,14 +110,10 @@ def stack_json(c: TransformerConfig, model_type: str, max_bytes: int) -> dict:
 def _rope_json(c):
     if c.rope_scaling is None:
         return {"rope_type": "default", "rope_theta": c.rope_theta}
-    return {
-        "rope_type": "llama3",
-        "rope_theta": c.rope_theta,
-        "factor": c.rope_scaling.factor,
-        "original_max_position_embeddings": c.rope_scaling.original_positions,
-        "low_freq_factor": c.rope_scaling.low_freq_factor,
-        "high_freq_factor": c.rope_scaling.high_freq_factor,
-    }
+    fields = {name: getattr(c.rope_scaling, name) for name in _READ[c.rope_scaling.kind]}
+    if "original_positions" in fields:
+        fields["original_max_position_embeddings"] = fields.pop("original_positions")
+    return {"rope_type": c.rope_scaling.kind, "rope_theta": c.rope_theta, **fields}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -50,24 +50,35 @@ def check_max_bytes(max_bytes: int) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """How Llama 3.1 lowers rotary frequencies for longer texts than those of its first training.
+    """How rotary frequencies are changed for longer texts than a model was first trained on.
 
     Attributes:
-      factor: divides the low frequencies.
-      original_positions: longest text of the first training.
+      kind: "linear" divides all frequencies by `factor`; "llama3" divides the low ones (Llama 3.1),
+        and "yarn" too, along a ramp (arXiv 2309.00071).
+      factor: divides frequencies.
+      original_positions: longest text of the first training; unused by "linear".
       low_freq_factor, high_freq_factor: how often a frequency turns in `original_positions` from
-        which on it is kept in part, and entirely.
+        which on it is kept in part, and entirely; of "llama3".
+      beta_slow, beta_fast: the same of "yarn", by whose ramp the two are indices of frequencies.
+      truncate: whether these indices are rounded outwards to whole numbers; of "yarn".
+      attention_factor: multiplies queries and keys; of "yarn".
     """
 
+    kind: Literal["linear", "llama3", "yarn"]
     factor: float
     original_positions: int = 8192
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
+    beta_slow: float = 1.0
+    beta_fast: float = 32.0
+    truncate: bool = True
+    attention_factor: float = 1.0
 
     def __post_init__(self):
-        if not all(0 < x < math.inf for x in vars(self).values()):
+        numbers = [x for x in vars(self).values() if type(x) in (int, float)]
+        if not all(0 < x < math.inf for x in numbers):
             raise ValueError(f"the numbers of a rotary scaling must be positive: {self}")
-        if self.low_freq_factor >= self.high_freq_factor:
+        if self.kind == "llama3" and self.low_freq_factor >= self.high_freq_factor:
             raise ValueError("low_freq_factor must be less than high_freq_factor")
 
 
@@ -124,6 +135,8 @@ class TransformerConfig:
             raise ValueError(f"{self.heads} heads do not divide among {self.kv_heads} kv_heads")
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even for rotary positions, got {self.head_dim}")
+        if self.rope_scaling and self.rope_scaling.kind == "yarn" and self.rope_theta <= 1:
+            raise ValueError(f"yarn needs a rope_theta above 1, got {self.rope_theta}")
 
     def device_shard(self, devices: int) -> "TransformerConfig":
         """The config of one tensor-parallel shard: heads and hidden units divided by `devices`."""

@@ -21,6 +21,7 @@ from tests.helpers.byte_llamas import SIZES, tensors, write
 
 TEXT = "naïve bytes\x00\xff".encode()
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 1.0, "attention_factor": 1.5}  # at usual frequencies
 KINDS = {  # fields of config.json, and the ids that are given
     "raw": ({}, {}),
     "tied": ({"tie_word_embeddings": True}, {}),
@@ -41,6 +42,7 @@ KINDS = {  # fields of config.json, and the ids that are given
         {},
     ),
     "qwen3": ({"model_type": "qwen3", "head_dim": 6}, {}),
+    "yarn": ({"rope_scaling": YARN}, {}),
     "llama3": ({"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 16}}, {}),
 }
 
@@ -55,7 +57,7 @@ def forward(fields, weights, ids):
     weights = {name: x.astype(np.float64) for name, x in weights.items()}
     frequency = fields["rope_theta"] ** -(np.arange(0, width, 2) / width)
     scaling = fields.get("rope_scaling", {})
-    if scaling:
+    if scaling.get("factor", 1.0) != 1:
         turns = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
         kept = np.clip((turns - 1) / 3, 0, 1)
         frequency = frequency * (kept + (1 - kept) / scaling["factor"])
@@ -70,7 +72,8 @@ def forward(fields, weights, ids):
 
     def rotated(x):
         first, second = np.split(x, 2, axis=-1)
-        return x * np.cos(phase) + np.concatenate([-second, first], -1) * np.sin(phase)
+        turned = x * np.cos(phase) + np.concatenate([-second, first], -1) * np.sin(phase)
+        return turned * scaling.get("attention_factor", 1)
 
     distance = np.arange(len(ids))[:, None] - np.arange(len(ids))
     seen = (distance >= 0) & (distance < (window or len(ids)))
@@ -135,16 +138,43 @@ def test_log_probabilities_are_among_the_ids_that_there_are(tmp_path):
 
 
 TRUNK = TransformerConfig(dim=64, layers=1, heads=4, head_dim=16, rope_theta=500.0)
-# What transformers 5.23.0 computes.
-RECORDED = [
-    1.0, 0.4598633, 0.113882, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728,
-]  # fmt: skip
+RECORDED = [  # what transformers 5.23.0 computes
+    (
+        {"kind": "linear"},
+        [0.25, 0.1149658, 0.05286856, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
+    ),
+    (
+        {"kind": "llama3"},
+        [1.0, 0.4598633, 0.113882, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
+    ),
+    (
+        {"kind": "yarn"},
+        [1.0, 0.3448974, 0.1057371, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
+    ),
+    (
+        {"kind": "yarn", "truncate": False, "beta_fast": 4.0},
+        [1.0, 0.4598633, 0.1406614, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
+    ),
+]
 
 
-def test_scaled_frequencies():
-    scaled = RopeScaling(factor=4.0, original_positions=64)
+@pytest.mark.parametrize(("scaling", "expected"), RECORDED)
+def test_scaled_frequencies(scaling, expected):
+    scaled = RopeScaling(factor=4.0, original_positions=64, **scaling)
     config = models.replace(TRUNK, rope_scaling=scaled)
-    np.testing.assert_allclose(block.frequencies(config), RECORDED, rtol=1e-5)
+    np.testing.assert_allclose(block.frequencies(config), expected, rtol=1e-5)
+
+
+def test_what_yarn_multiplies_queries_and_keys_by(tmp_path):
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    for more, factor in (
+        ({}, 1.138629436111989),
+        ({"mscale": 2.0, "mscale_all_dim": 0.5}, 1.1944648761087142),
+        ({"attention_factor": 1.5}, 1.5),
+    ):
+        directory = write(tmp_path / "a", SIZES | {"rope_scaling": yarn | more})
+        scaling = checkpoints.read_config(directory).trunk.rope_scaling
+        assert scaling.attention_factor == pytest.approx(factor, rel=1e-12)
 
 
 MIXED = {
@@ -175,9 +205,9 @@ MIXED = {
         (
             {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
             {},
-            "'dynamic' rotary positions are not supported; default and llama3 are",
+            "'dynamic' rotary positions are not supported; default, linear, llama3, yarn are",
         ),
-        ({"rope_scaling": {"type": "llama3"}}, {}, "'llama3' rotary positions need factor"),
+        ({"rope_scaling": {"type": "linear"}}, {}, "'linear' rotary positions need factor"),
         (
             {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
             {},

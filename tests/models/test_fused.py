@@ -28,7 +28,7 @@ QWEN = models.replace(
     STACK,
     biases="all",
     qk_norm=True,
-    rope_scaling=RopeScaling(factor=2.0, original_positions=8),
+    rope_scaling=RopeScaling(kind="yarn", factor=2.0, original_positions=8, attention_factor=1.1),
 )
 ROWS, WINDOW = 2, 3
 POSITIONS = 11 + jnp.broadcast_to(jnp.arange(WINDOW), (ROWS, WINDOW))  # behind a part of a text
