@@ -51,8 +51,8 @@ def load(
         patching_threshold_add, patching_mode, patching_stride, max_patch_length, mask_documents,
         max_bytes.
         Three more say which ids are bytes in a Llama, Mistral, Qwen2 or Qwen3 that bytelax did not
-        write: bytes_at, the id of byte 0, after which the others follow; bos and eos, the ids of
-        the beginning and the end of a text, or None.
+        write, where its tokenizer files do not: bytes_at, the id of byte 0, after which the others
+        follow; bos and eos, the ids of the beginning and the end of a text, or None.
 
     Raises:
       ValueError: the weights do not fit in memory, `mesh` is no mesh or needs more devices than

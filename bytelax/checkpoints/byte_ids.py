@@ -1,114 +1,137 @@
-"""Which ids of a byte transformer of transformers are bytes.
+"""Which ids of a model of transformers are bytes, read from its tokenizer files or given.
 
 A checkpoint from elsewhere is put into the order of `bytelax.vocab` once, when it is read; nothing
 else knows that its ids were others. Ids that are neither bytes nor BOS nor EOS are left out.
 """
 
+import dataclasses
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 from bytelax import vocab
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
 
 ASKED = ("bytes_at", "bos", "eos")  # keywords of `bytelax.load`
 _TABLES = ("embed_tokens.weight", "lm_head.weight")  # which have a row for each id
+_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # how tokens are called that are no text
+_BYT5 = {"<pad>": 0, "</s>": 1, "<unk>": 2}
 
 
-def find(
-    directory: pathlib.Path, fields: Mapping, asked: Mapping[str, Any]
-) -> Int[np.ndarray, " 260"]:
-    """Finds the id, in a checkpoint that bytelax did not write, of each id of `bytelax.vocab`.
+@dataclasses.dataclass(frozen=True)
+class ByteIds:
+    """The ids of a vocabulary of bytes.
+
+    Attributes:
+      bytes: id of each of the 256 bytes.
+      bos, eos: ids of the beginning and the end of a text; None if there is none.
+    """
+
+    bytes: tuple[int, ...]
+    bos: int | None = None
+    eos: int | None = None
+
+    def __post_init__(self):
+        if self.eos in self.bytes:
+            raise ValueError(
+                f"eos {self.eos} is the id of byte {self.bytes.index(self.eos)}, which a text may "
+                "hold: leave it out, and stop at that byte with stop="
+            )
+
+    def check(self, ids: int) -> None:
+        """Raises ValueError unless a model of so many ids has them all."""
+        known = [*self.bytes, *(x for x in (self.bos, self.eos) if x is not None)]
+        if not 0 <= min(known) <= max(known) < ids:
+            raise ValueError(f"its bytes, BOS and EOS are ids {min(known)}..{max(known)} of {ids}")
+
+    def fields(self, fields: Mapping) -> dict:
+        """The fields of config.json with which the same model has the ids of `bytelax.vocab`."""
+        ours: dict[str, Any] = {
+            "vocab_size": vocab.SIZE,
+            "bos_token_id": None if self.bos is None else vocab.BOS,
+            "eos_token_id": None if self.eos is None else vocab.EOS,
+            "bytelax": {},
+        }
+        return {**fields, **ours}
+
+    def reordered(self, tensors: Mapping[str, Tensor], ids: int, source: str) -> dict[str, Tensor]:
+        """The tables with a row for each id, in the order of `bytelax.vocab`.
+
+        An id that `bytelax.vocab` has and this vocabulary has not gets a row of zeros.
+
+        Args:
+          tensors: of the model, some of which are such tables.
+          ids: number of ids of the model.
+          source: name of the checkpoint in error messages.
+
+        Raises:
+          CheckpointError: a table has another number of rows.
+        """
+        found = {name: tensors[name] for name in _TABLES if name in tensors}
+        for name, table in found.items():
+            if table.shape[:1] != (ids,):
+                raise CheckpointError(
+                    f"{source}: {name} has shape {table.shape}, its config calls for {ids} rows"
+                )
+        return {name: self._in_order(table) for name, table in found.items()}
+
+    def _in_order(self, table):
+        order = np.full(vocab.SIZE, -1)
+        order[vocab.OFFSET :] = self.bytes
+        order[vocab.BOS], order[vocab.EOS] = (-1 if x is None else x for x in (self.bos, self.eos))
+        there = (order >= 0)[:, None]
+
+        def rows(start, stop):
+            found = table.whole()[order]
+            return np.where(there, found, np.zeros((), found.dtype))[start:stop]
+
+        return Tensor((vocab.SIZE, *table.shape[1:]), table.dtype, rows)
+
+
+def find(directory: pathlib.Path, fields: Mapping, asked: Mapping[str, Any]) -> ByteIds:
+    """Finds the ids of bytes of a checkpoint that bytelax did not write.
 
     Args:
-      directory: of the checkpoint.
+      directory: of the checkpoint, whose tokenizer files are read unless `bytes_at` is given.
       fields: the JSON object in its config.json.
       asked: some of `ASKED`: the id of byte 0, after which those of the others follow, and BOS and
-        EOS. Without the first, a model of 256 ids has the bytes themselves.
-
-    Returns:
-      The ids; -1 for one that there is not.
+        EOS. Without `bytes_at` the latter two replace what the tokenizer says.
 
     Raises:
-      CheckpointError: there are no such ids, or nothing says which ids are bytes.
+      CheckpointError: there is no such vocabulary, or nothing that says which ids are bytes.
     """
     for name, value in asked.items():
         if value is not None and type(value) is not int:
             raise CheckpointError(f"{name} is an id, not {value!r}")
-    size, at = fields.get("vocab_size"), asked.get("bytes_at")
-    if at is None and size == vocab.BYTES:
-        at = 0
-    if at is None or type(size) is not int:
+    size = fields.get("vocab_size")
+    size = size if type(size) is int else 0
+    at = asked.get("bytes_at")
+    try:
+        ids = _in_a_row(at) if at is not None else _of_tokenizer(directory)
+    except (AttributeError, IndexError, KeyError, TypeError):
         raise CheckpointError(
-            f"{directory} is a {fields['model_type']} of {size!r} ids, and nothing says which of "
-            "them are bytes: give the id of byte 0, as bytes_at=, and bos= and eos= if there are "
-            "any"
-        )
-    special = {vocab.BOS: asked.get("bos"), vocab.EOS: asked.get("eos")}
-    special = {ours: theirs for ours, theirs in special.items() if theirs is not None}
-    known = (at, at + vocab.BYTES - 1, *special.values())
-    if not 0 <= min(known) <= max(known) < size:
+            f"the tokenizer files in {directory} are not as transformers writes them: give the id "
+            "of byte 0, as bytes_at=, and bos= and eos= if there are any"
+        ) from None
+    if ids is None and size == vocab.BYTES:
+        ids = _in_a_row(0)
+    if ids is None:
         raise CheckpointError(
-            f"{directory}: its bytes, BOS and EOS are ids {min(known)}..{max(known)} of {size}"
+            f"{directory} is a {fields['model_type']} of {size} ids, and no tokenizer file says "
+            "which of them are bytes: give the id of byte 0, as bytes_at=, and bos= and eos= if "
+            "there are any"
         )
-    eos = special.get(vocab.EOS, -1)
-    if at <= eos < at + vocab.BYTES:
-        raise CheckpointError(
-            f"{directory}: eos {eos} is the id of byte {eos - at}, which a text may hold: leave it "
-            "out, and stop at that byte with stop="
-        )
-    order = np.full(vocab.SIZE, -1)
-    order[vocab.OFFSET :] = np.arange(at, at + vocab.BYTES)
-    order[[*special]] = [*special.values()]
-    return order
-
-
-def reordered_fields(fields: Mapping, order: Int[np.ndarray, " 260"]) -> dict:
-    """The fields of config.json with which the same model has the ids of `bytelax.vocab`."""
-    ours: dict[str, Any] = {
-        "vocab_size": vocab.SIZE,
-        "bos_token_id": None if order[vocab.BOS] < 0 else vocab.BOS,
-        "eos_token_id": None if order[vocab.EOS] < 0 else vocab.EOS,
-        "bytelax": {},
-    }
-    return {**fields, **ours}
-
-
-def reordered(
-    tensors: Mapping[str, Tensor], order: Int[np.ndarray, " 260"], size: int, source: str
-) -> dict[str, Tensor]:
-    """The tables with a row for each id, in the order of `bytelax.vocab`.
-
-    An id that `bytelax.vocab` has and the checkpoint has not gets a row of zeros.
-
-    Args:
-      tensors: of the model, some of which are such tables.
-      order: from `find`.
-      size: number of ids of the model.
-      source: name of the checkpoint in error messages.
-
-    Raises:
-      CheckpointError: a table has another number of rows.
-    """
-    found = {name: tensors[name] for name in _TABLES if name in tensors}
-    for name, table in found.items():
-        if table.shape[:1] != (size,):
-            raise CheckpointError(
-                f"{source}: {name} has shape {table.shape}, its config calls for {size} rows"
-            )
-    return {name: _in_order(table, order) for name, table in found.items()}
-
-
-def _in_order(table, order):
-    def rows(start, stop):
-        found = table.whole()[order]
-        return np.where((order >= 0)[:, None], found, np.zeros((), found.dtype))[start:stop]
-
-    return Tensor((vocab.SIZE, *table.shape[1:]), table.dtype, rows)
+    try:
+        ids = dataclasses.replace(ids, **{x: asked[x] for x in ("bos", "eos") if x in asked})
+        ids.check(size)
+    except ValueError as error:
+        raise CheckpointError(f"{directory}: {error}") from None
+    return ids
 
 
 def refuse(asked: Mapping[str, Any]) -> None:
@@ -122,3 +145,86 @@ def refuse(asked: Mapping[str, Any]) -> None:
             f"{', '.join(asked)} cannot be given here: the ids of this model are those of "
             "bytelax.vocab"
         )
+
+
+def _in_a_row(first):
+    return ByteIds(tuple(range(first, first + vocab.BYTES)))
+
+
+def _of_tokenizer(directory: pathlib.Path) -> ByteIds | None:
+    """What tokenizer.json and tokenizer_config.json say; None if there is neither."""
+    about, model = (
+        plain.read_json(path) if (path := directory / name).exists() else {}
+        for name in ("tokenizer_config.json", "tokenizer.json")
+    )
+    if str(about.get("tokenizer_class")).startswith("ByT5"):
+        added = about.get("added_tokens_decoder") or {}
+        tokens = _BYT5 | {_content(added[x]): int(x) for x in added if x.isdecimal()}
+        ids = ByteIds(tuple(range(3, 3 + vocab.BYTES)))
+        return dataclasses.replace(ids, eos=tokens.get(_content(about.get("eos_token", "</s>"))))
+    if not model:
+        return None
+    tokens = _tokens(model)
+    found = next(filter(None, (_all_of(tokens, name) for name in (_hex, _printable, chr))), None)
+    added = {_content(token) for token in model.get("added_tokens") or ()}
+    rest = tokens.keys() - added if found is None else tokens.keys() - added - set(found)
+    words = sorted(token for token in rest if not _SPECIAL.fullmatch(token))
+    if found is None or words:
+        example = f", such as {words[len(words) // 2][:20]!r}" if words else ""
+        raise CheckpointError(
+            f"{directory} is not of bytes: its tokenizer has {len(words)} tokens that are "
+            f"{'no bytes' if found else 'not the 256 bytes'}{example}"
+        )
+    ids = ByteIds(tuple(tokens[token] for token in found))
+    first = _put_in_front(model) if about.get("add_bos_token") is None else None
+    if about.get("add_bos_token"):
+        first = _content(about.get("bos_token"))
+    bos, eos = (tokens.get(each) for each in (first or "", _content(about.get("eos_token")) or ""))
+    return dataclasses.replace(ids, bos=bos, eos=None if eos in ids.bytes else eos)
+
+
+def _tokens(model: Mapping) -> dict[str, int]:
+    """The ids of all tokens of a tokenizer.json."""
+    known = model.get("model", {}).get("vocab") or {}
+    if isinstance(known, list):  # of pairs with a score
+        known = {token: index for index, (token, _) in enumerate(known)}
+    known = known | {_content(token): token["id"] for token in model.get("added_tokens") or ()}
+    if not all(type(token) is str and type(index) is int for token, index in known.items()):
+        raise TypeError("tokens are text, and ids are numbers")
+    return known
+
+
+def _content(token):
+    """The text of a token, which is stored alone or in an object."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _all_of(tokens, name):
+    """The tokens of the 256 bytes, if they are called like that."""
+    named = [name(byte) for byte in range(vocab.BYTES)]
+    return named if tokens.keys() >= set(named) else None
+
+
+def _hex(byte):
+    """What SentencePiece calls a byte."""
+    return f"<0x{byte:02X}>"
+
+
+_SHOWN = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_HIDDEN = sorted(set(range(256)) - set(_SHOWN))
+
+
+def _printable(byte):
+    """What GPT-2 calls a byte: printable ones stand for themselves, others for 256, 257, ..."""
+    return chr(byte) if byte in _SHOWN else chr(256 + _HIDDEN.index(byte))
+
+
+def _put_in_front(model):
+    """The special token that a tokenizer.json puts in front of a text, if it is its own doing."""
+    step = model.get("post_processor") or {}
+    steps = step.get("processors") or [step]
+    for each in steps:
+        if each.get("type") == "TemplateProcessing":
+            special = (each.get("single") or [{}])[0].get("SpecialToken")
+            return special and special.get("id")
+    return None

@@ -85,9 +85,6 @@ class _Fields:
             per_layer_config=None,
             quantization_config=None,
         )
-        encoder = self.encoder_config
-        if encoder.cross_attn_all_layers and first(encoder.num_hidden_layers, 1) > 1:
-            raise ValueError("cross-attention in every one of several encoder layers is not read")
         if self.patch_in_forward and self.patcher_config is None:
             raise ValueError("patch_in_forward needs the object patcher_config")
 
@@ -107,18 +104,20 @@ def read_config(
     source = str(directory / "config.json")
     fields = plain.read_json(directory / "config.json")
     tensors = safetensors_file.read_directory(directory)
-    order, size = None, fields.get("vocab_size", 0)
+    ids, size = None, 0
     if str(fields.get("model_type")) in llama.MODEL_TYPES and fields.get("bytelax") is None:
-        order = byte_ids.find(directory, fields, asked)
-        fields = byte_ids.reordered_fields(fields, order)
+        ids, size = byte_ids.find(directory, fields, asked), fields["vocab_size"]
+        fields = ids.fields(fields)
     else:
         byte_ids.refuse(asked)
     config = parse(fields, tensors, source=source)
-    if isinstance(config, ByteLMConfig):
+    if isinstance(config, BLTConfig):
+        tensors = _pooled_last(tensors, plain.known_fields(_Fields, fields, source), config)
+    elif fields["model_type"] in llama.MODEL_TYPES:
         tied = fields.get("tie_word_embeddings") is True
         tensors = llama.from_state_dict(config, tensors, tied=tied)
-        if order is not None:
-            tensors |= byte_ids.reordered(tensors, order, size, source)
+        if ids is not None:
+            tensors |= ids.reordered(tensors, size, source)
     return config, tensors
 
 
@@ -335,3 +334,20 @@ def _fatal(lost: dict) -> list[str]:
         for name, value in flatten_dict(lost, sep=".").items()
         if name not in _HARMLESS and not name.startswith(_HEADS)
     ]
+
+
+def _pooled_last(tensors: dict[str, Tensor], fields: _Fields, config: BLTConfig) -> dict:
+    """The state dict without encoder cross-attentions whose output transformers discards.
+
+    An encoder with cross-attention in all layers pools again in each layer, and only the result of
+    the last layer is used.
+    """
+    if not fields.encoder_config.cross_attn_all_layers:
+        return tensors
+    cross = "model.local_encoder.cross_attn_layers."
+    last = f"{cross}{config.encoder.layers - 1}."
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(cross)}
+    for name, tensor in tensors.items():
+        if name.startswith(last):
+            kept[f"{cross}0.{name.removeprefix(last)}"] = tensor
+    return kept

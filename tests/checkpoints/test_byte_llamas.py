@@ -13,7 +13,7 @@ import pytest
 
 import bytelax
 from bytelax import checkpoints, vocab
-from bytelax.checkpoints import CheckpointError
+from bytelax.checkpoints import CheckpointError, byte_ids
 from bytelax.models import block
 from bytelax.models.configs import RopeScaling, TransformerConfig
 from tests.helpers import models_for_tests as models
@@ -177,6 +177,73 @@ def test_what_yarn_multiplies_queries_and_keys_by(tmp_path):
         assert scaling.attention_factor == pytest.approx(factor, rel=1e-12)
 
 
+HEX = {f"<0x{byte:02X}>": byte + 3 for byte in range(256)}
+GPT2 = {byte_ids._printable(byte): 300 - byte for byte in range(256)}
+NAMED = {"<s>": 1, "</s>": 2, "<pad>": 0}
+IN_FRONT = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+}
+
+
+def tokenizer(tokens, added=(), **more):
+    added = [{"id": index, "content": token, "special": True} for token, index in added]
+    return {"tokenizer.json": {"model": {"vocab": tokens}, "added_tokens": added, **more}}
+
+
+def config_of(**fields):
+    return {"tokenizer_config.json": fields}
+
+
+ADDED = tuple(NAMED.items())
+STOP = config_of(eos_token="</s>", bos_token={"content": "<s>"})
+FILES = {
+    "ByT5": (config_of(tokenizer_class="ByT5Tokenizer"), 3, None, 1),
+    "hex": (tokenizer(HEX | NAMED) | STOP, 3, None, 2),
+    "chr": (tokenizer({chr(byte): byte + 4 for byte in range(256)}, ADDED), 4, None, None),
+    "in front": (tokenizer(HEX, ADDED, post_processor=IN_FRONT) | STOP, 3, 1, 2),
+    "in front of several steps": (
+        tokenizer(HEX, ADDED, post_processor={"processors": [{"type": "X"}, IN_FRONT]}) | STOP,
+        3,
+        1,
+        2,
+    ),
+    "asked for": (
+        tokenizer(HEX, ADDED) | config_of(add_bos_token=True, bos_token="<s>"),
+        3,
+        1,
+        None,
+    ),
+    "asked not to": (
+        tokenizer(HEX, ADDED, post_processor=IN_FRONT) | config_of(add_bos_token=False),
+        3,
+        None,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_ids_from_tokenizer_files(name, tmp_path):
+    files, at, bos, eos = FILES[name]
+    fields = SIZES | {"vocab_size": 320, "bos_token_id": 1, "eos_token_id": 2}
+    directory = write(tmp_path / "a", fields, files)
+    found = byte_ids.find(directory, fields, {})
+    assert found == byte_ids.ByteIds(tuple(range(at, at + 256)), bos, eos)
+    replaced = byte_ids.find(directory, fields, {"bos": 319, "eos": None})
+    assert (replaced.bos, replaced.eos) == (319, None)
+
+
+def test_bytes_in_any_order(tmp_path):
+    fields = SIZES | {"vocab_size": 301}
+    directory = write(tmp_path / "a", fields, tokenizer(GPT2))
+    assert byte_ids.find(directory, fields, {}).bytes == tuple(range(300, 44, -1))
+    expected = forward(fields, tensors(fields), [300 - byte for byte in TEXT])
+    logits = bytelax.load(directory).logits(np.asarray([vocab.encode(TEXT)]))[0]
+    np.testing.assert_allclose(logits[1:, vocab.OFFSET :], expected[:, 300:44:-1], atol=2e-5)
+
+
+WORDS = tokenizer(HEX | {"▁the": 259, "▁a": 260, "<pad>": 261})
 MIXED = {
     "model_type": "qwen3",
     "head_dim": 4,
@@ -187,40 +254,63 @@ MIXED = {
 
 
 @pytest.mark.parametrize(
-    ("more", "asked", "says"),
+    ("more", "files", "asked", "says"),
     [
+        ({"vocab_size": 300}, {}, {}, "is a llama of 300 ids, and no tokenizer file says which"),
+        ({"vocab_size": 300}, WORDS, {}, "has 2 tokens that are no bytes, such as '▁the'"),
         (
             {"vocab_size": 300},
+            tokenizer({"the": 0, "a": 1}),
             {},
-            "is a llama of 300 ids, and nothing says which of",
+            "has 2 tokens that are not the 256 bytes, such as 'the'",
         ),
-        ({"vocab_size": 258}, {"bytes_at": 3}, "ids 3..258 of 258"),
-        ({}, {"bytes_at": 1}, "ids 1..256 of 256"),
-        ({}, {"bytes_at": -1}, "ids -1..254 of 256"),
-        ({}, {"bos": 256}, "ids 0..256 of 256"),
-        ({}, {"eos": 10}, "eos 10 is the id of byte 10, which a text may hold"),
-        ({}, {"bytes_at": "3"}, "bytes_at is an id, not '3'"),
-        ({"bytelax": {}, "vocab_size": 260}, {"bytes_at": 3, "bos": 1}, "bytes_at, bos cannot"),
-        ({"mlp_bias": True}, {}, "mlp_bias is True; bytelax computes only with False"),
+        ({"vocab_size": 258}, tokenizer(HEX), {}, "ids 3..258 of 258"),
+        ({}, {}, {"bytes_at": 1}, "ids 1..256 of 256"),
+        ({}, {}, {"bytes_at": -1}, "ids -1..254 of 256"),
+        ({}, {}, {"bos": 256}, "ids 0..256 of 256"),
+        ({}, {}, {"eos": 10}, "eos 10 is the id of byte 10, which a text may hold"),
+        ({}, {}, {"bytes_at": "3"}, "bytes_at is an id, not '3'"),
+        ({"bytelax": {}, "vocab_size": 260}, {}, {"bytes_at": 3, "bos": 1}, "bytes_at, bos cannot"),
+        ({"mlp_bias": True}, {}, {}, "mlp_bias is True; bytelax computes only with False"),
         (
             {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
             {},
+            {},
             "'dynamic' rotary positions are not supported; default, linear, llama3, yarn are",
         ),
-        ({"rope_scaling": {"type": "linear"}}, {}, "'linear' rotary positions need factor"),
+        ({"rope_scaling": {"type": "linear"}}, {}, {}, "'linear' rotary positions need factor"),
         (
             {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
             {},
+            {},
             "partial_rotary_factor is 0.5; bytelax computes only with 1.0",
         ),
-        (MIXED, {}, "1 of 2 layers have a window, of 8; bytelax computes with one"),
+        (MIXED, {}, {}, "1 of 2 layers have a window, of 8; bytelax computes with one"),
     ],
 )
-def test_what_is_refused_in_one_line(more, asked, says, tmp_path):
-    directory = write(tmp_path / "a", SIZES | more)
+def test_what_is_refused_in_one_line(more, files, asked, says, tmp_path):
+    directory = write(tmp_path / "a", SIZES | more, files)
     with pytest.raises(CheckpointError) as error:
         checkpoints.read_config(directory, **asked)
     assert says in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer.json": {"model": []}},
+        {"tokenizer.json": {"model": {"vocab": [1, 2]}}},
+        {"tokenizer.json": {"model": {"vocab": {"a": "b"}}}},
+        {"tokenizer.json": {"model": {"vocab": HEX}, "added_tokens": [{"content": "<s>"}]}},
+        tokenizer(HEX, post_processor={"processors": [None]}),
+        tokenizer(HEX, post_processor={"type": "TemplateProcessing", "single": "$A"}),
+        config_of(tokenizer_class="ByT5Tokenizer", added_tokens_decoder=[1]),
+    ],
+)
+def test_tokenizer_files_that_nobody_wrote(files, tmp_path):
+    directory = write(tmp_path / "a", SIZES | {"vocab_size": 320}, files)
+    with pytest.raises(CheckpointError, match="not as transformers writes them: give the id"):
+        checkpoints.read_config(directory)
 
 
 def test_fewer_rows_than_ids(tmp_path):

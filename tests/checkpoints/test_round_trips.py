@@ -25,6 +25,7 @@ from tests.helpers.random_models import (
     random_params,
     repatched,
     shard,
+    stack,
 )
 
 
@@ -78,6 +79,20 @@ def test_metas_layout_masks_documents_unless_told_otherwise(config, tmp_path):
     assert read_config == config and config.mask_documents
     assert_same(read_params, params)
     assert not checkpoints.read_config(tmp_path / "a", mask_documents=False).mask_documents
+
+
+def test_metas_decoder_without_a_projection_has_the_identity(tmp_path):
+    config = dataclasses.replace(
+        META, global_transformer=stack(16, 1, 40), patch_vectors=1, decoder=stack(16, 1, 40)
+    )
+    config = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, window=None))
+    params = random_params(config)
+    meta_layout.write(tmp_path / "a", config, params, layout="meta")
+    stored = safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")
+    del stored["local_decoder.patch_embedding_projection.weight"]
+    safetensors.numpy.save_file(stored, tmp_path / "a" / "model.safetensors")
+    params["decoder"]["split"]["kernel"] = jnp.eye(16)
+    assert_same(checkpoints.read(tmp_path / "a")[1], params)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +157,22 @@ def test_shards(tmp_path):
     params = random_params(SQUARE)
     checkpoints.write(tmp_path / "a", SQUARE, params, layout="huggingface")
     shard(tmp_path / "a")
+    assert_same(checkpoints.read(tmp_path / "a")[1], params)
+
+
+def test_an_encoder_with_cross_attention_in_all_layers_keeps_the_last(tmp_path):
+    config = dataclasses.replace(SQUARE, encoder=stack(16, 2, 40, window=9))
+    params = random_params(config)
+    checkpoints.write(tmp_path / "a", config, params, layout="huggingface")
+    stored = safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")
+    first = "model.local_encoder.cross_attn_layers.0."
+    for name in [name for name in stored if name.startswith(first)]:
+        stored[name.replace(".0.", ".1.", 1)] = stored[name]
+        stored[name] = np.zeros_like(stored[name])
+    safetensors.numpy.save_file(stored, tmp_path / "a" / "model.safetensors")
+    fields = json.loads((tmp_path / "a" / "config.json").read_text())
+    fields["encoder_config"]["cross_attn_all_layers"] = True
+    (tmp_path / "a" / "config.json").write_text(json.dumps(fields))
     assert_same(checkpoints.read(tmp_path / "a")[1], params)
 
 

@@ -51,9 +51,11 @@ def tensors(fields, seed=0):
     }
 
 
-def write(directory, fields):
-    """A checkpoint of transformers."""
+def write(directory, fields, files=None):
+    """A checkpoint of transformers, with other files beside it."""
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(fields))
     safetensors.numpy.save_file(tensors(fields), directory / "model.safetensors")
+    for name, content in (files or {}).items():
+        (directory / name).write_text(json.dumps(content))
     return directory
