@@ -81,20 +81,6 @@ def test_metas_layout_masks_documents_unless_told_otherwise(config, tmp_path):
     assert not checkpoints.read_config(tmp_path / "a", mask_documents=False).mask_documents
 
 
-def test_metas_decoder_without_a_projection_has_the_identity(tmp_path):
-    config = dataclasses.replace(
-        META, global_transformer=stack(16, 1, 40), patch_vectors=1, decoder=stack(16, 1, 40)
-    )
-    config = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, window=None))
-    params = random_params(config)
-    meta_layout.write(tmp_path / "a", config, params, layout="meta")
-    stored = safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")
-    del stored["local_decoder.patch_embedding_projection.weight"]
-    safetensors.numpy.save_file(stored, tmp_path / "a" / "model.safetensors")
-    params["decoder"]["split"]["kernel"] = jnp.eye(16)
-    assert_same(checkpoints.read(tmp_path / "a")[1], params)
-
-
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
