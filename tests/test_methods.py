@@ -174,7 +174,7 @@ def test_a_method_of_ones_own_has_a_name():
         draft_length: int = 2
         """Number of bytes drafted in each round."""
 
-        def _drafter(self, model):
+        def _drafter(self, decode, model):
             return bytelax.decode.Lookup(self.draft_length, shortest=1)
 
     try:

@@ -19,26 +19,34 @@ from bytelax.decode.acceptance import (
     typical,
 )
 from bytelax.decode.constraint import Automaton
-from bytelax.decode.draft import Draft, DraftPasses, certain, no_passes
+from bytelax.decode.draft import (
+    Draft,
+    DraftPasses,
+    Drawn,
+    certain,
+    draft_of,
+    draw,
+    in_a_row,
+    no_passes,
+    scanned,
+)
 from bytelax.decode.drafters import Drafter, DraftInput, Empty
 from bytelax.decode.drafters.block_diffusion import BlockDiffusion, BlockInOrder
-from bytelax.decode.drafters.draft_block import DraftBlock
-from bytelax.decode.drafters.draft_layer import DraftLayer
+from bytelax.decode.drafters.draft_heads import DraftBlock, DraftLayer
 from bytelax.decode.drafters.draft_model import DraftModel, ParallelDrafts
-from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw, in_a_row, scanned
 from bytelax.decode.drafters.lookup import Lookup
 from bytelax.decode.drafters.multi_byte import MultiByte, MultiByteTree, TwoByte
-from bytelax.decode.drafters.past_boundary import PastBoundary
-from bytelax.decode.drafters.predicted_latents import PredictedLatents
+from bytelax.decode.drafters.past_boundary import PastBoundary, PredictedLatents
 from bytelax.decode.drafters.self_drafting import EarlyExit, LayerSkip
 from bytelax.decode.method import Decoding, Method, Params
-from bytelax.decode.nested import LocalDecoderTarget, Nested
+from bytelax.decode.nested import Nested
 from bytelax.decode.record import Origin, Origins
 from bytelax.decode.sampling import Sampling, happens, process_logits, sample
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Target, Text
 from bytelax.decode.targets.blt import BLTTarget
 from bytelax.decode.targets.byte_lm import ByteLMTarget
+from bytelax.decode.targets.local_decoder import LocalDecoderTarget
 from bytelax.decode.trees import SpecTr, Tree, k_seq
 
 __all__ = [

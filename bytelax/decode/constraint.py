@@ -44,12 +44,14 @@ class Automaton:
           start: the state before the first byte.
 
         Raises:
-          ValueError: no text can end at all, or a state is out of range.
+          ValueError: no text can end at all, or a state is out of range or no number.
         """
         following = np.asarray(following)
         if following.shape[1:] != (vocab.BYTES,) or not np.issubdtype(following.dtype, np.integer):
             raise ValueError(f"a table is i32[states, 256], got {following.dtype}{following.shape}")
-        size, ends = len(following), set(accepting)
+        size, ends = len(following), {*accepting}
+        if any(isinstance(state, bool | np.bool_) for state in (*ends, start)):
+            raise ValueError("states are numbers, not a mask: take those of numpy.flatnonzero")
         if not {*ends, start} <= {*range(size)} or not (following < size).all():
             raise ValueError(f"states are 0..{size - 1}")
         after = [{*row[row >= 0].tolist()} for row in following]

@@ -337,13 +337,7 @@ class Method:
             known = target.known(trial)
             draft = dataclasses.replace(draft, length=jnp.minimum(draft.length, known))
         draft = draft.written_out(logits.shape[-1])
-        allowed, constraint, before = logits, params.constraint, decoding.automaton
-        if constraint is not None and before is not None:
-            states = constraint.walk(before, draft.ids, draft.parents)
-            allowed = jnp.where(constraint.allowed(states, logits.shape[-1]), logits, -jnp.inf)
-            if not self.lossless:  # such a rule may keep what the model may not write
-                obeys = jnp.cumprod(states[:, 1:] >= 0, axis=1).sum(1)
-                draft = dataclasses.replace(draft, length=jnp.minimum(draft.length, obeys))
+        draft, allowed = self._allowed(params.constraint, decoding.automaton, draft, logits)
         emitted, lawful = self._judged(decoding, draft, allowed)
         if emitted.path is not None:
             assert isinstance(target, Branching)
@@ -353,10 +347,7 @@ class Method:
         # A rule that emitted nothing would never end.
         count = jnp.clip(emitted.count, 1, known)
         sound = jnp.minimum(count, jnp.cumprod(lawful, axis=1).sum(1))
-        behind = complete = None
-        if constraint is not None and before is not None:
-            behind = constraint.walk(before, emitted.ids)
-            complete = constraint.complete[behind[:, 1:]] & (behind[:, 1:] >= 0)
+        behind, complete = _behind(params.constraint, decoding.automaton, emitted.ids)
         kept, ended = stopping.trim(
             text,
             emitted.ids,
@@ -390,6 +381,22 @@ class Method:
             return running if until is None else running & ~until(decoding)
 
         return jax.lax.while_loop(unfinished, functools.partial(self.round, params), decoding)
+
+    def _allowed(
+        self,
+        constraint: Automaton | None,
+        before: Int[Array, " B"] | None,
+        draft: Draft,
+        logits: Float[Array, "B W V"],
+    ) -> tuple[Draft, Float[Array, "B W V"]]:
+        """Returns a draft that a rule may keep, and the logits of what the constraint allows."""
+        if constraint is None or before is None:
+            return draft, logits
+        states = constraint.walk(before, draft.ids, draft.parents)
+        if not self.lossless:  # such a rule may keep what the model may not write
+            obeys = jnp.cumprod(states[:, 1:] >= 0, axis=1).sum(1)
+            draft = dataclasses.replace(draft, length=jnp.minimum(draft.length, obeys))
+        return draft, jnp.where(constraint.allowed(states, logits.shape[-1]), logits, -jnp.inf)
 
     def _judged(
         self, decoding: Decoding, draft: Draft, logits: Float[Array, "B W V"]
@@ -436,6 +443,14 @@ def _begin(constraint, budget):
     state = jnp.broadcast_to(constraint.start, budget.shape)
     complete = constraint.complete[state] & (ended == stopping.RUNNING)
     return state, jnp.where(complete, stopping.BY_CONSTRAINT, ended)
+
+
+def _behind(constraint, before, ids):
+    """Returns the automaton's states before and behind each id, and where nothing may follow."""
+    if constraint is None:
+        return None, None
+    states = constraint.walk(before, ids)
+    return states, constraint.complete[states[:, 1:]] & (states[:, 1:] >= 0)
 
 
 def _appended(decoding, draft, emitted, logits, kept):

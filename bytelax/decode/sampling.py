@@ -147,15 +147,6 @@ def sample(log_probs: Float[Array, "*B V"], uniform: Float[Array, "*B"]) -> Int[
     return _sample(log_probs, uniform)
 
 
-def draw(
-    log_probs: Float[Array, "*B V"], sampling: Sampling, uniform: Float[Array, "*B"]
-) -> Int[Array, "*B"]:
-    """Samples ids as `sample` does; under greedy sampling, takes the likeliest ids instead."""
-    if sampling.greedy:
-        return log_probs.argmax(-1).astype(jnp.int32)
-    return sample(log_probs, uniform)
-
-
 def happens(probability: Float[Array, "*B"], uniform: Float[Array, "*B"]) -> Bool[Array, "*B"]:
     """Returns True with the given probability; a probability of 1 or more always gives True."""
     return _happens(probability, uniform)

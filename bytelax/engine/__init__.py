@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -161,24 +162,20 @@ class Engine:
         """Prefills a row for each request. Rows of None count as ended."""
         text, budget, seeds, index = self._arrays(requests, capacity, absent=[vocab.BOS])
         own = jax.tree.map(lambda x: x[index % len(x)], (self.sampling, self.stops))
-        return _start()(
-            self.params, *self._rows((text, budget, seeds, *own)), method=self.method,
-            placement=self.placement, platform=self.platform, kept=self.kept,
-        )  # fmt: skip
+        rows = self._rows((text, budget, seeds, *own))
+        return self._run(_start, self.params, *rows, method=self.method, kept=self.kept)
 
     def append(self, decoding: Decoding, requests: Sequence[Request | None]) -> Decoding:
         """Appends the ids of requests to rows that have ended. The decoding is donated."""
         longest = max(len(request.ids) for request in requests if request is not None)
         capacity = max(_SHORTEST_TURN, 1 << (longest - 1).bit_length())
         text, budget, *_ = self._arrays(requests, capacity, absent=[])
-        return _append()(
-            self.params, decoding, *self._rows((text, budget)), method=self.method,
-            placement=self.placement, platform=self.platform,
-        )  # fmt: skip
+        more = self._rows((text, budget))
+        return self._run(_append, self.params, decoding, *more, method=self.method)
 
     def repeat(self, decoding: Decoding, times: int, seeds: np.ndarray) -> Decoding:
         """Returns each row `times` times, with these seeds, u32[rows * times]."""
-        return _repeat(decoding, self._rows(seeds), times=times, placement=self.placement)
+        return self._run(_repeat, decoding, self._rows(seeds), times=times)
 
     def _arrays(self, requests, capacity, absent):
         """Texts, budgets, seeds and indices of rows, on the host; rows of None hold `absent`."""
@@ -204,19 +201,12 @@ class Engine:
           rounds: maximum number of rounds to run.
           ended: number of rows per batch shard after whose end to return.
         """
-        return _advance()(
-            self.params,
-            decoding,
-            method=self.method,
-            placement=self.placement,
-            platform=self.platform,
-            rounds=rounds,
-            ended=ended,
-        )
+        how = {"method": self.method, "rounds": rounds, "ended": ended}
+        return self._run(_advance, self.params, decoding, **how)
 
     def idle(self, one: Decoding, rows: int) -> Decoding:
         """Returns an all-finished batch shaped and sharded as `one`, `rows` rows per shard."""
-        return _idle(one, rows=rows, placement=self.placement)
+        return self._run(_idle, one, rows=rows)
 
     def insert(self, decoding: Decoding, new: Decoding, where: np.ndarray) -> Decoding:
         """Replaces rows of the decoding by new ones. The decoding is donated.
@@ -227,7 +217,7 @@ class Engine:
           where: for each new row, the row within the same shard that it replaces; an index beyond
             the last row drops it.
         """
-        return _insert(decoding, new, self._rows(where), placement=self.placement)
+        return self._run(_insert, decoding, new, self._rows(where))
 
     def ended(self, decoding: Decoding) -> np.ndarray:
         """Returns which rows have ended, bool[B]."""
@@ -273,91 +263,82 @@ class Engine:
             return len(out) - max(len(s) for s in stop if out.endswith(s))
         return len(emitted)
 
+    def _run(self, program, *arrays, **static):
+        where = {"placement": self.placement, "platform": self.platform}
+        return program()(*arrays, **where, **static)
+
     def _rows(self, tree):
         return self.model.put(tree, sharding.batch_sharding)
 
 
-@own_settings()
-def _started(params, text, budget, seeds, sampling, stops, *, method, placement, platform, kept):
-    def start(params, text, budget, seeds, sampling, stops):
-        return method.init(
-            params, text, budget=budget, seeds=seeds, sampling=sampling, stops=stops, **dict(kept)
-        )
+def _program(body: Callable, kinds: tuple[sharding.Kind, ...], **how: Any) -> Callable[[], Any]:
+    """Returns a function that gives the compiled program of a body, on every device of a mesh.
 
-    kinds = ("params", "rows", "rows", "rows", "rows", "rows")
-    with traced_for(platform):
-        return _on(placement, start, kinds)(params, text, budget, seeds, sampling, stops)
+    Args:
+      body: function of arrays, and of what is static by keyword.
+      kinds: how each of the arrays lies on a mesh; see `sharding.spread`.
+      **how: keywords of `jax.jit`.
+    """
 
+    def run(*arrays, placement, platform, **static):
+        whole = functools.partial(body, **static)
+        with traced_for(platform):
+            if placement is None:
+                return whole(*arrays)
+            return sharding.spread(whole, placement, kinds, *arrays)
 
-@own_settings()
-def _appended(params, decoding, more, budget, *, method, placement, platform):
-    def append(params, decoding, more, budget):
-        return method.append(params, decoding, more, budget=budget)
-
-    kinds = ("params", "rows", "rows", "rows")
-    with traced_for(platform):
-        return _on(placement, append, kinds)(params, decoding, more, budget)
-
-
-@own_settings()
-def _advanced(params, decoding, *, method, placement, platform, rounds, ended):
-    def advance(params, decoding):
-        before, running = decoding.counts.rounds, _running(decoding)
-
-        def until(now):
-            enough = jnp.zeros((), bool)
-            if rounds is not None:
-                enough |= (now.counts.rounds >= before + rounds).any()
-            if ended is not None:
-                enough |= _running(now) <= running - ended
-            return enough
-
-        return method.decode(params, decoding, until=until)
-
-    with traced_for(platform):
-        return _on(placement, advance, ("params", "rows"))(params, decoding)
+    run.__name__ = body.__name__  # the program's
+    static = ("placement", "platform", *inspect.getfullargspec(body).kwonlyargs)
+    return late_jit(own_settings()(run), static_argnames=static, **how)
 
 
-_WHERE = ("method", "placement", "platform")
-_start = late_jit(_started, static_argnames=(*_WHERE, "kept"))
-_append = late_jit(_appended, static_argnames=_WHERE, donate_argnums=1)
-_advance = late_jit(_advanced, static_argnames=(*_WHERE, "rounds", "ended"), donate_argnums=1)
+def _started(params, text, budget, seeds, sampling, stops, *, method, kept):
+    return method.init(
+        params, text, budget=budget, seeds=seeds, sampling=sampling, stops=stops, **dict(kept)
+    )
 
 
-@functools.partial(jax.jit, static_argnames=("rows", "placement"))
-def _idle(one, *, rows, placement):
-    def idle(one):
-        wide = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
-        return dataclasses.replace(
-            wide,
-            text=Text(wide.text.ids, jnp.ones(rows, jnp.int32)),
-            ended=jnp.full(rows, stopping.BY_LENGTH, jnp.int32),
-        )
-
-    return _on(placement, idle, ("rows",))(one)
+def _appended(params, decoding, more, budget, *, method):
+    return method.append(params, decoding, more, budget=budget)
 
 
-@functools.partial(jax.jit, static_argnames=("times", "placement"))
-def _repeat(decoding, seeds, *, times, placement):
-    def repeat(decoding, seeds):
-        return decoding.repeated(times, seeds)
+def _advanced(params, decoding, *, method, rounds, ended):
+    before, running = decoding.counts.rounds, _running(decoding)
 
-    return _on(placement, repeat, ("rows", "rows"))(decoding, seeds)
+    def until(now):
+        enough = jnp.zeros((), bool)
+        if rounds is not None:
+            enough |= (now.counts.rounds >= before + rounds).any()
+        if ended is not None:
+            enough |= _running(now) <= running - ended
+        return enough
 
-
-@functools.partial(jax.jit, static_argnames="placement", donate_argnums=0)
-def _insert(decoding, new, where, *, placement):
-    def insert(decoding, new, where):
-        return jax.tree.map(lambda batch, new: batch.at[where].set(new, mode="drop"), decoding, new)
-
-    return _on(placement, insert, ("rows", "rows", "rows"))(decoding, new, where)
+    return method.decode(params, decoding, until=until)
 
 
-def _on(placement, function, kinds):
-    """The function, on every device of a mesh if there is one; `kinds` as in `spread`."""
-    if placement is None:
-        return function
-    return functools.partial(sharding.spread, function, placement, kinds)
+def _repeated(decoding, seeds, *, times):
+    return decoding.repeated(times, seeds)
+
+
+def _idle_as(one, *, rows):
+    wide = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
+    return dataclasses.replace(
+        wide,
+        text=Text(wide.text.ids, jnp.ones(rows, jnp.int32)),
+        ended=jnp.full(rows, stopping.BY_LENGTH, jnp.int32),
+    )
+
+
+def _inserted(decoding, new, where):
+    return jax.tree.map(lambda batch, new: batch.at[where].set(new, mode="drop"), decoding, new)
+
+
+_start = _program(_started, ("params", "rows", "rows", "rows", "rows", "rows"))
+_append = _program(_appended, ("params", "rows", "rows", "rows"), donate_argnums=1)
+_advance = _program(_advanced, ("params", "rows"), donate_argnums=1)
+_repeat = _program(_repeated, ("rows", "rows"))
+_idle = _program(_idle_as, ("rows",))
+_insert = _program(_inserted, ("rows", "rows", "rows"), donate_argnums=0)
 
 
 def _running(decoding):

@@ -63,15 +63,13 @@ class Ar(Named):
     """Share of a BLT's rows that must have closed a patch before the global transformer runs for
     all of them at once. Rows that are ready wait; the output stays the same."""
 
-    def _method(self, model):
-        from bytelax.decode import BLTTarget, Method
-
+    def _method(self, decode, model):
         target = model.target()
         if self.synchronous:
-            if not isinstance(target, BLTTarget):
+            if not isinstance(target, decode.BLTTarget):
                 raise ValueError("synchronous needs a Byte Latent Transformer, not a byte model")
             target = dataclasses.replace(target, synchronous=float(self.synchronous))
-        return Method(target)
+        return decode.Method(target)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,9 +78,7 @@ class Lookup(_Drafting):
 
     name = "lookup"
 
-    def _drafter(self, model):
-        from bytelax import decode
-
+    def _drafter(self, decode, model):
         return decode.Lookup(self._length(model))
 
 
@@ -117,9 +113,7 @@ class DraftModel(_Drafting):
         assert not isinstance(self.draft_model, str | Path)  # `loaded` has loaded it
         return self.draft_model
 
-    def _drafter(self, model):
-        from bytelax import decode
-
+    def _drafter(self, decode, model):
         return decode.DraftModel(self._small.target(), self._length(model))
 
 
@@ -135,10 +129,8 @@ class SpecTr(DraftModel):
     drafts: int = 2
     """Number of drafts to choose from."""
 
-    def _drafter(self, model):
-        from bytelax import decode
-
-        return decode.ParallelDrafts(super()._drafter(model), self.drafts)
+    def _drafter(self, decode, model):
+        return decode.ParallelDrafts(super()._drafter(decode, model), self.drafts)
 
 
 # For a Byte Latent Transformer
@@ -160,9 +152,7 @@ class BltS(_Drafting):
     draft_with: Literal["lookup", "medusa"] | None = None
     """What drafts for the decoder: prompt lookup, or multi-byte heads; by default nothing."""
 
-    def _drafter(self, model):
-        from bytelax import decode
-
+    def _drafter(self, decode, model):
         length, latent = self._length(model), self.latent
         if self.draft_with is None:
             if latent == "predicted":
@@ -173,8 +163,6 @@ class BltS(_Drafting):
         if self.draft_with == "lookup":
             return decode.Nested(length, decode.Lookup(min(4, length)), latent)
         ahead = (model.config.heads or HeadsConfig()).bytes_ahead
-        if not ahead:
-            raise ValueError("the model has no multi-byte heads; `bytelax train heads` trains them")
         return decode.Nested(length, decode.MultiByte(min(ahead, length)), latent)
 
 
@@ -189,10 +177,8 @@ class _Blocks(Named):
     gamma: float | None = None
     """For entropy: fill in bytes whose entropies sum to at most this, in nats."""
 
-    def _rule(self):
-        from bytelax.decode.unmasking import known
-
-        return known(self.unmask, alpha=self.alpha, gamma=self.gamma)
+    def _rule(self, decode):
+        return decode.unmasking.known(self.unmask, alpha=self.alpha, gamma=self.gamma)
 
     def _size(self, model):
         trained = getattr(model.config, "block_size", self.block_size)  # the drafter needs a BLT
@@ -213,11 +199,9 @@ class BltD(_Blocks):
 
     name = "blt-d"
 
-    def _method(self, model):
-        from bytelax.decode import BlockDiffusion, Method, take_all
-
-        drafter = BlockDiffusion(self._size(model), self._rule(), latent="ahead")
-        return Method(model.target(), drafter, take_all)
+    def _method(self, decode, model):
+        drafter = decode.BlockDiffusion(self._size(model), self._rule(decode), latent="ahead")
+        return decode.Method(model.target(), drafter, decode.take_all)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -237,19 +221,17 @@ class BltDV(_Blocks):
     """Sample the block from left to right through the model's block table; by default if it has one
     and the rule is one-step."""
 
-    def _drafter(self, model):
-        from bytelax.decode import BlockDiffusion, BlockInOrder, unmasking
-
-        rule, size = self._rule(), self._size(model)
-        one_step = rule == unmasking.ONE_STEP
+    def _drafter(self, decode, model):
+        rule, size = self._rule(decode), self._size(model)
+        one_step = rule == decode.unmasking.ONE_STEP
         if self.table and not one_step:
             raise ValueError(
                 "the block table fills a block in one pass: it needs unmask='one-step'"
             )
         heads = model.config.heads or HeadsConfig()
         if self.table or (self.table is None and one_step and heads.block_table):
-            return BlockInOrder(size, latent=self.latent)
-        return BlockDiffusion(size, rule, latent=self.latent)
+            return decode.BlockInOrder(size, latent=self.latent)
+        return decode.BlockDiffusion(size, rule, latent=self.latent)
 
 
 # For a byte transformer, and with heads for a BLT too
@@ -264,10 +246,8 @@ class _Exit(_Drafting):
     """Continue verification from the states at the exit, or compute all layers again; by default
     the former in float32 and the latter in narrower dtypes."""
 
-    def _exit(self, model, *, head=None, two_byte=False):
+    def _exit(self, decode, model, *, head=None, two_byte=False):
         """Drafts with the exit head nearest to half the depth, or without one at half the depth."""
-        from bytelax import decode
-
         half = max(model.config.trunk.layers // 2, 1)
         exits, layer = (model.config.heads or HeadsConfig()).exits, self.exit_layer
         if layer is None:
@@ -312,8 +292,8 @@ class EarlyExit(_Exit):
     exit_head: bool | None = None
     """Use the exit's own output layer; by default if it has one."""
 
-    def _drafter(self, model):
-        return self._exit(model, head=self.exit_head)
+    def _drafter(self, decode, model):
+        return self._exit(decode, model, head=self.exit_head)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -322,8 +302,8 @@ class Composed(_Exit):
 
     name = "composed"
 
-    def _drafter(self, model):
-        return self._exit(model, two_byte=True)
+    def _drafter(self, decode, model):
+        return self._exit(decode, model, two_byte=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -340,9 +320,7 @@ class LayerSkip(_Drafting):
     skip_mlp: tuple[int, ...] = ()
     """Indices of the blocks whose SwiGLU is skipped, from 0."""
 
-    def _drafter(self, model):
-        from bytelax import decode
-
+    def _drafter(self, decode, model):
         attention, mlp = tuple(self.skip_attention), tuple(self.skip_mlp)
         if not attention and not mlp:
             attention = mlp = tuple(range(1, model.config.trunk.layers - 1, 2))
@@ -364,9 +342,7 @@ class Medusa(Named):
     nodes: int = 16
     """Number of nodes of the tree to verify."""
 
-    def _drafter(self, model):
-        from bytelax import decode
-
+    def _drafter(self, decode, model):
         heads = model.config.heads or HeadsConfig()
         if not self.branches:
             ahead = heads.bytes_ahead
@@ -391,9 +367,7 @@ class TwoByte(Named):
     state_layer: int | None = None
     """Depth of the hidden state to read; the last by default."""
 
-    def _drafter(self, model):
-        from bytelax import decode
-
+    def _drafter(self, decode, model):
         last = model.config.trunk.layers
         return decode.TwoByte(last if self.state_layer is None else self.state_layer)
 
@@ -417,9 +391,7 @@ class Eagle(_Drafting):
     confidence head predicts it before the byte is drawn; without one, the drafter's largest
     probability stands in."""
 
-    def _drafter(self, model):
-        from bytelax import decode
-
+    def _drafter(self, decode, model):
         depth, beam, nodes = self._length(model), self.beam, self.nodes
         values = model.config.vocab_size - vocab.OFFSET
         if not 1 <= beam <= values or nodes < 1:
@@ -443,9 +415,7 @@ class DFlash(Named):
     confidence head predicts it before the byte is drawn; without one, the drafter's largest
     probability stands in."""
 
-    def _drafter(self, model):
-        from bytelax import decode
-
+    def _drafter(self, decode, model):
         length = (model.config.heads or HeadsConfig()).draft.block_size
         length = length if self.draft_length is None else self.draft_length
         return decode.DraftBlock(length, self.min_survival)

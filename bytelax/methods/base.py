@@ -53,10 +53,11 @@ class Named:
         Raises:
           ValueError: the model cannot be decoded with in this way.
         """
+        from bytelax import decode  # only now, so that options are read without JAX
         from bytelax.decode.drafters import TargetError
 
         try:
-            return self.loaded(model)._method(model)
+            return self.loaded(model)._method(decode, model)
         except TargetError as error:
             raise TargetError(self.name, error.needs) from None
         except ValueError as error:
@@ -71,12 +72,10 @@ class Named:
         """The parameters of the drafter's own model, once it is loaded."""
         return ()
 
-    def _method(self, model):
-        from bytelax.decode.method import Method
+    def _method(self, decode: types.ModuleType, model: Model) -> Method:
+        return decode.Method(model.target(), self._drafter(decode, model))
 
-        return Method(model.target(), self._drafter(model))
-
-    def _drafter(self, model: Model) -> Drafter:
+    def _drafter(self, decode: types.ModuleType, model: Model) -> Drafter:
         raise NotImplementedError
 
 

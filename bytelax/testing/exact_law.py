@@ -244,7 +244,13 @@ def law_of(following: Callable, sampling: Sampling, prompt: list[int], new_bytes
 
 def distance(one: Law, other: Law) -> float:
     """Returns the largest difference between two probabilities of the same text."""
-    return max(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in one.keys() | other.keys())
+    return farthest(one, other)[0]
+
+
+def farthest(one: Law, other: Law) -> tuple[float, tuple[int, ...]]:
+    """Returns the largest difference between two probabilities of the same text, and that text."""
+    texts = one.keys() | other.keys()
+    return max((abs(one.get(text, 0.0) - other.get(text, 0.0)), text) for text in texts)
 
 
 def batch_of(texts: list, length: int, rows: int) -> Text:

@@ -26,6 +26,7 @@ from bytelax.testing.chance import QUICK, Chance
 from bytelax.testing.exact_law import (
     batch_of,
     distance,
+    farthest,
     law_and_kept,
     law_of,
     next_byte,
@@ -152,8 +153,11 @@ class _KeepsBranch:
 def _assert_law(chance, begin, following, where) -> float:
     """Asserts the target's law behind a decoding of one row; returns how many drafts are kept."""
     found, kept = law_and_kept(chance, begin)
-    off = distance(found, _own(following, begin))
-    assert off < EXACT, f"a probability is off by {off:.2g}{where}: the method is not lossless"
+    off, text = farthest(found, _own(following, begin))
+    assert off < EXACT, (
+        f"a probability is off by {off:.2g}{where}: the method is not lossless, as the ids {text} "
+        "show that it wrote"
+    )
     return kept
 
 
@@ -200,10 +204,11 @@ def _assert_reads_eos(method, params, begin, following):
     texts = [
         [*prompt, *windows[0, row, 1:count], windows[1, row, 0]] for row, count in enumerate(counts)
     ]
-    off = abs(found - following(texts, begin.sampling)).max()
-    assert off < EXACT, (
-        f"behind a window with an EOS a probability is off by {off:.2g}: the target must keep an "
-        "EOS as any other id, and forget one that was refused"
+    off = abs(found - following(texts, begin.sampling)).max(1)
+    assert off.max() < EXACT, (
+        f"behind a window with an EOS a probability is off by {off.max():.2g}: the target must "
+        "keep an EOS as any other id, and forget one that was refused, as behind the ids "
+        f"{[*map(int, texts[off.argmax()])]}"
     )
 
 
@@ -240,6 +245,10 @@ def _assert_rows_apart(method, params, prompt, length, reach, rows, law) -> Deco
     others = np.where(behind, padding + 1, ids)
     first = of(order, ids)
     for what, found in {"order": of(order[::-1], ids), "padding": of(order, others)}.items():
-        same = all(np.array_equal(a, b) for a, b in zip(seen(first), seen(found), strict=True))
-        assert same, f"another {what} of the rows changes their output"
+        pairs = zip(seen(first), seen(found), strict=True)
+        differ = np.flatnonzero(np.any([(a != b).any(1) for a, b in pairs], axis=0))
+        assert not len(differ), (
+            f"another {what} of the rows changes their output, as of the ids "
+            f"{first.text.ids[differ[0], : lengths[differ[0]]].tolist()}"
+        )
     return jax.tree.map(lambda x: x[:1], first)

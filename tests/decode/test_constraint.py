@@ -80,6 +80,8 @@ def test_states_without_an_end_are_left_out():
         automaton([{0: 1}, {}, {}], [2])
     with pytest.raises(ValueError, match=r"states are 0\.\.1"):
         automaton([{0: 2}, {}], [1])
+    with pytest.raises(ValueError, match="not a mask"):
+        automaton([{0: 1}, {}], [False, True])
 
 
 def test_utf8_is_what_decodes():

@@ -24,7 +24,7 @@ from bytelax.decode import (
     Text,
     process_logits,
 )
-from bytelax.decode.drafters.predicted_latents import reading_latents
+from bytelax.decode.targets.local_decoder import reading_latents
 from bytelax.testing import TableDrafter, distance, exact_law, table
 from tests.helpers import decoding as loops
 from tests.helpers.heads_of_a_blt import prompts, with_latents

@@ -149,11 +149,17 @@ class TargetError(ValueError):
         self.needs = needs
 
 
-def expect(target: Target, kind: type, drafter: Drafter) -> None:
+def expect(target: Target, kind: type, drafter: Any) -> None:
     """Raises TargetError if a drafter cannot work with this kind of target."""
     if not isinstance(target, kind):
         needed, given = (getattr(x, "model_kind", x.__name__) for x in (kind, type(target)))
         raise TargetError(type(drafter).__name__, f"{needed}, not {given}")
+
+
+def expect_heads(found: Any, what: str) -> None:
+    """Raises ValueError if a model lacks trained heads; `what` names them."""
+    if not found:
+        raise ValueError(f"the model has no {what}: see `bytelax train heads`")
 
 
 def check_latent(drafter: Any, *known: str) -> None:

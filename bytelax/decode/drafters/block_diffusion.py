@@ -9,17 +9,83 @@ from jaxtyping import Array, Bool
 
 from bytelax import vocab
 from bytelax.decode import sampling
-from bytelax.decode.draft import Draft, DraftPasses, no_passes
-from bytelax.decode.drafters import check_latent, expect
-from bytelax.decode.drafters.draft_sampling import draft_of, draw, scanned
+from bytelax.decode.draft import Draft, DraftPasses, draft_of, draw, no_passes, scanned
+from bytelax.decode.drafters import check_latent, expect, expect_heads
 from bytelax.decode.target import agreed
 from bytelax.decode.targets.blt import Ahead, BLTTarget
-from bytelax.decode.unmasking import ONE_STEP, Unmask, fill_in
+from bytelax.decode.unmasking import Unmask, fill_in
 from bytelax.models.pytree import where_rows
 
 
+class _Blocks:
+    """Base of drafters of blocks of masked bytes; their state is the rows that advanced last."""
+
+    draft_length: int
+    latent: str
+
+    def fit(self, target):
+        expect(target, BLTTarget, self)
+        if self.latent != "ahead":
+            return target
+        return dataclasses.replace(target, ahead=self.draft_length)
+
+    def init(self, inputs):
+        return jnp.ones(inputs.text.ids.shape[0], bool)
+
+    def commit(self, inputs, draft_state, trial, count):
+        return count > 0
+
+    def first_pass(self, inputs, running):
+        """Runs the decoder on a block that is all masked.
+
+        Args:
+          inputs: as in `propose`.
+          running: the rows that advanced in the last round; others need no new pass.
+
+        Returns:
+          Contexts, decoder caches with the pending byte, the block's logits as `Ahead`, and the
+          passes made.
+        """
+        model, text, state = inputs.model, inputs.text, inputs.state
+        pending = text.pending
+
+        def refreshed():
+            target = dataclasses.replace(inputs.target, ahead=self.draft_length)
+            _, trial = target.extend(inputs.target_params, state, pending)
+            one = jnp.ones_like(text.length)
+            patcher = one * (model.config.patching.mode == "entropy")
+            made = DraftPasses(one, one, trial.ran_global.astype(jnp.int32), patcher, 0 * one)
+            return trial.state.contexts, trial.state.decoder, trial.state.ahead, made
+
+        if self.latent == "refresh":
+            return refreshed()
+        made = no_passes(text.ids.shape[0])
+        if self.latent == "ahead":
+            known = state.contexts, state.decoder, state.ahead, made
+            stale = running & (state.ahead.start != text.length)
+            # Only stale rows change: a row must not depend on when others start or end.
+            return jax.lax.cond(
+                stale.any(),
+                lambda: where_rows(stale, refreshed(), known),
+                lambda: known,
+            )
+        patch = state.frontier.patches - 1
+        rows = self.draft_length + 1
+        logits, decoder = model.decoder.window(
+            jnp.pad(pending, ((0, 0), (0, self.draft_length)), constant_values=vocab.MASK),
+            state.decoder,
+            contexts=state.contexts,
+            start=state.length,
+            patch=jnp.repeat(patch[:, None], rows, axis=1),
+            first=jnp.repeat(state.frontier.last_eos[:, None] + 1, rows, axis=1),
+            causal=1,
+        )
+        ahead = Ahead(text.length, patch, logits[:, 1:])
+        return state.contexts, decoder, ahead, made._replace(decoder=made.decoder + 1)
+
+
 @dataclasses.dataclass(frozen=True)
-class BlockDiffusion:
+class BlockDiffusion(_Blocks):
     """Drafts one block per round by denoising masked bytes (block diffusion).
 
     Fast BLT (arXiv 2605.08044, section 2.2).
@@ -39,15 +105,6 @@ class BlockDiffusion:
 
     def __post_init__(self):
         check_latent(self, "ahead", "reuse", "refresh")
-
-    def fit(self, target):
-        expect(target, BLTTarget, self)
-        if self.latent != "ahead":
-            return target
-        return dataclasses.replace(target, ahead=self.draft_length)
-
-    def init(self, inputs):
-        return jnp.ones(inputs.text.ids.shape[0], bool)
 
     def propose(self, inputs, draft_state):
         model, text, state = inputs.model, inputs.text, inputs.state
@@ -122,57 +179,6 @@ class BlockDiffusion:
         )
         return draft, draft_state
 
-    def commit(self, inputs, draft_state, trial, count):
-        return count > 0
-
-    def first_pass(self, inputs, running):
-        """Runs the decoder on a block that is all masked.
-
-        Args:
-          inputs: as in `propose`.
-          running: the rows that advanced in the last round; others need no new pass.
-
-        Returns:
-          Contexts, decoder caches with the pending byte, the block's logits as `Ahead`, and the
-          passes made.
-        """
-        model, text, state = inputs.model, inputs.text, inputs.state
-        pending = text.pending
-
-        def refreshed():
-            target = dataclasses.replace(inputs.target, ahead=self.draft_length)
-            _, trial = target.extend(inputs.target_params, state, pending)
-            one = jnp.ones_like(text.length)
-            patcher = one * (model.config.patching.mode == "entropy")
-            made = DraftPasses(one, one, trial.ran_global.astype(jnp.int32), patcher, 0 * one)
-            return trial.state.contexts, trial.state.decoder, trial.state.ahead, made
-
-        if self.latent == "refresh":
-            return refreshed()
-        made = no_passes(text.ids.shape[0])
-        if self.latent == "ahead":
-            known = state.contexts, state.decoder, state.ahead, made
-            stale = running & (state.ahead.start != text.length)
-            # Only stale rows change: a row must not depend on when others start or end.
-            return jax.lax.cond(
-                stale.any(),
-                lambda: where_rows(stale, refreshed(), known),
-                lambda: known,
-            )
-        patch = state.frontier.patches - 1
-        rows = self.draft_length + 1
-        logits, decoder = model.decoder.window(
-            jnp.pad(pending, ((0, 0), (0, self.draft_length)), constant_values=vocab.MASK),
-            state.decoder,
-            contexts=state.contexts,
-            start=state.length,
-            patch=jnp.repeat(patch[:, None], rows, axis=1),
-            first=jnp.repeat(state.frontier.last_eos[:, None] + 1, rows, axis=1),
-            causal=1,
-        )
-        ahead = Ahead(text.length, patch, logits[:, 1:])
-        return state.contexts, decoder, ahead, made._replace(decoder=made.decoder + 1)
-
 
 def filled_early(left: Bool[Array, "B C"]) -> Bool[Array, "B C"]:
     """Returns the filled cells to verify as deterministic: those to the right of an empty cell.
@@ -187,7 +193,7 @@ def filled_early(left: Bool[Array, "B C"]) -> Bool[Array, "B C"]:
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockInOrder:
+class BlockInOrder(_Blocks):
     """Drafts a masked block in one pass of the decoder, and samples it from left to right.
 
     The pass predicts the bytes of a block apart from one another. A trained table then adds to the
@@ -204,23 +210,18 @@ class BlockInOrder:
     draft_length: int
     latent: Literal["reuse", "refresh"] = "reuse"
 
-    @property
-    def _blocks(self) -> BlockDiffusion:
-        return BlockDiffusion(self.draft_length, ONE_STEP, latent=self.latent)
+    def __post_init__(self):
+        check_latent(self, "reuse", "refresh")
 
     def fit(self, target):
-        target = self._blocks.fit(target)
+        target = super().fit(target)
         heads = target.module.config.heads
-        if not (heads and heads.block_table):
-            raise ValueError("the model has no block table; `bytelax train heads` trains one")
+        expect_heads(heads and heads.block_table, "block table")
         return target
-
-    def init(self, inputs):
-        return self._blocks.init(inputs)
 
     def propose(self, inputs, draft_state):
         model, text = inputs.model, inputs.text
-        _, decoder, ahead, made = self._blocks.first_pass(inputs, draft_state)
+        _, decoder, ahead, made = self.first_pass(inputs, draft_state)
         uniforms = inputs.uniforms(self.draft_length)
 
         def step(before, place):
@@ -239,6 +240,3 @@ class BlockInOrder:
             state=dataclasses.replace(inputs.state, decoder=decoder),
         )
         return draft, draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return self._blocks.commit(inputs, draft_state, trial, count)

@@ -6,10 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax.decode import sampling
-from bytelax.decode.draft import Draft, no_passes
+from bytelax.decode.draft import draft_of, draw, in_a_row, no_passes, scan, scanned
 from bytelax.decode.drafters import Drafter, expect, fitted, resumed
-from bytelax.decode.drafters.draft_sampling import scan
 from bytelax.decode.target import Branching, Rewindable, State, Text, in_windows
 from bytelax.decode.trees import SpecTr
 from bytelax.models.pytree import pytree
@@ -67,40 +65,30 @@ class DraftModel:
         return DraftModelState(state, text.length - 1)
 
     def propose(self, inputs, draft_state):
-        weights, text = inputs.params, inputs.text
+        weights, text, how = inputs.params, inputs.text, inputs.sampling
         # An EOS that is pending has ended its row. `Method.append` may take it back.
-        if (eos := inputs.sampling.vocabulary.eos) is not None:
+        if (eos := how.vocabulary.eos) is not None:
             text = Text(text.ids, text.length - (text.pending[:, 0] == eos))
         # A row without new bytes has ended, and its draft is never read.
         awake = draft_state.seen < text.length
         logits, here, caught_up = self._catch_up(weights, draft_state, text)
-        uniforms = inputs.uniforms(self.draft_length).T
-
-        def draw(logits, uniform):
-            log_probs = sampling.process_logits(logits[:, None], inputs.sampling)[:, 0]
-            return sampling.sample(log_probs, uniform), log_probs
+        uniforms = inputs.uniforms(self.draft_length)
 
         def step(carry, uniform):
             logits, ahead = carry
-            drawn = draw(logits, uniform)
+            drawn = draw(logits, how, uniform[:, None])
             count = awake.astype(jnp.int32)
-            logits, trial = self.target.extend(weights, ahead, drawn[0][:, None], most=count)
-            ahead = self.target.commit(trial, count)
-            return (logits[:, 0], ahead), drawn
+            logits, trial = self.target.extend(weights, ahead, drawn.ids, most=count)
+            return (logits, self.target.commit(trial, count)), drawn
 
-        (logits, ahead), most = scan(step, (logits, here), uniforms[:-1])
-        last = draw(logits, uniforms[-1])
-        ids, log_probs = jax.tree.map(
-            lambda most, last: jnp.concatenate([most, last[None]]).swapaxes(0, 1), most, last
-        )
-        batch = text.ids.shape[0]
-        passes = caught_up + awake * (self.draft_length - 1)
-        draft = Draft(
-            ids=ids,
+        (logits, ahead), most = scan(step, (logits, here), uniforms[:, :-1].T)
+        draft = draft_of(
+            in_a_row(scanned(most), draw(logits, how, uniforms[:, -1:])),
             length=jnp.where(awake, self.draft_length, 0),
-            log_probs=log_probs,
-            step=jnp.broadcast_to(1 + jnp.arange(self.draft_length), ids.shape),
-            passes=no_passes(batch)._replace(draft_model=passes),
+            step=1 + jnp.arange(self.draft_length),
+            passes=no_passes(len(awake))._replace(
+                draft_model=caught_up + awake * (self.draft_length - 1)
+            ),
         )
         return draft, DraftModelState(self.target.rewind(ahead, here), text.length)
 
@@ -109,7 +97,7 @@ class DraftModel:
 
     def _catch_up(
         self, weights, draft_state: DraftModelState, text: Text
-    ) -> tuple[Float[Array, "B V"], State, Int[Array, " B"]]:
+    ) -> tuple[Float[Array, "B 1 V"], State, Int[Array, " B"]]:
         """Processes the rest of the text; returns the logits after it, the state and the passes."""
         width = self.target.window
         assert width is not None  # `in_windows` set it
@@ -120,12 +108,12 @@ class DraftModel:
             count = jnp.clip(text.length - seen, 0, width)
             logits, trial = self.target.extend(weights, state, window, most=count)
             logits = jnp.take_along_axis(logits, jnp.maximum(count - 1, 0)[:, None, None], axis=1)
-            return logits[:, 0], self.target.commit(trial, count), count
+            return logits, self.target.commit(trial, count), count
 
         def step(carry):
             before, state, seen, passes = carry
             logits, state, count = look(state, seen)
-            logits = jnp.where((count > 0)[:, None], logits, before)
+            logits = jnp.where((count > 0)[:, None, None], logits, before)
             return logits, state, seen + count, passes + (count > 0)
 
         state, seen = draft_state.state, draft_state.seen

@@ -5,8 +5,8 @@ import dataclasses
 import jax.numpy as jnp
 
 from bytelax.decode import sampling, trees
-from bytelax.decode.drafters import Stateless, expect, kept_state
-from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row
+from bytelax.decode.draft import draft_of, draw, in_a_row
+from bytelax.decode.drafters import Stateless, expect, expect_heads, kept_state
 from bytelax.decode.target import Branching
 from bytelax.decode.targets import ModuleTarget
 from bytelax.decode.targets.byte_lm import ByteLMTarget
@@ -88,12 +88,10 @@ def _fit(drafter, target, depth):
     expect(target, ModuleTarget, drafter)
     heads = target.module.config.heads
     many = heads.bytes_ahead if heads else 0
-    if not many:
-        raise ValueError("the model has no multi-byte heads; `bytelax train heads` trains them")
+    expect_heads(many, "multi-byte heads")
     if not 1 <= depth <= many:
         raise ValueError(
-            f"the model has {many} multi-byte heads, a draft of {depth} bytes needs as many; "
-            "`bytelax train heads` trains them"
+            f"the model has {many} multi-byte heads, a draft of {depth} bytes needs as many"
         )
     return target.keeping(target.module.config.trunk.layers)
 
@@ -128,11 +126,8 @@ class TwoByte(Stateless):
     def fit(self, target):
         expect(target, ByteLMTarget, self)
         heads = target.module.config.heads
-        if heads is None or self.depth not in heads.two_byte:
-            raise ValueError(
-                f"the model has no two-byte head behind layer {self.depth}; `bytelax train heads` "
-                "trains one"
-            )
+        known = heads and self.depth in heads.two_byte
+        expect_heads(known, f"two-byte head behind layer {self.depth}")
         return target.keeping(self.depth)
 
     def propose(self, inputs, draft_state):

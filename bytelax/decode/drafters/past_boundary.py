@@ -1,23 +1,43 @@
-"""BLT-S: the local decoder drafts past the patch boundary, on a latent that is not renewed."""
+"""BLT-S: the local decoder drafts past the patch boundary, on an old latent or predicted ones."""
 
 import dataclasses
+import functools
 from typing import Literal
 
 import jax.numpy as jnp
 
-from bytelax.decode.draft import DraftPasses, no_passes
+from bytelax.decode.draft import DraftPasses, draft_of, draw, in_a_row, no_passes, scan, scanned
 from bytelax.decode.drafters import Stateless, check_latent, expect
-from bytelax.decode.drafters.draft_sampling import draft_of, draw, in_a_row, scan, scanned
 from bytelax.decode.targets.blt import BLTTarget
-from bytelax.models import kv_cache
+from bytelax.decode.targets.local_decoder import LocalDecoderTarget, predicted, reading_latents
+
+
+class OfDecoder:
+    """Base of drafters that draft what the local decoder would write."""
+
+    draft_length: int
+    latent: str
+
+    @property
+    def head_of_target(self) -> str | None:
+        return "latents" if self.latent == "predicted" else None  # whose weights a pass reads
+
+    def fit(self, target):
+        expect(target, BLTTarget, self)
+        return reading_latents(target) if self.latent == "predicted" else target
+
+    def decoder(self, target: BLTTarget) -> LocalDecoderTarget:
+        """Returns the local decoder of the target that verifies."""
+        predicts = self.latent == "predicted"
+        return LocalDecoderTarget.of(target, self.draft_length, predicts=predicts)
 
 
 @dataclasses.dataclass(frozen=True)
-class PastBoundary(Stateless):
-    """Drafts byte by byte with the local decoder of a plain BLT, past the boundary of its patch.
+class PastBoundary(OfDecoder, Stateless):
+    """Drafts byte by byte with the local decoder of a BLT, past the boundary of its patch.
 
     Self-speculation of Fast BLT (arXiv 2605.08044, section 5.1). The decoder continues whatever the
-    entropies say about patch boundaries. Needs no training.
+    entropies say about patch boundaries. Needs no training, unless latents are predicted.
 
     Attributes:
       draft_length: K, number of bytes drafted per round.
@@ -25,81 +45,53 @@ class PastBoundary(Stateless):
         round makes one pass of patcher, encoder and global transformer. If the pending byte closes
         its patch, that latent is one patch old. "refresh" processes the pending byte before
         drafting, as published. This takes a second pass of the patcher and the encoder, and also of
-        the global transformer if the pending byte closes its patch.
+        the global transformer if the pending byte closes its patch. "predicted" drafts on latents
+        that a head predicts, a new one wherever it says that a patch ends.
     """
 
     draft_length: int
-    latent: Literal["reuse", "refresh"] = "reuse"
+    latent: Literal["reuse", "refresh", "predicted"] = "reuse"
 
     def __post_init__(self):
-        check_latent(self, "reuse", "refresh")
-
-    def fit(self, target):
-        expect(target, BLTTarget, self)
-        return target
+        check_latent(self, "reuse", "refresh", "predicted")
 
     def propose(self, inputs, draft_state):
-        model, target = inputs.model, inputs.target
-        uniforms = inputs.uniforms(self.draft_length)
-
-        pending, state = inputs.text.pending, inputs.state
-        drawn, made = [], no_passes(len(pending))
+        target, params, state = inputs.target, inputs.target_params, inputs.state
+        pending, uniforms = inputs.text.pending, inputs.uniforms(self.draft_length)
+        drawn, made, one = [], no_passes(len(pending)), jnp.ones_like(state.length)
         if self.latent == "refresh":
-            logits, trial = target.extend(inputs.target_params, state, pending)
-            state = target.commit(trial, jnp.ones_like(state.length))
+            logits, trial = target.extend(params, state, pending)
+            state = target.commit(trial, one)
             drawn.append(draw(logits, inputs.sampling, uniforms[:, :1]))
             pending, uniforms = drawn[0].ids, uniforms[:, 1:]
-            one = jnp.ones_like(made.decoder)
-            patcher = one * (model.config.patching.mode == "entropy")
+            patcher = one * (target.module.config.patching.mode == "entropy")
             made = DraftPasses(one, one, trial.ran_global.astype(jnp.int32), patcher, made[-1])
 
-        reads_encoder = model.config.decoder_input == "encoder"
-        patch = state.frontier.patches[:, None] - 1
-        first = state.frontier.last_eos[:, None] + 1
+        decoder = self.decoder(target)
+        predict = functools.partial(self.latent_of, inputs)
 
         def step(carry, uniform):
-            ids, position, history, encoder, decoder = carry
-            encoded = None
-            if reads_encoder:
-                span = kv_cache.causal_span(
-                    position[:, None], window=model.config.encoder.window, first=first
-                )
-                history = jnp.concatenate([history, ids], axis=1)
-                encoded, encoder = model.encoder(history, encoder, span=span)
-                history = history[:, 1:]
-            logits, decoder = model.decoder.window(
-                ids,
-                decoder,
-                contexts=state.contexts,
-                start=position,
-                patch=patch,
-                first=first,
-                causal=1,
-                encoded=encoded,
-            )
+            ids, ahead = carry
+            logits, trial = decoder.extend(params, ahead, ids, predict=predict)
             out = draw(logits, inputs.sampling, uniform[:, None])
-            return (out.ids, position + 1, history, encoder, decoder), out
+            return (out.ids, decoder.commit(trial, one)), out
 
-        carry = (
-            pending,
-            state.length,
-            state.frontier.history,
-            state.encoder if reads_encoder else (),
-            state.decoder,
-        )
-        (*_, encoder, decoder), out = scan(step, carry, uniforms.T)
-        drawn.append(scanned(out))
-        steps = uniforms.shape[1]
+        begin = pending, decoder.begin(params, state, inputs.text)
+        (_, ahead), out = scan(step, begin, uniforms.T)
         draft = draft_of(
-            in_a_row(*drawn),
+            in_a_row(*drawn, scanned(out)),
             step=1 + jnp.arange(self.draft_length),
-            passes=made._replace(
-                decoder=made.decoder + steps, encoder=made.encoder + steps * reads_encoder
-            ),
-            state=dataclasses.replace(
-                inputs.state,
-                encoder=encoder if reads_encoder else inputs.state.encoder,
-                decoder=decoder,
-            ),
+            **decoder.handed_back(inputs.state, ahead, made),
         )
         return draft, draft_state
+
+    def latent_of(self, inputs, latent, hidden, recent, inside):
+        """Predicts the latents f[B, 1, G] of the patches that end now; see `LatentHead`."""
+        return predicted(inputs.model)(latent, hidden, recent, inside)
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictedLatents(PastBoundary):
+    """Drafts as `PastBoundary` does, on predicted latents."""
+
+    latent: Literal["reuse", "refresh", "predicted"] = "predicted"

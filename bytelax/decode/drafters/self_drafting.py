@@ -6,9 +6,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bytelax.decode.draft import Draft, no_passes
-from bytelax.decode.drafters import DraftInput, Stateless, expect
-from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw, in_a_row, scan, scanned
+from bytelax.decode.draft import Draft, Drawn, draft_of, draw, in_a_row, no_passes, scan, scanned
+from bytelax.decode.drafters import DraftInput, Stateless, expect, expect_heads
 from bytelax.decode.targets.byte_lm import ByteLMTarget, FirstLayers
 from bytelax.models.configs import HeadsConfig
 from bytelax.models.layers import only_bytes
@@ -92,9 +91,6 @@ def _of_range(caches, layers):
     )
 
 
-_HINT = "; `bytelax train heads` trains one"
-
-
 @dataclasses.dataclass(frozen=True)
 class EarlyExit(Stateless):
     """Drafts byte by byte with the first `layer` blocks of the model (early exit).
@@ -128,10 +124,11 @@ class EarlyExit(Stateless):
                 f"{layers - 1}, got {self.layer}"
             )
         heads = target.module.config.heads or HeadsConfig()
-        if self.head and self.layer not in heads.exits:
-            raise ValueError(f"the model has no exit head behind layer {self.layer}{_HINT}")
-        if self.two_byte and self.layer not in heads.two_byte:
-            raise ValueError(f"the model has no two-byte head behind layer {self.layer}{_HINT}")
+        behind = f"behind layer {self.layer}"
+        if self.head:
+            expect_heads(self.layer in heads.exits, f"exit head {behind}")
+        if self.two_byte:
+            expect_heads(self.layer in heads.two_byte, f"two-byte head {behind}")
         if self.two_byte and self.draft_length % 2:
             raise ValueError(
                 f"a two-byte head drafts pairs: an even length, got {self.draft_length}"

@@ -7,9 +7,8 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from bytelax.decode.draft import no_passes
+from bytelax.decode.draft import draft_of, draw, no_passes, scan, scanned
 from bytelax.decode.drafters import Stateless, expect
-from bytelax.decode.drafters.draft_sampling import draft_of, draw, scan, scanned
 from bytelax.decode.targets.blt import BLTTarget, Trial
 from bytelax.models.blt import ByteCaches
 

@@ -1,6 +1,7 @@
-"""EAGLE: one trained block drafts from hidden features of the whole model."""
+"""Trained layers that draft from hidden states of the target: EAGLE and DFlash."""
 
 import dataclasses
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -8,15 +9,66 @@ from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.decode import sampling, trees
-from bytelax.decode.draft import Draft, no_passes
-from bytelax.decode.drafters import draft_sampling, expect, kept_state
-from bytelax.decode.drafters.draft_sampling import Drawn, draft_of, draw
+from bytelax.decode.draft import Draft, Drawn, draft_of, draw, goes_on, no_passes, scanned
+from bytelax.decode.drafters import expect, expect_heads, kept_state
 from bytelax.decode.target import Branching, agreed
 from bytelax.decode.targets import ModuleTarget
 from bytelax.decode.trees import Tree
 from bytelax.models import kv_cache
+from bytelax.models.heads import with_specials
 from bytelax.models.kv_cache import Caches
 from bytelax.models.pytree import pytree
+
+
+class _FromStates:
+    """Base of drafters with trained layers that read fused states of the target.
+
+    Attributes:
+      head_of_target: name of the layers among the target's heads, whose weights a pass reads.
+      min_survival: end a draft before the first byte that is kept with less than this probability,
+        as predicted before the byte is drawn; see `goes_on`. None drafts K bytes.
+    """
+
+    head_of_target: ClassVar[str]
+    min_survival: float | None
+
+    def __post_init__(self):
+        if self.min_survival is not None and not 0 <= self.min_survival <= 1:
+            raise ValueError(f"min_survival is a probability, 0..1, got {self.min_survival}")
+
+    def fit(self, target):
+        expect(target, ModuleTarget, self)
+        config, name = target.module.config, self.head_of_target
+        expect_heads(config.heads and getattr(config.heads, name), name.replace("_", " "))
+        reach = config.heads.draft.stack(config.trunk, layers=1).window
+        return target.keeping(*self._depths(config), reach=reach)
+
+    def _depths(self, config) -> tuple[int, ...]:
+        return config.heads.fused(getattr(config.heads, self.head_of_target))
+
+    def _layers(self, model) -> Any:
+        return getattr(model.heads, self.head_of_target)
+
+    def _latest(self, inputs, trunk) -> tuple[Float[Array, "B R D"], Int[Array, "B R"]]:
+        """Features of the bytes before the pending one that are in reach, and their positions."""
+        newest, length = inputs.text.length - 2, inputs.text.ids.shape[1]
+        count = min(trunk.window or length, length)
+        places = jnp.maximum(newest[:, None] - jnp.arange(count - 1, -1, -1), -1)
+        states = (kept_state(inputs, depth, places) for depth in self._depths(inputs.model.config))
+        return self._layers(inputs.model).fuse(*states), places
+
+    def _new(self, inputs, trial) -> Float[Array, "B W D"]:
+        """Features of the bytes of a window."""
+        keep = inputs.target.keep
+        states = (trial.hidden[keep.index(depth)] for depth in self._depths(inputs.model.config))
+        return self._layers(inputs.model).fuse(*states)
+
+
+def _no_keys(trunk, text, *, ahead: int, dtype) -> Caches:
+    """Empty caches for a text and `ahead` bytes behind it."""
+    batch, length = text.ids.shape
+    slots = kv_cache.ring_slots(window=trunk.window, width=ahead, capacity=length + ahead)
+    return kv_cache.zeros(trunk, batch=batch, slots=slots, dtype=dtype)
 
 
 @pytree
@@ -34,7 +86,7 @@ class DraftLayerState:
 
 
 @dataclasses.dataclass(frozen=True)
-class DraftLayer:
+class DraftLayer(_FromStates):
     """Drafts byte by byte with one trained block, which reads its own output for the byte before.
 
     EAGLE-3 (Li et al., arXiv 2503.01840). If another drafter's bytes were verified in a round, the
@@ -46,9 +98,8 @@ class DraftLayer:
         level expands the `beam` nodes of highest path probability (EAGLE-2, arXiv 2406.16858), and
         the K most probable nodes of the whole tree are verified.
       depth: number of levels of the tree.
-      min_survival: end a draft before the first byte that is kept with less than this probability,
-        as predicted before the byte is drawn; see `survival`. The layer then does not run for the
-        bytes that no row drafts. None drafts K bytes.
+      min_survival: a draft ends before a byte that is less likely to be kept. The layer then does
+        not run for the bytes that no row drafts. None drafts K bytes.
     """
 
     draft_length: int
@@ -56,45 +107,37 @@ class DraftLayer:
     depth: int | None = None
     min_survival: float | None = None
 
-    head_of_target = "draft_layer"  # whose weights a pass reads
+    head_of_target = "draft_layer"
 
     def __post_init__(self):
+        super().__post_init__()
         if self.beam > 1 and not self.depth:
             raise ValueError("a tree needs a depth")
         if self.beam > 1 and self.min_survival is not None:
             raise ValueError("min_survival ends chains, not trees: beam must be 1")
-        draft_sampling.check_survival(self.min_survival)
 
     @property
     def judged_by(self) -> Tree | None:
         return Tree(self.depth) if self.beam > 1 and self.depth else None
 
     def fit(self, target):
-        expect(target, ModuleTarget, self)
+        target = super().fit(target)
         if self.beam > 1:
             expect(target, Branching, self)
-        config = target.module.config
-        if not (config.heads and config.heads.draft_layer):
-            raise ValueError("the model has no draft layer; `bytelax train heads` trains one")
-        reach = config.heads.draft.stack(config.trunk, layers=1).window
-        return target.keeping(*_fused(config), reach=reach)
+        return target
 
     def init(self, inputs):
         model, text = inputs.model, inputs.text
         layer, window = model.heads.draft_layer, inputs.target.window
-        length, newest = text.ids.shape[1], text.length - 2
-        places = latest(newest, reach=layer.trunk.window, length=length)
-        fused = (kept_state(inputs, depth, places) for depth in _fused(model.config))
-        features = layer.fuse(*fused)
+        features, places = self._latest(inputs, layer.trunk)
         following = jnp.take_along_axis(text.ids, places + 1, axis=1)
-        slots = self._slots(layer.trunk, window, length)
-        empty = kv_cache.zeros(
-            layer.trunk, batch=text.ids.shape[0], slots=slots, dtype=features.dtype
-        )
+        # Of the last window and the next draft.
+        ahead = window + max(self.draft_length, self.beam * (self.depth or 0)) + 1
+        empty = _no_keys(layer.trunk, text, ahead=ahead, dtype=features.dtype)
         span = kv_cache.causal_span(places, window=layer.trunk.window)
         _, _, caches = layer(features, model.embed(following), empty, span=span)
         features = jnp.pad(features[:, -1:], ((0, 0), (0, window - 1), (0, 0)))
-        return DraftLayerState(caches, features, jnp.maximum(newest, 0))
+        return DraftLayerState(caches, features, jnp.maximum(text.length - 2, 0))
 
     def propose(self, inputs, draft_state):
         model, text = inputs.model, inputs.text
@@ -107,13 +150,12 @@ class DraftLayer:
         batch, last = len(text.length), self.draft_length - 1
         uniforms = inputs.uniforms(self.draft_length)
 
-        def goes_on(logits, feature, before, kept):
+        def judged(logits, feature, before, kept):
             """The probability that the byte of these logits is kept, and whether to draft it."""
             sure = layer.accepted(feature, before)[:, 0] if layer.has_confidence else None
-            accepted = draft_sampling.expected_acceptance(
-                logits[:, 0], inputs.sampling, confidence=sure
+            kept, likely = goes_on(
+                logits[:, 0], inputs.sampling, kept, confidence=sure, least=self.min_survival
             )
-            kept, likely = draft_sampling.survives(kept, accepted, self.min_survival)
             if self.min_survival is not None:  # then it ends the loop
                 likely = agreed(inputs.target, likely.astype(jnp.int32)) > 0
             return kept, likely
@@ -128,11 +170,11 @@ class DraftLayer:
             )
             logits, feature, caches = layer(feature, model.embed(here.ids), caches, span=span)
             length = length + alive
-            kept, likely = goes_on(logits, feature, here.ids, kept)
+            kept, likely = judged(logits, feature, here.ids, kept)
             drawn = _put(drawn, here, index)
             return index + 1, logits, feature, caches, drawn, kept, alive & likely, length
 
-        kept, alive = goes_on(logits, feature, text.pending, jnp.ones(batch))
+        kept, alive = judged(logits, feature, text.pending, jnp.ones(batch))
         drawn = _nothing(batch, self.draft_length, logits.shape[-1])
         carry = 0, logits, feature, caches, drawn, kept, alive, jnp.zeros(batch, jnp.int32)
         _, logits, _, caches, drawn, _, alive, length = jax.lax.while_loop(
@@ -152,10 +194,8 @@ class DraftLayer:
         return draft, dataclasses.replace(draft_state, caches=caches)
 
     def commit(self, inputs, draft_state, trial, count):
-        model, target = inputs.model, inputs.target
-        hidden = (trial.hidden[target.keep.index(d)] for d in _fused(model.config))
         kept = (count > 0)[:, None, None]
-        features = jnp.where(kept, model.heads.draft_layer.fuse(*hidden), draft_state.features)
+        features = jnp.where(kept, self._new(inputs, trial), draft_state.features)
         return dataclasses.replace(
             draft_state,
             features=features,
@@ -202,11 +242,6 @@ class DraftLayer:
         passes = passes._replace(draft_model=passes.draft_model + self.depth)
         return trees.draft(tree, passes=passes), caches
 
-    def _slots(self, trunk, window, length):
-        """Returns the number of cache slots for the text, the last window and the next draft."""
-        ahead = window + max(self.draft_length, self.beam * (self.depth or 0)) + 1
-        return kv_cache.ring_slots(window=trunk.window, width=ahead, capacity=length + ahead)
-
 
 def _nothing(batch: int, places: int, vocabulary: int) -> Drawn:
     """Room for `places` drawn bytes."""
@@ -222,11 +257,81 @@ def _put(drawn: Drawn, byte: Drawn, index) -> Drawn:
     return jax.tree.map(lambda whole, one: put(whole, one, index, axis=1), drawn, byte)
 
 
-def latest(newest: Int[Array, " B"], *, reach: int | None, length: int) -> Int[Array, "B R"]:
-    """Positions up to the newest, as many as `reach` or as the text has; -1 before its begin."""
-    count = min(reach or length, length)
-    return jnp.maximum(newest[:, None] - jnp.arange(count - 1, -1, -1), -1)
+@dataclasses.dataclass(frozen=True)
+class DraftBlock(_FromStates):
+    """Predicts K bytes in one pass, then samples them from left to right.
 
+    DFlash (arXiv 2602.06036) and, with the table of the byte before, DSpark (arXiv 2607.05147). The
+    pass predicts the bytes independently. The table then adds to the logits of each byte a row that
+    depends on the byte sampled before it. The reported distribution is the one sampled from. The
+    state is the keys and values of the bytes that the target has taken in, for each layer.
 
-def _fused(config):
-    return config.heads.fused(config.heads.draft_layer)
+    Attributes:
+      draft_length: K, the number of bytes drafted.
+      min_survival: a draft ends before a byte that is less likely to be kept. None drafts K bytes.
+    """
+
+    draft_length: int
+    min_survival: float | None = None
+
+    head_of_target = "draft_block"
+
+    def fit(self, target):
+        target = super().fit(target)
+        trained = target.module.config.heads.draft.block_size
+        if self.draft_length > trained:
+            raise ValueError(
+                f"the draft block was trained on blocks of up to {trained} bytes, got "
+                f"{self.draft_length}"
+            )
+        return target
+
+    def init(self, inputs):
+        model = inputs.model
+        block = model.heads.draft_block
+        features, places = self._latest(inputs, block.trunk)
+        # Windows and blocks are written after the text, also in rows that are done.
+        ahead = max(inputs.target.window, model.config.heads.draft.block_size + 1)
+        empty = _no_keys(block.trunk, inputs.text, ahead=ahead, dtype=features.dtype)
+        return block.remember(features, empty, positions=places)
+
+    def propose(self, inputs, draft_state):
+        model, text = inputs.model, inputs.text
+        block = model.heads.draft_block
+        found, caches = block(
+            model.embed(text.pending[:, 0]),
+            draft_state,
+            position=text.length - 1,
+            size=model.config.heads.draft.block_size,  # as trained: a query sees all others
+        )
+
+        def step(carry, place):
+            before, kept, alive = carry
+            logits, state, uniform = place
+            logits = with_specials(logits + block.table_row(before))
+            sure = block.accepted(state, before) if block.has_confidence else None
+            kept, likely = goes_on(
+                logits, inputs.sampling, kept, confidence=sure, least=self.min_survival
+            )
+            alive &= likely
+            drawn = draw(logits[:, None], inputs.sampling, uniform[:, None])
+            return (drawn.ids[:, 0], kept, alive), (drawn, alive)
+
+        batch, uniforms = len(text.length), inputs.uniforms(self.draft_length)
+        of_bytes = [x[:, : self.draft_length].swapaxes(0, 1) for x in found]
+        first = text.pending[:, 0], jnp.ones(batch), jnp.ones(batch, bool)
+        _, (drawn, alive) = jax.lax.scan(step, first, (*of_bytes, uniforms.T))
+        none = no_passes(batch)
+        draft = draft_of(
+            scanned(drawn),
+            length=alive.sum(0),
+            step=jnp.ones(self.draft_length, jnp.int32),
+            passes=none._replace(draft_model=none.draft_model + 1),
+        )
+        return draft, caches
+
+    def commit(self, inputs, draft_state, trial, count):
+        # Rejected bytes lie after the text, where the next block and window overwrite them.
+        features = self._new(inputs, trial)
+        places = trial.state.length[:, None] + jnp.arange(features.shape[1])
+        return inputs.model.heads.draft_block.remember(features, draft_state, positions=places)
