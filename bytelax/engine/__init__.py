@@ -288,8 +288,10 @@ def _program(body: Callable, kinds: tuple[sharding.Kind, ...], **how: Any) -> Ca
             return sharding.spread(whole, placement, kinds, *arrays)
 
     run.__name__ = body.__name__  # the program's
-    static = ("placement", "platform", *inspect.getfullargspec(body).kwonlyargs)
-    return late_jit(own_settings()(run), static_argnames=static, **how)
+    known = inspect.signature(body).parameters.values()
+    static = [each.name for each in known if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    how |= {"static_argnames": ("placement", "platform", *static)}
+    return late_jit(own_settings()(run), **how)
 
 
 def _started(params, text, budget, seeds, sampling, stops, *, method, kept):
