@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.decode import sampling
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.target import State
-from bytelax.models.head_parts import GREEDY, SAMPLED
+from bytelax.models.draft_heads import GREEDY, SAMPLED
 from bytelax.models.pytree import pytree
 
 

@@ -241,8 +241,10 @@ class CrossAttention(nn.Module):
                 part.reshape(*part.shape[:1], -1, c.kv_heads * c.head_dim)
                 for part in (keys, values)
             )
-            sight = {"last": first + k - 1, "newest": first.max(1) + k - 1}
-            return verify_attention(queries, keys, values, first=first, **sight)
+            last = first + k - 1
+            return verify_attention(
+                queries, keys, values, first=first, last=last, newest=last.max(1)
+            )
         keys, values = (ring.at(part, patch).astype(queries.dtype) for part in (keys, values))
         # k is small, e.g. 2 or 4: elementwise products and sums instead of a tiny matmul per byte.
         # Rows and bytes are one axis: jaxlib 0.10 crashes on a product of rank 7 (see LOG.md), and

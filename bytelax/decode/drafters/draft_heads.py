@@ -15,8 +15,8 @@ from bytelax.decode.target import Branching, agreed
 from bytelax.decode.targets import ModuleTarget
 from bytelax.decode.trees import Tree
 from bytelax.models import kv_cache
-from bytelax.models.heads import with_specials
 from bytelax.models.kv_cache import Caches
+from bytelax.models.layers import with_specials
 from bytelax.models.pytree import pytree
 
 

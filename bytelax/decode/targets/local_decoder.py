@@ -16,8 +16,8 @@ from bytelax.decode.targets.blt import BLTState, BLTTarget
 from bytelax.models import kv_cache, patching, ring
 from bytelax.models.blt import BLT, Context
 from bytelax.models.configs import PatchingConfig
+from bytelax.models.heads import RECENT
 from bytelax.models.kv_cache import Caches
-from bytelax.models.latent_head import RECENT
 from bytelax.models.patching import OpenPatch
 from bytelax.models.pytree import pytree, where_rows
 
