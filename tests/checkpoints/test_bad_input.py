@@ -80,7 +80,9 @@ def test_config_is_not_json(model, text):
 
 def test_another_model(model):
     (model / "config.json").write_text('{"model_type": "llama"}')
-    assert "is a llama of None ids, and nothing says which of them are bytes" in message(model)
+    assert "is a llama of 0 ids, and no tokenizer file says which of them are bytes" in message(
+        model
+    )
 
 
 def test_no_weights(model):

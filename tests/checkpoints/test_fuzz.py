@@ -133,7 +133,7 @@ def config_with(model, tmp_path, *place, value):
         ("huggingface-blt", "encoder_config.num_attention_heads", 0, "num_attention_heads must be"),
         ("huggingface-blt", "encoder_config.hidden_size", "wide", "encoder_config.hidden_size is"),
         ("huggingface-blt", "encoder_config.rope_parameters", [1], "rope_parameters is a list"),
-        ("huggingface-lm", "bytelax", None, "is a mistral of 261 ids, and nothing says"),
+        ("huggingface-lm", "bytelax", None, "is a mistral of 261 ids, and no tokenizer file says"),
         ("meta-blt", "args.n_heads_global", 0, "global_transformer: heads must be at least 1"),
         ("meta-blt", "args.dim_global", "x", "dim_global is 'x' where a whole number belongs"),
         ("meta-blt", "args.rope_theta", float("nan"), "rope_theta must be finite, got nan"),

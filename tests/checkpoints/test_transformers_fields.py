@@ -160,7 +160,7 @@ def test_our_object_says_nothing_else_than_the_fields_beside_it(saved):
 
 def test_without_our_object_the_ids_are_not_known_to_be_ours(saved):
     says = refusal(saved, bytelax=None)
-    assert "is a mistral of 261 ids, and nothing says which of them are bytes" in says
+    assert "is a mistral of 261 ids, and no tokenizer file says which of them are bytes" in says
     assert changed(saved, bytelax={}) == BYTE_LM
 
 
