@@ -97,13 +97,13 @@ def command(arguments: Sequence[str], sources: Sequence[Source], out: pathlib.Pa
 
 
 def trained_on(run: pathlib.Path) -> dict:
-    """What a run of `bytelax train heads` has seen: from its recorded config."""
+    """What a run of `bytelax train` has seen, from its recorded config."""
     fields = plain_config.read_toml(run / "config.toml")
     steps, data = fields["optimizer"]["steps"], fields["data"]
     return {
         "steps": steps,
         "bytes": steps * data["window"] * data["batch"],
-        "loss_of": fields["loss_of"],
+        "loss_of": fields.get("loss_of"),
     }
 
 
