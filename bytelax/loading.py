@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from pathlib import Path
 
 import jax
@@ -126,6 +127,10 @@ def model_directory(location: str | Path) -> str | Path:
       CheckpointError: a name alone, of no bundled model and no directory.
       ValueError: the run has no model yet.
     """
+    if not isinstance(location, str | os.PathLike):
+        raise checkpoints.CheckpointError(
+            f"a model is named by text or a path, not by {type(location).__name__}"
+        )
     directory = Path(location)
     if bundled := _bundled(location):
         return bundled
@@ -159,8 +164,9 @@ def _mesh(mesh: MeshConfig | Mesh | str | None) -> Mesh | None:
 
 def _bundled(location) -> Path | None:
     """The directory of the bundled model of this name, unless another model is meant."""
-    bundled = _ASSETS / str(location)
-    return bundled if _holds_model(bundled) and not _holds_model(Path(location)) else None
+    if str(location) not in {path.name for path in _ASSETS.iterdir() if _holds_model(path)}:
+        return None
+    return None if _holds_model(Path(location)) else _ASSETS / str(location)
 
 
 def _holds_model(path: Path) -> bool:

@@ -2,8 +2,8 @@
 
 With few rows, reading a matrix is what a product costs. So here a product is one operation with
 what surrounds it: the norm in front of it, and the gate or the residual behind it. The modules are
-the plain ones. Whatever depends on the platform or on how weights are stored is decided here; the
-tests compare it with `Execution`.
+the plain ones. What depends on the platform or on how weights are stored is decided here; the tests
+compare it with `Execution`.
 """
 
 import dataclasses

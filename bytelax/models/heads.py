@@ -1,7 +1,8 @@
 """Prediction heads with which a byte transformer or a BLT drafts for itself.
 
-The heads read the trunk's hidden states and are usually trained with the trunk frozen. They predict
-byte values only, never special ids.
+The heads read the trunk's hidden states and are usually trained with the trunk frozen. Those that
+predict bytes predict byte values only, never special ids. The head of latents predicts the latent
+of the next patch of a BLT, and whether a byte ends its patch.
 """
 
 import dataclasses

@@ -155,8 +155,7 @@ def _assert_law(chance, begin, following, where) -> float:
     found, kept = law_and_kept(chance, begin)
     off, text = farthest(found, _own(following, begin))
     assert off < EXACT, (
-        f"a probability is off by {off:.2g}{where}: the method is not lossless, as the ids {text} "
-        "show that it wrote"
+        f"the probability of the ids {text} is off by {off:.2g}{where}: the method is not lossless"
     )
     return kept
 
