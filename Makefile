@@ -57,11 +57,11 @@ clean: ## remove the environments and the caches
 	rm -rf site .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/.made
-	$(PYTHON) -m pip install --quiet --editable .
+	$(PYTHON) -m pip install --quiet --no-compile --editable .
 	@touch $@
 
 $(VENV)/.installed-%: pyproject.toml | $(VENV)/.made
-	$(PYTHON) -m pip install --quiet --editable '.[$*]'
+	$(PYTHON) -m pip install --quiet --no-compile --editable '.[$*]'
 	@touch $@
 
 # After one of the above, whose jaxlib has the headers.

@@ -536,6 +536,7 @@ def test_a_shared_key_is_seen_in_real_random_numbers(monkeypatch, purpose, rows,
     assert deviation(rejection, rows, new_bytes) > 20
 
 
+@pytest.mark.slow
 def test_any_pair_can_be_certified():
     """As a user would."""
     assert_lossless(Method(TableTarget(), TableDrafter(2)), Params(table(3, 13), table(3, 1)))

@@ -187,11 +187,8 @@ def one_by_one():
     return on_predicted(PredictedLatents(DRAFT))
 
 
-@pytest.mark.parametrize(
-    "drafter",
-    [Lookup(4, shortest=1), pytest.param(Empty(), marks=pytest.mark.slow)],
-    ids=["lookup", "nothing"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", [Lookup(4, shortest=1), Empty()], ids=["lookup", "nothing"])
 def test_the_decoder_drafts_what_it_drafts_byte_by_byte(drafter):
     """Greedy drafts are the same, whatever drafts for the decoder; boundaries cut its windows."""
     nested, single = on_predicted(Nested(DRAFT, drafter, "predicted")), one_by_one()
@@ -206,6 +203,7 @@ def test_the_decoder_drafts_what_it_drafts_byte_by_byte(drafter):
         assert (mine.decoder < theirs.decoder).all()
 
 
+@pytest.mark.slow
 def test_windows_that_go_on_behind_a_boundary_are_seen(monkeypatch):
     monkeypatch.setattr(
         LocalDecoderTarget, "known", lambda target, trial: trial.known * 0 + trial.logits.shape[1]

@@ -56,7 +56,11 @@ def table(seed, size=7):
     return jnp.asarray(np.random.default_rng(seed).normal(size=(size,) * 3), jnp.float32)
 
 
-@pytest.mark.parametrize("known", [SEVEN, WITH_EOS, OUTSIDE], ids=["seven", "eos", "outside"])
+@pytest.mark.parametrize(
+    "known",
+    [pytest.param(SEVEN, marks=pytest.mark.slow), WITH_EOS, OUTSIDE],
+    ids=["seven", "eos", "outside"],
+)
 @pytest.mark.parametrize(
     "drafter",
     ["lookup", *(pytest.param(x, marks=pytest.mark.slow) for x in ("draft model", "heads"))],

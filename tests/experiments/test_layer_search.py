@@ -93,6 +93,7 @@ def test_scores_are_those_of_a_model_that_skips(small):
     assert steps[0].accepted > steps[-1].accepted
 
 
+@pytest.mark.slow
 def test_each_step_takes_the_best_of_its_candidates(small):
     first, second = layers.search(small, IDS, longest=LONGEST, most=2, temperature=1.0)
     shares, always = layers.weight_shares(small)

@@ -179,6 +179,7 @@ class LeavesALatent(PredictedLatents):
         ), draft_state
 
 
+@pytest.mark.slow
 def test_a_latent_that_the_verifier_reads_is_seen():
     decoding = run(LeavesALatent(K))
     assert not np.array_equal(decoding.log_probs, reference("own embedding").log_probs)
