@@ -649,7 +649,7 @@ def slow(*case):
         (
             TableTarget(),
             RawQ(2, temperature=0.5),
-            r"off by [0-9.e-]+: the method is not lossless, as the ids \(\d+, .*\) show",
+            r"the ids \(\d+, .*\) is off by [0-9.e-]+: the method is not lossless",
         ),
         slow(TableTarget(), ByRow(1), r"another order of the rows .* ids \[1, \d+.*\]"),
         slow(TableTarget(), Untrue(1, when="alone"), "in a batch of one row .*: the method is not"),
