@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pathlib
+import types
 import typing
 
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 import bytelax
 from bytelax.commands.methods import markdown
 from bytelax.decode import Lossless, rejection, unmasking
+from bytelax.decode.drafters import TargetError
+from bytelax.methods import METHODS
+from bytelax.testing import TableTarget
 from tests.helpers import models_for_tests as models
 
 PROMPTS = [b"Ragged prompts: ", b"and ", "naïve 日本".encode()]
@@ -200,3 +204,11 @@ def test_a_rule_of_ones_own_fills_blocks():
         allow_eos=False, origins=True,
     ).results[0].origins.step  # fmt: skip
     assert steps.tolist() == [1, 1, 2, 2] * 4
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"ar", "lookup", "draft-model", "spectr"}))
+def test_a_method_tells_a_model_of_ones_own_what_it_needs(name):
+    config = types.SimpleNamespace(max_bytes=64, vocab_size=7)
+    model = types.SimpleNamespace(config=config, held={}, mesh=None, target=TableTarget)
+    with pytest.raises(TargetError, match=f"{name} needs a.*, not "):
+        bytelax.methods.named(name).build(model)

@@ -46,6 +46,16 @@ class _Drafting(Named):
         return self.draft_length
 
 
+def _heads(model):
+    return getattr(model.config, "heads", None) or HeadsConfig()
+
+
+def _layers(model):
+    """Depth of a byte transformer; 1 of another model, which the drafter refuses."""
+    trunk = getattr(model.config, "trunk", None)
+    return trunk.layers if trunk else 1
+
+
 # For every model
 
 
@@ -162,7 +172,7 @@ class BltS(_Drafting):
             raise ValueError("draft_with goes with latent 'reuse' or 'predicted', not 'refresh'")
         if self.draft_with == "lookup":
             return decode.Nested(length, decode.Lookup(min(4, length)), latent)
-        ahead = (model.config.heads or HeadsConfig()).bytes_ahead
+        ahead = _heads(model).bytes_ahead
         return decode.Nested(length, decode.MultiByte(min(ahead, length)), latent)
 
 
@@ -228,7 +238,7 @@ class BltDV(_Blocks):
             raise ValueError(
                 "the block table fills a block in one pass: it needs unmask='one-step'"
             )
-        heads = model.config.heads or HeadsConfig()
+        heads = _heads(model)
         if self.table or (self.table is None and one_step and heads.block_table):
             return decode.BlockInOrder(size, latent=self.latent)
         return decode.BlockDiffusion(size, rule, latent=self.latent)
@@ -248,8 +258,8 @@ class _Exit(_Drafting):
 
     def _exit(self, decode, model, *, head=None, two_byte=False):
         """Drafts with the exit head nearest to half the depth, or without one at half the depth."""
-        half = max(model.config.trunk.layers // 2, 1)
-        exits, layer = (model.config.heads or HeadsConfig()).exits, self.exit_layer
+        half = max(_layers(model) // 2, 1)
+        exits, layer = _heads(model).exits, self.exit_layer
         if layer is None:
             layer = min(exits or (half,), key=lambda layer: abs(layer - half))
         head = layer in exits if head is None else head
@@ -323,7 +333,7 @@ class LayerSkip(_Drafting):
     def _drafter(self, decode, model):
         attention, mlp = tuple(self.skip_attention), tuple(self.skip_mlp)
         if not attention and not mlp:
-            attention = mlp = tuple(range(1, model.config.trunk.layers - 1, 2))
+            attention = mlp = tuple(range(1, _layers(model) - 1, 2))
         return decode.LayerSkip(self._length(model), attention, mlp)
 
 
@@ -343,7 +353,7 @@ class Medusa(Named):
     """Number of nodes of the tree to verify."""
 
     def _drafter(self, decode, model):
-        heads = model.config.heads or HeadsConfig()
+        heads = _heads(model)
         if not self.branches:
             ahead = heads.bytes_ahead
             return decode.MultiByte(ahead if self.draft_length is None else self.draft_length)
@@ -368,8 +378,8 @@ class TwoByte(Named):
     """Depth of the hidden state to read; the last by default."""
 
     def _drafter(self, decode, model):
-        last = model.config.trunk.layers
-        return decode.TwoByte(last if self.state_layer is None else self.state_layer)
+        layer = _layers(model) if self.state_layer is None else self.state_layer
+        return decode.TwoByte(layer)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -416,6 +426,6 @@ class DFlash(Named):
     probability stands in."""
 
     def _drafter(self, decode, model):
-        length = (model.config.heads or HeadsConfig()).draft.block_size
+        length = _heads(model).draft.block_size
         length = length if self.draft_length is None else self.draft_length
         return decode.DraftBlock(length, self.min_survival)
