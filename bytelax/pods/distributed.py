@@ -33,7 +33,7 @@ def start(processes: Processes = _DETECTED) -> None:
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(**found)
-    except (ValueError, IndexError) as error:  # the latter for an address without a port
+    except ValueError as error:
         raise ValueError(
             f"{error}: without a cluster that tells it (a TPU pod, SLURM, ...), each process has "
             "to know the coordinator, HOST:PORT, and its num_processes and process_id, from 0"
@@ -49,7 +49,7 @@ def settings(processes: Processes, environment: Mapping[str, str]) -> dict | Non
     JAX takes missing arguments from the cluster's environment variables, and checks them all.
 
     Raises:
-      ValueError: a variable is no number.
+      ValueError: a variable is no number, or the coordinator has no port.
     """
     told = {
         "coordinator_address": processes.coordinator or environment.get("JAX_COORDINATOR_ADDRESS"),
@@ -59,8 +59,11 @@ def settings(processes: Processes, environment: Mapping[str, str]) -> dict | Non
     known = {name: value for name, value in told.items() if value is not None}
     if not known and not _in_slurm(environment) and not _in_tpu_pod(environment):
         return None
-    if known.get("coordinator_address") == "auto":
+    address = known.get("coordinator_address")
+    if address == "auto":
         del known["coordinator_address"]
+    elif address and not address.rpartition(":")[2].isdigit():
+        raise ValueError(f"every process needs the coordinator as HOST:PORT, not {address!r}")
     return known
 
 
