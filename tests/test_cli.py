@@ -71,8 +71,6 @@ def test_generate_on_a_mesh(model, capsys):
     assert [r["base64"] for r in many] == [r["base64"] for r in one]
     assert "does not divide evenly on the mesh" in _fails(capsys, *flags, "--mesh", "tensor=8")
     assert "there are 8" in _fails(capsys, *flags, "--mesh", "data=16")
-    told = _fails(capsys, *flags, "--process-id", "1")
-    assert "each process has to know the coordinator, HOST:PORT, and its num_processes" in told
 
 
 def test_prompts_from_files_and_standard_input(byte_lm, capsys, tmp_path, monkeypatch):

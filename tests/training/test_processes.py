@@ -237,6 +237,7 @@ def test_the_environment_tells_of_the_processes(processes, environment, settings
     [
         (["--coordinator", "h:1"], {}),
         (["--process-id", "2"], JAX),
+        (["--process-id", "1"], {}),
         (["--coordinator", "h"], JAX),
         ([], JAX | {"JAX_PROCESS_ID": "x"}),
     ],
