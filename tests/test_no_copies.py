@@ -69,8 +69,6 @@ def test_a_copy_in_a_loop_is_seen():
 @pytest.mark.parametrize(
     ("name", "method", "options", "batch"),
     [
-        ("tiny", "ar", {}, 1),
-        ("tiny", "blt-s", {"draft_length": 8}, 1),
         ("tiny", "blt-s", {"draft_length": 8}, 4),
         ("tiny-d", "blt-dv", {"block_size": 8}, 1),
         ("tiny-lm", "eagle", {"draft_length": 4}, 1),

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import itertools
 
 import jax
 import numpy as np
@@ -181,8 +180,9 @@ def assert_same(setting, function, which, *args):
 @pytest.mark.parametrize(
     ("drafter", "setting"),
     [
-        pytest.param(*case, marks=() if case == ("draft model", "together") else pytest.mark.slow)
-        for case in itertools.product(DRAFTED, ("together", *TRACED))
+        ("draft model", "together"),
+        pytest.param("past the boundary", "together", marks=pytest.mark.slow),
+        *(pytest.param("draft model", setting, marks=pytest.mark.slow) for setting in TRACED),
     ],
 )
 def test_bytes_and_log_probabilities(drafter, setting):
@@ -255,9 +255,7 @@ def test_training(tmp_path):
 WITHOUT_JIT = {
     "byte transformer": (byte_lm, lambda model: decode.Empty()),
     "BLT": (blt, lambda model: decode.Empty()),
-    "draft model": (byte_lm, lambda model: decode.DraftModel(small().target(), 1)),
     "exit": (drafting.trunk, lambda model: decode.EarlyExit(1, 2, hand_over=False)),
-    "past the boundary": (blt, lambda model: decode.PastBoundary(1, latent="refresh")),
 }
 
 

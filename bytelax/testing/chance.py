@@ -1,6 +1,6 @@
 """Enumerates all outcomes of a random program, with their exact probabilities."""
 
-import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -60,6 +60,8 @@ class Chance:
         unsure = 0.0
         while parts:
             row, low, high = parts.pop()
+            while parts and len(row) + len(parts[-1][0]) <= self._rows:
+                row, low, high = _joined((row, low, high), parts.pop())
             if len(row) > self._rows:
                 for half in (slice(self._rows, None), slice(None, self._rows)):
                     parts.append((row[half], low[half], high[half]))
@@ -96,30 +98,30 @@ class Chance:
         records = [(slot[:many], edges[:many]) for slot, edges in self._probe.records]
         return outcome, rest, self._probe.low[:many], self._probe.high[:many], records
 
-    @contextlib.contextmanager
     def _probed(self):
-        sample, happens = sampling._sample, sampling._happens
+        """The program is traced, and called back from, with the probes in place."""
+        return mock.patch.multiple(
+            sampling,
+            row_uniforms=self._row_uniforms,
+            _sample=functools.partial(self._watched_sample, sampling._sample),
+            _happens=functools.partial(self._watched_happens, sampling._happens),
+        )
 
-        def row_uniforms(keys, count):
-            shape = jax.ShapeDtypeStruct((keys.shape[0], count), jnp.float32)
-            give = lambda data: self._probe.give(np.asarray(data), count)  # noqa: E731
-            return io_callback(give, shape, jax.random.key_data(keys), ordered=True)
+    def _row_uniforms(self, keys, count):
+        shape = jax.ShapeDtypeStruct((keys.shape[0], count), jnp.float32)
+        give = lambda data: self._probe.give(np.asarray(data), count)  # noqa: E731
+        return io_callback(give, shape, jax.random.key_data(keys), ordered=True)
 
-        def watched_sample(log_probs, uniform):
-            see = lambda *seen: self._probe.see_sample(*map(np.asarray, seen))  # noqa: E731
-            io_callback(see, None, log_probs, uniform, ordered=True)
-            return sample(log_probs, uniform)
+    def _watched_sample(self, sample, log_probs, uniform):
+        see = lambda *seen: self._probe.see_sample(*map(np.asarray, seen))  # noqa: E731
+        io_callback(see, None, log_probs, uniform, ordered=True)
+        return sample(log_probs, uniform)
 
-        def watched_happens(probability, uniform):
-            see = lambda *seen: self._probe.see_happens(*map(np.asarray, seen))  # noqa: E731
-            probability = jnp.broadcast_to(probability, uniform.shape)
-            io_callback(see, None, probability, uniform, ordered=True)
-            return happens(probability, uniform)
-
-        with mock.patch.multiple(
-            sampling, row_uniforms=row_uniforms, _sample=watched_sample, _happens=watched_happens
-        ):
-            yield
+    def _watched_happens(self, happens, probability, uniform):
+        see = lambda *seen: self._probe.see_happens(*map(np.asarray, seen))  # noqa: E731
+        probability = jnp.broadcast_to(probability, uniform.shape)
+        io_callback(see, None, probability, uniform, ordered=True)
+        return happens(probability, uniform)
 
 
 def _rows(tree, which):
@@ -183,9 +185,7 @@ class _Probe:
     def _grow(self, size):
         before = self._numbers.shape[1]
         if size > self.low.shape[1]:
-            more = ((0, 0), (0, size - self.low.shape[1]))
-            self.low = np.pad(self.low, more)
-            self.high = np.pad(self.high, more, constant_values=1)
+            self.low, self.high = _padded(self.low, size, 0.0), _padded(self.high, size, 1.0)
         at = slice(before, size)
         width = (self.high - self.low)[:, at]
         least = np.clip(_SPACING / np.maximum(width, _SPACING), 0.02, 0.25)
@@ -197,6 +197,19 @@ class _Probe:
         numbers = self.low[:, at] + width * np.where(upper, 1 - share, share)
         self._numbers = np.concatenate([self._numbers, numbers.astype(np.float32)], axis=1)
         self._given = np.pad(self._given, ((0, 0), (0, size - before)))
+
+
+def _joined(one, other):
+    """Returns the rows of two parts; a number that only one of them knows is free in the other."""
+    size = max(one[1].shape[1], other[1].shape[1])
+    parts = [
+        (row, _padded(low, size, 0.0), _padded(high, size, 1.0)) for row, low, high in (one, other)
+    ]
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+def _padded(bounds, size, value):
+    return np.pad(bounds, ((0, 0), (0, size - bounds.shape[1])), constant_values=value)
 
 
 def _split(row, low, high, records):

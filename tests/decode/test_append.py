@@ -39,6 +39,7 @@ ROWS, BUFFER = 3, 160
 FIRST = np.array([40, 9, 23], np.int32)
 NEXT = [np.array([17, 0, 30], np.int32), np.array([1, 26, 9], np.int32)]
 BUDGETS = [np.array(each, np.int32) for each in ([12, 7, 9], [9, 14, 6], [10, 3, 12])]
+MIXED = Sampling.of(ROWS, temperature=np.array([0.0, 1.0, 0.7]), allow_eos=False)
 SMALL_BLT = models.replace(models.VARIANTS["own_embedding"], block_size=6)
 
 
@@ -120,13 +121,12 @@ def turn(target, nth):
     return Text(jnp.asarray(ids_for(target, 1 + nth)), jnp.asarray(NEXT[nth]))
 
 
-def functions(method, params, *, temperature=0.0, allow_eos=False):
+def functions(method, params):
     """`init`, `append` and `decode`, compiled."""
-    law = Sampling.of(ROWS, temperature=temperature, allow_eos=allow_eos)
     seeds = jnp.arange(5, 5 + ROWS, dtype=jnp.uint32)
 
     @jax.jit
-    def init(text, budget):
+    def init(text, budget, law):
         return method.init(
             params, text, budget=budget, seeds=seeds, sampling=law, stops=Stops.of([]),
             log_probs=True, likeliest=2, origins=True,
@@ -137,6 +137,13 @@ def functions(method, params, *, temperature=0.0, allow_eos=False):
         return method.append(params, decoding, more, budget=budget)
 
     return init, append, jax.jit(functools.partial(method.decode, params))
+
+
+@functools.cache
+def of_case(case):
+    """Its target, and what is compiled for all tests of it."""
+    target, drafter, params = CASES[case]()
+    return target, *functions(Method(target, drafter), params)
 
 
 def output(decoding):
@@ -160,15 +167,14 @@ def assert_alike(one, other, *, exact):
 @pytest.mark.parametrize("case", EACH)
 def test_a_turn_is_a_fresh_start_on_the_whole_text(case):
     """Three turns; rows get texts of any length, none and more than a window of the prefill."""
-    target, drafter, params = CASES[case]()
-    init, append, decode = functions(Method(target, drafter), params)
-    decoding = decode(init(first_text(target), BUDGETS[0]))
+    target, init, append, decode = of_case(case)
+    decoding = decode(init(first_text(target), BUDGETS[0], MIXED))
     for nth in range(2):
         length = np.asarray(decoding.text.length) + NEXT[nth]
         decoding = append(decoding, turn(target, nth), BUDGETS[nth + 1])
         assert (decoding.text.length == length).all()
         assert (decoding.log_probs[np.arange(ROWS), length - 1] == 0)[NEXT[nth] > 0].all()
-        fresh = decode(init(decoding.text, BUDGETS[nth + 1]))
+        fresh = decode(init(decoding.text, BUDGETS[nth + 1], MIXED))
         decoding = decode(decoding)
         exact = native.available() and isinstance(target, ByteLMTarget) and case not in TREES
         assert_alike(output(decoding), output(fresh), exact=exact)
@@ -176,15 +182,13 @@ def test_a_turn_is_a_fresh_start_on_the_whole_text(case):
 
 
 @pytest.mark.parametrize("case", EACH)
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_prompt_in_two_parts_is_the_prompt_bit_for_bit(case, temperature):
+def test_a_prompt_in_two_parts_is_the_prompt_bit_for_bit(case):
     """With any kernels: all of it is read in windows of the prefill. Drafts are the same, too."""
-    target, drafter, params = CASES[case]()
-    init, append, decode = functions(Method(target, drafter), params, temperature=temperature)
-    none = jnp.zeros(ROWS, jnp.int32)
-    parts = append(init(first_text(target), none), turn(target, 0), none)
-    parts = append(parts, turn(target, 1), jnp.asarray(BUDGETS[0]))
-    fresh = init(parts.text, BUDGETS[0])
+    target, init, append, decode = of_case(case)
+    none = np.zeros(ROWS, np.int32)
+    parts = append(init(first_text(target), none, MIXED), turn(target, 0), none)
+    parts = append(parts, turn(target, 1), BUDGETS[0])
+    fresh = init(parts.text, BUDGETS[0], MIXED)
     parts, fresh = decode(parts), decode(fresh)
     assert_alike(output(parts), output(fresh), exact=True)
     for name in ("rounds", "drafted", "accepted", "accepted_by_position"):
@@ -201,14 +205,15 @@ def test_an_eos_is_taken_back(drafts):
     target, params = chain.target(), Params(chain.params, chain.params if drafts else ())
     method = Method(target, DraftModel(chain.target(), 2) if drafts else Empty())
     text = Text.of([b"g", b"a", b"c"], length=64)
-    init, append, decode = functions(method, params, allow_eos=True)
-    decoding = decode(init(text, np.array([20, 7, 20], np.int32)))
+    init, append, decode = functions(method, params)
+    law = Sampling.of(ROWS, temperature=0.0)
+    decoding = decode(init(text, np.array([20, 7, 20], np.int32), law))
     reasons = stopping.BY_EOS, stopping.BY_LENGTH, stopping.BY_EOS
     assert decoding.ended.tolist() == [*reasons]
     more = Text.of([b"ac", b"b", b""], length=8, bos=False)
     decoding = append(decoding, more, 20)
     assert decoding.ended.tolist() == [stopping.RUNNING, stopping.RUNNING, stopping.BY_EOS]
-    fresh = init(decoding.text, jnp.zeros(ROWS, jnp.int32))
+    fresh = init(decoding.text, np.zeros(ROWS, np.int32), law)
     for mine, its in zip(_caches(decoding), _caches(fresh), strict=True):
         np.testing.assert_allclose(mine, its, rtol=0, atol=1e-6)
     decoding = decode(decoding)

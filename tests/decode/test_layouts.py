@@ -16,7 +16,7 @@ from tests.helpers.interpreting import on_triton
 
 
 @pytest.mark.slow  # the caches: models/test_kv_cache.py
-@pytest.mark.parametrize("variant", ["base", "cut"])
+@pytest.mark.parametrize("variant", ["cut"])
 def test_caches_of_tpus(variant):
     """Rings that wrap, documents, grouped queries; `cut` slices the bytes of a patch."""
     model = models.model(models.VARIANTS[variant])

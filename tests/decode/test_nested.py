@@ -188,7 +188,7 @@ def one_by_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drafter", [Lookup(4, shortest=1), Empty()], ids=["lookup", "nothing"])
+@pytest.mark.parametrize("drafter", [Lookup(4, shortest=1)], ids=["lookup"])
 def test_the_decoder_drafts_what_it_drafts_byte_by_byte(drafter):
     """Greedy drafts are the same, whatever drafts for the decoder; boundaries cut its windows."""
     nested, single = on_predicted(Nested(DRAFT, drafter, "predicted")), one_by_one()

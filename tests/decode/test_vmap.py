@@ -75,10 +75,8 @@ def written(method, temperature):
 @pytest.mark.parametrize(
     ("config", "drafter", "params", "temperature"),
     [
-        (models.PLAIN, Bigram(4), TABLE, 1.0),
         (models.VARIANTS["base"], decode.PastBoundary(4), (), 1.0),
         (LM, Bigram(4), TABLE, 1.0),
-        (LM, decode.Lookup(4), (), 0.0),
         (LM, decode.EarlyExit(4, layer=1), (), 0.0),
     ],
 )

@@ -58,20 +58,6 @@ def test_latents(smoke, tmp_path, data):
 
 
 @pytest.mark.slow
-def test_batch(smoke):
-    report, table = smoke("speed/batch")
-    (row,) = report["rows"]
-    methods = row["methods"]
-    assert methods[row["best_plain"]]["decode_speed"] == 1
-    assert all(method["same_outputs"] == report["prompts"] == 4 for method in methods.values())
-    waiting, plain = methods["plain, all wait"], methods["plain"]
-    assert waiting["global_passes_per_byte"] <= plain["global_passes_per_byte"]
-    assert waiting["windows_per_byte"] >= plain["windows_per_byte"] == 1
-    assert "| blt-s 8 | yes |" in table and "What was predicted" in table
-    assert "- `blt-s 8` is " in table
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
 def test_native(smoke):
     report, table = smoke("speed/native")
@@ -87,15 +73,6 @@ def test_blt_methods(smoke):
     assert plain["bytes_per_round"]["value"] == 1 < drafted["bytes_per_round"]["value"]
     assert drafted["same_outputs"] == report["prompts"] == 5
     assert "A trial run" in table and "| `tiny` | blt-s | draft_length 4 |" in table
-
-
-@pytest.mark.slow
-def test_self_drafting(smoke):
-    report, table = smoke("speed/self_drafting")
-    exit_, eagle = report["rows"]
-    assert exit_["setting"]["exit_layer"] in report["exits"]
-    assert eagle["same_outputs"] == report["prompts"] == 5
-    assert "## The falsifier of the draft layer" in table and "0.95x" in table
 
 
 @pytest.mark.slow
@@ -160,16 +137,6 @@ def test_vs_peers(smoke):
     rows = report["rows"][-1]["rows"]
     assert all(row["same_outputs"] == 1 for row in rows.values())
     assert "transformers, assisted" in table
-
-
-@pytest.mark.slow
-def test_drafters(smoke):
-    report, table = smoke("speed/drafters", "--batch", "1")
-    (row,) = report["rows"]
-    assert row["bytes_per_round"]["value"] >= 1 and row["same_outputs"] == report["prompts"] == 5
-    low, high = row["bytes_per_round"]["interval"]
-    assert low <= row["bytes_per_round"]["value"] <= high
-    assert "A trial run" in table and "| blt-s | 0 | 1 |" in table
 
 
 def test_what_a_loop_is():

@@ -1,6 +1,7 @@
 """The kernels of `unmask`, simulated, against the reference, which `tests/decode` checks."""
 
 import contextlib
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +51,7 @@ def test_kernels(platform, rule, warm, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize(("rule", "warm"), zip(RULES, itertools.cycle([True, False])))
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**20))
 def test_kernels_more(platform, rule, warm, seed):

@@ -72,7 +72,7 @@ def test_any_config(groups, vocab, functions, seed):
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @any_config
 def test_many_configs(groups, vocab, functions, seed):
     check(groups, vocab, functions, seed)

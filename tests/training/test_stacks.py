@@ -64,10 +64,18 @@ def gradient():
     return jax.jit(jax.grad(loss))(PARAMS)
 
 
+ON_A_MESH = MeshConfig(fsdp=2, tensor=2)
+
+
 @pytest.mark.parametrize(
-    "execution", [*(pytest.param(one, marks=pytest.mark.slow) for one in (REMAT, SCAN)), BOTH]
+    ("mesh", "execution"),
+    [
+        (None, BOTH),
+        (ON_A_MESH, BOTH),
+        pytest.param(None, REMAT, marks=pytest.mark.slow),
+        pytest.param(ON_A_MESH, SCAN, marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("mesh", [None, MeshConfig(fsdp=2, tensor=2)])
 def test_the_gradient_is_the_same(execution, mesh):
     execution = dataclasses.replace(execution, mesh=mesh and sharding.make_mesh(mesh))
     other = jax.jit(jax.grad(lambda params: loss(params, execution)))(PARAMS)

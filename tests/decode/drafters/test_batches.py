@@ -51,14 +51,12 @@ DRAFTERS = {
     "heads": (LM, "medusa", {"draft_length": K}),
     "several": (LM, "spectr", {"draft_length": K}),
 }
-each_drafter_and_batch = pytest.mark.parametrize(
-    ("which", "batch"),
-    [
-        ("lookup", 2),  # of a BLT: test_blt_drafters.py
-        pytest.param("lookup", 64, marks=pytest.mark.slow),
-        *(pytest.param(which, 7, marks=pytest.mark.slow) for which in DRAFTERS),
-    ],
-)
+
+
+def each_batch_of(drafters):
+    cases = [pytest.param(which, 7, marks=pytest.mark.slow) for which in drafters]
+    # Of a BLT: test_blt_drafters.py.
+    return pytest.mark.parametrize(("which", "batch"), [("lookup", 2), *cases])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +140,7 @@ def assert_same_row(decoding, row, other, there):
         )
 
 
-@each_drafter_and_batch
+@each_batch_of(DRAFTERS)
 def test_a_row_is_the_same_in_any_company(which, batch):
     rows = Rows.at_random(batch, seed=0)
     first = run(which, rows)
@@ -170,7 +168,8 @@ def ending(ids, budget):
     raise AssertionError("the row went on too short")
 
 
-@each_drafter_and_batch
+# An end is the round's affair: a draft that is a chain, a tree, kept as it is, verified.
+@each_batch_of(["past, refreshed", "block, kept", "draft model", "tree of heads"])
 def test_rows_end_inside_a_draft(which, batch):
     """The output is the beginning of what would have come, and the statistics are its own."""
     reasons, inside = set(), 0

@@ -41,7 +41,6 @@ CASES = [
     (BYTE_LM, "float32", draft_model),
     slow(BYTE_LM, "bfloat16", draft_model),
     slow(models.BASE, "float32", draft_model),
-    slow(models.BASE, "bfloat16", draft_model),
 ]
 
 

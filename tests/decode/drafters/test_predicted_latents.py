@@ -53,7 +53,7 @@ def run(drafter=None, name="own embedding", **how):
 
 @pytest.mark.parametrize(
     "name",
-    ["own embedding", *(pytest.param(x, marks=pytest.mark.slow) for x in list(CONFIGS)[1:])],
+    ["own embedding", *(pytest.param(x, marks=pytest.mark.slow) for x in list(CONFIGS)[-1:])],
 )
 def test_greedy_output_is_that_of_the_empty_draft(name):
     decoding = run(name=name)
@@ -130,10 +130,10 @@ def drafted_once(drafter, row):
     return np.asarray(ids[0, : length[0]]), drafted[0], laws[0], int(known[0])
 
 
-def apart(drafter):
+def apart(drafter, rows):
     """The largest difference of a probability, and the ends of patches."""
     model, worst, ends = with_latents().module.bind({"params": with_latents().params}), 0.0, []
-    for row in range(len(loops.LENGTHS)):
+    for row in rows:
         text, drafted, laws, known = drafted_once(drafter, row)
         expected, found = law_by_hand(model, text, drafted, known)
         kept = jnp.exp(expected).at[:, : vocab.OFFSET].set(0)
@@ -145,7 +145,7 @@ def apart(drafter):
 
 @pytest.mark.slow
 def test_drafts_are_what_passes_over_whole_texts_say():
-    worst, ends = apart(PredictedLatents(K))
+    worst, ends = apart(PredictedLatents(K), range(len(loops.LENGTHS)))
     assert worst < 1e-5
     assert {True, False} == set(ends)
 
@@ -157,7 +157,7 @@ class PoolsTooMuch(PredictedLatents):
 
 @pytest.mark.slow
 def test_bytes_of_another_patch_are_heard():
-    assert apart(PoolsTooMuch(K))[0] > 1e-3
+    assert apart(PoolsTooMuch(K), [0])[0] > 1e-3
 
 
 # Faults.
