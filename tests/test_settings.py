@@ -98,13 +98,11 @@ DRAFTED = {
     "draft model": (byte_lm, named("draft-model", draft_length=2, draft_model=small)),
     "past the boundary": (blt, named("blt-s", draft_length=2)),
 }
+# Of each way to draft one, the one that does most.
 ALL = {
-    "byte transformer": (byte_lm, plain),
     "BLT": (blt, plain),
-    "several": (byte_lm, named("spectr", draft_length=2, draft_model=small)),
     "lookup": (byte_lm, named("lookup", draft_length=2)),
     "refreshed": (blt, named("blt-s", draft_length=2, latent="refresh")),
-    "block": (block_model, named("blt-dv", block_size=3, unmask="confidence")),
     "block by entropy": (block_model, named("blt-dv", block_size=3, unmask="entropy")),
     "kept block": (block_model, named("blt-d", block_size=3)),
     **{
@@ -112,15 +110,15 @@ ALL = {
             drafting.trunk,
             own(make, drafting.TREES.get(make, decode.lossless)),
         )
-        for make in (*drafting.CHAINS, *drafting.HANDED_OVER, *drafting.TREES)
+        for make in (*drafting.HANDED_OVER, *drafting.TREES)
     },
     **{
         f"BLT, {make.__name__}": (model, own(make))
-        for model, makes in (
-            (heads_of_a_blt.blt, (*heads_of_a_blt.DRAFTERS, heads_of_a_blt.nested)),
-            (heads_of_a_blt.with_block_table, heads_of_a_blt.IN_ORDER),
+        for model, make in (
+            (heads_of_a_blt.blt, heads_of_a_blt.draft_block),
+            (heads_of_a_blt.blt, heads_of_a_blt.nested),
+            (heads_of_a_blt.with_block_table, heads_of_a_blt.IN_ORDER[-1]),
         )
-        for make in makes
     },
 }
 
