@@ -88,6 +88,14 @@ def test_wall_clock(smoke):
 
 
 @pytest.mark.slow
+def test_requests(smoke):
+    report, table = smoke("speed/requests")
+    assert [row["setting"]["what"] for row in report["rows"]] == ["turn", "samples", "constraint"]
+    assert all(row["same_bytes"] and row["ratio"]["median"] > 0 for row in report["rows"])
+    assert "| 9 bytes behind 40 kept ones, beside prefilling all of them | `tiny-lm` |" in table
+
+
+@pytest.mark.slow
 def test_exactness(smoke):
     report, _ = smoke("quality/exactness")
     (row,) = report["rows"]
