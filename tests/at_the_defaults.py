@@ -32,9 +32,7 @@ BITWISE = {  # model and method
     "blt-dv": ("tiny-d", {"block_size": 8, "unmask": "entropy"}),
 }
 LAWS = {
-    "law-blt-s": ("tiny", {"method": "blt-s", "draft_length": 2}),
     "law-blt-dv": ("tiny-d", {"method": "blt-dv", "block_size": 2}),
-    "law-medusa": ("tiny-lm", {"method": "medusa"}),
 }
 SAMPLES, ROWS, BYTES, KINDS = 1024, 256, 3, 3
 LAW = {"temperature": 1.3, "top_k": KINDS}

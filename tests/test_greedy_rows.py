@@ -41,7 +41,6 @@ MODELS = {
 }
 SMALL = {"draft_model": "tiny-draft"}
 CASES = [  # model, window, rows, methods
-    ("tiny", 2, 1, [("blt-s", {"draft_length": 1})]),
     ("tiny-lm", 5, 1, [("eagle", {"draft_length": 4})]),
     ("tiny", 9, 3, [
         ("blt-s", {"draft_length": 8}), ("blt-s", {"draft_length": 4, "latent": "refresh"}),
@@ -58,7 +57,6 @@ CASES = [  # model, window, rows, methods
         ("early-exit", {"draft_length": 4, "verify_from": "embedding"}),
         ("composed", {"draft_length": 4, "verify_from": "embedding"}),
     ]),
-    ("tiny-lm", 17, 3, [("lookup", {"draft_length": 16}), ("eagle", {"draft_length": 6})]),
     ("tiny-lm, bfloat16", 5, 3, [("eagle", {"draft_length": 4}), ("lookup", {"draft_length": 4})]),
     ("heads", 4, 3, [
         ("eagle", {"draft_length": 3, "min_survival": 0.2}), ("medusa", {}), ("dflash", {}),

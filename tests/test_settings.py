@@ -180,7 +180,7 @@ def assert_same(setting, function, which, *args):
     [
         ("draft model", "together"),
         pytest.param("past the boundary", "together", marks=pytest.mark.slow),
-        *(pytest.param("draft model", setting, marks=pytest.mark.slow) for setting in TRACED),
+        *(pytest.param("draft model", one, marks=pytest.mark.slow) for one in ("rbg", "x64")),
     ],
 )
 def test_bytes_and_log_probabilities(drafter, setting):
@@ -251,7 +251,6 @@ def test_training(tmp_path):
 
 
 WITHOUT_JIT = {
-    "byte transformer": (byte_lm, lambda model: decode.Empty()),
     "BLT": (blt, lambda model: decode.Empty()),
     "exit": (drafting.trunk, lambda model: decode.EarlyExit(1, 2, hand_over=False)),
 }

@@ -46,14 +46,12 @@ METHODS = {
     "blt-s": (models_for_tests.PLAIN, {"draft_length": 4}),
     "blt-dv": (BLT, {"block_size": 4, "unmask": "entropy"}),
     "draft-model": (BLT, {"draft_length": 3}),
-    "spectr": (BYTE_LM, {"draft_length": 3}),
     "layer-skip": (BYTE_LM, {}),
     "medusa": (WITH_HEADS, {"branches": (2, 2)}),
-    "composed": (WITH_HEADS, {}),
     "eagle": (WITH_HEADS, {"beam": 2, "draft_length": 2}),
     "dflash": (BLT_WITH_HEADS, {}),
 }
-ON_PARTS = [("ar", "rows"), ("ar", "heads"), ("blt-dv", "rows"), ("blt-s", "heads")]
+ON_PARTS = [("blt-dv", "rows"), ("blt-s", "heads")]
 QUICK = {("layer-skip", "both")}
 
 

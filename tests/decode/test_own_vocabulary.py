@@ -57,13 +57,15 @@ def table(seed, size=7):
 
 
 @pytest.mark.parametrize(
-    "known",
-    [pytest.param(SEVEN, marks=pytest.mark.slow), WITH_EOS, OUTSIDE],
-    ids=["seven", "eos", "outside"],
-)
-@pytest.mark.parametrize(
-    "drafter",
-    ["lookup", *(pytest.param(x, marks=pytest.mark.slow) for x in ("draft model", "heads"))],
+    ("drafter", "known"),
+    [
+        ("lookup", WITH_EOS),
+        ("lookup", OUTSIDE),
+        pytest.param("draft model", WITH_EOS, marks=pytest.mark.slow),
+        pytest.param("heads", SEVEN, marks=pytest.mark.slow),
+        pytest.param("heads", OUTSIDE, marks=pytest.mark.slow),
+    ],
+    ids=["lookup-eos", "lookup-outside", "draft model-eos", "heads-seven", "heads-outside"],
 )
 def test_lossless(drafter, known):
     drafter, params = {

@@ -77,7 +77,6 @@ def written(method, temperature):
     [
         (models.VARIANTS["base"], decode.PastBoundary(4), (), 1.0),
         (LM, Bigram(4), TABLE, 1.0),
-        (LM, decode.EarlyExit(4, layer=1), (), 0.0),
     ],
 )
 def test_texts_seeds_and_tables_of_drafters(config, drafter, params, temperature):

@@ -4,7 +4,6 @@ import gzip
 
 import numpy as np
 import pytest
-from bytelax_kernels import native
 
 from bytelax import cli
 from experiments.harness import intervals, loops, thunks
@@ -58,33 +57,12 @@ def test_latents(smoke, tmp_path, data):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
-def test_native(smoke):
-    report, table = smoke("speed/native")
-    assert all(row["same_bytes"] for row in report["rows"] if row["setting"]["dtype"] == "float32")
-    assert all(row["in_plain_bytes"]["compiled"][0] > 1 for row in report["rows"])
-    assert "| `smallest` | bfloat16 |" in table
-
-
-@pytest.mark.slow
 def test_blt_methods(smoke):
     report, table = smoke("speed/blt_methods")
     plain, drafted = report["rows"]
     assert plain["bytes_per_round"]["value"] == 1 < drafted["bytes_per_round"]["value"]
     assert drafted["same_outputs"] == report["prompts"] == 5
     assert "A trial run" in table and "| `tiny` | blt-s | draft_length 4 |" in table
-
-
-@pytest.mark.slow
-def test_wall_clock(smoke):
-    flags = ("--context", "24", "--new", "8", "--repeats", "1")
-    report, table = smoke("speed/wall_clock", *flags)
-    priced = [row["methods"] for row in report["rows"]]
-    assert [sorted(methods) for methods in priced[:1]] == [["blt-s 8", "eagle 8", "plain"]]
-    assert len(priced) == 2 and not any(methods["blt-s 8"]["lossless"] for methods in priced)
-    for row in report["rows"]:
-        assert all(method["over_floor"] > 1 for method in row["methods"].values())
-    assert "acceptance as published" in table
 
 
 @pytest.mark.slow
@@ -100,14 +78,6 @@ def test_exactness(smoke):
     report, _ = smoke("quality/exactness")
     (row,) = report["rows"]
     assert row["bitwise_equal_at_the_same_window"] == report["prompts"] == 2
-
-
-@pytest.mark.slow
-def test_draft_rules(smoke):
-    report, table = smoke("speed/draft_rules")
-    (row,) = report["rows"]
-    assert row["setting"]["rule"] == "typical acceptance" and not row["lossless"]
-    assert row["bits_per_byte"]["value"] > 0 and "A trial run" in table
 
 
 @pytest.mark.slow

@@ -38,8 +38,9 @@ def dropped(ids):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", [HeadLoss, NextByte, BLTD])
-@pytest.mark.parametrize("room", [ROOM, None])
+@pytest.mark.parametrize(
+    ("objective", "room"), [(HeadLoss, ROOM), (NextByte, ROOM), (BLTD, ROOM), (NextByte, None)]
+)
 def test_what_is_dropped_is_told(objective, room, tmp_path):
     model = heads_of_a_blt.with_block_table()
     told = []

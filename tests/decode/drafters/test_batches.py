@@ -169,7 +169,7 @@ def ending(ids, budget):
 
 
 # An end is the round's affair: a draft that is a chain, a tree, kept as it is, verified.
-@each_batch_of(["past, refreshed", "block, kept", "draft model", "tree of heads"])
+@each_batch_of(["block, kept", "tree of heads"])
 def test_rows_end_inside_a_draft(which, batch):
     """The output is the beginning of what would have come, and the statistics are its own."""
     reasons, inside = set(), 0

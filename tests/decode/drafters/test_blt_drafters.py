@@ -49,7 +49,6 @@ DRAFTERS = {
 # Every drafter, and every kind of BLT, once: a program each takes its time to compile. Drafts past
 # the boundary are fast tests in ../../test_golden_outputs.py and in ../test_on_mesh.py.
 CASES = [
-    slow("base", "past", "bfloat16"),
     slow("plain", "past, refreshed", "float32"),
     ("own", "block", "float32"),
     slow("own", "block, refreshed", "float32"),

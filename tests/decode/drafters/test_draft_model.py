@@ -95,24 +95,6 @@ def worst(found, laws):
     )
 
 
-@pytest.mark.slow  # test_lookup.py; enumerated: ../test_exact_law.py
-def test_sampled_output_has_the_law_of_the_target():
-    config = models.BYTE_LMS["plain"]
-    model = models.model(config)
-    rng = np.random.default_rng(0)
-    small = dataclasses.replace(
-        model,
-        params=jax.tree.map(
-            lambda x: x + 0.03 * rng.standard_normal(x.shape, np.float32), model.params
-        ),
-    )
-    found, laws = frequencies(model, small, rejection)
-    assert abs(sum(laws.values()) - 1) < 1e-5
-    assert worst(found, laws) < 4.5
-    found, laws = frequencies(model, small, wrong_law)
-    assert worst(found, laws) > 8
-
-
 def wrong_law(draft, log_probs, uniforms):
     """As if temperature had not sharpened the laws that the draft was drawn from."""
     flat = jax.nn.log_softmax(draft.log_probs / 4)
@@ -120,22 +102,6 @@ def wrong_law(draft, log_probs, uniforms):
 
 
 # Through `generate`
-
-
-@pytest.mark.slow  # test_batches.py
-def test_ends_inside_a_draft():
-    """The draft goes on behind EOS, stop strings and budgets; the output does not."""
-    model = models.chain(b"abcdef", loop=False)
-    request = {"method": "draft-model", "draft_model": model, "draft_length": 5}
-    out = bytelax.generate(model, [b"b", b"e", b"f"], max_new_bytes=20, **request)
-    assert out.bytes == [b"cdef", b"f", b""]
-    assert [result.stop for result in out.results] == ["eos"] * 3
-    assert [result.stats.rounds for result in out.results] == [1, 1, 1]
-    out = bytelax.generate(model, [b"a", b"b"], max_new_bytes=20, stop=[b"de"], **request)
-    assert out.bytes == [b"bc", b"c"]
-    for budget in range(1, 5):
-        out = bytelax.generate(model, [b"a"], max_new_bytes=budget, **request)
-        assert out.bytes == [b"bcdef"[:budget]] and out.results[0].stop == "length"
 
 
 @pytest.mark.slow

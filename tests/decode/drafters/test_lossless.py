@@ -40,7 +40,6 @@ CASES = [
     (BYTE_LM, "float32", lookup),
     (BYTE_LM, "float32", draft_model),
     slow(BYTE_LM, "bfloat16", draft_model),
-    slow(models.BASE, "float32", draft_model),
 ]
 
 
