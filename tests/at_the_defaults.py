@@ -24,9 +24,7 @@ PROMPTS = (
 WINDOW = 9
 BITWISE = {  # model and method
     "lookup": ("tiny-lm", {"draft_length": 8}),
-    "draft-model": ("tiny-lm", {"draft_model": "tiny-draft"}),
     "early-exit": ("tiny-lm", {"verify_from": "embedding"}),
-    "medusa": ("tiny-lm", {}),
     "eagle": ("tiny-lm", {}),
     "blt-s": ("tiny", {"draft_length": 8}),
     "blt-dv": ("tiny-d", {"block_size": 8, "unmask": "entropy"}),

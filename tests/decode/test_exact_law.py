@@ -188,7 +188,7 @@ OF_METHODS = {
     "dflash": ["draft_block of a blt", "unsure: a block"],
 }
 # Of those that draft otherwise from one another; all of them run in a wider window.
-KINDS = ["past the boundary", "one by one", "handed_over", "draft_layer", "predicted latents"]
+KINDS = ["past the boundary", "handed_over", "draft_layer", "predicted latents"]
 
 
 @functools.cache

@@ -62,10 +62,9 @@ def table(seed, size=7):
         ("lookup", WITH_EOS),
         ("lookup", OUTSIDE),
         pytest.param("draft model", WITH_EOS, marks=pytest.mark.slow),
-        pytest.param("heads", SEVEN, marks=pytest.mark.slow),
         pytest.param("heads", OUTSIDE, marks=pytest.mark.slow),
     ],
-    ids=["lookup-eos", "lookup-outside", "draft model-eos", "heads-seven", "heads-outside"],
+    ids=["lookup-eos", "lookup-outside", "draft model-eos", "heads-outside"],
 )
 def test_lossless(drafter, known):
     drafter, params = {

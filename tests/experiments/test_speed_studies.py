@@ -5,7 +5,6 @@ import gzip
 import numpy as np
 import pytest
 
-from bytelax import cli
 from experiments.harness import intervals, loops, thunks
 from experiments.speed.batch import run as batch
 
@@ -37,23 +36,6 @@ def test_a_trial_of_batches_takes_what_there_is():
     """Whatever the methods are called."""
     renamed = {f"my {name}": contestant for name, contestant in batch.BLT.items()}
     assert [*batch.few(batch.PLAIN | renamed)] == ["plain", "plain, all wait", "my blt-s 8"]
-
-
-@pytest.mark.slow
-def test_latents(smoke, tmp_path, data):
-    """Plain decoding, and drafts with a head of latents that has hardly learned."""
-    out = tmp_path / "run"
-    text = f"{data}/openstax_ccby/valid.txt.gz"
-    assert not cli.main([
-        "train", "heads", "--init", "tiny", "--out", str(out), "--data", text, "--heads.latents",
-        "32", "--data.batch", "2", "--data.window", "64", "--optimizer.steps", "1",
-        "--optimizer.warmup", "0", "--run.validate-every", "0",
-    ])  # fmt: skip
-    report, table = smoke("speed/latents", "--heads", str(out))
-    plain, drafted = report["rows"]
-    assert plain["bytes_per_round"]["value"] == 1 < drafted["bytes_per_round"]["value"]
-    assert drafted["setting"]["latents"] == "predicted"
-    assert "| predicted | 16 |" in table and "Boundaries" in table
 
 
 @pytest.mark.slow

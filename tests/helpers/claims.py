@@ -14,7 +14,7 @@ from tests.helpers import pages
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
 FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
-KERNELS = "docs/kernels.md"
+KERNELS, REQUESTS = "docs/kernels.md", "docs/requests.md"
 
 
 def report(study: str, name: str = "results") -> dict:
@@ -174,6 +174,21 @@ def sentences_on_drafters():
     (heads, *_) = report("speed/drafters", "teacher_forced")["rows"]
     first, *_, last = heads["heads"]["draft_layer"]["agreed"]
     yield DRAFTERS, f"{100 * first:.0f} % of all cases at the first byte and in {100 * last:.0f} %"
+
+
+def turns_samples_and_constraints():
+    found = report("speed/requests")
+
+    def milliseconds(**setting):
+        own = row(found, **setting)
+        return f"{1e3 * own['seconds']:.0f}", f"{1e3 * own['beside']:.0f}"
+
+    lm, blt = (milliseconds(what="turn", model=name, method="ar") for name in ("tiny-lm", "tiny"))
+    yield (
+        REQUESTS,
+        f"it took {lm[0]} ms to append 100 bytes behind 3,900 to a text of `tiny-lm`, where",
+    )
+    yield REQUESTS, f"prefilling all of it takes {lm[1]}; with `tiny` {blt[0]} and {blt[1]} ms"
 
 
 def right_answers():
@@ -498,7 +513,7 @@ def operations_on_the_h200():
 CLAIMS = (
     beside_transformers, drafters_of_the_readme, five_claims_of_the_readme,
     published_beside_measured, spans_of_decoders, table_of_drafters, sentences_on_drafters,
-    right_answers, bits_of_samples, drafts_of_the_decoder, drafts_over_boundaries,
+    turns_samples_and_constraints, right_answers, bits_of_samples, drafts_of_the_decoder, drafts_over_boundaries,
     rules_of_acceptance, drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round,
     larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods, memory_of_the_1b,
     operations_on_the_h200,

@@ -153,7 +153,7 @@ def markdown(report):
     header = ("what", "model", "method", "ms", "beside, ms", "times as long", "same bytes")
     return "\n".join([
         "# Turns, samples and constraints", "",
-        f"One row, float32, whole calls in turns, medians of {report['repeats']} pairs with the "
+        f"One row, whole calls in turns, medians of {report['repeats']} pairs with the "
         f"lowest and the highest; {study.machine(report)}. Constrained text has an automaton of "
         f"{STATES} states that allows every byte: what a constraint costs in refused drafts is "
         "another matter.", "",

@@ -1,15 +1,11 @@
 """A draft model keeps step with the text, and changes nothing but the speed."""
 
-import dataclasses
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bytelax
-from bytelax import vocab
-from bytelax.decode import DraftModel, Method, Params, Sampling, Stops, Text, rejection
+from bytelax.decode import DraftModel
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 
@@ -19,7 +15,8 @@ WIDTH = 4
 @pytest.mark.slow
 def test_a_draft_model_that_is_the_target_is_always_right():
     """All that was drafted and fits the budget is emitted: its state is never behind or ahead."""
-    model = models.model(models.BYTE_LMS["documents"])
+    config = models.BYTE_LMS["documents"]
+    model = models.model(config)
     drafter = DraftModel(model.target(), WIDTH)
     decoding = loops.run(model, drafter, model.params)
     rounds = -(-loops.BUDGETS // (WIDTH + 1))
@@ -31,77 +28,6 @@ def test_a_draft_model_that_is_the_target_is_always_right():
         if name != "draft_model"
     )
     loops.assert_same(decoding, loops.reference(config, "float32", WIDTH))
-
-
-# Chance: a round at a time, many rows at once
-
-
-ROWS, NEW = 2048, 2
-PROMPT = vocab.encode(b"dice")
-
-
-def law_of_texts(model, law):
-    """{ids: probability} of the next NEW ids, from whole texts."""
-    laws = {(): 1.0}
-    for _ in range(NEW):
-        texts = list(laws)
-        ids = np.array([[*PROMPT, *text] for text in texts], np.int32)
-        logits = np.asarray(model.logits(ids))[:, -1:]
-        one = dataclasses.replace(
-            law,
-            **{
-                name: getattr(law, name)[: len(texts)] for name in ("temperature", "top_k", "top_p")
-            },
-        )
-        probs = np.exp(np.asarray(bytelax.decode.process_logits(jnp.asarray(logits), one)))[:, 0]
-        laws = {
-            (*text, int(x)): laws[text] * probs[row, x]
-            for row, text in enumerate(texts)
-            for x in np.flatnonzero(probs[row])
-        }
-    return laws
-
-
-def frequencies(model, small, accept):
-    ids = np.full((ROWS, 16), 77, np.int32)
-    ids[:, : len(PROMPT)] = PROMPT
-    law = Sampling.of(ROWS, temperature=0.3, top_k=12)
-    decoding = loops.decode(
-        Params(model.params, small.params),
-        Text(jnp.asarray(ids), jnp.full(ROWS, len(PROMPT))),
-        jnp.full(ROWS, NEW),
-        jnp.arange(ROWS, dtype=jnp.uint32),
-        law,
-        Stops.of([]),
-        method=Method(model.target(), DraftModel(small.target(), 2), accept),
-    )
-    begin = len(PROMPT)
-    found = np.asarray(decoding.text.ids)[:, begin : begin + NEW]
-    counts = decoding.counts
-    assert 0.05 < counts.accepted.sum() / counts.drafted.sum() < 0.95
-    return found, law_of_texts(model, law)
-
-
-def worst(found, laws):
-    """How many standard deviations the most surprising frequency is off."""
-    assert set(map(tuple, found.tolist())) <= set(laws)
-    count = dict.fromkeys(laws, 0)
-    for text in map(tuple, found.tolist()):
-        count[text] += 1
-    return max(
-        abs(count[text] - ROWS * p) / np.sqrt(ROWS * p * (1 - p))
-        for text, p in laws.items()
-        if ROWS * p > 10
-    )
-
-
-def wrong_law(draft, log_probs, uniforms):
-    """As if temperature had not sharpened the laws that the draft was drawn from."""
-    flat = jax.nn.log_softmax(draft.log_probs / 4)
-    return rejection(dataclasses.replace(draft, log_probs=flat), log_probs, uniforms)
-
-
-# Through `generate`
 
 
 @pytest.mark.slow
