@@ -513,7 +513,8 @@ def operations_on_the_h200():
 CLAIMS = (
     beside_transformers, drafters_of_the_readme, five_claims_of_the_readme,
     published_beside_measured, spans_of_decoders, table_of_drafters, sentences_on_drafters,
-    turns_samples_and_constraints, right_answers, bits_of_samples, drafts_of_the_decoder, drafts_over_boundaries,
+    turns_samples_and_constraints, right_answers, bits_of_samples, drafts_of_the_decoder,
+    drafts_over_boundaries,
     rules_of_acceptance, drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round,
     larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods, memory_of_the_1b,
     operations_on_the_h200,
