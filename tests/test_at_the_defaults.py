@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.at_the_defaults import BITWISE
+from tests.at_the_defaults import BITWISE, LAWS
 
 SCRIPT = pathlib.Path(__file__).with_name("at_the_defaults.py")
 

@@ -66,25 +66,6 @@ def test_tiny_cannot_be_had_by_transformers_and_the_reason_is_given(tmp_path, ca
     assert "cannot express decoder.window=128, decoder_input='embedding'" in line
 
 
-@pytest.mark.slow
-def test_lossless_methods_in_bfloat16_write_the_bytes_of_plain_decoding():
-    """Bit for bit, at the same batch and window; in float32: test_greedy_rows.py."""
-    texts = prompts(8)
-    both = {"max_new_bytes": 48, "logprobs": True}
-    for name, method, options in (
-        ("tiny", "blt-s", {"draft_length": 8}),
-        ("tiny", "blt-s", {"draft_length": 8, "draft_with": "lookup"}),
-        ("tiny-d", "blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.3}),
-    ):
-        model = bytelax.load(name, dtype="bfloat16")
-        run = functools.partial(bytelax.generate, model, texts, **both)
-        plain, out = run(window=9), run(method=method, **options)
-        assert out.bytes == plain.bytes
-        for a, b in zip(out.results, plain.results, strict=True):
-            np.testing.assert_array_equal(a.log_probs, b.log_probs)
-        assert out.stats.accepted > 0
-
-
 RUN = {
     "ar": "tiny",
     "blt-s": "tiny",

@@ -96,7 +96,6 @@ SMALL = models.replace(models.VARIANTS["own_embedding"], block_size=6)
     ("model", "method"),
     [
         (byte_lm, {"method": "lookup", "draft_length": 3}),
-        pytest.param(lambda: models.model(SMALL), {"method": "blt-s"}, marks=pytest.mark.slow),
         pytest.param(
             lambda: models.model(SMALL),
             {"method": "blt-dv", "block_size": 6},
@@ -149,8 +148,7 @@ def test_turns_of_a_chain():
 @pytest.mark.parametrize(
     ("model", "method"),
     [
-        (byte_lm, {"method": "lookup", "draft_length": 3}),
-        pytest.param(lambda: models.model(SMALL), {"method": "blt-s"}, marks=pytest.mark.slow),
+        (byte_lm, {"method": "lookup", "draft_length": 3}),  # of a BLT: decode/test_append.py
     ],
 )
 def test_samples_are_what_the_prompt_given_as_often_is_continued_with(model, method):

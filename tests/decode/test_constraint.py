@@ -269,7 +269,6 @@ def error(name, accept, given, new_bytes=4, **how):
                 ("draft_layer", "endless"),
                 ("draft_model", "finite"),
                 ("nested of a blt", "finite"),
-                ("predicted latents", "endless"),
             )
         ),
     ],

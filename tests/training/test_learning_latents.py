@@ -68,7 +68,11 @@ def test_training_learns_what_only_latents_can_carry():
     state = train_state.new_state(
         objective.init(jax.random.key(0)), transformation, objective.trainable
     )
-    step = jax.jit(train_loop.make_step(objective, config, transformation), donate_argnums=0)
+    step = jax.jit(
+        train_loop.make_step(objective, config, transformation),
+        donate_argnums=0,
+        compiler_options={"xla_backend_optimization_level": 3},  # 400 steps are worth it
+    )
     rng = np.random.default_rng(0)
     for _ in range(settings.steps):
         state, _ = step(state, texts(rng), jax.random.key(1))
