@@ -15,10 +15,13 @@ demo: $(VENV)/.installed compiled ## drafted and plain decoding side by side, ea
 	$(PYTHON) -m bytelax.cli demo --model tiny-lm
 
 test: $(VENV)/.installed-$(EXTRAS) compiled ## run the tests that take seconds
-	$(PYTHON) -m pytest $(WORKERS) -m "not slow" $(TESTS)
+	$(PYTHON) -m pytest $(WORKERS) -m "not slow and not exhaustive" $(TESTS)
 
 test-slow: $(VENV)/.installed-$(EXTRAS) compiled ## run the tests that take minutes
-	$(PYTHON) -m pytest $(WORKERS) -m slow $(TESTS)
+	$(PYTHON) -m pytest $(WORKERS) -m "slow and not exhaustive" $(TESTS)
+
+test-exhaustive: $(VENV)/.installed-$(EXTRAS) compiled ## run what CI has no time for: before a release
+	$(PYTHON) -m pytest $(WORKERS) -m exhaustive $(TESTS)
 
 native: $(VENV)/.installed compiled ## compile the kernels for processors, where there is a C++ compiler
 
@@ -85,4 +88,4 @@ $(VENV)/.made:
 	echo "bytelax needs Python 3.11 or later: make PYTHON3=/path/to/python3.11" >&2; \
 	exit 1
 
-.PHONY: help demo test test-slow native compiled lint docs parity aot aot-pods aot-full clean
+.PHONY: help demo test test-slow test-exhaustive native compiled lint docs parity aot aot-pods aot-full clean

@@ -24,13 +24,17 @@ PROMPTS = (
 WINDOW = 9
 BITWISE = {  # model and method
     "lookup": ("tiny-lm", {"draft_length": 8}),
+    "draft-model": ("tiny-lm", {"draft_model": "tiny-draft"}),
     "early-exit": ("tiny-lm", {"verify_from": "embedding"}),
+    "medusa": ("tiny-lm", {}),
     "eagle": ("tiny-lm", {}),
     "blt-s": ("tiny", {"draft_length": 8}),
     "blt-dv": ("tiny-d", {"block_size": 8, "unmask": "entropy"}),
 }
 LAWS = {
+    "law-blt-s": ("tiny", {"method": "blt-s", "draft_length": 2}),
     "law-blt-dv": ("tiny-d", {"method": "blt-dv", "block_size": 2}),
+    "law-medusa": ("tiny-lm", {"method": "medusa"}),
 }
 SAMPLES, ROWS, BYTES, KINDS = 1024, 256, 3, 3
 LAW = {"temperature": 1.3, "top_k": KINDS}

@@ -7,14 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bytelax_kernels import native
 
 import bytelax
 from bytelax import checkpoints, cli, loading
 from bytelax.checkpoints import layout
-from bytelax.decode import Empty, Lookup, PastBoundary
+from bytelax.decode import Empty, Lookup, Method, Params, PastBoundary
 from bytelax.models import narrow
 from bytelax.models.narrow import Int8
 from bytelax.pods.sharding import MeshConfig
+from bytelax.testing import assert_lossless
 from bytelax.training import train_loop
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
@@ -105,6 +107,22 @@ def test_greedy_output_is_that_of_the_empty_draft(config, drafter, dtype):
     decoding = loops.run(model, drafter)
     loops.assert_same(decoding, loops.run(model, Empty(6)))
     assert 0 < decoding.counts.accepted.sum() < decoding.counts.drafted.sum()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow  # also tests/decode/test_exact_law.py
+def test_the_law_is_that_of_the_int8_target():
+    config = models.replace(
+        models.VARIANTS["own_embedding"],
+        vocab_size=7,
+        patcher={"vocab_size": 7},
+        patching={},
+        block_size=3,
+    )
+    small = int8(config, scale=2.0)
+    target = dataclasses.replace(small.target(), chunk=1, prefill_width=4, prefill_chunk=2)
+    with native.left_out():  # with the compiled kernels it takes ten times as long: see LOG.md
+        assert_lossless(Method(target, PastBoundary(3)), Params(small.params))
 
 
 @pytest.mark.slow

@@ -169,7 +169,13 @@ MODELS = {
     ),
 }
 SETUPS = TABLES | MODELS
-AGAIN = {"unsure: a layer, with confidence", "refreshed_block_in_order"}  # do what others do
+AGAIN = ["unsure: a layer, with confidence", "refreshed_block_in_order"]  # near to others
+# Of those that draft otherwise from one another; all of them run in a wider window.
+KINDS = [
+    "past the boundary", "one by one", "composed", "handed_over", "layer_skip", "multi_byte",
+    "two_byte", "draft_layer", "draft_model", "lookup", "draft_block of a blt", "nested of a blt",
+    "unsure: a block, with confidence", "block_in_order", "predicted latents",
+]  # fmt: skip
 FEW_TABLES = ["three bytes", "ragged, cooler", "hot, four values"]
 # The setups that draft as each lossless method with a name does. A tree has a test of its own.
 OF_METHODS = {
@@ -205,12 +211,9 @@ def error(build, accept, law, new_bytes=3, further=0, **loop_law):
     return distance(got, alone(build, new_bytes, tuple(law.items())))
 
 
-def each(accept, law, names, *, fast):
+def each(accept, law, names, *, fast, others=pytest.mark.slow):
     """Cases of one rule and law; what is not named to be fast takes seconds more to compile."""
-    return (
-        pytest.param(name, accept, law, marks=() if name in fast else pytest.mark.slow)
-        for name in names
-    )
+    return (pytest.param(name, accept, law, marks=() if name in fast else others) for name in names)
 
 
 def test_every_lossless_method_is_enumerated():
@@ -230,6 +233,7 @@ def test_every_lossless_method_is_enumerated():
         *each(block_verification, CUT, FEW_TABLES, fast=("three bytes", "ragged, cooler")),
         *each(rejection, WARM, ["three bytes"], fast=()),
         *each(block_verification, WARM, ["three bytes"], fast=()),
+        *each(rejection, CUT, KINDS, fast=(), others=pytest.mark.exhaustive),
     ],
 )
 def test_the_law_of_the_target(setup, accept, law):
@@ -242,6 +246,7 @@ def test_the_law_of_the_target(setup, accept, law):
         *each(rejection, CUT, ["likeliest", "likeliest, ragged"], fast=()),
         *each(block_verification, CUT, TABLES, fast=("likeliest, ragged",)),
         *each(block_verification, CUT, [name for name in MODELS if name not in AGAIN], fast=()),
+        *each(block_verification, CUT, AGAIN, fast=(), others=pytest.mark.exhaustive),
     ],
 )
 def test_the_law_of_the_target_in_a_wider_window(setup, accept, law):

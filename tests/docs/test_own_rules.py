@@ -39,7 +39,12 @@ def at_the_bonus(draft):
 NOT_LOSSLESS = "the method is not lossless"
 WRONG = {
     "keeps too much": (rule(ratio=lambda p, q: 1.2 * p / q), NOT_LOSSLESS),
+    "keeps too much later": (
+        rule(ratio=lambda p, q: (p / q).at[:, 1:].multiply(1.3)),
+        NOT_LOSSLESS,
+    ),
     "takes q for 1": (rule(ratio=lambda p, q: p), NOT_LOSSLESS),
+    "all of p after a refusal": (rule(q_of=lambda draft: 0 * drafted_probs(draft)), NOT_LOSSLESS),
     "a residual behind the draft": (rule(q_of=beyond_the_draft), "another padding"),
     "a residual at the bonus byte": (rule(q_of=at_the_bonus), NOT_LOSSLESS),
     "one number twice": (rule(number=0), NOT_LOSSLESS),
@@ -51,8 +56,14 @@ WRONG = {
 }
 
 
+MORE = {"keeps too much later", "all of p after a refusal"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.exhaustive if name in MORE else ()) for name in WRONG],
+)
 def test_wrong_rules_are_refused(certify, name):
     accept, says = WRONG[name]
     with pytest.raises(AssertionError, match=says):

@@ -94,7 +94,7 @@ def test_operations_are_those_of_the_device(plane, lines, count):
     assert device_trace.count(Named("", [Named(plane, made), host])) == count
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["accelerator/decode", "accelerator/training"])
 def test_the_studies_run_through(name, smoke):
     report, table = smoke(name)

@@ -34,7 +34,7 @@ def test_known_shares():
     assert found[5:].sum() == pytest.approx(2 * 37 / 2**8, abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_study_runs_and_samples_bear_the_computed_figures_out():
     small = models.model(models.BYTE_LM)
     rng = np.random.default_rng(0)

@@ -46,7 +46,7 @@ def test_a_patch_that_closes_in_the_last_round_does_not_matter_in_the_next():
     assert boundary.counted([C, D], [True, False]) == (1, 1, 1, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_costs_of_latents_are_those_of_their_stretches():
     text = bytes(range(32, 127)) * 4
     bits = latent_costs.of_batches(model(8), [text, text], length=64, each=2, batch=2)
@@ -56,7 +56,7 @@ def test_costs_of_latents_are_those_of_their_stretches():
     assert found["own"]["interval"] == pytest.approx([found["own"]["value"]] * 2)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_decoder_window(smoke, tmp_path, monkeypatch):
     runs = tmp_path / "runs"
     seeing = model(128)

@@ -34,6 +34,7 @@ def test_lm_eval(smoke, monkeypatch):
     assert "| `tiny-lm` | 2 |" in table and "| `tiny` | `blt-s` |" in table
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_diversity(smoke):
     report, table = smoke("quality/diversity", "--samples", "2", "--new", "16")
@@ -42,6 +43,7 @@ def test_diversity(smoke):
     assert "| blt-d | 0.5 | 0.8 |" in table and row["bits_per_byte"]["value"] > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_acceptance(smoke):
     report, table = smoke("quality/acceptance", "--prompts", "5", "--context", "64", "--new", "8")
@@ -55,6 +57,7 @@ def test_acceptance(smoke):
     assert "A trial run" in table and "| `tiny` | blt-s draft_length 8 | 0 |" in table
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_rule_tasks(smoke, tmp_path):
     """With a bundled model, which answers nothing right."""

@@ -4,7 +4,9 @@ import gzip
 
 import numpy as np
 import pytest
+from bytelax_kernels import native
 
+from bytelax import cli
 from experiments.harness import intervals, loops, thunks
 from experiments.speed.batch import run as batch
 
@@ -38,7 +40,47 @@ def test_a_trial_of_batches_takes_what_there_is():
     assert [*batch.few(batch.PLAIN | renamed)] == ["plain", "plain, all wait", "my blt-s 8"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_latents(smoke, tmp_path, data):
+    """Plain decoding, and drafts with a head of latents that has hardly learned."""
+    out = tmp_path / "run"
+    text = f"{data}/openstax_ccby/valid.txt.gz"
+    assert not cli.main([
+        "train", "heads", "--init", "tiny", "--out", str(out), "--data", text, "--heads.latents",
+        "32", "--data.batch", "2", "--data.window", "64", "--optimizer.steps", "1",
+        "--optimizer.warmup", "0", "--run.validate-every", "0",
+    ])  # fmt: skip
+    report, table = smoke("speed/latents", "--heads", str(out))
+    plain, drafted = report["rows"]
+    assert plain["bytes_per_round"]["value"] == 1 < drafted["bytes_per_round"]["value"]
+    assert drafted["setting"]["latents"] == "predicted"
+    assert "| predicted | 16 |" in table and "Boundaries" in table
+
+
+@pytest.mark.exhaustive
+def test_batch(smoke):
+    report, table = smoke("speed/batch")
+    (row,) = report["rows"]
+    methods = row["methods"]
+    assert methods[row["best_plain"]]["decode_speed"] == 1
+    assert all(method["same_outputs"] == report["prompts"] == 4 for method in methods.values())
+    waiting, plain = methods["plain, all wait"], methods["plain"]
+    assert waiting["global_passes_per_byte"] <= plain["global_passes_per_byte"]
+    assert waiting["windows_per_byte"] >= plain["windows_per_byte"] == 1
+    assert "| blt-s 8 | yes |" in table and "What was predicted" in table
+    assert "- `blt-s 8` is " in table
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
+def test_native(smoke):
+    report, table = smoke("speed/native")
+    assert all(row["same_bytes"] for row in report["rows"] if row["setting"]["dtype"] == "float32")
+    assert all(row["in_plain_bytes"]["compiled"][0] > 1 for row in report["rows"])
+    assert "| `smallest` | bfloat16 |" in table
+
+
+@pytest.mark.exhaustive
 def test_blt_methods(smoke):
     report, table = smoke("speed/blt_methods")
     plain, drafted = report["rows"]
@@ -47,7 +89,28 @@ def test_blt_methods(smoke):
     assert "A trial run" in table and "| `tiny` | blt-s | draft_length 4 |" in table
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_self_drafting(smoke):
+    report, table = smoke("speed/self_drafting")
+    exit_, eagle = report["rows"]
+    assert exit_["setting"]["exit_layer"] in report["exits"]
+    assert eagle["same_outputs"] == report["prompts"] == 5
+    assert "## The falsifier of the draft layer" in table and "0.95x" in table
+
+
+@pytest.mark.exhaustive
+def test_wall_clock(smoke):
+    flags = ("--context", "24", "--new", "8", "--repeats", "1")
+    report, table = smoke("speed/wall_clock", *flags)
+    priced = [row["methods"] for row in report["rows"]]
+    assert [sorted(methods) for methods in priced[:1]] == [["blt-s 8", "eagle 8", "plain"]]
+    assert len(priced) == 2 and not any(methods["blt-s 8"]["lossless"] for methods in priced)
+    for row in report["rows"]:
+        assert all(method["over_floor"] > 1 for method in row["methods"].values())
+    assert "acceptance as published" in table
+
+
+@pytest.mark.exhaustive
 def test_requests(smoke):
     report, table = smoke("speed/requests")
     assert [row["setting"]["what"] for row in report["rows"]] == ["turn", "samples", "constraint"]
@@ -55,14 +118,22 @@ def test_requests(smoke):
     assert "| 9 bytes behind 40 kept ones, beside prefilling all of them | `tiny-lm` |" in table
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_exactness(smoke):
     report, _ = smoke("quality/exactness")
     (row,) = report["rows"]
     assert row["bitwise_equal_at_the_same_window"] == report["prompts"] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_draft_rules(smoke):
+    report, table = smoke("speed/draft_rules")
+    (row,) = report["rows"]
+    assert row["setting"]["rule"] == "typical acceptance" and not row["lossless"]
+    assert row["bits_per_byte"]["value"] > 0 and "A trial run" in table
+
+
+@pytest.mark.exhaustive
 def test_windows(smoke):
     """Drafts are full and half of each is kept; behind an empty draft hardly a patch closes."""
     report, table = smoke("speed/windows", "--repeats", "1")
@@ -82,13 +153,13 @@ def test_operations_are_shared_out_among_the_parts_of_a_round():
     assert thunks.part_of(f"{round_}/emitted/add") == "acceptance and loop"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_agreement(smoke):
     report, table = smoke("quality/agreement")
     assert report["rows"][0]["positions"] > 0 and "56.2" in table
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_vs_peers(smoke):
     pytest.importorskip("transformers")
     report, table = smoke("speed/vs_peers", "--repeats", "1", "--prompts", "1")
@@ -97,6 +168,16 @@ def test_vs_peers(smoke):
     rows = report["rows"][-1]["rows"]
     assert all(row["same_outputs"] == 1 for row in rows.values())
     assert "transformers, assisted" in table
+
+
+@pytest.mark.exhaustive
+def test_drafters(smoke):
+    report, table = smoke("speed/drafters", "--batch", "1")
+    (row,) = report["rows"]
+    assert row["bytes_per_round"]["value"] >= 1 and row["same_outputs"] == report["prompts"] == 5
+    low, high = row["bytes_per_round"]["interval"]
+    assert low <= row["bytes_per_round"]["value"] <= high
+    assert "A trial run" in table and "| blt-s | 0 | 1 |" in table
 
 
 def test_what_a_loop_is():

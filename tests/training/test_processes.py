@@ -249,6 +249,11 @@ def test_half_of_it_is_an_error(flags, environment):
     assert "process" in ran.stderr.lower()
 
 
+def test_a_coordinator_without_a_port_is_told():
+    with pytest.raises(ValueError, match="coordinator as HOST:PORT, not 'h'"):
+        distributed.settings(Processes(coordinator="h"), {})
+
+
 def test_a_coordinator_that_cannot_start_is_told(monkeypatch):
     def fail(**_):
         raise jax.errors.JaxRuntimeError("UNKNOWN: Failed to start RPC server")

@@ -113,7 +113,15 @@ def test_by_name():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a layer", "a block, with confidence"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a layer",
+        "a block, with confidence",
+        pytest.param("a block", marks=pytest.mark.exhaustive),
+        pytest.param("a layer, with confidence", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_draft_ends_early_and_the_output_stays(name):
     of, drafter = UNSURE[name]
     decoding = loops.run(of(), drafter, ids=prompts())

@@ -34,6 +34,10 @@ def target(name):
     return models.model(CONFIGS[name]).target()
 
 
+def exhaustive(*case):
+    return pytest.param(*case, marks=pytest.mark.exhaustive)
+
+
 def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
 
@@ -49,8 +53,13 @@ DRAFTERS = {
 # Every drafter, and every kind of BLT, once: a program each takes its time to compile. Drafts past
 # the boundary are fast tests in ../../test_golden_outputs.py and in ../test_on_mesh.py.
 CASES = [
+    exhaustive("base", "past", "float32"),
+    exhaustive("base", "past", "bfloat16"),
     slow("plain", "past, refreshed", "float32"),
+    exhaustive("cut", "past", "float32"),
+    exhaustive("own", "past", "float32"),
     ("own", "block", "float32"),
+    exhaustive("own", "block", "bfloat16"),
     slow("own", "block, refreshed", "float32"),
 ]
 
@@ -170,7 +179,7 @@ def test_no_special_is_filled_in():
         assert (np.asarray(decoding.text.ids)[row, 1:length] >= vocab.OFFSET).all()
 
 
-@pytest.mark.parametrize("start", [24, slow(31)])
+@pytest.mark.parametrize("start", [exhaustive(17), 24, slow(31)])
 def test_a_block_in_decoding_is_a_block_in_training(start):
     """The logits of its cells, some of them filled: the layouts differ, the numbers do not."""
     small = models.model(OWN)

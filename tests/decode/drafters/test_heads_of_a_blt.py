@@ -40,7 +40,11 @@ def test_greedy_output_is_that_of_the_empty_draft(make):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [draft_layer], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(draft_block, marks=pytest.mark.exhaustive), draft_layer],
+    ids=lambda make: make.__name__,
+)
 def test_rows_are_apart_and_padding_is_not_read(make):
     first = loops.run(blt(), make(), ids=prompts())
     garbage = prompts()
@@ -154,6 +158,7 @@ def apart(seen, in_training, **how):
 
 
 IN_TRAINING = [
+    pytest.param(draft_block, blocks_in_training, marks=pytest.mark.exhaustive),
     (shorter_draft_block, blocks_in_training),
     (draft_layer, layers_in_training),
 ]

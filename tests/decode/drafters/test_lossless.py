@@ -14,6 +14,10 @@ BYTE_LM = models.BYTE_LMS["window"]
 WIDTH = 6
 
 
+def exhaustive(*case):
+    return pytest.param(*case, marks=pytest.mark.exhaustive)
+
+
 def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
 
@@ -40,6 +44,8 @@ CASES = [
     (BYTE_LM, "float32", lookup),
     (BYTE_LM, "float32", draft_model),
     slow(BYTE_LM, "bfloat16", draft_model),
+    exhaustive(models.BASE, "float32", draft_model),
+    exhaustive(models.BASE, "bfloat16", draft_model),
 ]
 
 
