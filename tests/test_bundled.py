@@ -21,14 +21,6 @@ def tiny():
     return bytelax.load("tiny")
 
 
-def prompts(count, length=256):
-    """Text of this repository: prose and Python that no model has been trained on."""
-    files = [*ROOT.glob("docs/*.md"), ROOT / "README.md", *ROOT.glob("bytelax/**/*.py")]
-    text = b"".join(file.read_bytes() for file in sorted(files))
-    step = (len(text) - length) // count
-    return [text[i * step :][:length] for i in range(count)]
-
-
 def test_they_are_small_and_name_their_sources():
     files = [file for file in ASSETS.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) <= 45e6

@@ -148,7 +148,10 @@ def test_turns_of_a_chain():
 @pytest.mark.parametrize(
     ("model", "method"),
     [
-        (byte_lm, {"method": "lookup", "draft_length": 3}),  # of a BLT: decode/test_append.py
+        (byte_lm, {"method": "lookup", "draft_length": 3}),
+        pytest.param(
+            lambda: models.model(SMALL), {"method": "blt-s"}, marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_samples_are_what_the_prompt_given_as_often_is_continued_with(model, method):

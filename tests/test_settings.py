@@ -199,14 +199,20 @@ def test_every_drafter(drafter):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drafter", ["past the boundary"])
+@pytest.mark.parametrize(
+    "drafter",
+    [pytest.param("draft model", marks=pytest.mark.exhaustive), "past the boundary"],
+)
 def test_greedy_rows_alone(drafter):
     which, how = DRAFTED[drafter]
     assert_same("together", written, which, how, 0.0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drafter", ["past the boundary"])
+@pytest.mark.parametrize(
+    "drafter",
+    [pytest.param("draft model", marks=pytest.mark.exhaustive), "past the boundary"],
+)
 def test_on_a_mesh(drafter):
     which, _ = DRAFTED[drafter]
     on_mesh = lambda: which().on(sharding.make_mesh(MeshConfig(data=2)))  # noqa: E731

@@ -681,7 +681,9 @@ def test_drafts_that_depend_on_the_batch_are_certified():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("nodes", "window"), [(10, 13)])
+@pytest.mark.parametrize(
+    ("nodes", "window"), [pytest.param(4, None, marks=pytest.mark.exhaustive), (10, 13)]
+)
 def test_trees_are_certified(nodes, window):
     """Of ten nodes, each takes a verdict and a number: more than any chain here."""
     method = Method(TableTarget(), Broom(nodes), Tree(2), window)
@@ -689,7 +691,7 @@ def test_trees_are_certified(nodes, window):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [6])
+@pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.exhaustive), 6])
 def test_several_drafts_are_certified(window):
     method = Method(TableTarget(), ParallelDrafts(TableDrafter(1), 2), window=window)
     assert_lossless(method, Params(table(3, 13), table(3, 1)), new_bytes=2, top_k=2)

@@ -16,10 +16,9 @@ from tests.helpers.interpreting import on_triton
 
 
 @pytest.mark.slow  # the caches: models/test_kv_cache.py
-@pytest.mark.parametrize("variant", ["cut"])
-def test_caches_of_tpus(variant):
+def test_caches_of_tpus():
     """Rings that wrap, documents, grouped queries; `cut` slices the bytes of a patch."""
-    model = models.model(models.VARIANTS[variant])
+    model = models.model(models.VARIANTS["cut"])
     method, own = methods.build("blt-s", model, draft_length=3)
     ids = jnp.pad(models.random_text(2, 24), ((0, 0), (0, 40)))
     params, text = Params(model.params, own), Text(ids, jnp.asarray([24, 11]))

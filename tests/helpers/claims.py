@@ -186,7 +186,7 @@ def turns_samples_and_constraints():
     lm, blt = (milliseconds(what="turn", model=name, method="ar") for name in ("tiny-lm", "tiny"))
     yield (
         REQUESTS,
-        f"it took {lm[0]} ms to append 100 bytes behind 3,900 to a text of `tiny-lm`, where",
+        f"took {lm[0]} ms to append 100 bytes behind 3,900 to a text of `tiny-lm`, where",
     )
     yield REQUESTS, f"prefilling all of it takes {lm[1]}; with `tiny` {blt[0]} and {blt[1]} ms"
 

@@ -207,13 +207,12 @@ def after_two_steps(name, mesh):
     return jax.device_get((state.params, metrics)), text
 
 
-MANY = [("byte-lm", "all"), ("blt-d", "all")]
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "mesh"),
-    [pytest.param(name, mesh, marks=pytest.mark.slow) for name, mesh in MANY],
+    "mesh",
+    [pytest.param(mesh, marks=() if mesh == "all" else pytest.mark.exhaustive) for mesh in MESHES],
 )
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_steps_on_a_mesh_are_those_of_one_device(name, mesh):
     one, _ = after_two_steps(name, "one")
     many, text = after_two_steps(name, mesh)
