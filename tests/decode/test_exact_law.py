@@ -460,6 +460,21 @@ def test_a_number_used_in_another_way_is_noticed(edge):
         list(Chance(program, rows=4).outcomes(np.zeros(64, np.uint32)))
 
 
+def test_parts_that_know_different_numbers_are_run_together():
+    """The last row waits, and is run with both parts of the third, whose number is known by then."""
+
+    def program(batch):
+        keys = sampling.row_keys(batch, jnp.zeros_like(batch, jnp.int32), sampling.DRAFT)
+        uniform = sampling.row_uniforms(keys, 1)[:, 0]
+        return sampling.happens(jnp.where(batch == 0, 0.25, 1.0), uniform), ()
+
+    found = np.zeros((4, 2))
+    batch = np.array([1, 2, 0, 3], np.uint32)
+    for happened, _, row, share in Chance(program, rows=3).outcomes(batch):
+        np.add.at(found, (row, happened.astype(int)), share)
+    np.testing.assert_allclose(found, [[0, 1], [0, 1], [0.75, 0.25], [0, 1]], atol=1e-6)
+
+
 def nothing_is_kept(draft, log_probs, uniforms):
     """With the public functions, imported by name."""
     following = sample(log_probs[:, 0], uniforms[:, 1, 0])[:, None]

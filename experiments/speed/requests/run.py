@@ -148,10 +148,10 @@ def markdown(report):
     header = ("what", "model", "method", "ms", "beside, ms", "times as long", "same bytes")
     return "\n".join([
         "# Turns, samples and constraints", "",
-        f"One held-out text, one request at a time, whole calls in turns, medians of "
-        f"{report['repeats']} pairs with the lowest and the highest; {study.machine(report)}. Constrained text has an automaton of "
-        f"{STATES} states that allows every byte: what a constraint costs in refused drafts is "
-        "another matter.", "",
+        "One held-out text, one request at a time, whole calls in turns, medians of "
+        f"{report['repeats']} pairs with the lowest and the highest; {study.machine(report)}. "
+        f"Constrained text has an automaton of {STATES} states that allows every byte: what a "
+        "constraint costs in refused drafts is another matter.", "",
         *study.table(header, rows), "",
     ])  # fmt: skip
 
