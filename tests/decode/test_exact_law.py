@@ -461,7 +461,7 @@ def test_a_number_used_in_another_way_is_noticed(edge):
 
 
 def test_parts_that_know_different_numbers_are_run_together():
-    """The last row waits, and is run with both parts of the third, whose number is known by then."""
+    """The last row waits, and is run with both parts of the third, whose number is known."""
 
     def program(batch):
         keys = sampling.row_keys(batch, jnp.zeros_like(batch, jnp.int32), sampling.DRAFT)
