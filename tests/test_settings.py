@@ -191,8 +191,14 @@ def test_rounds_in_a_program_of_ones_own():
     assert_same("together", in_own_program, byte_lm)
 
 
+MORE = {"refreshed", "kept block", "byte transformer, multi_byte_tree"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("drafter", ALL)
+@pytest.mark.parametrize(
+    "drafter",
+    [pytest.param(one, marks=pytest.mark.exhaustive if one in MORE else ()) for one in ALL],
+)
 def test_every_drafter(drafter):
     which, how = ALL[drafter]
     assert_same("together", written, which, how, MIXED)

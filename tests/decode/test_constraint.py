@@ -305,25 +305,14 @@ def decoded(method, params, target):
     return jax.jit(method.decode)(params, decoding)
 
 
+SOONER = dict.fromkeys(
+    ("blt-s, refreshed", "blt-dv", "draft model", "draft_layer_tree"), pytest.mark.slow
+) | {"draft_layer": ()}
+
+
 @pytest.mark.parametrize(
     "case",
-    [
-        "draft_layer",
-        *(
-            pytest.param(case, marks=pytest.mark.slow)
-            for case in (
-                "lookup",
-                "lookup of a blt",
-                "blt-s, refreshed",
-                "blt-dv",
-                "draft model",
-                "several drafts",
-                "draft_layer_tree",
-                "early_exit",
-                "nested of a blt",
-            )
-        ),
-    ],
+    [pytest.param(case, marks=SOONER.get(case, pytest.mark.exhaustive)) for case in append.CASES],
 )
 def test_greedy_rows_are_those_of_the_empty_draft(case):
     target, drafter, params = append.CASES[case]()

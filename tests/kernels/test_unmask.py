@@ -49,6 +49,7 @@ def test_kernels(platform, rule, warm, seed):
     compare(platform, rule, warm, seed)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize(("rule", "warm"), zip(RULES, itertools.cycle([True, False])))

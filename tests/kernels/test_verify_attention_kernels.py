@@ -78,6 +78,7 @@ def test_numbers(platform, slots, dim, dtype, seed, tree, wrapped):
     assert not out[:, 2].any()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("platform, slots, dim, dtype", CASES)
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

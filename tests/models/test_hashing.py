@@ -71,6 +71,7 @@ def test_any_config(groups, vocab, functions, seed):
     check(groups, vocab, functions, seed)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @any_config

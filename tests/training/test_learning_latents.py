@@ -59,6 +59,7 @@ MODULE = BLT(
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_training_learns_what_only_latents_can_carry():
     objective = NextByte(MODULE, max_patches=WORDS_A_ROW + 2)

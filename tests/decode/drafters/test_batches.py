@@ -53,8 +53,13 @@ DRAFTERS = {
 }
 
 
-def each_batch_of(drafters):
-    cases = [pytest.param(which, 7, marks=pytest.mark.slow) for which in drafters]
+def each_drafter_and_batch(slow):
+    """Cases of one test; those that are not named to be slow are exhaustive."""
+    marks = {
+        which: pytest.mark.slow if which in slow else pytest.mark.exhaustive for which in DRAFTERS
+    }
+    cases = [pytest.param(which, 7, marks=mark) for which, mark in marks.items()]
+    cases.append(pytest.param("lookup", 64, marks=pytest.mark.exhaustive))
     # Of a BLT: test_blt_drafters.py.
     return pytest.mark.parametrize(("which", "batch"), [("lookup", 2), *cases])
 
@@ -140,7 +145,12 @@ def assert_same_row(decoding, row, other, there):
         )
 
 
-@each_batch_of(DRAFTERS)
+@each_drafter_and_batch(
+    slow={
+        "past, refreshed", "block, kept", "block, verified", "draft model", "composed",
+        "tree of the draft layer", "two bytes", "several",
+    }
+)  # fmt: skip
 def test_a_row_is_the_same_in_any_company(which, batch):
     rows = Rows.at_random(batch, seed=0)
     first = run(which, rows)
@@ -169,7 +179,7 @@ def ending(ids, budget):
 
 
 # An end is the round's affair: a draft that is a chain, a tree, kept as it is, verified.
-@each_batch_of(["block, kept", "tree of heads"])
+@each_drafter_and_batch(slow={"block, kept", "tree of heads"})
 def test_rows_end_inside_a_draft(which, batch):
     """The output is the beginning of what would have come, and the statistics are its own."""
     reasons, inside = set(), 0
