@@ -215,7 +215,7 @@ class LocalDecoderTarget(ModuleTarget):
         state = dataclasses.replace(
             state,
             length=state.length + count,
-            history=trial.history[row, count[:, None] + jnp.arange(kept)],
+            history=_behind(trial.history, count, kept),
             logits=state.logits.at[row, place].set(trial.logits, mode="drop"),
             windows=state.windows + (count > 0),
         )
@@ -309,6 +309,14 @@ class LocalDecoderTarget(ModuleTarget):
         """
         ends = model.heads.closes(hidden, looked_up) > 0
         return jnp.where(self.agreed(ends.astype(jnp.int32)) > 0, 1.0, -1.0)
+
+
+def _behind(ids: Int[Array, "B T"], count: Int[Array, " B"], kept: int) -> Int[Array, "B k"]:
+    """Returns the `kept` ids of each row from place `count` on. To gather them takes longer."""
+    found = ids[:, :kept]
+    for first in range(1, ids.shape[1] - kept + 1):
+        found = jnp.where(count[:, None] == first, ids[:, first : first + kept], found)
+    return found
 
 
 def _crossed(state, found, count):
