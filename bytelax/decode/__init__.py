@@ -36,7 +36,7 @@ from bytelax.decode.drafters.draft_heads import DraftBlock, DraftLayer
 from bytelax.decode.drafters.draft_model import DraftModel, ParallelDrafts
 from bytelax.decode.drafters.lookup import Lookup
 from bytelax.decode.drafters.multi_byte import MultiByte, MultiByteTree, TwoByte
-from bytelax.decode.drafters.past_boundary import PastBoundary, PredictedLatents
+from bytelax.decode.drafters.past_boundary import PastBoundary
 from bytelax.decode.drafters.self_drafting import EarlyExit, LayerSkip
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.nested import Nested
@@ -81,7 +81,6 @@ __all__ = [
     "ParallelDrafts",
     "Params",
     "PastBoundary",
-    "PredictedLatents",
     "Sampling",
     "SpecTr",
     "Stops",

@@ -165,8 +165,6 @@ class BltS(_Drafting):
     def _drafter(self, decode, model):
         length, latent = self._length(model), self.latent
         if self.draft_with is None:
-            if latent == "predicted":
-                return decode.PredictedLatents(length)
             return decode.PastBoundary(length, latent)
         if latent == "refresh":
             raise ValueError("draft_with goes with latent 'reuse' or 'predicted', not 'refresh'")

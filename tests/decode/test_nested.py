@@ -19,7 +19,6 @@ from bytelax.decode import (
     Nested,
     Params,
     PastBoundary,
-    PredictedLatents,
     Sampling,
     Text,
     process_logits,
@@ -184,7 +183,7 @@ def on_predicted(drafter):
 
 @functools.cache
 def one_by_one():
-    return on_predicted(PredictedLatents(DRAFT))
+    return on_predicted(PastBoundary(DRAFT, "predicted"))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from bytelax.decode import (
     DraftLayer,
     MultiByte,
     Nested,
-    PredictedLatents,
+    PastBoundary,
 )
 from bytelax.models.configs import DraftConfig
 from bytelax.models.heads import HeadsConfig
@@ -115,7 +115,7 @@ def refreshed_block_in_order():
 
 
 def predicted_latents():
-    return PredictedLatents(3)
+    return PastBoundary(3, "predicted")
 
 
 def nested():

@@ -88,10 +88,3 @@ class PastBoundary(OfDecoder, Stateless):
     def latent_of(self, inputs, latent, hidden, recent, inside):
         """Predicts the latents f[B, 1, G] of the patches that end now; see `LatentHead`."""
         return predicted(inputs.model)(latent, hidden, recent, inside)
-
-
-@dataclasses.dataclass(frozen=True)
-class PredictedLatents(PastBoundary):
-    """Drafts as `PastBoundary` does, on predicted latents."""
-
-    latent: Literal["reuse", "refresh", "predicted"] = "predicted"

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import decode, load, vocab
-from bytelax.decode import Method, MultiByte, Nested, PastBoundary, PredictedLatents
+from bytelax.decode import Method, MultiByte, Nested, PastBoundary
 from bytelax.decode.record import Origin
 from bytelax.measure.timing import Contestant
 from bytelax.models import layers
@@ -35,7 +35,7 @@ CROSSED = 4  # patches of a draft that are told apart
 
 
 @dataclasses.dataclass(frozen=True)
-class MeanLatent(PredictedLatents):
+class MeanLatent(PastBoundary):
     """Takes one vector, the drafter's parameters, for every patch."""
 
     def latent_of(self, inputs, latent, hidden, recent, inside):
@@ -43,7 +43,7 @@ class MeanLatent(PredictedLatents):
 
 
 @dataclasses.dataclass(frozen=True)
-class OfAnotherText(PredictedLatents):
+class OfAnotherText(PastBoundary):
     """Takes what is predicted for the next row."""
 
     def latent_of(self, inputs, latent, hidden, recent, inside):
@@ -52,10 +52,10 @@ class OfAnotherText(PredictedLatents):
 
 DRAFTERS = {
     STALE: PastBoundary,
-    PREDICTED: PredictedLatents,
+    PREDICTED: lambda length: PastBoundary(length, "predicted"),
     NESTED: lambda length: Nested(length, MultiByte(AHEAD), "predicted"),
-    MEAN: MeanLatent,
-    OTHER: OfAnotherText,
+    MEAN: lambda length: MeanLatent(length, "predicted"),
+    OTHER: lambda length: OfAnotherText(length, "predicted"),
     FIRST: lambda length: TrueLatents(length, 1),
     FIRST_TWO: lambda length: TrueLatents(length, 2),
 }

@@ -14,7 +14,7 @@ from bytelax.decode import (
     Empty,
     Method,
     Params,
-    PredictedLatents,
+    PastBoundary,
     Sampling,
     Text,
     rejection,
@@ -48,7 +48,9 @@ def reference(name):
 
 def run(drafter=None, name="own embedding", **how):
     ids = how.pop("ids", prompts(name))
-    return loops.run(with_latents(CONFIGS[name]), drafter or PredictedLatents(K), ids=ids, **how)
+    return loops.run(
+        with_latents(CONFIGS[name]), drafter or PastBoundary(K, "predicted"), ids=ids, **how
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,25 +144,25 @@ def apart(drafter, row=2):
 
 @pytest.mark.slow
 def test_drafts_are_what_passes_over_whole_texts_say():
-    worst, ends = apart(PredictedLatents(K))
+    worst, ends = apart(PastBoundary(K, "predicted"))
     assert worst < 1e-5
     assert {True, False} == set(ends)
 
 
-class PoolsTooMuch(PredictedLatents):
+class PoolsTooMuch(PastBoundary):
     def latent_of(self, inputs, latent, hidden, recent, inside):
         return super().latent_of(inputs, latent, hidden, recent, jnp.ones_like(inside))
 
 
 @pytest.mark.slow
 def test_bytes_of_another_patch_are_heard():
-    assert apart(PoolsTooMuch(K))[0] > 1e-3
+    assert apart(PoolsTooMuch(K, "predicted"))[0] > 1e-3
 
 
 # Faults.
 
 
-class LeavesALatent(PredictedLatents):
+class LeavesALatent(PastBoundary):
     """Leaves a predicted latent where the verifier reads the one of the latest closed patch."""
 
     def propose(self, inputs, draft_state):
@@ -178,11 +180,11 @@ class LeavesALatent(PredictedLatents):
 
 @pytest.mark.slow
 def test_a_latent_that_the_verifier_reads_is_seen():
-    decoding = run(LeavesALatent(K))
+    decoding = run(LeavesALatent(K, "predicted"))
     assert not np.array_equal(decoding.log_probs, reference("own embedding").log_probs)
 
 
-class EndsByTheByteDrawn(PredictedLatents):
+class EndsByTheByteDrawn(PastBoundary):
     """Takes another law for a byte because of that byte itself, as if a patch had ended there."""
 
     def propose(self, inputs, draft_state):
@@ -205,11 +207,11 @@ def test_a_boundary_by_a_byte_that_is_not_drawn_yet_is_seen():
     def law(drafter):
         return exact_law(Method(target, drafter, rejection), Params(own.params), **how)
 
-    assert distance(law(PredictedLatents(2)), plain) < 1e-6
-    assert distance(law(EndsByTheByteDrawn(2)), plain) > 1e-3
+    assert distance(law(PastBoundary(2, "predicted")), plain) < 1e-6
+    assert distance(law(EndsByTheByteDrawn(2, "predicted")), plain) > 1e-3
 
 
 def test_a_model_without_the_head_is_refused():
     plain = heads_of_a_blt.blt()
     with pytest.raises(ValueError, match="no head of latents"):
-        Method(plain.target(), PredictedLatents(K))
+        Method(plain.target(), PastBoundary(K, "predicted"))
