@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import time
 from collections.abc import Callable, Sequence
 
@@ -87,7 +88,8 @@ def run(
     Args:
       path: of the JSON; the table goes beside it, as `page` says.
       conditions: what holds for every row. The processor, the version of JAX and what `provenance`
-        says are added; rows measured under others are measured again.
+        says are added; rows measured under others are measured again. A complete report of another
+        machine is kept, in files of its name.
       settings: one for each row, as JSON.
       measure: from a setting to the row's figures; a row that has `failed` is measured again.
       markdown: from the report to its table, also while rows are missing.
@@ -108,6 +110,8 @@ def run(
         if _comparable(before, timed) == _comparable(conditions, timed):
             kept = [row for row in before["rows"] if "failed" not in row]
             known = {json.dumps(row["setting"]): row for row in kept}
+        elif timed and before.get("complete") and before["machine"] != here["machine"]:
+            _keep(path, before["machine"])
     rows = [known[key] for setting in settings if (key := json.dumps(setting)) in known]
     missing = [setting for setting in settings if json.dumps(setting) not in known]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,8 +142,25 @@ def run(
             # All programs together would need more memory maps than a process may have.
             jax.clear_caches()
     report = write()
-    page(path).write_text(provenance.marked(markdown(report), report))
+    text = provenance.marked(markdown(report), report)
+    others = sorted(path.parent.glob(f"{path.stem}_on_*.md"))
+    if others:
+        links = ", ".join(f"[{_ON.search(each.stem)[1]}]({each.name})" for each in others)
+        text = f"{text.rstrip()} On other processors: {links}.\n"
+    page(path).write_text(text)
     return report
+
+
+_ON = re.compile(r"_on_(.+)")
+
+
+def _keep(path: pathlib.Path, machine: str) -> None:
+    """Puts what was measured on another machine into files that are named after it."""
+    named = re.sub(r"\W+", "_", machine.split(",")[0].lower()).strip("_")
+    kept = path.with_stem(f"{path.stem}_on_{named}")
+    path.rename(kept)
+    if page(path).exists():
+        page(path).rename(page(kept))
 
 
 def measured(path: pathlib.Path) -> dict | None:

@@ -75,3 +75,16 @@ def test_every_old_page_says_so():
             if path.exists() and "rows" in (report := json.loads(path.read_text())):
                 page = study.page(path).read_text()
                 assert page == provenance.marked(page, report) or "ran" in report, path
+
+
+def test_what_another_machine_took_is_kept_beside(tmp_path):
+    path, calls = tmp_path / "results.json", []
+    measured(path, calls)
+    report = json.loads(path.read_text()) | {"machine": "AMD EPYC (avx512f), 2 threads"}
+    path.write_text(json.dumps(report))
+    measured(path, calls)
+    assert len(calls) == 2
+    kept = "results_on_amd_epyc_avx512f"
+    assert json.loads((tmp_path / f"{kept}.json").read_text()) == report
+    assert (tmp_path / f"{kept}.md").read_text().startswith("# Title\n\nText.")
+    assert f"[amd_epyc_avx512f]({kept}.md)" in (tmp_path / "README.md").read_text()
