@@ -141,7 +141,7 @@ class DraftStack(nn.Module):
         return self.fusion(jnp.concatenate(states, axis=-1))
 
 
-class DraftLayer(DraftStack):
+class EagleStack(DraftStack):
     """EAGLE-3's draft layer: one block that predicts bytes from fused states or its own outputs.
 
     The fused states are a low, a middle and a high one. The block reads their feature together
@@ -247,7 +247,7 @@ def _attend_to_own_outputs(projections, before, *, window):
     return attended, steps
 
 
-class DraftBlock(ByteTable, DraftStack):
+class DFlashStack(ByteTable, DraftStack):
     """Predicts the K bytes after the pending one in one pass.
 
     The queries are the pending byte, of which only the id is known, and K masks that differ in

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax import vocab
 from bytelax.models.block import SwiGLU
 from bytelax.models.configs import HeadsConfig, TransformerConfig
-from bytelax.models.draft_heads import BlockTable, DraftBlock, DraftLayer
+from bytelax.models.draft_heads import BlockTable, DFlashStack, EagleStack
 from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, LayerNorm, RMSNorm, head, parameter, project, with_specials
 
@@ -43,10 +43,10 @@ class Heads(nn.Module):
         draft, options = c.draft, (c.draft.latent, c.draft.confidence, execution)
         if c.draft_layer:
             stack = draft.stack(self.trunk, layers=1)
-            self.draft_layer = DraftLayer(stack, values, *options)
+            self.draft_layer = EagleStack(stack, values, *options)
         if c.draft_block:
             stack = draft.stack(self.trunk, layers=draft.layers)
-            self.draft_block = DraftBlock(stack, values, *options, rank=draft.table_rank)
+            self.draft_block = DFlashStack(stack, values, *options, rank=draft.table_rank)
         if c.block_table:
             self.block_table = BlockTable(values, draft.table_rank)
         if c.latents is not None:
