@@ -1,4 +1,4 @@
-"""`Draft`, the proposal of a drafter: its bytes, how they are sampled, and where it ends."""
+"""`Draft`, the proposal of a drafter: its bytes, and how they are sampled."""
 
 import contextlib
 import dataclasses
@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from bytelax.decode import sampling
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.target import State
-from bytelax.models.draft_heads import GREEDY, SAMPLED
 from bytelax.models.pytree import pytree
 
 
@@ -174,38 +173,3 @@ def draft_of(
         passes=passes,
         state=state,
     )
-
-
-def goes_on(
-    logits: Float[Array, "B V"],
-    how: Sampling,
-    before: Float[Array, " B"],
-    *,
-    confidence: Float[Array, "B 2"] | None,
-    least: float | None,
-) -> tuple[Float[Array, " B"], Bool[Array, " B"]]:
-    """Predicts the probability that a byte will be kept, and says whether it is to be drafted.
-
-    This is before the byte is drawn, which makes it lossless to end a draft there: whether position
-    j is drafted depends on the text and on the ids drawn before j, and never on id j. Then id j,
-    where it is shown, is a sample from the distribution that acceptance divides by. To drop a byte
-    for its own probability, which is known only after the draw, would show one at j only when a
-    likely one was drawn.
-
-    Args:
-      logits: the drafter's logits of the byte.
-      how: how the byte is sampled.
-      before: probability that all bytes of the draft before it are kept.
-      confidence: output of a trained `Confidence` head; its prediction for sampling is of
-        temperature 1. None takes the drafter's largest probability at temperature 1, which is the
-        probability of agreement under greedy sampling if the drafter is calibrated, and too low
-        otherwise.
-      least: smallest probability of being kept with which a byte is drafted; None drafts all.
-    """
-    if confidence is None:
-        accepted = jnp.exp(sampling.byte_log_probs(logits[:, None], how)[:, 0].max(-1))
-    else:
-        of_kind = jnp.where(how.cold, confidence[:, GREEDY], confidence[:, SAMPLED])
-        accepted = jax.nn.sigmoid(of_kind)
-    kept = before * accepted
-    return kept, jnp.ones_like(kept, bool) if least is None else kept >= least
