@@ -199,9 +199,13 @@ def check_fit(location: object, params: dict, shardings: dict | None) -> None:
         for leaf, place in zip(leaves, places, strict=True)
     )
     if needed > free:
+        # int8 is for one device.
+        less = "a mesh of several devices, bfloat16 or int8"
+        if shardings is not None:
+            less = "a mesh of more devices or bfloat16"
         raise ValueError(
             f"the weights of {location} take {_gb(needed)}, and {_gb(free)} of {where} are free; "
-            "use a machine with more, a mesh of several devices, bfloat16 or int8"
+            f"use a machine with more, {less}"
         )
 
 

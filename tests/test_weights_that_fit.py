@@ -49,3 +49,6 @@ def test_a_device_holds_its_shards_only(monkeypatch):
     loading.check_fit("m", params, places)
     with pytest.raises(ValueError, match="take 4e-07 GB, and 2e-07 GB of memory on a device"):
         loading.check_fit("m", params, None)
+    monkeypatch.setattr(loading, "_free", lambda devices: (199, "memory on a device", 1))
+    with pytest.raises(ValueError, match="use a machine with more, a mesh of more devices or bf"):
+        loading.check_fit("m", params, places)  # int8 is for one device
