@@ -77,6 +77,8 @@ def test_toml_spells_none():
     text = config.to_toml(config.to_fields(whole))
     assert 'maybe = "None"' in text and "rate = 1e-08" in text
     assert config.from_fields(Outer, config.from_toml(text), "file") == whole
+    with pytest.raises(CheckpointError, match="file: name is None where text belongs"):
+        config.from_fields(Outer, config.from_toml('name = "None"'), "file")
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
