@@ -96,7 +96,7 @@ def main():
     study.run(
         options.results / "products.json",
         {"repeats": options.repeats},
-        [{"matrix": matrix, "rows": [1, 2, 3, *options.windows[1:]]} for matrix in matrices],
+        [{"matrix": matrix, "rows": [1, 2, *options.windows[1:]]} for matrix in matrices],
         lambda setting: products.measure(setting, LIBRARIES, options.repeats),
         markdown=products.markdown,
     )
