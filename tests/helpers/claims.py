@@ -15,6 +15,7 @@ README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_dr
 FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
 KERNELS, REQUESTS = "docs/kernels.md", "docs/requests.md"
+PROCESSORS = {"AVX2": "results", "AVX-512": "results_on_amd_epyc_avx512f"}
 
 
 def report(study: str, name: str = "results") -> dict:
@@ -323,29 +324,37 @@ def windows():
     yield SELF_DRAFTING, f"make a byte {passes['no cache'] / whole['1']:.0f} times faster"
 
 
+def on_both(study: str):
+    """The reports of a study on the processor of today, and on the one before."""
+    for processor, name in PROCESSORS.items():
+        yield processor, report(study, name)
+
+
 def price_of_a_round():
-    found = report("speed/windows")
-    for drafted in (8, 16):
-        costs = [
-            row(found, shape=shape, window=drafted + 1)["ways"]["drafted"]["in_bytes"]
-            for shape in ("tiny", "35M", "100M")
-        ]
-        yield README, "{:.1f}, {:.1f} and {:.1f}".format(*costs)
+    for _, found in on_both("speed/windows"):
+        for drafted in (8, 16):
+            costs = [
+                row(found, shape=shape, window=drafted + 1)["ways"]["drafted"]["in_bytes"]
+                for shape in ("tiny", "35M", "100M")
+            ]
+            yield README, "{:.1f}, {:.1f} and {:.1f}".format(*costs)
 
 
 def larger_weights():
     """Speeds at the acceptance of `tiny`, and at the published one."""
-    cold, warm, published = (each["methods"] for each in report("speed/wall_clock")["rows"])
 
     def speed(found):
         low, high = found["decode_speed_range"]
         return f"{found['decode_speed']:.2f} ({low:.2f} to {high:.2f})"
 
-    for name in ("eagle 8", "blt-s 16, predicted", "blt-s 8", "blt-dv 8, one step"):
-        both = cold[name], warm[name]
-        kept = " and ".join(f"{each['bytes_per_round']:.1f}" for each in both)
-        as_published = speed(published[name]) if name in published else ""
-        yield README, f"| {kept} | {' | '.join(map(speed, both))} | {as_published}"
+    for processor, found in on_both("speed/wall_clock"):
+        cold, warm, published = (each["methods"] for each in found["rows"])
+        for name in ("eagle 8", "blt-s 16, predicted", "blt-s 8", "blt-dv 8, one step"):
+            both = cold[name], warm[name]
+            kept = " and ".join(f"{each['bytes_per_round']:.1f}" for each in both)
+            as_published = speed(published[name]) if name in published else ""
+            cells = [kept, processor, *map(speed, both), as_published]
+            yield README, f"| {' | '.join(cells)} |".replace("  |", " |")
 
 
 def bundled_models():
