@@ -54,26 +54,31 @@ def bytes_a_round(each: dict) -> dict:
 def drafters_of_the_readme():
     published = f"published for 1B and 3B: {published_fast_blt.shown('blt-s', {'draft_length': 8})}"
     yield DRAFTERS, f"acceptance is {accepted('tiny', 'blt-s')} %; {published}"
-    speeds, written = zip(*map(of_tiny_lm, ("draft-model", "medusa")), strict=True)
+    (*draft_model, kept_by_it), (*medusa, kept_by_heads) = map(
+        of_tiny_lm, ("draft-model", "medusa")
+    )
+    for own, heads in zip(draft_model, medusa, strict=True):
+        yield README, f"a draft model is {own}, and multi-byte heads {heads}"
     yield (
         README,
-        f"a draft model is {speeds[0]} times plain decoding, and multi-byte heads {speeds[1]}",
+        f"[{kept_by_it}](docs/self_drafting.md#figures) and {kept_by_heads} bytes per round",
     )
-    yield README, f"[{written[0]}](docs/self_drafting.md#figures) and {written[1]} bytes per round"
     yield README, f"at 16 rows {sixteen_rows().replace('`blt-s`', '`blt-s` on an earlier `tiny`')}"
     best, best_1 = beside_the_best()
     yield README, f"but {best} and {best_1} times as fast as plain decoding whose"
 
 
-def of_tiny_lm(method: str) -> tuple[str, str]:
-    """Speeds and bytes per round at temperature 0 and 1, at four drafted bytes or as bundled."""
-    both = [
-        each
-        for each in report("speed/self_drafting")["rows"]
-        if each["setting"]["method"] == method and "branches" not in each["setting"]
-    ]
-    speeds = " and ".join(f"{each['decode_speed']:.2f}" for each in both)
-    return speeds, " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in both)
+def of_tiny_lm(method: str) -> tuple[str, ...]:
+    """At temperature 0 and 1, four drafted bytes or as bundled: speeds, and bytes per round."""
+    said = []
+    for _, found in on_both("speed/self_drafting"):
+        both = [
+            each
+            for each in found["rows"]
+            if each["setting"]["method"] == method and "branches" not in each["setting"]
+        ]
+        said.append(" and ".join(f"{each['decode_speed']:.2f}" for each in both))
+    return *said, " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in both)
 
 
 def held_out(model: str, method: str, temperature: float, **options) -> dict:
@@ -235,7 +240,6 @@ def bits_of_samples():
 
 
 def drafts_of_a_byte_transformer():
-    found = report("speed/self_drafting")
     named = {
         "eagle, 4 bytes": {"method": "eagle", "draft_length": 4},
         "eagle, 8 bytes": {"method": "eagle", "draft_length": 8},
@@ -251,30 +255,32 @@ def drafts_of_a_byte_transformer():
         "composed, layer 6, 2 bytes": {"method": "composed", "exit_layer": 6, "draft_length": 2},
     }
     for name, setting in named.items():
-        greedy, sampled = (
-            each
-            for temperature in (0.0, 1.0)
-            for each in found["rows"]
-            if each["setting"] == setting | {"temperature": temperature}
-        )
+        speeds = {}
+        for processor, found in on_both("speed/self_drafting"):
+            greedy, sampled = (
+                each
+                for temperature in (0.0, 1.0)
+                for each in found["rows"]
+                if each["setting"] == setting | {"temperature": temperature}
+            )
+            speeds[processor] = f"{greedy['decode_speed']:.2f} / {sampled['decode_speed']:.2f}"
         cells = [
             intervals.shown(greedy["bytes_per_round_without_loops"]),
             intervals.shown(sampled["bytes_per_round"]),
-            f"{greedy['decode_speed']:.2f} / {sampled['decode_speed']:.2f}",
+            speeds["AVX-512"],
+            speeds["AVX2"],
         ]
         yield SELF_DRAFTING, f"| {name} | {' | '.join(cells)} |"
 
 
 def skipped_layers():
-    speeds = [
-        f"{each['decode_speed']:.2f}"
-        for each in report("speed/self_drafting")["rows"]
-        if each["setting"]["method"] == "layer-skip" and "skip_mlp" in each["setting"]
-    ]
-    yield (
-        SELF_DRAFTING,
-        f"{speeds[0]} times the speed of plain decoding at temperature 0 and {speeds[1]} at 1",
-    )
+    for _, found in on_both("speed/self_drafting"):
+        speeds = [
+            f"{each['decode_speed']:.2f}"
+            for each in found["rows"]
+            if each["setting"]["method"] == "layer-skip" and "skip_mlp" in each["setting"]
+        ]
+        yield SELF_DRAFTING, f"{speeds[0]} at temperature 0 and {speeds[1]} at 1"
 
 
 def drafts_of_the_decoder():
