@@ -146,7 +146,7 @@ def run(
     others = sorted(path.parent.glob(f"{path.stem}_on_*.md"))
     if others:
         links = ", ".join(f"[{_ON.search(each.stem)[1]}]({each.name})" for each in others)
-        text = f"{text.rstrip()} On other processors: {links}.\n"
+        text = f"{text}\nOn other processors: {links}.\n"
     page(path).write_text(text)
     return report
 
