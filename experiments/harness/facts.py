@@ -86,8 +86,8 @@ def _larger_weights(report):
             f"acceptance {row['setting']['acceptance']}"
         )
     return (
-        "**On larger weights drafts pay**: on a random BLT of 100M, whose drafts are kept as often "
-        f"as elsewhere, the best method that verifies is {'; '.join(said)} times as fast as plain "
+        "**On larger weights some drafts pay**: on a random BLT of 100M, whose drafts are kept as "
+        f"often as elsewhere, the best method that verifies is {'; '.join(said)} times as fast as plain "
         "decoding."
     )
 

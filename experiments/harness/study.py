@@ -143,6 +143,9 @@ def run(
             jax.clear_caches()
     report = write()
     text = provenance.marked(markdown(report), report)
+    own = _kept(path, here["machine"])  # of this machine too, but older
+    own.unlink(missing_ok=True)
+    page(own).unlink(missing_ok=True)
     others = sorted(path.parent.glob(f"{path.stem}_on_*.md"))
     if others:
         links = ", ".join(f"[{_ON.search(each.stem)[1]}]({each.name})" for each in others)
@@ -154,13 +157,18 @@ def run(
 _ON = re.compile(r"_on_(.+)")
 
 
+def _kept(path: pathlib.Path, machine: str) -> pathlib.Path:
+    """Where results of another machine than the latest one lie."""
+    named = re.sub(r"\W+", "_", machine.lower()).strip("_")
+    return path.with_stem(f"{path.stem}_on_{named}")
+
+
 def _keep(path: pathlib.Path, machine: str) -> None:
     """Puts what was measured on another machine into files that are named after it."""
-    named = re.sub(r"\W+", "_", machine.split(",")[0].lower()).strip("_")
-    kept = path.with_stem(f"{path.stem}_on_{named}")
-    path.rename(kept)
+    kept = _kept(path, machine)
+    path.replace(kept)
     if page(path).exists():
-        page(path).rename(page(kept))
+        page(path).replace(page(kept))
 
 
 def measured(path: pathlib.Path) -> dict | None:

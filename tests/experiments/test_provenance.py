@@ -77,14 +77,16 @@ def test_every_old_page_says_so():
                 assert page == provenance.marked(page, report) or "ran" in report, path
 
 
-def test_what_another_machine_took_is_kept_beside(tmp_path):
+def test_what_another_machine_took_is_kept_beside(tmp_path, monkeypatch):
     path, calls = tmp_path / "results.json", []
-    measured(path, calls)
-    report = json.loads(path.read_text()) | {"machine": "AMD EPYC (avx512f), 2 threads"}
-    path.write_text(json.dumps(report))
-    measured(path, calls)
-    assert len(calls) == 2
-    kept = "results_on_amd_epyc_avx512f"
-    assert json.loads((tmp_path / f"{kept}.json").read_text()) == report
+    first, second = "EPYC (avx512f), 2 threads", "EPYC (avx512f), 4 threads"
+    for machine in (first, second, first):
+        monkeypatch.setattr(study, "machine_here", lambda machine=machine: machine)
+        measured(path, calls)
+    assert len(calls) == 3 and json.loads(path.read_text())["machine"] == first
+    kept = "results_on_epyc_avx512f_4_threads"
+    assert json.loads((tmp_path / f"{kept}.json").read_text())["machine"] == second
     assert (tmp_path / f"{kept}.md").read_text().startswith("# Title\n\nText.")
-    assert f"[amd_epyc_avx512f]({kept}.md)" in (tmp_path / "README.md").read_text()
+    told = (tmp_path / "README.md").read_text()
+    assert told.endswith(f"On other processors: [epyc_avx512f_4_threads]({kept}.md).\n")
+    assert len(list(tmp_path.iterdir())) == 4

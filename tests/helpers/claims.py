@@ -15,7 +15,10 @@ README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_dr
 FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
 KERNELS, REQUESTS = "docs/kernels.md", "docs/requests.md"
-PROCESSORS = {"AVX2": "results", "AVX-512": "results_on_amd_epyc_avx512f"}
+PROCESSORS = {
+    "AVX2": "results",
+    "AVX-512": "results_on_amd_epyc_avx512f_2_threads_compiled_kernels",
+}
 
 
 def report(study: str, name: str = "results") -> dict:
