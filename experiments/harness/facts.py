@@ -87,8 +87,8 @@ def _larger_weights(report):
         )
     return (
         "**On larger weights some drafts pay**: on a random BLT of 100M, whose drafts are kept as "
-        f"often as elsewhere, the best method that verifies is {'; '.join(said)} times as fast as plain "
-        "decoding."
+        f"often as elsewhere, the best method that verifies is {'; '.join(said)} times as fast as "
+        "plain decoding."
     )
 
 
