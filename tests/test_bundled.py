@@ -31,7 +31,7 @@ def test_they_are_small_and_name_their_sources():
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name == "tiny-d" else pytest.mark.slow) for name in NAMES],
+    [pytest.param(name, marks=() if name == "tiny-draft" else pytest.mark.slow) for name in NAMES],
 )
 def test_they_load_in_float32(name):
     model = bytelax.load(name)

@@ -20,8 +20,8 @@ from tests.helpers import models_for_tests as models
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     directory = tmp_path_factory.mktemp("cli") / "model"
-    small = models.random_blt()
-    checkpoints.write(directory, small.config, small.params, layout="orbax")
+    small = models.model(models.replace(models.PLAIN, max_bytes=4096))
+    checkpoints.write(directory, small.config, small.params, layout="huggingface")
     return str(directory)
 
 
@@ -29,7 +29,7 @@ def model(tmp_path_factory):
 def byte_lm(tmp_path_factory):
     directory = tmp_path_factory.mktemp("cli") / "byte_lm"
     small = models.model(models.BYTE_LM)
-    checkpoints.write(directory, small.config, small.params, layout="orbax")
+    checkpoints.write(directory, small.config, small.params, layout="huggingface")
     return str(directory)
 
 
@@ -117,6 +117,7 @@ def nan_loads(monkeypatch):
     monkeypatch.setattr(orbax, "check_finite", lambda *_: None)
 
 
+@pytest.mark.slow
 def test_logits_of_ids_that_are_never_emitted_are_not_read(nan_loads, capsys, tmp_path):
     """Not for log-probabilities either, so JSON has a number for each byte."""
     broken = models.chain(b"abcdefgh")

@@ -52,6 +52,7 @@ def printed(*arguments):
     return run.stdout
 
 
+@pytest.mark.slow
 def test_the_reported_program_is_right_with_our_options():
     assert float(printed("-c", REPORTED)) == 32_768.0**2
 

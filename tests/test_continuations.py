@@ -19,10 +19,11 @@ def test_sums_of_log_probabilities(config):
     pairs = [(b"", b"one"), (b"a context ", b"and more"), (b"x" * 60, b"longer than the rest")]
     found = score_continuations(model, pairs, batch=2)
     for (context, continuation), scored in zip(pairs, found, strict=True):
-        ids = np.array([vocab.encode(context + continuation)])
+        text = vocab.encode(context + continuation)
+        ids = np.array([text + [vocab.OFFSET] * (96 - len(text))])  # what follows does not matter
         logits = np.array(model.logits(ids)[0], np.float64)
         logits[:, [vocab.BOE, vocab.BOS, vocab.MASK]] = -np.inf
-        law = np.asarray(jax.nn.log_softmax(logits))[:-1]
+        law = np.asarray(jax.nn.log_softmax(logits))[: len(text) - 1]
         own = range(len(law) - len(continuation), len(law))
         expected = sum(law[at, ids[0, at + 1]] for at in own)
         assert scored.log_prob == pytest.approx(expected, abs=1e-3)

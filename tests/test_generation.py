@@ -217,7 +217,7 @@ def broken(value):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("law", [{}, {"temperature": 1.0}])
+@pytest.mark.parametrize("law", [{}, pytest.param({"temperature": 1.0}, marks=pytest.mark.slow)])
 def test_logits_that_are_no_numbers_end_a_row(value, law):
     out = bytelax.generate(
         broken(value), [b"ea", b"de", b"d"], max_new_bytes=9, method="lookup", draft_length=3,
@@ -239,6 +239,7 @@ def test_logits_that_are_no_numbers_end_a_stream():
 # Batches
 
 
+@pytest.mark.slow
 def test_prompts_of_other_lengths_run_apart():
     """Bit for bit as without them, in the order of the prompts, with their own seeds and laws."""
     long = bytes(32 + i % 90 for i in range(300))
@@ -264,7 +265,7 @@ def test_prompts_of_other_lengths_run_apart():
 
 def test_an_empty_prompt_is_the_beginning_of_a_text():
     law = {"max_new_bytes": 6, "logprobs": True}
-    (first, second) = bytelax.generate(byte_lm(), ["", b""], **law).results
+    first, second = (bytelax.generate(byte_lm(), [text], **law).results[0] for text in ("", b""))
     assert first.bytes == second.bytes and len(first.bytes) == 6
     likeliest = logits_of_output(byte_lm(), b"", first.bytes)[:, vocab.OFFSET :].argmax(-1)
     np.testing.assert_array_equal(likeliest, list(first.bytes))
@@ -296,7 +297,10 @@ def test_stream_is_the_text_in_whole_characters(every, budget):
 )
 @pytest.mark.parametrize(
     "stop",
-    [pytest.param(["日x"], marks=pytest.mark.slow), ["😀", "zzzzzzzz"], ["x😀", "aé日x", "q"]],
+    [
+        *(pytest.param(stop, marks=pytest.mark.slow) for stop in (["日x"], ["😀", "zzzzzzzz"])),
+        ["x😀", "aé日x", "q"],
+    ],
 )
 def test_stop_strings_never_show_in_a_stream(stop, every):
     model = chain(TEXT)
@@ -335,7 +339,8 @@ MANY = [PROMPTS[i % 3][: 5 + 3 * i] for i in range(7)]
 MANY[4] = bytes(32 + i % 90 for i in range(300))  # needs a larger buffer
 
 
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.slow  # test_a_stream_of_many_prompts_is_their_texts of test_requests.py
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_generate_many_as_one_by_one(temperature):
     request = {
         "max_new_bytes": NEW,
@@ -422,6 +427,7 @@ def test_other_lengths_compile_nothing():
     assert compiled() == known + 2  # another bucket: one program to start, one to go on
 
 
+@pytest.mark.slow
 def test_other_numbers_of_prompts_compile_nothing():
     """Rows come in few numbers: those without a prompt have ended before they begin."""
     law = {"temperature": 1.0, "max_new_bytes": 5}

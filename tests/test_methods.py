@@ -154,6 +154,7 @@ def test_refusals_are_one_line(which, method, options, message):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_method_with_its_options_is_as_good_as_its_name():
     how = bytelax.methods.Lookup(draft_length=4)
     named = generate("lookup", which=byte_lm, draft_length=4)

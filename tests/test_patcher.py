@@ -17,7 +17,6 @@ TEXTS = [
     for count in (63, 1, 40, 2)
 ]
 LONG = np.random.default_rng(4).integers(0, 256, 150).astype(np.uint8).tobytes()
-BY_ENTROPY = ["base", "cut", "own_embedding"]
 META = models.replace(  # what all three layouts hold
     models.BASE,
     encoder={"kv_heads": 2},
@@ -33,7 +32,10 @@ def lengths_of(model, text):
     return np.diff([start for start in sorted(set(starts)) if start < len(text)] + [len(text)])
 
 
-@pytest.mark.parametrize("name", BY_ENTROPY)
+@pytest.mark.parametrize(
+    "name",
+    [*(pytest.param(x, marks=pytest.mark.slow) for x in ("base", "cut")), "own_embedding"],
+)
 def test_as_the_model_cuts(name):
     model = models.model(models.VARIANTS[name])
     found = list(patches(model, TEXTS, window=WINDOW))

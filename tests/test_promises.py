@@ -1,9 +1,5 @@
 """What options may say, and what is promised where."""
 
-import pathlib
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -104,32 +100,6 @@ def test_commands_tell_them_in_one_line(capsys):
     wide = ["--override", "max_bytes=2000000000", "--max-new-bytes", "1900000000"]
     line = told(capsys, "generate", "--model", "tiny-lm", "x", *wide)
     assert "max_bytes must lie in 2..16777216" in line
-
-
-UNTYPED = """
-from tests.helpers import models_for_tests as models
-import bytelax
-
-for wrong in ({"accept": "greedy"}, {"method": []}, {"seeds": [1.5]}, {"seeds": None}):
-    try:
-        bytelax.generate(models.model(models.BYTE_LM), [b"a"], max_new_bytes=1, **wrong)
-    except ValueError as error:
-        print(error)
-"""
-
-
-def test_values_of_another_type_where_nothing_checks_types():
-    """The suite checks annotations as it runs, users do not."""
-    root = pathlib.Path(__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", UNTYPED], stdout=subprocess.PIPE, text=True, cwd=root
-    )
-    assert done.stdout.splitlines() == [
-        "accept is a function that judges drafts, got 'greedy'",
-        f"unknown method []; there are: {', '.join(bytelax.methods.METHODS)}",
-        "seeds are whole numbers, or one of them; got [1.5]",
-        "seeds are whole numbers, or one of them; got None",
-    ]
 
 
 @pytest.mark.slow

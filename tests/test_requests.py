@@ -1,8 +1,7 @@
 """What a request may ask for: settings of each prompt, likeliest bytes, streams of many prompts."""
 
 import functools
-import os
-import subprocess
+import io
 import sys
 
 import jax
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax import checkpoints, vocab
+from bytelax import checkpoints, cli, vocab
 from tests.helpers import models_for_tests as models
 
 NEW = 24
@@ -38,15 +37,17 @@ def test_likeliest_bytes_are_those_of_the_model():
     for prompt, result in zip(PROMPTS, out.results, strict=True):
         found = result.likeliest
         assert found.ids.shape == found.log_probs.shape == (9, 3)
-        ids = np.array([vocab.encode(prompt + result.bytes)])
-        logits = byte_lm().logits(ids)[0, -10:-1]
+        text = vocab.encode(prompt + result.bytes)
+        ids = np.full((1, 128), vocab.OFFSET, np.int32)  # what follows a text does not matter
+        ids[0, : len(text)] = text
+        logits = np.asarray(byte_lm().logits(ids))[0, len(text) - 10 : len(text) - 1]
         law = np.asarray(jax.nn.log_softmax(models.without_specials(logits)))
         order = np.argsort(-law, axis=-1, kind="stable")[:, :3]
         np.testing.assert_array_equal(found.ids, order)
         np.testing.assert_allclose(
             found.log_probs, np.take_along_axis(law, order, 1), rtol=0, atol=1e-5
         )
-        own = np.where(found.ids == ids[0, -9:, None], found.log_probs, -np.inf).max(1)
+        own = np.where(found.ids == np.array(text)[-9:, None], found.log_probs, -np.inf).max(1)
         among = np.isfinite(own)
         assert among.any() and not among.all()
         np.testing.assert_array_equal(own[among], result.log_probs[among])
@@ -92,15 +93,12 @@ def test_a_row_of_a_stream_that_breaks_is_told_when_the_others_have_ended():
 SMALL = models.replace(models.VARIANTS["own_embedding"], block_size=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "method"),
     [
         (byte_lm, {"method": "lookup", "draft_length": 3}),
-        pytest.param(
-            lambda: models.model(SMALL),
-            {"method": "blt-dv", "block_size": 6},
-            marks=pytest.mark.slow,
-        ),
+        (lambda: models.model(SMALL), {"method": "blt-dv", "block_size": 6}),
     ],
 )
 @pytest.mark.parametrize("law", [{"allow_eos": False}, {"temperature": 1.0, "stop": ["e", "t"]}])
@@ -145,26 +143,34 @@ def test_turns_of_a_chain():
         list(bytelax.turns(byte_lm(), ["a" * 500] * 3))
 
 
+SHORT, WITH_LONG = PROMPTS[::2], [PROMPTS[0], b"x" * 300, PROMPTS[2]]
+
+
 @pytest.mark.parametrize(
-    ("model", "method"),
+    ("model", "method", "prompts"),
     [
-        (byte_lm, {"method": "lookup", "draft_length": 3}),
+        (byte_lm, {"method": "lookup", "draft_length": 3}, SHORT),
         pytest.param(
-            lambda: models.model(SMALL), {"method": "blt-s"}, marks=pytest.mark.exhaustive
+            byte_lm, {"method": "lookup", "draft_length": 3}, WITH_LONG, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            lambda: models.model(SMALL),
+            {"method": "blt-s"},
+            WITH_LONG,
+            marks=pytest.mark.exhaustive,
         ),
     ],
 )
-def test_samples_are_what_the_prompt_given_as_often_is_continued_with(model, method):
+def test_samples_are_what_the_prompt_given_as_often_is_continued_with(model, method, prompts):
     how = {"temperature": 1.0, "max_new_bytes": NEW, "logprobs": True, "allow_eos": False}
-    prompts = [PROMPTS[0], b"x" * 300, PROMPTS[2]]
     several = bytelax.generate(model(), prompts, samples=3, seeds=5, **how, **method)
     each = [prompt for prompt in prompts for _ in range(3)]
     alone = bytelax.generate(model(), each, seeds=5, **how, **method)
-    assert several.bytes == alone.bytes and len({*several.bytes}) == 9
-    assert [result.index for result in several.results] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert several.bytes == alone.bytes and len({*several.bytes}) == len(each)
+    assert [result.index for result in several.results] == [i // 3 for i in range(len(each))]
     for one, other in zip(several.results, alone.results, strict=True):
         np.testing.assert_allclose(one.log_probs, other.log_probs, rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="4 seeds for 9"):
+    with pytest.raises(ValueError, match=f"4 seeds for {len(each)}"):
         bytelax.generate(model(), prompts, samples=3, seeds=[1, 2, 3, 4], **how)
     for wrong in (0, True):
         with pytest.raises(ValueError, match="samples must be a number from 1"):
@@ -186,13 +192,10 @@ def test_a_budget_beyond_32_bits_is_beyond_the_context(most):
         bytelax.generate(models.chain(b"abcdef"), ["a"], max_new_bytes=most)
 
 
-def test_turns_on_the_command_line(tmp_path):
+def test_turns_on_the_command_line(tmp_path, monkeypatch, capfdbinary):
     model = models.chain(b"abcdef")
     checkpoints.write(tmp_path / "chain", model.config, model.params, layout="huggingface")
     command = ["generate", "--model", str(tmp_path / "chain"), "--turns", "--max-new-bytes", "3"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "bytelax.cli", *command, "a"],
-        input=b"b\nxe\r\nd", capture_output=True, check=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    assert ran.stdout == b"cde\nfab\nefa\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"b\nxe\r\nd")))
+    assert cli.main([*command, "a"]) == 0
+    assert capfdbinary.readouterr().out == b"cde\nfab\nefa\n"

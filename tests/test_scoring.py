@@ -23,7 +23,9 @@ LONG = np.random.default_rng(5).integers(0, 256, 201).astype(np.uint8).tobytes()
 small = functools.partial(score, window=WINDOW, batch=BATCH)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module", params=["byte transformer", pytest.param("blt", marks=pytest.mark.slow)]
+)
 def model(request):
     return models.model(MODELS[request.param])
 

@@ -35,7 +35,7 @@ def plain(window, which=self_drafting_models.trunk):
         slow("composed", {"verify_from": "embedding"}),
         slow("layer-skip", {}),
         slow("layer-skip", {"skip_mlp": (0,), "draft_length": 3, "window": 5}),
-        ("medusa", {"window": 5}),
+        slow("medusa", {"window": 5}),
         ("two-byte", {"window": 5}),
         slow("two-byte", {"state_layer": 2, "window": 5}),
         slow("eagle", {"draft_length": 4}),
@@ -47,13 +47,14 @@ def test_chains_write_what_plain_decoding_does(method, options):
     assert out.stats.drafted > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        slow("early-exit", {"verify_from": "embedding"}),
-        slow("layer-skip", {}),
-        slow("two-byte", {}),
-        slow("lookup", {"draft_length": 4}),
+        ("early-exit", {"verify_from": "embedding"}),
+        ("layer-skip", {}),
+        ("two-byte", {}),
+        ("lookup", {"draft_length": 4}),
         ("eagle", {"draft_length": 4}),
     ],
 )
@@ -64,15 +65,16 @@ def test_a_trunk_with_biases_and_norms_and_no_bos(method, options):
     assert out.stats.drafted > 0
 
 
+@pytest.mark.slow  # a tree: test_golden_outputs.py
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        slow("early-exit", {}),
-        slow("composed", {}),
+        ("early-exit", {}),
+        ("composed", {}),
         ("medusa", {"branches": (2, 2), "nodes": 5}),
-        slow("medusa", {"branches": (2, 1), "window": 9}),
-        slow("eagle", {"draft_length": 3, "beam": 2, "nodes": 5}),
-        slow("spectr", {"draft_length": 2}),
+        ("medusa", {"branches": (2, 1), "window": 9}),
+        ("eagle", {"draft_length": 3, "beam": 2, "nodes": 5}),
+        ("spectr", {"draft_length": 2}),
     ],
 )
 def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
@@ -84,11 +86,12 @@ def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
     assert out.stats.bytes == sum(map(len, out.bytes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        slow("eagle", {"draft_length": 3, "beam": 2, "nodes": 1}),
-        slow("eagle", {"draft_length": 6, "beam": 2, "nodes": 3}),
+        ("eagle", {"draft_length": 3, "beam": 2, "nodes": 1}),
+        ("eagle", {"draft_length": 6, "beam": 2, "nodes": 3}),
         ("medusa", {"branches": (2, 2, 2), "nodes": 2}),
     ],
 )
@@ -96,7 +99,8 @@ def test_trees_of_fewer_nodes_than_levels(method, options):
     assert generate(method, **options).bytes == plain(5).bytes
 
 
-@pytest.mark.parametrize("method", [slow("early-exit"), "medusa", slow("eagle"), slow("spectr")])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["early-exit", "medusa", "eagle", "spectr"])
 def test_sampling_depends_on_the_seed_alone(method):
     options = {"temperature": 1.0}
     if method == "spectr":
@@ -140,9 +144,9 @@ def test_sampling_depends_on_the_seed_alone(method):
         (test_methods.model, "eagle", {}, "no draft layer"),
         (test_methods.model, "medusa", {}, "no multi-byte heads"),
         (test_methods.byte_lm, "dflash", {}, "no draft block"),
-        (heads_of_a_blt.blt, "dflash", {"draft_length": 4}, "blocks of up to 3 bytes, got 4"),
-        (heads_of_a_blt.blt, "medusa", {"branches": (2,)}, "needs a byte transformer"),
-        (heads_of_a_blt.blt, "eagle", {"beam": 2}, "needs a byte transformer"),
+        slow(heads_of_a_blt.blt, "dflash", {"draft_length": 4}, "blocks of up to 3 bytes, got 4"),
+        slow(heads_of_a_blt.blt, "medusa", {"branches": (2,)}, "needs a byte transformer"),
+        slow(heads_of_a_blt.blt, "eagle", {"beam": 2}, "needs a byte transformer"),
     ],
 )
 def test_refusals_say_what_is_wrong(which, method, options, message):

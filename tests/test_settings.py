@@ -172,12 +172,14 @@ def assert_same(setting, function, which, *args):
     jax.tree.map(identical, found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("drafter", "setting"),
     [
         ("draft model", "together"),
-        pytest.param("past the boundary", "together", marks=pytest.mark.slow),
-        *(pytest.param("draft model", one, marks=pytest.mark.slow) for one in ("rbg", "x64")),
+        ("past the boundary", "together"),
+        ("draft model", "rbg"),
+        ("draft model", "x64"),
     ],
 )
 def test_bytes_and_log_probabilities(drafter, setting):
@@ -252,6 +254,7 @@ def test_certificate():
         )
 
 
+@pytest.mark.slow
 def test_training(tmp_path):
     expected = trained(tmp_path / "default")
     with SETTINGS["together"](), jax.transfer_guard("allow"):

@@ -42,7 +42,8 @@ def waited(closes, share):
     return windows, together
 
 
-@pytest.mark.parametrize("share", [pytest.param(0.5, marks=pytest.mark.slow), 1.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.5, 1.0])
 def test_rows_that_wait_write_the_same(share):
     plain, waiting = decoded(0.0), decoded(share)
     assert waiting.lossless and waiting.bytes == plain.bytes

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from bytelax.methods import METHODS
+
 CALLS = {
     "generate('tiny', ['a'])": "a model comes from bytelax.load, got 'tiny'",
     "list(bytelax.stream('tiny', 'a'))": "a model comes from bytelax.load, got 'tiny'",
@@ -30,7 +32,15 @@ CALLS = {
     "generate(lm, ['a', 'b'], temperature=None)": "is a number, or one for each of the 2 rows; got",
     "generate(lm, ['a'], top_k=True)": "top_k is a number, got True",
     "list(bytelax.generate_many(lm, ['a', 'b'], top_k=[1, 2]))": "top_k is a number, got [1, 2]",
-    "generate(lm, ['a'], seeds=[1.5])": "seeds are whole numbers",
+    "generate(lm, ['a'], seeds=[1.5])": "seeds are whole numbers, or one of them; got [1.5]",
+    "generate(lm, ['a'], seeds=None)": "seeds are whole numbers, or one of them; got None",
+    "generate(lm, ['a'], accept='greedy')": "accept is a function that judges drafts, got 'greedy'",
+    "generate(lm, ['a'], method=[])": f"unknown method []; there are: {', '.join(METHODS)}",
+    "bytelax.load('tiny', mesh=8)": "mesh must be text such as 'data=8,tensor=4', a "
+    "bytelax.MeshConfig or a jax.sharding.Mesh, not int",
+    "bytelax.load('tiny', dtype=3)": "dtype 3 is not one of float32, bfloat16, float16, auto",
+    "bytelax.load('tiny', dtype=['int8'])": "dtype ['int8'] is not one of float32, bfloat16, "
+    "float16, auto",
     "lm.logits([1, 5, 6])": "ids are integers [B S], got int64[3]",
     "lm.logits(np.ones((1, 3)))": "ids are integers [B S], got float64[1,3]",
     "lm.logits(np.zeros((0, 3), int))": "there are no ids, got int64[0,3]",
@@ -84,5 +94,6 @@ def told():
 
 @pytest.mark.parametrize("call", CALLS)
 def test_wrong_input_is_told_in_one_line(call, told):
-    assert told[call].startswith(("ValueError: ", "TypeError: ")) and CALLS[call] in told[call]
-    assert "\n" not in told[call]
+    kind, _, says = told[call].partition(": ")
+    assert kind in ("ValueError", "TypeError", "CheckpointError") and CALLS[call] in says
+    assert "\n" not in says

@@ -47,6 +47,9 @@ KINDS = {  # fields of config.json, and the ids that are given
 }
 
 
+ONE_OF_A_KIND = {"tied", "one for both", "biases", "mistral", "qwen3", "llama3"}
+
+
 def forward(fields, weights, ids):
     """Logits f64[S, V] of a text, as transformers computes them."""
     heads, kv = fields["num_attention_heads"], fields["num_key_value_heads"]
@@ -100,7 +103,10 @@ def forward(fields, weights, ids):
     return linear(norm(x, "model.norm"), head)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in ONE_OF_A_KIND else pytest.mark.slow) for kind in KINDS],
+)
 def test_logits_and_what_is_written_back(kind, tmp_path):
     more, asked = KINDS[kind]
     fields = SIZES | more

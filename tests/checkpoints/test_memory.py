@@ -30,8 +30,9 @@ print((kilobytes("VmHWM") - before) << 10)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
-@pytest.mark.parametrize("name", [pytest.param("huggingface", marks=pytest.mark.slow), "meta"])
+@pytest.mark.parametrize("name", ["huggingface", "meta"])
 def test_peak_memory_is_about_the_size_of_the_file(name, tmp_path):
     config = dataclasses.replace(
         META,

@@ -68,7 +68,7 @@ def test_the_tensor_is_named(kind, path, tmp_path):
         bytelax.load_patcher(tmp_path / "a")
 
 
-@pytest.mark.parametrize("kind", ["orbax", "huggingface"])
+@pytest.mark.parametrize("kind", [pytest.param("orbax", marks=pytest.mark.slow), "huggingface"])
 def test_also_in_bfloat16_as_int8_and_on_a_mesh(kind, tmp_path):
     path = "decoder/trunk/layers_1/attention/qkv/kernel"
     params = spoilt(SQUARE, path, PLACES[path][1], np.inf, jnp.bfloat16)
@@ -100,6 +100,7 @@ def test_arrays_that_the_host_does_not_hold(tmp_path, monkeypatch):
     assert "the parameter decoder/norm/scale holds NaN or infinite values in float32" in says
 
 
+@pytest.mark.slow
 def test_heads_of_their_own_directory(tmp_path):
     params = random_params(WITH_HEADS)
     leaves, tree = jax.tree.flatten(params["heads"])

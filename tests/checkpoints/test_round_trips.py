@@ -86,8 +86,12 @@ def test_metas_layout_masks_documents_unless_told_otherwise(config, tmp_path):
     [
         (OWN, "decoder_input='embedding'"),
         (OWN, "patching.mode='stride'"),
-        (repatched(SQUARE, monotonicity=True), "monotonicity=True"),
-        (repatched(SQUARE, threshold_add=1.0), "threshold_add=1.0"),
+        pytest.param(
+            repatched(SQUARE, monotonicity=True), "monotonicity=True", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            repatched(SQUARE, threshold_add=1.0), "threshold_add=1.0", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_transformers_cannot_express(config, reason, tmp_path):
@@ -162,7 +166,9 @@ def test_an_encoder_with_cross_attention_in_all_layers_keeps_the_last(tmp_path):
     assert_same(checkpoints.read(tmp_path / "a")[1], params)
 
 
-@pytest.mark.parametrize("layout", ["orbax", "huggingface", "meta"])
+@pytest.mark.parametrize(
+    "layout", [pytest.param("orbax", marks=pytest.mark.slow), "huggingface", "meta"]
+)
 @pytest.mark.parametrize(
     "dtype",
     [
@@ -296,7 +302,7 @@ def test_overwriting_is_all_or_nothing(written, monkeypatch):
         checkpoints.write(directory / "config.json", SQUARE, new, layout="orbax", overwrite=True)
 
 
-@pytest.mark.parametrize("layout", ["orbax", pytest.param("huggingface", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("layout", [pytest.param("orbax", marks=pytest.mark.slow), "huggingface"])
 def test_a_patcher_that_is_never_asked_is_left_out(layout, tmp_path):
     params = random_params(SQUARE)
     checkpoints.write(tmp_path / "a", SQUARE, params, layout=layout)

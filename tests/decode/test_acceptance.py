@@ -126,10 +126,10 @@ def mean_length(law):
 
 
 CASES = [
-    ("rejection", 0, {}),
-    ("rejection", 2, {"drafter": Certain}),
+    pytest.param("rejection", 0, {}, marks=pytest.mark.slow),
+    pytest.param("rejection", 2, {"drafter": Certain}, marks=pytest.mark.slow),
     ("rejection", 3, {"ragged": True}),
-    ("block", 0, {}),
+    pytest.param("block", 0, {}, marks=pytest.mark.slow),
     ("block", 1, {}),
     pytest.param("block", 2, {"drafter": Certain}, marks=pytest.mark.slow),
     pytest.param("block", 3, {}, marks=pytest.mark.slow),
@@ -147,7 +147,7 @@ CASES = [
     ),
     pytest.param("k_seq", 1, {"many": 3}, marks=pytest.mark.slow),
     pytest.param("k_seq", 1, {"many": 2, "window": 4}, marks=pytest.mark.slow),
-    ("k_seq", 1, {"many": 2, "window": 5}),
+    pytest.param("k_seq", 1, {"many": 2, "window": 5}, marks=pytest.mark.slow),
 ]
 
 
@@ -159,6 +159,7 @@ def test_the_law_of_the_target(rule, length, options):
             assert abs(probability - chain(target, text)) < 1e-6, (pair, text)
 
 
+@pytest.mark.slow
 def test_several_drafts_judged_as_one_are_seen(monkeypatch):
     """The same chance and residual for each candidate, as if there were no other."""
     judged = trees._rho_and_residual
@@ -172,7 +173,11 @@ def test_several_drafts_judged_as_one_are_seen(monkeypatch):
 
 @pytest.mark.parametrize(
     ("rule", "many"),
-    [("rejection", 1), ("block", 1), pytest.param("k_seq", 2, marks=pytest.mark.slow)],
+    [
+        ("rejection", 1),
+        pytest.param("block", 1, marks=pytest.mark.slow),
+        pytest.param("k_seq", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_a_proposal_equal_to_the_target_is_always_accepted(rule, many):
     assert mean_length(emissions(rule, 2, many=many)["equal"]) > 3 - 1e-5

@@ -133,7 +133,8 @@ def test_the_cases_are_hard():
     assert np.quantile(np.diff(top), 0.1) < 0.1 * forward.logits.std()
 
 
-@pytest.mark.parametrize(("width", "prefill_width"), [slow(1, 8), (8, 5)])
+@pytest.mark.slow  # of a byte transformer: test_byte_lm_target.py
+@pytest.mark.parametrize(("width", "prefill_width"), [(1, 8), (8, 5)])
 def test_prefill_of_ragged_prompts(width, prefill_width):
     """Rings shrink or grow behind it; what stands behind a prompt is never read."""
     model = models.model(models.BASE)
@@ -276,7 +277,7 @@ def test_passes_are_counted(width):
 
 @pytest.mark.parametrize(
     ("platform", "batch", "expected"),
-    [("cpu", 64, 4), ("gpu", 1, 4), ("gpu", 8, 6), ("tpu", 8, 6), ("gpu", 64, 9)],
+    [("cpu", 64, 4), slow("gpu", 1, 4), slow("gpu", 8, 6), slow("tpu", 8, 6), ("gpu", 64, 9)],
 )
 def test_chunks_grow_with_the_batch_on_accelerators(platform, batch, expected):
     """In a window of nine bytes; the run that XLA is given has that many patches a row."""
@@ -298,12 +299,18 @@ def test_chunks_grow_with_the_batch_on_accelerators(platform, batch, expected):
     assert seen == [(batch, expected)]
 
 
-def test_patches_behind_the_bytes_that_may_be_kept_are_not_run():
+@functools.cache
+def first_window():
+    """A target, and a function of `most` that extends a blank state by a window of eight bytes."""
     model = models.model(models.BASE)
     target = target_for(model, 8)
     state = windows.blank(target, model.params, BATCH)
     window = jnp.asarray(text()[:, :8])
-    extend = jax.jit(lambda most: target.extend(model.params, state, window, most=most))
+    return target, jax.jit(lambda most: target.extend(model.params, state, window, most=most))
+
+
+def test_patches_behind_the_bytes_that_may_be_kept_are_not_run():
+    target, extend = first_window()
     whole, trial = extend(jnp.full(BATCH, 8))
     closed = trial.frontier.patches - trial.frontier.patches[:, :1]
     shorter = 0
@@ -317,31 +324,23 @@ def test_patches_behind_the_bytes_that_may_be_kept_are_not_run():
 
 
 def test_rows_that_stand_still_run_no_global_pass():
-    model = models.model(models.BASE)
-    target = target_for(model, 8)
-    state = windows.blank(target, model.params, BATCH)
-    window = jnp.asarray(text()[:, :8])
-
-    @jax.jit
-    def extend(running):
-        return target.extend(model.params, state, window, most=8 * running)
-
-    logits, trial = extend(jnp.ones(BATCH, bool))
+    target, extend = first_window()
+    logits, trial = extend(jnp.full(BATCH, 8))
     assert trial.chunks > 0
-    nobody = jnp.zeros(BATCH, bool)
+    nobody = jnp.zeros(BATCH, int)
     assert extend(nobody)[1].chunks == 0
-    one = nobody.at[1].set(True)
-    alone, trial = extend(one)
+    alone, trial = extend(nobody.at[1].set(8))
     np.testing.assert_array_equal(alone[1], logits[1])
     closed = trial.frontier.patches[1, -1]
     assert trial.chunks == -(-closed // target.chunk)
 
 
 def test_no_patcher_no_patcher_passes():
-    model = models.model(models.VARIANTS["stride"])
-    target = target_for(model, 8)
-    taken = Taken(model, target, windows.plain(text(), NOWHERE, 8, STEPS[8]))
-    assert "patcher_passes" not in target.passes(taken.state)
+    for name in ("base", "stride"):
+        model = models.model(models.VARIANTS[name])
+        target = target_for(model, 8)
+        passes = target.passes(windows.blank(target, model.params, BATCH))
+        assert ("patcher_passes" in passes) == (name == "base")
 
 
 def test_the_frontier_is_that_of_the_parallel_pass():
@@ -369,9 +368,10 @@ def test_the_frontier_is_that_of_the_parallel_pass():
         assert frontier.last_eos_patch[row] == max(eos, default=-1)
 
 
-GOLDEN = [("base", 8)] + [slow(name, (1, 17, 8)[nth % 3]) for nth, name in enumerate(cases.NAMES)]
+GOLDEN = [("base", 8)] + [(name, (1, 17, 8)[nth % 3]) for nth, name in enumerate(cases.NAMES)]
 
 
+@pytest.mark.slow  # the texts themselves: ../models/test_golden.py
 @pytest.mark.parametrize(("name", "width"), GOLDEN)
 def test_golden_texts_through_windows(name, width):
     case = cases.load(name)

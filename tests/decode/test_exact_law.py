@@ -229,8 +229,8 @@ def test_every_lossless_method_is_enumerated():
 @pytest.mark.parametrize(
     ("setup", "accept", "law"),
     [
-        *each(rejection, CUT, FEW_TABLES, fast=("three bytes", "ragged, cooler")),
-        *each(block_verification, CUT, FEW_TABLES, fast=("three bytes", "ragged, cooler")),
+        *each(rejection, CUT, FEW_TABLES, fast=("three bytes",)),
+        *each(block_verification, CUT, FEW_TABLES, fast=("ragged, cooler",)),
         *each(rejection, WARM, ["three bytes"], fast=()),
         *each(block_verification, WARM, ["three bytes"], fast=()),
         *each(rejection, CUT, KINDS, fast=(), others=pytest.mark.exhaustive),
@@ -268,7 +268,7 @@ SEVERAL = ParallelDrafts(TableDrafter(2), 2)
     [
         pytest.param(SEVERAL, 0, marks=pytest.mark.slow),
         pytest.param(SEVERAL, 2, marks=pytest.mark.slow),
-        (ParallelDrafts(TableDrafter(1), 2), 2),
+        pytest.param(ParallelDrafts(TableDrafter(1), 2), 2, marks=pytest.mark.slow),
         (ParallelDrafts(TableDrafter(1), 2), 1),
         pytest.param(ParallelDrafts(TableDrafter(2, ragged=True), 2), 3, marks=pytest.mark.slow),
     ],
@@ -285,7 +285,7 @@ def test_the_law_of_the_target_from_several_drafts(drafter, further):
         ("three bytes", greedy),
         pytest.param("likeliest, ragged", greedy, marks=pytest.mark.slow),
         pytest.param("three bytes", rejection, marks=pytest.mark.slow),
-        ("likeliest, ragged", block_verification),
+        pytest.param("likeliest, ragged", block_verification, marks=pytest.mark.slow),
         pytest.param("three bytes", typical, marks=pytest.mark.slow),
     ],
 )
@@ -337,7 +337,7 @@ class ForgetsTheLast(TableTarget):
             {"drafter": OtherTemperature(2, temperature=2.0)},
             marks=pytest.mark.slow,
         ),
-        (rejection, {"target": ForgetsTheLast()}),
+        pytest.param(rejection, {"target": ForgetsTheLast()}, marks=pytest.mark.slow),
     ],
     ids=["raw q", "raw q, block", "temperature", "commit"],
 )
@@ -402,15 +402,12 @@ def test_a_block_table_that_is_hidden_is_seen():
     assert error(build, rejection, CUT, new_bytes=2) > FAULTY
 
 
-RULES = [rejection, pytest.param(block_verification, marks=pytest.mark.slow)]
-
-
 @pytest.mark.parametrize(
     ("purpose", "accept"),
     [
         ("ACCEPT", rejection),
         pytest.param("ACCEPT", block_verification, marks=pytest.mark.slow),
-        ("RESIDUAL", rejection),
+        pytest.param("RESIDUAL", rejection, marks=pytest.mark.slow),
     ],
 )
 def test_a_shared_key_is_seen(monkeypatch, accept, purpose):
@@ -418,13 +415,16 @@ def test_a_shared_key_is_seen(monkeypatch, accept, purpose):
     assert error(tables, accept, WARM) > FAULTY
 
 
-@pytest.mark.parametrize("accept", RULES)
+@pytest.mark.parametrize(
+    "accept", [rejection, pytest.param(block_verification, marks=pytest.mark.slow)]
+)
 def test_a_missing_residual_is_seen(monkeypatch, accept):
     monkeypatch.setattr(acceptance, "residual", lambda p, q: jnp.log(p))
     assert error(tables, accept, CUT) > FAULTY
 
 
-@pytest.mark.parametrize("accept", RULES)
+@pytest.mark.slow
+@pytest.mark.parametrize("accept", [rejection, block_verification])
 def test_a_bonus_byte_of_the_place_before_is_seen(monkeypatch, accept):
     follow = acceptance.follow
 
@@ -520,19 +520,19 @@ def deviation(accept, rows, new_bytes):
     return (chi_square - freedom) / np.sqrt(2 * freedom)
 
 
-SAMPLES = [(2048, 16), pytest.param(2**15, 32, marks=pytest.mark.slow)]
+SAMPLES = [(2048, 16), (2**15, 32)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "new_bytes"), SAMPLES)
-@pytest.mark.parametrize(
-    "accept", [pytest.param(rejection, marks=pytest.mark.slow), block_verification]
-)
+@pytest.mark.parametrize("accept", [rejection, block_verification])
 def test_real_random_numbers(accept, rows, new_bytes):
     assert abs(deviation(accept, rows, new_bytes)) < 4.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "new_bytes"), SAMPLES)
-@pytest.mark.parametrize("purpose", ["ACCEPT", pytest.param("RESIDUAL", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("purpose", ["ACCEPT", "RESIDUAL"])
 def test_a_shared_key_is_seen_in_real_random_numbers(monkeypatch, purpose, rows, new_bytes):
     monkeypatch.setattr(sampling, purpose, sampling.DRAFT)
     assert deviation(rejection, rows, new_bytes) > 20
@@ -544,7 +544,7 @@ def test_any_pair_can_be_certified():
     assert_lossless(Method(TableTarget(), TableDrafter(2)), Params(table(3, 13), table(3, 1)))
 
 
-@pytest.mark.parametrize("positions", [0, 2])
+@pytest.mark.parametrize("positions", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_plain_decoding_is_certified_without_drafts(positions):
     assert_lossless(Method(TableTarget(), Empty(positions)), Params(table(3, 13)))
 
@@ -648,7 +648,7 @@ def slow(*case):
 @pytest.mark.parametrize(
     ("target", "drafter", "says"),
     [
-        (
+        slow(
             TableTarget(),
             RawQ(2, temperature=0.5),
             r"the ids \(\d+, .*\) is off by [0-9.e-]+: the method is not lossless",
@@ -675,6 +675,7 @@ def takes_the_last_place(draft, log_probs, uniforms):
     return rejection(draft, jnp.where(place, log_probs[:, -1:], log_probs), uniforms)
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_wrong_in_wider_windows_is_told():
     method = Method(TableTarget(), TableDrafter(1), takes_the_last_place)
     with pytest.raises(AssertionError, match="a window of 4: the method is not lossless"):

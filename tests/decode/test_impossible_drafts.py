@@ -1,5 +1,6 @@
 """A drafter may propose what its own law says it never would: then nothing was proposed."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_the_emitted_byte_is_the_targets_own(rule):
     log_probs = jnp.broadcast_to(jnp.log(P), (ROWS, 3, 4))
     grid = (jnp.arange(ROWS) + 0.5) / ROWS
     uniforms = jnp.broadcast_to(grid[:, None, None], (ROWS, 2, 3))
-    emitted = rule(proposal(), log_probs, uniforms)
+    emitted = jax.jit(rule)(proposal(), log_probs, uniforms)
     assert emitted.drafted.max() == 0 and (emitted.count == 1).all()
     counts = np.bincount(np.asarray(emitted.ids[:, 0]), minlength=4)
     np.testing.assert_allclose(counts / ROWS, P, atol=2 / ROWS)

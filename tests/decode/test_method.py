@@ -24,6 +24,17 @@ def text(rows=2):
     return Text(ids, jnp.full(rows, 2))
 
 
+def begun(method, **how):
+    """The shapes of a decoding: what is refused is refused before anything runs."""
+    return jax.eval_shape(
+        lambda params, text: method.init(params, text, budget=3, **how), PARAMS, text()
+    )
+
+
+def one_round(method, **how):
+    return jax.eval_shape(method.round, PARAMS, begun(method, **how))
+
+
 def test_equal_methods_are_one_program():
     """Budgets, seeds and temperatures are data."""
 
@@ -45,13 +56,18 @@ def test_equal_methods_are_one_program():
 
 def test_rounds_are_what_decode_takes():
     method = Method(TableTarget(), TableDrafter(2))
-    begin = method.init(PARAMS, text(), budget=9, sampling=Sampling.of(2, **WARM))
-    whole = method.decode(PARAMS, begin)
+    sampling = Sampling.of(2, **WARM)
 
-    def step(decoding, _):
-        return method.round(PARAMS, decoding), decoding.counts.rounds
+    @jax.jit
+    def both(params, text):
+        def step(decoding, _):
+            return method.round(params, decoding), None
 
-    stepped, _ = jax.lax.scan(step, begin, None, length=9)  # rows that ended stand still
+        begin = method.init(params, text, budget=9, sampling=sampling)
+        stepped, _ = jax.lax.scan(step, begin, None, length=9)  # rows that ended stand still
+        return stepped, method.decode(params, begin)
+
+    stepped, whole = both(PARAMS, text())
     chex.assert_trees_all_equal(stepped.text, whole.text)
     chex.assert_trees_all_equal(stepped.counts, whole.counts)
 
@@ -65,9 +81,12 @@ def broken(value):
     return PARAMS._replace(target=PARAMS.target.at[4, BAD].set(bad))
 
 
-@pytest.mark.parametrize("drafter", [Empty(), Empty(2), TableDrafter(2)], ids=str)
-@pytest.mark.parametrize("value", [jnp.nan, jnp.inf, -jnp.inf])
-def test_logits_that_are_no_numbers_end_a_row(value, drafter):
+@pytest.mark.parametrize(
+    "drafter",
+    [Empty(), pytest.param(Empty(2), marks=pytest.mark.slow), TableDrafter(2)],
+    ids=str,
+)
+def test_logits_that_are_no_numbers_end_a_row(drafter):
     """Nothing is written from them, and what is written before them is as likely as without."""
     rows, method = 4096, Method(TableTarget(), drafter)
     sampling = Sampling.of(rows, temperature=1.0, allow_eos=False)
@@ -78,14 +97,15 @@ def test_logits_that_are_no_numbers_end_a_row(value, drafter):
         decoding = method.init(params, prompts, budget=2, sampling=sampling)
         return method.decode(params, decoding)
 
-    out = run(broken(value))
-    first, wrote = np.asarray(out.text.ids[:, 3]), np.asarray(out.text.length - 3)
-    np.testing.assert_array_equal(wrote, np.where(first == BAD, 1, 2))
-    reason = np.where(first == BAD, stopping.NOT_FINITE, stopping.BY_LENGTH)
-    np.testing.assert_array_equal(out.ended, reason)
     law = jax.nn.softmax(PARAMS.target[4, 4, vocab.OFFSET :])
-    share = np.bincount(first - vocab.OFFSET) / rows
-    assert (abs(share - law) < 5 * np.sqrt(law / rows)).all()
+    for value in (jnp.nan, jnp.inf, -jnp.inf):
+        out = jax.device_get(run(broken(value)))
+        first, wrote = out.text.ids[:, 3], out.text.length - 3
+        np.testing.assert_array_equal(wrote, np.where(first == BAD, 1, 2))
+        reason = np.where(first == BAD, stopping.NOT_FINITE, stopping.BY_LENGTH)
+        np.testing.assert_array_equal(out.ended, reason)
+        share = np.bincount(first - vocab.OFFSET) / rows
+        assert (abs(share - law) < 5 * np.sqrt(law / rows)).all()
 
 
 def test_logits_that_are_no_numbers_end_a_greedy_row():
@@ -94,10 +114,8 @@ def test_logits_that_are_no_numbers_end_a_greedy_row():
     begin = Text(jnp.asarray([[1, 4, 4, *[0] * 13], [1, 6, 6, *[0] * 13]]), jnp.array([3, 3]))
     following = int(PARAMS.target[4, 4, 4:].argmax()) + 4
     bad = PARAMS.target.at[4, following].set(jnp.nan).at[:, :, 0].set(jnp.nan)
-    one, other = (
-        method.decode(params, method.init(params, begin, budget=8))
-        for params in (PARAMS, PARAMS._replace(target=bad))
-    )
+    run = jax.jit(lambda params: method.decode(params, method.init(params, begin, budget=8)))
+    one, other = (run(params) for params in (PARAMS, PARAMS._replace(target=bad)))
     assert np.asarray(other.ended).tolist() == [stopping.NOT_FINITE, stopping.BY_LENGTH]
     assert int(other.text.length[0]) == 4 and int(other.text.ids[0, 3]) == following
     np.testing.assert_array_equal(one.text.ids[1], other.text.ids[1])
@@ -105,9 +123,9 @@ def test_logits_that_are_no_numbers_end_a_greedy_row():
 
 def test_greedy_acceptance_does_not_sample():
     method = Method(TableTarget(), TableDrafter(2), decode.greedy)
-    method.init(PARAMS, text(), budget=1)
+    begun(method)
     with pytest.raises(ValueError, match="accept=greedy takes the likeliest bytes"):
-        method.init(PARAMS, text(), budget=1, sampling=Sampling.of(2, **WARM))
+        begun(method, sampling=Sampling.of(2, **WARM))
 
 
 def test_windows_hold_drafts_and_fit_into_caches():
@@ -143,9 +161,8 @@ SIDE_BY_SIDE = decode.ParallelDrafts(TableDrafter(2), 2)
 )
 def test_a_rule_refuses_what_it_cannot_judge(drafter, accept, words):
     method = Method(TableTarget(), drafter, accept)
-    begin = method.init(PARAMS, text(), budget=1, sampling=Sampling.of(2, **WARM))
     with pytest.raises(ValueError, match=words):
-        method.round(PARAMS, begin)
+        one_round(method, sampling=Sampling.of(2, **WARM))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +178,7 @@ def test_wrong_shapes_are_told(ids, length):
 
     method = Method(TableTarget(), Wrong(2))
     with pytest.raises(AssertionError, match="shape"):
-        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+        one_round(method)
 
 
 class Counting(Empty):
@@ -199,7 +216,7 @@ class NoIds(Empty):
 def test_what_no_loop_carries_is_told(drafter, words):
     method = Method(TableTarget(), drafter)
     with pytest.raises(TypeError, match=words):
-        jax.jit(method.decode)(PARAMS, method.init(PARAMS, text(), budget=3))
+        jax.eval_shape(method.decode, PARAMS, begun(method))
 
 
 def test_a_model_is_no_target():
@@ -219,7 +236,7 @@ def test_what_is_no_draft_is_told(proposed):
 
     method = Method(TableTarget(), Wrong(2))
     with pytest.raises(TypeError, match=r"Wrong\.propose must return a Draft and the drafter's"):
-        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+        one_round(method)
 
 
 def test_drafters_that_lack_something_are_told():
@@ -246,7 +263,7 @@ def test_a_rule_that_returns_something_else_is_told():
 
     method = Method(TableTarget(), TableDrafter(2), rule)
     with pytest.raises(TypeError, match="the acceptance rule rule must return an Emitted"):
-        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+        one_round(method)
 
 
 def test_a_buffer_without_room_is_refused():
@@ -266,7 +283,7 @@ def test_a_draft_from_another_vocabulary_is_told():
 
     method = Method(TableTarget(), Wrong(2))
     with pytest.raises(AssertionError, match="shape"):
-        method.round(PARAMS, method.init(PARAMS, text(), budget=1))
+        one_round(method)
 
 
 def test_a_method_for_another_model_is_refused():
@@ -299,11 +316,11 @@ class Own(Empty):
     [
         (jnp.ones(3), 3),
         pytest.param(np.ones(3), 3, marks=pytest.mark.slow),
-        (np.float32(1), 1),
+        pytest.param(np.float32(1), 1, marks=pytest.mark.slow),
         (None, 0),
-        ((), 0),
+        pytest.param((), 0, marks=pytest.mark.slow),
         ([jnp.ones(3), {"embedding": jnp.ones((2, 3))}], 3),
-        (Told(jnp.ones((2, 2)), None), 4),
+        pytest.param(Told(jnp.ones((2, 2)), None), 4, marks=pytest.mark.slow),
     ],
 )
 def test_parameters_of_a_drafter_are_any_pytree(params, weights):
@@ -334,9 +351,10 @@ def test_a_rule_that_counts_wrongly_comes_to_an_end(count):
         return decode.Emitted(jnp.full((rows, places), 5), none + count, none)
 
     method = Method(TableTarget(), TableDrafter(2), accept)
-    decoding = method.init(PARAMS, text(), budget=7)
+    decoding = jax.jit(lambda params: method.init(params, text(), budget=7))(PARAMS)
+    go_on = jax.jit(method.round)
     for _ in range(7):
-        decoding = method.round(PARAMS, decoding)
+        decoding = go_on(PARAMS, decoding)
     assert (decoding.ended == stopping.BY_LENGTH).all()
     np.testing.assert_array_equal(decoding.text.length, decoding.prompt + 7)
     np.testing.assert_array_equal(decoding.text.ids[:, 2:9], 5)

@@ -73,10 +73,7 @@ def decoded(variant, drafter, *, window=None):
     return run(Params(blt.params), Text(ids, np.array([40, 23, 9], np.int32)))
 
 
-@pytest.fixture(
-    scope="module",
-    params=["own embedding", pytest.param("encoder states", marks=pytest.mark.slow)],
-)
+@pytest.fixture(scope="module", params=READS)
 def variant(request):
     return request.param
 
@@ -86,6 +83,7 @@ def plain(variant):
     return decoded(variant, Empty(), window=DRAFT + 1)
 
 
+@pytest.mark.slow
 def test_the_output_is_that_of_the_whole_model(variant, plain):
     nested = decoded(variant, Nested(DRAFT, Lookup(5, shortest=1)))
     np.testing.assert_array_equal(nested.text.ids, plain.text.ids)

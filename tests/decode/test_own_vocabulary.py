@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -56,14 +57,10 @@ def table(seed, size=7):
     return jnp.asarray(np.random.default_rng(seed).normal(size=(size,) * 3), jnp.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("drafter", "known"),
-    [
-        ("lookup", WITH_EOS),
-        ("lookup", OUTSIDE),
-        pytest.param("draft model", WITH_EOS, marks=pytest.mark.slow),
-        pytest.param("heads", OUTSIDE, marks=pytest.mark.slow),
-    ],
+    [("lookup", WITH_EOS), ("lookup", OUTSIDE), ("draft model", WITH_EOS), ("heads", OUTSIDE)],
     ids=["lookup-eos", "lookup-outside", "draft model-eos", "heads-outside"],
 )
 def test_lossless(drafter, known):
@@ -81,9 +78,13 @@ def test_lossless(drafter, known):
 
 def decoded(known, *, budget=30, **law):
     method = Method(Table(known), Empty())
-    text = Text.of([[1, 2], [3]] * 8, length=40)
     how = {"sampling": Sampling.of(16, temperature=1.0, **law), "budget": budget}
-    return method.decode(Params(table(0)), method.init(Params(table(0)), text, **how))
+
+    @jax.jit
+    def run(params, text):
+        return method.decode(params, method.init(params, text, **how))
+
+    return run(Params(table(0)), Text.of([[1, 2], [3]] * 8, length=40))
 
 
 def test_a_constraint_is_about_bytes():
@@ -139,6 +140,7 @@ def test_a_byte_transformer_without_an_eos_never_ends_a_text():
     model = models.model(models.replace(models.BYTE_LM, eos=False))
     assert model.target().vocabulary == Vocabulary(ALL_BYTES.first, ALL_BYTES.stop)
     method = Method(model.target(), Empty())
-    start = method.init(Params(model.params), Text.of([b"a"], length=8), budget=1)
+    init = jax.jit(method.init, static_argnames="budget")
+    start = init(Params(model.params), Text.of([b"a"], length=8), budget=1)
     logits = jnp.zeros((1, 1, 260)).at[..., 2].set(9.0)
     assert int(process_logits(logits, start.sampling).argmax()) != 2

@@ -43,6 +43,7 @@ TABLE = jax.random.normal(jax.random.key(0), (2, 260, 260))
 LM = models.BYTE_LM
 
 
+@pytest.mark.slow
 def test_whole_texts():
     """The least of what crashed."""
     model = models.model(models.PLAIN)

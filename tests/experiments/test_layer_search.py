@@ -81,6 +81,7 @@ def expected(model, found):
     return chances[0], 1 + chances[: found.draft_length].sum()
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_a_model_that_skips(small):
     steps = layers.search(small, IDS, temperature=1.0, longest=LONGEST)
     assert [len(s.skip_attention) + len(s.skip_mlp) for s in steps] == [1, 2, 3, 4, 5, 6]

@@ -72,13 +72,8 @@ def test_what_is_asked_for_twice_under_one_name_counts_twice():
     }
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        pytest.param(what, marks=() if what == "blt-dv" else pytest.mark.slow)
-        for what in cases.METHODS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("what", cases.METHODS)
 def test_rounds_ask_for_what_they_need(what):
     case = Case("8 x H200", "1B", what, MeshConfig(data=2, tensor=4), 1, 1024, layers=1)
     program, args = programs.decoding_round(case, sharding.make_mesh(case.mesh))

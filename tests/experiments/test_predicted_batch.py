@@ -11,6 +11,7 @@ def test_the_longest_of_several_patches():
     assert predicted.longest(2) == pytest.approx(8 - 1 / (1 - 0.75**2), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_gain_rises_with_the_batch_and_is_still_there_at_64():
     for name, (alone, _, at_8, at_64) in predicted.speeds((1, 2, 8, 64)).items():
         assert 1.5 < alone < at_8 and at_8 > at_64 > 2, name

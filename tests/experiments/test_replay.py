@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -53,7 +54,8 @@ def test_every_place_is_kept_as_often_as_it_should():
     grid = (jnp.arange(rows) + 0.5) / rows
     uniforms = jnp.broadcast_to(grid[:, None, None], (rows, 2, 6))
     law = jnp.where(jnp.arange(12) == 3, 0.0, -jnp.inf)
-    emitted = replay.Replayed(CHANCES)(draft, jnp.broadcast_to(law, (rows, 6, 12)), uniforms)
+    rule = jax.jit(replay.Replayed(CHANCES))
+    emitted = rule(draft, jnp.broadcast_to(law, (rows, 6, 12)), uniforms)
     kept = np.asarray(emitted.drafted)
     for place, chance in enumerate((*CHANCES, 0.0)):
         assert (kept > place).mean() == pytest.approx(chance)
@@ -63,10 +65,11 @@ def test_every_place_is_kept_as_often_as_it_should():
     np.testing.assert_array_equal(emitted.ids[place == kept[:, None]], 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "method", "options"),
     [
-        pytest.param(models.BASE, "blt-s", {"draft_length": 4}, marks=pytest.mark.slow),
+        (models.BASE, "blt-s", {"draft_length": 4}),
         (models.BYTE_LM, "early-exit", {"exit_layer": 1, "draft_length": 4}),
     ],
 )

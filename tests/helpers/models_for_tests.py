@@ -154,41 +154,15 @@ def louder_tables(params, scale):
     return jax.tree_util.tree_map_with_path(louder, params)
 
 
-def random_blt(seed: int = 0) -> Model:
-    """A BLT of about a million parameters whose patches average a few bytes."""
-
-    def part(dim, layers, window=None):
-        sizes = {"heads": 4, "kv_heads": 4, "head_dim": dim // 4, "ffn_dim": 3 * dim}
-        return stack(dim, layers, window=window, **sizes)
-
-    config = BLTConfig(
-        encoder=part(64, 1, 512),
-        global_transformer=part(128, 3),
-        decoder=part(64, 2, 512),
-        patcher=ByteLMConfig(trunk=part(64, 2, 512)),
-        patching=PatchingConfig(),
-        hashing=HashConfig(vocab=509),
-    )
-    ids = jnp.asarray(
-        [vocab.encode(b"A byte latent transformer reads bytes, and thinks in patches. ")]
-    )
-    params = jax.jit(BLT(config).init)(jax.random.key(seed), ids)["params"]
-    params = louder_tables(params, 4)
-    entropies = Model(BLT(config), params).entropies(ids)
-    threshold = float(jnp.quantile(entropies, 0.75))
-    patching = dataclasses.replace(config.patching, threshold=threshold)
-    return Model(BLT(dataclasses.replace(config, patching=patching)), params)
-
-
 def chain(text, *, loop=True):
     """A byte transformer that writes `text` over and over, or once and then an EOS.
 
     All ids of `text` must differ: the next id depends on the last one alone, and whatever is not
-    part of it leads to its beginning.
+    part of it leads to its beginning. Chains are of one size, so that they share programs.
     """
     ids = vocab.encode(text, bos=False)
-    assert len(set(ids)) == len(ids)
-    config = replace(BYTE_LM, trunk={"dim": 2 * (len(ids) // 2) + 2, "layers": 1})
+    config = replace(BYTE_LM, trunk={"layers": 1})
+    assert len(set(ids)) == len(ids) < config.trunk.dim
     base = model(config)
     silent = {"out", "down"}  # without them a block adds nothing to its input
     params = jax.tree_util.tree_map_with_path(

@@ -64,10 +64,16 @@ def run(platform, **window):
 both = pytest.mark.parametrize("platform", ["gpu", COMPILED])
 
 
-@both
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("platform", "dtype"),
+    [
+        ("gpu", "float32"),
+        pytest.param("gpu", "bfloat16", marks=pytest.mark.slow),
+        *(pytest.param(*COMPILED.values, x, marks=COMPILED.marks) for x in ("float32", "bfloat16")),
+    ],
+)
 @settings(
-    max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(
     seed=st.integers(0, 2**20),
@@ -90,7 +96,7 @@ def test_numbers(platform, dtype, seed, tree, wrapped, heads):
 
 
 @both
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("wrapped", [pytest.param(False, marks=pytest.mark.slow), True])
 class TestBitwise:
     """A query and what it sees make its bits."""
 

@@ -47,7 +47,13 @@ def test_times():
         assert all(time > 0 for time in row.values())
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=() if name == "tree" else pytest.mark.slow)
+        for name, case in CASES.items()
+    ],
+)
 def test_attention_is_checked(case):
     with on("gpu"):
         assert study_of_kernels.check_attention(case, kernel="gpu")["exact"]
@@ -69,7 +75,10 @@ def test_unmask_is_checked():
     assert row["exact"]
 
 
-@pytest.mark.parametrize("kernel, case", [("dense", DENSE), ("append_attention", APPEND)])
+@pytest.mark.parametrize(
+    "kernel, case",
+    [("dense", DENSE), pytest.param("append_attention", APPEND, marks=pytest.mark.slow)],
+)
 def test_fused_layers_are_checked(kernel, case, monkeypatch):
     """Also an error is seen: the kernel of another reference."""
     _, check = study_of_kernels.KERNELS[kernel]
@@ -107,6 +116,7 @@ def test_a_verify_pass_is_timed(monkeypatch):
     assert ran and all(ran)
 
 
+@pytest.mark.slow
 def test_the_study_keeps_its_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(attention_benchmark, "CASES", CASES)
     monkeypatch.setattr(study_of_kernels, "bandwidth", lambda: 1e9)

@@ -22,7 +22,11 @@ FORMS = {
     "onto": {"onto": True},
     "all": {"scale": True, "gated": True, "onto": True, "times": 2},
 }
-EVERY = [*itertools.product(FORMS, ("bfloat16", "float32"))]
+FAST = {("alone", "bfloat16"), ("norm, gated", "bfloat16"), ("all", "float32")}
+EVERY = [
+    pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
+    for case in itertools.product(FORMS, ("bfloat16", "float32"))
+]
 
 
 def operands(count, dtype, seed=0, *, scale=False, onto=False, gated=False, times=1):

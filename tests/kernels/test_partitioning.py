@@ -1,29 +1,22 @@
 """Kernels called by programs whose arrays XLA splits over a mesh."""
 
-import os
 import re
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from bytelax_kernels.verify_attention import api, reference, verify_attention
+from bytelax_kernels.verify_attention.inputs import Inputs, heads_in_lines
+from bytelax_kernels.verify_attention.sight import Sight
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 ROWS, HEADS = P("x"), P(None, None, "x")
 
 
-def test_each_device_attends_with_its_rows_or_heads():
-    """Two devices need a process of their own."""
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
-    subprocess.run([sys.executable, __file__], check=True, env=environment)
-
-
 def test_the_derivative_is_split_by_rows_and_heads():
     """Of training, under a mesh with two axes: no device asks another for anything."""
-    from bytelax_kernels.verify_attention import verify_attention
-
     kinds = (AxisType.Auto,) * 2
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"), axis_types=kinds)
 
@@ -44,12 +37,13 @@ def test_the_derivative_is_split_by_rows_and_heads():
     assert not re.findall("all-gather|all-reduce|all-to-all|collective-permute", program)
 
 
-def check(heads, kv_heads, tree, spec, in_lines):
+@pytest.mark.parametrize("in_lines", [False, True], ids=["by head", "in lines"])
+@pytest.mark.parametrize("spec", [ROWS, HEADS], ids=["rows", "heads"])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "tree"), [(4, 4, False), (4, 2, True), (4, 1, False)]
+)
+def test_each_device_attends_with_its_rows_or_heads(heads, kv_heads, tree, spec, in_lines):
     """The reference in the place of the kernel: no device asks another for anything."""
-    from bytelax_kernels.verify_attention import api, reference
-    from bytelax_kernels.verify_attention.inputs import Inputs, heads_in_lines
-    from bytelax_kernels.verify_attention.sight import Sight
-
     mesh = Mesh(np.array(jax.devices()[:2]), ("x",), axis_types=(AxisType.Auto,))
     rng = np.random.default_rng(0)
     shapes = [(4, 3, heads, 8), *[(4, kv_heads, 16, 8)] * 2]
@@ -79,10 +73,3 @@ def check(heads, kv_heads, tree, spec, in_lines):
     out = program(*split)
     assert out.sharding.spec == spec
     np.testing.assert_array_equal(out, wanted)
-
-
-if __name__ == "__main__":
-    for heads, kv_heads, tree in ((4, 4, False), (4, 2, True), (4, 1, False)):
-        for spec in (ROWS, HEADS):
-            for in_lines in (False, True):
-                check(heads, kv_heads, tree, spec, in_lines)

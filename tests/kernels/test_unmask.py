@@ -42,7 +42,14 @@ def drawn_ids(seed, warm):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("rule, warm", [(RULES[0], True), (RULES[1], False), (RULES[2], False)])
+@pytest.mark.parametrize(
+    "rule, warm",
+    [
+        (RULES[0], True),
+        pytest.param(RULES[1], False, marks=pytest.mark.slow),
+        (RULES[2], False),
+    ],
+)
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**20))
 def test_kernels(platform, rule, warm, seed):

@@ -30,6 +30,12 @@ CASES = [
 ]
 FAST = [CASES[0], CASES[1], CASES[3], *CASES[5:7]]
 PLATFORMS = ["tpu", "gpu", COMPILED]
+# Windows, batches and slots of a query that is the same in each of them.
+AROUND = [
+    *((window, 1, 70) for window in range(2, 36)),
+    *((9, *each) for each in itertools.product((2, 5, 16), (64, 66, 90))),
+]
+FEW_AROUND = [(2, 1, 70), (7, 1, 70), (17, 1, 70), (35, 1, 70), (9, 2, 64), (9, 5, 66), (9, 16, 90)]
 
 
 def inputs(seed, slots, dim, dtype, *, tree=True, wrapped=True):
@@ -111,7 +117,14 @@ def test_shapes(platform, seed, batch, window, heads, slots, dim):
     compare(platform, arrays, {"first": first, "last": last, "newest": newest})
 
 
-@pytest.mark.parametrize("platform, slots, dim, dtype", [CASES[1], *CASES[3:]])
+@pytest.mark.parametrize(
+    "platform, slots, dim, dtype",
+    [
+        CASES[1],
+        *(pytest.param(*case.values, marks=pytest.mark.slow) for case in CASES[3:5]),
+        *CASES[5:],
+    ],
+)
 @pytest.mark.parametrize("reach", [130, 10_000])
 def test_blocks_that_every_query_sees(platform, slots, dim, dtype, reach):
     """Causal windows behind long texts: most blocks, but neither the newest nor the overlapping."""
@@ -167,7 +180,12 @@ class TestBitwise:
 class TestAnywhere:
     """In the kernel for processors a query's bits depend on the positions that it sees alone."""
 
-    def test_in_any_window_batch_and_ring(self, platform, dtype):
+    @pytest.mark.parametrize(
+        "around",
+        [FEW_AROUND, pytest.param(AROUND, marks=pytest.mark.slow)],
+        ids=["few", "all"],
+    )
+    def test_in_any_window_batch_and_ring(self, platform, dtype, around):
         rng, dim = np.random.default_rng(5), 20
         text = [jnp.asarray(rng.normal(size=(1, KV_HEADS, 90, dim)), dtype) for _ in CACHES]
         queries = jnp.asarray(rng.normal(size=(1, 70, HEADS, dim)), dtype)
@@ -185,10 +203,8 @@ class TestAnywhere:
             return np.asarray(run(platform, own, *rings, **seen))[-1, -1]
 
         alone = last_row(1, 1, 70)
-        for window in range(2, 36):
-            np.testing.assert_array_equal(last_row(window, 1, 70), alone)
-        for batch, slots in itertools.product((2, 5, 16), (64, 66, 90)):
-            np.testing.assert_array_equal(last_row(9, batch, slots), alone)
+        for window, batch, slots in around:
+            np.testing.assert_array_equal(last_row(window, batch, slots), alone)
 
     def test_on_a_chain_as_on_a_tree(self, platform, dtype):
         """Nodes 0, 2 and 3 are a branch; on the chain they are its three bytes."""
@@ -257,7 +273,9 @@ def test_shapes_that_do_not_fit():
         )
 
 
-@pytest.mark.parametrize("dim", [64, 128, 192])
+@pytest.mark.parametrize(
+    "dim", [*(pytest.param(x, marks=pytest.mark.slow) for x in (64, 128)), 192]
+)
 def test_shared_memory_holds_what_the_kernel_takes(dim):
     """Lowering for the H200 counts it again, and refuses what has no room."""
     arrays, seen = inputs(6, 256, dim, jnp.bfloat16)

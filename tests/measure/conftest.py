@@ -11,5 +11,5 @@ def model(tmp_path_factory):
     """Where a small byte transformer lies."""
     path = tmp_path_factory.mktemp("measure") / "model"
     small = models.model(models.BYTE_LM)
-    checkpoints.write(path, small.config, small.params, layout="orbax")
+    checkpoints.write(path, small.config, small.params, layout="huggingface")
     return str(path)

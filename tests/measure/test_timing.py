@@ -8,6 +8,7 @@ from bytelax.measure.timing import PLAIN, Contestant, Ratio
 from tests.helpers import models_for_tests as models
 
 
+@pytest.mark.slow
 def test_batches_add_up():
     """Three prompts in batches of two and one."""
     prompts = [b"again and again and ", b"again and again ", b"on and on and on and on"]

@@ -7,7 +7,13 @@ import pytest
 from tests.helpers import models_for_tests as models
 
 
-@pytest.mark.parametrize("config", [models.PLAIN, models.BYTE_LM], ids=["blt", "byte lm"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(models.PLAIN, id="blt", marks=pytest.mark.slow),
+        pytest.param(models.BYTE_LM, id="byte lm"),
+    ],
+)
 def test_apply_gives_the_logits(config):
     model = models.model(config)
     ids = models.random_text(2, 24)

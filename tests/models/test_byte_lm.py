@@ -40,7 +40,9 @@ def heard(logits, ids):
     return (logits(changed) != logits(same)).any(-1)
 
 
-@pytest.mark.parametrize("window", [None, 1, 2, 5])
+@pytest.mark.parametrize(
+    "window", [*(pytest.param(x, marks=pytest.mark.slow) for x in (None, 1, 2)), 5]
+)
 @pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_windowed_causal_mask(layers, window):
     distance = np.arange(LENGTH) - np.arange(LENGTH)[:, None]  # from byte j to query i

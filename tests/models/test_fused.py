@@ -99,8 +99,15 @@ def modules(part, stack):
 
 
 @pytest.mark.parametrize("part", [*PARTS, *CROSS])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("stack", [STACK, QWEN], ids=["plain", "qwen"])
+@pytest.mark.parametrize(
+    ("dtype", "stack"),
+    [
+        pytest.param("float32", STACK, id="float32-plain"),
+        pytest.param("bfloat16", QWEN, id="bfloat16-qwen"),
+        pytest.param("float32", QWEN, id="float32-qwen", marks=pytest.mark.slow),
+        pytest.param("bfloat16", STACK, id="bfloat16-plain", marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_fused_is_the_plain_module(part, dtype, stack):
     """Bit for bit where no kernel runs."""
     (wanted, _), (out, _) = (run(module, part, dtype) for module in modules(part, stack))
@@ -126,7 +133,10 @@ def kernels_of(jaxpr):
         ("residual", ["dense"]),
     ],
 )
-@pytest.mark.parametrize("stack", [STACK, QWEN], ids=["plain", "qwen"])
+@pytest.mark.parametrize(
+    "stack",
+    [pytest.param(STACK, id="plain", marks=pytest.mark.slow), pytest.param(QWEN, id="qwen")],
+)
 def test_on_a_gpu_a_product_takes_in_what_surrounds_it(part, kernels, stack, monkeypatch):
     """Its norm, its gate, its residual; the kernels are interpreted here."""
     monkeypatch.setitem(dispatch._PLATFORMS, "gpu", "cpu")
@@ -185,7 +195,13 @@ def test_narrow_kernels_have_surroundings_too(stored):
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("config", [models.BASE, models.BYTE_LM], ids=["blt", "byte lm"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(models.BASE, id="blt", marks=pytest.mark.slow),
+        pytest.param(models.BYTE_LM, id="byte lm"),
+    ],
+)
 def test_a_target_decodes_with_the_fused_execution(config):
     """Chosen in one place: a target's module is the plain one, and so are its parameters."""
     model = models.model(config)

@@ -16,31 +16,37 @@ from bytelax.training.objectives import NextByte
 from tests.helpers import models_for_tests
 
 ROOT = pathlib.Path(__file__).parents[2]
-MODEL = models_for_tests.model(models_for_tests.VARIANTS["own_embedding"])
-IDS = jnp.asarray(models_for_tests.random_text(3, 33))
+IDS = models_for_tests.random_text(3, 33)
 
 
-def bits(params=MODEL.params, ids=IDS, **options):
-    run = functools.partial(latents.bits_by_latents, MODEL.module, **options)
-    sums = jax.jit(run)(params, ids)
+@functools.cache
+def small():
+    """A model, and a function of its parameters and of ids."""
+    model = models_for_tests.model(models_for_tests.VARIANTS["own_embedding"])
+    return model, jax.jit(functools.partial(latents.bits_by_latents, model.module))
+
+
+def bits(params):
+    sums = small()[1](params, jnp.asarray(IDS))
     return {name: float(total / count) for name, (total, count) in sums.items()}
 
 
 def test_the_latents_of_its_own_give_the_training_loss():
-    loss = jax.jit(NextByte(MODEL.module).loss)
-    _, metrics = loss(MODEL.params, IDS, jax.random.key(0))
+    model, _ = small()
+    loss = jax.jit(NextByte(model.module).loss)
+    _, metrics = loss(model.params, jnp.asarray(IDS), jax.random.key(0))
     total, count = metrics["bits_per_byte"]
-    assert bits()["own"] == pytest.approx(float(total / count), rel=1e-6)
+    assert bits(model.params)["own"] == pytest.approx(float(total / count), rel=1e-6)
 
 
 def test_latents_that_are_replaced_change_the_loss():
-    found = bits()
+    found = bits(small()[0].params)
     for name in found.keys() - {"own"}:
         assert abs(found[name] - found["own"]) > 1e-3, name
 
 
 def test_latents_that_the_decoder_ignores_are_worth_nothing():
-    params = jax.tree.map(lambda x: x, MODEL.params)
+    params = jax.tree.map(lambda x: x, small()[0].params)
     params["decoder"]["split"]["kernel"] = jnp.zeros_like(params["decoder"]["split"]["kernel"])
     found = bits(params)
     assert found == pytest.approx(dict.fromkeys(found, found["own"]), abs=1e-6)

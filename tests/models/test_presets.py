@@ -23,22 +23,13 @@ def counts(config):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "published", "own"),
     [
         (presets.BLT_1B, (1280, 160, 19, 3072), (1284.6, 157.9, 19.4, 3072.0)),
-        pytest.param(
-            presets.BLT_3B,
-            (2820, 160, 26, 3072),
-            (2831.3, 163.1, 20.5, 3072.0),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            presets.BLT_8B,
-            (6480, 180, 33, 3840),
-            (6497.2, 182.6, 33.8, 3840.0),
-            marks=pytest.mark.slow,
-        ),
+        (presets.BLT_3B, (2820, 160, 26, 3072), (2831.3, 163.1, 20.5, 3072.0)),
+        (presets.BLT_8B, (6480, 180, 33, 3840), (6497.2, 182.6, 33.8, 3840.0)),
     ],
 )
 def test_parameters_of_blt(config, published, own):
@@ -52,6 +43,7 @@ def test_parameters_of_blt(config, published, own):
             assert count == pytest.approx(wanted, rel=close), part
 
 
+@pytest.mark.slow
 def test_parameters_of_byte_transformers():
     assert sum(counts(presets.BYTE_LM_85M).values()) == pytest.approx(85.35, abs=0.05)
     assert sum(counts(presets.BYTE_LM_800M).values()) == pytest.approx(810.6, abs=0.5)

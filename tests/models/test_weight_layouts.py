@@ -74,7 +74,10 @@ class TestPanels:
             assert panels.gated == (path[-2].key == "gate_up")
         assert count
 
-    @pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8"])
+    @pytest.mark.parametrize(
+        "kind",
+        ["float32", *(pytest.param(x, marks=pytest.mark.slow) for x in ("bfloat16", "int8"))],
+    )
     def test_are_all_that_a_model_holds(self, kind):
         """The arrays are gone once the model has been used, and come back bit for bit."""
         base = models.model(models.BASE)

@@ -53,7 +53,14 @@ def outcome(kind, fields, directory):
 
 
 @pytest.mark.parametrize("kind", train.KINDS)
-@pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "share",
+    [
+        0.02,
+        pytest.param(0.1, marks=pytest.mark.slow),
+        pytest.param(1.0, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_changed_config_is_accepted_or_refused_in_one_line(kind, share, tmp_path):
     fields = train.to_fields(train.KINDS[kind](out=pathlib.Path("out")))
     tried = list(mutations(fields))

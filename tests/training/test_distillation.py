@@ -53,14 +53,15 @@ def test_the_loss_is_the_share_of_each():
 
 
 def test_the_student_alone_is_exported_and_the_teacher_stays(tmp_path):
-    taught = NextByte(STUDENT).init(jax.random.key(7))
+    init = jax.jit(NextByte(STUDENT).init)
+    taught = init(jax.random.key(7))
     objective = Distillation(STUDENT, STUDENT)
     result = train_loop.train(
-        tiny_runs.config(steps=6),
+        tiny_runs.config(steps=3),
         objective,
         tiny_runs.batches,
         tmp_path,
-        initial=lambda: NextByte(STUDENT).init(jax.random.key(0)) | {"teacher": taught},
+        initial=lambda: init(jax.random.key(0)) | {"teacher": taught},
     )
     jax.tree.map(np.testing.assert_array_equal, result.params["teacher"], taught)
     student = load(result.model)

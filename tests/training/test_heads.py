@@ -143,6 +143,7 @@ def unrolled_and_cached(bound, config, text, *, end, step):
     return unrolled[:, end + step, None], logits
 
 
+@pytest.mark.slow
 def test_sizes_are_those_published():
     """Twelve layers of width 768 with 256 byte values: systems of the second family."""
     trunk = TransformerConfig(

@@ -64,7 +64,9 @@ def leak(block):
     return moved[:, block, :length].max()
 
 
-@pytest.mark.parametrize("block", range(len(BLOCKS)))
+@pytest.mark.parametrize(
+    "block", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_a_block_sees_no_clean_byte_from_its_start_on(block):
     assert leak(block) == 0
     # And it does see the byte before.
@@ -76,6 +78,7 @@ def test_a_block_sees_no_clean_byte_from_its_start_on(block):
     assert (np.abs(moved - before)[:, block, :length].max(-1) > 0).all()
 
 
+@pytest.mark.slow
 def test_a_visible_clean_twin_is_seen(monkeypatch):
     """The leak of a well-known misprint: cells that see the clean bytes of their own block."""
     attend_cells = block_attention.attend_cells
@@ -90,7 +93,7 @@ def test_a_visible_clean_twin_is_seen(monkeypatch):
     assert leak(0) > 0
 
 
-@pytest.mark.slow  # as a visible clean twin is
+@pytest.mark.slow
 def test_a_latent_of_the_own_patch_is_seen(monkeypatch):
     read = Decoder.read_latent
 

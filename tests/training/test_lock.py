@@ -31,6 +31,7 @@ def test_the_second_run_is_refused_and_changes_nothing(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_death_gives_it_back(tmp_path):
     held = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True

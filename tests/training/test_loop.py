@@ -1,6 +1,7 @@
 """The step, the optimizer, and the loop around them."""
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -21,7 +22,7 @@ from tests.helpers.tiny_runs import NextByte, batches, config
 KEY = jax.random.key(0)
 IDS = jnp.asarray(next(batches("train", 0)).ids)
 PLAIN = NextByte()
-PARAMS = jax.jit(PLAIN.init)(KEY)
+SETTINGS = config(steps=30, validate_every=10, save_every=10)  # one program for most runs
 
 
 def lines(out, split="train"):
@@ -29,10 +30,15 @@ def lines(out, split="train"):
     return [row for row in rows if row["split"] == split]
 
 
-def one_step(config, objective=PLAIN, params=PARAMS, step=0):
-    """The state after a step and its metrics."""
+@functools.cache
+def initial():
+    return jax.jit(PLAIN.init)(KEY)
+
+
+def one_step(config, objective=PLAIN, step=0):
+    """The state after a step from the initial parameters, and its metrics."""
     transformation = optimizer.transformation(config.optimizer)
-    state = train_state.new_state(params, transformation, objective.trainable)
+    state = train_state.new_state(initial(), transformation, objective.trainable)
     state = dataclasses.replace(state, step=jnp.int32(step))
     run = jax.jit(train_loop.make_step(objective, config, transformation))
     state, measured = run(state, IDS, KEY)
@@ -50,8 +56,7 @@ def assert_same(left, right):
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
     told = []
-    settings = config(steps=30, validate_every=10, save_every=10)
-    result = train_loop.train(settings, PLAIN, batches, out, report=told.append)
+    result = train_loop.train(SETTINGS, PLAIN, batches, out, report=told.append)
     return out, result, told
 
 
@@ -93,16 +98,16 @@ def test_the_model_is_exported(run):
 def test_a_finished_run_is_left_alone(run):
     out, result, _ = run
     before = (out / "metrics.jsonl").read_text()
-    settings = config(steps=30, validate_every=10, save_every=10)
-    again = train_loop.train(settings, PLAIN, batches, out, report=print)
+    again = train_loop.train(SETTINGS, PLAIN, batches, out, report=print)
     assert again.finished and again.step == 30 and (out / "metrics.jsonl").read_text() == before
     assert_same(again.params, result.params)
 
 
+@pytest.mark.slow
 def test_what_the_caller_holds_survives(tmp_path):
     mesh = sharding.make_mesh(MeshConfig())
-    places = sharding.shardings(PARAMS, PLAIN.logical_axes(), mesh)
-    params = jax.device_put(PARAMS, places)  # nothing is left to move
+    places = sharding.shardings(initial(), PLAIN.logical_axes(), mesh)
+    params = jax.device_put(initial(), places)  # nothing is left to move
     before = jax.tree.map(np.array, params)
     settings = config(steps=2, save_every=0, validate_every=0)
     result = train_loop.train(
@@ -135,13 +140,13 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
 
 def test_data_that_ends_or_does_not_divide_is_told(tmp_path):
     few = lambda split, start: batches(split, start, end=16)  # noqa: E731
-    with pytest.raises(TrainingError, match="ended after 2 of 12 steps"):
-        train_loop.train(config(), PLAIN, few, tmp_path / "a", report=print)
+    with pytest.raises(TrainingError, match="ended after 2 of 30 steps"):
+        train_loop.train(SETTINGS, PLAIN, few, tmp_path / "a", report=print)
     with pytest.raises(TrainingError, match="8 examples does not divide among 3 microbatches"):
         train_loop.train(config(accumulate=3), PLAIN, batches, tmp_path / "b", report=print)
     none = lambda split, start: batches(split, start, end=None if split == "train" else 0)  # noqa: E731
     with pytest.raises(TrainingError, match="nothing to validate on"):
-        train_loop.train(config(), PLAIN, none, tmp_path / "c", report=print)
+        train_loop.train(SETTINGS, PLAIN, none, tmp_path / "c", report=print)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +166,7 @@ def test_bad_settings_are_told(fields, told):
 
 def test_four_microbatches_are_one_batch_of_four():
     loss = lambda params, ids, key: PLAIN.loss(params, ids, key)  # noqa: E731
-    params = PARAMS
+    params = initial()
     summed_over = jax.jit(
         lambda count: optimizer.accumulated_gradient(loss, params, IDS, KEY, microbatches=count),
         static_argnums=0,
@@ -183,7 +188,7 @@ def test_microbatches_and_steps_have_their_own_noise():
         jax.debug.callback(lambda x: seen.append(float(x)), jax.random.uniform(key))
         return objective.loss(params, ids, key)
 
-    optimizer.accumulated_gradient(loss, PARAMS, same, KEY, microbatches=4)
+    optimizer.accumulated_gradient(loss, initial(), same, KEY, microbatches=4)
     jax.effects_barrier()
     assert len(set(seen)) == 4
     first, again, second = (
@@ -194,8 +199,8 @@ def test_microbatches_and_steps_have_their_own_noise():
 
 def test_frozen_parameters_keep_their_bits_and_have_no_state():
     objective = NextByte(frozen=("trunk", "layers_0"))
-    params = PARAMS
-    state, _ = one_step(config(), objective, params=params)
+    params = initial()
+    state, _ = one_step(config(), objective)
     assert_same(state.params["trunk"]["layers_0"], params["trunk"]["layers_0"])
     after, before = (
         p["trunk"]["layers_1"]["mlp"]["down"]["kernel"] for p in (state.params, params)
@@ -207,7 +212,7 @@ def test_frozen_parameters_keep_their_bits_and_have_no_state():
 
 
 def test_only_kernels_decay():
-    params = PARAMS
+    params = initial()
     transformation = optimizer.transformation(OptimizerConfig(steps=10, warmup=0, peak=0.1))
     nothing = jax.tree.map(jnp.zeros_like, params)
     updates, _ = jax.jit(transformation.update)(nothing, transformation.init(params), params)
@@ -217,7 +222,7 @@ def test_only_kernels_decay():
 
 
 def test_the_gradient_is_clipped():
-    params = PARAMS
+    params = initial()
     loose, tight = (
         optimizer.transformation(
             OptimizerConfig(steps=10, warmup=0, eps=1.0, clip=clip, weight_decay=0)
@@ -225,7 +230,9 @@ def test_the_gradient_is_clipped():
         for clip in (None, 1e-3)
     )
     grads = jax.tree.map(lambda x: jnp.full_like(x, 1.0), params)
-    whole, clipped = (t.update(grads, t.init(params), params)[0] for t in (loose, tight))
+    whole, clipped = (
+        jax.jit(t.update)(grads, jax.jit(t.init)(params), params)[0] for t in (loose, tight)
+    )
     ratio = whole["norm"]["scale"][0] / clipped["norm"]["scale"][0]
     norm = np.sqrt(sum(leaf.size for leaf in jax.tree.leaves(params)))
     assert ratio == pytest.approx(norm / 1e-3 / 2, rel=0.01)  # eps = 1: g/(1+g)

@@ -33,6 +33,11 @@ def gradient_of(name, shape):
     return (noise * sizes).astype(np.float32)
 
 
+@pytest.fixture(scope="module")
+def updates(params):
+    return first_updates(params)
+
+
 def first_updates(params, *, scale=1.0):
     """The updates of the first step by path, divided by the learning rate."""
     flat_gradients = {path: scale * gradient_of(path, x.shape) for path, x in flat(params).items()}
@@ -64,9 +69,9 @@ def matrices(path, kernel):
     return [kernel.reshape(width, -1)]
 
 
-def test_updates_of_hidden_matrices_are_orthogonal_one_by_one(params):
+def test_updates_of_hidden_matrices_are_orthogonal_one_by_one(updates):
     count = 0
-    for path, update in first_updates(params).items():
+    for path, update in updates.items():
         if not is_hidden(path):
             continue
         gradient = gradient_of(path, update.shape)
@@ -80,14 +85,14 @@ def test_updates_of_hidden_matrices_are_orthogonal_one_by_one(params):
     assert count == 4 * (4 + 1 + 2 + 1) + 3 * (1 + 2 + 1) + 3  # blocks, cross-attentions, others
 
 
-def test_an_update_of_muon_does_not_depend_on_the_size_of_its_gradient(params):
-    large, small = first_updates(params), first_updates(params, scale=1e-5)
-    for path in filter(is_hidden, large):
-        np.testing.assert_allclose(small[path], large[path], atol=0.02, err_msg=path)
+def test_an_update_of_muon_does_not_depend_on_the_size_of_its_gradient(params, updates):
+    small = first_updates(params, scale=1e-5)
+    for path in filter(is_hidden, updates):
+        np.testing.assert_allclose(small[path], updates[path], atol=0.02, err_msg=path)
 
 
-def test_muon_leaves_embeddings_norms_and_the_head_to_adam(params):
-    for path, update in first_updates(params).items():
+def test_muon_leaves_embeddings_norms_and_the_head_to_adam(updates):
+    for path, update in updates.items():
         sizes = np.abs(update)  # Adam's first update has one size everywhere
         assert (sizes.max() < 1.01 * sizes.min()) == (not is_hidden(path)), path
 

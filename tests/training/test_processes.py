@@ -232,6 +232,7 @@ def test_the_environment_tells_of_the_processes(processes, environment, settings
     assert distributed.settings(processes, environment) == settings
 
 
+@pytest.mark.slow  # a call of it: ../test_wrong_input.py
 @pytest.mark.parametrize(
     ("flags", "environment"),
     [

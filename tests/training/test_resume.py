@@ -123,7 +123,9 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_is_answered_before_the_step_ends(number, tmp_path, interruptible):
     told, answered = [], threading.Event()
 
@@ -168,6 +170,7 @@ class UnderWay:
         return np.asarray(self.value, *args, **kwargs)
 
 
+@pytest.mark.slow
 def test_two_steps_at_most_are_under_way(tmp_path, monkeypatch, interruptible):
     under_way, most = set(), []
     step = train_loop._Program.step
@@ -228,6 +231,7 @@ def test_a_damaged_checkpoint_is_set_aside(alone, stopped):
     assert losses(stopped) == losses(alone[0])  # step 7 is there once
 
 
+@pytest.mark.slow
 def test_what_another_process_cannot_read_is_set_aside(alone, stopped, monkeypatch):
     answers = iter([False, True])  # of the others, about the lock and the checkpoint of step 7
     monkeypatch.setattr(distributed, "anywhere", lambda flag: next(answers, flag))
@@ -266,6 +270,7 @@ def test_damaged_metrics_of_an_old_checkpoint_are_set_aside(alone, stopped):
     assert_same(resumed.params, alone[1].params)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_half_deleted_does_no_harm(alone, stopped):
     shutil.rmtree(stopped / "checkpoints" / "6" / "state")
     (stopped / "checkpoints" / "6" / "metrics" / "metrics").unlink()
@@ -289,11 +294,13 @@ def test_another_config_is_refused(half, settings, told):
         train(half, settings)
 
 
+@pytest.mark.slow
 def test_what_changes_no_number_may_differ(alone, stopped):
     resumed = train(stopped, config(log_every=2, keep_last=1, validation_batches=2))
     assert_same(resumed.params, alone[1].params)
 
 
+@pytest.mark.slow
 def test_the_latest_and_the_best_are_kept(tmp_path):
     def losing(split, start):  # text turns to noise: the first checkpoint stays the best
         for batch in batches(split, start):
@@ -331,6 +338,7 @@ def full_disk(out, *, begin, whole):
 
 
 @ORBAX_IS_CUT_SHORT
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(alone, tmp_path, capfd, caplog):
     told = []
     with full_disk(tmp_path, begin=5, whole=3) as (disk, free):

@@ -167,7 +167,7 @@ def test_hidden_states_lie_by_rows():
 def test_a_device_looks_up_its_width_for_the_rows_of_its_copy_of_the_model():
     mesh = sharding.make_mesh(MeshConfig(data=2, fsdp=4))
     model = OBJECTIVES["byte-lm"]
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     params = global_arrays.put(params, sharding.shardings(params, model.logical_axes(), mesh))
     model = objectives.executed(model, Execution(mesh=mesh))
     ids = global_arrays.put_rows(mesh, np.ones((8, 7), np.int32))

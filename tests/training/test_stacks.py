@@ -19,11 +19,13 @@ from tests.helpers.tiny_runs import NextByte, batches
 KEY = jax.random.key(0)
 IDS = jnp.asarray(next(batches("train", 0)).ids)
 PLAIN = NextByte()
-PARAMS = jax.jit(PLAIN.init)(KEY)
-
-
 UNROLLED = Execution()
 REMAT, SCAN, BOTH = Execution(remat=True), Execution(scan=True), Execution(remat=True, scan=True)
+
+
+@functools.cache
+def initial():
+    return jax.jit(PLAIN.init)(KEY)
 
 
 def loss(params, execution=UNROLLED, *, objective=PLAIN, ids=IDS):
@@ -36,7 +38,7 @@ def kept(execution=UNROLLED):
     def backward(params):
         return jax.vjp(lambda params: loss(params, execution), params)[1]
 
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(backward, PARAMS)))
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(backward, initial())))
 
 
 def loops(traced):
@@ -45,7 +47,7 @@ def loops(traced):
 
 
 def test_rematerialized_blocks_keep_their_input_only():
-    traced = jax.make_jaxpr(lambda params: loss(params, REMAT))(PARAMS)
+    traced = jax.make_jaxpr(lambda params: loss(params, REMAT))(initial())
     blocks = [equation for equation in traced.eqns if "prevent_cse" in equation.params]
     assert len(blocks) == tiny_runs.TRUNK.layers
     assert kept(REMAT) < 0.6 * kept()
@@ -53,15 +55,15 @@ def test_rematerialized_blocks_keep_their_input_only():
 
 
 def test_a_scanned_stack_is_traced_once():
-    traced = jax.make_jaxpr(lambda params: loss(params, SCAN))(PARAMS)
+    traced = jax.make_jaxpr(lambda params: loss(params, SCAN))(initial())
     assert loops(traced) == [tiny_runs.TRUNK.layers]
     products = str(traced).count("dot_general")
-    assert products < str(jax.make_jaxpr(loss)(PARAMS)).count("dot_general")
+    assert products < str(jax.make_jaxpr(loss)(initial())).count("dot_general")
 
 
 @functools.cache
 def gradient():
-    return jax.jit(jax.grad(loss))(PARAMS)
+    return jax.jit(jax.grad(loss))(initial())
 
 
 ON_A_MESH = MeshConfig(fsdp=2, tensor=2)
@@ -70,15 +72,15 @@ ON_A_MESH = MeshConfig(fsdp=2, tensor=2)
 @pytest.mark.parametrize(
     ("mesh", "execution"),
     [
-        (None, BOTH),
         (ON_A_MESH, BOTH),
+        pytest.param(None, BOTH, marks=pytest.mark.slow),
         pytest.param(None, REMAT, marks=pytest.mark.slow),
         pytest.param(ON_A_MESH, SCAN, marks=pytest.mark.slow),
     ],
 )
 def test_the_gradient_is_the_same(execution, mesh):
     execution = dataclasses.replace(execution, mesh=mesh and sharding.make_mesh(mesh))
-    other = jax.jit(jax.grad(lambda params: loss(params, execution)))(PARAMS)
+    other = jax.jit(jax.grad(lambda params: loss(params, execution)))(initial())
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), gradient(), other)
 
 

@@ -102,6 +102,7 @@ def test_the_frozen_entropy_model_is_in_the_blt_bit_for_bit(blt, patcher):
     assert model.config.patching.threshold == 5.0 and model.config.max_bytes == 256
 
 
+@pytest.mark.slow
 def test_json_says_what_came_of_it(tmp_path, source, capsys):
     arguments = ["train", "byte-lm", "--out", str(tmp_path), "--json", *source, *RUN, *BYTE_LM]
     assert cli.main(arguments) == 0
@@ -195,6 +196,7 @@ def test_heads_of_a_llama_from_elsewhere(tmp_path, source):
         assert out.bytes == plain.bytes and out.stats.drafted, method
 
 
+@pytest.mark.slow
 def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, source, monkeypatch, capsys):
     whole = data.batches
 

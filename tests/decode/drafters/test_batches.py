@@ -252,41 +252,20 @@ def count_all_judged(count_round):
     return faulty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("test", "which", "module", "name", "fault"),
     [
         (test_a_row_is_the_same_in_any_company, "lookup", sampling, "row_keys", keys_by_row),
-        pytest.param(
-            test_a_row_is_the_same_in_any_company,
-            "lookup",
-            lookup,
-            "matches",
-            matches_in_padding,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            test_rows_end_inside_a_draft,
-            "draft model",
-            stopping,
-            "trim",
-            trim_without_stops,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            test_rows_end_inside_a_draft,
-            "draft model",
-            stopping,
-            "trim",
-            trim_nothing,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
+        (test_a_row_is_the_same_in_any_company, "lookup", lookup, "matches", matches_in_padding),
+        (test_rows_end_inside_a_draft, "draft model", stopping, "trim", trim_without_stops),
+        (test_rows_end_inside_a_draft, "draft model", stopping, "trim", trim_nothing),
+        (
             test_rows_end_inside_a_draft,
             "draft model",
             method_module,
             "count_round",
             count_all_judged,
-            marks=pytest.mark.slow,
         ),
     ],
 )

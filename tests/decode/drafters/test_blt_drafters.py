@@ -38,10 +38,6 @@ def exhaustive(*case):
     return pytest.param(*case, marks=pytest.mark.exhaustive)
 
 
-def slow(*case):
-    return pytest.param(*case, marks=pytest.mark.slow)
-
-
 DRAFTERS = {
     "past": PastBoundary(K),
     "past, refreshed": PastBoundary(K, latent="refresh"),
@@ -55,15 +51,16 @@ DRAFTERS = {
 CASES = [
     exhaustive("base", "past", "float32"),
     exhaustive("base", "past", "bfloat16"),
-    slow("plain", "past, refreshed", "float32"),
+    ("plain", "past, refreshed", "float32"),
     exhaustive("cut", "past", "float32"),
     exhaustive("own", "past", "float32"),
     ("own", "block", "float32"),
     exhaustive("own", "block", "bfloat16"),
-    slow("own", "block, refreshed", "float32"),
+    ("own", "block, refreshed", "float32"),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "which", "dtype"), CASES)
 def test_greedy_output_is_that_of_the_empty_draft(name, which, dtype):
     config = CONFIGS[name]
@@ -72,6 +69,7 @@ def test_greedy_output_is_that_of_the_empty_draft(name, which, dtype):
     assert decoding.counts.drafted.sum() > 0
 
 
+@pytest.mark.slow
 def test_rows_are_apart_and_padding_is_not_read():
     run = functools.partial(loops.run, models.model(OWN), DRAFTERS["block"])
     first = run()
@@ -144,6 +142,7 @@ def kept_whole(method):
     return decode_whole(*of_the_prompts(), method=method)
 
 
+@pytest.mark.slow
 def test_a_tpu_fills_the_blocks_with_the_kernel():
     """As lowered for it, which needs none."""
     traced = decode_whole.trace(*of_the_prompts(), method=blocks())
@@ -179,7 +178,8 @@ def test_no_special_is_filled_in():
         assert (np.asarray(decoding.text.ids)[row, 1:length] >= vocab.OFFSET).all()
 
 
-@pytest.mark.parametrize("start", [exhaustive(17), 24, slow(31)])
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [exhaustive(17), 24, 31])
 def test_a_block_in_decoding_is_a_block_in_training(start):
     """The logits of its cells, some of them filled: the layouts differ, the numbers do not."""
     small = models.model(OWN)
@@ -214,6 +214,7 @@ def test_a_block_in_decoding_is_a_block_in_training(start):
     np.testing.assert_allclose(decoding(small.params), expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_no_patch_runs_that_closes_behind_the_draft():
     """An empty draft keeps a byte a round, whatever follows it in the window."""
     passes = loops.run(models.model(OWN), Empty(K)).state.passes

@@ -41,7 +41,7 @@ def draft_model():
 
 
 CASES = [
-    (BYTE_LM, "float32", lookup),
+    slow(BYTE_LM, "float32", lookup),
     (BYTE_LM, "float32", draft_model),
     slow(BYTE_LM, "bfloat16", draft_model),
     exhaustive(models.BASE, "float32", draft_model),

@@ -50,15 +50,8 @@ def sensible(decoding):
     assert 0 < counts.accepted.sum() < counts.drafted.sum()
 
 
-def each(makes, *fast):
-    """Parameters of all that draft; those in `fast` are no slow tests."""
-    return [
-        pytest.param(make, marks=() if make.__name__ in fast else pytest.mark.slow)
-        for make in makes
-    ]
-
-
-@pytest.mark.parametrize("make", each(CHAINS, "draft_layer"), ids=lambda make: make.__name__)
+@pytest.mark.slow  # by their names: ../../test_self_drafting_methods.py
+@pytest.mark.parametrize("make", CHAINS, ids=lambda make: make.__name__)
 def test_greedy_output_is_that_of_the_empty_draft(make):
     decoding = run(make)
     sensible(decoding)
@@ -74,10 +67,9 @@ def test_in_bfloat16(make):
     loops.assert_same(decoding, reference("bfloat16", width))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "make",
-    each([self_drafting_models.handed_over, *TREES]),
-    ids=lambda make: make.__name__,
+    "make", [self_drafting_models.handed_over, *TREES], ids=lambda make: make.__name__
 )
 def test_greedy_output_to_rounding(make):
     decoding = run(make)
@@ -90,9 +82,9 @@ def test_greedy_output_to_rounding(make):
     np.testing.assert_allclose(decoding.log_probs, expected.log_probs, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "make",
-    each([self_drafting_models.draft_layer, self_drafting_models.multi_byte_tree], "draft_layer"),
+    "make", [self_drafting_models.draft_layer, self_drafting_models.multi_byte_tree]
 )
 def test_rows_are_apart_and_padding_is_not_read(make):
     first = run(make)
