@@ -20,7 +20,8 @@ from tests.helpers import models_for_tests as models
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     directory = tmp_path_factory.mktemp("cli") / "model"
-    small = models.model(models.replace(models.PLAIN, max_bytes=4096))
+    heads = {"head_dim": 16}  # as transformers has it
+    small = models.model(models.replace(models.PLAIN, max_bytes=4096, global_transformer=heads))
     checkpoints.write(directory, small.config, small.params, layout="huggingface")
     return str(directory)
 
