@@ -143,18 +143,16 @@ def run(
             jax.clear_caches()
     report = write()
     text = provenance.marked(markdown(report), report)
-    own = _kept(path, here["machine"])  # of this machine too, but older
-    own.unlink(missing_ok=True)
-    page(own).unlink(missing_ok=True)
-    others = sorted(path.parent.glob(f"{path.stem}_on_*.md"))
+    older = _kept(path, here["machine"])
+    for each in (older, page(older), figure(older)):
+        each.unlink(missing_ok=True)
+    prefix = f"{path.stem}_on_"
+    others = sorted(path.parent.glob(f"{prefix}*.md"))
     if others:
-        links = ", ".join(f"[{_ON.search(each.stem)[1]}]({each.name})" for each in others)
-        text = f"{text}\nOn other processors: {links}.\n"
+        links = (f"[{each.stem.removeprefix(prefix)}]({each.name})" for each in others)
+        text = f"{text}\nOn other processors: {', '.join(links)}.\n"
     page(path).write_text(text)
     return report
-
-
-_ON = re.compile(r"_on_(.+)")
 
 
 def _kept(path: pathlib.Path, machine: str) -> pathlib.Path:

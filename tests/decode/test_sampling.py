@@ -128,7 +128,7 @@ SPARSE = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(SPARSE.filter(any), st.integers(0, 2**32 - 1))
 def test_never_an_id_without_probability(weights, seed):
     """At both ends of [0, 1), at random, and at every step of the distribution function."""

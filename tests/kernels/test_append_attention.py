@@ -73,7 +73,7 @@ both = pytest.mark.parametrize("platform", ["gpu", COMPILED])
     ],
 )
 @settings(
-    max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(
     seed=st.integers(0, 2**20),

@@ -120,7 +120,7 @@ def test_any_number_of_processes_takes_the_same_examples(config, count, start):
 @given(
     stop=st.integers(1, 30), before=st.sampled_from([1, 2, 4]), after=st.sampled_from([1, 2, 4, 8])
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_run_goes_on_from_its_index_with_other_processes(config, stop, before, after):
     batches = data.batches(config, split="train", rows=rows_of(config, before)[0])
     index = next(itertools.islice(batches, stop - 1, None)).index

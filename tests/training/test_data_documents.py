@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bytelax import vocab
@@ -215,7 +215,6 @@ def test_parse(text, expected):
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))
 
 
-@settings(max_examples=30)
 @given(WORDS.filter(bool), st.floats(1e-3, 1e3), WORDS, WORDS)
 def test_parse_reads_what_str_writes(path, weight, valid, template):
     source = Source(path, weight, valid, r"\n{3,} '", template)

@@ -57,7 +57,7 @@ def test_the_student_alone_is_exported_and_the_teacher_stays(tmp_path):
     taught = init(jax.random.key(7))
     objective = Distillation(STUDENT, STUDENT)
     result = train_loop.train(
-        tiny_runs.config(steps=3),
+        tiny_runs.config(steps=6),
         objective,
         tiny_runs.batches,
         tmp_path,
