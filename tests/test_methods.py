@@ -11,11 +11,12 @@ import pytest
 
 import bytelax
 from bytelax.commands.methods import markdown
-from bytelax.decode import Lossless, rejection, unmasking
+from bytelax.decode import Lossless, PastBoundary, rejection, unmasking
 from bytelax.decode.drafters import TargetError
 from bytelax.methods import METHODS
 from bytelax.testing import TableTarget
 from tests.helpers import models_for_tests as models
+from tests.helpers.heads_of_a_blt import with_latents
 
 PROMPTS = [b"Ragged prompts: ", b"and ", "naïve 日本".encode()]
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=6)
@@ -164,6 +165,12 @@ def test_a_method_with_its_options_is_as_good_as_its_name():
         generate(how, which=byte_lm, draft_length=3)
     small = bytelax.methods.DraftModel(draft_model=byte_lm(), draft_length=2)
     assert generate(small, which=byte_lm).stats.accepted > 0
+
+
+@pytest.mark.parametrize("latent", ["reuse", "refresh", "predicted"])
+def test_blt_s_drafts_on_the_latent_that_is_asked_for(latent):
+    method = METHODS["blt-s"](draft_length=4, latent=latent).build(with_latents())
+    assert method.drafter == PastBoundary(4, latent)
 
 
 def test_names_of_unmasking_rules_are_those_of_the_table():
