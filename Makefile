@@ -7,6 +7,8 @@ TESTS ?= tests
 PYTHON = $(VENV)/bin/python
 # A module's tests share what they compile, and stay together. Each worker takes up to 4 GB.
 WORKERS = -n auto --maxprocesses 4 --dist loadfile
+# Where it is set, each of the many processes of the tests compiles all modules anew.
+export PYTHONDONTWRITEBYTECODE =
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
