@@ -110,33 +110,19 @@ def recorded():
     return json.loads(RECORDED.read_text())
 
 
-IN_SECONDS = ["blt-s", "medusa, tree"]
+# A method with other options is exhaustive: what these change is tried elsewhere.
+MARKS = {case: pytest.mark.exhaustive if "," in case else pytest.mark.slow for case in CASES}
+MARKS |= {"blt-s": (), "medusa, tree": ()}
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=() if case in IN_SECONDS else pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=mark) for case, mark in MARKS.items()])
 def test_output_is_as_it_was(case):
+    """In a batch of both laws, where it was recorded in a batch of each."""
     results = [told(result) for result in written(case, times=2, **TOGETHER).results]
     before = [row for law in LAWS for row in recorded()[case][law]]
     for result, expected in zip(results, before, strict=True):
         assert result.pop("log_prob") == pytest.approx(expected.pop("log_prob"), abs=2e-3)
         assert result == expected
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=() if case == "medusa, tree" else pytest.mark.slow)
-        for case in [*CASES][1::8]  # of every model
-    ],
-)
-def test_greedy_rows_beside_sampled_ones(case):
-    """A row writes what it writes beside rows of its own kind."""
-    mixed = written(case, seeds=3, temperature=[0.0, 1.0, 0.0]).bytes
-    assert mixed[::2] == written(case, seeds=3).bytes[::2]
-    assert mixed[1] == written(case, seeds=3, temperature=1.0).bytes[1]
 
 
 def test_every_method_is_recorded():

@@ -22,6 +22,11 @@ def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
 
 
+def exhaustive(*case):
+    """What test_golden_outputs.py or decode/drafters/test_self_drafting.py tries in CI."""
+    return pytest.param(*case, marks=pytest.mark.exhaustive)
+
+
 @functools.cache
 def plain(window, which=self_drafting_models.trunk):
     return generate("ar", window=window, which=which)
@@ -30,15 +35,15 @@ def plain(window, which=self_drafting_models.trunk):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        slow("early-exit", {"verify_from": "embedding"}),
+        exhaustive("early-exit", {"verify_from": "embedding"}),
         slow("early-exit", {"exit_layer": 1, "window": 6}),
-        slow("composed", {"verify_from": "embedding"}),
-        slow("layer-skip", {}),
+        exhaustive("composed", {"verify_from": "embedding"}),
+        exhaustive("layer-skip", {}),
         slow("layer-skip", {"skip_mlp": (0,), "draft_length": 3, "window": 5}),
-        slow("medusa", {"window": 5}),
+        exhaustive("medusa", {"window": 5}),
         ("two-byte", {"window": 5}),
-        slow("two-byte", {"state_layer": 2, "window": 5}),
-        slow("eagle", {"draft_length": 4}),
+        exhaustive("two-byte", {"state_layer": 2, "window": 5}),
+        exhaustive("eagle", {"draft_length": 4}),
     ],
 )
 def test_chains_write_what_plain_decoding_does(method, options):
@@ -51,10 +56,10 @@ def test_chains_write_what_plain_decoding_does(method, options):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("early-exit", {"verify_from": "embedding"}),
+        exhaustive("early-exit", {"verify_from": "embedding"}),
         ("layer-skip", {}),
-        ("two-byte", {}),
-        ("lookup", {"draft_length": 4}),
+        exhaustive("two-byte", {}),
+        exhaustive("lookup", {"draft_length": 4}),
         ("eagle", {"draft_length": 4}),
     ],
 )
@@ -70,11 +75,11 @@ def test_a_trunk_with_biases_and_norms_and_no_bos(method, options):
     ("method", "options"),
     [
         ("early-exit", {}),
-        ("composed", {}),
-        ("medusa", {"branches": (2, 2), "nodes": 5}),
+        exhaustive("composed", {}),
+        exhaustive("medusa", {"branches": (2, 2), "nodes": 5}),
         ("medusa", {"branches": (2, 1), "window": 9}),
-        ("eagle", {"draft_length": 3, "beam": 2, "nodes": 5}),
-        ("spectr", {"draft_length": 2}),
+        exhaustive("eagle", {"draft_length": 3, "beam": 2, "nodes": 5}),
+        exhaustive("spectr", {"draft_length": 2}),
     ],
 )
 def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
@@ -90,9 +95,9 @@ def test_trees_and_states_handed_over_write_the_same_bytes(method, options):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("eagle", {"draft_length": 3, "beam": 2, "nodes": 1}),
+        exhaustive("eagle", {"draft_length": 3, "beam": 2, "nodes": 1}),
         ("eagle", {"draft_length": 6, "beam": 2, "nodes": 3}),
-        ("medusa", {"branches": (2, 2, 2), "nodes": 2}),
+        exhaustive("medusa", {"branches": (2, 2, 2), "nodes": 2}),
     ],
 )
 def test_trees_of_fewer_nodes_than_levels(method, options):
@@ -100,7 +105,7 @@ def test_trees_of_fewer_nodes_than_levels(method, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["early-exit", "medusa", "eagle", "spectr"])
+@pytest.mark.parametrize("method", ["early-exit", *map(exhaustive, ("medusa", "eagle", "spectr"))])
 def test_sampling_depends_on_the_seed_alone(method):
     options = {"temperature": 1.0}
     if method == "spectr":

@@ -127,14 +127,14 @@ def mean_length(law):
 
 CASES = [
     pytest.param("rejection", 0, {}, marks=pytest.mark.slow),
-    pytest.param("rejection", 2, {"drafter": Certain}, marks=pytest.mark.slow),
+    pytest.param("rejection", 2, {"drafter": Certain}, marks=pytest.mark.exhaustive),
     ("rejection", 3, {"ragged": True}),
-    pytest.param("block", 0, {}, marks=pytest.mark.slow),
+    pytest.param("block", 0, {}, marks=pytest.mark.exhaustive),
     ("block", 1, {}),
     pytest.param("block", 2, {"drafter": Certain}, marks=pytest.mark.slow),
-    pytest.param("block", 3, {}, marks=pytest.mark.slow),
+    pytest.param("block", 3, {}, marks=pytest.mark.exhaustive),
     ("block", 3, {"ragged": True}),
-    pytest.param("rejection", 1, {"window": 4}, marks=pytest.mark.slow),
+    pytest.param("rejection", 1, {"window": 4}, marks=pytest.mark.exhaustive),
     ("block", 1, {"window": 4}),
     pytest.param("k_seq", 2, {}, marks=pytest.mark.slow),
     pytest.param("k_seq", 2, {"many": 2}, marks=pytest.mark.slow),
@@ -146,7 +146,7 @@ CASES = [
         marks=pytest.mark.slow,
     ),
     pytest.param("k_seq", 1, {"many": 3}, marks=pytest.mark.slow),
-    pytest.param("k_seq", 1, {"many": 2, "window": 4}, marks=pytest.mark.slow),
+    pytest.param("k_seq", 1, {"many": 2, "window": 4}, marks=pytest.mark.exhaustive),
     pytest.param("k_seq", 1, {"many": 2, "window": 5}, marks=pytest.mark.slow),
 ]
 

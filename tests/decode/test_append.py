@@ -99,8 +99,13 @@ CASES = {
         for make in (*heads_of_a_blt.DRAFTERS, heads_of_a_blt.nested)
     },
 }
-FAST = "draft_layer"
-EACH = [pytest.param(case, marks=() if case == FAST else pytest.mark.slow) for case in CASES]
+# Near to others: their targets, their drafters or what these keep are those of another case.
+AGAIN = {
+    "ar of a blt", "lookup of a blt", "blt-s, refreshed", "blt-d", "multi_byte of a blt",
+    "draft_layer of a blt",
+}  # fmt: skip
+MARKS = {case: pytest.mark.exhaustive if case in AGAIN else pytest.mark.slow for case in CASES}
+EACH = [pytest.param(case, marks=mark) for case, mark in (MARKS | {"draft_layer": ()}).items()]
 TREES = {"several drafts", "draft_layer_tree"}  # whose bytes are exact up to rounding
 
 

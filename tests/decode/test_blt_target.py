@@ -79,8 +79,12 @@ def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
 
 
+def exhaustive(*case):
+    return pytest.param(*case, marks=pytest.mark.exhaustive)
+
+
 @pytest.mark.parametrize(
-    ("width", "dtype"), [(8, "float32"), slow(1, "bfloat16"), slow(17, "float32")]
+    ("width", "dtype"), [(8, "float32"), slow(1, "bfloat16"), exhaustive(17, "float32")]
 )
 def test_any_split_gives_the_same_bits(width, dtype):
     model = models.model(models.BASE, dtype)
@@ -92,7 +96,7 @@ def test_any_split_gives_the_same_bits(width, dtype):
         Taken(model, target, split).assert_same(reference)
 
 
-@pytest.mark.parametrize("width", [slow(1), 8, slow(17)])
+@pytest.mark.parametrize("width", [exhaustive(1), 8, slow(17)])
 def test_base_agrees_with_the_parallel_pass(width):
     check_against_the_parallel_pass("base", width)
 
@@ -368,7 +372,9 @@ def test_the_frontier_is_that_of_the_parallel_pass():
         assert frontier.last_eos_patch[row] == max(eos, default=-1)
 
 
-GOLDEN = [("base", 8)] + [(name, (1, 17, 8)[nth % 3]) for nth, name in enumerate(cases.NAMES)]
+# Windows agree with the parallel pass above, and that with each golden text in test_golden.py.
+GOLDEN = [("window", 8), ("gqa_k4", 17)]
+GOLDEN += [exhaustive(name, 1 if name == "base" else 8) for name in cases.NAMES if name != "window"]
 
 
 @pytest.mark.slow  # the texts themselves: ../models/test_golden.py

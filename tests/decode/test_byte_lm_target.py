@@ -39,11 +39,13 @@ def taken(model, target, split, *, begin=NOWHERE, state=None):
 
 CASES = [("window", 8, "float32"), ("documents", 8, "float32"), ("qwen", 8, "float32")]
 CASES += [
-    pytest.param(*case, marks=pytest.mark.slow)
-    for case in (
-        *(("window", width, "float32") for width in (1, 17)),
-        *(("window", width, "bfloat16") for width in (1, 8, 17)),
-        ("plain", 8, "float32"),
+    pytest.param("window", width, dtype, marks=mark)
+    for width, dtype, mark in (
+        (1, "float32", pytest.mark.slow),
+        (8, "bfloat16", pytest.mark.slow),
+        (17, "float32", pytest.mark.exhaustive),
+        (1, "bfloat16", pytest.mark.exhaustive),
+        (17, "bfloat16", pytest.mark.exhaustive),
     )
 ]
 

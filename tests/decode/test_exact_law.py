@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bytelax import vocab
+from bytelax import testing, vocab
 from bytelax.decode import (
     BlockDiffusion,
     BlockInOrder,
@@ -50,7 +50,6 @@ from bytelax.testing import (
     assert_lossless,
     distance,
     exact_law,
-    table,
     target_law,
 )
 from bytelax.testing.chance import QUICK, Chance
@@ -58,6 +57,7 @@ from bytelax.testing.exact_law import batch_of
 from tests.helpers import heads_of_a_blt, self_drafting_models
 from tests.helpers.models_for_tests import BYTE_LM, VARIANTS, model, replace
 
+table = functools.cache(testing.table)
 PROMPT = [vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1]
 WARM = {"temperature": 1.0}
 CUT = {"temperature": 0.8, "top_p": 0.9}
@@ -169,13 +169,13 @@ MODELS = {
     ),
 }
 SETUPS = TABLES | MODELS
-AGAIN = ["unsure: a layer, with confidence", "refreshed_block_in_order"]  # near to others
-# Of those that draft otherwise from one another; all of them run in a wider window.
+# Of those that draft otherwise from one another; the others are exhaustive.
 KINDS = [
     "past the boundary", "one by one", "composed", "handed_over", "layer_skip", "multi_byte",
     "two_byte", "draft_layer", "draft_model", "lookup", "draft_block of a blt", "nested of a blt",
     "unsure: a block, with confidence", "block_in_order", "predicted latents",
 ]  # fmt: skip
+AGAIN = [name for name in MODELS if name not in KINDS]
 FEW_TABLES = ["three bytes", "ragged, cooler", "hot, four values"]
 # The setups that draft as each lossless method with a name does. A tree has a test of its own.
 OF_METHODS = {
@@ -195,20 +195,26 @@ OF_METHODS = {
 }
 
 
-@functools.cache
-def alone(build, new_bytes, law):
-    target, _, params = build()
-    return target_law(
-        Method(target), params, prompt=PROMPT, new_bytes=new_bytes, rows=64, **dict(law)
-    )
+KNOWN: dict[tuple, tuple] = {}  # with the weights, whose id is a part of the key
+
+
+def alone(setup, new_bytes, law):
+    """The law of a target; one for all that draft for it."""
+    target, _, params = setup
+    key = target, id(params.target), new_bytes, tuple(law.items())
+    if key not in KNOWN:
+        how = {"prompt": PROMPT, "new_bytes": new_bytes, "rows": 64, **law}
+        KNOWN[key] = params.target, target_law(Method(target), params, **how)
+    return KNOWN[key][1]
 
 
 def error(build, accept, law, new_bytes=3, further=0, **loop_law):
     """How far the loop is from the target alone; `loop_law` differs from `law` in a fault only."""
     how = {"prompt": PROMPT, "new_bytes": new_bytes, "further": further}
-    got = build().law(accept, **how, **(law | loop_law))
+    setup = build()
+    got = setup.law(accept, **how, **(law | loop_law))
     assert abs(sum(got.values()) - 1) < EXACT
-    return distance(got, alone(build, new_bytes, tuple(law.items())))
+    return distance(got, alone(setup, new_bytes, law))
 
 
 def each(accept, law, names, *, fast, others=pytest.mark.slow):
@@ -222,7 +228,8 @@ def test_every_lossless_method_is_enumerated():
         name for name, method in METHODS.items() if "Not lossless" not in (method.__doc__ or "")
     }
     assert lossless == OF_METHODS.keys()
-    assert {setup for setups in OF_METHODS.values() for setup in setups} <= SETUPS.keys()
+    for setups in OF_METHODS.values():
+        assert SETUPS.keys() >= {*setups} and (not setups or {*setups} & {*KINDS})
     assert self_drafting_models.several in self_drafting_models.TREES  # `spectr`
 
 
@@ -245,7 +252,7 @@ def test_the_law_of_the_target(setup, accept, law):
     [
         *each(rejection, CUT, ["likeliest", "likeliest, ragged"], fast=()),
         *each(block_verification, CUT, TABLES, fast=("likeliest, ragged",)),
-        *each(block_verification, CUT, [name for name in MODELS if name not in AGAIN], fast=()),
+        *each(block_verification, CUT, KINDS, fast=()),
         *each(block_verification, CUT, AGAIN, fast=(), others=pytest.mark.exhaustive),
     ],
 )
@@ -344,7 +351,7 @@ class ForgetsTheLast(TableTarget):
 def test_a_wrong_part_is_seen(accept, wrong):
     wrong = functools.partial(tables, **wrong)
     got = wrong().law(accept, prompt=PROMPT, new_bytes=3, **CUT)
-    assert distance(got, alone(tables, 3, tuple(CUT.items()))) > FAULTY
+    assert distance(got, alone(tables(), 3, CUT)) > FAULTY
 
 
 class WithoutTheTable(DraftBlock):
@@ -360,7 +367,7 @@ class WithoutTheTable(DraftBlock):
         return dataclasses.replace(draft, log_probs=told.log_probs), after
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_block_that_hides_its_table_is_seen():
     build = functools.partial(with_heads, make=lambda: WithoutTheTable(3))
     assert error(build, rejection, CUT, new_bytes=2) > FAULTY
@@ -376,7 +383,7 @@ class EndsForTheByteItDrops(DraftBlock):
         return dataclasses.replace(draft, length=likely), after
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_end_that_depends_on_the_byte_it_drops_is_seen():
     build = functools.partial(with_heads, make=lambda: EndsForTheByteItDrops(3))
     assert error(build, rejection, CUT, new_bytes=2) > FAULTY
@@ -394,7 +401,7 @@ class ApartFromTheTable(BlockInOrder):
         return dataclasses.replace(draft, log_probs=told.log_probs), after
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_block_table_that_is_hidden_is_seen():
     build = functools.partial(
         with_heads, make=lambda: ApartFromTheTable(3), of=heads_of_a_blt.with_block_table
@@ -406,7 +413,7 @@ def test_a_block_table_that_is_hidden_is_seen():
     ("purpose", "accept"),
     [
         ("ACCEPT", rejection),
-        pytest.param("ACCEPT", block_verification, marks=pytest.mark.slow),
+        pytest.param("ACCEPT", block_verification, marks=pytest.mark.exhaustive),
         pytest.param("RESIDUAL", rejection, marks=pytest.mark.slow),
     ],
 )
@@ -435,14 +442,14 @@ def test_a_bonus_byte_of_the_place_before_is_seen(monkeypatch, accept):
     assert error(tables, accept, CUT) > FAULTY
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_law_of_bytes_filled_out_of_order_is_seen(monkeypatch):
     """They were drawn from it; verified by it, they change the output."""
     monkeypatch.setattr(block_diffusion, "filled_early", jnp.zeros_like)
     assert error(SETUPS["one by one"], rejection, WARM) > 100 * EXACT
 
 
-@pytest.mark.slow  # as a raw q is
+@pytest.mark.exhaustive  # as a raw q is
 def test_a_temperature_on_one_side_is_seen():
     """The drafter and the prefix reference use 0.8, the verifier 1."""
     drafter = TableDrafter(2, temperature=0.8, top_p=0.9)
@@ -520,7 +527,7 @@ def deviation(accept, rows, new_bytes):
     return (chi_square - freedom) / np.sqrt(2 * freedom)
 
 
-SAMPLES = [(2048, 16), (2**15, 32)]
+SAMPLES = [(2048, 16), pytest.param(2**15, 32, marks=pytest.mark.exhaustive)]
 
 
 @pytest.mark.slow
@@ -565,7 +572,11 @@ class Never(TableDrafter):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("drafter", "rule"), [(TableDrafter(2), keeps_none), (Never(2), rejection)]
+    ("drafter", "rule"),
+    [
+        (TableDrafter(2), keeps_none),
+        pytest.param(Never(2), rejection, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_rule_that_kept_nothing_is_not_certified(drafter, rule):
     method = Method(TableTarget(), drafter, rule)
@@ -645,6 +656,10 @@ def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
 
 
+def exhaustive(*case):
+    return pytest.param(*case, marks=pytest.mark.exhaustive)
+
+
 @pytest.mark.parametrize(
     ("target", "drafter", "says"),
     [
@@ -655,11 +670,11 @@ def slow(*case):
         ),
         slow(TableTarget(), ByRow(1), r"another order of the rows .* ids \[1, \d+.*\]"),
         slow(TableTarget(), Untrue(1, when="alone"), "in a batch of one row .*: the method is not"),
-        slow(TableTarget(), Untrue(1, when="row 100"), "another order of the rows"),
-        slow(TableTarget(), Untrue(1, when="ring"), "behind 64 bytes: the method is not lossless"),
+        exhaustive(TableTarget(), Untrue(1, when="row 100"), "another order of the rows"),
+        exhaustive(TableTarget(), Untrue(1, when="ring"), "behind 64 bytes: the method is not"),
         slow(Wraps(), TableDrafter(1), "behind 64 bytes: the method is not lossless"),
         (ForgetsEos(), TableDrafter(1), r"an EOS .* behind the ids \[1, .*2.*\]"),
-        slow(KeepsRefusedEos(), TableDrafter(1, temperature=0.0), "an EOS"),
+        exhaustive(KeepsRefusedEos(), TableDrafter(1, temperature=0.0), "an EOS"),
     ],
     ids=lambda part: type(part).__name__ + getattr(part, "when", ""),
 )
@@ -691,7 +706,7 @@ class FewerAlone(TableDrafter):
         return dataclasses.replace(draft, length=length), draft_state
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_drafts_that_depend_on_the_batch_are_certified():
     assert_lossless(Method(TableTarget(), FewerAlone(2)), Params(table(3, 13), table(3, 1)))
 

@@ -34,6 +34,7 @@ COOL = {"temperature": 0.8, "top_p": 0.9}
 PROMPT = [vocab.BOS, vocab.OFFSET, vocab.OFFSET + 1]
 DRAFT = 9  # the decoder's window of 6 and these and the pending byte fill a ring of 16 slots
 READS = {"own embedding": "own_embedding", "encoder states": "base"}
+EACH = ["own embedding", pytest.param("encoder states", marks=pytest.mark.exhaustive)]
 
 
 def small():
@@ -73,7 +74,7 @@ def decoded(variant, drafter, *, window=None):
     return run(Params(blt.params), Text(ids, np.array([40, 23, 9], np.int32)))
 
 
-@pytest.fixture(scope="module", params=READS)
+@pytest.fixture(scope="module", params=EACH)
 def variant(request):
     return request.param
 
@@ -97,7 +98,7 @@ def test_with_nothing_to_draft_for_it_the_decoder_drafts_what_blt_s_drafts(varia
     jax.tree.map(np.testing.assert_array_equal, nested.counts, blt_s.counts)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_window_that_writes_beyond_the_room_is_seen(variant, plain, monkeypatch):
     begin = LocalDecoderTarget.begin
 
@@ -152,7 +153,7 @@ def test_a_draft_model_reads_no_byte_twice():
     assert np.diff(passes[:, 0], prepend=0).max() <= outer + (outer + 1) // 2 + 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_joint_distribution_over_a_draft_model():
     drafter, own = over_a_draft_model()
     how = {"prompt": PROMPT, "new_bytes": 3, "rows": 64} | COOL
@@ -167,7 +168,7 @@ class AnotherLaw(Nested):
         return dataclasses.replace(draft, log_probs=raw), draft_state
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_wrong_distribution_is_seen():
     assert distance(law_of(whole(), AnotherLaw(2, TableDrafter(1))), law_of_the_model()) > FAULTY
 
@@ -199,7 +200,7 @@ def test_the_decoder_drafts_what_it_drafts_byte_by_byte():
     assert (mine.decoder < theirs.decoder).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_windows_that_go_on_behind_a_boundary_are_seen(monkeypatch):
     monkeypatch.setattr(
         LocalDecoderTarget, "known", lambda target, trial: trial.known * 0 + trial.logits.shape[1]
@@ -219,7 +220,7 @@ def alone():
     return reading_latents(LocalDecoderTarget(with_latents().module, room=3, predicts=True))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_local_decoder_on_predicted_latents_is_a_target():
     assert distance(law_over_latents(alone(), TableDrafter(2)), _byte_by_byte()) < EXACT
 
@@ -236,7 +237,7 @@ class LosesTheByteThatCloses(LocalDecoderTarget):
         return jnp.maximum(trial.known - 1, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_window_that_ends_by_the_byte_it_loses_is_seen():
     """Wherever the second byte closes its patch, another one is drawn in its place."""
     faulty = LosesTheByteThatCloses(**vars(alone()))

@@ -51,8 +51,13 @@ METHODS = {
     "eagle": (WITH_HEADS, {"beam": 2, "draft_length": 2}),
     "dflash": (BLT_WITH_HEADS, {}),
 }
-ON_PARTS = [("blt-dv", "rows"), ("blt-s", "heads")]
-QUICK = {("layer-skip", "both")}
+# A drafter of each kind of model, and each mesh; the others are exhaustive.
+ON_MESHES = [
+    ("layer-skip", "heads"), ("blt-s", "heads"), ("blt-dv", "rows"), ("eagle", "both"),
+    ("dflash", "both"),
+]  # fmt: skip
+MARKS = {(name, "both"): pytest.mark.exhaustive for name in METHODS}
+MARKS |= dict.fromkeys(ON_MESHES, pytest.mark.slow) | {ON_MESHES[0]: ()}
 
 
 @functools.cache
@@ -81,10 +86,7 @@ def smallest_margin(model, output):
 
 @pytest.mark.parametrize(
     ("name", "mesh"),
-    [
-        pytest.param(name, mesh, marks=() if (name, mesh) in QUICK else pytest.mark.slow)
-        for name, mesh in [*((name, "both") for name in METHODS), *ON_PARTS]
-    ],
+    [pytest.param(*case, marks=mark) for case, mark in MARKS.items()],
 )
 def test_a_mesh_writes_what_one_device_does(name, mesh):
     model, keywords, one = on_one(name)
@@ -155,7 +157,7 @@ def eight():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # of turns: below
 def test_sampling_draws_the_same():
     model = models_for_tests.model(models_for_tests.PLAIN)
     keywords = {"max_new_bytes": 8, "temperature": 0.7, "seeds": 5, "method": "blt-s"}

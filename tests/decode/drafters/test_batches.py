@@ -147,8 +147,7 @@ def assert_same_row(decoding, row, other, there):
 
 @each_drafter_and_batch(
     slow={
-        "past, refreshed", "block, kept", "block, verified", "draft model", "composed",
-        "tree of the draft layer", "two bytes", "several",
+        "past, refreshed", "block, verified", "tree of the draft layer", "several",
     }
 )  # fmt: skip
 def test_a_row_is_the_same_in_any_company(which, batch):
@@ -252,7 +251,7 @@ def count_all_judged(count_round):
     return faulty
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("test", "which", "module", "name", "fault"),
     [

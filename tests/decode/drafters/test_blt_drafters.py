@@ -82,7 +82,7 @@ def test_rows_are_apart_and_padding_is_not_read():
 
 
 @pytest.mark.slow  # the counts themselves: ../../test_golden_outputs.py
-@pytest.mark.parametrize(("latent", "calls"), [("reuse", 1), ("refresh", 2)])
+@pytest.mark.parametrize(("latent", "calls"), [exhaustive("reuse", 1), ("refresh", 2)])
 def test_passes_of_a_round(monkeypatch, latent, calls):
     """Counted where the global transformer would run, and where it did."""
     config = models.VARIANTS["cut"]
@@ -179,7 +179,7 @@ def test_no_special_is_filled_in():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [exhaustive(17), 24, 31])
+@pytest.mark.parametrize("start", [exhaustive(17), exhaustive(24), 31])
 def test_a_block_in_decoding_is_a_block_in_training(start):
     """The logits of its cells, some of them filled: the layouts differ, the numbers do not."""
     small = models.model(OWN)

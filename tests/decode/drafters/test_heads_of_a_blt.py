@@ -181,7 +181,7 @@ class NotRolledBack(type(draft_block())):
         return draft_state
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_cache_that_keeps_drafted_bytes_is_seen():
     assert apart(drafts(NotRolledBack(WIDTH)), blocks_in_training) > 1e-3
 

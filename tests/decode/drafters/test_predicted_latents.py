@@ -152,7 +152,7 @@ class PoolsTooMuch(PastBoundary):
         return super().latent_of(inputs, latent, hidden, recent, jnp.ones_like(inside))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bytes_of_another_patch_are_heard():
     assert apart(PoolsTooMuch(K, "predicted"))[0] > 1e-3
 
@@ -176,7 +176,7 @@ class LeavesALatent(PastBoundary):
         ), draft_state
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_latent_that_the_verifier_reads_is_seen():
     decoding = run(LeavesALatent(K, "predicted"))
     assert not np.array_equal(decoding.log_probs, reference("own embedding").log_probs)
@@ -192,7 +192,7 @@ class EndsByTheByteDrawn(PastBoundary):
         return dataclasses.replace(draft, log_probs=jnp.where(odd, flat, draft.log_probs)), ()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_boundary_by_a_byte_that_is_not_drawn_yet_is_seen():
     own = with_latents()
     target = BLTTarget(own.module, chunk=1, prefill_width=4, prefill_chunk=2)

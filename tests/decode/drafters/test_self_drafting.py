@@ -60,7 +60,7 @@ def test_greedy_output_is_that_of_the_empty_draft(make):
 
 
 @pytest.mark.slow  # test_promises.py
-@pytest.mark.parametrize("make", [self_drafting_models.composed, self_drafting_models.draft_layer])
+@pytest.mark.parametrize("make", [self_drafting_models.draft_layer])
 def test_in_bfloat16(make):
     decoding = run(make, "bfloat16")
     width = decoding.counts.drafted_by_position.shape[1]
