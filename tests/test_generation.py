@@ -68,9 +68,9 @@ def test_greedy_bytes_are_the_likeliest(which):
     ("which", "window"),
     [
         (byte_lm, 8),
-        pytest.param(byte_lm, 17, marks=pytest.mark.slow),
         pytest.param(blt, 8, marks=pytest.mark.slow),
-        pytest.param(blt, 17, marks=pytest.mark.slow),
+        pytest.param(byte_lm, 17, marks=pytest.mark.exhaustive),
+        pytest.param(blt, 17, marks=pytest.mark.exhaustive),
     ],
 )
 def test_padded_windows_write_the_same(which, window):
@@ -78,7 +78,7 @@ def test_padded_windows_write_the_same(which, window):
 
 
 @pytest.mark.slow  # in bfloat16 too: test_promises.py
-@pytest.mark.parametrize("which", [byte_lm, blt])
+@pytest.mark.parametrize("which", [byte_lm, pytest.param(blt, marks=pytest.mark.exhaustive)])
 def test_bfloat16(which):
     request = {"max_new_bytes": NEW, "allow_eos": False}
     model = which("bfloat16")
@@ -217,7 +217,9 @@ def broken(value):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("law", [{}, pytest.param({"temperature": 1.0}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "law", [{}, pytest.param({"temperature": 1.0}, marks=pytest.mark.exhaustive)]
+)
 def test_logits_that_are_no_numbers_end_a_row(value, law):
     out = bytelax.generate(
         broken(value), [b"ea", b"de", b"d"], max_new_bytes=9, method="lookup", draft_length=3,
@@ -293,7 +295,8 @@ def test_stream_is_the_text_in_whole_characters(every, budget):
 
 
 @pytest.mark.parametrize(
-    "every", [*(pytest.param(every, marks=pytest.mark.slow) for every in (1, 2)), 5]
+    "every",
+    [pytest.param(1, marks=pytest.mark.exhaustive), pytest.param(2, marks=pytest.mark.slow), 5],
 )
 @pytest.mark.parametrize(
     "stop",
@@ -340,7 +343,7 @@ MANY[4] = bytes(32 + i % 90 for i in range(300))  # needs a larger buffer
 
 
 @pytest.mark.slow  # test_a_stream_of_many_prompts_is_their_texts of test_requests.py
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.exhaustive), 1.0])
 def test_generate_many_as_one_by_one(temperature):
     request = {
         "max_new_bytes": NEW,
@@ -376,7 +379,7 @@ def test_rows_are_refilled_together(monkeypatch):
     assert sum(taken) == len(prompts) and max(taken) == 2 and len(taken) < 30
 
 
-@pytest.mark.slow  # rows of a BLT: decode/drafters/test_blt_drafters.py
+@pytest.mark.exhaustive  # rows of a BLT: decode/drafters/test_blt_drafters.py
 def test_generate_many_with_a_blt():
     request = {"batch": 2, "max_new_bytes": NEW, "allow_eos": False, "logprobs": True}
     results = by_index(bytelax.generate_many(blt(), PROMPTS * 2, **request))

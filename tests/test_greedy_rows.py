@@ -43,25 +43,32 @@ SMALL = {"draft_model": "tiny-draft"}
 CASES = [  # model, window, rows, methods
     ("tiny-lm", 5, 1, [("eagle", {"draft_length": 4})]),
     ("tiny", 9, 3, [
-        ("blt-s", {"draft_length": 8}), ("blt-s", {"draft_length": 4, "latent": "refresh"}),
-        ("blt-s", {"draft_length": 8, "draft_with": "lookup"}), ("lookup", {"draft_length": 4}),
+        ("blt-s", {"draft_length": 8}), ("blt-s", {"draft_length": 8, "draft_with": "lookup"}),
+    ]),
+    ("tiny-d", 9, 3, [("blt-dv", {"block_size": 8})]),
+    ("tiny-lm", 5, 3, [
+        ("draft-model", {"draft_length": 4, **SMALL}), ("eagle", {"draft_length": 4}),
+        ("layer-skip", {"draft_length": 4}),
+        ("composed", {"draft_length": 4, "verify_from": "embedding"}),
+    ]),
+    ("tiny-lm, bfloat16", 5, 3, [("eagle", {"draft_length": 4})]),
+    ("heads", 4, 3, [("eagle", {"draft_length": 3, "min_survival": 0.2}), ("dflash", {})]),
+]  # fmt: skip
+MORE = [
+    ("tiny", 9, 3, [
+        ("blt-s", {"draft_length": 4, "latent": "refresh"}), ("lookup", {"draft_length": 4}),
         ("draft-model", {"draft_length": 4, **SMALL}),
     ]),
     ("tiny-d", 9, 3, [
-        ("blt-dv", {"block_size": 8}), ("blt-dv", {"block_size": 5}),
+        ("blt-dv", {"block_size": 5}),
         ("blt-dv", {"block_size": 8, "unmask": "confidence", "alpha": 0.3}),
     ]),
     ("tiny-lm", 5, 3, [
-        ("draft-model", {"draft_length": 4, **SMALL}), ("eagle", {"draft_length": 4}),
-        ("layer-skip", {"draft_length": 4}), ("two-byte", {}), ("medusa", {}),
+        ("two-byte", {}), ("medusa", {}),
         ("early-exit", {"draft_length": 4, "verify_from": "embedding"}),
-        ("composed", {"draft_length": 4, "verify_from": "embedding"}),
     ]),
-    ("tiny-lm, bfloat16", 5, 3, [("eagle", {"draft_length": 4}), ("lookup", {"draft_length": 4})]),
-    ("heads", 4, 3, [
-        ("eagle", {"draft_length": 3, "min_survival": 0.2}), ("medusa", {}), ("dflash", {}),
-        ("blt-s", {"draft_length": 3, "draft_with": "medusa"}),
-    ]),
+    ("tiny-lm, bfloat16", 5, 3, [("lookup", {"draft_length": 4})]),
+    ("heads", 4, 3, [("medusa", {}), ("blt-s", {"draft_length": 3, "draft_with": "medusa"})]),
     ("norms", 5, 3, [
         ("lookup", {"draft_length": 4}), ("layer-skip", {"draft_length": 4, "skip_mlp": (1,)}),
     ]),
@@ -96,7 +103,10 @@ def rows(name, batch, window, requests, **method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "window", "batch", "methods"), CASES)
+@pytest.mark.parametrize(
+    ("name", "window", "batch", "methods"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in MORE)],
+)
 def test_greedy_rows(name, window, batch, methods):
     prompts = MODELS[name][1][: 4 if batch == 1 else None]
     plain = functools.partial(rows, name, batch, window)

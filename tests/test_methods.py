@@ -55,9 +55,9 @@ def assert_same(out, other):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("blt-s", {"draft_length": 4}),
         ("blt-dv", {"block_size": 4, "unmask": "entropy", "gamma": 2.0, "window": 9}),
-        ("blt-s", {"draft_length": 4, "window": 9}),
+        pytest.param("blt-s", {"draft_length": 4}, marks=pytest.mark.exhaustive),
+        pytest.param("blt-s", {"draft_length": 4, "window": 9}, marks=pytest.mark.exhaustive),
     ],
 )
 def test_lossless_methods_write_what_plain_decoding_does(method, options):
@@ -69,7 +69,7 @@ def test_lossless_methods_write_what_plain_decoding_does(method, options):
 
 
 @pytest.mark.slow  # in shorter windows: decode/drafters/test_lossless.py
-@pytest.mark.parametrize("window", [6, 9])
+@pytest.mark.parametrize("window", [pytest.param(6, marks=pytest.mark.exhaustive), 9])
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -88,7 +88,10 @@ def test_windows_of_byte_models_are_as_wide_as_is_asked_for(method, options, win
 
 
 @pytest.mark.slow  # enumerated: decode/test_exact_law.py
-@pytest.mark.parametrize("accept", [Lossless(rejection), None], ids=["byte", "block"])
+@pytest.mark.parametrize(
+    "accept",
+    [pytest.param(Lossless(rejection), id="byte", marks=pytest.mark.exhaustive), None],
+)
 def test_sampling_depends_on_the_seed_alone(accept):
     options = {"block_size": 4, "temperature": 1.0, "accept": accept}
     first = generate("blt-dv", seeds=[3, 4, 5], **options)

@@ -176,10 +176,10 @@ def assert_same(setting, function, which, *args):
 @pytest.mark.parametrize(
     ("drafter", "setting"),
     [
-        ("draft model", "together"),
         ("past the boundary", "together"),
-        ("draft model", "rbg"),
-        ("draft model", "x64"),
+        pytest.param("draft model", "together", marks=pytest.mark.exhaustive),
+        pytest.param("draft model", "rbg", marks=pytest.mark.exhaustive),
+        pytest.param("draft model", "x64", marks=pytest.mark.exhaustive),
     ],
 )
 def test_bytes_and_log_probabilities(drafter, setting):
@@ -193,24 +193,23 @@ def test_rounds_in_a_program_of_ones_own():
     assert_same("together", in_own_program, byte_lm)
 
 
-MORE = {"refreshed", "kept block", "byte transformer, multi_byte_tree"}
+KINDS = {
+    "block by entropy", "byte transformer, composed_handed_over", "byte transformer, several",
+}  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "drafter",
-    [pytest.param(one, marks=pytest.mark.exhaustive if one in MORE else ()) for one in ALL],
+    [pytest.param(one, marks=() if one in KINDS else pytest.mark.exhaustive) for one in ALL],
 )
 def test_every_drafter(drafter):
     which, how = ALL[drafter]
     assert_same("together", written, which, how, MIXED)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "drafter",
-    [pytest.param("draft model", marks=pytest.mark.exhaustive), "past the boundary"],
-)
+@pytest.mark.exhaustive  # a greedy row beside sampled ones: above
+@pytest.mark.parametrize("drafter", DRAFTED)
 def test_greedy_rows_alone(drafter):
     which, how = DRAFTED[drafter]
     assert_same("together", written, which, how, 0.0)

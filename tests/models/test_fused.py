@@ -104,8 +104,8 @@ def modules(part, stack):
     [
         pytest.param("float32", STACK, id="float32-plain"),
         pytest.param("bfloat16", QWEN, id="bfloat16-qwen"),
-        pytest.param("float32", QWEN, id="float32-qwen", marks=pytest.mark.slow),
-        pytest.param("bfloat16", STACK, id="bfloat16-plain", marks=pytest.mark.slow),
+        pytest.param("float32", QWEN, id="float32-qwen", marks=pytest.mark.exhaustive),
+        pytest.param("bfloat16", STACK, id="bfloat16-plain", marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_is_fused_is_the_plain_module(part, dtype, stack):
@@ -135,7 +135,7 @@ def kernels_of(jaxpr):
 )
 @pytest.mark.parametrize(
     "stack",
-    [pytest.param(STACK, id="plain", marks=pytest.mark.slow), pytest.param(QWEN, id="qwen")],
+    [pytest.param(STACK, id="plain", marks=pytest.mark.exhaustive), pytest.param(QWEN, id="qwen")],
 )
 def test_on_a_gpu_a_product_takes_in_what_surrounds_it(part, kernels, stack, monkeypatch):
     """Its norm, its gate, its residual; the kernels are interpreted here."""

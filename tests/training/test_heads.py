@@ -32,7 +32,9 @@ def ids(length=24):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss_of", ["cross-entropy", "total-variation"])
+@pytest.mark.parametrize(
+    "loss_of", [pytest.param("cross-entropy", marks=pytest.mark.exhaustive), "total-variation"]
+)
 def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
     trunk = NextByte(MODULE).init(jax.random.key(0))
     result = train_loop.train(
@@ -63,10 +65,9 @@ def test_with_a_joint_loss_the_trunk_learns():
     ("name", "ahead"),
     [
         ("ahead_2", 1),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("exit_2", 0), ("ahead_3", 2), ("two_byte_3", 1))
-        ),
+        pytest.param("two_byte_3", 1, marks=pytest.mark.slow),
+        pytest.param("exit_2", 0, marks=pytest.mark.exhaustive),
+        pytest.param("ahead_3", 2, marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_each_head_is_asked_for(name, ahead):
@@ -102,7 +103,8 @@ def test_what_each_head_is_asked_for(name, ahead):
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(2, marks=pytest.mark.slow)]
+    "step",
+    [pytest.param(0, marks=pytest.mark.exhaustive), 1, pytest.param(2, marks=pytest.mark.slow)],
 )
 def test_a_draft_layer_sees_in_training_what_it_sees_when_drafting(step):
     """Logits of `unroll` at a byte are those of a cache with `step` own outputs behind the text."""
@@ -195,7 +197,7 @@ def gradients(objective, params, ids):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_a_head_of_latents_is_asked_for_those_of_its_patch(step):
     """Its latents, computed patch by patch, are what the decoder reads in training."""
     model, text = heads_of_a_blt.with_latents(), jnp.asarray(heads_of_a_blt.prompts()[:2, :25])

@@ -65,7 +65,12 @@ def leak(block):
 
 
 @pytest.mark.parametrize(
-    "block", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(2, marks=pytest.mark.slow)]
+    "block",
+    [
+        pytest.param(0, marks=pytest.mark.exhaustive),
+        1,
+        pytest.param(2, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_block_sees_no_clean_byte_from_its_start_on(block):
     assert leak(block) == 0
@@ -78,7 +83,7 @@ def test_a_block_sees_no_clean_byte_from_its_start_on(block):
     assert (np.abs(moved - before)[:, block, :length].max(-1) > 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_visible_clean_twin_is_seen(monkeypatch):
     """The leak of a well-known misprint: cells that see the clean bytes of their own block."""
     attend_cells = block_attention.attend_cells
@@ -93,7 +98,7 @@ def test_a_visible_clean_twin_is_seen(monkeypatch):
     assert leak(0) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_latent_of_the_own_patch_is_seen(monkeypatch):
     read = Decoder.read_latent
 
@@ -186,7 +191,7 @@ def test_corruption_masks_only_bytes_that_are_there():
     )
 
 
-@pytest.mark.slow  # the runs of test_loop.py and test_train_command.py
+@pytest.mark.exhaustive  # the runs of test_loop.py and test_train_command.py
 def test_loss_falls():
     objective = BLTD(model().module, corruption=CorruptionConfig(block_sizes=(4,), most_blocks=8))
     step = jax.jit(jax.value_and_grad(objective.loss, has_aux=True))

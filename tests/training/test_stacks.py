@@ -74,8 +74,8 @@ ON_A_MESH = MeshConfig(fsdp=2, tensor=2)
     [
         (ON_A_MESH, BOTH),
         pytest.param(None, BOTH, marks=pytest.mark.slow),
-        pytest.param(None, REMAT, marks=pytest.mark.slow),
-        pytest.param(ON_A_MESH, SCAN, marks=pytest.mark.slow),
+        pytest.param(None, REMAT, marks=pytest.mark.exhaustive),
+        pytest.param(ON_A_MESH, SCAN, marks=pytest.mark.exhaustive),
     ],
 )
 def test_the_gradient_is_the_same(execution, mesh):
@@ -90,7 +90,7 @@ DEEP = models.replace(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cross", ["all", "first"])
+@pytest.mark.parametrize("cross", ["all", pytest.param("first", marks=pytest.mark.exhaustive)])
 def test_a_scanned_decoder_reads_its_latents(cross):
     """The joint loss, of clean bytes and blocks."""
     model = models.model(models.replace(DEEP, decoder_cross_attention=cross), scale=1.0)
