@@ -22,6 +22,9 @@ test: $(VENV)/.installed-$(EXTRAS) compiled ## run the tests that take seconds
 test-slow: $(VENV)/.installed-$(EXTRAS) compiled ## run the tests that take minutes
 	$(PYTHON) -m pytest $(WORKERS) -m "slow and not exhaustive" $(TESTS)
 
+test-all: $(VENV)/.installed-$(EXTRAS) compiled ## run both
+	$(PYTHON) -m pytest $(WORKERS) -m "not exhaustive" $(TESTS)
+
 test-exhaustive: $(VENV)/.installed-$(EXTRAS) compiled ## run what CI has no time for: before a release
 	$(PYTHON) -m pytest $(WORKERS) -m exhaustive $(TESTS)
 
@@ -38,25 +41,28 @@ docs: $(VENV)/.installed-docs ## build the site into site/; a broken link fails
 
 # A torch for CPUs only: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make parity
 parity: ## compare with transformers, run in lm-evaluation-harness: an environment of its own
-	$(MAKE) test VENV=.venv-parity EXTRAS=test,parity,eval TESTS=tests/test_live_parity.py
-	$(MAKE) test-slow VENV=.venv-parity EXTRAS=test,parity,eval \
+	$(MAKE) test-all VENV=$(VENV) EXTRAS=test,parity,eval \
 	  TESTS="tests/test_live_parity.py tests/docs/test_pages.py::test_python[docs/evaluation.md] \
 	    tests/experiments/test_score_studies.py::test_lm_eval"
 
 aot: ## compile kernels and decode loops for TPU and H200 without the hardware; count what they do
-	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
-	.venv-aot/bin/python -m experiments.compile.kernels.run
-	.venv-aot/bin/python -m experiments.compile.rounds.run
+	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
+	$(PYTHON) -m experiments.compile.kernels.run
+	$(PYTHON) -m experiments.compile.rounds.run
 
 aot-pods: ## compile training and decoding for the smallest pods, a layer of each stack
-	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
-	.venv-aot/bin/python -m experiments.compile.pods.run
+	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
+	$(PYTHON) -m experiments.compile.pods.run
 
 aot-full: ## the same at more shapes and full depth; writes their results
-	$(MAKE) .venv-aot/.installed-aot VENV=.venv-aot
-	.venv-aot/bin/python -m experiments.compile.kernels.run --full
-	.venv-aot/bin/python -m experiments.compile.rounds.run --full
-	.venv-aot/bin/python -m experiments.compile.pods.run --full
+	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
+	$(PYTHON) -m experiments.compile.kernels.run --full
+	$(PYTHON) -m experiments.compile.rounds.run --full
+	$(PYTHON) -m experiments.compile.pods.run --full
+
+# What they install is in no one's way elsewhere.
+parity: VENV = .venv-parity
+aot aot-pods aot-full: VENV = .venv-aot
 
 clean: ## remove the environments and the caches
 	rm -rf site .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -90,4 +96,4 @@ $(VENV)/.made:
 	echo "bytelax needs Python 3.11 or later: make PYTHON3=/path/to/python3.11" >&2; \
 	exit 1
 
-.PHONY: help demo test test-slow test-exhaustive native compiled lint docs parity aot aot-pods aot-full clean
+.PHONY: help demo test test-slow test-all test-exhaustive native compiled lint docs parity aot aot-pods aot-full clean
