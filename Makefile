@@ -6,7 +6,7 @@ EXTRAS ?= test,report
 TESTS ?= tests
 PYTHON = $(VENV)/bin/python
 # A module's tests share what they compile, and stay together. Each worker takes up to 4 GB.
-WORKERS = -n auto --maxprocesses 4 --dist loadfile
+WORKERS = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # Where it is set, each of the many processes of the tests compiles all modules anew.
 export PYTHONDONTWRITEBYTECODE =
 

@@ -4,6 +4,7 @@ Programs are tiny, so nearly all the time goes into compiling: XLA is told to op
 is three times faster. No guarantee that is tested may hang on optimisations.
 """
 
+import collections
 import importlib.metadata
 import os
 import pathlib
@@ -27,6 +28,12 @@ CACHE = pathlib.Path(__file__).parents[1] / ".cache" / "jax"
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_collection_modifyitems(items):
+    """The modules with the most slow tests first, so that workers end at about the same time."""
+    slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(autouse=True, scope="module")
