@@ -24,6 +24,7 @@ SOURCES = ("append_attention/cpu.cc", "dense/cpu.cc", "verify_attention/cpu.cc")
 # Flags by machine and instruction set; the names are those that `native` asks for.
 INSTRUCTIONS: dict[str, dict[str, list[str]]] = {
     "x86_64": {
+        "amx": ["-mavx512f", "-mfma", "-mamx-tile", "-mamx-bf16"],
         "avx512": ["-mavx512f", "-mfma"],
         "avx2": ["-mavx2", "-mfma"],
     },
@@ -54,6 +55,8 @@ def build(found: str) -> None:
         running: dict[str, subprocess.Popen] = {}
         for source in SOURCES:
             for name, more in INSTRUCTIONS[platform.machine()].items():
+                if not _knows(found, more):
+                    continue
                 target = f"{scratch}/{len(running)}.o"
                 command = [found, *flags, *more, f"-DISA={name}", "-c", str(PACKAGE / source)]
                 running[target] = subprocess.Popen([*command, "-o", target])
@@ -64,6 +67,12 @@ def build(found: str) -> None:
         linked = f"{scratch}/{LIBRARY.name}"
         subprocess.run([found, "-shared", *objects, "-o", linked], check=True)
         shutil.move(linked, LIBRARY)
+
+
+def _knows(found: str, flags: list[str]) -> bool:
+    """Whether a compiler knows the instructions; older ones do not know tiles."""
+    command = [found, *flags, "-E", "-x", "c++", os.devnull]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def current() -> bool:

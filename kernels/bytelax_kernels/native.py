@@ -1,7 +1,8 @@
 """The compiled kernels for processors, called through `jax.ffi`; optional.
 
 `kernels/build_native.py` builds the library, where there is a C++ compiler. Where it is missing or
-does not load, XLA runs everything. `BYTELAX_NATIVE=0` leaves it out.
+does not load, XLA runs everything. `BYTELAX_NATIVE=0` leaves it out, and the name of an instruction
+set, such as `BYTELAX_NATIVE=avx2`, chooses another one than the best.
 """
 
 import contextlib
@@ -77,11 +78,9 @@ def _loaded() -> tuple[ctypes.CDLL, str]:
         raise Missing("BYTELAX_NATIVE=0 leaves the compiled kernels out.")
     if not _LIBRARY.exists():
         raise Missing("Not compiled: kernels/build_native.py compiles the kernels for processors.")
-    name = _best()
-    if name is None:
-        raise Missing("The compiled kernels need AVX2, AVX-512 or NEON.")
     try:
         library = ctypes.CDLL(str(_LIBRARY))
+        name = _best(library)
         for kernel in _KERNELS:
             getattr(library, f"bytelax_{kernel}_{name}")
         compiled_for = ctypes.c_int.in_dll(library, "bytelax_interface").value
@@ -111,14 +110,27 @@ def _interface() -> int:
     return int(minor)
 
 
-def _best() -> str | None:
-    """The widest instruction set that this processor and the library have."""
-    if platform.machine() in ("aarch64", "arm64"):
-        return "neon"
+def _best(library: ctypes.CDLL) -> str:
+    """The best instruction set that this processor and the library have, or the one asked for."""
     try:
-        flags = pathlib.Path("/proc/cpuinfo").read_text().split()
+        flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
     except OSError:
-        return None
-    if "avx512f" in flags:
-        return "avx512"
-    return "avx2" if {"avx2", "fma"} <= set(flags) else None
+        flags = set()
+    there = {
+        "amx": {"amx_tile", "amx_bf16", "avx512f"} <= flags and _may_use_tiles(library),
+        "avx512": "avx512f" in flags,
+        "avx2": {"avx2", "fma"} <= flags,
+        "neon": platform.machine() in ("aarch64", "arm64"),
+    }
+    found = [name for name in there if there[name]]
+    if not found:
+        raise Missing("The compiled kernels need AVX2, AVX-512 or NEON.")
+    asked = os.environ.get("BYTELAX_NATIVE", found[0])
+    if asked not in found:
+        raise Missing(f"BYTELAX_NATIVE={asked} is none of 0, {', '.join(found)}.")
+    return asked
+
+
+def _may_use_tiles(library: ctypes.CDLL) -> bool:
+    """Whether the library multiplies in tiles, and Linux lets this process do so."""
+    return hasattr(library, "bytelax_ask_for_tiles") and library.bytelax_ask_for_tiles() == 0

@@ -3,6 +3,9 @@
 import dataclasses
 import functools
 import itertools
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -183,6 +186,25 @@ def test_without_the_library(monkeypatch):
     monkeypatch.undo()
     native.instructions.cache_clear()
     assert native.available()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["avx512", "avx2"])
+def test_other_instructions_than_the_best(name):
+    """Every law of this file, by what the kernels use on other processors."""
+    environment = os.environ | {"BYTELAX_NATIVE": name}
+    told = [sys.executable, "-c", "from bytelax_kernels import native; print(native.why_not())"]
+    why_not = subprocess.run(told, env=environment, capture_output=True, text=True, check=True)
+    if name == native.instructions() or why_not.stdout.strip() != "None":
+        pytest.skip(f"nothing else: {why_not.stdout.strip()}")
+    laws = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", __file__]
+    done = subprocess.run(laws, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_instructions_that_are_not_there(monkeypatch):
+    monkeypatch.setenv("BYTELAX_NATIVE", "mmx")
+    assert native.why_not().startswith("BYTELAX_NATIVE=mmx is none of 0, ")
 
 
 def test_a_library_for_a_newer_jaxlib_is_left_out(monkeypatch):

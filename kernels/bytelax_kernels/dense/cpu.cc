@@ -3,15 +3,30 @@
 // The matrix lies in panels [columns / 32, depth, 32], so that it is read once from begin to end. The
 // sums of a few rows by 32 columns stay in registers. Each sum runs over the depth in order, whatever
 // the number of rows and threads, so that a row has the same bits beside any others.
+//
+// Processors with tiles (AMX) multiply up to 16 rows of bfloat16 by a matrix of bfloat16 or int8 in
+// the time of one. The depth of a narrow matrix is a multiple of a tile's for that reason, and its
+// panels hold pairs, [columns / 32, depth / 2, 32, 2].
 
 #include <vector>
 
 #include "../native.h"
 
+#if defined(__AMX_BF16__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// Asks Linux for tiles, on behalf of the process; 0 if it may use them.
+extern "C" long bytelax_ask_for_tiles() {
+  constexpr int kRequest = 0x1023, kTiles = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequest, kTiles);
+}
+#endif
+
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kMostRows = 12;
+constexpr int kMostRows = 12;  // of which sums stay in registers
 #elif defined(__AVX2__) || defined(__aarch64__)
 constexpr int kMostRows = 3;
 #else
@@ -24,27 +39,125 @@ constexpr int kVectors = kColumns / kLanes;
 // numbers.
 constexpr int64_t kBytesOfAThread = 1 << 14, kProductsOfAThread = 1 << 15;
 
+// Numbers of one column that lie beside one another: narrow ones in pairs, as tiles take them.
+template <typename W>
+constexpr int kBeside = sizeof(W) < sizeof(float) ? 2 : 1;
+
+inline void unpack(const float* from, Vector (&numbers)[1]) { numbers[0] = wide(from); }
+
+inline void unpack(const BFloat16* from, Vector (&numbers)[2]) {
+  const Integers pairs = load<Integers>(from), first = pairs << 16, second = pairs & ~0xffff;
+  numbers[0] = load<Vector>(&first);
+  numbers[1] = load<Vector>(&second);
+}
+
+inline void unpack(const int8_t* from, Vector (&numbers)[2]) {
+  const Integers pairs = integers(load<Halves>(from));
+  numbers[0] = __builtin_convertvector(pairs << 24 >> 24, Vector);
+  numbers[1] = __builtin_convertvector(pairs << 16 >> 24, Vector);
+}
+
+// The sums of some rows by the columns of a panel.
+constexpr int kRowsOfATile = 16;
+typedef float Sums[std::max(kMostRows, kRowsOfATile)][kColumns];
+
 // The sums of `M` rows by the columns of `P` panels, which lie `apart` numbers apart. They stay in
 // registers: the loops over rows and vectors are unrolled.
 template <int M, int P, typename W>
-inline void multiply(const float* rows, int64_t depth, const W* panels, int64_t apart,
-                     Vector (&sums)[P][M][kVectors]) {
+inline void multiply(const float* rows, int64_t depth, const W* panels, int64_t apart, Sums* sums) {
+  constexpr int kDeep = kBeside<W>;
   Vector held[P][M][kVectors] = {};
-  for (int64_t k = 0; k < depth; ++k) {
+  for (int64_t k = 0; k < depth; k += kDeep) {
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
       const W* here = panels + p * apart + k * kColumns;
       __builtin_prefetch(here + 2048 / sizeof(W));
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        const Vector weights = wide(here + v * kLanes);
+        Vector weights[kDeep];
+        unpack(here + v * kLanes * kDeep, weights);
+#pragma GCC unroll 2
+        for (int d = 0; d < kDeep; ++d) {
 #pragma GCC unroll 16
-        for (int m = 0; m < M; ++m) held[p][m][v] += rows[m * depth + k] * weights;
+          for (int m = 0; m < M; ++m) held[p][m][v] += rows[m * depth + k + d] * weights[d];
+        }
       }
     }
   }
-  std::memcpy(sums, held, sizeof(held));
+  for (int p = 0; p < P; ++p) std::memcpy(sums[p], held[p], sizeof(held[p]));
 }
+
+#if defined(__AMX_BF16__)
+constexpr int kDepthOfATile = 32;
+
+// Has the compiler write to memory what tiles are going to read there, which it does not know.
+inline void written() { __asm__ volatile("" ::: "memory"); }
+
+// Tiles for products of `rows` rows, in this thread, as long as this lives: 0 to 3 hold sums, 4 the
+// rows, and 5 and 6 weights.
+class Tiles {
+ public:
+  explicit Tiles(int rows) {
+    struct alignas(64) {
+      uint8_t palette = 1, start = 0, reserved[14] = {};
+      uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {};
+    } form;
+    for (int tile = 0; tile < 7; ++tile) form.rows[tile] = tile < 5 ? rows : kDepthOfATile / 2;
+    written();
+    _tile_loadconfig(&form);
+  }
+  ~Tiles() { _tile_release(); }
+};
+
+inline const BFloat16* as_bfloat16(const BFloat16* from, BFloat16*) { return from; }
+
+inline const BFloat16* as_bfloat16(const int8_t* from, BFloat16* to) {
+  for (int at = 0; at < kDepthOfATile * kColumns; at += 2 * kLanes) {
+    Vector numbers[2];  // whose lower halves are zeros
+    unpack(from + at, numbers);
+    const Integers first = load<Integers>(numbers), second = load<Integers>(numbers + 1);
+    const Integers pairs = (first >> 16 & 0xffff) | second;
+    std::memcpy(to + at, &pairs, sizeof(pairs));
+  }
+  return to;
+}
+
+// Adds the products of the rows by a panel, at one place of the depth, to two tiles of sums.
+#define MULTIPLY_TILES(left, right, weights, bytes)   \
+  written();                                          \
+  _tile_loadd(5, weights, bytes);                     \
+  _tile_loadd(6, weights + kColumns, bytes);          \
+  _tile_dpbf16ps(left, 4, 5);                         \
+  _tile_dpbf16ps(right, 4, 6)
+
+// As `multiply`, for the rows that the tiles of this thread are for.
+template <int P, typename W>
+inline void multiply_in_tiles(const BFloat16* rows, int64_t depth, const W* panels, int64_t apart,
+                              Sums* sums) {
+  constexpr int kPairs = 2 * kColumns * sizeof(BFloat16), kRow = kColumns * sizeof(float);
+  alignas(64) BFloat16 held[P][kDepthOfATile * kColumns];
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t k = 0; k < depth; k += kDepthOfATile) {
+    _tile_loadd(4, rows + k, depth * sizeof(BFloat16));
+    const BFloat16* here = as_bfloat16(panels + k * kColumns, held[0]);
+    MULTIPLY_TILES(0, 1, here, kPairs);
+    if constexpr (P == 2) {
+      here = as_bfloat16(panels + apart + k * kColumns, held[1]);
+      MULTIPLY_TILES(2, 3, here, kPairs);
+    }
+  }
+  _tile_stored(0, sums[0][0], kRow);
+  _tile_stored(1, sums[0][0] + kColumns / 2, kRow);
+  if constexpr (P == 2) {
+    _tile_stored(2, sums[1][0], kRow);
+    _tile_stored(3, sums[1][0] + kColumns / 2, kRow);
+  }
+}
+#endif
 
 // What follows a product, and where it is written.
 struct Result {
@@ -73,6 +186,7 @@ void store_panel(const Result& result, int64_t row, int64_t first, const float* 
 template <typename W>
 struct Product {
   const float* rows;  // normalized, without those of zeros
+  const BFloat16* narrow_rows;  // the same for tiles, or null
   const int64_t* places;  // of these rows in the result
   const W* panels;
   const float* column_scale;  // of an int8 matrix, or null
@@ -86,41 +200,46 @@ struct Product {
   template <int M>
   static constexpr int kAtOnce = M <= kMostRows / 2 ? 2 : 1;
 
+  // Makes the result of `M` rows in the columns of `P` panels.
   template <int M, int P>
   void block(int64_t row, int64_t panel) const {
-    const int64_t size = depth * kColumns, halves = panels_of_a_half();
     const float* x = rows + row * depth;
-    Vector sums[2][M][kVectors];
-    if (gated) {
-      constexpr int kHalves = kAtOnce<M>;
-      for (int half = 0; half < 2; half += kHalves) {
-        const W* from = panels + (half * halves + panel) * size;
-        multiply<M, kHalves>(x, depth, from, halves * size,
-                             reinterpret_cast<Vector(&)[kHalves][M][kVectors]>(sums[half]));
-      }
+    const int64_t size = depth * kColumns, half = panels_of_a_half() * size;
+    const W* from = panels + panel * size;
+    Sums sums[2];
+    if (!gated) {
+      multiply<M, P>(x, depth, from, size, sums);
+    } else if (kAtOnce<M> == 2) {
+      multiply<M, 2>(x, depth, from, half, sums);
     } else {
-      multiply<M, P>(x, depth, panels + panel * size, size,
-                     reinterpret_cast<Vector(&)[P][M][kVectors]>(sums));
+      multiply<M, 1>(x, depth, from, half, sums);
+      multiply<M, 1>(x, depth, from + half, half, sums + 1);
     }
-    for (int p = 0; p < P; ++p) {
+    finish(row, M, panel, P, sums);
+  }
+
+  // Scales sums, gates them, and writes what becomes of them.
+  void finish(int64_t row, int count, int64_t panel, int most, const Sums* sums) const {
+    for (int p = 0; p < most; ++p) {
       const int64_t first = (panel + p) * kColumns;
-      for (int m = 0; m < M; ++m) {
+      for (int m = 0; m < count; ++m) {
         float own[kColumns];
-        for (int v = 0; v < kVectors; ++v) {
-          Vector value = scaled(sums[p][m][v], first + v * kLanes);
+        for (int at = 0; at < kColumns; at += kLanes) {
+          Vector value = scaled(sums[p][m] + at, first + at);
           if (gated) {
-            const int64_t column = halves * kColumns + first + v * kLanes;
-            value = value / (1.0f + exponential(-value)) * scaled(sums[1][m][v], column);
+            const int64_t column = panels_of_a_half() * kColumns + first + at;
+            value = value / (1.0f + exponential(-value)) * scaled(sums[1][m] + at, column);
           }
-          std::memcpy(own + v * kLanes, &value, sizeof(value));
+          store(value, own + at);
         }
         result.store(result, places[row + m], first, own);
       }
     }
   }
 
-  Vector scaled(Vector x, int64_t column) const {
-    return column_scale == nullptr ? x : x * load<Vector>(column_scale + column);
+  Vector scaled(const float* sums, int64_t column) const {
+    const Vector x = wide(sums);
+    return column_scale == nullptr ? x : x * wide(column_scale + column);
   }
 
   template <int M>
@@ -136,27 +255,55 @@ struct Product {
     }
   }
 
+#if defined(__AMX_BF16__)
+  void run_in_tiles(int64_t begin, int64_t end) const {
+    const Tiles tiles(std::min<int64_t>(count, kRowsOfATile));
+    const int64_t size = depth * kColumns, apart = gated ? panels_of_a_half() * size : size;
+    Sums sums[2];
+    for (int64_t panel = begin, most; panel < end; panel += most) {
+      most = gated || panel + 1 == end ? 1 : 2;
+      for (int64_t row = 0; row < count; row += kRowsOfATile) {
+        const BFloat16* x = narrow_rows + row * depth;
+        if (gated || most == 2) {
+          multiply_in_tiles<2>(x, depth, panels + panel * size, apart, sums);
+        } else {
+          multiply_in_tiles<1>(x, depth, panels + panel * size, apart, sums);
+        }
+        finish(row, std::min<int64_t>(kRowsOfATile, count - row), panel, most, sums);
+      }
+    }
+  }
+#endif
+
   // Makes the columns of panels `begin` to `end`.
   void run(int64_t begin, int64_t end) const {
+#if defined(__AMX_BF16__)
+    if constexpr (kBeside<W> == 2) {
+      if (narrow_rows != nullptr) return run_in_tiles(begin, end);
+    }
+#endif
     int64_t row = 0;
     for (; count - row > kMostRows; row += kMostRows) rest<kMostRows>(row, begin, end);
     rest<kMostRows>(row, begin, end);
   }
 };
 
-// The rows of a call in float32, after the norm if there is one. Rows of zeros, such as those of
-// patches that are not there, are left out: their products are zeros.
+// The rows of a call in float32, after the norm if there is one, each as long as a column of the
+// panels. Rows of zeros, such as those of patches that are not there, are left out: their products
+// are zeros.
 struct Rows {
   std::vector<float> values;
+  std::vector<BFloat16> narrow;  // for tiles, or empty
   std::vector<int64_t> places, zeros;
 };
 
 template <typename X, typename S>
-void prepare(const X* rows, const S* scale, float eps, int64_t count, int64_t depth, Rows& out) {
-  out.values.resize(count * depth);
+void prepare(const X* rows, const S* scale, float eps, int64_t count, int64_t depth, int64_t length,
+             Rows& out) {
+  out.values.assign(count * length, 0);
   out.places.clear(), out.zeros.clear();
   for (int64_t row = 0; row < count; ++row, rows += depth) {
-    float* own = out.values.data() + out.places.size() * depth;
+    float* own = out.values.data() + out.places.size() * length;
     bool there = false;
     for (int64_t k = 0; k < depth; ++k) {
       own[k] = wide_one(rows[k]);
@@ -179,17 +326,26 @@ void prepare(const X* rows, const S* scale, float eps, int64_t count, int64_t de
 
 // Prepares the rows of a call, on the thread that it runs on.
 template <typename X>
-const Rows& prepared(const ffi::AnyBuffer& rows, const ffi::AnyBuffer& scale, float eps) {
+const Rows& prepared(const ffi::AnyBuffer& rows, const ffi::AnyBuffer& scale, float eps,
+                     int64_t length) {
   thread_local Rows held;
   const int64_t count = rows.dimensions()[0], depth = rows.dimensions()[1];
   const X* x = static_cast<const X*>(rows.untyped_data());
   if (scale.element_count() == 0) {
-    prepare<X, float>(x, nullptr, eps, count, depth, held);
+    prepare<X, float>(x, nullptr, eps, count, depth, length, held);
   } else if (scale.element_type() == ffi::F32) {
-    prepare(x, static_cast<const float*>(scale.untyped_data()), eps, count, depth, held);
+    prepare(x, static_cast<const float*>(scale.untyped_data()), eps, count, depth, length, held);
   } else {
-    prepare(x, static_cast<const BFloat16*>(scale.untyped_data()), eps, count, depth, held);
+    prepare(x, static_cast<const BFloat16*>(scale.untyped_data()), eps, count, depth, length, held);
   }
+#if defined(__AMX_BF16__)
+  if constexpr (std::is_same_v<X, BFloat16>) {  // the last tile has rows of zeros
+    held.narrow.assign((count + kRowsOfATile - 1) / kRowsOfATile * kRowsOfATile * length, {});
+    by_vectors(held.values.size(), [&](int64_t at, int most) {
+      store_begin(begin_of(held.values.data() + at, most), held.narrow.data() + at, most);
+    });
+  }
+#endif
   return held;
 }
 
@@ -202,8 +358,9 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
   }
   const Result result{onto.element_count() ? onto.untyped_data() : nullptr, out->untyped_data(),
                       out->dimensions()[1], times, narrow ? store_panel<BFloat16> : store_panel<float>};
-  const Rows& x =
-      narrow ? prepared<BFloat16>(rows, scale, eps) : prepared<float>(rows, scale, eps);
+  const int64_t length = panels.element_count() / panels.dimensions()[0] / kColumns;
+  const Rows& x = narrow ? prepared<BFloat16>(rows, scale, eps, length)
+                         : prepared<float>(rows, scale, eps, length);
   const float nothing[kColumns] = {};
   for (const int64_t row : x.zeros) {
     for (int64_t first = 0; first < result.columns; first += kColumns) {
@@ -213,11 +370,12 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
   const auto run = [&](const auto* weights) {
     const Product<std::decay_t<decltype(*weights)>> product{
         x.values.data(),
+        x.narrow.empty() ? nullptr : x.narrow.data(),
         x.places.data(),
         weights,
         column_scale.element_count() ? column_scale.typed_data() : nullptr,
         static_cast<int64_t>(x.places.size()),
-        rows.dimensions()[1],
+        length,
         result.columns,
         gated,
         result,

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from bytelax_kernels import native
 
 COLUMNS = 32  # of a panel
+_TILE = 32  # the depth of a narrow matrix is a multiple of it
 DTYPES = ("float32", "bfloat16", "int8")
 
 
@@ -26,8 +27,8 @@ class Panels:
     """A matrix as the kernel reads it: `kernel`, whose first `contracted` axes are its rows.
 
     Attributes:
-      values: [P, D, 32], in float32, bfloat16 or int8. A panel holds 32 columns; those beyond the
-        matrix are zero.
+      values: [P, D, 32] in float32, and [P, D / 2, 32, 2] in bfloat16 and int8, of which D is a
+        multiple of 32. A panel holds 32 columns; what is beyond the matrix is zero.
       scale: f32[P * 32], what each column is multiplied by; f32[0] for a matrix without scales.
       shape: of the kernel.
       contracted: number of its first axes that are contracted.
@@ -77,16 +78,22 @@ class Panels:
         groups = np.reshape(kernel, (depth, halves, -1))
         columns = groups.shape[2]
         padded = -(-columns // COLUMNS) * COLUMNS
-        values = np.zeros((halves, padded // COLUMNS, depth, COLUMNS), kernel.dtype)
+        pair = _pair(kernel.dtype)
+        deep = depth if pair == 1 else -(-depth // _TILE) * _TILE
+        values = np.zeros((halves, padded // COLUMNS, deep // pair, COLUMNS, pair), kernel.dtype)
         for half, first in np.ndindex(halves, padded // COLUMNS):
             own = groups[:, half, first * COLUMNS : (first + 1) * COLUMNS]
-            values[half, first, :, : own.shape[1]] = own
+            for at in range(pair):
+                part = own[at::pair]
+                values[half, first, : part.shape[0], : part.shape[1], at] = part
         scales = np.zeros((0,), np.float32)
         if scale is not None:
             scales = np.zeros((halves, padded), np.float32)
             scales[:, :columns] = np.reshape(scale, (halves, columns))
-        values, scales = values.reshape(-1, depth, COLUMNS), scales.reshape(-1)
-        return cls(values, scales, kernel.shape, contracted, gated, stands_for)
+        shape = (-1, *values.shape[2:]) if pair > 1 else (-1, deep, COLUMNS)
+        return cls(
+            values.reshape(shape), scales.reshape(-1), kernel.shape, contracted, gated, stands_for
+        )
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray | None]:
         """The kernel and its scales again, as `of` takes them, on the host."""
@@ -98,8 +105,10 @@ class Panels:
             return panels[..., :columns].swapaxes(0, 1)
 
         values = np.asarray(self.values)
-        depth = values.shape[1]
-        kernel = whole(values.reshape(halves, -1, depth, COLUMNS)).reshape(self.shape)
+        if values.ndim == 4:  # pairs
+            values = values.swapaxes(2, 3).reshape(values.shape[0], -1, COLUMNS)
+        values = values[:, : math.prod(self.shape[: self.contracted])]
+        kernel = whole(values.reshape(halves, -1, *values.shape[1:])).reshape(self.shape)
         if not self.scale.size:
             return kernel, None
         scale = whole(np.asarray(self.scale).reshape(halves, -1, 1, COLUMNS))
@@ -181,6 +190,11 @@ def _product(width, eps, times, gated):
         return out.reshape(size, -1, width), True
 
     return product
+
+
+def _pair(dtype):
+    """How many numbers of a column lie beside one another."""
+    return 1 if dtype == np.float32 else 2
 
 
 def _padded(x, size):
