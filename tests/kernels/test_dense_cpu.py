@@ -105,19 +105,20 @@ def test_a_row_has_the_same_bits_beside_any_number_of_others(name, weights, shap
             np.testing.assert_array_equal(out, whole[-count:], err_msg=str(count))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", FORMS)
-def test_rows_of_zeros_are_left_out(name):
+def test_rows_of_zeros_are_left_out(name, dtype):
     """Their products are zeros, even of weights that are not finite; other rows keep their bits."""
-    rows, _, _, panels, form, more = operands((96, 40), "float32", "float32", **FORMS[name])
+    rows, _, _, panels, form, more = operands((96, 40), dtype, dtype, **FORMS[name])
     whole = np.asarray(run(rows, panels, **form, **more))
-    there = np.arange(len(rows)) % 3 != 1
-    rows = rows * there[:, None]
-    out = np.asarray(run(rows, panels, **form, **more))
-    onto = 0 if more["onto"] is None else form["times"] * np.asarray(more["onto"])
-    np.testing.assert_array_equal(out, np.where(there[:, None], whole, onto))
+    onto = 0 if more["onto"] is None else form["times"] * more["onto"]
     never = dataclasses.replace(panels, values=panels.values * np.nan)
-    out = np.asarray(run(rows, never, **form, **more))
-    np.testing.assert_array_equal(np.isfinite(out).all(1), ~there)
+    for there in (np.arange(len(rows)) % 3 != 1, np.zeros(len(rows), bool)):
+        own = rows * there[:, None]
+        out = np.asarray(run(own, panels, **form, **more))
+        np.testing.assert_array_equal(out, np.where(there[:, None], whole, onto))
+        out = np.asarray(run(own, never, **form, **more))
+        np.testing.assert_array_equal(np.isfinite(out).all(1), ~there)
 
 
 def test_a_call_ends_when_all_panels_are_made():

@@ -297,30 +297,39 @@ struct Rows {
   std::vector<int64_t> places, zeros;
 };
 
+inline bool any(Integers x) {
+  int32_t held[kLanes], all = 0;
+  std::memcpy(held, &x, sizeof(held));
+  for (const int32_t each : held) all |= each;
+  return all;
+}
+
 template <typename X, typename S>
 void prepare(const X* rows, const S* scale, float eps, int64_t count, int64_t depth, int64_t length,
              Rows& out) {
-  out.values.assign(count * length, 0);
+  out.values.resize(count * length);
   out.places.clear(), out.zeros.clear();
   for (int64_t row = 0; row < count; ++row, rows += depth) {
     float* own = out.values.data() + out.places.size() * length;
-    bool there = false;
-    for (int64_t k = 0; k < depth; ++k) {
-      own[k] = wide_one(rows[k]);
-      there |= own[k] != 0;
-    }
-    (there ? out.places : out.zeros).push_back(row);
-    if (!there || scale == nullptr) continue;
-    // The order of the sum depends on the depth alone.
-    float parts[kColumns] = {};
-    for (int64_t k = 0; k < depth; k += kColumns) {
-      const int64_t most = std::min<int64_t>(kColumns, depth - k);
-      for (int64_t j = 0; j < most; ++j) parts[j] += own[k + j] * own[k + j];
-    }
-    float squares = 0;
-    for (const float part : parts) squares += part;
-    const float factor = 1 / std::sqrt(squares / depth + eps);
-    for (int64_t k = 0; k < depth; ++k) own[k] = own[k] * factor * wide_one(scale[k]);
+    Integers there = {};
+    Vector parts[kVectors] = {};  // of the sum of squares, whose order depends on the depth alone
+    by_vectors(depth, [&](int64_t at, int most) {
+      const Vector x = begin_of(rows + at, most);
+      store_begin(x, own + at, most);
+      there |= x != 0;
+      parts[at / kLanes % kVectors] += x * x;
+    });
+    std::fill(own + depth, own + length, 0.0f);
+    const bool zeros = !any(there);
+    (zeros ? out.zeros : out.places).push_back(row);
+    if (zeros || scale == nullptr) continue;
+    float squares[kColumns], sum = 0;
+    std::memcpy(squares, parts, sizeof(squares));
+    for (const float square : squares) sum += square;
+    const float factor = 1 / std::sqrt(sum / depth + eps);
+    by_vectors(depth, [&](int64_t at, int most) {
+      store_begin(begin_of(own + at, most) * factor * begin_of(scale + at, most), own + at, most);
+    });
   }
 }
 
@@ -339,9 +348,10 @@ const Rows& prepared(const ffi::AnyBuffer& rows, const ffi::AnyBuffer& scale, fl
     prepare(x, static_cast<const BFloat16*>(scale.untyped_data()), eps, count, depth, length, held);
   }
 #if defined(__AMX_BF16__)
-  if constexpr (std::is_same_v<X, BFloat16>) {  // the last tile has rows of zeros
-    held.narrow.assign((count + kRowsOfATile - 1) / kRowsOfATile * kRowsOfATile * length, {});
-    by_vectors(held.values.size(), [&](int64_t at, int most) {
+  if constexpr (std::is_same_v<X, BFloat16>) {
+    // Beyond the rows a tile may read what it likes: nobody uses those sums.
+    held.narrow.resize((count + kRowsOfATile) * length);
+    by_vectors(held.places.size() * length, [&](int64_t at, int most) {
       store_begin(begin_of(held.values.data() + at, most), held.narrow.data() + at, most);
     });
   }
@@ -367,6 +377,7 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
       result.store(result, row, first, nothing);
     }
   }
+  if (x.places.empty()) return ffi::Error::Success();
   const auto run = [&](const auto* weights) {
     const Product<std::decay_t<decltype(*weights)>> product{
         x.values.data(),
