@@ -52,76 +52,112 @@ inline Vector sums_of_lanes(Vector (&x)[kLanes]) {
   return x[0];
 }
 
-// The scores of a query at up to `kLanes` positions from `position` on.
+// The scores of a query at `count` positions from `position` on, at most `kLanes`; the others are
+// numbers of no meaning.
 template <typename C>
 inline Vector scores(const float* query, const Ring<C>& ring, int64_t position, int64_t count) {
-  Vector products[kLanes] = {};
-  for (int64_t j = 0, slot = position % ring.slots; j < count; ++j) {
-    const C* key = ring.keys + slot * ring.stride;
-    int64_t d = 0;
-    for (; d + kLanes <= ring.dim; d += kLanes) products[j] += wide(query + d) * wide(key + d);
-    if (const int64_t left = ring.dim - d) {
-      products[j] += begin_of(query + d, left) * begin_of(key + d, left);
-    }
+  const C* keys[kLanes];
+  for (int64_t j = 0, slot = position % ring.slots; j < kLanes; ++j) {
+    keys[j] = ring.keys + (j < count ? slot : 0) * ring.stride;
     if (++slot == ring.slots) slot = 0;
+  }
+  const int64_t left = ring.dim % kLanes, full = ring.dim - left;
+  Vector products[kLanes];
+#pragma GCC unroll 16
+  for (int j = 0; j < kLanes; ++j) {
+    Vector sum = {};
+    for (int64_t d = 0; d < full; d += kLanes) sum += wide(query + d) * wide(keys[j] + d);
+    if (left) sum += begin_of(query + full, left) * begin_of(keys[j] + full, left);
+    products[j] = sum;
   }
   return sums_of_lanes(products);
 }
 
 // Replaces scores by e^(score - the largest), and returns their sum.
 inline float exponentials(float* x, int64_t count) {
-  float top = -std::numeric_limits<float>::infinity();
-  for (int64_t i = 0; i < count; ++i) top = std::max(top, x[i]);
-  Vector total = {};
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const int64_t most = std::min<int64_t>(kLanes, count - i);
-    float held[kLanes] = {};
-    std::memcpy(held, x + i, most * sizeof(float));
-    Vector y = exponential(wide(held) - top);
-    std::memcpy(held, &y, sizeof(y));
-    std::memcpy(x + i, held, most * sizeof(float));
-    if (most < kLanes) y = begin_of(held, most);
-    total += y;
+  Vector tops = Vector{} - std::numeric_limits<float>::infinity(), total = {};
+  int64_t at = 0;
+  for (; at + kLanes <= count; at += kLanes) {
+    const Vector held = wide(x + at);
+    tops = held > tops ? held : tops;
   }
-  float sum = 0;
+  float top = -std::numeric_limits<float>::infinity(), sum = 0;
+  for (; at < count; ++at) top = std::max(top, x[at]);
+  for (int lane = 0; lane < kLanes; ++lane) top = std::max(top, tops[lane]);
+  by_vectors(count, [&](int64_t at, int most) {
+    store_begin(exponential(begin_of(x + at, most) - top), x + at, most);
+    total += begin_of(x + at, most);
+  });
   for (int lane = 0; lane < kLanes; ++lane) sum += total[lane];
   return sum;
 }
 
-// The sums of values, weighted by M rows of `weights` [M, stride], over `count` positions.
-template <int M, typename C>
+// Queries, and vectors of a value, whose sums stay in registers.
+#if defined(__AVX512F__)
+constexpr int kSums = 6, kWide = 4;
+#else
+constexpr int kSums = 4, kWide = 2;
+#endif
+
+// The sums of `V` vectors of the values, weighted by M rows of `weights` [M, stride], over `count`
+// positions.
+template <int M, int V, typename C>
 inline void weighted(const float* weights, int64_t stride, const Ring<C>& ring, int64_t position,
-                     int64_t count, int64_t d, Vector (&out)[M][2]) {
-  Vector held[M][2] = {};
-  const int64_t left = ring.dim - d;
+                     int64_t count, int64_t d, Vector (&out)[M][V]) {
+  Vector held[M][V] = {};
+  const int64_t left = ring.dim - d - (V - 1) * kLanes;  // of the last vector
   for (int64_t i = 0, slot = position % ring.slots; i < count; ++i) {
     const C* value = ring.values + slot * ring.stride + d;
-    const Vector low = left >= kLanes ? wide(value) : begin_of(value, left);
-    const Vector high = left >= 2 * kLanes ? wide(value + kLanes)
-                        : left > kLanes    ? begin_of(value + kLanes, left - kLanes)
-                                           : Vector{};
+    Vector values[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      const C* from = value + v * kLanes;
+      values[v] = v + 1 < V || left >= kLanes ? wide(from) : begin_of(from, left);
+    }
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
-      held[m][0] += weights[m * stride + i] * low;
-      held[m][1] += weights[m * stride + i] * high;
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) held[m][v] += weights[m * stride + i] * values[v];
     }
     if (++slot == ring.slots) slot = 0;
   }
   std::memcpy(out, held, sizeof(held));
 }
 
-template <int M, typename C>
+// As `weighted`, of the numbers from `d` on, each sum divided by its total and written to `out`.
+template <int M, int V, typename C>
 void weighted_rows(const float* weights, int64_t stride, const float* totals, const Ring<C>& ring,
-                   int64_t position, int64_t count, float* out) {
-  for (int64_t d = 0; d < ring.dim; d += 2 * kLanes) {
-    Vector sums[M][2];
-    weighted<M>(weights, stride, ring, position, count, d, sums);
-    const int64_t most = std::min<int64_t>(2 * kLanes, ring.dim - d);
-    for (int m = 0; m < M; ++m) {
-      const float total = totals[m];
-      for (Vector& sum : sums[m]) sum = total == 0 ? Vector{} : sum / total;
-      std::memcpy(out + m * ring.dim + d, sums[m], most * sizeof(float));
+                   int64_t position, int64_t count, int64_t d, float* out) {
+  if constexpr (V > 1) {
+    if (ring.dim - d <= (V - 1) * kLanes) {
+      return weighted_rows<M, V - 1>(weights, stride, totals, ring, position, count, d, out);
     }
+  }
+  Vector sums[M][V];
+  weighted<M, V>(weights, stride, ring, position, count, d, sums);
+  for (int m = 0; m < M; ++m) {
+    for (int v = 0; v < V; ++v) {
+      const int64_t at = d + v * kLanes, most = std::min<int64_t>(kLanes, ring.dim - at);
+      const Vector sum = totals[m] == 0 ? Vector{} : sums[m][v] / totals[m];
+      store_begin(sum, out + m * ring.dim + at, most);
+    }
+  }
+}
+
+// The weighted sums of the values of `rows` queries, M at a time.
+template <int M, typename C>
+void weighted_sums(const float* weights, int64_t stride, const float* totals, int64_t rows,
+                   const Ring<C>& ring, int64_t position, int64_t count, float* out) {
+  if constexpr (M > 0) {
+    int64_t q = 0;
+    for (; q + M <= rows; q += M) {
+      for (int64_t d = 0; d < ring.dim; d += kWide * kLanes) {
+        weighted_rows<M, kWide>(weights + q * stride, stride, totals + q, ring, position, count, d,
+                                out + q * ring.dim);
+      }
+    }
+    weighted_sums<M - 1>(weights + q * stride, stride, totals + q, rows - q, ring, position, count,
+                         out + q * ring.dim);
   }
 }
 
@@ -149,7 +185,7 @@ void attend(const Ring<C>& ring, const float* queries, const Seen* seen, int64_t
 
   thread_local std::vector<float> held;
   const int64_t range = highest - lowest + 1, stride = (range + kLanes - 1) / kLanes * kLanes;
-  held.resize(kQueries * stride);
+  held.resize(kQueries * stride + kLanes);  // a vector may end behind a row
   float totals[kQueries];
   for (int64_t q = 0; q < count; ++q) {
     float* row = held.data() + q * stride;
@@ -159,8 +195,7 @@ void attend(const Ring<C>& ring, const float* queries, const Seen* seen, int64_t
     const int64_t end = tree ? range : empty ? 0 : after[q] - lowest;
     for (int64_t i = begin; i < end; i += kLanes) {
       const int64_t most = std::min<int64_t>(kLanes, end - i);
-      const Vector found = scores(queries + q * ring.dim, ring, lowest + i, most);
-      std::memcpy(row + i, &found, most * sizeof(float));
+      store(scores(queries + q * ring.dim, ring, lowest + i, most), row + i);
     }
     if (!tree) {
       totals[q] = exponentials(row + begin, end - begin);
@@ -181,16 +216,7 @@ void attend(const Ring<C>& ring, const float* queries, const Seen* seen, int64_t
     totals[q] = exponentials(row, past);
     for (int64_t i = range - 1; i >= 0; --i) row[i] = sees(i) ? row[--past] : 0;
   }
-  constexpr int kAtOnce = 4;
-  int64_t q = 0;
-  for (; q + kAtOnce <= count; q += kAtOnce) {
-    weighted_rows<kAtOnce>(held.data() + q * stride, stride, totals + q, ring, lowest, range,
-                           out + q * ring.dim);
-  }
-  for (; q < count; ++q) {
-    weighted_rows<1>(held.data() + q * stride, stride, totals + q, ring, lowest, range,
-                     out + q * ring.dim);
-  }
+  weighted_sums<kSums>(held.data(), stride, totals, count, ring, lowest, range, out);
 }
 
 }  // namespace
