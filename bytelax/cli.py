@@ -147,11 +147,12 @@ def _chosen(prog: str, known: Mapping[str, str], args: Sequence[str]) -> Sequenc
 def _first_part(framed: str) -> str:
     """Returns what an error of tyro says first, between the title of its frame and the next rule.
 
-    A hint at what was meant comes with it.
+    The class of the flags is not named. A hint at what was meant comes with it.
     """
     lines = [line.strip("│ ") for line in framed.splitlines()[1:]]
     parts = itertools.groupby(lines, lambda line: bool(set(line) - set("─-╰╯")))
     told = next((" ".join(part) for is_text, part in parts if is_text), "").rstrip(".")
+    told = re.sub(r"^Error parsing [A-Z]\w*: ", "", told)
     if "valid parse for arguments" in told:  # of a flag that takes several values
         return f"{told}; it reads all up to the next flag, so other words come first"
     hint = "Perhaps you meant:"

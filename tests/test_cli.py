@@ -197,7 +197,7 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
         (["--method", "lookup", "--draft-length", "", "x"], "--draft-length"),
         (["--method", "blt-s", "--window", "8", "x"], "9..4096, got 8: a round drafts 8 bytes"),
         (["--logprobs", "x"], "add --json"),
-        (["--draft-length", "3", "x"], "Unrecognized options: --draft-length"),
+        (["--draft-length", "3", "x"], "'ar' takes no 'draft_length'; its options: synchronous"),
         (["--stop", "", "--", "x"], "stop"),
         (["--seed", "-1", "x"], "seed"),
         (["--override", "nope=1", "x"], "nope"),

@@ -68,10 +68,14 @@ def default(args: Sequence[str]) -> Generate:
     """Returns the defaults, with the options of the method that `--method` names.
 
     Raises:
-      ValueError: there is no such method.
+      ValueError: there is no such method, or it does not take an option of another one.
     """
     name = flags.value_of("--method", args) or "ar"
     method = methods.find(name)
+    known = {x.name for each in methods.METHODS.values() for x in dataclasses.fields(each)}
+    given = {x for x in known if flags.value_of(f"--{x.replace('_', '-')}", args)}
+    for option in given - {x.name for x in dataclasses.fields(method)}:
+        methods.named(name, **{option: ""})
     needed = [x.name for x in dataclasses.fields(method) if x.default is dataclasses.MISSING]
     return Generate(method=name, decoding=method(**dict.fromkeys(needed, tyro.MISSING)))
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
@@ -41,7 +40,9 @@ def check_drafter(drafter: Any) -> None:
 def check_rule(rule: Any) -> None:
     """Raises ValueError for what is no acceptance rule, such as the name of one."""
     if not (callable(rule) or isinstance(rule, Lossless)):
-        raise ValueError(f"accept is a function that judges drafts, got {rule!r}")
+        raise ValueError(
+            f"accept is a function that judges drafts, such as decode.typical, got {rule!r}"
+        )
 
 
 def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> tuple[Draft, Any]:
@@ -49,7 +50,7 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
 
     Raises:
       TypeError: it is something else, or the ids or the length are no integers.
-      AssertionError: the draft has another shape than the rows of `ids` times `draft_length`.
+      ValueError: the draft has another shape than the rows of `ids` times `draft_length`.
     """
     name = f"{type(drafter).__name__}.propose"
     pair = isinstance(proposed, tuple) and len(proposed) == 2
@@ -57,12 +58,18 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
         raise TypeError(f"{name} must return a Draft and the drafter's state, see draft_of")
     draft, state = proposed
     rows, places = ids.shape[0], drafter.draft_length
-    chex.assert_shape(draft.ids, (rows, places), custom_message=f"{name}, Draft.ids")
-    chex.assert_shape(draft.length, (rows,), custom_message=f"{name}, Draft.length")
-    for part, values in (("ids", draft.ids), ("length", draft.length)):
+    for part, shape in (("ids", (rows, places)), ("length", (rows,))):
+        values = getattr(draft, part)
+        check_shape(f"{name}, Draft.{part}", values, shape)
         if not jnp.issubdtype(values.dtype, jnp.integer):
             raise TypeError(f"{name}, Draft.{part}: must be integers, not {values.dtype}")
     return draft, state
+
+
+def check_shape(name: str, values: Any, shape: tuple[int, ...]) -> None:
+    """Raises ValueError if an array that is called `name` has another shape."""
+    if jnp.shape(values) != shape:
+        raise ValueError(f"{name}: must have shape {shape}, not {jnp.shape(values)}")
 
 
 def check_judge(rule: Any, drafter: Drafter, *, tree: bool) -> None:
@@ -102,15 +109,13 @@ def check_emitted(rule: Any, emitted: Any, window: tuple[int, int]) -> Emitted:
 
     Raises:
       TypeError: it is no `Emitted`.
-      AssertionError: it has another shape than the window.
+      ValueError: it has another shape than the window.
     """
     name = _name(rule)
     if not isinstance(emitted, Emitted):
-        raise TypeError(f"the acceptance rule {name} must return an Emitted")
-    chex.assert_shape(emitted.ids, window, custom_message=f"{name}, Emitted.ids")
-    rows = window[:1]
-    chex.assert_shape(emitted.count, rows, custom_message=f"{name}, Emitted.count")
-    chex.assert_shape(emitted.drafted, rows, custom_message=f"{name}, Emitted.drafted")
+        raise TypeError(f"the acceptance rule {name} must return an Emitted, as decode.follow does")
+    for part, shape in (("ids", window), ("count", window[:1]), ("drafted", window[:1])):
+        check_shape(f"{name}, Emitted.{part}", getattr(emitted, part), shape)
     return emitted
 
 

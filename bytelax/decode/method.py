@@ -24,6 +24,7 @@ from bytelax.decode.contract import (
     check_judge,
     check_proposed,
     check_rule,
+    check_shape,
     check_target,
 )
 from bytelax.decode.draft import Draft
@@ -403,7 +404,8 @@ class Method:
     ) -> tuple[Emitted, Int[Array, "B W"]]:
         """Returns what the rule emits, and 1 for each row of logits that is of a distribution."""
         sampling, (batch, width, size) = decoding.sampling, logits.shape
-        chex.assert_shape(draft.log_probs, (batch, width - 1, size))
+        name = f"{type(self.drafter).__name__}.propose, Draft.log_probs"
+        check_shape(name, draft.log_probs, (batch, width - 1, size))
         judging = (sampling_.ACCEPT, sampling_.RESIDUAL)
         position = decoding.text.length
         keys = (sampling_.row_keys(decoding.seeds, position, purpose) for purpose in judging)

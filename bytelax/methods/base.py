@@ -116,6 +116,8 @@ def find(name: str) -> type[Named]:
     """Returns the class of a named method; raises ValueError if there is none."""
     if isinstance(name, str) and name in METHODS:
         return METHODS[name]
+    if hasattr(name, "propose"):
+        raise ValueError(f"wrap a drafter: decode.Method(model.target(), drafter), got {name!r}")
     hint = f"{meant(name, METHODS)} " if isinstance(name, str) else ""
     raise ValueError(f"unknown method {name!r}; {hint}there are: {', '.join(METHODS)}")
 
@@ -164,6 +166,7 @@ def build(
       ValueError: there is no such method, it does not take an option, or an option is missing or
         out of range.
     """
+    from bytelax.decode.drafters import Empty
     from bytelax.decode.method import Method
 
     params: Any = ()
@@ -181,4 +184,6 @@ def build(
         method = dataclasses.replace(method, window=window)
     if accept is not None:
         method = dataclasses.replace(method, accept=accept)
+        if type(method.drafter) is Empty:
+            raise ValueError("accept judges drafts, and this method drafts nothing")
     return method, params
