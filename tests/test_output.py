@@ -12,7 +12,7 @@ ENVIRONMENT |= {"JAX_COMPILATION_CACHE_DIR": ".cache/jax"}
 
 def ran(command, **how):
     """A command of the shell, with `bytelax` for the command."""
-    spelt = command.replace("bytelax", f"{sys.executable} -m bytelax.cli")
+    spelt = command.replace("bytelax", f"{sys.executable} -m bytelax")
     return subprocess.run(
         ["bash", "-c", spelt], env=ENVIRONMENT, stderr=subprocess.PIPE, timeout=300, **how
     )

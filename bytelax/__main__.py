@@ -1,0 +1,8 @@
+"""`python -m bytelax` is the command `bytelax`."""
+
+import sys
+
+from bytelax.cli import script
+
+if __name__ == "__main__":
+    sys.exit(script())
