@@ -19,6 +19,11 @@ Made by `bytelax methods --markdown`. A method is chosen by `--method blt-s --dr
 command line, and in `bytelax.generate` by `method="blt-s", draft_length=4` or by its class, which
 an editor completes: `method=bytelax.methods.BltS(draft_length=4)`.
 With any of them `window=W` pads windows to W bytes: [exactness.md](exactness.md).
+
+`ar`, `lookup` and `draft-model` run on every model, and so do `medusa`, `eagle` and `dflash`, if it
+has their heads. `blt-s` is for a BLT, `blt-d` and `blt-dv` are for one that was trained to fill
+blocks. `spectr`, `early-exit`, `composed`, `layer-skip`, `two-byte` and trees of drafts are for a
+byte transformer; `composed` and `two-byte` need heads too.
 """
 
 

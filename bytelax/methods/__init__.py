@@ -252,7 +252,7 @@ class _Exit(_Drafting):
     """Number of layers to draft with; by default half of them, or to the nearest exit head."""
     verify_from: Literal["exit", "embedding"] | None = None
     """Continue verification from the states at the exit, or compute all layers again; by default
-    the former in float32 and the latter in narrower dtypes."""
+    the former in float32 and the latter in narrower dtypes, where rounding changes bytes."""
 
     def _exit(self, decode, model, *, head=None, two_byte=False):
         """Drafts with the exit head nearest to half the depth, or without one at half the depth."""
@@ -290,10 +290,8 @@ class EarlyExit(_Exit):
     """Early exit: the first layers draft, and all of them verify. Lossless.
 
     With `verify_from` "exit", verification continues from the states that drafting computed. They
-    differ from those of a wider window by rounding only; this is the default in float32. With
-    "embedding", all layers are computed again, so that the output equals that of plain decoding in
-    the same windows to the last bit. This is the default in narrower dtypes, where rounding changes
-    bytes.
+    differ from those of a wider window by rounding only. With "embedding", all layers are computed
+    again, so that the output equals that of plain decoding in the same windows to the last bit.
     """
 
     name = "early-exit"
