@@ -57,6 +57,8 @@ def settings():
         for dtype in DTYPES
         for model, methods in METHODS.items()
         for method, options in methods
+        # Refused in narrower weights, because rounding may decide there.
+        if dtype == "float32" or options.get("verify_from") != "exit"
     ]
 
 
