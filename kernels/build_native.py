@@ -63,7 +63,8 @@ def build(found: str) -> None:
         for process in running.values():
             if process.wait():
                 raise subprocess.CalledProcessError(process.returncode, process.args)
-        objects = list(running)
+        # The linker takes what they share from the first: it has to run on every processor.
+        objects = list(reversed(running))
         linked = f"{scratch}/{LIBRARY.name}"
         subprocess.run([found, "-shared", *objects, "-o", linked], check=True)
         shutil.move(linked, LIBRARY)

@@ -70,11 +70,12 @@ def default(args: Sequence[str]) -> Generate:
     Raises:
       ValueError: there is no such method, or it does not take an option of another one.
     """
+    args = args[: args.index("--")] if "--" in args else args  # behind it are prompts
     name = flags.value_of("--method", args) or "ar"
     method = methods.find(name)
     known = {x.name for each in methods.METHODS.values() for x in dataclasses.fields(each)}
     given = {x for x in known if flags.value_of(f"--{x.replace('_', '-')}", args)}
-    for option in given - {x.name for x in dataclasses.fields(method)}:
+    for option in sorted(given - {x.name for x in dataclasses.fields(method)}):
         methods.named(name, **{option: ""})
     needed = [x.name for x in dataclasses.fields(method) if x.default is dataclasses.MISSING]
     return Generate(method=name, decoding=method(**dict.fromkeys(needed, tyro.MISSING)))

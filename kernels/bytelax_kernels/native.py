@@ -125,7 +125,9 @@ def _best(library: ctypes.CDLL) -> str:
     found = [name for name in there if there[name]]
     if not found:
         raise Missing("The compiled kernels need AVX2, AVX-512 or NEON.")
-    asked = os.environ.get("BYTELAX_NATIVE", found[0])
+    asked = os.environ.get("BYTELAX_NATIVE")
+    if asked in (None, "", "1"):
+        return found[0]
     if asked not in found:
         raise Missing(f"BYTELAX_NATIVE={asked} is none of 0, {', '.join(found)}.")
     return asked

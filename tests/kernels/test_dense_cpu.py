@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -192,13 +193,14 @@ def test_without_the_library(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["avx512", "avx2"])
 def test_other_instructions_than_the_best(name):
-    """Every law of this file, by what the kernels use on other processors."""
+    """The fast laws of products and attention, by what the kernels use on other processors."""
     environment = os.environ | {"BYTELAX_NATIVE": name}
     told = [sys.executable, "-c", "from bytelax_kernels import native; print(native.why_not())"]
     why_not = subprocess.run(told, env=environment, capture_output=True, text=True, check=True)
     if name == native.instructions() or why_not.stdout.strip() != "None":
         pytest.skip(f"nothing else: {why_not.stdout.strip()}")
     laws = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", __file__]
+    laws += [str(pathlib.Path(__file__).with_name("test_append_attention.py"))]
     done = subprocess.run(laws, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

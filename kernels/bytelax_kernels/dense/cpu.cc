@@ -5,7 +5,7 @@
 // the number of rows and threads, so that a row has the same bits beside any others.
 //
 // Processors with tiles (AMX) multiply up to 16 rows of bfloat16 by a matrix of bfloat16 or int8 in
-// the time of one. The depth of a narrow matrix is a multiple of a tile's for that reason, and its
+// little more than the time of one. The depth of a narrow matrix is a multiple of a tile's for that reason, and its
 // panels hold pairs, [columns / 32, depth / 2, 32, 2].
 
 #include <vector>
@@ -90,8 +90,8 @@ inline void multiply(const float* rows, int64_t depth, const W* panels, int64_t 
 #if defined(__AMX_BF16__)
 constexpr int kDepthOfATile = 32;
 
-// Has the compiler write to memory what tiles are going to read there, which it does not know.
-inline void written() { __asm__ volatile("" ::: "memory"); }
+// Keeps writes to memory before or behind the tiles that read it, of which the compiler knows nothing.
+inline void keep_order() { __asm__ volatile("" ::: "memory"); }
 
 // Tiles for products of `rows` rows, in this thread, as long as this lives: 0 to 3 hold sums, 4 the
 // rows, and 5 and 6 weights.
@@ -104,7 +104,7 @@ class Tiles {
       uint8_t rows[16] = {};
     } form;
     for (int tile = 0; tile < 7; ++tile) form.rows[tile] = tile < 5 ? rows : kDepthOfATile / 2;
-    written();
+    keep_order();
     _tile_loadconfig(&form);
   }
   ~Tiles() { _tile_release(); }
@@ -125,11 +125,12 @@ inline const BFloat16* as_bfloat16(const int8_t* from, BFloat16* to) {
 
 // Adds the products of the rows by a panel, at one place of the depth, to two tiles of sums.
 #define MULTIPLY_TILES(left, right, weights, bytes)   \
-  written();                                          \
+  keep_order();                                       \
   _tile_loadd(5, weights, bytes);                     \
   _tile_loadd(6, weights + kColumns, bytes);          \
   _tile_dpbf16ps(left, 4, 5);                         \
-  _tile_dpbf16ps(right, 4, 6)
+  _tile_dpbf16ps(right, 4, 6);                        \
+  keep_order()
 
 // As `multiply`, for the rows that the tiles of this thread are for.
 template <int P, typename W>
@@ -209,7 +210,7 @@ struct Product {
     Sums sums[2];
     if (!gated) {
       multiply<M, P>(x, depth, from, size, sums);
-    } else if (kAtOnce<M> == 2) {
+    } else if constexpr (kAtOnce<M> == 2) {
       multiply<M, 2>(x, depth, from, half, sums);
     } else {
       multiply<M, 1>(x, depth, from, half, sums);
@@ -369,6 +370,10 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
   const Result result{onto.element_count() ? onto.untyped_data() : nullptr, out->untyped_data(),
                       out->dimensions()[1], times, narrow ? store_panel<BFloat16> : store_panel<float>};
   const int64_t length = panels.element_count() / panels.dimensions()[0] / kColumns;
+  const int64_t depth = rows.dimensions()[1];
+  if (depth > length || length - depth >= kColumns) {
+    return ffi::Error::InvalidArgument("rows are not as long as the columns of the panels");
+  }
   const Rows& x = narrow ? prepared<BFloat16>(rows, scale, eps, length)
                          : prepared<float>(rows, scale, eps, length);
   const float nothing[kColumns] = {};
