@@ -268,7 +268,7 @@ WITHOUT_JIT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", WITHOUT_JIT)
+@pytest.mark.parametrize("which", [pytest.param("BLT", marks=pytest.mark.exhaustive), "exit"])
 def test_without_jit(which):
     """Every operation is a program of its own, so there are as few shapes as possible."""
 

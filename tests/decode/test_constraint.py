@@ -276,7 +276,11 @@ def test_the_law_of_every_kind_of_drafter(name, given):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "given"),
-    [(make, [*AUTOMATA][nth % 2]) for nth, make in enumerate(self_drafting_models.TREES)],
+    [
+        (self_drafting_models.multi_byte_tree, "endless"),
+        (self_drafting_models.draft_layer_tree, "finite"),
+        pytest.param(self_drafting_models.several, "endless", marks=pytest.mark.exhaustive),
+    ],
     ids=lambda one: getattr(one, "__name__", one),
 )
 def test_the_law_of_trees(make, given):

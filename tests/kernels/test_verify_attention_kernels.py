@@ -95,7 +95,7 @@ def test_more_numbers(platform, slots, dim, dtype, seed, tree, wrapped):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**20),
     batch=st.integers(1, 3),
