@@ -379,7 +379,7 @@ def test_rows_are_refilled_together(monkeypatch):
     assert sum(taken) == len(prompts) and max(taken) == 2 and len(taken) < 30
 
 
-@pytest.mark.exhaustive  # rows of a BLT: decode/drafters/test_blt_drafters.py
+@pytest.mark.slow
 def test_generate_many_with_a_blt():
     request = {"batch": 2, "max_new_bytes": NEW, "allow_eos": False, "logprobs": True}
     results = by_index(bytelax.generate_many(blt(), PROMPTS * 2, **request))

@@ -8,6 +8,7 @@ import bytelax
 from tests import test_methods
 from tests.helpers import heads_of_a_blt, self_drafting_models
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import exhaustive, slow
 
 PROMPTS = [bytes([0, 1, 2, 1, 0] * 3), bytes([1, 1, 0]), bytes([2, 0, 1, 1, 2, 2, 0])]
 
@@ -18,15 +19,7 @@ def generate(method, *, which=self_drafting_models.trunk, **options):
     )
 
 
-def slow(*case):
-    return pytest.param(*case, marks=pytest.mark.slow)
-
-
-def exhaustive(*case):
-    """What test_golden_outputs.py or decode/drafters/test_self_drafting.py tries in CI."""
-    return pytest.param(*case, marks=pytest.mark.exhaustive)
-
-
+# What is exhaustive here, test_golden_outputs.py or decode/drafters/test_self_drafting.py tries.
 @functools.cache
 def plain(window, which=self_drafting_models.trunk):
     return generate("ar", window=window, which=which)

@@ -27,7 +27,8 @@ CALLS = {
     "generate(lm, ['a', 'b'], stop=[['x']])": "1 lists of stop strings for 2 prompts",
     "generate(lm, ['a'], logprobs=0)": "logprobs is a bool or a number from 1 to 260, got 0",
     "list(bytelax.patches('tiny', ['a']))": "a model comes from bytelax.load, got 'tiny'",
-    "decode.Method(lm.target(), accept='greedy')": "accept is a function that judges drafts",
+    "decode.Method(lm.target(), accept='greedy')": "accept is a function that judges drafts, such "
+    "as decode.typical, got",
     "generate(lm, ['a'], temperature='1')": "temperature is a number, got '1'",
     "generate(lm, ['a', 'b'], temperature=None)": "is a number, or one for each of the 2 rows; got",
     "generate(lm, ['a'], top_k=True)": "top_k is a number, got True",

@@ -17,6 +17,7 @@ from bytelax.models.byte_lm import last_eos_before
 from tests.golden import cases
 from tests.helpers import models_for_tests as models
 from tests.helpers import windows
+from tests.helpers.marks import exhaustive, slow
 
 LENGTH = 56
 BATCH = 3
@@ -73,14 +74,6 @@ def assert_threshold_is_far(name):
         entropies = parallel(name).entropies
         compared = np.diff(entropies) if rule.monotonicity else entropies
         assert np.abs(compared - rule.threshold).min() > 1e-5
-
-
-def slow(*case):
-    return pytest.param(*case, marks=pytest.mark.slow)
-
-
-def exhaustive(*case):
-    return pytest.param(*case, marks=pytest.mark.exhaustive)
 
 
 @pytest.mark.parametrize(

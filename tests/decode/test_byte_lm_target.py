@@ -48,6 +48,7 @@ CASES += [
         (17, "bfloat16", pytest.mark.exhaustive),
     )
 ]
+CASES += [pytest.param("plain", 8, "float32", marks=pytest.mark.exhaustive)]
 
 
 @pytest.mark.parametrize(("name", "width", "dtype"), CASES)

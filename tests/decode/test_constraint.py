@@ -267,6 +267,10 @@ def error(name, accept, given, new_bytes=4, **how):
                 ("nested of a blt", "finite"),
             )
         ),
+        *(
+            pytest.param(*each, marks=pytest.mark.exhaustive)
+            for each in (("multi_byte", "finite"), ("draft_layer", "endless"))
+        ),
     ],
 )
 def test_the_law_of_every_kind_of_drafter(name, given):

@@ -55,6 +55,7 @@ from bytelax.testing import (
 from bytelax.testing.chance import QUICK, Chance
 from bytelax.testing.exact_law import batch_of
 from tests.helpers import heads_of_a_blt, self_drafting_models
+from tests.helpers.marks import exhaustive, slow
 from tests.helpers.models_for_tests import BYTE_LM, VARIANTS, model, replace
 
 table = functools.cache(testing.table)
@@ -663,14 +664,6 @@ class Wraps(TableTarget):
         return super().commit(ids, count) | {"read": read + count}
 
 
-def slow(*case):
-    return pytest.param(*case, marks=pytest.mark.slow)
-
-
-def exhaustive(*case):
-    return pytest.param(*case, marks=pytest.mark.exhaustive)
-
-
 @pytest.mark.parametrize(
     ("target", "drafter", "says"),
     [
@@ -682,7 +675,9 @@ def exhaustive(*case):
         slow(TableTarget(), ByRow(1), r"another order of the rows .* ids \[1, \d+.*\]"),
         slow(TableTarget(), Untrue(1, when="alone"), "in a batch of one row .*: the method is not"),
         exhaustive(TableTarget(), Untrue(1, when="row 100"), "another order of the rows"),
-        exhaustive(TableTarget(), Untrue(1, when="ring"), "behind 64 bytes: the method is not"),
+        exhaustive(
+            TableTarget(), Untrue(1, when="ring"), "behind 64 bytes: the method is not lossless"
+        ),
         slow(Wraps(), TableDrafter(1), "behind 64 bytes: the method is not lossless"),
         (ForgetsEos(), TableDrafter(1), r"an EOS .* behind the ids \[1, .*2.*\]"),
         exhaustive(KeepsRefusedEos(), TableDrafter(1, temperature=0.0), "an EOS"),

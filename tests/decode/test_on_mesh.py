@@ -54,7 +54,7 @@ METHODS = {
 # A drafter of each kind of model, and each mesh; the others are exhaustive.
 ON_MESHES = [
     ("layer-skip", "heads"), ("blt-s", "heads"), ("blt-dv", "rows"), ("eagle", "both"),
-    ("dflash", "both"),
+    ("dflash", "both"), ("draft-model", "both"),
 ]  # fmt: skip
 MARKS = {(name, "both"): pytest.mark.exhaustive for name in METHODS}
 MARKS |= dict.fromkeys(ON_MESHES, pytest.mark.slow) | {ON_MESHES[0]: ()}

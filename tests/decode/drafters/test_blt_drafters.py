@@ -24,6 +24,7 @@ from bytelax.decode.unmasking import confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import exhaustive
 
 K = 4
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=K)
@@ -32,10 +33,6 @@ CONFIGS = {"base": models.BASE, "plain": models.PLAIN, "cut": models.VARIANTS["c
 
 def target(name):
     return models.model(CONFIGS[name]).target()
-
-
-def exhaustive(*case):
-    return pytest.param(*case, marks=pytest.mark.exhaustive)
 
 
 DRAFTERS = {

@@ -9,17 +9,10 @@ import pytest
 from bytelax.decode import DraftModel, Lookup
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import exhaustive, slow
 
 BYTE_LM = models.BYTE_LMS["window"]
 WIDTH = 6
-
-
-def exhaustive(*case):
-    return pytest.param(*case, marks=pytest.mark.exhaustive)
-
-
-def slow(*case):
-    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 @functools.cache

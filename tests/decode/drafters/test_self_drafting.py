@@ -13,6 +13,7 @@ from bytelax import vocab
 from bytelax.decode import Empty, lossless
 from tests.helpers import decoding as loops
 from tests.helpers import self_drafting_models
+from tests.helpers.marks import exhaustive
 from tests.helpers.self_drafting_models import CHAINS, TREES
 
 VALUES = self_drafting_models.CONFIG.vocab_size - vocab.OFFSET
@@ -60,7 +61,9 @@ def test_greedy_output_is_that_of_the_empty_draft(make):
 
 
 @pytest.mark.slow  # test_promises.py
-@pytest.mark.parametrize("make", [self_drafting_models.draft_layer])
+@pytest.mark.parametrize(
+    "make", [exhaustive(self_drafting_models.composed), self_drafting_models.draft_layer]
+)
 def test_in_bfloat16(make):
     decoding = run(make, "bfloat16")
     width = decoding.counts.drafted_by_position.shape[1]
