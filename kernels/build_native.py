@@ -25,6 +25,7 @@ SOURCES = ("append_attention/cpu.cc", "dense/cpu.cc", "verify_attention/cpu.cc")
 INSTRUCTIONS: dict[str, dict[str, list[str]]] = {
     "x86_64": {
         "amx": ["-mavx512f", "-mfma", "-mamx-tile", "-mamx-bf16"],
+        "avx512bf16": ["-mavx512f", "-mfma", "-mavx512bf16"],
         "avx512": ["-mavx512f", "-mfma"],
         "avx2": ["-mavx2", "-mfma"],
     },

@@ -40,6 +40,7 @@ constexpr int kLanes = 4;
 
 typedef float Vector __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Unsigned __attribute__((vector_size(4 * kLanes)));
 typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 

@@ -118,6 +118,7 @@ def _best(library: ctypes.CDLL) -> str:
         flags = set()
     there = {
         "amx": {"amx_tile", "amx_bf16", "avx512f"} <= flags and _may_use_tiles(library),
+        "avx512bf16": {"avx512_bf16", "avx512f"} <= flags,
         "avx512": "avx512f" in flags,
         "avx2": {"avx2", "fma"} <= flags,
         "neon": platform.machine() in ("aarch64", "arm64"),

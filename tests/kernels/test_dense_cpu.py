@@ -191,7 +191,7 @@ def test_without_the_library(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["avx512", "avx2"])
+@pytest.mark.parametrize("name", ["avx512bf16", "avx512", "avx2"])
 def test_other_instructions_than_the_best(name):
     """The fast laws of products and attention, by what the kernels use on other processors."""
     environment = os.environ | {"BYTELAX_NATIVE": name}

@@ -4,10 +4,12 @@
 // sums of a few rows by 32 columns stay in registers. Each sum runs over the depth in order, whatever
 // the number of rows and threads, so that a row has the same bits beside any others.
 //
-// Processors with tiles (AMX) multiply up to 16 rows of bfloat16 by a matrix of bfloat16 or int8 in
-// little more than the time of one. The depth of a narrow matrix is a multiple of a tile's for that reason, and its
-// panels hold pairs, [columns / 32, depth / 2, 32, 2].
+// Some processors multiply rows of bfloat16 by a matrix of bfloat16 or int8 in pairs of numbers: twice as
+// fast in vectors (AVX512-BF16), and up to 16 rows in little more than the time of one in tiles (AMX). For
+// that reason the panels of a narrow matrix hold pairs, [columns / 32, depth / 2, 32, 2], and its depth is
+// a multiple of a tile's.
 
+#include <type_traits>
 #include <vector>
 
 #include "../native.h"
@@ -39,9 +41,16 @@ constexpr int kVectors = kColumns / kLanes;
 // numbers.
 constexpr int64_t kBytesOfAThread = 1 << 14, kProductsOfAThread = 1 << 15;
 
-// Numbers of one column that lie beside one another: narrow ones in pairs, as tiles take them.
+// Numbers of one column that lie beside one another: narrow ones in pairs.
 template <typename W>
 constexpr int kBeside = sizeof(W) < sizeof(float) ? 2 : 1;
+
+// Whether this processor multiplies pairs of bfloat16.
+#if defined(__AMX_BF16__) || defined(__AVX512BF16__)
+constexpr bool kInPairs = true;
+#else
+constexpr bool kInPairs = false;
+#endif
 
 inline void unpack(const float* from, Vector (&numbers)[1]) { numbers[0] = wide(from); }
 
@@ -51,20 +60,59 @@ inline void unpack(const BFloat16* from, Vector (&numbers)[2]) {
   numbers[1] = load<Vector>(&second);
 }
 
+// Those of int8 are the upper bytes of integers, so numbers are `kTimes` what they stand for.
+template <typename W>
+constexpr float kTimes = sizeof(W) == 1 ? 1 << 24 : 1;
+
 inline void unpack(const int8_t* from, Vector (&numbers)[2]) {
   const Integers pairs = integers(load<Halves>(from));
-  numbers[0] = __builtin_convertvector(pairs << 24 >> 24, Vector);
-  numbers[1] = __builtin_convertvector(pairs << 16 >> 24, Vector);
+  numbers[0] = __builtin_convertvector(pairs << 24, Vector);
+  numbers[1] = __builtin_convertvector((pairs & 0xff00) << 16, Vector);
+}
+
+// Pairs of bfloat16.
+inline Integers in_pairs(const BFloat16* from) { return load<Integers>(from); }
+
+inline Integers in_pairs(const int8_t* from) {
+  Vector numbers[2];  // whose lower halves are zeros
+  unpack(from, numbers);
+  return Integers(Unsigned(numbers[0]) >> 16) | Integers(numbers[1]);
 }
 
 // The sums of some rows by the columns of a panel.
 constexpr int kRowsOfATile = 16;
 typedef float Sums[std::max(kMostRows, kRowsOfATile)][kColumns];
 
+// Adds the products of `M` rows by a vector of columns, at one place of the depth or at a pair of them.
+template <int M, typename W>
+__attribute__((always_inline)) inline void add_products(const float* rows, int64_t depth, const W* from,
+                                                        Vector (&sums)[M][kVectors], int v) {
+  Vector weights[kBeside<W>];
+  unpack(from, weights);
+#pragma GCC unroll 2
+  for (int d = 0; d < kBeside<W>; ++d) {
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) sums[m][v] += rows[m * depth + d] * weights[d];
+  }
+}
+
+#if defined(__AVX512BF16__)
+template <int M, typename W>
+__attribute__((always_inline)) inline void add_products(const BFloat16* rows, int64_t depth, const W* from,
+                                                        Vector (&sums)[M][kVectors], int v) {
+  const __m512bh weights = __m512bh(in_pairs(from));
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+    const __m512bh pair = __m512bh(Integers{} + load<int32_t>(rows + m * depth));
+    sums[m][v] = Vector(_mm512_dpbf16_ps(__m512(sums[m][v]), weights, pair));
+  }
+}
+#endif
+
 // The sums of `M` rows by the columns of `P` panels, which lie `apart` numbers apart. They stay in
 // registers: the loops over rows and vectors are unrolled.
-template <int M, int P, typename W>
-inline void multiply(const float* rows, int64_t depth, const W* panels, int64_t apart, Sums* sums) {
+template <int M, int P, typename X, typename W>
+inline void multiply(const X* rows, int64_t depth, const W* panels, int64_t apart, Sums* sums) {
   constexpr int kDeep = kBeside<W>;
   Vector held[P][M][kVectors] = {};
   for (int64_t k = 0; k < depth; k += kDeep) {
@@ -74,13 +122,7 @@ inline void multiply(const float* rows, int64_t depth, const W* panels, int64_t 
       __builtin_prefetch(here + 2048 / sizeof(W));
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        Vector weights[kDeep];
-        unpack(here + v * kLanes * kDeep, weights);
-#pragma GCC unroll 2
-        for (int d = 0; d < kDeep; ++d) {
-#pragma GCC unroll 16
-          for (int m = 0; m < M; ++m) held[p][m][v] += rows[m * depth + k + d] * weights[d];
-        }
+        add_products(rows + k, depth, here + v * kLanes * kDeep, held[p], v);
       }
     }
   }
@@ -114,10 +156,7 @@ inline const BFloat16* as_bfloat16(const BFloat16* from, BFloat16*) { return fro
 
 inline const BFloat16* as_bfloat16(const int8_t* from, BFloat16* to) {
   for (int at = 0; at < kDepthOfATile * kColumns; at += 2 * kLanes) {
-    Vector numbers[2];  // whose lower halves are zeros
-    unpack(from + at, numbers);
-    const Integers first = load<Integers>(numbers), second = load<Integers>(numbers + 1);
-    const Integers pairs = (first >> 16 & 0xffff) | second;
+    const Integers pairs = in_pairs(from + at);
     std::memcpy(to + at, &pairs, sizeof(pairs));
   }
   return to;
@@ -184,10 +223,9 @@ void store_panel(const Result& result, int64_t row, int64_t first, const float* 
 }
 
 // What a call multiplies.
-template <typename W>
+template <typename X, typename W>
 struct Product {
-  const float* rows;  // normalized, without those of zeros
-  const BFloat16* narrow_rows;  // the same for tiles, or null
+  const X* rows;  // normalized, without those of zeros
   const int64_t* places;  // of these rows in the result
   const W* panels;
   const float* column_scale;  // of an int8 matrix, or null
@@ -204,7 +242,7 @@ struct Product {
   // Makes the result of `M` rows in the columns of `P` panels.
   template <int M, int P>
   void block(int64_t row, int64_t panel) const {
-    const float* x = rows + row * depth;
+    const X* x = rows + row * depth;
     const int64_t size = depth * kColumns, half = panels_of_a_half() * size;
     const W* from = panels + panel * size;
     Sums sums[2];
@@ -239,7 +277,7 @@ struct Product {
   }
 
   Vector scaled(const float* sums, int64_t column) const {
-    const Vector x = wide(sums);
+    const Vector x = wide(sums) * (1 / kTimes<W>);
     return column_scale == nullptr ? x : x * wide(column_scale + column);
   }
 
@@ -264,7 +302,7 @@ struct Product {
     for (int64_t panel = begin, most; panel < end; panel += most) {
       most = gated || panel + 1 == end ? 1 : 2;
       for (int64_t row = 0; row < count; row += kRowsOfATile) {
-        const BFloat16* x = narrow_rows + row * depth;
+        const BFloat16* x = rows + row * depth;
         if (gated || most == 2) {
           multiply_in_tiles<2>(x, depth, panels + panel * size, apart, sums);
         } else {
@@ -276,16 +314,20 @@ struct Product {
   }
 #endif
 
-  // Makes the columns of panels `begin` to `end`.
-  void run(int64_t begin, int64_t end) const {
-#if defined(__AMX_BF16__)
-    if constexpr (kBeside<W> == 2) {
-      if (narrow_rows != nullptr) return run_in_tiles(begin, end);
-    }
-#endif
+  void run_in_vectors(int64_t begin, int64_t end) const {
     int64_t row = 0;
     for (; count - row > kMostRows; row += kMostRows) rest<kMostRows>(row, begin, end);
     rest<kMostRows>(row, begin, end);
+  }
+
+  // Makes the columns of panels `begin` to `end`.
+  void run(int64_t begin, int64_t end) const {
+#if defined(__AMX_BF16__)
+    if constexpr (std::is_same_v<X, BFloat16>) {
+      return run_in_tiles(begin, end);
+    } else
+#endif
+      run_in_vectors(begin, end);
   }
 };
 
@@ -294,7 +336,7 @@ struct Product {
 // are zeros.
 struct Rows {
   std::vector<float> values;
-  std::vector<BFloat16> narrow;  // for tiles, or empty
+  std::vector<BFloat16> narrow;  // the same for products of pairs, or empty
   std::vector<int64_t> places, zeros;
 };
 
@@ -348,15 +390,13 @@ const Rows& prepared(const ffi::AnyBuffer& rows, const ffi::AnyBuffer& scale, fl
   } else {
     prepare(x, static_cast<const BFloat16*>(scale.untyped_data()), eps, count, depth, length, held);
   }
-#if defined(__AMX_BF16__)
-  if constexpr (std::is_same_v<X, BFloat16>) {
+  if constexpr (kInPairs && std::is_same_v<X, BFloat16>) {
     // Beyond the rows a tile may read what it likes: nobody uses those sums.
     held.narrow.resize((count + kRowsOfATile) * length);
     by_vectors(held.places.size() * length, [&](int64_t at, int most) {
       store_begin(begin_of(held.values.data() + at, most), held.narrow.data() + at, most);
     });
   }
-#endif
   return held;
 }
 
@@ -383,10 +423,9 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
     }
   }
   if (x.places.empty()) return ffi::Error::Success();
-  const auto run = [&](const auto* weights) {
-    const Product<std::decay_t<decltype(*weights)>> product{
-        x.values.data(),
-        x.narrow.empty() ? nullptr : x.narrow.data(),
+  const auto multiplied = [&](const auto* values, const auto* weights) {
+    const Product<std::decay_t<decltype(*values)>, std::decay_t<decltype(*weights)>> product{
+        values,
         x.places.data(),
         weights,
         column_scale.element_count() ? column_scale.typed_data() : nullptr,
@@ -400,6 +439,12 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
     const int64_t most = std::max(bytes / kBytesOfAThread, products / kProductsOfAThread);
     return share(threads, most, product.panels_of_a_half(), gated ? 1 : 2,
                  [&](int64_t begin, int64_t end) { product.run(begin, end); });
+  };
+  const auto run = [&](const auto* weights) {
+    if constexpr (kInPairs && kBeside<std::decay_t<decltype(*weights)>> == 2) {
+      if (narrow) return multiplied(x.narrow.data(), weights);
+    }
+    return multiplied(x.values.data(), weights);
   };
   const void* weights = panels.untyped_data();
   switch (panels.element_type()) {
