@@ -189,12 +189,12 @@ def speed(
     return {name: found[name] for name in kept}
 
 
-def conditions(report: dict) -> str:
+def conditions(report: dict, weights: str = "float32") -> str:
     """The sentence on the texts and the machine."""
     split = f" of the {report['split']} files" if "split" in report else ""  # older ones: valid
     return (
         f"{report['prompts']} held-out prompts{split} of {report['prompt_bytes']} bytes over five "
-        f"genres, {report['new']} new bytes, {study.machine(report)}."
+        f"genres, {report['new']} new bytes, {study.machine(report, weights)}."
     )
 
 
