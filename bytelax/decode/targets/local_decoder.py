@@ -271,7 +271,9 @@ class LocalDecoderTarget(ModuleTarget):
 
         def new(latent, contexts):
             latent = predict(latent, hidden, latest, inside)
-            return latent, model.decoder.context(latent)
+            made = model.decoder.context(latent)
+            # A state may keep them wider than the model makes them.
+            return latent, jax.tree.map(lambda new, old: new.astype(old.dtype), made, contexts)
 
         before = latent, state.contexts
         after = jax.lax.cond(closes.any(), new, lambda *same: same, *before)

@@ -41,23 +41,29 @@ def prompts(name):
     return heads_of_a_blt.prompts() if name == "own embedding" else loops.prompts()
 
 
+def stored(name, dtype):
+    own = with_latents(CONFIGS[name])
+    return dataclasses.replace(own, params=jax.tree.map(lambda x: x.astype(dtype), own.params))
+
+
 @functools.cache
-def reference(name):
-    return loops.run(with_latents(CONFIGS[name]), Empty(K), ids=prompts(name))
+def reference(name, dtype="float32"):
+    return loops.run(stored(name, dtype), Empty(K), ids=prompts(name))
 
 
-def run(drafter=None, name="own embedding", **how):
+def run(drafter=None, name="own embedding", dtype="float32", **how):
     ids = how.pop("ids", prompts(name))
-    return loops.run(
-        with_latents(CONFIGS[name]), drafter or PastBoundary(K, "predicted"), ids=ids, **how
-    )
+    return loops.run(stored(name, dtype), drafter or PastBoundary(K, "predicted"), ids=ids, **how)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["own embedding", "cut"])
-def test_greedy_output_is_that_of_the_empty_draft(name):
-    decoding = run(name=name)
-    loops.assert_same(decoding, reference(name))
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("own embedding", "float32"), ("own embedding", "bfloat16"), ("cut", "float32")],
+)
+def test_greedy_output_is_that_of_the_empty_draft(name, dtype):
+    decoding = run(name=name, dtype=dtype)
+    loops.assert_same(decoding, reference(name, dtype))
     assert 0 < decoding.counts.accepted.sum() < decoding.counts.drafted.sum()
     predicted = decoding.counts.draft_passes.draft_model
     assert (predicted > 0).all()
