@@ -193,11 +193,8 @@ def turns_samples_and_constraints():
         return f"{1e3 * own['seconds']:.0f}", f"{1e3 * own['beside']:.0f}"
 
     lm, blt = (milliseconds(what="turn", model=name, method="ar") for name in ("tiny-lm", "tiny"))
-    yield (
-        REQUESTS,
-        f"took {lm[0]} ms to append 100 bytes behind 3,900 to a text of `tiny-lm`, where",
-    )
-    yield REQUESTS, f"prefilling all of it takes {lm[1]}; with `tiny` {blt[0]} and {blt[1]} ms"
+    yield REQUESTS, f"100 bytes to a text of 3,900 took {lm[0]} ms with `tiny-lm`, and prefilling all"
+    yield REQUESTS, f"of it {lm[1]}; with `tiny` {blt[0]} and {blt[1]} ms"
 
 
 def right_answers():
