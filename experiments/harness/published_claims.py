@@ -5,6 +5,7 @@ changes with them.
 """
 
 import pathlib
+import statistics
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -153,26 +154,30 @@ def _fastest(report):
 
 
 def _diffusion(report):
-    plain = _found(report, model="task", method="ar")["exact_match"]["value"]
-    best = max(
-        row["exact_match"]["value"]
-        for row in report["rows"]
-        if row["setting"].get("block_size") == 4 and row["setting"]["method"] == "blt-d"
-    )
-    return f"{100 * best:.0f} % right for {100 * plain:.0f} %", best >= 0.9 * plain
+    plain = right_answers(report)["task-more"]
+    own = right_answers(report, method="blt-d", block_size=4, gamma=1.0).values()
+    said = f"{100 * max(own):.0f} % right for {100 * plain:.0f} %"
+    return said, max(own) >= 0.9 * plain
+
+
+def right_answers(report: dict, method: str = "ar", **options) -> dict[str, float]:
+    """The share of right answers by model, as a mean over seeds."""
+    setting = {"method": method, **options}
+    found: dict[str, list[float]] = {}
+    for row in report["rows"]:
+        if setting.items() <= row["setting"].items():
+            found.setdefault(row["setting"]["model"], []).append(row["exact_match"]["value"])
+    return {model: statistics.mean(shares) for model, shares in found.items()}
 
 
 def _restored(report):
-    settings = [row["setting"] for row in report["rows"] if row["setting"]["method"] == "blt-dv"]
-    pairs = [
-        (
-            _found(report, **setting)["exact_match"]["value"],
-            _found(report, model=setting["model"], method="ar")["exact_match"]["value"],
-        )
-        for setting in settings
-    ]
-    same = sum(own == plain for own, plain in pairs)
-    return f"as plain decoding of the same weights in {same} of {len(pairs)}", same == len(pairs)
+    rows = [row for row in report["rows"] if row["setting"]["method"] == "blt-dv"]
+    models = [{name: row["setting"][name] for name in ("model", "seed")} for row in rows]
+    same = sum(
+        row["exact_match"]["value"] == _found(report, **model, method="ar")["exact_match"]["value"]
+        for row, model in zip(rows, models, strict=True)
+    )
+    return f"as plain decoding of the same weights in {same} of {len(rows)}", same == len(rows)
 
 
 def _exact(report):
@@ -215,7 +220,8 @@ CLAIMS = (
           _kept(0.8, model="tiny-d", method="blt-dv", block_size=8, unmask="one-step"), ""),
     Claim(FAST_BLT, "one step is the fastest BLT-DV", "yes", "speed/blt_methods", _fastest, ""),
     Claim(FAST_BLT, "BLT-D with blocks of 4 is nearly BLT", "89 to 94 % of its score",
-          "quality/rule_tasks", _diffusion, "Trained on for 2.9 MB, no plain control."),
+          "quality/rule_tasks", _diffusion, "Trained on for 2.5 MB, as the control was "
+          "plainly; the better of two losses, entropy up to 1."),
     Claim(FAST_BLT, "BLT-DV restores the quality", "yes", "quality/rule_tasks", _restored, ""),
     Claim(FAST_BLT, "greedy output is plain decoding's", "yes", "quality/exactness", _exact, ""),
     Claim(SPECULATIVE, "a draft model", "2 to 3.6 times", "speed/self_drafting",

@@ -7,7 +7,7 @@ import pytest
 import bytelax
 from experiments.quality.diversity.run import type_token_ratio
 from experiments.quality.rule_tasks import run as rule_tasks
-from experiments.training.rule_tasks import write
+from experiments.training.rule_tasks import train, write
 from tests.helpers import score_data
 
 
@@ -61,7 +61,7 @@ def test_acceptance(smoke):
 @pytest.mark.slow
 def test_rule_tasks(smoke, tmp_path):
     """With a bundled model, which answers nothing right."""
-    write.write(tmp_path / "tasks", train=100, test=2)
+    write.write(tmp_path / "tasks", train=100, test=8)
     (tmp_path / "runs").mkdir()
     assets = pathlib.Path(bytelax.__file__).parent / "assets"
     (tmp_path / "runs" / "task").symlink_to(assets / "tiny")
@@ -70,11 +70,48 @@ def test_rule_tasks(smoke, tmp_path):
     plain, drafted = report["rows"]
     assert plain["exact_match"]["value"] == drafted["exact_match"]["value"]
     assert drafted["rounds"] < plain["rounds"] == pytest.approx(plain["bytes"], abs=1)
-    assert "| task | blt-s, draft_length 4 |" in table
+    assert 0 <= plain["ranked_first"]["value"] <= 1 < plain["bits_per_byte"]["value"]
+    assert "| the base | blt-s, draft_length 4 |" in table
+
+
+def test_the_study_looks_for_the_runs_of_the_recipes():
+    assert {rule_tasks.run_of(*each) for each in rule_tasks.TRAINED} == {"task", *train.CONTINUED}
+    assert (rule_tasks.SEEDS, rule_tasks.BLOCK_SIZES) == (train.SEEDS, train.BLOCK_SIZES)
 
 
 def test_every_unmasking_rule_is_asked_of_every_block_size():
-    """And a few of a model that learned all sizes."""
-    made = rule_tasks.settings()
-    assert len(made) == (1 + 3) + 4 * (1 + 5 + 1) + (1 + 3 * (3 + 1))
+    """Of the models that are there."""
+    made = list(rule_tasks.settings(dict.fromkeys(("task", "task-more-2", "task-d-2"), "digest")))
+    assert len(made) == (1 + 3) + 1 + (1 + 3 * (len(rule_tasks.RULES) + 1))
     assert len({rule_tasks.named(each) + each["model"] for each in made}) == len(made)
+    assert {(each["model"], each["seed"]) for each in made} == {
+        ("task", 0), ("task-more", 2), ("task-d", 2),
+    }  # fmt: skip
+
+
+def test_wrong_answers_look_like_the_right_one():
+    read = {"task": "read", "answer": "4213"}
+    assert rule_tasks.wrong(read, ["4213", "42", "9999", "4219", "4013", "17600"]) == [
+        "4013", "4219", "9999",
+    ]  # fmt: skip
+    orders = rule_tasks.wrong({"task": "sort", "answer": "fig kiwi plum"}, [])
+    assert orders == ["kiwi fig plum", "fig plum kiwi", "kiwi plum fig"]
+
+
+def test_one_byte_per_pass_is_judged_beside_the_control():
+    def row(model, right, seed=1, **how):
+        setting = {"model": model, "seed": seed, "weights": "digest", **how}
+        return {"setting": setting, "exact_match": {"value": right}}
+
+    def verdicts(*seeds):
+        rows = []
+        for seed, (control, own) in enumerate(seeds, 1):
+            rows += [
+                row("task-more", control, seed, method="ar"),
+                row("task-d", own, seed, method="blt-d", block_size=4, **rule_tasks.ONE_BYTE),
+            ]
+        return [line[-1] for line in rule_tasks.gate({"rows": rows})]
+
+    assert verdicts((0.90, 0.88)) == ["in 1 of 3 seeds"]
+    assert verdicts((0.90, 0.88), (0.90, 0.92), (0.90, 0.875)) == ["yes"]
+    assert verdicts((0.90, 0.88), (0.90, 0.85)) == ["**no**"]

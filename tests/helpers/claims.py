@@ -9,6 +9,7 @@ import re
 
 from experiments.compile.rounds import run as rounds
 from experiments.harness import intervals, published_claims, published_fast_blt
+from experiments.quality.rule_tasks import run as rule_tasks
 from tests.helpers import pages
 
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
@@ -192,31 +193,38 @@ def turns_samples_and_constraints():
 
 
 def right_answers():
-    rows = report("quality/rule_tasks")["rows"]
+    groups = rule_tasks.over_seeds(report("quality/rule_tasks"))
+    trained = {shared["model"] for shared, _ in groups}
 
-    def cells(setting):
-        (own,) = [each for each in rows if each["setting"] == setting]
-        share, (low, high) = own["exact_match"]["value"], own["exact_match"]["interval"]
-        right = f"{100 * share:.1f} ({100 * low:.1f} to {100 * high:.1f})"
-        return f"{right} | {own['decoder_passes']:.1f} | {own['global_passes']:.1f} |"
+    def rows(**setting):
+        (own,) = [rows for shared, rows in groups if shared == setting]
+        return own
 
-    plain = {"model": "task", "method": "ar"}
-    drafted = {"model": "task", "method": "blt-s", "draft_length": 4}
-    yield FAST_BLT, f"| plain decoding of the BLT | {cells(plain)}"
-    yield FAST_BLT, f"| `blt-s`, drafts of 4 | {cells(drafted)}"
-    for model, size in (("task-d4-again", 4), ("task-d8", 8), ("task-d16", 16)):
-        block = {"model": model, "block_size": size}
-        bounded = {"method": "blt-d", "unmask": "entropy", "gamma": 1.0}
-        named = {
-            "plain decoding": {"model": model, "method": "ar"},
-            "`blt-dv`": block | {"method": "blt-dv", "unmask": "one-step"},
-            "`blt-d`, entropy up to 1": block | bounded,
-            "`blt-d`, one step": block | {"method": "blt-d", "unmask": "one-step"},
-        }
-        for name, setting in named.items():
-            yield FAST_BLT, f"| BLT-D-{size}, {name} | {cells(setting)}"
-    speeds = [each["speed"] for each in report("quality/rule_tasks", "speed")["rows"]]
-    yield FAST_BLT, f"{min(speeds):.2f} to {max(speeds):.2f} times plain decoding on one core"
+    def passes(own):
+        return f"{rule_tasks.mean(own, 'decoder_passes'):.1f}"
+
+    ways = {
+        "`blt-dv`": {"method": "blt-dv", "unmask": "one-step"},
+        "one byte per pass": {"method": "blt-d", **rule_tasks.ONE_BYTE},
+        "entropy up to 1": {"method": "blt-d", "unmask": "entropy", "gamma": 1.0},
+        "one step": {"method": "blt-d", "unmask": "one-step"},
+    }
+    for model, name in rule_tasks.MODELS.items():
+        if model not in trained:
+            continue
+        plain = rows(model=model, method="ar")
+        shares = [rule_tasks.shown(plain, each) for each in ("exact_match", "ranked_first")]
+        bits = rule_tasks.shown(plain, "bits_per_byte", ".4f", times=1)
+        yield FAST_BLT, f"| {name} | {len(plain)} | {' | '.join(shares)} | {bits} |"
+        for way, how in ways.items() if model.startswith("task-d") else ():
+            found = [rows(model=model, block_size=k, **how) for k in rule_tasks.BLOCK_SIZES]
+            cells = [f"{rule_tasks.shown(own, 'exact_match')}: {passes(own)}" for own in found]
+            yield FAST_BLT, f"| {name}, {way} | {' | '.join(cells)} |"
+    drafted = rows(model="task", method="blt-s", draft_length=4)
+    right = rule_tasks.shown(drafted, "exact_match")
+    yield FAST_BLT, f"`blt-s` of the base, with drafts of 4, is right in {right} %"
+    control = passes(rows(model="task-more", method="ar"))
+    yield FAST_BLT, f"plain decoding of the control takes {control}"
 
 
 def bits_of_samples():

@@ -1,50 +1,44 @@
-"""Exact match against weights read, a panel for the BLT-Ds of each block size."""
+"""Exact match against decoder passes and weights read, a column of panels for each block size."""
 
 from matplotlib import pyplot as plt
 
-NAMES = {
-    "task-d4": "blocks of 4",
-    "task-d4-again": "of 4, other seed",
-    "task-d8": "blocks of 8",
-    "task-d16": "blocks of 16",
-    "task-d": "all three sizes",
-}
+from experiments.harness import intervals
+from experiments.quality.rule_tasks.run import BLOCK_SIZES, CONTROL, MODELS, mean, over_seeds
+
+AXES = {"decoder_passes": "decoder passes", "bandwidth_gb_with_patcher": "weights read"}
 
 
 def draw(report):
-    rows = report["rows"]
-    plain = next((row for row in rows if row["setting"] == {"model": "task", "method": "ar"}), None)
-    models = [m for m in dict.fromkeys(row["setting"]["model"] for row in rows) if m != "task"]
-    if plain is None or not models:
+    groups = over_seeds(report)
+    plain = next((rows for own, rows in groups if own == {"model": CONTROL, "method": "ar"}), None)
+    if plain is None:
         return None
     figure, panels = plt.subplots(
-        1, len(models), figsize=(2 + 1.9 * len(models), 3), sharey=True, squeeze=False
+        len(AXES), len(BLOCK_SIZES), figsize=(7.5, 5), sharex="row", sharey=True
     )
-    for panel, model in zip(panels[0], models, strict=True):
-        for index, method in enumerate(("ar", "blt-d", "blt-dv")):
-            own = [row for row in rows if row["setting"]["model"] == model]
-            own = [row for row in own if row["setting"]["method"] == method]
-            values = [100 * row["exact_match"]["value"] for row in own]
-            low, high = (
-                zip(*(row["exact_match"]["interval"] for row in own), strict=True)
-                if own
-                else ((), ())
-            )
-            panel.errorbar(
-                [
-                    row["bandwidth_gb_with_patcher"] / plain["bandwidth_gb_with_patcher"]
-                    for row in own
-                ],
-                values,
-                yerr=[
-                    [max(v - 100 * x, 0) for v, x in zip(values, low, strict=True)],
-                    [max(100 * x - v, 0) for v, x in zip(values, high, strict=True)],
-                ],
-                fmt="o", markersize=4, elinewidth=0.7, color=f"C{index}", label=method,
-            )  # fmt: skip
-        panel.axhline(100 * plain["exact_match"]["value"], color="0.5", linewidth=0.8)
-        panel.set(title=NAMES.get(model, model), xlabel="weights read", ylim=(0, 100))
-        panel.set_xlim(left=0)
-    panels[0][0].set_ylabel("right answers, %; line: the BLT")
-    figure.legend(*panels[0][0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
+    for line, (name, label) in zip(panels, AXES.items(), strict=True):
+        for panel, size in zip(line, BLOCK_SIZES, strict=True):
+            drawn = {(CONTROL, "ar"): [plain]}
+            for setting, rows in groups:
+                if setting.get("block_size") == size:
+                    drawn.setdefault((setting["model"], setting["method"]), []).append(rows)
+            for (model, method), own in drawn.items():
+                rights = [intervals.of_seeds([row["exact_match"] for row in rows]) for rows in own]
+                panel.errorbar(
+                    [mean(rows, name) / mean(plain, name) for rows in own],
+                    [100 * right["value"] for right in rights],
+                    yerr=[
+                        [100 * (right["value"] - right["interval"][0]) for right in rights],
+                        [100 * (right["interval"][1] - right["value"]) for right in rights],
+                    ],
+                    fmt={"ar": "s", "blt-d": "o", "blt-dv": "*"}[method], markersize=5,
+                    elinewidth=0.8, color=f"C{list(MODELS).index(model)}",
+                    label=f"{MODELS[model]}, {method}",
+                )  # fmt: skip
+            panel.set_title(f"blocks of {size}")
+        line[0].set(ylabel="right answers, %", xlim=(0, None), ylim=(0, 100))
+        line[1].set_xlabel(f"{label}, beside plain decoding of the control")
+    figure.legend(
+        *panels[0][0].get_legend_handles_labels(), fontsize=8, ncols=2, loc="outside lower center"
+    )
     return figure

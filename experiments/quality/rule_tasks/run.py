@@ -4,120 +4,162 @@
     python -m experiments.training.rule_tasks.train task --data TASKS --runs RUNS    and the others
     python -m experiments.quality.rule_tasks.run --tasks TASKS --runs RUNS
 
-Exact match of greedy answers to questions that no model was trained on, against the passes and the
-weights that an answer takes: a BLT, and BLT-Ds made from it with blocks of 4, 8, 16 and of all
-three sizes, by every unmasking rule. It is figure 1 of Fast BLT (arXiv 2605.08044) in miniature.
-Intervals are of 95 %, from resampling questions.
+A BLT was trained on by the published loss of BLT-D, by ours, and plainly as their control, each for
+as many bytes. Exact match of greedy answers to questions that no model was trained on, by every
+unmasking rule, against the passes and the weights that an answer takes: figure 1 of Fast BLT (arXiv
+2605.08044) in miniature. And likelihoods: how often each model ranks the right answer before three
+wrong ones that look like it. Models that are not trained yet are left out; rows of models that are
+no longer here stay, and a model that was trained on is measured anew.
 """
 
 import itertools
 import json
+import math
 import pathlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from bytelax import Statistics, generate, load
-from experiments.harness import intervals, published_fast_blt, side_by_side, study
+from bytelax.scoring import score_continuations
+from experiments.harness import intervals, provenance, published_fast_blt, side_by_side, study
 
-RESULTS = (study.MAIN, "speed")
-ALONE = 16  # questions that are answered one by one
-NEW = 96  # bytes; the longest answer has 71
-BLOCKS = {
-    "task-d4": (4,),
-    "task-d4-again": (4,),
-    "task-d8": (8,),
-    "task-d16": (16,),
-    "task-d": (4, 8, 16),
+NEW = 96  # bytes; the longest answer has fewer
+WRONG = 3  # answers beside the right one
+GATE = 3.0  # points that one byte per pass may be behind plain decoding of the control
+SEEDS, BLOCK_SIZES = (1, 2, 3), (4, 8, 16)
+BASE, CONTROL = "task", "task-more"
+MODELS = {
+    BASE: "the base",
+    CONTROL: "the control",
+    "task-d-paper": "BLT-D, published loss",
+    "task-d": "BLT-D, our loss",
 }
+TRAINED = [(BASE, 0), *((name, seed) for seed in SEEDS for name in MODELS if name != BASE)]
+ONE_BYTE = {"unmask": "entropy", "gamma": 0.0}  # only the most certain byte fits this bound
 RULES = [
     {"unmask": "one-step"},
     *({"unmask": "confidence", "alpha": alpha} for alpha in (0.5, 0.9)),
-    *({"unmask": "entropy", "gamma": gamma} for gamma in (0.1, 1.0)),
+    *({"unmask": "entropy", "gamma": gamma} for gamma in (1.0, 0.1)),
+    ONE_BYTE,
 ]
-PLAIN = {"model": "task", "method": "ar"}
-FEW = RULES[0], RULES[1], RULES[4]  # of each block size of a model that learned several
 MEANS = ("rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher")
 
 
-def timed() -> list[dict]:
-    """The settings whose time is taken: of each block size one of each kind."""
-    rules = ({"unmask": "confidence", "alpha": 0.5}, {"unmask": "entropy", "gamma": 1.0})
-    of_blocks = [
-        [{"model": model, "block_size": size, "method": "blt-d", **rule} for rule in rules]
-        + [{"model": model, "block_size": size, "method": "blt-dv", "unmask": "one-step"}]
-        for model, size in (("task-d4-again", 4), ("task-d8", 8), ("task-d16", 16))
-    ]
-    drafting = [{"model": "task", "method": "blt-s", "draft_length": k} for k in (4, 8)]
-    return [*drafting, *itertools.chain(*of_blocks)]
+def settings(weights: dict[str, str]) -> Iterator[dict]:
+    """A model with a method and its options.
+
+    Args:
+      weights: digests of the models that are there, by the names of their runs.
+    """
+    for name, seed in TRAINED:
+        if run_of(name, seed) not in weights:
+            continue
+        own = {"model": name, "seed": seed, "weights": weights[run_of(name, seed)]}
+        yield own | {"method": "ar"}
+        if name == BASE:
+            yield from (own | {"method": "blt-s", "draft_length": size} for size in BLOCK_SIZES)
+        elif name != CONTROL:
+            for size in BLOCK_SIZES:
+                yield from (own | {"method": "blt-d", "block_size": size, **how} for how in RULES)
+                yield own | {"method": "blt-dv", "block_size": size, "unmask": "one-step"}
 
 
-def settings() -> list[dict]:
-    """A model with a method and its options, the plain BLT first."""
-    rows = [PLAIN]
-    rows += [{"model": "task", "method": "blt-s", "draft_length": k} for k in (4, 8, 16)]
-    for model, sizes in BLOCKS.items():
-        rows.append({"model": model, "method": "ar"})
-        for size in sizes:
-            own = {"model": model, "block_size": size}
-            rules = RULES if len(sizes) == 1 else FEW
-            rows += [own | {"method": "blt-d", **rule} for rule in rules]
-            rows.append(own | {"method": "blt-dv", "unmask": "one-step"})
-    return rows
+def digests(runs: pathlib.Path, rows: Sequence[dict]) -> dict[str, str]:
+    """Of all models that are here, or that were measured, by the names of their runs."""
+    measured = [row["setting"] for row in rows]
+    found = {run_of(own["model"], own["seed"]): own["weights"] for own in measured}
+    for run in itertools.starmap(run_of, TRAINED):
+        if folder := model_of(runs / run):
+            found[run] = provenance.files(folder)
+    return found
+
+
+def run_of(name: str, seed: int) -> str:
+    """What `train.py` calls the run; the base has one seed and no number."""
+    return f"{name}-{seed}" if seed else name
+
+
+def model_of(run: pathlib.Path) -> pathlib.Path | None:
+    """The model of a run; None before it has one. A directory may hold the model alone."""
+    return next((each for each in (run / "model", run) if (each / "config.json").exists()), None)
 
 
 def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: int) -> dict:
-    """Answers all questions, `batch` at a time."""
-    how = options_of(setting)
-    model = load(runs / setting["model"], dtype="float32")
+    """Answers all questions, `batch` at a time; in plain decoding it ranks the answers too."""
+    own = {"model", "seed", "weights"}
+    how = {name: value for name, value in setting.items() if name not in own}
+    model = load(model_of(runs / run_of(setting["model"], setting["seed"])), dtype="float32")
     results = []
     for begin in range(0, len(examples), batch):
         questions = [each["question"] for each in examples[begin : begin + batch]]
-        results += generate(model, questions, **how).results
+        results += generate(model, questions, max_new_bytes=NEW, stop=["\n"], **how).results
     right = [
         result.bytes.decode(errors="replace") == each["answer"]
         for result, each in zip(results, examples, strict=True)
     ]
     total = Statistics.total([result.stats for result in results])
-    tasks = [each["task"] for each in examples]
     return {
-        "exact_match": intervals.of_ratio(right, [1] * len(right)),
-        "by_task": {
-            task: sum(r for r, t in zip(right, tasks, strict=True) if t == task) / tasks.count(task)
-            for task in dict.fromkeys(tasks)
-        },
+        "exact_match": share(right, examples),
         "acceptance": intervals.of_ratio(
             *([getattr(each.stats, name) for each in results] for name in ("accepted", "drafted"))
         ),
         "bytes": total.bytes / len(results),
         **{name: getattr(total, name) / len(results) for name in MEANS},
+        **(likelihoods(model, examples, batch=batch) if setting["method"] == "ar" else {}),
     }
 
 
-def speed(setting: dict, examples: list[dict], runs: pathlib.Path, *, repeats: int) -> dict:
-    """Time of an answer at batch 1, in turns with plain decoding of the BLT."""
-    plain, own = (load(runs / name, dtype="float32") for name in (PLAIN["model"], setting["model"]))
-    seconds = []
-    for _ in range(repeats + 1):
-        seconds.append([decoding(plain, PLAIN, examples), decoding(own, setting, examples)])
-    times = np.array(seconds[1:]) / len(examples)  # the first compiles
-    ratios = times[:, 0] / times[:, 1]
+def likelihoods(model, examples: list[dict], *, batch: int) -> dict:
+    """How often the right answer is the likeliest of four, and the bits per byte of right ones."""
+    pairs = [
+        (each["question"].encode(), answer.encode())
+        for each in examples
+        for answer in (each["answer"], *each["wrong"])
+    ]
+    told = score_continuations(model, pairs, batch=batch)
+    log_probs = np.array([each.log_prob for each in told]).reshape(len(examples), 1 + WRONG)
     return {
-        "ms": 1e3 * np.median(times[:, 1]), "plain_ms": 1e3 * np.median(times[:, 0]),
-        "speed": np.median(ratios), "speed_range": [ratios.min(), ratios.max()],
-    }  # fmt: skip
+        "ranked_first": share(log_probs.argmax(1) == 0, examples),
+        "bits_per_byte": intervals.of_ratio(
+            -log_probs[:, 0] / math.log(2), [len(each["answer"].encode()) for each in examples]
+        ),
+    }
 
 
-def decoding(model, setting: dict, examples: list[dict]) -> float:
-    """Seconds that answers take one by one, without compiling and prefill."""
-    how = options_of(setting)
-    answered = [generate(model, [each["question"]], **how).stats for each in examples]
-    return sum(stats.seconds - stats.prefill_seconds for stats in answered)
+def share(right: Sequence[bool], examples: list[dict]) -> dict:
+    """The share of questions that went right, with its interval, and that of each task."""
+    of_task: dict[str, list[bool]] = {}
+    for each, example in zip(right, examples, strict=True):
+        of_task.setdefault(example["task"], []).append(each)
+    by_task = {task: np.mean(each) for task, each in of_task.items()}
+    return intervals.of_ratio(right, [1] * len(right)) | {"by_task": by_task}
 
 
-def options_of(setting: dict) -> dict:
-    """Options of `generate`."""
-    chosen = {name: value for name, value in setting.items() if name != "model"}
-    return chosen | {"max_new_bytes": NEW, "stop": ["\n"]}
+def wrong(example: dict, answers: Sequence[str]) -> list[str]:
+    """The wrong answers that differ from the right one in the fewest places.
+
+    Of the answers to other questions of the task; of words to sort, their other orders. No answer
+    is the beginning of the right one, which would be as likely or likelier whatever the model.
+    """
+    right = example["answer"]
+    if example["task"] == "sort":
+        answers = [" ".join(order) for order in itertools.permutations(right.split())]
+
+    def places(answer):
+        return sum(own != other for own, other in itertools.zip_longest(right, answer))
+
+    others = {answer for answer in answers if not right.startswith(answer)}
+    return sorted(others, key=lambda answer: (places(answer), answer))[:WRONG]
+
+
+def read(path: pathlib.Path) -> list[dict]:
+    """The questions of the test, each with its wrong answers."""
+    examples = [json.loads(line) for line in path.read_text().splitlines()]
+    answers: dict[str, list[str]] = {}
+    for each in examples:
+        answers.setdefault(each["task"], []).append(each["answer"])
+    return [each | {"wrong": wrong(each, answers[each["task"]])} for each in examples]
 
 
 def main():
@@ -125,84 +167,126 @@ def main():
     options.add_argument("--tasks", type=pathlib.Path, required=True, help="what write.py made")
     options.add_argument("--runs", type=pathlib.Path, required=True, help="what train.py made")
     options.add_argument("--batch", type=int, default=64)
-    options.add_argument("--repeats", type=int, default=3, help="of what is timed")
     options = options.parse_args()
-    lines = (options.tasks / "test.jsonl").read_text().splitlines()
-    examples = [json.loads(line) for line in lines]
-    there = [each for each in settings() if (options.runs / each["model"]).exists()]
-    alone = [each for each in timed() if (options.runs / each["model"]).exists()]
+    examples = read(options.tasks / "test.jsonl")
+    results = options.results / "results.json"
+    before = json.loads(results.read_text())["rows"] if results.exists() else []
+    asked = list(settings(digests(options.runs, before)))
     if options.smoke:
-        examples = examples[:: max(1, len(examples) // 2)]
-        there, alone, options.repeats = there[:2], alone[:1], 1
+        examples, asked = examples[:: max(1, len(examples) // 2)], asked[:2]
     study.run(
-        options.results / "results.json",
+        results,
         {"questions": len(examples), "batch": options.batch, "temperature": 0.0},
-        there,
+        asked,
         lambda setting: measure(setting, examples, options.runs, batch=options.batch),
         markdown=markdown,
-    )
-    few = examples[:: max(1, len(examples) // ALONE)][:ALONE]
-    study.run(
-        options.results / "speed.json",
-        {"questions": len(few), "repeats": options.repeats, "temperature": 0.0},
-        alone,
-        lambda setting: speed(setting, few, options.runs, repeats=options.repeats),
-        markdown=speed_table,
+        timed=False,
     )
 
 
-def speed_table(report):
-    rows = [
-        (
-            row["setting"]["model"], named(row["setting"]), f"{row['ms']:.1f}",
-            f"{row['plain_ms']:.1f}", f"{row['speed']:.2f}",
-            "{:.2f} to {:.2f}".format(*row["speed_range"]),
-        )
-        for row in report["rows"]
-    ]  # fmt: skip
-    header = ("model", "method", "ms an answer", "plain decoding of the BLT, ms", "speed", "range")
-    return "\n".join([
-        "# The time of an answer", "",
-        f"{report['questions']} questions one by one, in turns with plain decoding of the BLT; "
-        f"medians of {report['repeats']} runs, without the time that the question takes, "
-        f"{study.machine(report)}.", "",
-        *study.table(header, rows), "",
-    ])  # fmt: skip
+def over_seeds(report: dict) -> list[tuple[dict, list[dict]]]:
+    """Rows that differ in the seed of their model alone, with the setting that they share."""
+    found: dict[str, list[dict]] = {}
+    for row in report["rows"]:
+        shared = {k: v for k, v in row["setting"].items() if k not in ("seed", "weights")}
+        found.setdefault(json.dumps(shared), []).append(row)
+    return [(json.loads(setting), rows) for setting, rows in found.items()]
+
+
+def shown(rows: Sequence[dict], name: str, form: str = ".1f", *, times: float = 100) -> str:
+    """A figure over seeds; in per cent where nothing else is said."""
+    return intervals.shown(intervals.of_seeds([row[name] for row in rows]), form, times=times)
 
 
 def markdown(report):
-    header = (
-        "model", "method", "exact match, %", *_tasks(report), "acceptance, %", "published",
-        "decoder passes", "global passes", "GB",
-    )  # fmt: skip
-    rows = [
-        (
-            row["setting"]["model"],
-            named(row["setting"]),
-            intervals.shown(row["exact_match"], ".1f", times=100),
-            *(f"{100 * share:.0f}" for share in row["by_task"].values()),
-            # What is not verified is kept.
-            None
-            if row["setting"]["method"] == "blt-d"
-            else intervals.shown(row["acceptance"], ".1f", times=100),
-            published_fast_blt.shown(row["setting"]["method"], row["setting"]),
-            *(f"{row[name]:.1f}" for name in ("decoder_passes", "global_passes")),
-            f"{row['bandwidth_gb_with_patcher']:.4f}",
+    tasks = list(report["rows"][0]["exact_match"]["by_task"]) if report["rows"] else []
+    seeds = {row["setting"]["seed"] for row in report["rows"]} - {0}
+
+    def of_tasks(rows, name):
+        return (
+            f"{100 * np.mean([row[name]['by_task'][each] for row in rows]):.0f}" for each in tasks
         )
-        for row in report["rows"]
-    ]
+
+    answers = [
+        (
+            MODELS[setting["model"]], named(setting), len(rows), shown(rows, "exact_match"),
+            *of_tasks(rows, "exact_match"),
+            # What is not verified is kept.
+            None if setting["method"] in ("ar", "blt-d") else shown(rows, "acceptance"),
+            published_fast_blt.shown(setting["method"], setting),
+            *(f"{mean(rows, name):.1f}" for name in ("decoder_passes", "global_passes")),
+            f"{mean(rows, 'bandwidth_gb_with_patcher'):.4f}",
+        )
+        for setting, rows in over_seeds(report)
+    ]  # fmt: skip
+    ranked = [
+        (
+            MODELS[setting["model"]], len(rows), shown(rows, "ranked_first"),
+            *of_tasks(rows, "ranked_first"), shown(rows, "bits_per_byte", ".4f", times=1),
+        )
+        for setting, rows in over_seeds(report)
+        if setting["method"] == "ar"
+    ]  # fmt: skip
     return "\n".join([
         "# Right answers against passes", "",
         f"Greedy answers to {report['questions']} questions that no model was trained on, "
-        f"{report['batch']} at a time; passes and gigabytes of weights read are means of an "
-        "answer, with its end. [speed.md](speed.md) has times.", "",
+        f"{report['batch']} at a time, {study.machine(report)}. Nothing is timed: models this "
+        "small tell nothing of times.", "",
+        f"- Trained so far: {len(seeds)} of {len(SEEDS)} seeds. All have the same base.",
+        "- In brackets: of several seeds the lowest and the highest beside their mean; of one, the "
+        "95 % interval from resampling questions.",
+        "- Passes and gigabytes of weights read: means of an answer, with its end. With gamma 0 a "
+        "pass fills one byte, the most certain one.",
         published_fast_blt.LEGEND, "",
-        *study.table(header, rows), "",
+        *study.table(
+            ("model", "method", "seeds", "exact match, %", *tasks, "acceptance, %", "published",
+             "decoder passes", "global passes", "GB"),
+            answers,
+        ), "",
+        "## One byte per pass", "",
+        f"The gate: at most {GATE:g} points behind plain decoding of the control, in each of "
+        f"{len(SEEDS)} seeds. Points behind, by seed:", "",
+        *study.table(
+            ("model", "block size", "behind the control", "behind its own plain decoding", "holds"),
+            list(gate(report)),
+        ), "",
+        "## Likelihoods", "",
+        f"How often the right answer is the likeliest of {1 + WRONG}, read causally. The wrong "
+        "ones are those that differ from it in the fewest places: answers to other questions of "
+        "the task, or other orders of the words. Bits per byte are of the right answers, without "
+        "their ends.", "",
+        *study.table(("model", "seeds", "ranked first, %", *tasks, "bits per byte"), ranked), "",
     ])  # fmt: skip
 
 
-def _tasks(report):
-    return report["rows"][0]["by_task"] if report["rows"] else ()
+def mean(rows: Sequence[dict], name: str) -> float:
+    return float(np.mean([row[name] for row in rows]))
+
+
+def gate(report: dict) -> Iterator[tuple]:
+    """What one byte per pass costs each BLT-D by block size, and whether it passes."""
+    plain = {
+        (row["setting"]["model"], row["setting"]["seed"]): row["exact_match"]["value"]
+        for row in report["rows"]
+        if row["setting"]["method"] == "ar"
+    }
+    for setting, rows in over_seeds(report):
+        if not ONE_BYTE.items() <= setting.items():
+            continue
+        control, itself = (
+            [
+                100 * (plain[key] - row["exact_match"]["value"])
+                for row in rows
+                if (key := (model, row["setting"]["seed"])) in plain
+            ]
+            for model in (CONTROL, setting["model"])
+        )
+        passed = "yes" if len(control) == len(SEEDS) else f"in {len(control)} of {len(SEEDS)} seeds"
+        yield (
+            MODELS[setting["model"]], setting["block_size"],
+            *(", ".join(f"{points:.1f}" for points in each) for each in (control, itself)),
+            "**no**" if max(control, default=0.0) > GATE else passed,
+        )  # fmt: skip
 
 
 def named(setting: dict) -> str:
