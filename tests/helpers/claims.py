@@ -16,10 +16,8 @@ README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_dr
 FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
 KERNELS, REQUESTS = "docs/kernels.md", "docs/requests.md"
-PROCESSORS = {
-    "AVX2": "results",
-    "AVX-512": "results_on_amd_epyc_avx512f_2_threads_compiled_kernels",
-}
+# What the pages call processors, and how a report names their machines.
+PROCESSORS = {"AVX-512": "(avx512f), 2 threads, compiled", "AVX2": "(avx2), 2 threads, compiled"}
 
 
 def report(study: str, name: str = "results") -> dict:
@@ -56,31 +54,47 @@ def bytes_a_round(each: dict) -> dict:
 
 
 def drafters_of_the_readme():
-    (*draft_model, kept_by_it), (*medusa, kept_by_heads) = map(
-        of_tiny_lm, ("draft-model", "medusa")
-    )
-    for own, heads in zip(draft_model, medusa, strict=True):
-        yield README, f"a draft model is {own}, and multi-byte heads {heads}"
-    yield (
-        README,
-        f"[{kept_by_it}](docs/self_drafting.md#figures) and {kept_by_heads} bytes per round",
-    )
     yield README, f"at 16 rows {sixteen_rows().replace('`blt-s`', '`blt-s` on an earlier `tiny`')}"
     best, best_1 = beside_the_best()
     yield README, f"but {best} and {best_1} times as fast as plain decoding whose"
 
 
-def of_tiny_lm(method: str) -> tuple[str, ...]:
-    """At temperature 0 and 1, four drafted bytes or as bundled: speeds, and bytes per round."""
-    said = []
-    for _, found in on_both("speed/self_drafting"):
-        both = [
-            each
-            for each in found["rows"]
-            if each["setting"]["method"] == method and "branches" not in each["setting"]
-        ]
-        said.append(" and ".join(f"{each['decode_speed']:.2f}" for each in both))
-    return *said, " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in both)
+def small_models():
+    """What the best drafters of the bundled models gain, in both precisions."""
+    found = report("speed/precisions")
+
+    def speeds(model, method, **how):
+        return " | ".join(
+            " and ".join(
+                f"{each['decode_speed']:.2f}"
+                for each in found["rows"]
+                if {"model": model, "method": method, "dtype": dtype, **how}.items()
+                <= each["setting"].items()
+            )
+            for dtype in ("float32", "bfloat16")
+        )
+
+    def kept(model, method, **how):
+        both = (
+            row(found, model=model, method=method, dtype="float32", temperature=t, **how)
+            for t in (0.0, 1.0)
+        )
+        return " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in both)
+
+    for said, *setting, how in (
+        ("`tiny-lm`, draft model, 4 bytes", "tiny-lm", "draft-model", {"draft_length": 4}),
+        ("`tiny-lm`, multi-byte heads", "tiny-lm", "medusa", {}),
+        ("`tiny-lm`, `eagle`, 4 bytes", "tiny-lm", "eagle", {"draft_length": 4}),
+        ("`tiny`, `eagle`, 4 bytes", "tiny", "eagle", {"draft_length": 4}),
+        ("`tiny`, `blt-s`, 4 bytes", "tiny", "blt-s", {"draft_length": 4}),
+    ):
+        yield README, f"| {said} | {kept(*setting, **how)} | {speeds(*setting, **how)} |"
+    older = on(PROCESSORS["AVX2"], "speed/self_drafting")
+    model = " and ".join(
+        f"{row(older, method='draft-model', temperature=t)['decode_speed']:.2f}"
+        for t in (0.0, 1.0)
+    )
+    yield README, f"With AVX2, on earlier code, the draft model is at {model}"
 
 
 def held_out(model: str, method: str, temperature: float, **options) -> dict:
@@ -332,10 +346,17 @@ def windows():
     yield SELF_DRAFTING, f"make a byte {passes['no cache'] / whole['1']:.0f} times faster"
 
 
+def on(machine: str, study: str, name: str = "results") -> dict:
+    """The report of a study on a machine, whichever it ran on last."""
+    paths = (pages.ROOT / "experiments" / study).glob(f"{name}*.json")
+    (found,) = [own for path in paths if machine in (own := report(study, path.stem))["machine"]]
+    return found
+
+
 def on_both(study: str):
-    """The reports of a study on the processor of today, and on the one before."""
-    for processor, name in PROCESSORS.items():
-        yield processor, report(study, name)
+    """The reports of a study on either processor."""
+    for processor, machine in PROCESSORS.items():
+        yield processor, on(machine, study)
 
 
 def price_of_a_round():
@@ -349,36 +370,21 @@ def price_of_a_round():
 
 
 def compiled_kernels():
-    tiles = report("speed/native")
-    older = report("speed/native", PROCESSORS["AVX-512"])
-
-    def plain(found, dtype):
-        ms = row(found, model="35M", dtype=dtype)["ms"]
-        return f"{ms['compiled/plain']:.1f}", f"{ms['xla/plain']:.1f}"
-
-    (ours, xlas), (ours_32, xlas_32) = plain(tiles, "bfloat16"), plain(tiles, "float32")
-    yield README, f"take {ours} ms for a plain byte of 35M in bfloat16 where XLA takes {xlas}"
-    yield README, f"and {ours_32} instead of {xlas_32} in float32"
-    both = (" instead of ".join(plain(older, dtype)) for dtype in ("bfloat16", "float32"))
-    yield README, f"they take {' and '.join(both)}"
-    rounds_of = {
-        dtype: [row(tiles, model=model, dtype=dtype) for model in ("35M", "100M")]
-        for dtype in ("float32", "bfloat16")
-    }
-    cost, cost_16 = (
-        " and ".join(f"{each['in_plain_bytes']['compiled'][0]:.1f}" for each in rounds_of[dtype])
-        for dtype in rounds_of
-    )
-    yield README, f"a round still costs {cost} plain bytes on 35M and 100M in float32, {cost_16}"
-    gains = (
-        sorted(each[f"{name}_speed"][0] for each in tiles["rows"]) for name in ("plain", "round")
-    )
-    of_bytes, of_rounds = (f"{own[0]:.1f} to {own[-1]:.1f}" for own in gains)
-    yield README, f"gain {of_bytes} times and rounds {of_rounds}"
-    *most, last = (
-        f"{each['read_in_plain_bytes']:.1f}" for dtype in rounds_of for each in rounds_of[dtype]
-    )
-    yield README, f"the weights that they read they would cost {', '.join(most)} and {last}"
+    for processor, machine in (
+        ("EPYC with AVX512-BF16", PROCESSORS["AVX-512"]),
+        ("Xeon with AMX", "(amx_tile)"),
+    ):
+        found = on(machine, "speed/native")
+        for dtype in ("float32", "bfloat16"):
+            both = [row(found, model=model, dtype=dtype) for model in ("35M", "100M")]
+            ms = both[0]["ms"]
+            rounds = (f"{each['in_plain_bytes']['compiled'][0]:.1f}" for each in both)
+            read = (f"{each['read_in_plain_bytes']:.1f}" for each in both)
+            yield (
+                README,
+                f"| {processor} | {dtype} | {ms['compiled/plain']:.1f} | {ms['xla/plain']:.1f} | "
+                f"{' and '.join(rounds)} | {' and '.join(read)} |",
+            )
 
 
 def larger_weights():
@@ -561,7 +567,7 @@ def operations_on_the_h200():
 
 
 CLAIMS = (
-    beside_transformers, drafters_of_the_readme, five_claims_of_the_readme,
+    beside_transformers, drafters_of_the_readme, small_models, five_claims_of_the_readme,
     published_beside_measured, spans_of_decoders, table_of_drafters, sentences_on_drafters,
     turns_samples_and_constraints, right_answers, bits_of_samples, drafts_of_the_decoder,
     drafts_over_boundaries,
