@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from experiments.harness import provenance
 
 MAIN = "results"  # the name of a study's file of results; others of the study have their own
+_OTHERS = "\nOn other processors:"
 
 
 def page(results: pathlib.Path) -> pathlib.Path:
@@ -150,7 +151,7 @@ def run(
     others = sorted(path.parent.glob(f"{prefix}*.md"))
     if others:
         links = (f"[{each.stem.removeprefix(prefix)}]({each.name})" for each in others)
-        text = f"{text}\nOn other processors: {', '.join(links)}.\n"
+        text = f"{text}{_OTHERS} {', '.join(links)}.\n"
     page(path).write_text(text)
     return report
 
@@ -166,7 +167,10 @@ def _keep(path: pathlib.Path, machine: str) -> None:
     kept = _kept(path, machine)
     path.replace(kept)
     if page(path).exists():
-        page(path).replace(page(kept))
+        # Without its links to pages of other machines, which may go.
+        text, *_ = page(path).read_text().partition(_OTHERS)
+        page(kept).write_text(text)
+        page(path).unlink()
 
 
 def measured(path: pathlib.Path) -> dict | None:
