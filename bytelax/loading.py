@@ -39,7 +39,8 @@ def load(
       dtype: dtype to cast the weights to, float32, bfloat16 or float16, by name or itself; the
         entropy model stays in float32. None keeps the dtype of the files, and loads bundled models
         in float32. "auto" is the faster one of bfloat16 and float32: the former on accelerators,
-        and on a CPU with compiled kernels for a model of 20M weights or more.
+        and on a CPU with compiled kernels that has products of bfloat16, or for a model of 20M
+        weights or more.
       mesh: devices to decode on, also as text such as "data=8,tensor=4"; None uses one device. The
         batch is sharded over `data` and `fsdp`, and attention heads, hidden units and hash
         embeddings over `tensor`. Every process reads its own shards only.

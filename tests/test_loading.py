@@ -48,16 +48,18 @@ def test_a_dtype_is_one_or_its_name(dtype):
 
 
 @pytest.mark.parametrize(
-    ("compiled", "backend", "least", "dtype"),
+    ("kernels", "backend", "least", "dtype"),
     [
-        (True, "cpu", 10**4, "bfloat16"),
-        (True, "cpu", 10**9, "float32"),  # a small model
-        (False, "cpu", 10**4, "float32"),
-        (False, "gpu", 10**9, "bfloat16"),
+        ("avx2", "cpu", 10**4, "bfloat16"),
+        ("avx2", "cpu", 10**9, "float32"),  # a small model
+        ("avx512bf16", "cpu", 10**9, "bfloat16"),
+        (None, "cpu", 10**4, "float32"),
+        (None, "gpu", 10**9, "bfloat16"),
     ],
 )
-def test_the_faster_dtype(compiled, backend, least, dtype, monkeypatch):
-    monkeypatch.setattr(native, "available", lambda: compiled)
+def test_the_faster_dtype(kernels, backend, least, dtype, monkeypatch):
+    monkeypatch.setattr(native, "available", lambda: kernels is not None)
+    monkeypatch.setattr(native, "instructions", lambda: kernels)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(checkpoints, "_NARROW_FROM", least)
     model = loading.model_directory("tiny-draft")
@@ -73,6 +75,7 @@ def test_the_faster_dtype_is_that_of_the_model_itself(monkeypatch):
     ]
     assert sizes[0] > checkpoints._NARROW_FROM > sizes[1]
     monkeypatch.setattr(native, "available", lambda: True)
+    monkeypatch.setattr(native, "instructions", lambda: "avx2")
     assert [
         checkpoints._fastest_dtype(config)
         for config in (presets.BYTE_LM_85M, bytelax.load("tiny-draft").config)

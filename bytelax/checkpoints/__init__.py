@@ -45,7 +45,7 @@ __all__ = [
 Layout = Literal["orbax", "huggingface"]  # Meta's is read alone
 _WRITTEN = {"config.json", "model.safetensors", "parameters"}  # at the top of a directory
 _DTYPES = ("float32", "bfloat16", "float16")
-_NARROW_FROM = 20_000_000  # weights; the compiled kernels read fewer faster in float32
+_NARROW_FROM = 20_000_000  # weights; kernels that widen bfloat16 read fewer faster in float32
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.pth", "parameters/*"]
 
@@ -68,8 +68,8 @@ def read(
       dtype: "float32", "bfloat16", "float16" or a dtype of this name, for all parameters except the
         patcher's, which are always float32, because its entropies are compared with a threshold.
         None keeps the stored dtypes. "auto" is bfloat16 where that is faster: on accelerators, and
-        on a CPU with compiled kernels if the networks, without their embeddings, have 20M weights.
-        Elsewhere it is float32.
+        on a CPU with compiled kernels if it has products of bfloat16 or if the networks, without
+        their embeddings, have 20M weights. Elsewhere it is float32.
       shardings: a function of the config and the tree of `jax.ShapeDtypeStruct`s that returns the
         tree of shardings of the parameters, or None. It is called before any parameter is read. By
         default parameters go to the default device.
@@ -116,9 +116,10 @@ def _dtype(dtype):
 
 
 def _fastest_dtype(config):
+    if jax.default_backend() != "cpu" or native.multiply_bfloat16():
+        return "bfloat16"
     weights = sum(math.prod(x.shape) for x in network_kernels(config).values())
-    compiled = native.available() and weights >= _NARROW_FROM
-    return "bfloat16" if compiled or jax.default_backend() != "cpu" else "float32"
+    return "bfloat16" if native.available() and weights >= _NARROW_FROM else "float32"
 
 
 def check_quantize(kind: object) -> None:

@@ -47,6 +47,11 @@ def available() -> bool:
     return not _left_out.get()
 
 
+def multiply_bfloat16() -> bool:
+    """Whether they multiply bfloat16 as it is; on other processors they widen it first."""
+    return available() and instructions() in ("amx", "avx512bf16")
+
+
 def why_not() -> str | None:
     """Why there are no compiled kernels, in a sentence; None if there are. Needs no JAX."""
     try:

@@ -91,8 +91,7 @@ def small_models():
         yield README, f"| {said} | {kept(*setting, **how)} | {speeds(*setting, **how)} |"
     older = on(PROCESSORS["AVX2"], "speed/self_drafting")
     model = " and ".join(
-        f"{row(older, method='draft-model', temperature=t)['decode_speed']:.2f}"
-        for t in (0.0, 1.0)
+        f"{row(older, method='draft-model', temperature=t)['decode_speed']:.2f}" for t in (0.0, 1.0)
     )
     yield README, f"With AVX2, on earlier code, the draft model is at {model}"
 
