@@ -1,7 +1,7 @@
 """Which ids of a model of transformers are bytes, read from its tokenizer files or given.
 
-A checkpoint from elsewhere is put into the order of `bytelax.vocab` once, when it is read; nothing
-else knows that its ids were others. Ids that are neither bytes nor BOS nor EOS are left out.
+A checkpoint from elsewhere is put into the order of `bytelax.vocab` once, when it is read; no
+other code sees the original ids. Ids that are neither bytes nor BOS nor EOS are left out.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Says in a sentence what is wrong with a target, a drafter or a rule of the user's own."""
+"""Checks targets, drafters and rules of the user's own, with errors of one sentence."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Checks of what a request for text generation is made of."""
+"""Checks requests for text generation."""
 
 import operator
 import reprlib

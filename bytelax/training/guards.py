@@ -1,4 +1,4 @@
-"""What a training run has of its process: a locked directory, and signals."""
+"""The lock on a run's directory, and its signal handlers."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""Packed text: a source that is cut into documents once, and mapped into memory ever after.
+"""Packed text: a source that is cut into documents once, and then memory-mapped.
 
 A process reads only the windows that it trains on, and a host's memory holds no more of the text
 than the system keeps. A directory has two files for each split, little-endian: `train.ids`, uint16,

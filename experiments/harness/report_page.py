@@ -24,10 +24,10 @@ img { max-width: 100% }
 _NAME = "report"
 _INTRODUCTION = """# bytelax, measured
 
-Built {date} by `python -m experiments.harness.report`, of code {code}. What is below was measured
-by a study in `experiments/`, which says on which machine, unless it is called published, predicted,
-computed or a floor. A speed is the median of ratios to plain decoding with caches, run in turns in
-one process, and stands with its range. The last table says which studies are of other code.
+Built {date} by `python -m experiments.harness.report`, of code {code}. Figures are measured by
+studies in `experiments/`, whose pages name the machine, unless they are called published, predicted,
+computed or a floor. A speed is the median ratio to plain decoding with caches, over runs in turns in
+one process; its range is beside it. The last table says which studies are of other code.
 `report.html` has all pages in one.
 
 ## First facts
