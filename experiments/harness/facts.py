@@ -99,8 +99,8 @@ def _diffusion(report):
 
     plain = 100 * published_claims.right_answers(report)["task-more"]
     return (
-        f"**Block diffusion costs right answers** on models this small: with blocks of 4 "
-        f"{best('blt-d', gamma=1.0):.0f} % at best with entropy up to 1 and "
+        f"**Block diffusion costs right answers** on models this small: with blocks of 4 at best "
+        f"{best('blt-d', gamma=1.0):.0f} % with entropy up to 1 and "
         f"{best('blt-d', gamma=0.0):.0f} % with one byte per pass, beside {plain:.0f} % of a "
         f"control in plain decoding; verified (BLT-DV) {best('blt-dv'):.0f} %."
     )
