@@ -27,8 +27,8 @@ _INTRODUCTION = """# bytelax, measured
 Built {date} by `python -m experiments.harness.report`, of code {code}. Figures are measured by
 studies in `experiments/`, whose pages name the machine, unless they are called published,
 predicted, computed or a floor. A speed is the median ratio to plain decoding with caches, over
-runs in turns in one process; its range is beside it. The last table says which studies are of other code.
-`report.html` has all pages in one.
+runs in turns in one process; its range is beside it. The last table says which studies are of
+other code. `report.html` has all pages in one.
 
 ## First facts
 """
