@@ -128,7 +128,9 @@ def _best(library: ctypes.CDLL) -> str:
         "avx2": {"avx2", "fma"} <= flags,
         "neon": platform.machine() in ("aarch64", "arm64"),
     }
-    found = [name for name in there if there[name]]
+    # An older compiler has left out what it does not know.
+    compiled = {name for name in there if hasattr(library, f"bytelax_{_KERNELS[0]}_{name}")}
+    found = [name for name in there if there[name] and name in compiled]
     if not found:
         raise Missing("The compiled kernels need AVX2, AVX-512 or NEON.")
     asked = os.environ.get("BYTELAX_NATIVE")

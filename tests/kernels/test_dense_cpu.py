@@ -1,5 +1,6 @@
 """The processor's `dense`: its numbers, and a row's bits beside any number of others."""
 
+import ctypes
 import dataclasses
 import functools
 import itertools
@@ -219,3 +220,21 @@ def test_a_library_of_other_sources_is_left_out(monkeypatch):
     """It may take other operands, and would return other numbers in silence."""
     monkeypatch.setattr(native, "sources", lambda: "0" * 16)
     assert native.why_not().startswith("Compiled from other sources")
+
+
+def test_instructions_that_the_compiler_did_not_know():
+    """The next best are taken."""
+
+    class Library(ctypes.CDLL):
+        def __init__(self):
+            pass
+
+        def __getattr__(self, name):
+            if not name.endswith("_avx2"):
+                raise AttributeError(name)
+            return None
+
+    try:
+        assert native._best(Library()) == "avx2"
+    except native.Missing:
+        pytest.skip("a processor without AVX2")
