@@ -69,7 +69,7 @@ def muon(
     """A constant rate and a cooldown: a run can be made longer while it lasts."""
     return _flags(
         "optimizer", name="muon", steps=steps, peak=peak, muon_peak=muon_peak,
-        weight_decay=weight_decay, cooldown=int(steps * cooldown), warmup=warmup,
+        weight_decay=weight_decay, cooldown=int(steps * cooldown), warmup=min(warmup, steps),
     )  # fmt: skip
 
 
