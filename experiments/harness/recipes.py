@@ -67,9 +67,10 @@ def muon(
     warmup: int = 100,
 ) -> list[str]:
     """A constant rate and a cooldown: a run can be made longer while it lasts."""
+    falling = int(steps * cooldown)
     return _flags(
         "optimizer", name="muon", steps=steps, peak=peak, muon_peak=muon_peak,
-        weight_decay=weight_decay, cooldown=int(steps * cooldown), warmup=min(warmup, steps),
+        weight_decay=weight_decay, cooldown=falling, warmup=min(warmup, steps - falling),
     )  # fmt: skip
 
 
