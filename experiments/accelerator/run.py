@@ -78,11 +78,13 @@ def run(step: Step, options: argparse.Namespace, seconds: float) -> str:
     command += ["--data", options.data] if step.data else []
     command += ["--smoke"] if options.smoke else []
     flags = " ".join([os.environ.get("XLA_FLAGS", ""), step.xla]).strip()
+    # Memory as it is needed: a study may start processes of its own.
+    own = {"XLA_FLAGS": flags, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("a") as log:
         try:
             done = subprocess.run(
-                command, env=os.environ | {"XLA_FLAGS": flags}, stdout=log, stderr=log,
+                command, env=os.environ | own, stdout=log, stderr=log,
                 timeout=seconds, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:

@@ -205,7 +205,10 @@ def _comparable(report: dict, timed: bool) -> dict:
 
 
 def machine_here() -> str:
-    """The processor, its threads, and the kernels that it runs."""
+    """The accelerator; without one the processor, its threads, and the kernels that it runs."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return device.device_kind
     threads = len(os.sched_getaffinity(0))
     return f"{provenance.processor()}, {threads} threads, {provenance.kernels()}"
 

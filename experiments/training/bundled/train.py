@@ -39,7 +39,7 @@ def recipe(stage, runs, steps):
         return [
             *(joint if stage == "tiny-d" else ["blt"]), "--init", f"{runs}/tiny",
             *recipes.most_patches(160), *data(512, 16, seed=1),
-            *muon(steps or 2400, muon_peak=0.008, cooldown=0.5),
+            *muon(steps or 4800, muon_peak=0.008, cooldown=0.5),
         ]  # fmt: skip
     if stage == "tiny-lm":
         return [

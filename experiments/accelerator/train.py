@@ -1,0 +1,113 @@
+"""Trains models and drafters of the studies on an accelerator, several at a time.
+
+    python -m experiments.accelerator.train --data DIR --tasks TASKS --runs RUNS --minutes 10
+
+A model this small leaves most of an accelerator idle, so several processes share it. Each is a
+stage of the recipes in `experiments/training`, in RUNS/<the folder of its recipes>; the same
+command goes on with those that the time cut short. What a stage goes on from must be there, or come
+before it in the list. TASKS is what `experiments.training.rule_tasks.write` made.
+"""
+
+import argparse
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from experiments.training.rule_tasks.train import CONTINUED
+
+_SAVING = 30  # seconds that a run may take to save its state
+
+
+class Stage(NamedTuple):
+    """A stage of a folder of recipes, and the stages of that folder that it needs."""
+
+    recipes: str
+    name: str
+    needs: tuple[str, ...] = ()
+
+    def directory(self, runs: pathlib.Path) -> pathlib.Path:
+        return runs / self.recipes / self.name
+
+
+STAGES = [
+    Stage("translation", "blt", ("entropy",)),
+    Stage("bundled", "tiny-d", ("tiny",)),
+    Stage("draft_curve", "layer-30"),
+    *(Stage("rule_tasks", name, ("task",)) for name in CONTINUED),
+    Stage("drafters", "latents"),
+    *(Stage("translation", name, ("blt",)) for name in ("blt-d", "blt-more", "blt-d-paper")),
+    *(Stage("draft_curve", name) for name in ("layer-10", "heads-3", "small-3")),
+]
+
+
+def done(stage: Stage, runs: pathlib.Path) -> bool:
+    """Whether a stage has ended, or its model was put there."""
+    return any(
+        (stage.directory(runs) / name).exists() for name in ("model", "heads", "config.json")
+    )
+
+
+def ready(waiting: list[Stage], runs: pathlib.Path) -> Iterator[Stage]:
+    """The stages that have what they need, in order."""
+    for stage in waiting:
+        if all(done(stage._replace(name=name), runs) for name in stage.needs):
+            yield stage
+
+
+def begin(stage: Stage, options: argparse.Namespace) -> subprocess.Popen:
+    """Starts a stage. It takes memory as it needs it, since others share the device."""
+    folder = options.runs / stage.recipes
+    folder.mkdir(parents=True, exist_ok=True)
+    data = options.tasks if stage.recipes == "rule_tasks" else options.data
+    command = [sys.executable, "-m", f"experiments.training.{stage.recipes}.train", stage.name]
+    command += ["--data", str(data), "--runs", str(folder)]
+    command += ["--steps", str(options.steps)] if options.steps else []
+    with (folder / f"{stage.name}.log").open("a") as log:
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, start_new_session=True,
+            env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+        )  # fmt: skip
+
+
+def train(options: argparse.Namespace) -> bool:
+    """Trains until all is done or the time is over; returns whether nothing failed."""
+    end = time.monotonic() + 60 * options.minutes
+    waiting = [stage for stage in STAGES if not done(stage, options.runs)]
+    running: dict[Stage, subprocess.Popen] = {}
+    good = True
+    while time.monotonic() < end and (running or any(ready(waiting, options.runs))):
+        for stage in list(ready(waiting, options.runs))[: options.at_once - len(running)]:
+            print(f"{stage.recipes} {stage.name}: begins", flush=True)
+            waiting.remove(stage)
+            running[stage] = begin(stage, options)
+        time.sleep(1.0)
+        for stage, process in list(running.items()):
+            if process.poll() is not None:
+                del running[stage]
+                good &= process.returncode == 0
+                print(f"{stage.recipes} {stage.name}: exit status {process.returncode}", flush=True)
+    for process in running.values():
+        os.killpg(process.pid, signal.SIGINT)
+    for stage, process in running.items():
+        process.wait(_SAVING)
+        print(f"{stage.recipes} {stage.name}: out of time", flush=True)
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    for name in ("data", "tasks", "runs"):
+        parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--at-once", type=int, default=8, help="processes that share the device")
+    parser.add_argument("--steps", type=int, help="of each run, for a trial")
+    return int(not train(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
