@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from bytelax.calculator import Sizes
@@ -80,8 +80,25 @@ LEGEND = (
     "of 1B and 3B on translation and programs, with as many drafted bytes and the same kind of "
     "unmasking, in per cent."
 )
+TRANSLATION_LEGEND = (
+    "- Published: the lowest and the highest figure in Tables 3 to 10 of Fast BLT, of models of 1B "
+    "and 3B on translation into English, with as many drafted bytes and the same kind of "
+    "unmasking; spBLEU and gigabytes beside plain decoding of BLT, all in per cent."
+)
 # How the rules of unmasking are printed, but for their thresholds.
 _RULES = {"one-step": "one-step", "confidence": "a=", "entropy": "g="}
+
+
+def _like(method: str, options: dict) -> list[Row]:
+    """Rows of a method of bytelax with as many drafted bytes and the same kind of unmasking."""
+    drafted = options.get("draft_length", options.get("block_size"))
+    unmask = options.get("unmask", "one-step")
+    rule = _RULES.get(unmask, "") if method in ("blt-d", "blt-dv") else "k="
+    return [
+        row
+        for row in rows()
+        if row.method.lower() == method and row.drafted == drafted and row.setting.startswith(rule)
+    ]
 
 
 def shown(method: str, options: dict) -> str | None:
@@ -95,16 +112,22 @@ def shown(method: str, options: dict) -> str | None:
     Returns:
       "86 to 96", or None if there is no such row.
     """
-    drafted = options.get("draft_length", options.get("block_size"))
-    rule = _RULES.get(options.get("unmask", "one-step"), "") if method == "blt-dv" else "k="
-    found = [
-        100 * row.acceptance
-        for row in rows()
-        if row.method.lower() == method
-        and row.drafted == drafted
-        and row.setting.startswith(rule)
-        and row.acceptance is not None
-    ]
+    return _range(row.acceptance for row in _like(method, options))
+
+
+def translation(method: str, options: dict) -> dict[str, str | None]:
+    """What `shown` tells, of translation alone, with score and gigabytes beside plain decoding."""
+    printed = [row for row in _like(method, options) if row.table.endswith("En")]
+    plain = {row.table: row for row in rows() if row.method == "AR"}
+    return {
+        "score": _range(row.score / plain[row.table].score for row in printed),
+        "acceptance": _range(row.acceptance for row in printed),
+        "gigabytes": _range(row.gigabytes / plain[row.table].gigabytes for row in printed),
+    }
+
+
+def _range(shares: Iterable[float | None]) -> str | None:
+    found = [100 * share for share in shares if share is not None]
     return f"{min(found):.0f} to {max(found):.0f}" if found else None
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from bytelax import Statistics, generate, load
 from bytelax.scoring import score_continuations
-from experiments.harness import intervals, provenance, published_fast_blt, side_by_side, study
+from experiments.harness import intervals, published_fast_blt, side_by_side, study, trained
 
 NEW = 96  # bytes; the longest answer has fewer
 WRONG = 3  # answers beside the right one
@@ -65,31 +65,18 @@ def settings(weights: dict[str, str]) -> Iterator[dict]:
                 yield own | {"method": "blt-dv", "block_size": size, "unmask": "one-step"}
 
 
-def digests(runs: pathlib.Path, rows: Sequence[dict]) -> dict[str, str]:
-    """Of all models that are here, or that were measured, by the names of their runs."""
-    measured = [row["setting"] for row in rows]
-    found = {run_of(own["model"], own["seed"]): own["weights"] for own in measured}
-    for run in itertools.starmap(run_of, TRAINED):
-        if folder := model_of(runs / run):
-            found[run] = provenance.files(folder)
-    return found
-
-
 def run_of(name: str, seed: int) -> str:
     """What `train.py` calls the run; the base has one seed and no number."""
     return f"{name}-{seed}" if seed else name
-
-
-def model_of(run: pathlib.Path) -> pathlib.Path | None:
-    """The model of a run; None before it has one. A directory may hold the model alone."""
-    return next((each for each in (run / "model", run) if (each / "config.json").exists()), None)
 
 
 def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: int) -> dict:
     """Answers all questions, `batch` at a time; in plain decoding it ranks the answers too."""
     own = {"model", "seed", "weights"}
     how = {name: value for name, value in setting.items() if name not in own}
-    model = load(model_of(runs / run_of(setting["model"], setting["seed"])), dtype="float32")
+    model = load(
+        trained.model_of(runs / run_of(setting["model"], setting["seed"])), dtype="float32"
+    )
     results = []
     for begin in range(0, len(examples), batch):
         questions = [each["question"] for each in examples[begin : begin + batch]]
@@ -171,7 +158,10 @@ def main():
     examples = read(options.tasks / "test.jsonl")
     results = options.results / "results.json"
     before = json.loads(results.read_text())["rows"] if results.exists() else []
-    asked = list(settings(digests(options.runs, before)))
+    measured = {run_of(own["model"], own["seed"]): own["weights"]
+                for own in (row["setting"] for row in before)}  # fmt: skip
+    runs = itertools.starmap(run_of, TRAINED)
+    asked = list(settings(trained.digests(options.runs, runs, measured)))
     if options.smoke:
         examples, asked = examples[:: max(1, len(examples) // 2)], asked[:2]
     study.run(
