@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from experiments.training.draft_curve.train import MEGABYTES
 from experiments.training.rule_tasks.train import CONTINUED
 
 _SAVING = 30  # seconds that a run may take to save its state
@@ -37,11 +38,10 @@ class Stage(NamedTuple):
 STAGES = [
     Stage("translation", "blt", ("entropy",)),
     Stage("bundled", "tiny-d", ("tiny",)),
-    Stage("draft_curve", "layer-30"),
     *(Stage("rule_tasks", name, ("task",)) for name in CONTINUED),
-    Stage("drafters", "latents"),
     *(Stage("translation", name, ("blt",)) for name in ("blt-d", "blt-more", "blt-d-paper")),
-    *(Stage("draft_curve", name) for name in ("layer-10", "heads-3", "small-3")),
+    Stage("drafters", "latents"),
+    *(Stage("draft_curve", name) for name in MEGABYTES),
 ]
 
 

@@ -13,9 +13,28 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bytelax.decode import Draft, Emitted, follow, is_drafted, sampling
+from experiments.harness import evidence
 
 SEEDS = 512  # that are tried
 TOLERANCE = 0.01  # of the acceptance asked for
+# Rows of the study of latents, and of that of drafters, by their names there.
+OF_LATENTS = {"blt-s 8": ("stale", 8), "blt-s 16, predicted": ("predicted", 16)}
+_OF_DRAFTERS = {"eagle 8": "sequential", "dflash 8": "block", "blt-dv 8, one step": "blt-dv"}
+
+
+def of_tiny(temperature: float) -> dict[str, tuple[float, ...]]:
+    """Acceptance by position of drafters of the bundled BLTs on natural prompts, by method.
+
+    These are shares of the drafts that reached each place; the last rounds of a text are cut short.
+    """
+    rows, latents = evidence.drafters(temperature), evidence.latents_of_drafts(temperature)
+    found = {name: latents[row] for name, row in OF_LATENTS.items()}
+    found |= {name: rows[row] for name, row in _OF_DRAFTERS.items()}
+    return {name: _falling(row["acceptance_by_position"]) for name, row in found.items()}
+
+
+def _falling(places: Sequence[float]) -> tuple[float, ...]:
+    return tuple(min([1.0, *places[: place + 1]]) for place in range(len(places)))
 
 
 def kept_by_place(

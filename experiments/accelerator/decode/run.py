@@ -3,14 +3,16 @@
     python -m experiments.accelerator.decode.run
 
 Weights are random, in bfloat16, with patches of four bytes. Drafts are accepted at the rates that
-Fast BLT publishes for its 3B model, so the text means nothing, and the passes and their times do.
-Operations of the device are counted in a trace; the floor is the time to read the weights and
-caches of all passes at the bandwidth measured on the device, the entropy model in float32.
+Fast BLT publishes for its 3B model, or at those of the trained `tiny` at temperature 1, so the text
+means nothing, and the passes and their times do. Operations of the device are counted in a trace;
+the floor is the time to read the weights and caches of all passes at the bandwidth measured on the
+device, the entropy model in float32.
 """
 
 import dataclasses
 import functools
 import math
+import statistics
 
 import jax
 
@@ -20,37 +22,57 @@ from bytelax.measure.timing import Contestant
 from bytelax.models.blt import BLT
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.patching import PatchingConfig
-from experiments.harness import device_trace, floor, published_fast_blt, replay, roofline, study
+from experiments.harness import (
+    device_trace,
+    floor,
+    published_fast_blt,
+    random_blt,
+    replay,
+    roofline,
+    study,
+)
 from experiments.harness.one_b import one_b, random_params
 
 # One file of results for each set of XLA flags that `experiments.accelerator.run` tries.
 FLAG_SETS = ("results", "graphs", "autotune_off")
+PUBLISHED, OWN = "published", "of tiny"
 METHODS = {
     "plain": ("ar", {}),
-    "plain, W = 9": ("ar", {"window": 9}),
     "blt-s 8": ("blt-s", {"draft_length": 8}),
-    "blt-dv 8, one step": ("blt-dv", {"block_size": 8}),
     "blt-s 16": ("blt-s", {"draft_length": 16}),
+    "blt-s 16, predicted": ("blt-s", {"draft_length": 16, "latent": "predicted"}),
+    "eagle 8": ("eagle", {"draft_length": 8}),
+    "blt-dv 8, one step": ("blt-dv", {"block_size": 8}),
     "blt-dv 16, one step": ("blt-dv", {"block_size": 16}),
 }
-# The shapes that decide most come first: a run that is cut short has measured those.
-SHAPES = [(1, 512), (8, 512), (64, 512), (1, 2048), (8, 2048), (64, 2048)]
-SETTINGS = [
-    {"batch": batch, "context": context, "method": name}
-    for batch, context in SHAPES
-    for name in METHODS
+# With the acceptance that is replayed. What was published refreshes the latent before each draft.
+ASKED = [
+    ("plain", None, {}),
+    ("blt-s 8", PUBLISHED, {"latent": "refresh"}),
+    ("blt-dv 8, one step", PUBLISHED, {}),
+    ("blt-dv 16, one step", PUBLISHED, {}),
+    ("blt-s 16, predicted", OWN, {}),
+    ("eagle 8", OWN, {}),
+    ("blt-s 8", OWN, {}),
+    ("blt-s 16", PUBLISHED, {"latent": "refresh"}),
 ]
-SMOKE = [{"batch": 2, "context": 24, "method": name} for name in ("plain", "blt-s 8")]
+# The shapes that decide most come first: a run that is cut short has measured those.
+SHAPES = [(1, 512), (64, 512), (8, 512), (1, 2048), (8, 2048), (64, 2048)]
+SETTINGS = [
+    {"batch": batch, "context": context, "method": name, "acceptance": source, **more}
+    for batch, context in SHAPES
+    for name, source, more in ASKED
+]
+SMOKE = [each | {"batch": 2, "context": 24} for each in SETTINGS[:2]]
 
 
 @functools.cache
 def model(layers: int | None) -> bytelax.Model:
     """The 1B shape with a small hash table, since only rows of it are read."""
     patching = PatchingConfig(threshold=100.0, max_patch_length=4)
-    config = dataclasses.replace(
-        one_b(layers, block_size=16, patching=patching), hashing=HashConfig(vocab=5003)
-    )
-    module = BLT(config)
+    config = one_b(layers, block_size=16, patching=patching)
+    heads = random_blt.draft_heads(config.decoder)
+    module = BLT(dataclasses.replace(config, hashing=HashConfig(vocab=5003), heads=heads))
     return bytelax.Model(module, random_params(module))
 
 
@@ -59,11 +81,16 @@ def machine(megabytes: int) -> floor.Machine:
     return floor.measured("bfloat16", megabytes=megabytes, size=megabytes)
 
 
-def contestant(name: str) -> Contestant:
-    method, settings = METHODS[name]
-    rates = published_fast_blt.acceptance().get(name)
-    settings = settings if rates is None else settings | {"accept": replay.Replayed(rates)}
-    return Contestant(method, settings)
+def contestant(setting: dict, new: int) -> Contestant:
+    """A method with the acceptance that it replays, and the seed that meets it in one row."""
+    name, source = setting["method"], setting["acceptance"]
+    method, options = METHODS[name]
+    options = options | {k: v for k, v in setting.items() if k == "latent"}
+    if source is None:
+        return Contestant(method, options)
+    rates = published_fast_blt.acceptance() if source == PUBLISHED else replay.of_tiny(1.0)
+    seed = replay.seed_for(rates[name], start=1 + setting["context"], new=new)
+    return Contestant(method, options | {"accept": replay.Replayed(rates[name]), "seeds": seed})
 
 
 def measure(setting: dict, *, new: int, repeats: int, layers: int | None, megabytes: int) -> dict:
@@ -76,10 +103,10 @@ def measure(setting: dict, *, new: int, repeats: int, layers: int | None, megaby
 
 def _measure(setting, *, new, repeats, layers, megabytes):
     one, batch, context = model(layers), setting["batch"], setting["context"]
-    chosen = contestant(setting["method"])
+    chosen = contestant(setting, new)
     texts = [bytes([65 + row % 26]) * context for row in range(batch)]
     (runs,) = timing.in_turns(one, texts, [chosen], new=new, repeats=repeats, batch=batch)
-    stats, seconds = runs.stats, min(runs.decode_seconds)
+    stats, seconds = runs.stats, statistics.median(runs.decode_seconds)
     least = roofline.seconds(
         one, chosen, stats, machine(megabytes)._replace(flops_per_second=math.inf),
         rows=batch, context=context, itemsize=2, patcher_itemsize=4,
@@ -92,6 +119,7 @@ def _measure(setting, *, new, repeats, layers, megabytes):
 
     rounds = stats.batch_windows
     return {
+        "acceptance": stats.to_dict()["acceptance"],
         "bytes_per_round": stats.bytes / stats.rounds,
         "ms_per_byte": 1e3 * seconds * batch / stats.bytes,
         "ms_per_round": 1e3 * seconds / rounds,
@@ -127,19 +155,22 @@ def markdown(report):
         if row["setting"]["method"] == "plain" and "failed" not in row
     }
     header = (
-        "batch", "context", "method", "bytes/round", "ms/byte and row", "ms/round",
-        "floor, ms/round", "of the bandwidth", "operations/round", "speed",
+        "batch", "context", "method", "acceptance", "accepted, %", "bytes/round",
+        "ms/byte and row", "ms/round", "floor, ms/round", "of the bandwidth", "operations/round",
+        "speed",
     )  # fmt: skip
     lines = []
     for row in report["rows"]:
         setting = row["setting"]
         place = setting["batch"], setting["context"]
+        begin = (*place, setting["method"], setting["acceptance"])
         if "failed" in row:
-            lines.append((*place, setting["method"], row["failed"], *[None] * 6))
+            lines.append((*begin, row["failed"], *[None] * 7))
             continue
         speed = plain[place] / row["ms_per_byte"] if place in plain else None
         lines.append((
-            *place, setting["method"], f"{row['bytes_per_round']:.2f}",
+            *begin, row["acceptance"] and f"{100 * row['acceptance']:.1f}",
+            f"{row['bytes_per_round']:.2f}",
             *(f"{row[name]:.3f}" for name in ("ms_per_byte", "ms_per_round", "floor_ms_per_round")),
             f"{row['bandwidth_share']:.0%}", f"{row['operations_per_round']:.0f}",
             speed and f"{speed:.2f}",
@@ -147,9 +178,10 @@ def markdown(report):
     return "\n".join([
         "# Decoding at the shape of the 1B model", "",
         f"{report['device']}, jax {report['jax']}, bfloat16, {report['new']} new bytes a row, the "
-        f"best of {report['repeats']} runs, without prefill; XLA flags: {report['flags']}. "
-        "Acceptance is that published for Fast BLT's 3B model, replayed. Floor: reading the "
-        "weights and caches of a round's passes once, at the bandwidth measured on this device.",
+        f"median of {report['repeats']} runs, without prefill; XLA flags: {report['flags']}. "
+        "Acceptance is replayed: that published for Fast BLT's 3B model, or that of `tiny` at "
+        "temperature 1. Floor: reading the weights and caches of a round's passes once, at the "
+        "bandwidth measured on this device. Speed: beside plain decoding of as many rows.",
         "",
         *study.table(header, lines), "",
     ])  # fmt: skip

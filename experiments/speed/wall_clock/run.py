@@ -23,7 +23,6 @@ from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.models.presets import BLT_1B
 from experiments.harness import (
-    evidence,
     floor,
     published_fast_blt,
     random_blt,
@@ -44,13 +43,6 @@ METHODS = {
     "blt-dv 16, one step": ("blt-dv", {"block_size": 16}),
 }
 UNVERIFIED = {"blt-d 16, one step": Contestant("blt-d", {"block_size": 16, "unmask": "one-step"})}
-# Rows of the study of latents, and of that of drafters, by their names there.
-OF_LATENTS = {"blt-s 8": ("stale", 8), "blt-s 16, predicted": ("predicted", 16)}
-MEASURED = {
-    "eagle 8": "sequential",
-    "dflash 8": "block",
-    "blt-dv 8, one step": "blt-dv",
-}
 SOURCES = ("of tiny, temperature 0", "of tiny, temperature 1", "as published")
 CUT = {
     "decoder_input": "embedding",
@@ -69,11 +61,7 @@ def acceptance(source):
     """
     if source == "as published":
         return published_fast_blt.acceptance()
-    temperature = float(source.split()[-1])
-    rows, latents = evidence.drafters(temperature), evidence.latents_of_drafts(temperature)
-    found = {name: latents[row] for name, row in OF_LATENTS.items()}
-    found |= {name: rows[row] for name, row in MEASURED.items()}
-    return {name: _falling(row["acceptance_by_position"]) for name, row in found.items()}
+    return replay.of_tiny(float(source.split()[-1]))
 
 
 def contestants(source, *, start, new):
@@ -92,7 +80,7 @@ def contestants(source, *, start, new):
         if method == "blt-s" and source == "as published":
             settings = settings | {"latent": "refresh"}
         seed = replay.seed_for(places, start=start, new=new)
-        rule = replay.Replayed(tuple(places))
+        rule = replay.Replayed(places)
         methods[name] = Contestant(method, settings | {"accept": rule}), seed
     return methods | {name: (each, 0) for name, each in UNVERIFIED.items()}
 
@@ -204,11 +192,6 @@ def main():
     )  # fmt: skip
 
 
-def _falling(places):
-    """Shares of the drafts that reached each place; the last rounds of a text are cut short."""
-    return [min([1.0, *places[: place + 1]]) for place in range(len(places))]
-
-
 def headline(report):
     """The fastest method that verifies on random weights of a larger size, at a given acceptance.
 
@@ -257,7 +240,7 @@ def markdown(report):
                 "yes" if m["lossless"] else "no",
                 *(None if m[share] is None else f"{100 * m[share]:.2f}"
                   for share in ("asked", "acceptance")),
-                None if name in OF_LATENTS and "predicted" in name
+                None if name in replay.OF_LATENTS and "predicted" in name
                 else published_fast_blt.shown(*METHODS.get(name, (name, {}))),
                 *(f"{m[figure]:.2f}" for figure in ("bytes_per_round", "ms_per_byte",
                   "ms_per_round")),

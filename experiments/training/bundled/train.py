@@ -38,8 +38,8 @@ def recipe(stage, runs, steps):
         joint = ["blt-d", *recipes.blocks(4, 8, 16, most_blocks=64)]
         return [
             *(joint if stage == "tiny-d" else ["blt"]), "--init", f"{runs}/tiny",
-            *recipes.most_patches(160), *data(512, 16, seed=1),
-            *muon(steps or 4800, muon_peak=0.008, cooldown=0.5),
+            *recipes.most_patches(160), *data(512, 32, seed=1),
+            *muon(steps or 2400, muon_peak=0.008, cooldown=0.5),
         ]  # fmt: skip
     if stage == "tiny-lm":
         return [

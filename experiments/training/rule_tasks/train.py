@@ -49,8 +49,8 @@ def recipe(stage, runs, steps):
     }[kind]
     return [
         *how, "--init", f"{runs}/task", *recipes.most_patches(PATCHES),
-        *data(256, 16, seed=int(seed)), "--run.seed", seed,
-        *muon(steps or 4000, peak=1e-3, muon_peak=0.004, cooldown=0.5),
+        *data(256, 32, seed=int(seed)), "--run.seed", seed,
+        *muon(steps or 2000, peak=1e-3, muon_peak=0.004, cooldown=0.5),
     ]  # fmt: skip
 
 

@@ -45,11 +45,11 @@ def recipe(stage, runs, steps):
                 decoder=Stack(128, 3, 384, window=128), hashes=2039, threshold=THRESHOLD,
                 patches=PATCHES,
             ),
-            *data(256, 32), *muon(steps or 7400),
+            *data(256, 64), *muon(steps or 3700),
         ]  # fmt: skip
     return [
         *CONTINUED[stage], "--init", f"{runs}/blt", *recipes.most_patches(PATCHES),
-        *data(256, 32, seed=1), *muon(steps or 4900, muon_peak=0.008, cooldown=0.5),
+        *data(256, 64, seed=1), *muon(steps or 2450, muon_peak=0.008, cooldown=0.5),
     ]  # fmt: skip
 
 
