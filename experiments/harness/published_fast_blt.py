@@ -83,7 +83,8 @@ LEGEND = (
 TRANSLATION_LEGEND = (
     "- Published: the lowest and the highest figure in Tables 3 to 10 of Fast BLT, of models of 1B "
     "and 3B on translation into English, with as many drafted bytes and the same kind of "
-    "unmasking; spBLEU and gigabytes beside plain decoding of BLT, all in per cent."
+    "unmasking, whose thresholds differ; spBLEU and gigabytes beside plain decoding of BLT, all in "
+    "per cent."
 )
 # How the rules of unmasking are printed, but for their thresholds.
 _RULES = {"one-step": "one-step", "confidence": "a=", "entropy": "g="}

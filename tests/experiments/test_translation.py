@@ -74,6 +74,18 @@ def test_scores_are_of_each_sentence_beside_its_own_references(data):
         assert low <= high < 90 and figure["value"] < 90
 
 
+@pytest.mark.parametrize("right", [0, 1])
+def test_scores_of_translations_that_have_nothing_right(data, right):
+    """Or a single one: a resample without it scores 0."""
+    pytest.importorskip("sacrebleu")
+    examples = translation.read(data, 3)
+    said = ["" for _ in examples]
+    said[:right] = [each["right"][0] for each in examples[:right]]
+    found = translation.scores(said, examples)
+    assert (found["chrf"]["de"]["interval"][1] > 0) == bool(right)
+    assert found["bleu"]["fr"]["interval"] == found["chrf"]["fr"]["interval"] == [0, 0]
+
+
 def test_a_row_stands_beside_plain_decoding_of_its_own_training():
     def row(model, score, **how):
         scores = {language: {"value": score, "interval": [0, 1]} for language in ("de", "fr")}

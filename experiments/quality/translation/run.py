@@ -101,16 +101,27 @@ def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: i
     }
 
 
+class _Floats:
+    """A metric whose scores are floats: sacrebleu fails to average zeros with NumPy's float32."""
+
+    def _compute_score_from_stats(self, stats):
+        score = super()._compute_score_from_stats(stats)
+        score.score = float(score.score)
+        return score
+
+
 def scores(said: Sequence[str], examples: Sequence[dict]) -> dict[str, dict]:
     """BLEU and chrF by language, with intervals and signatures, by sacrebleu."""
     from sacrebleu.metrics import BLEU, CHRF
 
-    found: dict[str, dict] = {name: {} for name in METRICS}
+    kinds = (type(kind.__name__, (_Floats, kind), {}) for kind in (BLEU, CHRF))
+    metrics = {name: kind() for name, kind in zip(METRICS, kinds, strict=True)}
+    found: dict[str, dict] = {name: {} for name in metrics}
     for language in LANGUAGES.values():
         own = [place for place, each in enumerate(examples) if each["language"] == language]
         # A stream has a reference of each sentence; None is for those that have no more.
         streams = list(itertools.zip_longest(*(examples[place]["right"] for place in own)))
-        for name, metric in zip(found, (BLEU(), CHRF()), strict=True):
+        for name, metric in metrics.items():
             score = metric.corpus_score([said[place] for place in own], streams, RESAMPLES)
             signature = str(metric.get_signature())
             told = json.loads(score.format(width=4, signature=signature, is_json=True))
