@@ -31,7 +31,7 @@ def draw(report):
                     label=f"{MODELS[model]}, {method}",
                 )  # fmt: skip
             panel.set_title(f"blocks of {size}")
-        line[0].set(ylabel="BLEU, mean of two languages", xlim=(0, None), ylim=(0, None))
+        line[0].set(ylabel="BLEU, mean of both", xlim=(0, None), ylim=(0, None))
         line[1].set_xlabel(f"{label}, beside plain decoding of the control")
     figure.legend(
         *panels[0][0].get_legend_handles_labels(), fontsize=8, ncols=2, loc="outside lower center"
