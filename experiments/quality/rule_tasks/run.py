@@ -39,8 +39,8 @@ TRAINED = [(BASE, 0), *((name, seed) for seed in SEEDS for name in MODELS if nam
 ONE_BYTE = {"unmask": "entropy", "gamma": 0.0}  # only the most certain byte fits this bound
 RULES = [
     {"unmask": "one-step"},
-    *({"unmask": "confidence", "alpha": alpha} for alpha in (0.5, 0.9)),
-    *({"unmask": "entropy", "gamma": gamma} for gamma in (1.0, 0.1)),
+    {"unmask": "confidence", "alpha": 0.9},
+    {"unmask": "entropy", "gamma": 1.0},
     ONE_BYTE,
 ]
 MEANS = ("rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher")
