@@ -131,33 +131,10 @@ def in_a_row(*parts: Drawn) -> Drawn:
 
 
 def scan(step: Callable, carry: Any, xs: Any) -> tuple[Any, Any]:
-    """Calls `jax.lax.scan`; there may be no steps under `jax.disable_jit` either.
-
-    What the steps return is stacked with `put`.
-    """
+    """Calls `jax.lax.scan`; there may be no steps under `jax.disable_jit` either."""
     steps = len(jax.tree.leaves(xs)[0])
     with contextlib.nullcontext() if steps else jax.disable_jit(False):
-        x = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)
-        shapes = jax.eval_shape(step, carry, x)[1]
-        room = jax.tree.map(lambda one: jnp.zeros((steps, *one.shape), one.dtype), shapes)
-
-        def stacking(carry, place):
-            carry, made = carry
-            index, x = place
-            carry, one = step(carry, x)
-            return (carry, jax.tree.map(lambda *pair: put(*pair, index), made, one)), None
-
-        (carry, made), _ = jax.lax.scan(stacking, (carry, room), (jnp.arange(steps), xs))
-    return carry, made
-
-
-def put(whole: Array, one: Array, index: Any, *, axis: int = 0) -> Array:
-    """Returns the array with `one` at an index, which may depend on the step of a loop.
-
-    A `dynamic_update_slice` there can become a copy, which no CUDA graph of the loop may hold.
-    """
-    here = jax.lax.broadcasted_iota(jnp.int32, whole.shape, axis) == index
-    return jnp.where(here, one, whole)
+        return jax.lax.scan(step, carry, xs)
 
 
 def scanned(drawn: Drawn) -> Drawn:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 
 from bytelax import vocab
 from bytelax.decode import sampling
-from bytelax.decode.draft import Draft, DraftPasses, draft_of, draw, no_passes, scan, scanned
+from bytelax.decode.draft import Draft, DraftPasses, draft_of, draw, no_passes, scanned
 from bytelax.decode.drafters import check_latent, expect, expect_heads
 from bytelax.decode.target import agreed
 from bytelax.decode.targets.blt import Ahead, BLTTarget
@@ -232,7 +232,7 @@ class BlockInOrder(_Blocks):
             return drawn.ids[:, 0], drawn
 
         places = jnp.arange(self.draft_length), ahead.logits.swapaxes(0, 1), uniforms.T
-        _, drawn = scan(step, text.pending[:, 0], places)
+        _, drawn = jax.lax.scan(step, text.pending[:, 0], places)
         draft = draft_of(
             scanned(drawn),
             step=jnp.ones(self.draft_length, jnp.int32),

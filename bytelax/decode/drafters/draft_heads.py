@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.decode import sampling, trees
-from bytelax.decode.draft import Draft, Drawn, draft_of, draw, no_passes, put, scan, scanned
+from bytelax.decode.draft import Draft, Drawn, draft_of, draw, no_passes, scanned
 from bytelax.decode.drafters import expect, expect_heads, kept_state
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.target import Branching, agreed
@@ -290,6 +290,7 @@ def _nothing(batch: int, places: int, vocabulary: int) -> Drawn:
 
 def _put(drawn: Drawn, byte: Drawn, index) -> Drawn:
     """Returns the drawn bytes with another one at `index`."""
+    put = jax.lax.dynamic_update_slice_in_dim
     return jax.tree.map(lambda whole, one: put(whole, one, index, axis=1), drawn, byte)
 
 
@@ -356,7 +357,7 @@ class DraftBlock(_FromStates):
         batch, uniforms = len(text.length), inputs.uniforms(self.draft_length)
         of_bytes = [x[:, : self.draft_length].swapaxes(0, 1) for x in found]
         first = text.pending[:, 0], jnp.ones(batch), jnp.ones(batch, bool)
-        _, (drawn, alive) = scan(step, first, (*of_bytes, uniforms.T))
+        _, (drawn, alive) = jax.lax.scan(step, first, (*of_bytes, uniforms.T))
         none = no_passes(batch)
         draft = draft_of(
             scanned(drawn),
