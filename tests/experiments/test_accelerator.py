@@ -2,11 +2,15 @@
 
 import argparse
 import json
+import subprocess
+import sys
 
 import pytest
 
 from experiments.accelerator import run as everything
+from experiments.accelerator import train
 from experiments.accelerator.run import Step
+from experiments.accelerator.train import Stage
 from experiments.harness import device_trace
 
 FIRST, SECOND = Step("first", "a", 0.25), Step("second, graphs", "b", 0.75, ("--name", "graphs"))
@@ -66,6 +70,52 @@ def test_the_page_counts_rows_and_links(tmp_path):
     page = everything.page({FIRST: "done", SECOND: "done"}, options(tmp_path))
     assert "| second, graphs | done | 2 | [page](second_graphs/graphs.md) |" in page
     assert "| first | done | 0 | [log](first/log.txt) |" in page
+
+
+BASE, NEXT = Stage("recipes", "base"), Stage("recipes", "next", ("base",))
+
+
+@pytest.fixture
+def trainings(monkeypatch, tmp_path):
+    """Replaces trainings by programs, and lists those that began."""
+    programs, begun = {}, []
+
+    def begin(stage, options):
+        begun.append(stage.name)
+        stage.directory(options.runs).mkdir(parents=True)
+        return subprocess.Popen(
+            [sys.executable, "-c", programs[stage]], cwd=stage.directory(options.runs),
+            start_new_session=True,
+        )  # fmt: skip
+
+    monkeypatch.setattr(train, "STAGES", [NEXT, BASE])
+    monkeypatch.setattr(train, "begin", begin)
+    return programs, begun, argparse.Namespace(runs=tmp_path, minutes=0.2, at_once=2)
+
+
+ENDS = "import os; os.mkdir('model')"
+
+
+def test_a_stage_waits_for_what_it_needs_and_is_not_run_again(trainings):
+    programs, begun, options = trainings
+    programs |= {BASE: ENDS, NEXT: ENDS}
+    assert train.train(options) and begun == ["base", "next"]
+    assert train.train(options) and begun == ["base", "next"]
+
+
+def test_what_a_failed_stage_was_to_make_is_not_trained_on(trainings):
+    programs, begun, options = trainings
+    programs |= {BASE: "raise SystemExit(1)"}
+    assert not train.train(options) and begun == ["base"]
+
+
+def test_a_stage_may_save_when_the_time_is_over(trainings):
+    programs, begun, options = trainings
+    saves = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: open('saved', 'w')"
+    programs |= {BASE: saves}
+    options.minutes = 0.05
+    assert train.train(options) and begun == ["base"]
+    assert (BASE.directory(options.runs) / "saved").exists()
 
 
 class Named:

@@ -48,9 +48,9 @@ def section(operations: dict[str, float]) -> list[str]:
         f"One row of {CONTEXT} bytes: reading what a round's passes need at {TERABYTES} TB a "
         f"second, and {MICROSECONDS[0]:g} to {MICROSECONDS[1]:g} microseconds for each operation. "
         "Both were assumptions. An H100 timed later took about 10 microseconds for each operation "
-        "([accelerator/decode](../../accelerator/decode/README.md)). Bytes kept are those of the trained `tiny` and "
-        "its drafters on 64 natural prompts at temperature 1; what drafters of a model of this "
-        "size would keep, nobody has measured.",
+        "([accelerator/decode](../../accelerator/decode/README.md)). Bytes kept are those of the "
+        "trained `tiny` and its drafters on 64 natural prompts at temperature 1; what drafters of "
+        "a model of this size would keep, nobody has measured.",
         "",
         *study.table(HEADER, rows),
     ]
