@@ -9,6 +9,7 @@ and, where it applies,
 
   MINUTES: about how long it takes on two cores of a processor. The report runs such a study; one
     without it needs other hardware, another environment or a trained model.
+  PARTIAL: True for a study of hardware that is lent for a time: a page of some rows is shown.
   RESULTS: the names of its files of results, if there are more than `results.json`.
   headline(report): rows of the table that a reader sees first, `speed_table.COLUMNS`.
   speeds(report): those that stand on other pages too, each a `one_figure.Timed`.
@@ -43,6 +44,11 @@ class Study(NamedTuple):
     def minutes(self) -> float | None:
         """How long it takes; None if the report does not run it."""
         return getattr(self.module(), "MINUTES", None)
+
+    @property
+    def partial(self) -> bool:
+        """Whether its page is shown before all rows are measured."""
+        return getattr(self.module(), "PARTIAL", False)
 
     @property
     def results(self) -> tuple[str, ...]:

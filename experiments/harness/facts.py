@@ -36,8 +36,8 @@ def _on_an_accelerator(report):
     return (
         f"**On an accelerator** ({report['device']}), at the shape of the released 1B, one row and "
         f"published acceptance, plain decoding takes {plain['ms_per_byte']:.2f} ms per byte, where "
-        f"reading the weights takes {plain['floor_ms_per_round']:.2f}. Drafting is faster by "
-        f"{speeds}. The weights are random. ([{_DECODE}]({_DECODE}/README.md))"
+        f"reading the weights takes {plain['floor_ms_per_round']:.2f}. Drafting makes it as many "
+        f"times as fast: {speeds}. The weights are random. ([{_DECODE}]({_DECODE}/README.md))"
     )
 
 

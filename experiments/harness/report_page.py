@@ -60,17 +60,18 @@ class _Part(NamedTuple):
         """Its row of the table of studies: a link, what it measures, and with which code."""
         name = f"[{self.name}]({self.study.name}/{study.page(self.path).name})"
         what = (self.study.module().__doc__ or "").split("\n")[0]
+        begun = f", {len(self.report['rows'])} rows so far" if self.report and self.begun else ""
         if not self.shown:
-            begun = f", {len(self.report['rows'])} rows so far" if self.begun else ""
             return self.name, what, f"not measured{begun}"
         if self.report is None or "rows" not in self.report:
             return name, what, None
         codes = {each.get("ran", {}).get("code", "older") for each in provenance.each(self.report)}
-        return name, what, ", ".join(sorted(codes)) if codes != {provenance.code()} else "this"
+        told = ", ".join(sorted(codes)) if codes != {provenance.code()} else "this"
+        return name, what, f"{told}{begun}"
 
     @property
     def shown(self) -> bool:
-        return study.page(self.path).exists() and not self.begun
+        return study.page(self.path).exists() and (self.study.partial or not self.begun)
 
 
 def build(results: pathlib.Path, studies: Sequence[Study]) -> None:

@@ -83,6 +83,7 @@ def run(
     *,
     markdown: Callable[[dict], str],
     timed: bool = True,
+    partial: bool = False,
 ) -> dict:
     """Measures what the file does not have yet.
 
@@ -96,6 +97,7 @@ def run(
       markdown: from the report to its table, also while rows are missing.
       timed: whether the figures depend on the speed of the machine or the code. Where they do not,
         a row is kept until its setting or the weights change, and says what it was measured with.
+      partial: write the page after every row, for hardware that is lent for a time.
 
     Returns:
       the report: the conditions, whether it is `complete`, and `rows`, each with its `setting`, the
@@ -138,7 +140,9 @@ def run(
                 circumstances |= here | {"ran": {"code": ran["code"]}}
             rows.append({"setting": setting, **figures, **circumstances})
             rows.sort(key=lambda row: settings.index(row["setting"]))
-            write()
+            report = write()
+            if partial:
+                page(path).write_text(provenance.marked(markdown(report), report))
             progress.advance(task)
             # All programs together would need more memory maps than a process may have.
             jax.clear_caches()

@@ -581,6 +581,58 @@ def operations_on_the_h200():
     )
 
 
+def on_an_h100():
+    def of(found, method):
+        return row(found, batch=1, context=512, method=method)
+
+    decoded, graphs = report("accelerator/decode"), report("accelerator/decode", "graphs")
+    plain = of(decoded, "plain")
+    speeds = {
+        name: plain["ms_per_byte"] / of(decoded, name)["ms_per_byte"]
+        for name in ("blt-s 8", "blt-dv 8, one step", "blt-dv 16, one step")
+    }
+    own, eight, sixteen = (f"{speed:.2f}" for speed in speeds.values())
+    yield (
+        KERNELS,
+        f"a plain byte takes {plain['ms_per_byte']:.2f} ms, and reading its weights and caches "
+        f"{plain['floor_ms_per_round']:.2f}",
+    )
+    yield (
+        KERNELS,
+        f"`blt-s` with 8 bytes is {own} times as fast as plain decoding, `blt-dv` in one step "
+        f"{eight} times with blocks of 8 and {sixteen} times with blocks of 16",
+    )
+    yield DRAFTERS, f"`blt-s` with 8 bytes is {own} times as fast"
+    yield (
+        README,
+        f"one row in bfloat16 takes {plain['ms_per_byte']:.2f} ms per byte; at the acceptance that "
+        f"was published `blt-s` with 8 bytes is {own} times as fast, and `blt-dv` with blocks of 8 "
+        f"in one step {eight} times",
+    )
+    launches = of(graphs, "plain")["operations_per_round"]
+    yield (
+        KERNELS,
+        f"a byte takes {launches:.0f} launches in place of {plain['operations_per_round']:.0f}",
+    )
+    rounds_of = (of(decoded, f"blt-dv {size}, one step")["ms_per_round"] for size in (16, 8))
+    yield (
+        KERNELS,
+        "{:.1f} ms for a round of `blt-dv` with blocks of 16, {:.1f} with 8".format(*rounds_of),
+    )
+    checked = [
+        each
+        for each in report("accelerator/kernels")["rows"]
+        if each["setting"]["step"] == "check" and each["exact"]
+    ]
+    yield KERNELS, f"All {len(checked)} cases of the four kernels were right"
+    timed = row(report("accelerator/kernels"), step="time", case="local, B 1")
+    yield (
+        KERNELS,
+        f"takes {timed['kernel_us']:.0f} microseconds, {timed['xla_us']:.0f} by XLA and "
+        f"{timed['cudnn_us']:.0f} by cuDNN",
+    )
+
+
 CLAIMS = (
     beside_transformers, drafters_of_the_readme, small_models, five_claims_of_the_readme,
     published_beside_measured, spans_of_decoders, table_of_drafters, sentences_on_drafters,
@@ -588,5 +640,5 @@ CLAIMS = (
     drafts_over_boundaries,
     rules_of_acceptance, drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round,
     compiled_kernels, larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods,
-    memory_of_the_1b, operations_on_the_h200,
+    memory_of_the_1b, operations_on_the_h200, on_an_h100,
 )  # fmt: skip

@@ -35,6 +35,7 @@ from experiments.harness.one_b import one_b, random_params
 
 # One file of results for each set of XLA flags that `experiments.accelerator.run` tries.
 RESULTS = ("results", "graphs", "autotune_off")
+PARTIAL = True
 PUBLISHED, OWN = "published", "of tiny"
 METHODS = {
     "plain": ("ar", {}),
@@ -146,6 +147,7 @@ def main():
             setting, **how, layers=1 if small else None, megabytes=16 if small else 2048
         ),
         markdown=markdown,
+        partial=PARTIAL,
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from experiments.harness import study
 
+PARTIAL = True
 # What decides most comes first.
 SETTINGS = [
     {"kind": "blt", "preset": "1b", "batch": 4},
@@ -66,6 +67,7 @@ def main():
         SMOKE if options.smoke else SETTINGS,
         lambda setting: measure(setting, steps=(2 if options.smoke else 6) * _LOG_EVERY),
         markdown=markdown,
+        partial=PARTIAL,
     )
 
 
