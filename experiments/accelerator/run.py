@@ -50,8 +50,8 @@ class Step(NamedTuple):
 
 _AUTOTUNE_OFF = "--xla_gpu_autotune_level=0"
 STEPS = [
-    Step("kernels", "experiments.accelerator.kernels.run", 0.15),
     Step("decode", "experiments.accelerator.decode.run", 0.35),
+    Step("kernels", "experiments.accelerator.kernels.run", 0.15),
     Step("exactness", "experiments.quality.exactness.run", 0.1, data=True),
     Step(
         "exactness, autotune off", "experiments.quality.exactness.run", 0.1,

@@ -1,14 +1,24 @@
-"""Counts what a device executes, in a trace of JAX's profiler."""
+"""What a device executes and how long that takes, in a trace of JAX's profiler."""
 
+import collections
 import pathlib
+import re
 import tempfile
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 
 
-def operations(run: Callable[[], object]) -> int:
-    """Counts the operations that devices execute while `run` runs; call it once before.
+class Operations(NamedTuple):
+    """Operations of one kind: those whose names differ in their numbers alone."""
+
+    count: int
+    microseconds: float
+
+
+def operations(run: Callable[[], object]) -> dict[str, Operations]:
+    """The operations that devices execute while `run` runs, by kind; call it once before.
 
     On a GPU an operation is a kernel or a copy, on a TPU an instruction of XLA, on a CPU a thunk.
     """
@@ -18,16 +28,21 @@ def operations(run: Callable[[], object]) -> int:
         with jax.profiler.trace(directory, profiler_options=options):
             run()
         (path,) = pathlib.Path(directory).rglob("*.xplane.pb")
-        return count(jax.profiler.ProfileData.from_file(str(path)))
+        return read(jax.profiler.ProfileData.from_file(str(path)))
 
 
-def count(data: jax.profiler.ProfileData) -> int:
-    """Counts the operations in a trace."""
+def read(data: jax.profiler.ProfileData) -> dict[str, Operations]:
+    """The operations in a trace, those that take the most time first."""
     planes = list(data.planes)
     devices = [plane for plane in planes if plane.name.startswith("/device:")]
     lines = [line for plane in devices or planes for line in plane.lines]
     if devices:
         # A GPU has a line for each stream; a TPU's other lines hold steps and whole programs.
         lines = [line for line in lines if line.name.startswith(("Stream", "XLA Ops"))]
-        return sum(1 for line in lines for _ in line.events)
-    return sum("hlo_module" in dict(event.stats) for line in lines for event in line.events)
+    durations = collections.defaultdict(list)
+    for line in lines:
+        for event in line.events:
+            if devices or "hlo_module" in dict(event.stats):
+                durations[re.sub(r"[._]*\d+", "", event.name)].append(event.duration_ns / 1e3)
+    kinds = {kind: Operations(len(own), sum(own)) for kind, own in durations.items()}
+    return dict(sorted(kinds.items(), key=lambda item: -item[1].microseconds))

@@ -11,6 +11,7 @@ device, the entropy model in float32.
 
 import dataclasses
 import functools
+import itertools
 import math
 import statistics
 
@@ -36,6 +37,7 @@ from experiments.harness.one_b import one_b, random_params
 # One file of results for each set of XLA flags that `experiments.accelerator.run` tries.
 RESULTS = ("results", "graphs", "autotune_off")
 PARTIAL = True
+SLOWEST = 8  # kinds of operations whose times are kept
 PUBLISHED, OWN = "published", "of tiny"
 METHODS = {
     "plain": ("ar", {}),
@@ -119,7 +121,7 @@ def _measure(setting, *, new, repeats, layers, megabytes):
             one, texts, method=chosen.method, max_new_bytes=new, allow_eos=False, **seeded.settings
         )
 
-    rounds = stats.batch_windows
+    rounds, kinds = stats.batch_windows, device_trace.operations(again)
     return {
         "acceptance": stats.to_dict()["acceptance"],
         "bytes_per_round": stats.bytes / stats.rounds,
@@ -127,7 +129,11 @@ def _measure(setting, *, new, repeats, layers, megabytes):
         "ms_per_round": 1e3 * seconds / rounds,
         "floor_ms_per_round": 1e3 * least / rounds,
         "bandwidth_share": least / seconds,
-        "operations_per_round": device_trace.operations(again) / rounds,
+        "operations_per_round": sum(kind.count for kind in kinds.values()) / rounds,
+        "slowest": {
+            name: [kind.count / rounds, kind.microseconds / rounds]
+            for name, kind in itertools.islice(kinds.items(), SLOWEST)
+        },
     }
 
 
@@ -188,7 +194,25 @@ def markdown(report):
         f"{len(lines)} of {len(SETTINGS)} settings are measured.",
         "",
         *study.table(header, lines), "",
+        *slowest(report["rows"]),
     ])  # fmt: skip
+
+
+def slowest(rows):
+    """The kinds of operations that take the most time, for the rows that have them."""
+    lines = [
+        (*(row["setting"][name] for name in ("batch", "context", "method", "acceptance")), kind,
+         f"{count:.1f}", f"{microseconds:.0f}", f"{microseconds / count:.1f}")
+        for row in rows
+        for kind, (count, microseconds) in row.get("slowest", {}).items()
+    ]  # fmt: skip
+    if not lines:
+        return []
+    header = (
+        "batch", "context", "method", "acceptance", "operations", "a round", "microseconds",
+        "of one",
+    )  # fmt: skip
+    return ["## What takes the most time", "", *study.table(header, lines), ""]
 
 
 if __name__ == "__main__":
