@@ -71,9 +71,9 @@ def _drafting(report):
         ]
         gains = sum(speed > 1 for speed in speeds)
         said.append(
-            f"at temperature {temperature:g}, {gains} of {len(speeds)} lossless settings are faster "
-            f"than plain decoding ({min(speeds):.2f} to {max(speeds):.2f} times as fast, median "
-            f"{statistics.median(speeds):.2f})"
+            f"at temperature {temperature:g}, {gains} of {len(speeds)} lossless settings are "
+            f"faster than plain decoding ({min(speeds):.2f} to {max(speeds):.2f} times as fast, "
+            f"median {statistics.median(speeds):.2f})"
         )
     return f"**Drafting** for a byte transformer of 2M, at one row: {'; '.join(said)}."
 
