@@ -4,8 +4,8 @@
 
 A model this small leaves most of an accelerator idle, so several processes share it. Each is a
 stage of the recipes in `experiments/training`, in RUNS/<the folder of its recipes>; the same
-command goes on with those that the time cut short. What a stage goes on from must be there, or come
-before it in the list. TASKS is what `experiments.training.rule_tasks.write` made.
+command goes on with those that the time or an interrupt cut short. What a stage goes on from must
+be there, or be in the list. TASKS is what `experiments.training.rule_tasks.write` made.
 """
 
 import argparse
@@ -34,6 +34,10 @@ class Stage(NamedTuple):
     def directory(self, runs: pathlib.Path) -> pathlib.Path:
         return runs / self.recipes / self.name
 
+    def unfinished(self, runs: pathlib.Path) -> pathlib.Path:
+        """Lies beside its directory until it has ended: a run that is stopped has a model, too."""
+        return runs / self.recipes / f"{self.name}.unfinished"
+
 
 STAGES = [
     Stage("translation", "blt", ("entropy",)),
@@ -47,7 +51,7 @@ STAGES = [
 
 def done(stage: Stage, runs: pathlib.Path) -> bool:
     """Whether a stage has ended, or its model was put there."""
-    return any(
+    return not stage.unfinished(runs).exists() and any(
         (stage.directory(runs) / name).exists() for name in ("model", "heads", "config.json")
     )
 
@@ -63,6 +67,7 @@ def begin(stage: Stage, options: argparse.Namespace) -> subprocess.Popen:
     """Starts a stage. It takes memory as it needs it, since others share the device."""
     folder = options.runs / stage.recipes
     folder.mkdir(parents=True, exist_ok=True)
+    stage.unfinished(options.runs).touch()
     data = options.tasks if stage.recipes == "rule_tasks" else options.data
     command = [sys.executable, "-m", f"experiments.training.{stage.recipes}.train", stage.name]
     command += ["--data", str(data), "--runs", str(folder)]
@@ -80,23 +85,31 @@ def train(options: argparse.Namespace) -> bool:
     waiting = [stage for stage in STAGES if not done(stage, options.runs)]
     running: dict[Stage, subprocess.Popen] = {}
     good = True
-    while time.monotonic() < end and (running or any(ready(waiting, options.runs))):
-        for stage in list(ready(waiting, options.runs))[: options.at_once - len(running)]:
-            print(f"{stage.recipes} {stage.name}: begins", flush=True)
-            waiting.remove(stage)
-            running[stage] = begin(stage, options)
-        time.sleep(1.0)
-        for stage, process in list(running.items()):
-            if process.poll() is not None:
-                del running[stage]
-                good &= process.returncode == 0
-                print(f"{stage.recipes} {stage.name}: exit status {process.returncode}", flush=True)
-    for process in running.values():
-        os.killpg(process.pid, signal.SIGINT)
-    for stage, process in running.items():
-        process.wait(_SAVING)
-        print(f"{stage.recipes} {stage.name}: out of time", flush=True)
+    try:
+        while time.monotonic() < end and (running or any(ready(waiting, options.runs))):
+            for stage in list(ready(waiting, options.runs))[: options.at_once - len(running)]:
+                print(f"{stage.recipes} {stage.name}: begins", flush=True)
+                waiting.remove(stage)
+                running[stage] = begin(stage, options)
+            time.sleep(1.0)
+            for stage, process in list(running.items()):
+                if process.poll() is not None:
+                    del running[stage]
+                    good &= ended(stage, process.returncode, options.runs)
+    finally:
+        for process in running.values():
+            os.killpg(process.pid, signal.SIGINT)
+        for stage, process in running.items():
+            ended(stage, process.wait(_SAVING), options.runs)
     return good
+
+
+def ended(stage: Stage, status: int, runs: pathlib.Path) -> bool:
+    """Notes what came of a stage; returns whether it is complete."""
+    print(f"{stage.recipes} {stage.name}: exit status {status}", flush=True)
+    if status == 0:
+        stage.unfinished(runs).unlink()
+    return status == 0
 
 
 def main() -> int:

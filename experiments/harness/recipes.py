@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -134,6 +135,8 @@ def main(
     options = parser.parse_args()
     arguments = recipe(options.stage, options.runs, options.steps)
     out = options.runs / options.stage
+    # An interrupt reaches the trainer, too, and `call` would not wait until its state is saved.
+    signal.signal(signal.SIGINT, lambda *_: None)
     often = _flags("run", validation_batches=16, validate_every=200, save_every=200, log_every=20)
     return subprocess.call([*command(arguments, sources(options.data), out), *often])
 

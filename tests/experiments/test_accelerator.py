@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -82,7 +84,8 @@ def trainings(monkeypatch, tmp_path):
 
     def begin(stage, options):
         begun.append(stage.name)
-        stage.directory(options.runs).mkdir(parents=True)
+        stage.directory(options.runs).mkdir(parents=True, exist_ok=True)
+        stage.unfinished(options.runs).touch()
         return subprocess.Popen(
             [sys.executable, "-c", programs[stage]], cwd=stage.directory(options.runs),
             start_new_session=True,
@@ -109,13 +112,59 @@ def test_what_a_failed_stage_was_to_make_is_not_trained_on(trainings):
     assert not train.train(options) and begun == ["base"]
 
 
-def test_a_stage_may_save_when_the_time_is_over(trainings):
+STOPS = """
+import os, time
+try: time.sleep(60)
+except KeyboardInterrupt: os.mkdir("model"), os._exit(130)
+"""
+
+
+def test_a_stage_that_the_time_cut_short_goes_on(trainings):
+    """Also when it left the model of that moment, on which no other stage goes on."""
     programs, begun, options = trainings
-    saves = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: open('saved', 'w')"
-    programs |= {BASE: saves}
+    programs |= {BASE: STOPS, NEXT: ENDS}
     options.minutes = 0.05
     assert train.train(options) and begun == ["base"]
-    assert (BASE.directory(options.runs) / "saved").exists()
+    assert (BASE.directory(options.runs) / "model").exists()
+    programs[BASE], options.minutes = "", 0.2
+    assert train.train(options) and begun == ["base", "base", "next"]
+
+
+def test_an_interrupt_stops_all_stages(trainings, monkeypatch):
+    programs, _, options = trainings
+    programs[BASE] = STOPS
+    sleep = train.time.sleep
+
+    def interrupt(seconds):
+        sleep(2 * seconds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train.time, "sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train.train(options)
+    assert (BASE.directory(options.runs) / "model").exists()
+
+
+SAVES = """
+import sys, time
+try: print("begun", flush=True), time.sleep(60)
+except KeyboardInterrupt: time.sleep(1), sys.exit(3)
+"""
+RECIPE = f"""
+import sys
+from experiments.harness import recipes
+recipes.command = lambda *_: [sys.executable, "-c", {SAVES!r}]
+sys.argv = ["train", "base", "--data", "."]
+sys.exit(recipes.main("Trains.", ["base"], lambda *_: [], lambda _: []))
+"""
+
+
+def test_a_recipe_that_is_interrupted_waits_for_the_trainer():
+    command = [sys.executable, "-c", RECIPE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout.readline() == b"begun\n"
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(20) == 3
 
 
 class Named:
