@@ -12,6 +12,7 @@ pytest.importorskip("matplotlib")
 import experiments
 from experiments.harness import (
     discovery,
+    facts,
     provenance,
     published_claims,
     report,
@@ -242,6 +243,25 @@ def test_the_names_of_the_files_of_a_study(tmp_path):
 def test_the_report_is_read_in_minutes():
     text = (discovery.studies()[0].folder.parents[1] / "report.md").read_text()
     assert text.count("\n") <= 400 and "## First facts" in text
+
+
+def test_the_fact_of_an_accelerator_is_of_one_row_at_published_acceptance(tmp_path):
+    def row(method, ms, acceptance=None, batch=1, **more):
+        setting = {"batch": batch, "context": 512, "method": method, "acceptance": acceptance}
+        return {"setting": setting, "ms_per_byte": ms, "floor_ms_per_round": 0.5} | more
+
+    drafted = [
+        row("blt-s 8", 1.0, "published"), row("eagle 8", 0.5, "of tiny"),
+        row("plain", 9.0, batch=8),
+    ]  # fmt: skip
+    for plain, speeds in ([row("plain", 2.0)], ["2.00 with `blt-s 8`"]), ([], []):
+        report = {"device": "a GPU", "rows": plain + drafted}
+        folder = tmp_path / str(len(plain)) / "accelerator" / "decode"
+        write(folder, report, "")
+        told = list(facts.sentences(folder.parents[1]))
+        assert [re.findall(r"\S+ with `[^`]+`", said) for said in told] == (
+            [speeds] if plain else []
+        )
 
 
 @pytest.mark.parametrize(("kept", "verdict"), [(5.5, "**no**"), (6.5, "yes")])
