@@ -12,12 +12,12 @@ def model_of(run: pathlib.Path) -> pathlib.Path | None:
 
 
 def digests(runs: pathlib.Path, names: Iterable[str], measured: dict[str, str]) -> dict[str, str]:
-    """Of all models that are here, or that were measured.
+    """Digests of all models that are here, or that were measured, by the names of their runs.
 
     Args:
       runs: the directory of all runs.
       names: of the runs to look for.
-      measured: digests of the models that were measured, by the names of their runs.
+      measured: digests of the models that were measured.
     """
     here = {name: model_of(runs / name) for name in names}
     return measured | {name: provenance.files(each) for name, each in here.items() if each}

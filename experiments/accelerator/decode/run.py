@@ -34,8 +34,13 @@ from experiments.harness import (
 )
 from experiments.harness.one_b import one_b, random_params
 
-# One file of results for each set of XLA flags that `experiments.accelerator.run` tries.
-RESULTS = ("results", "graphs", "autotune_off")
+# The XLA flags that `experiments.accelerator.run` tries, by the file of their results.
+FLAGS = {
+    "results": "the defaults",
+    "graphs": "the whole loop as one CUDA graph",
+    "autotune_off": "no autotuning",
+}
+RESULTS = tuple(FLAGS)
 PARTIAL = True
 SLOWEST = 8  # kinds of operations whose times are kept
 PUBLISHED, OWN = "published", "of tiny"
@@ -187,9 +192,10 @@ def markdown(report):
     return "\n".join([
         "# Decoding at the shape of the 1B model", "",
         f"{report['device']}, jax {report['jax']}, bfloat16, {report['new']} new bytes a row, the "
-        f"median of {report['repeats']} runs, without prefill; XLA flags: {report['flags']}. "
-        "Acceptance is replayed: that published for Fast BLT's 3B model, or that of `tiny` at "
-        "temperature 1. Floor: reading the weights and caches of a round's passes once, at the "
+        f"median of {report['repeats']} runs, without prefill; XLA flags: "
+        f"{FLAGS[report['flags']]}. Acceptance is replayed: that published for Fast BLT's 3B "
+        "model, or that of `tiny` at temperature 1. Floor: reading the weights and caches of a "
+        "round's passes once, at the "
         "bandwidth measured on this device. Speed: beside plain decoding of as many rows. "
         f"{len(lines)} of {len(SETTINGS)} settings are measured.",
         "",

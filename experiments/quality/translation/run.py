@@ -1,4 +1,4 @@
-"""What fewer passes cost in translation, by models that learned nothing else.
+"""What fewer passes cost in translation, in models that learned nothing else.
 
     pip install -e .[report]
     python -m experiments.training.translation.train blt --data DIR --runs RUNS    and the others
