@@ -21,7 +21,11 @@ def found():
                 yield path, sorted(noted)
 
 
-@pytest.mark.parametrize(("path", "codes"), list(found()), ids=lambda x: getattr(x, "parent", x))
+FOUND = list(found())
+NAMES = [str(path.relative_to(REPORT.parent)) for path, _ in FOUND]
+
+
+@pytest.mark.parametrize(("path", "codes"), FOUND, ids=NAMES)
 def test_a_page_and_the_report_are_of_the_code_of_their_results(path, codes):
     page = study.page(path)
     (noted,) = re.findall(r"^Code (.+)\.$", page.read_text(), re.MULTILINE)
