@@ -14,15 +14,16 @@ from experiments.harness.discovery import Study
 def smoke(data, tmp_path, monkeypatch):
     """Runs a study on `data` and draws it, then again with nothing left to measure.
 
-    Returns the main report and its page.
+    `files` are those that it writes, by default all that the study has. Returns the main report and
+    its page.
     """
 
-    def run(name, *flags):
+    def run(name, *flags, files=None):
         study = Study(name, pathlib.Path(experiments.__file__).parent / name)
         command = ["run.py", "--data", data, "--results", str(tmp_path), "--smoke", *flags]
         monkeypatch.setattr("sys.argv", command)
         study.module().main()
-        paths = [tmp_path / f"{each}.json" for each in study.results]
+        paths = [tmp_path / f"{each}.json" for each in files or study.results]
         written = [path.read_text() for path in paths]
         monkeypatch.setattr(study.module(), "measure", None, raising=False)
         study.module().main()
