@@ -21,7 +21,7 @@ from typing import NamedTuple
 from experiments.training.draft_curve.train import MEGABYTES
 from experiments.training.rule_tasks.train import CONTINUED
 
-_SAVING = 30  # seconds that a run may take to save its state
+_SAVING = 30  # seconds that the runs may take to save their states
 
 
 class Stage(NamedTuple):
@@ -99,8 +99,14 @@ def train(options: argparse.Namespace) -> bool:
     finally:
         for process in running.values():
             os.killpg(process.pid, signal.SIGINT)
+        last = time.monotonic() + _SAVING
         for stage, process in running.items():
-            ended(stage, process.wait(_SAVING), options.runs)
+            try:
+                status = process.wait(max(0.0, last - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                status = process.wait()
+            ended(stage, status, options.runs)
     return good
 
 
@@ -117,7 +123,7 @@ def main() -> int:
     for name in ("data", "tasks", "runs"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--at-once", type=int, default=8, help="processes that share the device")
+    parser.add_argument("--at-once", type=int, default=4, help="processes that share the device")
     parser.add_argument("--steps", type=int, help="of each run, for a trial")
     return int(not train(parser.parse_args()))
 
