@@ -581,6 +581,32 @@ def operations_on_the_h200():
     )
 
 
+def curve_of_a_draft_layer():
+    found = report("training/draft_curve")
+
+    def kept(run, t, **setting):
+        own = row(found, run=run, temperature=t, **setting)
+        return f"{own['kept_per_round_without_loops']['value']:.2f}"
+
+    def both(run, **setting):
+        return f"{kept(run, 0.0, **setting)} and {kept(run, 1.0, **setting)}"
+
+    four = {"draft_length": 4}
+    yield (
+        SELF_DRAFTING,
+        f"the draft layer keeps {kept('layer-3', 0.0, **four)} bytes per round without loops and "
+        f"{kept('layer-3', 1.0, **four)} at temperature 1, a draft model "
+        f"{both('small-3', **four)}, the multi-byte heads {both('heads-3', method='medusa')}, the exit at half of the layers "
+        f"{both('heads-3', method='early-exit')}, the two-byte head "
+        f"{both('heads-3', method='two-byte')}",
+    )
+    curves = [
+        "{}, {} and {}".format(*(kept(f"layer-{mb}", t, draft_length=12) for mb in (1, 3, 30)))
+        for t in (0.0, 1.0)
+    ]
+    yield SELF_DRAFTING, f"a layer keeps {curves[0]} without loops and {curves[1]} at temperature 1"
+
+
 def on_an_h100():
     def of(found, method):
         return row(found, batch=1, context=512, method=method)
@@ -650,5 +676,5 @@ CLAIMS = (
     drafts_over_boundaries,
     rules_of_acceptance, drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round,
     compiled_kernels, larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods,
-    memory_of_the_1b, operations_on_the_h200, on_an_h100,
+    memory_of_the_1b, operations_on_the_h200, on_an_h100, curve_of_a_draft_layer,
 )  # fmt: skip
