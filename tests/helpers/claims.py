@@ -596,8 +596,8 @@ def curve_of_a_draft_layer():
         SELF_DRAFTING,
         f"the draft layer keeps {kept('layer-3', 0.0, **four)} bytes per round without loops and "
         f"{kept('layer-3', 1.0, **four)} at temperature 1, a draft model "
-        f"{both('small-3', **four)}, the multi-byte heads {both('heads-3', method='medusa')}, the exit at half of the layers "
-        f"{both('heads-3', method='early-exit')}, the two-byte head "
+        f"{both('small-3', **four)}, the multi-byte heads {both('heads-3', method='medusa')}, the "
+        f"exit at half of the layers {both('heads-3', method='early-exit')}, the two-byte head "
         f"{both('heads-3', method='two-byte')}",
     )
     curves = [
