@@ -190,7 +190,6 @@ def shown(rows: Sequence[dict], name: str, form: str = ".1f", *, times: float = 
 
 def markdown(report):
     tasks = list(report["rows"][0]["exact_match"]["by_task"]) if report["rows"] else []
-    seeds = {row["setting"]["seed"] for row in report["rows"]} - {0}
 
     def of_tasks(rows, name):
         return (
@@ -222,7 +221,7 @@ def markdown(report):
         f"Greedy answers to {report['questions']} questions that no model was trained on, "
         f"{report['batch']} at a time, {study.machine(report)}. Nothing is timed: models this "
         "small tell nothing of times.", "",
-        f"- Trained so far: {len(seeds)} of {len(SEEDS)} seeds. All have the same base.",
+        f"- All have the same base. Of {len(SEEDS)} seeds the column tells how many are trained.",
         "- In brackets: of several seeds the lowest and the highest beside their mean; of one, the "
         "95 % interval from resampling questions.",
         "- Passes and gigabytes of weights read: means of an answer, with its end. With gamma 0 a "
