@@ -581,6 +581,23 @@ def operations_on_the_h200():
     )
 
 
+def translations():
+    found = report("quality/translation")
+    plain = row(found, model="blt", method="ar")
+
+    def scores(name):
+        return " and ".join(f"{each['value']:.1f}" for each in plain[name].values())
+
+    yield FAST_BLT, f"BLEU {scores('bleu')}, chrF {scores('chrf')}"
+    drafted = [row(found, method="blt-s", draft_length=length) for length in (4, 8, 16)]
+    assert all(each[name] == plain[name] for each in drafted for name in ("bleu", "chrf"))
+    kept = (f"{100 * each['acceptance']['value']:.0f}" for each in drafted)
+    yield FAST_BLT, "It keeps {}, {} and {} % of drafts of 4, 8 and 16 bytes".format(*kept)
+    name = "bandwidth_gb_with_patcher"
+    weights = (f"{each[name] / plain[name]:.2f}" for each in drafted)
+    yield FAST_BLT, "{}, {} and {} times the weights".format(*weights)
+
+
 def curve_of_a_draft_layer():
     found = report("training/draft_curve")
 
@@ -677,4 +694,5 @@ CLAIMS = (
     rules_of_acceptance, drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round,
     compiled_kernels, larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods,
     memory_of_the_1b, operations_on_the_h200, on_an_h100, curve_of_a_draft_layer,
+    translations,
 )  # fmt: skip
