@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 import bytelax
+from experiments.harness import trained
 from experiments.quality.diversity.run import type_token_ratio
 from experiments.quality.rule_tasks import run as rule_tasks
 from experiments.training.rule_tasks import train, write
@@ -76,7 +77,7 @@ def test_rule_tasks(smoke, tmp_path):
 
 def test_the_study_looks_for_the_runs_of_the_recipes():
     assert {rule_tasks.run_of(*each) for each in rule_tasks.TRAINED} == {"task", *train.CONTINUED}
-    assert (rule_tasks.SEEDS, rule_tasks.BLOCK_SIZES) == (train.SEEDS, train.BLOCK_SIZES)
+    assert (rule_tasks.SEEDS, trained.BLOCK_SIZES) == (train.SEEDS, train.BLOCK_SIZES)
 
 
 def test_every_unmasking_rule_is_asked_of_every_block_size():
@@ -108,7 +109,7 @@ def test_one_byte_per_pass_is_judged_beside_the_control():
         for seed, (control, own) in enumerate(seeds, 1):
             rows += [
                 row("task-more", control, seed, method="ar"),
-                row("task-d", own, seed, method="blt-d", block_size=4, **rule_tasks.ONE_BYTE),
+                row("task-d", own, seed, method="blt-d", block_size=4, **trained.ONE_BYTE),
             ]
         return [line[-1] for line in rule_tasks.gate({"rows": rows})]
 

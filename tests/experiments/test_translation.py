@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 import bytelax
-from experiments.harness import published_fast_blt
+from experiments.harness import published_fast_blt, trained
 from experiments.quality.translation import run as translation
 from experiments.training.translation import train
 from tests.helpers import score_data
@@ -35,7 +35,7 @@ def test_translation(smoke, tmp_path):
 
 def test_the_study_looks_for_the_runs_of_the_recipes():
     assert list(translation.MODELS) == ["blt", *train.CONTINUED]
-    assert translation.BLOCK_SIZES == train.BLOCK_SIZES
+    assert trained.BLOCK_SIZES == train.BLOCK_SIZES
     assert translation.LANGUAGES == train.LANGUAGES
 
 
@@ -98,7 +98,7 @@ def test_a_row_stands_beside_plain_decoding_of_its_own_training():
     base, control = row("blt", 8.0), row("blt-more", 10.0)
     drafted = row("blt", 8.0, method="blt-s", draft_length=8)
     filled = row("blt-d", 7.0, method="blt-d", block_size=4, **translation.RULES[1])
-    one_byte = row("blt-d", 7.0, method="blt-d", block_size=4, **translation.ONE_BYTE)
+    one_byte = row("blt-d", 7.0, method="blt-d", block_size=4, **trained.ONE_BYTE)
 
     def shown(*rows):
         report = {"rows": list(rows)}

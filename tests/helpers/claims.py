@@ -8,7 +8,7 @@ import math
 import re
 
 from experiments.compile.rounds import run as rounds
-from experiments.harness import intervals, published_claims, published_fast_blt
+from experiments.harness import intervals, published_claims, published_fast_blt, trained
 from experiments.quality.rule_tasks import run as rule_tasks
 from tests.helpers import pages
 
@@ -207,7 +207,7 @@ def turns_samples_and_constraints():
 
 def right_answers():
     groups = rule_tasks.over_seeds(report("quality/rule_tasks"))
-    trained = {shared["model"] for shared, _ in groups}
+    there = {shared["model"] for shared, _ in groups}
 
     def rows(**setting):
         (own,) = [rows for shared, rows in groups if shared == setting]
@@ -218,19 +218,19 @@ def right_answers():
 
     ways = {
         "`blt-dv`": {"method": "blt-dv", "unmask": "one-step"},
-        "one byte per pass": {"method": "blt-d", **rule_tasks.ONE_BYTE},
+        "one byte per pass": {"method": "blt-d", **trained.ONE_BYTE},
         "entropy up to 1": {"method": "blt-d", "unmask": "entropy", "gamma": 1.0},
         "one step": {"method": "blt-d", "unmask": "one-step"},
     }
     for model, name in rule_tasks.MODELS.items():
-        if model not in trained:
+        if model not in there:
             continue
         plain = rows(model=model, method="ar")
         shares = [rule_tasks.shown(plain, each) for each in ("exact_match", "ranked_first")]
         bits = rule_tasks.shown(plain, "bits_per_byte", ".4f", times=1)
         yield FAST_BLT, f"| {name} | {len(plain)} | {' | '.join(shares)} | {bits} |"
         for way, how in ways.items() if model.startswith("task-d") else ():
-            found = [rows(model=model, block_size=k, **how) for k in rule_tasks.BLOCK_SIZES]
+            found = [rows(model=model, block_size=k, **how) for k in trained.BLOCK_SIZES]
             cells = [f"{rule_tasks.shown(own, 'exact_match')}: {passes(own)}" for own in found]
             yield FAST_BLT, f"| {name}, {way} | {' | '.join(cells)} |"
     drafted = rows(model="task", method="blt-s", draft_length=4)

@@ -3,7 +3,8 @@
 from matplotlib import pyplot as plt
 
 from experiments.harness import intervals
-from experiments.quality.rule_tasks.run import BLOCK_SIZES, CONTROL, MODELS, mean, over_seeds
+from experiments.harness.trained import BLOCK_SIZES
+from experiments.quality.rule_tasks.run import CONTROL, MODELS, mean, over_seeds
 
 AXES = {"decoder_passes": "decoder passes", "bandwidth_gb_with_patcher": "weights read"}
 

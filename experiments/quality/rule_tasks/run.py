@@ -20,30 +20,23 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bytelax import Statistics, generate, load
+from bytelax import load
 from bytelax.scoring import score_continuations
 from experiments.harness import intervals, published_fast_blt, side_by_side, study, trained
 
 NEW = 96  # bytes; the longest answer has fewer
 WRONG = 3  # answers beside the right one
 GATE = 3.0  # points that one byte per pass may be behind plain decoding of the control
-SEEDS, BLOCK_SIZES = (1, 2, 3), (4, 8, 16)
+SEEDS = (1, 2, 3)
 BASE, CONTROL = "task", "task-more"
-MODELS = {
-    BASE: "the base",
-    CONTROL: "the control",
-    "task-d-paper": "BLT-D, published loss",
-    "task-d": "BLT-D, our loss",
-}
+MODELS = dict(zip((BASE, CONTROL, "task-d-paper", "task-d"), trained.LABELS, strict=True))
 TRAINED = [(BASE, 0), *((name, seed) for seed in SEEDS for name in MODELS if name != BASE)]
-ONE_BYTE = {"unmask": "entropy", "gamma": 0.0}  # only the most certain byte fits this bound
 RULES = [
     {"unmask": "one-step"},
     {"unmask": "confidence", "alpha": 0.9},
     {"unmask": "entropy", "gamma": 1.0},
-    ONE_BYTE,
+    trained.ONE_BYTE,
 ]
-MEANS = ("rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher")
 
 
 def settings(weights: dict[str, str]) -> Iterator[dict]:
@@ -56,13 +49,7 @@ def settings(weights: dict[str, str]) -> Iterator[dict]:
         if run_of(name, seed) not in weights:
             continue
         own = {"model": name, "seed": seed, "weights": weights[run_of(name, seed)]}
-        yield own | {"method": "ar"}
-        if name == BASE:
-            yield from (own | {"method": "blt-s", "draft_length": size} for size in BLOCK_SIZES)
-        elif name != CONTROL:
-            for size in BLOCK_SIZES:
-                yield from (own | {"method": "blt-d", "block_size": size, **how} for how in RULES)
-                yield own | {"method": "blt-dv", "block_size": size, "unmask": "one-step"}
+        yield from (own | way for way in trained.ways(MODELS[name], RULES))
 
 
 def run_of(name: str, seed: int) -> str:
@@ -77,22 +64,16 @@ def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: i
     model = load(
         trained.model_of(runs / run_of(setting["model"], setting["seed"])), dtype="float32"
     )
-    results = []
-    for begin in range(0, len(examples), batch):
-        questions = [each["question"] for each in examples[begin : begin + batch]]
-        results += generate(model, questions, max_new_bytes=NEW, stop=["\n"], **how).results
+    results, figures = trained.answers(
+        model, [each["question"] for each in examples], how, new=NEW, batch=batch
+    )
     right = [
         result.bytes.decode(errors="replace") == each["answer"]
         for result, each in zip(results, examples, strict=True)
     ]
-    total = Statistics.total([result.stats for result in results])
     return {
         "exact_match": share(right, examples),
-        "acceptance": intervals.of_ratio(
-            *([getattr(each.stats, name) for each in results] for name in ("accepted", "drafted"))
-        ),
-        "bytes": total.bytes / len(results),
-        **{name: getattr(total, name) / len(results) for name in MEANS},
+        **figures,
         **(likelihoods(model, examples, batch=batch) if setting["method"] == "ar" else {}),
     }
 
@@ -260,7 +241,7 @@ def gate(report: dict) -> Iterator[tuple]:
         if row["setting"]["method"] == "ar"
     }
     for setting, rows in over_seeds(report):
-        if not ONE_BYTE.items() <= setting.items():
+        if not trained.ONE_BYTE.items() <= setting.items():
             continue
         control, itself = (
             [

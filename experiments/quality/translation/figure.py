@@ -2,7 +2,8 @@
 
 from matplotlib import pyplot as plt
 
-from experiments.quality.translation.run import BLOCK_SIZES, CONTROL, MODELS, bleu
+from experiments.harness.trained import BLOCK_SIZES
+from experiments.quality.translation.run import CONTROL, MODELS, bleu
 
 AXES = {"decoder_passes": "decoder passes", "bandwidth_gb_with_patcher": "weights read"}
 MARKERS = {"ar": "s", "blt-s": "^", "blt-d": "o", "blt-dv": "*"}

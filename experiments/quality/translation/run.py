@@ -20,29 +20,21 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bytelax import Statistics, generate, load
+from bytelax import load
 from experiments.harness import intervals, published_fast_blt, side_by_side, study, trained
 
 NEW = 128  # bytes; the longest reference has fewer
 RESAMPLES = 1000  # of sentences, for the intervals
-BLOCK_SIZES = (4, 8, 16)
 LANGUAGES = {"deu": "de", "fra": "fr"}  # corpus to what its lines begin with
 BASE, CONTROL = "blt", "blt-more"
-MODELS = {
-    BASE: "the base",
-    CONTROL: "the control",
-    "blt-d-paper": "BLT-D, published loss",
-    "blt-d": "BLT-D, our loss",
-}
-ONE_BYTE = {"unmask": "entropy", "gamma": 0.0}  # only the most certain byte fits this bound
+MODELS = dict(zip((BASE, CONTROL, "blt-d-paper", "blt-d"), trained.LABELS, strict=True))
 RULES = [
     {"unmask": "one-step"},
     {"unmask": "confidence", "alpha": 0.9},
     {"unmask": "entropy", "gamma": 0.1},
-    ONE_BYTE,
+    trained.ONE_BYTE,
 ]
 METRICS = {"bleu": "BLEU", "chrf": "chrF"}
-MEANS = ("rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher")
 
 
 def settings(weights: dict[str, str]) -> Iterator[dict]:
@@ -53,13 +45,7 @@ def settings(weights: dict[str, str]) -> Iterator[dict]:
     """
     for name in filter(weights.get, MODELS):
         own = {"model": name, "weights": weights[name]}
-        yield own | {"method": "ar"}
-        if name == BASE:
-            yield from (own | {"method": "blt-s", "draft_length": size} for size in BLOCK_SIZES)
-        elif name != CONTROL:
-            for size in BLOCK_SIZES:
-                yield from (own | {"method": "blt-d", "block_size": size, **how} for how in RULES)
-                yield own | {"method": "blt-dv", "block_size": size, "unmask": "one-step"}
+        yield from (own | way for way in trained.ways(MODELS[name], RULES))
 
 
 def read(data: str, count: int) -> list[dict]:
@@ -86,19 +72,11 @@ def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: i
     """Translates all sentences, `batch` at a time."""
     how = {name: value for name, value in setting.items() if name not in ("model", "weights")}
     model = load(trained.model_of(runs / setting["model"]), dtype="float32")
-    results = []
-    for begin in range(0, len(examples), batch):
-        prompts = [prompt(each) for each in examples[begin : begin + batch]]
-        results += generate(model, prompts, max_new_bytes=NEW, stop=["\n"], **how).results
-    total = Statistics.total([result.stats for result in results])
-    return {
-        **scores([result.bytes.decode(errors="replace").strip() for result in results], examples),
-        "acceptance": intervals.of_ratio(
-            *([getattr(each.stats, name) for each in results] for name in ("accepted", "drafted"))
-        ),
-        "bytes": total.bytes / len(results),
-        **{name: getattr(total, name) / len(results) for name in MEANS},
-    }
+    results, figures = trained.answers(
+        model, [prompt(each) for each in examples], how, new=NEW, batch=batch
+    )
+    said = [result.bytes.decode(errors="replace").strip() for result in results]
+    return scores(said, examples) | figures
 
 
 class _Floats:
@@ -174,7 +152,7 @@ def line(report: dict, row: dict) -> tuple:
     setting, beside = row["setting"], plain(report, row)
     how = {k: v for k, v in setting.items() if k not in ("model", "weights", "method")}
     # No published row fills one byte per pass.
-    one_byte = ONE_BYTE.items() <= setting.items()
+    one_byte = trained.ONE_BYTE.items() <= setting.items()
     published = {} if one_byte else published_fast_blt.translation(setting["method"], how)
 
     def share(figure):
