@@ -9,7 +9,8 @@ from experiments.harness import intervals, provenance
 
 BLOCK_SIZES = (4, 8, 16)
 ONE_BYTE = {"unmask": "entropy", "gamma": 0.0}  # only the most certain byte fits this bound
-LABELS = BASE, CONTROL, *_ = "the base", "the control", "BLT-D, published loss", "BLT-D, our loss"
+BASE, CONTROL = "the base", "the control"
+LABELS = (BASE, CONTROL, "BLT-D, published loss", "BLT-D, our loss")
 _MEANS = ("rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher")
 
 

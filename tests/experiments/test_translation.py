@@ -117,3 +117,14 @@ def test_published_figures_of_translation():
         "score": "100 to 100", "acceptance": "86 to 91", "gigabytes": "48 to 62",
     }  # fmt: skip
     assert published_fast_blt.shown("blt-s", options) == "86 to 96"
+
+
+def test_without_sacrebleu_one_line_says_what_to_install(monkeypatch, data, tmp_path, capsys):
+    monkeypatch.setattr(translation.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("sys.argv", ["run.py", "--data", data, "--runs", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        translation.main()
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.endswith("sacrebleu is not installed: pip install -e .[report]\n")
+    assert told.count("\n") == 1

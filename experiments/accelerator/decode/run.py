@@ -194,9 +194,10 @@ def markdown(report):
         f"{report['device']}, jax {report['jax']}, bfloat16, {report['new']} new bytes a row, the "
         f"median of {report['repeats']} runs, without prefill; XLA flags: "
         f"{FLAGS[report['flags']]}. Acceptance is replayed: that published for Fast BLT's 3B "
-        "model, or that of `tiny` at temperature 1. Floor: reading the weights and caches of a "
-        "round's passes once, at the "
-        "bandwidth measured on this device. Speed: beside plain decoding of as many rows. "
+        "model, or that of `tiny` at temperature 1. At the published one `blt-s` renews the latent "
+        "before each draft, as published. Floor: reading the weights and caches of a round's "
+        "passes once, at the bandwidth measured on this device. Speed: beside plain decoding of as "
+        "many rows. "
         f"{len(lines)} of {len(SETTINGS)} settings are measured.",
         "",
         *study.table(header, lines), "",

@@ -112,13 +112,13 @@ def scores(said: Sequence[str], examples: Sequence[dict]) -> dict[str, dict]:
 
 
 def main():
-    options = study.parser(__doc__, __file__, model=None)
-    options.add_argument("--runs", type=pathlib.Path, required=True, help="what train.py made")
-    options.add_argument("--sentences", type=int, default=500, help="of each language")
-    options.add_argument("--batch", type=int, default=64)
-    options = options.parse_args()
+    parser = study.parser(__doc__, __file__, model=None)
+    parser.add_argument("--runs", type=pathlib.Path, required=True, help="what train.py made")
+    parser.add_argument("--sentences", type=int, default=500, help="of each language")
+    parser.add_argument("--batch", type=int, default=64)
+    options = parser.parse_args()
     if importlib.util.find_spec("sacrebleu") is None:
-        raise SystemExit("sacrebleu is not installed: pip install -e .[report]")
+        parser.error("sacrebleu is not installed: pip install -e .[report]")
     results = options.results / "results.json"
     before = json.loads(results.read_text())["rows"] if results.exists() else []
     measured = {row["setting"]["model"]: row["setting"]["weights"] for row in before}
