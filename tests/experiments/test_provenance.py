@@ -91,3 +91,20 @@ def test_what_another_machine_took_is_kept_beside(tmp_path, monkeypatch):
     told = (tmp_path / "README.md").read_text()
     assert told.endswith(f"On other processors: [epyc_avx512f_4_threads]({kept}.md).\n")
     assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("partial", [True, False])
+def test_what_was_measured_before_the_time_ended_has_a_page_if_asked(tmp_path, partial):
+    def measure(setting):
+        if setting["nth"]:
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(
+            tmp_path / "results.json", {}, [{"nth": 0}, {"nth": 1}], measure,
+            markdown=lambda report: f"# {len(report['rows'])} row", partial=partial,
+        )  # fmt: skip
+    page = tmp_path / "README.md"
+    assert page.exists() == partial
+    assert not partial or page.read_text().startswith("# 1 row\n")
