@@ -50,8 +50,8 @@ def add_options(parser: argparse.ArgumentParser, *, new: int, repeats: int | Non
     parser.add_argument("--context", type=int, default=128, help="bytes of a prompt")
     parser.add_argument("--new", type=int, default=new, help="bytes generated a prompt")
     parser.add_argument(
-        "--split", choices=bundled_data.SPLITS, default=bundled_data.VALID,
-        help="files that the prompts are from; those of the test split are for the last tables",
+        "--split", choices=bundled_data.SPLITS, default=bundled_data.TEST,
+        help="files that the prompts are from; choose by those of the valid split",
     )  # fmt: skip
     if repeats is not None:
         parser.add_argument("--repeats", type=int, default=repeats)

@@ -3,8 +3,9 @@
     pip install -e .[report,parity]
     python -m experiments.harness.report --data DIR
 
-Each study runs in a process of its own and goes on where it was interrupted. The report stands
-beside the studies, as `report.md` and, in one file with its figures, `report.html`.
+Each study runs in a process of its own and goes on where it was interrupted. `--anew` also runs
+those that were measured with other code, so that all are of one commit. The report stands beside
+the studies, as `report.md` and, in one file with its figures, `report.html`.
 """
 
 import pathlib
@@ -13,22 +14,30 @@ import sys
 import time
 from collections.abc import Sequence
 
-from experiments.harness import discovery, report_page
+from experiments.harness import discovery, provenance, report_page
 from experiments.harness.discovery import Study
 from experiments.harness.study import Parser, measured
 
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def complete(study: Study, results: pathlib.Path) -> bool:
-    """Whether a study has written all that it measures."""
+def complete(study: Study, results: pathlib.Path, *, anew: bool = False) -> bool:
+    """Whether a study has written all that it measures; with `anew`, all of it of this code."""
     paths = [results / study.name / f"{name}.json" for name in study.results]
-    return all(measured(path) is not None for path in paths)
+    reports = [measured(path) for path in paths]
+    return all(report is not None and not (anew and _of_other_code(report)) for report in reports)
+
+
+def _of_other_code(report: dict) -> bool:
+    codes = {own.get("ran", {}).get("code") for own in provenance.each(report)}
+    return codes != {provenance.code()}
 
 
 def run(studies: Sequence[Study], options) -> list[str]:
     """Runs what is missing; returns the names of those that failed."""
-    missing = [study for study in studies if not complete(study, options.results)]
+    missing = [
+        study for study in studies if not complete(study, options.results, anew=options.anew)
+    ]
     failed, slower = [], 1.0
     for index, study in enumerate(missing):
         left = slower * sum(each.minutes for each in missing[index:])
@@ -54,6 +63,7 @@ def main() -> int:
     parser.add_argument("--results", type=pathlib.Path, default=ROOT)
     parser.add_argument("--only", nargs="*", help="names of studies; by default all")
     parser.add_argument("--smoke", action="store_true", help="a few bytes of everything")
+    parser.add_argument("--anew", action="store_true", help="also what is of other code")
     parser.add_argument("--build", action="store_true", help="run nothing: report what is there")
     options = parser.parse_args()
     studies = discovery.studies()

@@ -198,7 +198,9 @@ def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys, studie
         return finished
 
     monkeypatch.setattr(report.subprocess, "run", run)
-    options = type("Options", (), {"results": tmp_path, "data": "texts", "smoke": True})
+    options = type(
+        "Options", (), {"results": tmp_path, "data": "texts", "smoke": True, "anew": False}
+    )
     chosen = [studies[f"speed/{name}"] for name in ("batch", "wall_clock", "self_drafting")]
     assert report.run(chosen, options) == ["speed/self_drafting"]
     assert [command[2] for command in commands] == [
@@ -210,6 +212,21 @@ def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys, studie
     assert commands[0][5:] == ["--data", "texts", "--smoke"]
     told = capsys.readouterr().out
     assert "[1/2] speed/wall_clock: about 15 minutes; all together about 40 minutes left" in told
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_what_is_of_other_code_is_run_again_on_demand(tmp_path, studies, anew):
+    chosen = studies["speed/batch"]
+    path = tmp_path / "speed" / "batch" / "results.json"
+    path.parent.mkdir(parents=True)
+    for ran, this in (
+        ({}, False), ({"code": "another"}, False), ({"code": provenance.code()}, True),
+    ):  # fmt: skip
+        path.write_text(json.dumps({"complete": True, "rows": [], "ran": ran}))
+        assert report.complete(chosen, tmp_path, anew=anew) == (this or not anew)
+    rows = [{"ran": {"code": code}} for code in ("another", provenance.code())]
+    path.write_text(json.dumps({"complete": True, "rows": rows}))
+    assert report.complete(chosen, tmp_path, anew=anew) != anew
 
 
 def test_a_smoke_run_keeps_out_of_the_results(tmp_path, monkeypatch, capsys):

@@ -48,6 +48,7 @@ def main():
     options = study.parser(__doc__, __file__, model=None)
     options.add_argument("--runs", type=pathlib.Path, required=True, help="what train.py made")
     evidence.add_options(options, new=96)
+    options.set_defaults(split=bundled_data.VALID)  # the shape of `tiny` is chosen by it
     options = evidence.parsed(options)
     stretches, drafts = STRETCHES, DRAFTS
     if options.smoke:
