@@ -94,7 +94,7 @@ class Decoding:
     counts: Counts
 
     def repeated(self, times: int, seeds: UInt32[Array, " N"]) -> "Decoding":
-        """Returns each row `times` times, one copy behind the other, with N seeds of their own.
+        """Returns each row `times` times, one copy after another, with N seeds of their own.
 
         So prompts that were prefilled once are continued in several ways. No array is shared with
         the decoding or the seeds, so that the rows may be donated.
@@ -184,7 +184,8 @@ class Method:
         Args:
           params: parameters of the target and of the drafter, and the constraint if there is one.
           text: the prompts, in buffers with room for `budget` more ids.
-          budget: maximum number of ids to emit in each row; a row with 0 ends at once.
+          budget: maximum number of ids to emit in each row; a row with 0 ends at once. No row goes
+            on beyond the end of its buffer.
           seeds: one per row; None uses the row numbers.
           sampling: sampling settings; None is greedy.
           stops: stop strings; None means none.
@@ -210,6 +211,7 @@ class Method:
         stops = (Stops.of([]) if stops is None else stops).for_rows(batch)
         seeds = jnp.arange(batch, dtype=jnp.uint32) if seeds is None else seeds
         budget = jnp.broadcast_to(jnp.asarray(budget, jnp.int32), (batch,))
+        budget = jnp.minimum(budget, length - text.length)
         chex.assert_shape([seeds, sampling.temperature], (batch,))
         self._rule(sampling)  # raises early if the rule does not suit the sampling
         if state is None:
@@ -277,7 +279,8 @@ class Method:
         text = Text(put(decoding.text.ids, more.ids), begin + more.length)
         state = target.prefill(params.target, text, decoding.state)
         inputs = self._inputs(params, text, state, decoding.sampling, None)
-        budget = jnp.where(stays, 0, budget)
+        room = decoding.text.ids.shape[1] - text.length
+        budget = jnp.where(stays, 0, jnp.minimum(budget, room))
         automaton, ended = _begin(params.constraint, budget)
         recorded = decoding.log_probs, decoding.likeliest, decoding.origins
         log_probs, likeliest, origins = jax.tree.map(forget, recorded)

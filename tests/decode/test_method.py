@@ -279,6 +279,19 @@ def test_a_buffer_without_room_is_refused():
         Text.of([b"ab"], length=2)
 
 
+def test_a_row_ends_with_its_buffer():
+    method = Method(TableTarget(), TableDrafter(2))
+    full = dataclasses.replace(text(), length=jnp.array([2, 13]))
+    decoding = method.init(PARAMS, full, budget=15, sampling=Sampling.of(2, allow_eos=False))
+    decoding = method.decode(PARAMS, decoding)
+    assert decoding.text.length.tolist() == [16, 16]
+    assert decoding.counts.bytes.tolist() == [14, 3]
+    assert decoding.ended.tolist() == [stopping.BY_LENGTH] * 2
+    more = Text(jnp.full((2, 1), 5), jnp.zeros(2, int))
+    appended = method.append(PARAMS, decoding, more, budget=4)
+    assert appended.ended.tolist() == [stopping.BY_LENGTH] * 2
+
+
 def test_a_draft_from_another_vocabulary_is_told():
     class Wrong(Empty):
         def propose(self, inputs, draft_state):
