@@ -143,6 +143,7 @@ def test_sampling_depends_on_the_seed_alone(method):
         (test_methods.model, "medusa", {}, "no multi-byte heads"),
         (test_methods.byte_lm, "dflash", {}, "no draft block"),
         slow(heads_of_a_blt.blt, "dflash", {"draft_length": 4}, "blocks of up to 3 bytes, got 4"),
+        slow(heads_of_a_blt.blt, "dflash", {"draft_length": -1}, "up to 3 bytes, got -1"),
         slow(heads_of_a_blt.blt, "medusa", {"branches": (2,)}, "needs a byte transformer"),
         slow(heads_of_a_blt.blt, "eagle", {"beam": 2}, "needs a byte transformer"),
     ],

@@ -38,7 +38,7 @@ def check_drafter(drafter: Any) -> None:
 
 
 def check_rule(rule: Any) -> None:
-    """Raises ValueError for what is no acceptance rule, such as the name of one."""
+    """Raises ValueError for anything but an acceptance rule, such as the name of one."""
     if not (callable(rule) or isinstance(rule, Lossless)):
         raise ValueError(
             f"accept is a function that judges drafts, such as decode.typical, got {rule!r}"

@@ -107,7 +107,7 @@ def _fits(value, kind):
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Asks whether one of the known words was meant, the nearest one; empty if none is near."""
+    """Returns a question that offers the nearest known word; empty if none is near."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {near[0]}?" if near else ""
 

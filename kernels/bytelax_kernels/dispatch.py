@@ -37,7 +37,7 @@ def platform() -> str:
 
 
 def rows_alike(rows: int) -> int:
-    """The number of rows, at least `rows`, of which a product on this platform sums each alike.
+    """The number of rows to pad `rows` to, so that a product on this platform sums each alike.
 
     A row's sum must not depend on its place in a window. The Eigen of XLA:CPU multiplies rows in
     groups of six, and groups in panels. Behind more than one whole group it sums the rows that

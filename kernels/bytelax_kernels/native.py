@@ -48,7 +48,7 @@ def available() -> bool:
 
 
 def multiply_bfloat16() -> bool:
-    """Whether they multiply bfloat16 as it is; on other processors they widen it first."""
+    """Whether the compiled kernels multiply bfloat16 as it is; elsewhere they widen it first."""
     return available() and instructions() in ("amx", "avx512bf16")
 
 
@@ -100,14 +100,14 @@ def _loaded() -> tuple[ctypes.CDLL, str]:
 
 
 def sources() -> str:
-    """A digest of the C++ sources, which a library keeps: what calls an older one is not for it."""
+    """A digest of the C++ sources. A library keeps its own, and runs only if they are equal."""
     package = _LIBRARY.parent
     files = sorted([*package.rglob("*.h"), *package.rglob("*.cc")])
     return hashlib.sha256(b"".join(map(pathlib.Path.read_bytes, files))).hexdigest()[:16]
 
 
 def _interface() -> int:
-    """The version of XLA's interface in this jaxlib; it takes libraries of earlier ones."""
+    """The version of XLA's interface in this jaxlib; libraries for earlier versions load too."""
     found = importlib.util.find_spec("jaxlib")
     assert found is not None and found.origin is not None
     header = pathlib.Path(found.origin).parent / "include" / "xla" / "ffi" / "api" / "c_api.h"

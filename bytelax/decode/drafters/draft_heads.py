@@ -316,7 +316,7 @@ class DraftBlock(_FromStates):
     def fit(self, target):
         target = super().fit(target)
         trained = target.module.config.heads.draft.block_size
-        if self.draft_length > trained:
+        if not 1 <= self.draft_length <= trained:
             raise ValueError(
                 f"the draft block was trained on blocks of up to {trained} bytes, got "
                 f"{self.draft_length}"

@@ -314,7 +314,7 @@ class LocalDecoderTarget(ModuleTarget):
 
 
 def _behind(ids: Int[Array, "B T"], count: Int[Array, " B"], kept: int) -> Int[Array, "B k"]:
-    """Returns the `kept` ids of each row from place `count` on. To gather them takes longer."""
+    """Returns the `kept` ids of each row from place `count` on. A gather takes longer."""
     found = ids[:, :kept]
     for first in range(1, ids.shape[1] - kept + 1):
         found = jnp.where(count[:, None] == first, ids[:, first : first + kept], found)

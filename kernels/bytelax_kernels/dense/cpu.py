@@ -64,7 +64,7 @@ class Panels:
         scale: np.ndarray | None = None,
         stands_for: str | None = None,
     ) -> "Panels":
-        """Lays a kernel of the host out.
+        """Lays out a kernel that is on the host.
 
         Args:
           kernel: the array, in one of `DTYPES`.
@@ -157,7 +157,7 @@ def dense(
 
 @functools.cache
 def _product(width, eps, times, gated):
-    """The compiled product; under `jax.vmap`, rows of all are rows of one."""
+    """The compiled product; under `jax.vmap`, the rows of all calls are multiplied in one."""
 
     @jax.custom_batching.custom_vmap
     def product(rows, values, column_scale, scale, onto):
