@@ -5,13 +5,18 @@ another width: those are compared on bytes, and on log-probabilities to rounding
 """
 
 import functools
+import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bytelax import vocab
-from bytelax.decode import Empty, lossless
+from bytelax.decode import Empty, Method, MultiByteTree, Params, Text, lossless, trees
+from bytelax.models.heads import HeadsConfig
 from tests.helpers import decoding as loops
+from tests.helpers import models_for_tests as models
 from tests.helpers import self_drafting_models
 from tests.helpers.marks import exhaustive
 from tests.helpers.self_drafting_models import CHAINS, TREES
@@ -99,3 +104,32 @@ def test_rows_are_apart_and_padding_is_not_read(make):
     other[1] = prompts()[1]
     beside = run(make, ids=other)
     np.testing.assert_array_equal(beside.log_probs[1], first.log_probs[1])
+
+
+def test_a_wide_tree_is_grown_from_its_likeliest_nodes():
+    many, grown = 5, [trees.root(jnp.ones((3, 1), int))] * 2
+    levels = [slice(0, 1)] * 2
+    for depth in range(3):
+        law = jax.random.normal(jax.random.key(depth), (9,))  # depends on the byte before
+        for i, most in enumerate((None, many)):
+            before = grown[i].ids[:, levels[i], None] + 3 * jnp.arange(3)[:, None, None]
+            logits = law[(before + jnp.arange(4) ** 2) % 9]
+            grown[i], levels[i] = trees.grow(
+                grown[i], jax.nn.log_softmax(logits), levels[i], children=3, most=most
+            )
+    whole, own = (trees.prune(tree, many) for tree in grown)
+    np.testing.assert_allclose(np.sort(whole.scores), np.sort(own.scores), rtol=1e-6)
+    assert grown[0].ids.shape[1] > grown[1].ids.shape[1]
+
+
+def test_a_wide_tree_takes_little_memory():
+    model = models.model(models.replace(models.BYTE_LM, heads=HeadsConfig(bytes_ahead=3)))
+    method, params = (
+        Method(model.target(), MultiByteTree((256, 256, 256), 16)),
+        Params(model.params),
+    )
+    text = Text.of([b"abc"], length=16)
+    decoding = jax.eval_shape(lambda: method.init(params, text, budget=3))
+    drafted = jax.jit(method.draft).lower(params, decoding).as_text()
+    shapes = re.findall(r"tensor<([0-9x]+)x[a-z]", drafted)
+    assert max(np.prod([*map(int, shape.split("x"))]) for shape in shapes) < 1 << 20
