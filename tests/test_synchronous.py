@@ -1,12 +1,15 @@
 """Plain decoding whose rows wait for one another: same bytes, fewer runs of the global model."""
 
+import dataclasses
 import functools
 
+import jax
 import numpy as np
 import pytest
 
 import bytelax
 from bytelax import vocab
+from bytelax.decode import BlockDiffusion, Method, Params, PastBoundary, Sampling, Text, unmasking
 from tests.helpers import models_for_tests as models
 
 PROMPTS = [b"Ragged prompts: ", b"and ", "naïve 日本".encode(), b"1 + 1 = "]
@@ -68,6 +71,30 @@ def test_the_batch_makes_the_passes_that_waiting_asks_for(share):
     assert (out.stats.batch_windows, out.stats.global_chunks) == (windows, together)
     alone = closes.sum(1).max()
     assert alone <= together and (share < 1 or together < closes.any(0).sum())
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    [PastBoundary(3, "refresh"), BlockDiffusion(3, unmasking.ONE_STEP, "refresh")],
+    ids=["past the boundary", "a block"],
+)
+def test_a_draft_on_a_new_latent_waits_for_no_row(drafter):
+    model = models.model(models.VARIANTS["own_embedding"])
+    text = Text(models.random_text(12, 64, eos=False), np.arange(9, 21))
+    params, laws = Params(model.params), []
+    for share in (0.0, 1.0):
+        method = Method(dataclasses.replace(model.target(), synchronous=share), drafter)
+        warm = Sampling.of(12, temperature=1.0)
+        decoding = jax.jit(method.init)(params, text, budget=9, sampling=warm)
+        laws.append(jax.jit(method.draft)(params, decoding)[0].log_probs)
+    np.testing.assert_array_equal(*laws)
+
+
+def test_cells_ahead_wait_for_no_row():
+    model = models.model(models.VARIANTS["own_embedding"])
+    target = dataclasses.replace(model.target(), synchronous=1.0)
+    with pytest.raises(ValueError, match="rows that wait have no cells ahead"):
+        Method(target, BlockDiffusion(3, unmasking.ONE_STEP, "ahead"))
 
 
 @pytest.mark.parametrize(

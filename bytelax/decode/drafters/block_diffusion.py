@@ -50,7 +50,7 @@ class _Blocks:
         pending = text.pending
 
         def refreshed():
-            target = dataclasses.replace(inputs.target, ahead=self.draft_length)
+            target = dataclasses.replace(inputs.target, ahead=self.draft_length, synchronous=0)
             _, trial = target.extend(inputs.target_params, state, pending)
             one = jnp.ones_like(text.length)
             patcher = one * (model.config.patching.mode == "entropy")

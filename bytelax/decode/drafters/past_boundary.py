@@ -60,8 +60,9 @@ class PastBoundary(OfDecoder, Stateless):
         pending, uniforms = inputs.text.pending, inputs.uniforms(self.draft_length)
         drawn, made, one = [], no_passes(len(pending)), jnp.ones_like(state.length)
         if self.latent == "refresh":
-            logits, trial = target.extend(params, state, pending)
-            state = target.commit(trial, one)
+            alone = dataclasses.replace(target, synchronous=0)  # a latent is needed now
+            logits, trial = alone.extend(params, state, pending)
+            state = alone.commit(trial, one)
             drawn.append(draw(logits, inputs.sampling, uniforms[:, :1]))
             pending, uniforms = drawn[0].ids, uniforms[:, 1:]
             patcher = one * (target.module.config.patching.mode == "entropy")

@@ -112,6 +112,8 @@ class BLTTarget(ModuleTarget):
             raise ValueError(f"synchronous is a share of the rows, 0..1, got {self.synchronous}")
         if self.ahead and self.keep:
             raise ValueError("a target with cells ahead keeps no hidden states for drafters")
+        if self.ahead and self.synchronous:
+            raise ValueError("rows that wait have no cells ahead: synchronous must be 0")
 
     def prefill(self, params, text: Text, state: BLTState | None = None) -> BLTState:
         """Processes all bytes but the pending one; see `Target.prefill`."""
