@@ -25,6 +25,8 @@ class _Blocks:
 
     def fit(self, target):
         expect(target, BLTTarget, self)
+        if target.module.config.decoder_input != "embedding":
+            raise ValueError("masked bytes need decoder_input='embedding': a MASK has no state")
         if self.latent != "ahead":
             return target
         return dataclasses.replace(target, ahead=self.draft_length)

@@ -226,3 +226,8 @@ def test_a_latent_that_is_none_is_refused(make):
     """Unchecked, a misspelled one would be taken for "reuse"."""
     with pytest.raises(Exception, match="latent"):  # of this check, or of types while tests run
         make(4, latent="reused")
+
+
+def test_a_decoder_that_reads_the_encoder_fills_no_blocks():
+    with pytest.raises(ValueError, match="masked bytes need decoder_input='embedding'"):
+        Method(target("base"), BlockDiffusion(K, confidence(0.5)))
