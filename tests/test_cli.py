@@ -131,7 +131,7 @@ def test_logits_of_ids_that_are_never_emitted_are_not_read(nan_loads, capsys, tm
     assert [round(x) for x in printed["results"][0]["log_probs"]] == [0] * 3
 
 
-def test_broken_logits_are_told(nan_loads, capsys, tmp_path):
+def test_broken_logits_are_told(nan_loads, capsys, tmp_path, monkeypatch):
     broken = models.chain(b"abcdefgh")
     table = broken.params["embed"]["embedding"].at[4 + ord("b")].set(float("nan"))
     params = broken.params | {"embed": {"embedding": table}}
@@ -140,6 +140,10 @@ def test_broken_logits_are_told(nan_loads, capsys, tmp_path):
     wrote, told = capsys.readouterr()
     assert wrote == "defghab\nb\n"
     assert "prompt 1: the model's logits are NaN or infinite" in told.splitlines()[1]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a")))
+    assert cli.main(["generate", "--model", str(tmp_path / "broken"), "--turns", "g"]) == 0
+    wrote, told = capsys.readouterr()
+    assert wrote == "b\n" and "turn 0: the model's logits are NaN or infinite" in told
 
 
 def test_convert_over_a_model(byte_lm, capsys, tmp_path):

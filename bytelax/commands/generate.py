@@ -85,7 +85,6 @@ def run(command: Generate) -> None:
     """Generates, and prints what was generated."""
     import jax
 
-    from bytelax.decode import stopping
     from bytelax.generation import generate, stream, turns
     from bytelax.loading import load
     from bytelax.pods import distributed
@@ -116,6 +115,7 @@ def run(command: Generate) -> None:
             if distributed.is_first():
                 sys.stdout.buffer.write(result.bytes + b"\n")
                 sys.stdout.buffer.flush()
+                _tell_broken("turn", result)
         return
     if command.stream:
         for piece in stream(model, prompts[0], seeds=command.seed, errors=_ESCAPE, **keywords):
@@ -137,9 +137,16 @@ def run(command: Generate) -> None:
         for result in out.results:
             sys.stdout.buffer.write(result.bytes + b"\n")
     for result in out.results:
-        if result.stop == stopping.REASONS[stopping.NOT_FINITE]:
-            told = "the model's logits are NaN or infinite; check its weights"
-            print(f"bytelax: prompt {result.index}: {told}", file=sys.stderr)
+        _tell_broken("prompt", result)
+
+
+def _tell_broken(what, result):
+    """Tells on standard error if a result ended because the model is broken."""
+    from bytelax.decode import stopping
+
+    if result.stop == stopping.REASONS[stopping.NOT_FINITE]:
+        told = "the model's logits are NaN or infinite; check its weights"
+        print(f"bytelax: {what} {result.index}: {told}", file=sys.stderr)
 
 
 def _prompts(command) -> list[bytes]:
