@@ -189,6 +189,10 @@ def stream(
     engine = Engine.of(model, len(asked), **request)
     if every < 1 or batch < 1:
         raise ValueError(f"every and batch must be at least 1, got {every} and {batch}")
+    try:
+        codecs.lookup_error(errors)
+    except LookupError as unknown:  # else it is raised only where bytes are no text
+        raise ValueError(f"errors: {unknown}") from None
     for each in asked:
         engine.capacity(each)  # raises if it fits into none
     rows = engine.rows(min(batch, len(asked)))

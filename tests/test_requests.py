@@ -184,6 +184,8 @@ def test_what_turns_and_streams_do_not_take():
             function(chain, ["a"], samples=2)
     with pytest.raises(ValueError, match="there is no text to continue"):
         list(bytelax.turns(chain, []))
+    with pytest.raises(ValueError, match="errors: unknown error handler name 'replaced'"):
+        bytelax.stream(chain, "a", errors="replaced")
 
 
 @pytest.mark.parametrize("most", [2**32 + 5, 2**40])
