@@ -1,6 +1,7 @@
 """The studies of speed run through: a few bytes of everything, on texts made up here."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -55,6 +56,13 @@ def test_latents(smoke, tmp_path, data):
     assert plain["bytes_per_round"]["value"] == 1 < drafted["bytes_per_round"]["value"]
     assert drafted["setting"]["latents"] == "predicted"
     assert "| predicted | 16 |" in table and "Boundaries" in table
+    batches = json.loads((tmp_path / "batches.json").read_text())
+    (row,) = batches["rows"]
+    assert all(own["same_outputs"] == row["prompts"] == 4 for own in row["ways"].values())
+    waiting, plain = row["ways"]["none, rows wait"], row["ways"]["none"]
+    assert waiting["global_runs_per_byte"] <= plain["global_runs_per_byte"]
+    assert waiting["windows_per_byte"] >= plain["windows_per_byte"] == 1
+    assert "| stale, 2 bytes, rows wait |" in (tmp_path / "batches.md").read_text()
 
 
 @pytest.mark.exhaustive

@@ -6,11 +6,13 @@
 64 held-out prompts of five genres, at temperature 0 and 1. Beside the latent of the latest closed
 patch, which is never renewed (BLT-S), and the predicted ones: one mean latent, those predicted in
 the next row of the batch, and the model's own for the first patches that close. The predicted ones
-also with multi-byte heads that draft for the decoder.
+also with multi-byte heads that draft for the decoder. `batches.json` has what they gain in
+batches, beside the best plain decoding there; with `--only batches` nothing else is measured.
 """
 
 import dataclasses
 import pathlib
+import tempfile
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,16 +22,18 @@ from bytelax.decode import Method, MultiByte, Nested, PastBoundary
 from bytelax.decode.record import Origin
 from bytelax.measure.timing import Contestant
 from bytelax.models import layers
-from experiments.harness import evidence, intervals, loops, recipes, study
+from experiments.harness import evidence, intervals, loops, recipes, study, thunks
+from experiments.speed.latents import batches
 from experiments.speed.latents.oracle import TrueLatents
 
+RESULTS = (study.MAIN, "batches")
 TEMPERATURES, CONTROLLED = (0.0, 1.0), 16
 LENGTHS = (CONTROLLED, 8, 24)
 PLAIN, STALE, PREDICTED, NESTED = "none", "stale", "predicted", "predicted, nested"
 CONTROLS = MEAN, OTHER, FIRST, FIRST_TWO = (
     "mean", "predicted in another text", "true, one patch", "true, two patches",
 )  # fmt: skip
-AHEAD = 4  # bytes that heads draft for the decoder
+AHEAD = batches.AHEAD
 TIMED = (STALE, PREDICTED, NESTED)
 CROSSED = 4  # patches of a draft that are told apart
 
@@ -64,8 +68,20 @@ DRAFTERS = {
 def main():
     options = study.parser(__doc__, __file__, model="tiny")
     options.add_argument("--heads", type=pathlib.Path, help="a run of a head of latents")
+    options.add_argument("--only", choices=RESULTS, help="one of the files of results")
     evidence.add_options(options, new=96, repeats=5)
     options = evidence.parsed(options)
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = pathlib.Path(directory)
+        thunks.dump_to(scratch)
+        if options.only != "batches":
+            over_boundaries(options)
+        if options.only != study.MAIN:
+            batches.run(options, TEMPERATURES, scratch)
+
+
+def over_boundaries(options):
+    """What drafts keep and read, and how fast they are at one row."""
     trained = options.heads and recipes.trained_on(options.heads)
     settings = [
         {"latents": name, "draft_length": length, "temperature": temperature}
