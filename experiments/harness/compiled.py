@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{")
@@ -61,10 +62,13 @@ class Operation(NamedTuple):
         return "scatter" in self.name or self.opcode == "scatter"
 
 
-def operations(text: str) -> list[Operation]:
+def operations(text: str, *, branch: Callable = min) -> list[Operation]:
     """The operations of a program, those of loops once.
 
-    Of the branches of a conditional, those of the shortest.
+    Args:
+      text: of the optimized program.
+      branch: of the branches of a conditional, whether those of the shortest (`min`) or of the
+        longest (`max`).
     """
     computations, entry = _computations(text)
     found = []
@@ -91,7 +95,7 @@ def operations(text: str) -> list[Operation]:
                     if branches
                     else re.findall(r"(?:true|false)_computation=%?([\w.\-]+)", rest)
                 )
-                mine += min((walk(part.strip().lstrip("%"), loops) for part in names), key=len)
+                mine += branch((walk(part.strip().lstrip("%"), loops) for part in names), key=len)
             elif opcode == "call":
                 mine += walk(re.search(r"to_apply=%?([\w.\-]+)", rest)[1], loops)
             elif opcode not in _FREE and not any(f'"{call}"' in rest for call in _FREE_CALLS):

@@ -33,6 +33,12 @@ class Machine(NamedTuple):
     flops_per_second: float
 
 
+# Reads nine tenths of what the data sheet says. Exact products of float32 run on the cores that
+# keep all of its bits.
+H200 = Machine(bytes_per_second=4.3e12, flops_per_second=700e12)
+H200_EXACT = Machine(bytes_per_second=4.3e12, flops_per_second=67e12)
+
+
 def measured(dtype: str = "float32", *, megabytes: int = 512, size: int = 2048) -> Machine:
     """Measures the peak performance of this machine, as the best of ten runs.
 
@@ -90,17 +96,23 @@ def weights_of(module: BLT | ByteLM, params: dict) -> Sizes:
     size = module.weights_per_pass(params)
     if isinstance(module, ByteLM):
         return size
-    encoder, decoder = params["encoder"], params["decoder"]
+    encoder = params["encoder"]
     pools = {name: part for name, part in encoder["cross"].items() if name not in _KEYS}
-    crosses = [part for name, part in decoder.items() if name.startswith("cross_")]
-    keys = [part[name] for part in crosses for name in _KEYS]
     of_encoder = layers.weights([encoder["split"], pools])
-    of_decoder = layers.weights([decoder["split"], keys])
+    of_decoder = weights_of_contexts(params)
     return size._replace(
         encoder=size.encoder - of_encoder,
         decoder=size.decoder - of_decoder,
         global_=size.global_ + of_encoder + of_decoder,
     )
+
+
+def weights_of_contexts(params: dict) -> int:
+    """Of the decoder, those that make the keys and values of a latent."""
+    decoder = params["decoder"]
+    crosses = [part for name, part in decoder.items() if name.startswith("cross_")]
+    keys = [part[name] for part in crosses for name in _KEYS]
+    return layers.weights([decoder["split"], keys])
 
 
 def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) -> Sizes:

@@ -5,7 +5,6 @@ import copy
 import pytest
 
 from experiments.compile.rounds import run
-from experiments.harness.compiled import operations
 
 NAMED = 'metadata={op_name="%s"}'
 DRAFT, CHUNK = "jit(decode)/while/body/draft/while", "jit(decode)/while/body/while"
@@ -65,16 +64,38 @@ SETTING = run.Setting("v5e", "blt-s", 8)
 
 @pytest.fixture(name="row")
 def fixture_row():
-    return run.count(operations(PROGRAM), decoder_layers=2) | {"draft_steps": 8}
+    return run.count(PROGRAM, decoder_layers=2) | {"draft_steps": 8}
 
 
 def test_parts(row):
-    call, around, draft, chunk = (row["parts"][name] for name in run.PARTS)
+    call, around, draft, chunk = (
+        row["parts"][name] for name in ("call", "round", "draft", "chunk")
+    )
     assert (call["operations"], call["copies"], call["copied_bytes"]) == (1, 1, 4 * 2**20)
     assert (around["operations"], around["cycles"], around.get("copies")) == (1, 5, None)
     assert (draft["operations"], draft["scatters"]) == (2, 1)
     assert chunk["operations"] == 4  # the search takes four steps
     assert row["operations_per_decoder_layer"] == 0.5
+
+
+def test_what_a_step_runs_if_it_predicts_a_latent():
+    """Which is in one branch of a conditional, of which a step counts the shortest."""
+    branches = "conditional(%p, %p, %p), branch_computations={%short, %long}"
+    step = f"  %cond.2 = (s32[]) {branches}\n  %slice-start.2"
+    row = run.count(PROGRAM.replace("  %slice-start.2", step), decoder_layers=2)
+    assert row["parts"]["draft"]["operations"] == 2
+    assert row["parts"]["renewal"]["operations"] == 1
+    times = {"round": 1, "draft": 3, "renewal": 2, "chunk": 0}
+    row["draft_steps"] = 8
+    assert run.whole(SETTING, row, "operations", times) == 1 + 3 * 2 + 2
+    closing = 1 - (1 - 1 / 4.4) ** 8  # a patch of 4.4 bytes closes in one of eight rows
+    assert run.whole(SETTING, row, "operations") == pytest.approx(1 + 8 * 2 + 8 * closing + 4)
+
+
+def test_plain_decoding_runs_the_global_transformer_if_any_row_closes_a_patch(row):
+    for rows, chunks in ((1, 1 / 4.4), (2, 1 - (3.4 / 4.4) ** 2)):
+        plain = run.whole(run.Setting("v5e", "ar", rows), row | {"draft_steps": 0}, "operations")
+        assert plain == pytest.approx(1 + 4 * chunks)
 
 
 def test_a_round_takes_all_steps_of_its_draft(row):
@@ -84,7 +105,7 @@ def test_a_round_takes_all_steps_of_its_draft(row):
 
 def test_a_cache_that_is_copied_again_is_told(row):
     copied = "  %copy.5 = bf16[8,600,1024] copy(%cache)\n  %slice-start.2"
-    again = run.count(operations(PROGRAM.replace("  %slice-start.2", copied)), decoder_layers=2)
+    again = run.count(PROGRAM.replace("  %slice-start.2", copied), decoder_layers=2)
     assert run.unexpected(SETTING, again, row)[0] == "1 copies of 1 MB or more a draft, not 0"
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import re
 
+from experiments.compile.rounds import latents, reckoned
 from experiments.compile.rounds import run as rounds
 from experiments.harness import intervals, published_claims, published_fast_blt, trained
 from experiments.quality.rule_tasks import run as rule_tasks
@@ -581,6 +582,26 @@ def operations_on_the_h200():
     )
 
 
+def the_1b_with_predicted_latents():
+    """How many times as fast as plain decoding, as reckoned, at T = 1 and as published."""
+    found = report("compile/rounds", "latents")
+    figure = rounds.reader(found)
+    predicted, stale = (
+        row(found, chip="h200", method=name, batch=1)["parts"]["draft"]["operations"]
+        for name in ("blt-s 16, predicted", "blt-s 16")
+    )
+    yield DRAFTERS, f"has {predicted} operations in place of {stale}"
+    for method in latents.DRAFTS:
+        cells = [
+            " / ".join(
+                reckoned.between(latents.ranges(chip, rows, method, name, figure)["speed"], 1)
+                for name in (latents.TINY_1, latents.PUBLISHED)
+            )
+            for chip, rows in latents.PLACES
+        ]
+        yield DRAFTERS, f"| {latents.SHOWN.get(method, method)} | {' | '.join(cells)} |"
+
+
 def translations():
     found = report("quality/translation")
     plain = row(found, model="blt", method="ar")
@@ -693,6 +714,6 @@ CLAIMS = (
     drafts_over_boundaries,
     rules_of_acceptance, drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round,
     compiled_kernels, larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods,
-    memory_of_the_1b, operations_on_the_h200, on_an_h100, curve_of_a_draft_layer,
-    translations,
+    memory_of_the_1b, operations_on_the_h200, the_1b_with_predicted_latents, on_an_h100,
+    curve_of_a_draft_layer, translations,
 )  # fmt: skip

@@ -1,15 +1,20 @@
 """What a byte would take on an H200, from operations counted and bytes read. Nothing is timed."""
 
 import dataclasses
+import functools
+from typing import Any, NamedTuple
 
 import jax
 
+from bytelax.calculator import Sizes
 from bytelax.models import layers
 from bytelax.models.blt import BLT
+from bytelax.models.configs import HeadsConfig, TransformerConfig
 from experiments.harness import evidence, floor, random_blt, study
 from experiments.harness.one_b import one_b
 
-TERABYTES = 4.3  # read a second: nine tenths of the data sheet's 4.8
+TERABYTES = floor.H200.bytes_per_second / 1e12
+AHEAD = 4  # multi-byte heads, as `tiny` has them
 MICROSECONDS = (1.5, 2.5)  # from the start of one operation to that of the next, at the least
 CONTEXT, PATCH = 512, 4.4  # bytes
 # Rows of the study of drafters, by methods here.
@@ -27,6 +32,7 @@ def section(operations: dict[str, float]) -> list[str]:
       operations: of a round at one row of the 1B shape on an H200, by method, "ar" among them.
     """
     read, kept = gigabytes(), {"ar": 1.0} | bytes_kept()
+    operations = {name: operations[name] for name in kept}
     milliseconds = {
         name: [
             read[name] / TERABYTES + count * each / 1e3 for each in MICROSECONDS
@@ -56,15 +62,39 @@ def section(operations: dict[str, float]) -> list[str]:
     ]
 
 
-def gigabytes() -> dict[str, float]:
-    """What a round reads, by method: weights in bfloat16, the entropy model in float32, caches."""
+def in_any_row(chance: float, rows: int) -> float:
+    """The chance that something happens in at least one of so many rows."""
+    return 1 - (1 - chance) ** rows
+
+
+def heads_of(decoder: TransformerConfig) -> HeadsConfig:
+    """The heads of the 1B: those of `tiny`, in its sizes."""
+    heads = random_blt.draft_heads(decoder)
+    return dataclasses.replace(heads, bytes_ahead=AHEAD, correction=True)
+
+
+class Networks(NamedTuple):
+    """The networks of the 1B: numbers that a pass reads, and the shapes of the parameters."""
+
+    weights: Sizes
+    cached: Sizes  # of a row
+    params: Any
+
+
+@functools.cache
+def networks() -> Networks:
     config = one_b()
-    config = dataclasses.replace(config, heads=random_blt.draft_heads(config.decoder))
+    config = dataclasses.replace(config, heads=heads_of(config.decoder))
     module = BLT(config)
     ids = jax.ShapeDtypeStruct((1, 8), "int32")
     params = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
-    weights = floor.weights_of(module, params)
     cached = floor.caches_of(config, CONTEXT, bytes_per_patch=PATCH)
+    return Networks(floor.weights_of(module, params), cached, params)
+
+
+def gigabytes() -> dict[str, float]:
+    """What a round reads, by method: weights in bfloat16, the entropy model in float32, caches."""
+    weights, cached, params = networks()
     decoder, encoder, global_, patcher = (
         (weights[n] + cached[n]) * (4 if n == 3 else 2) / 1e9 for n in range(4)
     )
@@ -74,7 +104,7 @@ def gigabytes() -> dict[str, float]:
     )
     return {
         "ar": decoder + encoder + patcher + global_ / PATCH,
-        "blt-s": whole + 8 * decoder,
+        "blt-s": whole + 8 * (decoder + encoder),
         "eagle": whole + 8 * layer,
         "dflash": whole + block,
         "blt-dv": whole + decoder,

@@ -1,7 +1,7 @@
 """Counts what compiled rounds of decoding make an accelerator do: operations, copies, scatters.
 
     make aot            two layers of each stack, compared with `expected.json`
-    make aot-full       the whole 1B model; writes `results.json` and its table
+    make aot-full       the whole 1B model; writes `results.json`, `latents.json` and their pages
 
 `--record` writes `expected.json` anew. Needs the extra `aot`. Nothing runs: the figures are read
 from optimized programs. Without options the exit status is 1 where a program copies more caches
@@ -14,14 +14,15 @@ import json
 import pathlib
 import re
 import sys
+from collections.abc import Callable
 
 import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from bytelax.models.blt import BLT
-from experiments.compile.rounds import reckoned
-from experiments.harness import ahead_of_time, random_blt, study
+from experiments.compile.rounds import latents, reckoned
+from experiments.harness import ahead_of_time, study
 from experiments.harness.compiled import Operation, operations
 from experiments.harness.decode_program import decode_program
 from experiments.harness.one_b import one_b
@@ -29,19 +30,24 @@ from experiments.harness.one_b import one_b
 CAPACITY = 2048  # bytes in the buffer of a row
 LARGE = 1e6  # bytes; what is copied below that is no cache
 SLACK = 1.1  # as many operations as expected, times this, are still fine
-GHZ = {"v5e": 1.5, "v6e": 1.75, "v5p": 1.75}  # of the matrix units, from the data sheets' peaks
-OPTIONS = {
-    "ar": {},
-    "blt-s": {"draft_length": 8},
-    "blt-dv": {"block_size": 8},
-    "eagle": {"draft_length": 8},
-    "dflash": {},
-}
-DRAFT_STEPS = {"blt-s": 8, "eagle": 8}  # a block in one step is filled outside the loop
-# Runs of the global transformer a round: one, and in plain decoding one a patch, of 4.4 bytes on
-# natural prompts.
-CHUNKS = {"ar": 1 / 4.4}
-PARTS = ("call", "round", "draft", "chunk")
+# Of the matrix units, from the data sheets' peaks.
+GHZ = {"v5e": latents.V5E_GHZ, "v6e": 1.75, "v5p": 1.75}
+# What a program is called here: the method and its options.
+PROGRAMS = {
+    "ar": ("ar", {}),
+    "blt-s": ("blt-s", {"draft_length": 8}),
+    "blt-dv": ("blt-dv", {"block_size": 8}),
+    "eagle": ("eagle", {"draft_length": 8}),
+    "dflash": ("dflash", {}),
+    "blt-s 16": ("blt-s", {"draft_length": 16}),
+    "blt-s 16, predicted": ("blt-s", {"draft_length": 16, "latent": "predicted"}),
+    latents.NESTED: (
+        "blt-s", {"draft_length": 16, "latent": "predicted", "draft_with": "medusa"},
+    ),
+}  # fmt: skip
+# A block in one step is filled outside the loop. Nested drafts take at most a step for each byte.
+DRAFT_STEPS = {"blt-s": 8, "eagle": 8} | {name: 16 for name in PROGRAMS if "16" in name}
+PARTS = ("call", "round", "draft", "renewal", "chunk")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +86,12 @@ FULL = tuple(
         ("v5p", "blt-s", 64),
     )
 )
+OF_LATENTS = tuple(
+    Setting(chip, method, rows)
+    for chip, rows in latents.PLACES
+    for method in (latents.PLAIN, *latents.DRAFTS)
+)
+RESULTS = (study.MAIN, "latents")
 
 
 def measure(setting: Setting, *, layers: int | None = None) -> dict:
@@ -92,33 +104,43 @@ def measure(setting: Setting, *, layers: int | None = None) -> dict:
     platform = ahead_of_time.platform(setting.chip)
     device = ahead_of_time.devices(platform, ahead_of_time.CHIPS[setting.chip])[:1]
     mesh = Mesh(np.array(device).reshape(1, 1), ("data", "tensor"))
-    config = one_b(layers, block_size=8 * setting.method.startswith("blt-d"))
-    if setting.method in ("eagle", "dflash"):
-        config = dataclasses.replace(config, heads=random_blt.draft_heads(config.decoder))
+    method, options = PROGRAMS[setting.method]
+    config = one_b(layers, block_size=8 * method.startswith("blt-d"))
+    if method in ("eagle", "dflash") or "latent" in options:
+        config = dataclasses.replace(config, heads=reckoned.heads_of(config.decoder))
     with ahead_of_time.tracing(platform):
         decode, args = decode_program(
-            BLT(config),
-            setting.method,
-            batch=setting.batch,
-            capacity=CAPACITY,
-            **OPTIONS[setting.method],
+            BLT(config), method, batch=setting.batch, capacity=CAPACITY, **options
         )
         program = ahead_of_time.compiled(
             decode, args, mesh=mesh, specs=(P(), P()), decodes=True, donate_argnums=1
         )
-    found = operations(program.as_text())
-    return count(found, decoder_layers=config.decoder.layers) | {
+    memory = program.memory_analysis()
+    return count(program.as_text(), decoder_layers=config.decoder.layers) | {
         "draft_steps": DRAFT_STEPS.get(setting.method, 0),
-        "temporary_bytes": program.memory_analysis().temp_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "argument_bytes": memory.argument_size_in_bytes,
     }
 
 
-def count(found: list[Operation], *, decoder_layers: int) -> dict:
+def count(text: str, *, decoder_layers: int) -> dict:
     """The figures of a program's parts, each run once.
 
-    The parts are the call (what runs once around the loop), the round, a step of the draft, and a
-    chunk of the global transformer.
+    The parts are the call (what runs once around the loop), the round, a step of the draft, what a
+    step has in addition if it predicts a latent, and a chunk of the global transformer.
     """
+    parts, in_layers = _counted(operations(text))
+    longest, _ = _counted(operations(text, branch=max))
+    parts["renewal"] = longest["draft"] - parts["draft"]
+    where = "draft" if in_layers["draft"] else "round"
+    return {
+        "parts": {name: dict(figures) for name, figures in parts.items() if figures},
+        "operations_per_decoder_layer": round(in_layers[where] / decoder_layers, 1),
+    }
+
+
+def _counted(found: list[Operation]) -> tuple[dict, collections.Counter]:
+    """The figures of the parts, and of each part the operations in layers of the decoder."""
     parts = {name: collections.Counter() for name in PARTS}
     in_layers = collections.Counter()
     for operation in found:
@@ -133,11 +155,7 @@ def count(found: list[Operation], *, decoder_layers: int) -> dict:
             copy_cycles=times * large * operation.cycles,
         )
         in_layers[name] += times * bool(re.search(r'op_name="[^"]*decoder\._layer', operation.line))
-    where = "draft" if in_layers["draft"] else "round"
-    return {
-        "parts": {name: dict(figures) for name, figures in parts.items() if figures},
-        "operations_per_decoder_layer": round(in_layers[where] / decoder_layers, 1),
-    }
+    return parts, in_layers
 
 
 def _part(operation: Operation) -> tuple[str, int]:
@@ -153,9 +171,19 @@ def _part(operation: Operation) -> tuple[str, int]:
     return ("draft" if "/draft/" in inner[0].name else "chunk"), times
 
 
-def whole(setting: Setting, row: dict, figure: str) -> float:
-    """A figure of a whole round: with all steps of the draft and the chunks of the global model."""
-    times = {"round": 1, "draft": row["draft_steps"], "chunk": CHUNKS.get(setting.method, 1)}
+def whole(setting: Setting, row: dict, figure: str, times: dict | None = None) -> float:
+    """A figure of a whole round, with all steps of the draft and the chunks of the global model.
+
+    Args:
+      setting, row: of the program.
+      figure: its name.
+      times: how often a round runs each part; None for patches of the mean length, which close
+        independently of one another, and a draft with as many steps as it has bytes.
+    """
+    if times is None:
+        closing, steps = reckoned.in_any_row(1 / reckoned.PATCH, setting.batch), row["draft_steps"]
+        chunks = closing if setting.method == "ar" else 1
+        times = {"round": 1, "draft": steps, "renewal": closing * steps, "chunk": chunks}
     return sum(times[name] * row["parts"].get(name, {}).get(figure, 0) for name in times)
 
 
@@ -202,13 +230,16 @@ def main() -> int:
         return 0
     if not args.full:
         return check(pathlib.Path(__file__).with_name("expected.json"), record=args.record)
-    study.run(
-        args.results / "results.json",
-        {"capacity": CAPACITY, "large": LARGE},
-        [dataclasses.asdict(setting) for setting in FULL],
-        lambda setting: measure(Setting(**setting)),
-        markdown=markdown,
-    )
+    for name, settings, page in zip(
+        RESULTS, (FULL, OF_LATENTS), (markdown, page_of_latents), strict=True
+    ):
+        study.run(
+            args.results / f"{name}.json",
+            {"capacity": CAPACITY, "large": LARGE},
+            [dataclasses.asdict(setting) for setting in settings],
+            lambda setting: measure(Setting(**setting)),
+            markdown=page,
+        )
     return 0
 
 
@@ -220,7 +251,8 @@ is what one call of `decode` copies around the loop. At 64 rows hidden states ar
 that: the copies of v5p there are of 2.4 MB on average, while a layer's keys take 69. A round of
 `blt-s` is eight steps of the draft, one pass over the window and one chunk of the global
 transformer; `eagle` has eight steps of its draft layer in their place, `dflash` one pass of its
-block. A round of `ar` is a byte, with a chunk every 4.4 bytes. *Operations* are what the device
+block. A round of `ar` is a byte, with a chunk if a patch, of 4.4 bytes, closes in any row.
+*Operations* are what the device
 is told to do one after the other: kernels and copies on a GPU; transfers beside them are not
 counted. *Estimate* is the TPU compiler's own, from its cycles (1.5 GHz on v5e, 1.75 on v6e and
 v5p); it has none for scatters, gathers and Pallas calls, and none at all for the H200."""
@@ -256,7 +288,50 @@ def markdown(report: dict) -> str:
     }
     if "ar" in counted:
         lines += ["", *reckoned.section(counted)]
+        lines += ["", "Drafts of 16 bytes on predicted latents: [latents](latents.md)."]
     return "\n".join(lines) + "\n"
+
+
+def page_of_latents(report: dict) -> str:
+    """What drafts across patch boundaries would take, and the parts that it is reckoned from."""
+    done = {tuple(row["setting"].values()): row for row in report["rows"]}
+    counted = []
+    for (chip, method, batch), row in done.items():
+        parts = [row["parts"].get(name, {}) for name in ("round", "draft", "renewal", "chunk")]
+        counted.append((
+            chip, batch, latents.SHOWN.get(method, method),
+            *(x.get("operations") for x in parts),
+            *(f"{x['cycles'] / GHZ[chip] / 1e6:.2f}" if "cycles" in x else None for x in parts),
+        ))  # fmt: skip
+    lines = latents.page(reader(report), {key: row["argument_bytes"] for key, row in done.items()})
+    return "\n".join([
+        *lines, "", "## What is counted", "",
+        f"jax {report['jax']}; all layers, caches donated, buffers of {CAPACITY:,} bytes. "
+        f"{len(done)} of {len(OF_LATENTS)} programs. A round without its draft, a step of the "
+        "draft, what a step has in addition if it predicts a latent, and a chunk of the global "
+        "transformer. The estimate is the TPU compiler's own; it has none for scatters, gathers "
+        "and Pallas calls.",
+        "",
+        *study.table(
+            (
+                "for", "rows", "method", "operations a round", "a step", "a latent", "a chunk",
+                "estimate, ms a round", "a step", "a latent", "a chunk",
+            ),
+            counted,
+        ),
+        "",
+    ])  # fmt: skip
+
+
+def reader(report: dict) -> Callable[[str, str, int, dict, str], float]:
+    """Returns a function that gives a figure of a round, as `latents` asks for it."""
+    rows = {Setting(**row["setting"]): row for row in report["rows"]}
+
+    def figure(chip, method, batch, times, name):
+        setting = Setting(chip, method, batch)
+        return whole(setting, rows[setting], name, times)
+
+    return figure
 
 
 def _figures(row: dict) -> list[float | None]:

@@ -17,10 +17,8 @@ from bytelax import calculator
 from bytelax.models.blt import BLT
 from bytelax.models.presets import BLT_1B
 from experiments.harness import floor, published_fast_blt
-from experiments.harness.floor import Machine
+from experiments.harness.floor import H200, H200_EXACT
 
-H200 = Machine(bytes_per_second=4.3e12, flops_per_second=700e12)
-H200_EXACT = Machine(bytes_per_second=4.3e12, flops_per_second=67e12)
 CONTEXT, BYTES_PER_PATCH = 2048, 4
 # Name: bytes drafted, decoder passes that draft, bytes in each, and whether a window verifies.
 METHODS = {
