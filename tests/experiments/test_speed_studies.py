@@ -8,7 +8,7 @@ import pytest
 from bytelax_kernels import native
 
 from bytelax import cli
-from experiments.harness import intervals, loops, thunks
+from experiments.harness import bundled_data, intervals, loops, thunks
 from experiments.speed.batch import run as batch
 
 WORDS = [b"the ", b"cell ", b"membrane ", b"is ", b"def ", b"return ", b"and ", b"of ", b"\n"]
@@ -21,11 +21,13 @@ def data(tmp_path_factory):
     for name in ("openstax_ccby", "code_stdlib", "eltec_eng"):
         (root / name).mkdir()
         text = b"".join(WORDS[i] for i in rng.integers(len(WORDS), size=3000))
-        (root / name / "valid.txt.gz").write_bytes(gzip.compress(text))
+        for split in bundled_data.SPLITS:
+            (root / name / f"{split}.txt.gz").write_bytes(gzip.compress(text))
     for name in ("deu", "fra"):
         (root / f"tatoeba_{name}_eng").mkdir()
         lines = "Ich sehe die Zelle.\tI see the cell.\n" * 60
-        (root / f"tatoeba_{name}_eng" / "valid.tsv").write_text(lines)
+        for split in bundled_data.SPLITS:
+            (root / f"tatoeba_{name}_eng" / f"{split}.tsv").write_text(lines)
     return str(root)
 
 
