@@ -231,8 +231,8 @@ class DraftConfig:
       layers: number of layers of a draft block; a draft layer has one.
       block_size: maximum number of bytes that a draft block or a block table is trained to draft in
         one pass.
-      table_rank: rank of the draft block's table of the byte before, and of the block table; None
-        is a full table with a row for each byte, 0 is no table.
+      table_rank: rank of the draft block's table of the byte before; None is a full table with a
+        row for each byte, 0 is no table.
       latent: whether the latest latent of a BLT is fused with the hidden states.
       confidence: whether both have a head that predicts how likely a byte will be accepted, so that
         drafts can end before it.
@@ -281,12 +281,12 @@ class HeadsConfig:
       draft_layer: depths of the states, low, middle and high, that a draft layer fuses; None for no
         draft layer.
       draft_block: the same of a draft block.
-      block_table: whether a BLT-D has a table with which the bytes of a block depend on the byte
-        before.
+      block_table: whether a BLT-D has a table with which each byte of a block depends on the byte
+        before and on the state.
       latents: hidden units of a head that predicts the latents of the patches that a draft closes,
         as wide as the decoder of a BLT, and has a small one beside it that predicts where they
         close; None for neither.
-      draft: sizes of the draft layer and the draft block, and rank of the table.
+      draft: sizes of the draft layer and the draft block.
     """
 
     exits: tuple[int, ...] = ()
@@ -332,8 +332,6 @@ class HeadsConfig:
             raise ValueError("draft_layer and draft_block need a state to read: give a depth")
         if self.draft.confidence and not (self.draft_layer or self.draft_block):
             raise ValueError("draft.confidence belongs to a draft layer or a draft block")
-        if self.block_table and self.draft.table_rank == 0:
-            raise ValueError("a block_table of rank 0 is no table: leave draft.table_rank out")
         self.draft.stack(trunk, layers=self.draft.layers)
 
 

@@ -52,18 +52,35 @@ class ByteTable:
         return (rows_of(self.left, value) @ self.right).astype(jnp.float32)
 
 
-class BlockTable(ByteTable, nn.Module):
-    """The table alone, for the blocks of masked bytes that a BLT-D fills in one pass."""
+_RANK = 64  # of a `BlockTable`
 
-    values: int
-    rank: int | None = None
 
-    def setup(self):
-        self.make_table()
+class BlockTable(nn.Module):
+    """What the byte before adds to the logits of a byte in a masked block, which a BLT-D fills.
 
-    def __call__(self, before: Int[Array, "*B"]) -> Float[Array, "*B N"]:
-        """Returns what the id before a byte adds to its logits."""
-        return self.table_row(before)
+    A table of pairs of bytes, as a product of two matrices of low rank. What the decoder predicts
+    for the byte weighs the terms of the product, so that a row depends on the state, too.
+    """
+
+    @nn.compact
+    def __call__(
+        self, before: Int[Array, "*B"], logits: Float[Array, "*B V"]
+    ) -> Float[Array, "*B V"]:
+        """Returns what to add to the logits of a byte; nothing for special ids.
+
+        Args:
+          before: id of the byte before.
+          logits: what the decoder predicts for the byte.
+        """
+        log_probs = jax.nn.log_softmax(logits[..., vocab.OFFSET :].astype(jnp.float32))
+        values = log_probs.shape[-1]
+        left = parameter(self, "left", _SMALL, (values, _RANK), ("byte", None))
+        state = parameter(self, "state", _ZEROS, (values, _RANK), ("byte", None))
+        right = parameter(self, "right", _ZEROS, (_RANK, values), (None, "byte"))
+        read = values**0.5 * jnp.exp(log_probs / 2)  # its mean square is 1
+        terms = rows_of(left, jnp.maximum(before - vocab.OFFSET, 0)) * (1 + read @ state)
+        row = (terms @ right).astype(jnp.float32)
+        return jnp.pad(row, [(0, 0)] * before.ndim + [(vocab.OFFSET, 0)])
 
 
 SAMPLED, GREEDY = 0, 1  # the two outputs

@@ -48,7 +48,7 @@ class Heads(nn.Module):
             stack = draft.stack(self.trunk, layers=draft.layers)
             self.draft_block = DFlashStack(stack, values, *options, rank=draft.table_rank)
         if c.block_table:
-            self.block_table = BlockTable(values, draft.table_rank)
+            self.block_table = BlockTable()
         if c.latents is not None:
             stack = dataclasses.replace(self.trunk, ffn_dim=c.latents)
             self.latents = LatentHead(stack, execution)
@@ -125,7 +125,7 @@ class Heads(nn.Module):
             if c.draft.confidence:
                 block.accepted(found.states, ids[:, :1, None])
         if c.block_table:
-            self.block_table(ids)
+            self.block_table(ids, jnp.zeros((*ids.shape, self.vocab_size)))
         if c.latents is not None:
             assert looked_up is not None  # only a BLT has latents
             recent = jnp.repeat(looked_up[..., None, :], RECENT, axis=-2)

@@ -272,8 +272,8 @@ def _masked_blocks(model, ids, pending, max_patches) -> list[Drafted]:
     for index in range(size):
         logits = cells[:, :, index]
         if index:  # the decoder has read the byte before the block
-            row = model.heads.block_table(jnp.take_along_axis(ids, pending + index, axis=1))
-            logits += jnp.pad(row, ((0, 0), (0, 0), (vocab.OFFSET, 0)))
+            before = jnp.take_along_axis(ids, pending + index, axis=1)
+            logits += model.heads.block_table(before, logits)
         name, byte = f"masked_block_{index + 1}", pending + index + 1
         drafted.append(Drafted(name, index + 1, logits, byte))
     return drafted

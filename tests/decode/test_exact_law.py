@@ -390,22 +390,20 @@ def test_an_end_that_depends_on_the_byte_it_drops_is_seen():
     assert error(build, rejection, CUT, new_bytes=2) > FAULTY
 
 
-class ApartFromTheTable(BlockInOrder):
-    """The fault: bytes are drawn with the block table, and said to be drawn without it."""
+class ApartFromTheState(BlockInOrder):
+    """The fault: the block table reads the state, and bytes are said to be drawn without that."""
 
     def propose(self, inputs, draft_state):
         draft, after = super().propose(inputs, draft_state)
-        heads = inputs.target_params["heads"]
-        silent = heads | {"block_table": jax.tree.map(jnp.zeros_like, heads["block_table"])}
-        without = inputs.target_params | {"heads": silent}
+        without = heads_of_a_blt.without_state(inputs.target_params)
         told, _ = super().propose(dataclasses.replace(inputs, target_params=without), draft_state)
         return dataclasses.replace(draft, log_probs=told.log_probs), after
 
 
 @pytest.mark.exhaustive
-def test_a_block_table_that_is_hidden_is_seen():
+def test_a_state_that_is_hidden_is_seen():
     build = functools.partial(
-        with_heads, make=lambda: ApartFromTheTable(3), of=heads_of_a_blt.with_block_table
+        with_heads, make=lambda: ApartFromTheState(3), of=heads_of_a_blt.with_block_table
     )
     assert error(build, rejection, CUT, new_bytes=2) > FAULTY
 

@@ -190,6 +190,14 @@ def test_drafters(smoke):
     assert "A trial run" in table and "| blt-s | 0 | 1 |" in table
 
 
+@pytest.mark.exhaustive
+def test_block_tables(smoke):
+    report, table = smoke("speed/block_table")
+    (row,) = report["rows"]
+    assert row["bytes_per_round"]["value"] >= 1 and len(row["rounds"]) == report["prompts"] == 5
+    assert "A trial run" in table and "| none | 0 |" in table
+
+
 def test_what_a_loop_is():
     assert loops.period(b"Once upon " + b"a time and " * 4) == 11
     assert loops.period(b"Once upon a time " + b"." * 23) is None

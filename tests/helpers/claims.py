@@ -11,6 +11,7 @@ from experiments.compile.rounds import latents, reckoned
 from experiments.compile.rounds import run as rounds
 from experiments.harness import intervals, published_claims, published_fast_blt, trained
 from experiments.quality.rule_tasks import run as rule_tasks
+from experiments.speed.block_table import run as block_table
 from tests.helpers import pages
 
 README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
@@ -707,6 +708,20 @@ def on_an_h100():
     )
 
 
+def block_tables():
+    found = report("speed/block_table")
+
+    def kept(table):
+        both = (row(found, table=table, temperature=each) for each in (0.0, 1.0))
+        zero, one = (f"{each['bytes_per_round_without_loops']['value']:.2f}" for each in both)
+        return zero, one
+
+    zero, one = kept(block_table.STATE)
+    yield DRAFTERS, f"{zero} bytes per round at temperature 0 without loops and {one} at 1"
+    yield DRAFTERS, f"without a table {' and '.join(kept(block_table.NONE))}"
+    yield DRAFTERS, f"did not depend on the state kept {' and '.join(kept(block_table.PAIRS))}"
+
+
 CLAIMS = (
     beside_transformers, drafters_of_the_readme, small_models, five_claims_of_the_readme,
     published_beside_measured, spans_of_decoders, table_of_drafters, sentences_on_drafters,
@@ -715,5 +730,5 @@ CLAIMS = (
     rules_of_acceptance, drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round,
     compiled_kernels, larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods,
     memory_of_the_1b, operations_on_the_h200, the_1b_with_predicted_latents, on_an_h100,
-    curve_of_a_draft_layer, translations,
+    curve_of_a_draft_layer, translations, block_tables,
 )  # fmt: skip

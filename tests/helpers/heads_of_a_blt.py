@@ -85,8 +85,15 @@ def with_confidence():
 
 
 def with_block_table():
-    """A BLT-D whose blocks have a table of the byte before, with rows that differ a lot."""
-    return blt(TABLED, spread=1.0)
+    """A BLT-D whose blocks have a table, with rows that differ and leave several bytes likely."""
+    return blt(TABLED, spread=0.4)  # at 1.0 rows are tens of nats: one byte is certain
+
+
+def without_state(params):
+    """These parameters with a block table that depends on the byte before alone."""
+    heads = params["heads"]
+    table = heads["block_table"] | {"state": jnp.zeros_like(heads["block_table"]["state"])}
+    return params | {"heads": heads | {"block_table": table}}
 
 
 def draft_layer():

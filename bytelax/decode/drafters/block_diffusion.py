@@ -200,9 +200,9 @@ class BlockInOrder(_Blocks):
 
     The pass predicts the bytes of a block apart from one another. A trained table then adds to the
     logits of each byte but the first a row that depends on the byte sampled before it, as the
-    Markov head of DSpark does (arXiv 2607.05147). The first byte needs none: the decoder has read
-    the byte before the block. Position j is sampled from a distribution that depends on the bytes
-    before it only, and that distribution is reported.
+    Markov head of DSpark does (arXiv 2607.05147), and on these logits. The first byte needs none:
+    the decoder has read the byte before the block. Position j is sampled from a distribution that
+    depends on the bytes before it only, and that distribution is reported.
 
     Attributes:
       draft_length: K, number of bytes in a block.
@@ -228,8 +228,7 @@ class BlockInOrder(_Blocks):
 
         def step(before, place):
             index, logits, uniform = place
-            row = jnp.where(index > 0, model.heads.block_table(before), 0)
-            logits = logits + jnp.pad(row, ((0, 0), (vocab.OFFSET, 0)))  # none for special ids
+            logits += jnp.where(index > 0, model.heads.block_table(before, logits), 0)
             drawn = draw(logits[:, None], inputs.sampling, uniform[:, None])
             return drawn.ids[:, 0], drawn
 

@@ -33,6 +33,7 @@ from tests.helpers.heads_of_a_blt import (
     prompts,
     refreshed_block_in_order,
     with_block_table,
+    without_state,
 )
 
 
@@ -78,10 +79,9 @@ def in_training(params, ids, pending, *, shift=0):
     model = with_block_table().module.bind({"params": params})
     cells = model.masked_blocks(ids, pending[:, None] + 1, size=WIDTH)[:, 0]
     place = pending[:, None] + jnp.arange(WIDTH) + shift
-    row = model.heads.block_table(jnp.take_along_axis(ids, place, axis=1))
+    row = model.heads.block_table(jnp.take_along_axis(ids, place, axis=1), cells)
     row = row.at[:, 0].set(0)  # the decoder has read the byte before the block
-    laws = (cells + jnp.pad(row, ((0, 0), (0, 0), (vocab.OFFSET, 0))))[..., vocab.OFFSET :]
-    return jax.nn.softmax(laws)
+    return jax.nn.softmax((cells + row)[..., vocab.OFFSET :])
 
 
 @pytest.mark.slow
@@ -90,6 +90,7 @@ def test_a_draft_is_what_training_saw():
     found, params = np.exp(draft.log_probs[..., vocab.OFFSET :]), with_block_table().params
     np.testing.assert_allclose(found, in_training(params, ids, pending), atol=1e-5)
     assert np.abs(found - in_training(params, ids, pending, shift=-1)).max() > 1e-2
+    assert np.abs(found - in_training(without_state(params), ids, pending)).max() > 1e-2
 
 
 def test_by_name():
