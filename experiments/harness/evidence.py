@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser, *, new: int, repeats: int | Non
     parser.add_argument("--new", type=int, default=new, help="bytes generated a prompt")
     parser.add_argument(
         "--split", choices=bundled_data.SPLITS, default=bundled_data.TEST,
-        help="files that the prompts are from; choose by those of the valid split",
+        help="files that the prompts are from; defaults are chosen on the valid split",
     )  # fmt: skip
     if repeats is not None:
         parser.add_argument("--repeats", type=int, default=repeats)

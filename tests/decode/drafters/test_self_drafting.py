@@ -124,10 +124,7 @@ def test_a_wide_tree_is_grown_from_its_likeliest_nodes():
 
 def test_a_wide_tree_takes_little_memory():
     model = models.model(models.replace(models.BYTE_LM, heads=HeadsConfig(bytes_ahead=3)))
-    method, params = (
-        Method(model.target(), MultiByteTree((256, 256, 256), 16)),
-        Params(model.params),
-    )
+    method, params = Method(model.target(), MultiByteTree((256,) * 3, 16)), Params(model.params)
     text = Text.of([b"abc"], length=16)
     decoding = jax.eval_shape(lambda: method.init(params, text, budget=3))
     drafted = jax.jit(method.draft).lower(params, decoding).as_text()
