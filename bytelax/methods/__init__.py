@@ -217,7 +217,7 @@ class BltDV(_Blocks):
     """Block diffusion with verification: the model verifies the blocks that it fills. Lossless.
 
     A block table, which `bytelax train heads` trains, makes each byte of a block depend on the one
-    before it.
+    before it and on what the decoder predicts for it.
     """
 
     name = "blt-dv"

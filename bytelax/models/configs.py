@@ -286,7 +286,7 @@ class HeadsConfig:
       latents: hidden units of a head that predicts the latents of the patches that a draft closes,
         as wide as the decoder of a BLT, and has a small one beside it that predicts where they
         close; None for neither.
-      draft: sizes of the draft layer and the draft block.
+      draft: sizes of the draft layer, the draft block and the blocks of the table.
     """
 
     exits: tuple[int, ...] = ()

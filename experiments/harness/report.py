@@ -4,7 +4,7 @@
     python -m experiments.harness.report --data DIR
 
 Each study runs in a process of its own and goes on where it was interrupted. `--anew` also runs
-those that were measured with other code, so that all are of one commit. The report stands beside
+those that were timed with other code, so that all times are of one commit. The report stands beside
 the studies, as `report.md` and, in one file with its figures, `report.html`.
 """
 
@@ -22,15 +22,16 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def complete(study: Study, results: pathlib.Path, *, anew: bool = False) -> bool:
-    """Whether a study has written all that it measures; with `anew`, all of it of this code."""
+    """Whether a study has written all that it measures; with `anew`, what it times of this code."""
     paths = [results / study.name / f"{name}.json" for name in study.results]
     reports = [measured(path) for path in paths]
     return all(report is not None and not (anew and _of_other_code(report)) for report in reports)
 
 
 def _of_other_code(report: dict) -> bool:
-    codes = {own.get("ran", {}).get("code") for own in provenance.each(report)}
-    return codes != {provenance.code()}
+    """Whether the rows are of other code; those of a study that times nothing are kept anyway."""
+    timed = not any("ran" in row for row in report["rows"])
+    return timed and report.get("ran", {}).get("code") != provenance.code()
 
 
 def run(studies: Sequence[Study], options) -> list[str]:
@@ -63,7 +64,7 @@ def main() -> int:
     parser.add_argument("--results", type=pathlib.Path, default=ROOT)
     parser.add_argument("--only", nargs="*", help="names of studies; by default all")
     parser.add_argument("--smoke", action="store_true", help="a few bytes of everything")
-    parser.add_argument("--anew", action="store_true", help="also what is of other code")
+    parser.add_argument("--anew", action="store_true", help="also what was timed with other code")
     parser.add_argument("--build", action="store_true", help="run nothing: report what is there")
     options = parser.parse_args()
     studies = discovery.studies()

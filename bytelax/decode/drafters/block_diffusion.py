@@ -198,11 +198,11 @@ def filled_early(left: Bool[Array, "B C"]) -> Bool[Array, "B C"]:
 class BlockInOrder(_Blocks):
     """Drafts a masked block in one pass of the decoder, and samples it from left to right.
 
-    The pass predicts the bytes of a block apart from one another. A trained table then adds to the
-    logits of each byte but the first a row that depends on the byte sampled before it, as the
-    Markov head of DSpark does (arXiv 2607.05147), and on these logits. The first byte needs none:
-    the decoder has read the byte before the block. Position j is sampled from a distribution that
-    depends on the bytes before it only, and that distribution is reported.
+    The pass predicts the bytes of a block apart from one another. A trained table then adds a row
+    to the logits of each byte but the first. It depends on the byte sampled before, as the Markov
+    head of DSpark does (arXiv 2607.05147), and on the logits themselves. The first byte needs none:
+    the decoder has read the byte before the block. Each byte is sampled from a distribution that
+    depends only on the bytes before it, and that distribution is reported.
 
     Attributes:
       draft_length: K, number of bytes in a block.

@@ -80,7 +80,7 @@ class MultiByteTree(Stateless):
         for index, children in enumerate(self.branches):
             logits = logits_of(index, grown.ids[:, level])
             log_probs = sampling.byte_log_probs(logits, inputs.sampling)
-            # No other node of a level can be among the likeliest of the tree.
+            # Beyond the `nodes` likeliest of a level, none can be among those of the tree.
             grown, level = trees.grow(grown, log_probs, level, children=children, most=self.nodes)
         return trees.draft(trees.prune(grown, self.nodes)), draft_state
 
