@@ -11,6 +11,7 @@ from experiments.compile.rounds import latents, reckoned
 from experiments.compile.rounds import run as rounds
 from experiments.harness import intervals, published_claims, published_fast_blt, trained
 from experiments.quality.rule_tasks import run as rule_tasks
+from experiments.quality.translation import run as translation
 from experiments.speed.block_table import run as block_table
 from tests.helpers import pages
 
@@ -603,6 +604,14 @@ def the_1b_with_predicted_latents():
         yield DRAFTERS, f"| {latents.SHOWN.get(method, method)} | {' | '.join(cells)} |"
 
 
+TRANSLATED = {
+    ("ar", None, None): "plain",
+    ("blt-dv", "one-step", None): "`blt-dv`",
+    ("blt-d", "entropy", 0.0): "one byte per pass",
+    ("blt-d", "one-step", None): "one step",
+}
+
+
 def translations():
     found = report("quality/translation")
     plain = row(found, model="blt", method="ar")
@@ -618,6 +627,17 @@ def translations():
     name = "bandwidth_gb_with_patcher"
     weights = (f"{each[name] / plain[name]:.2f}" for each in drafted)
     yield FAST_BLT, "{}, {} and {} times the weights".format(*weights)
+    for model, label in translation.MODELS.items():
+        for each in found["rows"]:
+            setting = each["setting"]
+            way = TRANSLATED.get((setting["method"], setting.get("unmask"), setting.get("gamma")))
+            if setting["model"] != model or model == "blt" or way is None:
+                continue
+            size = f", blocks of {setting['block_size']}" if "block_size" in setting else ""
+            both = " and ".join(f"{score['value']:.1f}" for score in each["bleu"].values())
+            read = 100 * each[name] / row(found, model="blt-more", method="ar")[name]
+            passes = f"{each['decoder_passes']:.1f}"
+            yield FAST_BLT, f"| {label}, {way}{size} | {both} | {passes} | {read:.0f} |"
 
 
 def curve_of_a_draft_layer():

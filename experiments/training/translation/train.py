@@ -26,7 +26,7 @@ CONTINUED = {
         "blt-d", "--objective.corruption.block-sizes", *map(str, BLOCK_SIZES),
         "--objective.corruption.most-blocks", str(PATCHES),
     ],
-    "blt-d": ["blt-d", *recipes.blocks(*BLOCK_SIZES, most_blocks=48)],
+    "blt-d": ["blt-d", *recipes.blocks(*BLOCK_SIZES, most_blocks=16)],
 }  # fmt: skip
 
 
