@@ -728,6 +728,27 @@ def on_an_h100():
     )
 
 
+def drafts_in_batches():
+    rows = report("speed/latents", "batches")["rows"]
+    sizes = sorted({each["setting"]["rows"] for each in rows})
+
+    def speeds(name, size):
+        both = [each["ways"] for each in rows if each["setting"]["rows"] == size]
+        return " / ".join(f"{each[name]['speed'][0]:.2f}" for each in both if name in each)
+
+    names = {
+        "none, rows wait": "plain decoding, rows wait",
+        "stale, 2 bytes": "2 bytes on the latest latent",
+        "stale, 8 bytes": "8 bytes on it",
+        "predicted, 16 bytes": "16 bytes on predicted latents",
+        "predicted, nested, 16 bytes": "the same, nested",
+    }
+    for name, label in names.items():
+        yield DRAFTERS, f"| {label} | {' | '.join(speeds(name, size) for size in sizes)} |"
+    sixteen = speeds("stale, 8 bytes", 16).replace(" / ", " and ")
+    yield README, f"is at {sixteen} of plain decoding at 16 rows"
+
+
 def block_tables():
     found = report("speed/block_table")
 
@@ -751,4 +772,5 @@ CLAIMS = (
     compiled_kernels, larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods,
     memory_of_the_1b, operations_on_the_h200, the_1b_with_predicted_latents, on_an_h100,
     curve_of_a_draft_layer, translations, block_tables,
+    drafts_in_batches,
 )  # fmt: skip
