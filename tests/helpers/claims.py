@@ -734,7 +734,7 @@ def drafts_in_batches():
 
     def speeds(name, size):
         both = [each["ways"] for each in rows if each["setting"]["rows"] == size]
-        return " / ".join(f"{each[name]['speed'][0]:.2f}" for each in both if name in each)
+        return " / ".join(f"{each[name]['speed'][0]:.2f}" for each in both if name in each) or "-"
 
     names = {
         "none, rows wait": "plain decoding, rows wait",
@@ -745,6 +745,12 @@ def drafts_in_batches():
     }
     for name, label in names.items():
         yield DRAFTERS, f"| {label} | {' | '.join(speeds(name, size) for size in sizes)} |"
+    both = [each["ways"] for each in rows if each["setting"]["rows"] == 16]
+    parts = [(each["predicted, 16 bytes"]["parts"], each["none"]["parts"]) for each in both]
+    drafting = " and ".join(f"{drafted['draft']:.2f}" for drafted, _ in parts)
+    plain = " and ".join(f"{sum(own.values()):.2f}" for _, own in parts)
+    yield DRAFTERS, f"at 16 rows it takes {drafting} ms per byte on predicted latents"
+    yield DRAFTERS, f"where plain decoding takes {plain} ms in all"
     sixteen = speeds("stale, 8 bytes", 16).replace(" / ", " and ")
     yield README, f"is at {sixteen} of plain decoding at 16 rows"
 
