@@ -21,37 +21,6 @@ from bytelax.models.transformer import Transformer
 _SMALL, _ZEROS = nn.initializers.normal(0.02), nn.initializers.zeros
 
 
-class ByteTable:
-    """Base of Flax modules that predict bytes apart, and correct each by the byte before it.
-
-    Attributes:
-      values: number of byte values.
-      rank: rank of the table; None is a full table with a row for each byte, 0 is no table.
-    """
-
-    values: int
-    rank: int | None
-
-    def make_table(self) -> None:
-        """Creates the parameters; called in `setup`. The table adds nothing at first."""
-        assert isinstance(self, nn.Module)
-        values, rank = self.values, self.rank
-        if rank is None:
-            self.table = parameter(self, "table", _ZEROS, (values, values), ("byte", "byte"))
-        elif rank:
-            self.left = parameter(self, "left", _SMALL, (values, rank), ("byte", None))
-            self.right = parameter(self, "right", _ZEROS, (rank, values), (None, "byte"))
-
-    def table_row(self, before: Int[Array, "*B"]) -> Float[Array, "*B N"]:
-        """Returns what the id before a byte adds to its logits."""
-        value = jnp.maximum(before - vocab.OFFSET, 0)
-        if self.rank is None:
-            return rows_of(self.table, value).astype(jnp.float32)
-        if not self.rank:
-            return jnp.zeros((*before.shape, self.values), jnp.float32)
-        return (rows_of(self.left, value) @ self.right).astype(jnp.float32)
-
-
 _RANK = 64  # of a `BlockTable`
 
 
@@ -264,7 +233,7 @@ def _attend_to_own_outputs(projections, before, *, window):
     return attended, steps
 
 
-class DFlashStack(ByteTable, DraftStack):
+class DFlashStack(DraftStack):
     """Predicts the K bytes after the pending one in one pass.
 
     The queries are the pending byte, of which only the id is known, and K masks that differ in
@@ -274,6 +243,9 @@ class DFlashStack(ByteTable, DraftStack):
 
     Source: DFlash (arXiv 2602.06036) for the states of the target as keys and values of every
     layer; DSpark (arXiv 2607.05147) for the table of the byte before.
+
+    Attributes:
+      rank: rank of the table; None is a full table with a row for each byte, 0 is no table.
     """
 
     rank: int | None = None
@@ -282,7 +254,22 @@ class DFlashStack(ByteTable, DraftStack):
         self.make_shared()
         self.mask = parameter(self, "mask", _SMALL, (self.trunk.dim,), ("norm",))
         self.blocks = Transformer(self.trunk, self.execution)
-        self.make_table()
+        # The table adds nothing at first.
+        values, rank = self.values, self.rank
+        if rank is None:
+            self.table = parameter(self, "table", _ZEROS, (values, values), ("byte", "byte"))
+        elif rank:
+            self.left = parameter(self, "left", _SMALL, (values, rank), ("byte", None))
+            self.right = parameter(self, "right", _ZEROS, (rank, values), (None, "byte"))
+
+    def table_row(self, before: Int[Array, "*B"]) -> Float[Array, "*B N"]:
+        """Returns what the id before a byte adds to its logits."""
+        value = jnp.maximum(before - vocab.OFFSET, 0)
+        if self.rank is None:
+            return rows_of(self.table, value).astype(jnp.float32)
+        if not self.rank:
+            return jnp.zeros((*before.shape, self.values), jnp.float32)
+        return (rows_of(self.left, value) @ self.right).astype(jnp.float32)
 
     def remember(
         self, features: Float[Array, "B S D"], caches: Caches, *, positions: Int[Array, "B S"]

@@ -186,9 +186,9 @@ def _legend(arguments: dict[tuple, int]) -> list[str]:
         f"operation, and reading what a round's passes need at {reckoned.TERABYTES:g} TB a second, "
         "or multiplying where that takes longer: 700 TFLOP/s, and 67 in the entropy model's "
         f"float32. Rows of {reckoned.CONTEXT} bytes, in patches of {reckoned.PATCH} bytes.",
-        "- v5e: the compiler's estimate, and reading the caches at 0.74 TB/s, nine tenths of the "
-        "data sheet's. A chip has 16 GB, which is room for 8 rows of these buffers and not for "
-        f"64{held}: there 64 rows are eight chips.",
+        f"- v5e: the compiler's estimate, and reading the caches at {V5E_TERABYTES:.2f} TB/s, nine "
+        "tenths of the data sheet's. A chip has 16 GB, which is room for 8 rows of these buffers "
+        f"and not for 64{held}: there 64 rows are eight chips.",
         "- T = 0 and 1: bytes that drafters of `tiny` keep on natural prompts, at temperature 0 "
         "without loops ([speed/latents](../../speed/latents/README.md)). A `tiny` is no 1B.",
         "- Published: the acceptance that Fast BLT prints for its 3B model, French to English. It "

@@ -46,7 +46,7 @@ PROGRAMS = {
     ),
 }  # fmt: skip
 # A block in one step is filled outside the loop. Nested drafts take at most a step for each byte.
-DRAFT_STEPS = {"blt-s": 8, "eagle": 8} | {name: 16 for name in PROGRAMS if "16" in name}
+DRAFT_STEPS = {name: options.get("draft_length", 0) for name, (_, options) in PROGRAMS.items()}
 PARTS = ("call", "round", "draft", "renewal", "chunk")
 
 
@@ -117,7 +117,7 @@ def measure(setting: Setting, *, layers: int | None = None) -> dict:
         )
     memory = program.memory_analysis()
     return count(program.as_text(), decoder_layers=config.decoder.layers) | {
-        "draft_steps": DRAFT_STEPS.get(setting.method, 0),
+        "draft_steps": DRAFT_STEPS[setting.method],
         "temporary_bytes": memory.temp_size_in_bytes,
         "argument_bytes": memory.argument_size_in_bytes,
     }

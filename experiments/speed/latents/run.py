@@ -73,7 +73,8 @@ def main():
     options = evidence.parsed(options)
     with tempfile.TemporaryDirectory() as directory:
         scratch = pathlib.Path(directory)
-        thunks.dump_to(scratch)
+        if options.only != study.MAIN:
+            thunks.dump_to(scratch)
         if options.only != "batches":
             over_boundaries(options)
         if options.only != study.MAIN:
