@@ -627,6 +627,9 @@ def translations():
     name = "bandwidth_gb_with_patcher"
     weights = (f"{each[name] / plain[name]:.2f}" for each in drafted)
     yield FAST_BLT, "{}, {} and {} times the weights".format(*weights)
+    blocks = [row(found, method="blt-dv", block_size=size) for size in trained.BLOCK_SIZES]
+    kept = (f"{100 * each['acceptance']['value']:.0f}" for each in blocks)
+    yield FAST_BLT, "keeps {}, {} and {} % of blocks of 4, 8 and 16".format(*kept)
     for model, label in translation.MODELS.items():
         for each in found["rows"]:
             setting = each["setting"]
@@ -777,6 +780,5 @@ CLAIMS = (
     rules_of_acceptance, drafts_of_a_byte_transformer, skipped_layers, windows, price_of_a_round,
     compiled_kernels, larger_weights, bundled_models, int8, hours_of_the_report, memory_of_pods,
     memory_of_the_1b, operations_on_the_h200, the_1b_with_predicted_latents, on_an_h100,
-    curve_of_a_draft_layer, translations, block_tables,
-    drafts_in_batches,
+    curve_of_a_draft_layer, translations, block_tables, drafts_in_batches,
 )  # fmt: skip

@@ -27,6 +27,8 @@ METHODS = {
         *(("ar", {"window": window}) for window in (2, 5, 17)),
         ("blt-s", EIGHT),
         ("blt-s", EIGHT | {"draft_with": "lookup"}),
+        ("blt-s", EIGHT | {"latent": "predicted"}),
+        ("blt-s", EIGHT | {"latent": "predicted", "draft_with": "medusa"}),
         ("eagle", EIGHT),
         ("lookup", EIGHT),
         ("draft-model", EIGHT),
