@@ -24,10 +24,11 @@ from experiments.harness import bundled_data, intervals, loops, study
 PROMPTS = 64
 BATCH = 16  # rows that are counted together
 TIMED = 2  # prompts of each genre that are timed
+REPEATS = 5  # of what is timed, in turns
 
 _STUDIES = pathlib.Path(experiments.__file__).parent
 _BUNDLED = _STUDIES / "training" / "bundled" / "results.json"
-_DRAFTERS = _STUDIES / "speed" / "drafters" / "results.json"
+_METHODS = _STUDIES / "speed" / "blt_methods" / "results.json"
 _LATENTS = _STUDIES / "speed" / "latents" / "results.json"
 # What the pages say of the columns that come from here.
 LEGEND = (
@@ -38,13 +39,13 @@ LEGEND = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser, *, new: int, repeats: int | None = None) -> None:
+def add_options(parser: argparse.ArgumentParser, *, new: int, timed: bool = True) -> None:
     """Adds the options that say how much text a study reads and writes, with their defaults.
 
     Args:
       parser: from `study.parser`.
       new: bytes generated a prompt.
-      repeats: of what is timed; None for a study that times nothing.
+      timed: whether the study times anything.
     """
     parser.add_argument("--prompts", type=int, default=PROMPTS)
     parser.add_argument("--context", type=int, default=128, help="bytes of a prompt")
@@ -53,8 +54,8 @@ def add_options(parser: argparse.ArgumentParser, *, new: int, repeats: int | Non
         "--split", choices=bundled_data.SPLITS, default=bundled_data.TEST,
         help="files that the prompts are from; defaults are chosen on the valid split",
     )  # fmt: skip
-    if repeats is not None:
-        parser.add_argument("--repeats", type=int, default=repeats)
+    if timed:
+        parser.add_argument("--repeats", type=int, default=REPEATS)
 
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -217,13 +218,15 @@ def timed(report: dict) -> str:
     )
 
 
-def drafters(temperature: float) -> dict[str, dict]:
-    """Rows of the study of drafters at one row of the BLTs, by name, for what replays them."""
-    return {
-        row["setting"]["name"]: row
-        for row in json.loads(_DRAFTERS.read_text())["rows"]
-        if row["setting"]["batch"] == 1 and row["setting"]["temperature"] == temperature
-    }
+def of_a_blt(method: str, temperature: float, **options) -> dict:
+    """A row of the study of the methods of a BLT, for what replays it."""
+    wanted = {"method": method, "temperature": temperature, **options}
+    (row,) = [
+        row
+        for row in json.loads(_METHODS.read_text())["rows"]
+        if {name: x for name, x in row["setting"].items() if name != "model"} == wanted
+    ]
+    return row
 
 
 def latents_of_drafts(temperature: float) -> dict[tuple[str, int], dict]:

@@ -1,7 +1,8 @@
 """How the figures of the studies look, and what more than one of them draws."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import matplotlib
 
@@ -14,6 +15,11 @@ matplotlib.rcParams |= {
 from matplotlib import pyplot as plt  # noqa: E402 (after the settings that it reads)
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
+
+from experiments.harness.trained import BLOCK_SIZES  # noqa: E402
+
+COSTS = {"decoder_passes": "decoder passes", "bandwidth_gb_with_patcher": "weights read"}
+_MARKERS = {"ar": "s", "blt-s": "^", "blt-d": "o", "blt-dv": "*"}
 
 
 def save(figure: Figure, path: pathlib.Path) -> None:
@@ -51,6 +57,56 @@ def apart(heights: Sequence[float], gap: float) -> list[float]:
         blocks.append((mean, size))
     level = [mean for mean, size in blocks for _ in range(size)]
     return [mean + index * gap for index, mean in enumerate(level)]
+
+
+class Points(NamedTuple):
+    """The settings of one model and one method.
+
+    Attributes:
+      label: of the model.
+      method: which decides the marker.
+      costs: of each setting, relative to plain decoding of the control, by the names in `COSTS`.
+      heights: of each setting.
+      errors: how far the interval of each reaches below and above.
+    """
+
+    label: str
+    method: str
+    costs: Sequence[dict[str, float]]
+    heights: Sequence[float]
+    errors: tuple[Sequence[float], Sequence[float]] | None = None
+
+
+def by_cost(
+    points: Callable[[int], Iterable[Points]], labels: Iterable[str], ylabel: str, top: float | None
+) -> Figure:
+    """Heights against each of `COSTS`, with a column of panels for each block size.
+
+    Args:
+      points: what is drawn for a block size.
+      labels: of all models, in the order of their colours.
+      ylabel: what the heights are.
+      top: the largest possible height; None if there is none.
+    """
+    colours = {label: f"C{place}" for place, label in enumerate(labels)}
+    figure, panels = plt.subplots(
+        len(COSTS), len(BLOCK_SIZES), figsize=(7.5, 5), sharex="row", sharey=True
+    )
+    for line, (name, cost) in zip(panels, COSTS.items(), strict=True):
+        for panel, size in zip(line, BLOCK_SIZES, strict=True):
+            for own in points(size):
+                panel.errorbar(
+                    [each[name] for each in own.costs], own.heights, yerr=own.errors,
+                    fmt=_MARKERS[own.method], markersize=5, elinewidth=0.8,
+                    color=colours[own.label], label=f"{own.label}, {own.method}",
+                )  # fmt: skip
+            panel.set_title(f"blocks of {size}")
+        line[0].set(ylabel=ylabel, xlim=(0, None), ylim=(0, top))
+        line[1].set_xlabel(f"{cost}, beside plain decoding of the control")
+    figure.legend(
+        *panels[0][0].get_legend_handles_labels(), fontsize=8, ncols=2, loc="outside lower center"
+    )
+    return figure
 
 
 def settings(report: dict) -> Figure:

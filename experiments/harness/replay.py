@@ -17,9 +17,12 @@ from experiments.harness import evidence
 
 SEEDS = 512  # that are tried
 TOLERANCE = 0.01  # of the acceptance asked for
-# Rows of the study of latents, and of that of drafters, by their names there.
+# Rows of the study of latents, and of that of the methods of a BLT.
 OF_LATENTS = {"blt-s 8": ("stale", 8), "blt-s 16, predicted": ("predicted", 16)}
-_OF_DRAFTERS = {"eagle 8": "sequential", "dflash 8": "block", "blt-dv 8, one step": "blt-dv"}
+_OF_METHODS = {
+    "eagle 8": {"method": "eagle", "draft_length": 8},
+    "blt-dv 8, one step": {"method": "blt-dv", "block_size": 8, "unmask": "one-step"},
+}
 
 
 def of_tiny(temperature: float) -> dict[str, tuple[float, ...]]:
@@ -27,9 +30,11 @@ def of_tiny(temperature: float) -> dict[str, tuple[float, ...]]:
 
     These are shares of the drafts that reached each place; the last rounds of a text are cut short.
     """
-    rows, latents = evidence.drafters(temperature), evidence.latents_of_drafts(temperature)
+    latents = evidence.latents_of_drafts(temperature)
     found = {name: latents[row] for name, row in OF_LATENTS.items()}
-    found |= {name: rows[row] for name, row in _OF_DRAFTERS.items()}
+    found |= {
+        name: evidence.of_a_blt(temperature=temperature, **row) for name, row in _OF_METHODS.items()
+    }
     return {name: _falling(row["acceptance_by_position"]) for name, row in found.items()}
 
 
@@ -73,21 +78,24 @@ def uniforms_of(seeds: Sequence[int], width: int, lengths: int) -> np.ndarray:
     return np.asarray(sampling.row_uniforms(keys, width)[:, 0]).reshape(seed.shape)
 
 
-def seed_for(rates: Sequence[float], *, start: int, new: int) -> int:
-    """The seed of a row whose replayed acceptance comes nearest to the rates.
+def seeds_for(rates: Sequence[float], *, start: int, new: int, texts: int) -> list[int]:
+    """Seeds of texts whose replayed acceptance comes nearest to the rates, as a mean over them.
+
+    A text has a whole number of rounds, so one alone may miss the rates by some per cent.
 
     Args:
       rates: acceptance by position.
-      start: ids of the prompt, BOS included.
-      new: bytes generated, in rounds whose drafts are all full.
+      start: ids of each prompt, BOS included.
+      new: bytes generated for each text, in rounds whose drafts are all full.
+      texts: number of texts.
     """
     uniforms = uniforms_of(range(SEEDS), len(rates) + 1, start + new)
-
-    def missed(seed):
-        share = kept_by_place(rates, uniforms[seed], start=start, new=new)
-        return abs(share.mean() - np.mean(rates))
-
-    return min(range(SEEDS), key=missed)
+    shares = [kept_by_place(rates, own, start=start, new=new).mean() for own in uniforms]
+    seeds: list[int] = []
+    for _ in range(texts):
+        found = [np.mean([*(shares[seed] for seed in seeds), own]) for own in shares]
+        seeds.append(int(np.argmin(np.abs(np.subtract(found, np.mean(rates))))))
+    return seeds
 
 
 def check(name: str, asked: Sequence[float], acceptance: float) -> None:

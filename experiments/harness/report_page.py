@@ -28,7 +28,7 @@ Built {date} by `python -m experiments.harness.report`, of code {code}. Figures 
 studies in `experiments/`, whose pages name the machine, unless they are called published,
 predicted, computed or a floor. A speed is the median ratio to plain decoding with caches, over
 runs in turns in one process; its range is beside it. The last table says which studies are of
-other code. `report.html` has all pages in one.
+other code, and has the pages of other processors. `report.html` has all pages in one.
 
 ## First facts
 """
@@ -86,7 +86,8 @@ def build(results: pathlib.Path, studies: Sequence[Study]) -> None:
     for part in shown:
         if part.report is not None:
             part.study.draw(part.report, study.figure(part.path))
-    rows = [row for part in shown if part.report for row in part.study.headline(part.report)]
+    latest = [part for part in shown if part.report and part.path.stem in part.study.results]
+    rows = [row for part in latest for row in part.study.headline(part.report)]
     text = "\n".join([
         _INTRODUCTION.format(date=datetime.date.today().isoformat(), code=provenance.code()),
         *(f"{nth}. {fact}" for nth, fact in enumerate(facts.sentences(results), 1)),

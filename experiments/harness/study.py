@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import jax
+import psutil
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from experiments.harness import provenance
@@ -100,27 +101,33 @@ def run(
       partial: write the page after every row, for hardware that is lent for a time.
 
     Returns:
-      the report: the conditions, whether it is `complete`, and `rows`, each with its `setting`, the
-      machine's `load`, and the seconds that measuring it `took`.
+      the report: the conditions, whether it is `complete`, how busy the processors were `before`
+      each start, from 0 to 1, and `rows`, each with its `setting`, the machine's `load`, and the
+      seconds that measuring it `took`.
     """
     settings = [plain(setting) for setting in settings]
     ran = provenance.of([conditions, settings])
     here = {"machine": machine_here(), "jax": jax.__version__, "ran": ran}
     conditions = plain(conditions) | here
-    known = {}
+    known, busy = {}, []
     if path.exists():
         before = json.loads(path.read_text())
         if _comparable(before, timed) == _comparable(conditions, timed):
             kept = [row for row in before["rows"] if "failed" not in row]
             known = {json.dumps(row["setting"]): row for row in kept}
+            busy = before.get("before", [])
         elif timed and before.get("complete") and before["machine"] != here["machine"]:
             _keep(path, before["machine"])
     rows = [known[key] for setting in settings if (key := json.dumps(setting)) in known]
     missing = [setting for setting in settings if json.dumps(setting) not in known]
     path.parent.mkdir(parents=True, exist_ok=True)
+    if missing and timed:
+        busy = [*busy, round(psutil.cpu_percent(interval=1) / 100, 3)]
 
     def write() -> dict:
-        report = conditions | {"complete": len(rows) == len(settings), "rows": rows}
+        report = conditions | {
+            "complete": len(rows) == len(settings), "before": busy, "rows": rows,
+        }  # fmt: skip
         unfinished = path.with_suffix(".part")
         unfinished.write_text(json.dumps(report, indent=1) + "\n")
         unfinished.replace(path)
@@ -201,7 +208,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence]) -> list[str]:
 
 def _comparable(report: dict, timed: bool) -> dict:
     """What rows of a report share with other rows that may stand beside them."""
-    of_report = {"complete", "rows"}
+    of_report = {"complete", "before", "rows"}
     if not timed:
         of_report |= {"machine", "jax", "ran"}
     shared = {name: value for name, value in report.items() if name not in of_report}
@@ -221,7 +228,9 @@ def machine(report: dict, weights: str = "float32") -> str:
     """The sentence on where and how busily a report was measured."""
     loads = [row["load"] for row in report["rows"]] or [0.0]
     where = [f"{each['machine']}, jax {each['jax']}" for each in provenance.each(report)]
+    busy = report.get("before")
     return (
         f"{weights}, {' and '.join(dict.fromkeys(where))}, load average "
         f"{min(loads):.1f} to {max(loads):.1f}"
+        + (f", at most {100 * max(busy):.0f} % busy before it began" if busy else "")
     )

@@ -18,7 +18,7 @@ def test_figures_are_those_that_were_measured(found):
 
 
 def test_another_figure_is_seen(tmp_path, monkeypatch):
-    said = [*claims.beside_transformers(), *claims.sentences_on_drafters()]
+    said = [*claims.beside_transformers(), *claims.int8()]
     texts = {page: (pages.ROOT / page).read_text() for page, _ in said}
     assert not missing(said)
     page, ratio = said[1][0], said[1][1].split("|")[-2].strip()  # "44 (43 to 45)"

@@ -10,7 +10,6 @@ from experiments.harness.one_figure import Setting, Timed
 from experiments.speed.batch import run as batch
 from experiments.speed.blt_methods import run as blt_methods
 from experiments.speed.draft_rules import run as draft_rules
-from experiments.speed.drafters import run as drafters
 from experiments.speed.self_drafting import run as self_drafting
 
 BLT_S = Setting.of("tiny", "blt-s", {"draft_length": 8}, 0.0)
@@ -67,16 +66,6 @@ PAGES = {
             }
         ]
     },
-    drafters: {
-        "model": "tiny",
-        "rows": [
-            {
-                "setting": {"name": "blt-s", "temperature": 0.0, "batch": 1, "model": "blt"},
-                "method": "blt-s", "options": {"draft_length": 8},
-                "speed": 0.65, "speed_range": [0.62, 0.67],
-            }
-        ],
-    },
 }  # fmt: skip
 
 
@@ -89,7 +78,7 @@ def test_every_study_names_a_setting_alike(study):
 def test_pages_that_differ_are_seen():
     found = [each for study, report in PAGES.items() for each in study.speeds(report)]
     assert [*one_figure.disagreeing(found)] == [BLT_S]
-    alike = [each for each in found if each.speed < 0.7]
+    alike = [each for each in found if each.speed > 0.8]
     assert len(alike) == 2 and not one_figure.disagreeing(alike)
 
 

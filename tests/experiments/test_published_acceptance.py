@@ -8,8 +8,7 @@ import experiments
 from experiments.harness import published_fast_blt
 
 ROOT = pathlib.Path(experiments.__file__).parent
-PAGES = ("quality/acceptance", "speed/batch", "speed/blt_methods", "speed/drafters",
-         "speed/draft_rules")  # fmt: skip
+PAGES = ("quality/acceptance", "speed/batch", "speed/blt_methods", "speed/draft_rules")
 
 
 @pytest.mark.parametrize(

@@ -181,16 +181,6 @@ def test_vs_peers(smoke):
 
 
 @pytest.mark.exhaustive
-def test_drafters(smoke):
-    report, table = smoke("speed/drafters", "--batch", "1")
-    (row,) = report["rows"]
-    assert row["bytes_per_round"]["value"] >= 1 and row["same_outputs"] == report["prompts"] == 5
-    low, high = row["bytes_per_round"]["interval"]
-    assert low <= row["bytes_per_round"]["value"] <= high
-    assert "A trial run" in table and "| blt-s | 0 | 1 |" in table
-
-
-@pytest.mark.exhaustive
 def test_block_tables(smoke):
     report, table = smoke("speed/block_table")
     (row,) = report["rows"]

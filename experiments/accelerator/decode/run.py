@@ -97,7 +97,7 @@ def contestant(setting: dict, new: int) -> tuple[Contestant, int]:
     if source is None:
         return Contestant(method, options), 0
     rates = published_fast_blt.acceptance() if source == PUBLISHED else replay.of_tiny(1.0)
-    seed = replay.seed_for(rates[name], start=1 + setting["context"], new=new)
+    seed = replay.seeds_for(rates[name], start=1 + setting["context"], new=new, texts=1)[0]
     return Contestant(method, options | {"accept": replay.Replayed(rates[name])}), seed
 
 

@@ -17,8 +17,12 @@ TERABYTES = floor.H200.bytes_per_second / 1e12
 AHEAD = 4  # multi-byte heads, as `tiny` has them
 MICROSECONDS = (1.5, 2.5)  # from the start of one operation to that of the next, at the least
 CONTEXT, PATCH = 512, 4.4  # bytes
-# Rows of the study of drafters, by methods here.
-KEPT = {"blt-s": "blt-s", "eagle": "sequential", "dflash": "block", "blt-dv": "blt-dv"}
+# Drafts of eight bytes, whose rounds are reckoned.
+KEPT = {
+    "blt-s": {"draft_length": 8},
+    "eagle": {"draft_length": 8},
+    "blt-dv": {"block_size": 8, "unmask": "one-step"},
+}
 HEADER = (
     "method", "operations per round", "GB per round", "ms per round", "bytes kept", "ms per byte",
     "beside plain",
@@ -99,22 +103,21 @@ def gigabytes() -> dict[str, float]:
         (weights[n] + cached[n]) * (4 if n == 3 else 2) / 1e9 for n in range(4)
     )
     whole = decoder + encoder + global_ + patcher
-    layer, block = (
-        2 * layers.weights(params["heads"][name]) / 1e9 for name in ("draft_layer", "draft_block")
-    )
+    layer = 2 * layers.weights(params["heads"]["draft_layer"]) / 1e9
     return {
         "ar": decoder + encoder + patcher + global_ / PATCH,
         "blt-s": whole + 8 * (decoder + encoder),
         "eagle": whole + 8 * layer,
-        "dflash": whole + block,
         "blt-dv": whole + decoder,
     }
 
 
 def bytes_kept() -> dict[str, float]:
     """Of a round, by method, at temperature 1."""
-    rows = evidence.drafters(1.0)
-    return {method: rows[name]["bytes_per_round"]["value"] for method, name in KEPT.items()}
+    return {
+        method: evidence.of_a_blt(method, 1.0, **how)["bytes_per_round"]["value"]
+        for method, how in KEPT.items()
+    }
 
 
 def between(both, digits: int) -> str:

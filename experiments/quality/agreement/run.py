@@ -25,7 +25,7 @@ from bytelax.decode import Sampling, process_logits
 from experiments.harness import study
 from experiments.harness.bundled_data import held_out
 
-MINUTES = 10
+MINUTES = 2
 DRAWS = 8
 CONTEXT, WINDOW = 128, 512  # bytes before the first position of a window; bytes of a window
 ROWS = 4  # windows at a time

@@ -18,7 +18,7 @@ from bytelax.measure.timing import Contestant
 from experiments.harness import evidence, side_by_side, study
 from experiments.harness.bundled_data import prompts
 
-MINUTES = 30
+MINUTES = 27
 DTYPES = ("float32", "bfloat16")
 WINDOW = 9
 EIGHT = {"draft_length": 8}

@@ -1,4 +1,4 @@
-"""What methods are worth in batches of 1 to 64, beside the best plain decoding at that size.
+"""What methods are worth in batches of 16 and 64, beside the best plain decoding at that size.
 
     python -m experiments.speed.batch.run --data DIR
 
@@ -7,6 +7,7 @@ batch some row closes a patch at nearly every byte, so plain decoding of a BLT r
 weights nearly every time; rows that wait for one another (`synchronous`) share that pass. Both are
 run, and the faster one is the baseline. Beside each measured speed stands what a roofline says:
 every pass takes as long as reading its weights and caches, or as multiplying them, on this machine.
+Drafts on predicted latents in batches are in the study of latents.
 """
 
 import statistics
@@ -27,14 +28,12 @@ from experiments.harness import (
 from experiments.harness.one_figure import Setting, Timed
 from experiments.speed.batch import predicted
 
-MINUTES = 25
-BATCHES, FEWER = (1, 2, 4, 8, 16, 32, 64), (1, 16, 64)
+MINUTES = 11
+BATCHES, PREDICTED = (16, 64), (1, 2, 4, 8, 16, 32, 64)
 ALONE = {"plain": Contestant("ar", {})}
-ALL_WAIT = ALONE | {"plain, all wait": Contestant("ar", {"synchronous": 1.0})}
-PLAIN = ALL_WAIT | {"plain, half wait": Contestant("ar", {"synchronous": 0.5})}
+PLAIN = ALONE | {"plain, all wait": Contestant("ar", {"synchronous": 1.0})}
 BLT = {
     "blt-s 8": Contestant("blt-s", {"draft_length": 8}),
-    "blt-s 16": Contestant("blt-s", {"draft_length": 16}),
     "eagle 8": Contestant("eagle", {"draft_length": 8}),
 }
 BLT_D = {
@@ -52,20 +51,20 @@ DRAFTING = BLT | BLT_D | BYTE_LM
 
 
 class Part(NamedTuple):
-    """What is measured of a model: at which temperature and sizes, and which methods."""
+    """What is measured of a model: at which temperature, and which methods."""
 
     model: str
     temperature: float
-    batches: tuple[int, ...]
     contestants: dict[str, Contestant]
 
 
-PARTS = (
-    Part("tiny", 0.0, BATCHES, PLAIN | BLT),
-    Part("tiny", 1.0, FEWER, ALL_WAIT | BLT),
-    Part("tiny-d", 0.0, FEWER, ALL_WAIT | BLT_D),
-    Part("tiny-lm", 0.0, FEWER, ALONE | BYTE_LM),
-)
+PARTS = tuple(
+    Part(model, temperature, contestants)
+    for model, contestants in (
+        ("tiny", PLAIN | BLT), ("tiny-d", PLAIN | BLT_D), ("tiny-lm", ALONE | BYTE_LM),
+    )
+    for temperature in (0.0, 1.0)
+)  # fmt: skip
 
 
 def measure(model, texts, contestants, machine, how):
@@ -127,12 +126,12 @@ def with_draft_model(contestants, small):
 def few(contestants):
     """Of the contestants of a trial run, the first that drafts, beside plain decoding."""
     drafting = next(name for name in contestants if name not in PLAIN)
-    return {n: c for n, c in contestants.items() if n in ALL_WAIT or n == drafting}
+    return {n: c for n, c in contestants.items() if n in PLAIN or n == drafting}
 
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
-    evidence.add_options(options, new=48, repeats=3)
+    evidence.add_options(options, new=48)
     options = evidence.parsed(options)
     if options.smoke:
         options.prompts = 4  # whole batches
@@ -146,8 +145,6 @@ def main():
     def row(setting):
         part = parts[setting["model"], setting["temperature"]]
         contestants = with_draft_model(part.contestants, small)
-        if setting["batch"] == 1:  # there is nobody to wait for
-            contestants = {n: c for n, c in contestants.items() if "synchronous" not in c.settings}
         if options.smoke:
             contestants = few(contestants)
         chosen = {name: setting[name] for name in ("batch", "temperature")}
@@ -156,7 +153,7 @@ def main():
     settings = [
         {"model": part.model, "temperature": part.temperature, "batch": batch}
         for part in PARTS
-        for batch in part.batches
+        for batch in ((2,) if options.smoke else BATCHES)
     ]
     study.run(
         options.results / "results.json",
@@ -166,7 +163,7 @@ def main():
             "split": options.split,
             **how,
         },
-        [settings[1]] if options.smoke else settings,
+        settings[:1] if options.smoke else settings,
         row,
         markdown=markdown,
     )
@@ -187,12 +184,10 @@ def speeds(report):
 
 
 def headline(report):
-    """At batches of 1, 16 and 64 the fastest lossless method beside the best plain decoding."""
+    """At each size the fastest lossless method beside the best plain decoding."""
     for row in report["rows"]:
         setting, methods = row["setting"], row["methods"]
         drafting = {n: m for n, m in methods.items() if m["lossless"] and n[:5] != "plain"}
-        if setting["batch"] not in (1, 16, 64) or not drafting:
-            continue
         name = max(drafting, key=lambda n: drafting[n]["decode_speed"])
         yield speed_table.row(
             report, methods[name], model=setting["model"], method=name,
@@ -239,10 +234,10 @@ def markdown(report):
         "16.",
         "",
         *study.table(
-            ("method", *(f"batch {size}" for size in BATCHES)),
+            ("method", *(f"batch {size}" for size in PREDICTED)),
             [
                 (name, *(f"{speed:.1f}" for speed in speeds))
-                for name, speeds in predicted.speeds(BATCHES).items()
+                for name, speeds in predicted.speeds(PREDICTED).items()
             ],
         ),
         "",

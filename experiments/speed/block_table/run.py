@@ -21,7 +21,7 @@ NONE, PAIRS, STATE = "none", "pairs of bytes", "pairs of bytes, and the state"
 def main():
     options = study.parser(__doc__, __file__)
     options.add_argument("--table", type=pathlib.Path, help="a run of a block table for --model")
-    evidence.add_options(options, new=96)
+    evidence.add_options(options, new=96, timed=False)
     options = evidence.parsed(options)
     path = options.results / "results.json"
     asked = [{"table": NONE, "trained": None}]

@@ -5,7 +5,8 @@
 For every method and setting, at temperature 0 and 1: bytes per round, passes and the paper's
 bandwidth formula, of 64 held-out prompts of five genres in batches of 16, with intervals over
 prompts; and the wall clock of one row at a time beside plain decoding (W = 1, with caches), on two
-prompts of each genre. `blt-s` is measured on a BLT, block diffusion on a BLT-D.
+prompts of each genre. `blt-s` is measured on a BLT, beside other drafters of the same BLT, and
+block diffusion on a BLT-D.
 """
 
 import functools
@@ -22,7 +23,8 @@ from experiments.harness import (
     study,
 )
 
-MINUTES = 20
+MINUTES = 28
+SMALL = "tiny-draft"
 TEMPERATURES = (0.0, 1.0)
 BLT, BLT_D = "model", "d_model"  # as `main` calls their options
 ONE_STEP, CONFIDENCE = {"unmask": "one-step"}, {"unmask": "confidence", "alpha": 0.7}
@@ -36,6 +38,12 @@ SETTINGS = (
     *((BLT, "blt-s", {"draft_length": k}) for k in (4, 8, 16)),
     # As published: a second pass brings the latent up to date before each draft.
     (BLT, "blt-s", {"draft_length": 8, "latent": "refresh"}),
+    (BLT, "blt-s", {"draft_length": 8, "draft_with": "medusa"}),
+    (BLT, "eagle", {"draft_length": 8}),
+    (BLT, "eagle", {"draft_length": 8, "min_survival": 0.3}),
+    (BLT, "medusa", {}),
+    (BLT, "draft-model", {"draft_length": 4}),
+    (BLT, "lookup", {"draft_length": 8}),
     (BLT_D, "ar", {}),
     *(
         (BLT_D, method, {"block_size": size, **rule})
@@ -49,7 +57,7 @@ SETTINGS = (
 def main():
     options = study.parser(__doc__, __file__, model="tiny")
     options.add_argument("--d-model", default="tiny-d", help="a BLT-D")
-    evidence.add_options(options, new=96, repeats=3)
+    evidence.add_options(options, new=96)
     options = evidence.parsed(options)
     texts = evidence.prompts(options)
     settings = [
@@ -71,7 +79,8 @@ def measure(setting, texts, new, repeats):
     chosen = dict(setting)
     name, method, temperature = (chosen.pop(key) for key in ("model", "method", "temperature"))
     how = {"new": new, "temperature": temperature}
-    own, few = Contestant(method, chosen), evidence.few(texts)
+    given = {"draft_model": model(SMALL)} if method == "draft-model" else {}
+    own, few = Contestant(method, chosen | given), evidence.few(texts)
     found = evidence.decoded(model(name), [text for _, text in texts], own, **how)
     timed = evidence.speed(model(name), few, own, repeats=repeats, **how)
     return (
@@ -108,7 +117,7 @@ def headline(report):
 def markdown(report):
     header = (
         "model", "method", "setting", "bytes per round", "without loops", "loops", "acceptance, %",
-        "published", "decoder", "global", "GB", "beside plain", "with patcher", "bytes/s", "speed",
+        "published", "decoder", "global", "GB", "beside plain", "with all", "bytes/s", "speed",
         "range", "same output",
     )  # fmt: skip
     lines = [
@@ -122,7 +131,8 @@ def markdown(report):
         published_fast_blt.LEGEND,
         "- Decoder, global: passes per byte.",
         "- GB: weights read for 1,000 bytes by the paper's formula, which leaves the entropy model "
-        "out; beside plain decoding of the same model; and the same with the entropy model.",
+        "out; beside plain decoding of the same model; and the same with the entropy model and the "
+        "drafter's own network.",
         evidence.timed(report),
         "- `blt-d` verifies nothing. It keeps all of a block and writes another text, whose "
         "quality is not measured here.",

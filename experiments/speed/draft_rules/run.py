@@ -14,7 +14,7 @@ from bytelax.measure.timing import PLAIN, Contestant
 from experiments.harness import evidence, intervals, published_fast_blt, study
 from experiments.harness.one_figure import Setting, Timed
 
-MINUTES = 15
+MINUTES = 8
 SMALL = "tiny-draft"
 DRAFTERS = {
     "blt-s of tiny": ("tiny", "blt-s", {"draft_length": 8}),
@@ -37,7 +37,7 @@ RULES = {
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
-    evidence.add_options(options, new=96, repeats=2)
+    evidence.add_options(options, new=96)
     options = evidence.parsed(options)
     texts = evidence.prompts(options)
     chosen = [

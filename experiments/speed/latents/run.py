@@ -1,7 +1,6 @@
 """What drafts across patch boundaries keep, by the latents that the drafting decoder reads.
 
-    python -m experiments.training.drafters.train latents --data DIR --runs RUNS
-    python -m experiments.speed.latents.run --data DIR --heads RUNS/latents
+    python -m experiments.speed.latents.run --data DIR
 
 64 held-out prompts of five genres, at temperature 0 and 1. Beside the latent of the latest closed
 patch, which is never renewed (BLT-S), and the predicted ones: one mean latent, those predicted in
@@ -26,6 +25,7 @@ from experiments.harness import evidence, intervals, loops, recipes, study, thun
 from experiments.speed.latents import batches
 from experiments.speed.latents.oracle import TrueLatents
 
+MINUTES = 32
 RESULTS = (study.MAIN, "batches")
 TEMPERATURES, CONTROLLED = (0.0, 1.0), 16
 LENGTHS = (CONTROLLED, 8, 24)
@@ -67,9 +67,9 @@ DRAFTERS = {
 
 def main():
     options = study.parser(__doc__, __file__, model="tiny")
-    options.add_argument("--heads", type=pathlib.Path, help="a run of a head of latents")
+    options.add_argument("--heads", type=pathlib.Path, help="a run of another head of latents")
     options.add_argument("--only", choices=RESULTS, help="one of the files of results")
-    evidence.add_options(options, new=96, repeats=5)
+    evidence.add_options(options, new=96)
     options = evidence.parsed(options)
     with tempfile.TemporaryDirectory() as directory:
         scratch = pathlib.Path(directory)

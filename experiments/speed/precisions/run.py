@@ -16,7 +16,7 @@ from bytelax import load
 from bytelax.measure.timing import PLAIN, Contestant
 from experiments.harness import evidence, intervals, side_by_side, study
 
-MINUTES = 20
+MINUTES = 13
 DTYPES = ("float32", "bfloat16")
 TEMPERATURES = (0.0, 1.0)
 SMALL = "tiny-draft"
@@ -64,7 +64,7 @@ def measure(setting, texts, options):
 
 def main():
     options = study.parser(__doc__, __file__, model=None)
-    evidence.add_options(options, new=128, repeats=5)
+    evidence.add_options(options, new=128)
     options = evidence.parsed(options)
     texts = evidence.prompts(options)
     chosen = [

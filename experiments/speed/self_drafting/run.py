@@ -25,7 +25,7 @@ from experiments.harness import (
 )
 from experiments.speed.self_drafting import published, windows
 
-MINUTES = 25
+MINUTES = 17
 RESULTS = (study.MAIN, "windows")
 TEMPERATURES = (0.0, 1.0)
 # The best set that `layers.py --place-cost 0.15` found, on textbooks and code. One
@@ -74,7 +74,7 @@ def settings(exits):
 def main():
     options = study.parser(__doc__, __file__, model="tiny-lm")
     options.add_argument("--draft-model", default="tiny-draft")
-    evidence.add_options(options, new=128, repeats=3)
+    evidence.add_options(options, new=128)
     options = evidence.parsed(options)
     model = load(options.model, dtype="float32")
     small = load(options.draft_model, dtype="float32")

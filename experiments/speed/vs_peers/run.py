@@ -29,7 +29,7 @@ from bytelax import checkpoints
 from bytelax.measure.timing import Ratio
 from experiments.harness import floor, random_blt, side_by_side, study, thunks
 
-MINUTES = 5
+MINUTES = 6
 CONTEXTS = (128, 512, 1024, 2048)
 DRAFT_LENGTH = 4
 

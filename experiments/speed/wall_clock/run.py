@@ -5,7 +5,7 @@
 A random BLT of a hundred million parameters in the proportions of the 1B; where JAX has an
 accelerator, of the 1B's shape in bfloat16. Random weights accept nothing, so acceptance by position
 is replayed: what two studies measured on 64 natural prompts with the bundled models, and
-what is published for Fast BLT's 3B model. Each text has a seed under which the share of drafted
+what is published for Fast BLT's 3B model. The texts have seeds under which the share of drafted
 bytes that is kept is the one asked for, and a run in which it is not ends the study. The rows are a
 price for a given acceptance; the text means nothing.
 """
@@ -32,13 +32,12 @@ from experiments.harness import (
     study,
 )
 
-MINUTES = 15
+MINUTES = 20
 METHODS = {
     "blt-s 8": ("blt-s", {"draft_length": 8}),
     "blt-s 16": ("blt-s", {"draft_length": 16}),
     "blt-s 16, predicted": ("blt-s", {"draft_length": 16, "latent": "predicted"}),
     "eagle 8": ("eagle", {"draft_length": 8}),
-    "dflash 8": ("dflash", {}),
     "blt-dv 8, one step": ("blt-dv", {"block_size": 8}),
     "blt-dv 16, one step": ("blt-dv", {"block_size": 16}),
 }
@@ -64,31 +63,39 @@ def acceptance(source):
     return replay.of_tiny(float(source.split()[-1]))
 
 
-def contestants(source, *, start, new):
-    """Methods that verify, with acceptance replayed, and one that does not; each with its seed.
+def contestants(source, *, start, new, texts):
+    """Methods that verify, with acceptance replayed, and one that does not; each with its seeds.
 
     Rates of `blt-s` were published for the algorithm that refreshes the latent before each draft.
 
     Args:
       source: one of `SOURCES`.
-      start: ids of the prompt, BOS included.
-      new: bytes generated.
+      start: ids of each prompt, BOS included.
+      new: bytes generated for each text.
+      texts: number of texts, each of which has its seed.
     """
     methods = {}
     for name, places in acceptance(source).items():
         method, settings = METHODS[name]
         if method == "blt-s" and source == "as published":
             settings = settings | {"latent": "refresh"}
-        seed = replay.seed_for(places, start=start, new=new)
+        seeds = replay.seeds_for(places, start=start, new=new, texts=texts)
         rule = replay.Replayed(places)
-        methods[name] = Contestant(method, settings | {"accept": rule}), seed
-    return methods | {name: (each, 0) for name, each in UNVERIFIED.items()}
+        methods[name] = Contestant(method, settings | {"accept": rule}), seeds
+    return methods | {name: (each, [0] * texts) for name, each in UNVERIFIED.items()}
 
 
 def measure(model, texts, source, machine, how, *, only=None):
     """Plain decoding and all methods in turns, text by text."""
     asked = acceptance(source)
-    runs = [_timed(model, text, source, machine, how, only) for text in texts]
+    size = {"start": 1 + len(texts[0]), "new": how["new"], "texts": len(texts)}
+    seeded = {"plain": (PLAIN, [0] * len(texts))} | contestants(source, **size)
+    seeded = {name: each for name, each in seeded.items() if only is None or name in only}
+    methods = {name: method for name, (method, _) in seeded.items()}
+    runs = [
+        _timed(model, text, machine, how, methods, [seeds[place] for _, seeds in seeded.values()])
+        for place, text in enumerate(texts)
+    ]
     rows = {}
     for name in runs[0]:
         own = [text[name] for text in runs]
@@ -119,15 +126,14 @@ def measure(model, texts, source, machine, how, *, only=None):
     return {"methods": rows}
 
 
-def _timed(model, text, source, machine, how, only):
+def _timed(model, text, machine, how, methods, seeds):
     """Seconds, bounds and counts of each method on one text."""
     itemsize = jax.tree.leaves(model.params)[0].dtype.itemsize
-    seeded = {"plain": (PLAIN, 0)} | contestants(source, start=1 + len(text), new=how["new"])
-    seeded = {name: each for name, each in seeded.items() if only is None or name in only}
-    methods = {name: method for name, (method, _) in seeded.items()}
-    ways = [way._replace(settings=way.settings | {"seeds": seed}) for way, seed in seeded.values()]
-    turns = timing.in_turns(model, [text], ways, **how)
-    runs = dict(zip(methods, turns, strict=True))
+    ways = [
+        way._replace(settings=way.settings | {"seeds": seed})
+        for way, seed in zip(methods.values(), seeds, strict=True)
+    ]
+    runs = dict(zip(methods, timing.in_turns(model, [text], ways, **how), strict=True))
     found = {}
     for name, own in runs.items():
         timed = timing.beside(runs["plain"], own)

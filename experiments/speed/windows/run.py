@@ -19,7 +19,7 @@ from bytelax.measure.timing import PLAIN, Contestant
 from experiments.harness import random_blt, replay, study, thunks
 from experiments.speed.windows import products
 
-MINUTES = 25
+MINUTES = 15
 RESULTS = (study.MAIN, "products")
 LIBRARIES = {"ynn": {}, "eigen": {"xla_cpu_experimental_ynn_fusion_type": ""}}
 

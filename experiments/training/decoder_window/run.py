@@ -47,7 +47,7 @@ LEAST_COST, LEAST_WINDOW = 0.1, 128  # the gate: bits that a mean latent costs, 
 def main():
     options = study.parser(__doc__, __file__, model=None)
     options.add_argument("--runs", type=pathlib.Path, required=True, help="what train.py made")
-    evidence.add_options(options, new=96)
+    evidence.add_options(options, new=96, timed=False)
     options.set_defaults(split=bundled_data.VALID)  # the shape of `tiny` is chosen by it
     options = evidence.parsed(options)
     stretches, drafts = STRETCHES, DRAFTS

@@ -40,7 +40,7 @@ def settings(runs: pathlib.Path) -> list[dict]:
 def main():
     options = study.parser(__doc__, __file__, model="tiny-lm")
     options.add_argument("--runs", type=pathlib.Path, required=True, help="what train.py made")
-    evidence.add_options(options, new=128)
+    evidence.add_options(options, new=128, timed=False)
     options = evidence.parsed(options)
     texts = evidence.prompts(options)
     asked = settings(options.runs)
