@@ -107,27 +107,28 @@ def _larger_weights(report):
         name = max(verified, key=lambda name: verified[name]["decode_speed"])
         low, high = verified[name]["decode_speed_range"]
         said.append(
-            f"{verified[name]['decode_speed']:.2f} times with `{name}` ({low:.2f} to {high:.2f}; "
+            f"{verified[name]['decode_speed']:.2f} with `{name}` ({low:.2f} to {high:.2f}; "
             f"acceptance {row['setting']['acceptance']})"
         )
     return (
         "**On larger weights some drafts pay**: on a random BLT of 100M, on which acceptance that "
-        "was measured elsewhere is replayed, the fastest lossless method speeds plain decoding up "
-        f"{', '.join(said)}."
+        "was measured elsewhere is replayed, the fastest method that verifies is as many times as "
+        f"fast as plain decoding: {', '.join(said)}."
     )
 
 
 def _diffusion(report):
-    def best(method, **options):
+    def ours(method, **options):
         right = published_claims.right_answers(report, method, block_size=4, **options)
-        return 100 * max(right.values())
+        return 100 * right["task-d"]
 
     plain = 100 * published_claims.right_answers(report)["task-more"]
     return (
-        f"**Block diffusion** by a BLT of 1.5M, in blocks of 4: {best('blt-d', gamma=0.0):.1f} % "
-        f"right with one byte per pass and {best('blt-d', gamma=1.0):.1f} % with entropy up to 1, "
+        f"**Block diffusion** by a BLT of 1.5M, our loss, in blocks of 4: "
+        f"{ours('blt-d', gamma=0.0):.1f} % "
+        f"right with one byte per pass and {ours('blt-d', gamma=1.0):.1f} % with entropy up to 1, "
         f"beside {plain:.1f} % of a control in plain decoding; verified (BLT-DV) "
-        f"{best('blt-dv'):.1f} %."
+        f"{ours('blt-dv'):.1f} %."
     )
 
 

@@ -93,8 +93,9 @@ def seeds_for(rates: Sequence[float], *, start: int, new: int, texts: int) -> li
     shares = [kept_by_place(rates, own, start=start, new=new).mean() for own in uniforms]
     seeds: list[int] = []
     for _ in range(texts):
-        found = [np.mean([*(shares[seed] for seed in seeds), own]) for own in shares]
-        seeds.append(int(np.argmin(np.abs(np.subtract(found, np.mean(rates))))))
+        left = [seed for seed in range(SEEDS) if seed not in seeds]
+        means = np.array([np.mean([shares[own] for own in (*seeds, seed)]) for seed in left])
+        seeds.append(left[int(np.argmin(np.abs(means - np.mean(rates))))])
     return seeds
 
 

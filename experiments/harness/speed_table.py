@@ -18,9 +18,10 @@ def row(
     baseline: str,
     batch: int,
     context: int,
-    temperature: float,
+    temperature: float | None,
     lossless: str | None = None,
     machine: str | None = None,
+    over: str | None = None,
 ) -> tuple:
     """A row of the table.
 
@@ -28,18 +29,21 @@ def row(
       report: that the method was measured in, with its `repeats` and its `machine`.
       figures: of the method, as `timing.figures` names them.
       lossless: in place of what `figures` say.
+      temperature: None where acceptance is replayed.
       machine: in place of what `report` says.
+      over: what the range is over; the repeats of the report if nothing is said.
     """
     low, high = figures["decode_speed_range"]
     patch = figures.get("bytes_per_patch")  # of its own text: a lossy method writes another
     kept = figures.get("acceptance")
     kept = kept["value"] if isinstance(kept, dict) else kept  # with an interval, or a number
+    spread = over or f"{report['repeats']} runs"
     return (
         model, method, lossless or ("yes" if figures["lossless"] else "no"),
         f"{100 * kept:.1f}" if kept is not None and (lossless or figures["lossless"]) else None,
-        f"{figures['decode_speed']:.2f}",
-        f"{low:.2f} to {high:.2f} ({report['repeats']} runs)", baseline, batch, context,
-        f"{temperature:g}", f"{patch:.2f}" if patch else None, machine or report["machine"],
+        f"{figures['decode_speed']:.2f}", f"{low:.2f} to {high:.2f} ({spread})", baseline, batch,
+        context, None if temperature is None else f"{temperature:g}",
+        f"{patch:.2f}" if patch else None, machine or report["machine"],
     )  # fmt: skip
 
 

@@ -232,5 +232,9 @@ def machine(report: dict, weights: str = "float32") -> str:
     return (
         f"{weights}, {' and '.join(dict.fromkeys(where))}, load average "
         f"{min(loads):.1f} to {max(loads):.1f}"
-        + (f", at most {100 * max(busy):.0f} % busy before it began" if busy else "")
+        + (
+            f"; in the second before it began {100 * max(busy):.1f} % of all cores were busy"
+            if busy
+            else ""
+        )
     )

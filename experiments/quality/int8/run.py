@@ -12,7 +12,7 @@ from bytelax import load, score
 from experiments.harness import study
 from experiments.harness.bundled_data import held_out
 
-MINUTES = 10
+MINUTES = 8
 KINDS = {
     "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},

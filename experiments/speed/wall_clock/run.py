@@ -88,7 +88,8 @@ def contestants(source, *, start, new, texts):
 def measure(model, texts, source, machine, how, *, only=None):
     """Plain decoding and all methods in turns, text by text."""
     asked = acceptance(source)
-    size = {"start": 1 + len(texts[0]), "new": how["new"], "texts": len(texts)}
+    (length,) = {len(text) for text in texts}  # on which seeds depend
+    size = {"start": 1 + length, "new": how["new"], "texts": len(texts)}
     seeded = {"plain": (PLAIN, [0] * len(texts))} | contestants(source, **size)
     seeded = {name: each for name, each in seeded.items() if only is None or name in only}
     methods = {name: method for name, (method, _) in seeded.items()}
@@ -210,7 +211,8 @@ def headline(report):
         yield speed_table.row(
             report, methods[best], method=best, baseline="plain, W = 1", batch=1,
             model=f"random, {setting['shape']}; acceptance {setting['acceptance']}, replayed",
-            context=report["context"], temperature=report["temperature"], lossless="replayed",
+            context=report["context"], temperature=None, lossless="replayed",
+            over=f"{report['texts']} texts",
             machine=report["machine"] if report["device"] == "cpu" else report["device"],
         )  # fmt: skip
 
