@@ -420,6 +420,13 @@ def on_both(study: str):
         yield processor, on(machine, study)
 
 
+def outputs_of_lossless_methods():
+    found = report("quality/exactness")
+    same = min(each["bitwise_equal_alone"] for each in found["rows"])
+    yield README, f"[{same} of {found['prompts']} outputs](experiments/quality/exactness/README.md)"
+    yield README, f"in each of {len(found['rows'])} settings"
+
+
 def price_of_a_round():
     for processor, found in on_both("speed/windows"):
         costs = [
@@ -834,8 +841,8 @@ def block_tables():
 
 
 CLAIMS = (
-    beside_transformers, several_rows, small_models, five_claims_of_the_readme,
-    published_beside_measured, spans_of_decoders, table_of_drafters,
+    beside_transformers, outputs_of_lossless_methods, several_rows, small_models,
+    five_claims_of_the_readme, published_beside_measured, spans_of_decoders, table_of_drafters,
     turns_samples_and_constraints, right_answers, bits_of_samples, drafts_of_the_decoder,
     drafts_over_boundaries, rules_of_acceptance, drafts_of_a_byte_transformer, what_does_not_pay,
     blocks_on_the_bundled_models, windows, price_of_a_round, compiled_kernels, larger_weights,
