@@ -14,7 +14,7 @@ from bytelax.measure.timing import PLAIN, Contestant
 from experiments.harness import evidence, intervals, published_fast_blt, study
 from experiments.harness.one_figure import Setting, Timed
 
-MINUTES = 8
+MINUTES = 6
 SMALL = "tiny-draft"
 DRAFTERS = {
     "blt-s of tiny": ("tiny", "blt-s", {"draft_length": 8}),

@@ -19,7 +19,7 @@ from bytelax.measure.timing import Ratio
 from experiments.harness import study
 from experiments.harness.bundled_data import held_out
 
-MINUTES = 5
+MINUTES = 2
 METHODS = (("tiny-lm", "ar"), ("tiny-lm", "eagle"), ("tiny", "ar"), ("tiny", "blt-s"))
 STATES = 256  # of the constraint: one for each byte
 TURN, SAMPLES, CONSTRAINT = "turn", "samples", "constraint"
