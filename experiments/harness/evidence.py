@@ -218,14 +218,10 @@ def timed(report: dict) -> str:
     )
 
 
-def of_a_blt(method: str, temperature: float, **options) -> dict:
-    """A row of the study of the methods of a BLT, for what replays it."""
-    wanted = {"method": method, "temperature": temperature, **options}
-    (row,) = [
-        row
-        for row in json.loads(_METHODS.read_text())["rows"]
-        if {name: x for name, x in row["setting"].items() if name != "model"} == wanted
-    ]
+def of_a_blt(**setting) -> dict:
+    """The row of the study of the methods of a BLT that was measured with just this setting."""
+    rows = json.loads(_METHODS.read_text())["rows"]
+    (row,) = [row for row in rows if row["setting"] == setting]
     return row
 
 

@@ -20,9 +20,11 @@ TOLERANCE = 0.01  # of the acceptance asked for
 # Rows of the study of latents, and of that of the methods of a BLT.
 OF_LATENTS = {"blt-s 8": ("stale", 8), "blt-s 16, predicted": ("predicted", 16)}
 _OF_METHODS = {
-    "eagle 8": {"method": "eagle", "draft_length": 8},
-    "blt-dv 8, one step": {"method": "blt-dv", "block_size": 8, "unmask": "one-step"},
-}
+    "eagle 8": {"model": "tiny", "method": "eagle", "draft_length": 8},
+    "blt-dv 8, one step": {
+        "model": "tiny-d", "method": "blt-dv", "block_size": 8, "unmask": "one-step",
+    },
+}  # fmt: skip
 
 
 def of_tiny(temperature: float) -> dict[str, tuple[float, ...]]:

@@ -1,4 +1,4 @@
-"""What drafting heads say of real text, position by position, beside what the model says."""
+"""Means of what an objective measures on held-out text."""
 
 import jax
 import numpy as np
@@ -6,7 +6,6 @@ import numpy as np
 from bytelax.training import data
 from bytelax.training.configs import Source
 from bytelax.training.data import DataConfig
-from bytelax.training.head_objective import HeadLoss
 
 
 def averages(objective, params: dict, batches) -> dict[str, float]:
@@ -26,26 +25,3 @@ def held_out(sources: tuple[Source, ...], batches: int, *, window: int, batch: i
     config = DataConfig(sources, window=window, batch=batch, prefetch=0)
     found = [each.ids for each in data.batches(config, split="valid", start=0)]
     return [found[i] for i in np.random.default_rng(0).permutation(len(found))[:batches]]
-
-
-def of_heads(model, batches, *, max_patches: int | None = None, steps: int = 8) -> dict[str, dict]:
-    """Agreement and overlap of every head of a model, by its place in the draft.
-
-    Args:
-      model: a model with heads.
-      batches: from `held_out`.
-      max_patches: room for the patches of a text.
-      steps: number of bytes that a draft layer drafts on its own outputs.
-
-    Returns:
-      for each kind of head its `agreed` and `overlap`, lists by place in the draft. A place is
-      given the text before it, so it is the acceptance of a byte whose predecessors were accepted.
-    """
-    objective = HeadLoss(model.module, own_outputs=steps, max_patches=max_patches)
-    found: dict[str, dict] = {}
-    for name, value in averages(objective, model.params, batches).items():
-        what, _, head = name.partition("_")
-        kind, _, _place = head.rpartition("_")
-        if what in ("agreed", "overlap"):
-            found.setdefault(kind, {"agreed": [], "overlap": []})[what].append(value)
-    return found

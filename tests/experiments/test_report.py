@@ -211,8 +211,7 @@ def test_what_is_complete_is_not_run_again(tmp_path, monkeypatch, capsys, studie
     assert commands[0][1] == "-m" and commands[0][3:5] == ["--results", str(results)]
     assert commands[0][5:] == ["--data", "texts", "--smoke"]
     told = capsys.readouterr().out
-    first, both = chosen[1].minutes, chosen[1].minutes + chosen[2].minutes
-    assert f"speed/wall_clock: about {first} minutes; all together about {both} minutes" in told
+    assert "[1/2] speed/wall_clock: about 20 minutes; all together about 37 minutes left" in told
 
 
 @pytest.mark.parametrize("anew", [False, True])

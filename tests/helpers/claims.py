@@ -9,7 +9,13 @@ import re
 
 from experiments.compile.rounds import latents, reckoned
 from experiments.compile.rounds import run as rounds
-from experiments.harness import intervals, published_claims, published_fast_blt, trained
+from experiments.harness import (
+    evidence,
+    intervals,
+    published_claims,
+    published_fast_blt,
+    trained,
+)
 from experiments.quality.rule_tasks import run as rule_tasks
 from experiments.quality.translation import run as translation
 from experiments.speed.block_table import run as block_table
@@ -194,11 +200,7 @@ def table_of_drafters():
 
 
 def of_a_blt(model: str, method: str, temperature: float, **options) -> dict:
-    """The row with these options and no others."""
-    wanted = {"model": model, "method": method, "temperature": temperature, **options}
-    rows = report("speed/blt_methods")["rows"]
-    (only,) = [each for each in rows if each["setting"] == wanted]
-    return only
+    return evidence.of_a_blt(model=model, method=method, temperature=temperature, **options)
 
 
 def turns_samples_and_constraints():

@@ -19,9 +19,9 @@ MICROSECONDS = (1.5, 2.5)  # from the start of one operation to that of the next
 CONTEXT, PATCH = 512, 4.4  # bytes
 # Drafts of eight bytes, whose rounds are reckoned.
 KEPT = {
-    "blt-s": {"draft_length": 8},
-    "eagle": {"draft_length": 8},
-    "blt-dv": {"block_size": 8, "unmask": "one-step"},
+    "blt-s": {"model": "tiny", "draft_length": 8},
+    "eagle": {"model": "tiny", "draft_length": 8},
+    "blt-dv": {"model": "tiny-d", "block_size": 8, "unmask": "one-step"},
 }
 HEADER = (
     "method", "operations per round", "GB per round", "ms per round", "bytes kept", "ms per byte",
@@ -115,7 +115,7 @@ def gigabytes() -> dict[str, float]:
 def bytes_kept() -> dict[str, float]:
     """Of a round, by method, at temperature 1."""
     return {
-        method: evidence.of_a_blt(method, 1.0, **how)["bytes_per_round"]["value"]
+        method: evidence.of_a_blt(method=method, temperature=1.0, **how)["bytes_per_round"]["value"]
         for method, how in KEPT.items()
     }
 
