@@ -21,7 +21,8 @@ from experiments.quality.translation import run as translation
 from experiments.speed.block_table import run as block_table
 from tests.helpers import pages
 
-README, DRAFTERS, SELF_DRAFTING = "README.md", "docs/drafters.md", "docs/self_drafting.md"
+README, SPEED, DRAFTERS = "README.md", "docs/speed.md", "docs/drafters.md"
+SELF_DRAFTING = "docs/self_drafting.md"
 FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
 KERNELS, REQUESTS = "docs/kernels.md", "docs/requests.md"
@@ -42,6 +43,8 @@ def row(found: dict, **setting) -> dict:
 
 def beside_transformers():
     here, elsewhere = (found["rows"] for _, found in on_both("speed/vs_peers"))
+    times = [each["ratio"]["median"] for each in here if each["setting"]["contest"] == "blt"]
+    yield README, f"is {min(times):.0f} to {max(times):.0f} times as fast as in transformers"
     for each, other in zip(here, elsewhere, strict=True):
         if each["setting"]["contest"] == "blt":
             ratios = (
@@ -49,7 +52,7 @@ def beside_transformers():
                 for own in (each, other)
             )
             yield (
-                README,
+                SPEED,
                 f"| {each['setting']['context']} | {each['transformers_ms']:.1f} | "
                 f"{each['bytelax_ms']:.2f} | {' | '.join(ratios)} |",
             )
@@ -69,7 +72,7 @@ def several_rows():
         both = (row(found, model=model, temperature=t, batch=16)["methods"] for t in (0.0, 1.0))
         return " and ".join(f"{each[name]['decode_speed']:.2f}" for each in both)
 
-    yield README, f"the two-byte head of `tiny-lm` is faster ({speeds('tiny-lm', 'two-byte')})"
+    yield SPEED, f"the two-byte head of `tiny-lm` is faster ({speeds('tiny-lm', 'two-byte')})"
     faster = [
         name
         for each in found["rows"]
@@ -77,10 +80,10 @@ def several_rows():
         for name, own in each["methods"].items()
         if own["lossless"] and own["decode_speed"] > 1
     ]
-    assert not faster, "the README says that nothing is"
-    yield README, f"`blt-s` with 8 bytes on `tiny` is at {speeds('tiny', 'blt-s 8')}"
-    yield README, f"`eagle` with 8 bytes on `tiny` {speeds('tiny', 'eagle 8')}"
-    yield README, f"the draft model of `tiny-lm` {speeds('tiny-lm', 'draft-model 4')}"
+    assert not faster, "the SPEED says that nothing is"
+    yield SPEED, f"`blt-s` with 8 bytes on `tiny` is at {speeds('tiny', 'blt-s 8')}"
+    yield SPEED, f"`eagle` with 8 bytes on `tiny` {speeds('tiny', 'eagle 8')}"
+    yield SPEED, f"the draft model of `tiny-lm` {speeds('tiny-lm', 'draft-model 4')}"
     yield FAST_BLT, f"At 16 rows `blt-dv` with blocks of 8 is at {speeds('tiny-d', DV)}"
 
 
@@ -115,7 +118,11 @@ def small_models():
                 for dtype in ("float32", "bfloat16")
             ),
         ]
-        yield README, f"| {said} | {' | '.join(cells)} |"
+        yield SPEED, f"| {said} | {' | '.join(cells)} |"
+        if method == "draft-model":
+            _, here, there, _ = cells
+            yield README, f"| draft model, 4 bytes | Xeon | {here.replace(' and ', ' | ')} | |"
+            yield README, f"draft model is at {there}"
 
 
 def five_claims_of_the_readme():
@@ -438,7 +445,7 @@ def price_of_a_round():
             )
             for shape in ("tiny", "35M", "100M")
         ]
-        yield README, f"| {processor} | {' | '.join(costs)} |"
+        yield SPEED, f"| {processor} | {' | '.join(costs)} |"
 
 
 def compiled_kernels():
@@ -449,7 +456,7 @@ def compiled_kernels():
             for each in found["rows"]
             if each["setting"]["dtype"] == dtype
         ]
-        yield README, f"{min(gains):.1f} to {max(gains):.1f} times as fast in {dtype}"
+        yield SPEED, f"{min(gains):.1f} to {max(gains):.1f} times as fast in {dtype}"
     byte, narrow, wide = (
         [
             f"{row(found, model=model, dtype=dtype)['ms']['compiled/plain']:.2f}"
@@ -468,7 +475,7 @@ def compiled_kernels():
         for dtype in ("float32", "bfloat16"):
             own = row(found, model="35M", dtype=dtype)
             ms = own["ms"]["compiled/plain"], own["ms"]["xla/plain"], own["floor_ms"]
-            yield README, f"| {named} | {dtype} | {' | '.join(f'{each:.1f}' for each in ms)} |"
+            yield SPEED, f"| {named} | {dtype} | {' | '.join(f'{each:.1f}' for each in ms)} |"
 
 
 def larger_weights():
@@ -482,7 +489,7 @@ def larger_weights():
         of_a_blt("tiny", "eagle", 0.0, draft_length=8)["loops"],
         of_a_blt("tiny-d", "blt-dv", 0.0, block_size=8, unmask="one-step")["loops"],
     )
-    yield README, "({} of 64 for `blt-s` and `eagle`, {} for `blt-dv`)".format(*loops)
+    yield SPEED, "({} of 64 for `blt-s` and `eagle`, {} for `blt-dv`)".format(*loops)
     for processor, found in on_both("speed/wall_clock"):
         cold, warm, published = (each["methods"] for each in found["rows"])
         for name in ("eagle 8", "blt-s 16, predicted", "blt-s 8", "blt-dv 8, one step"):
@@ -490,7 +497,9 @@ def larger_weights():
             kept = " and ".join(f"{each['bytes_per_round']:.1f}" for each in both)
             as_published = speed(published[name]) if name in published else ""
             cells = [kept, processor, *map(speed, both), as_published]
-            yield README, f"| {' | '.join(cells)} |".replace("  |", " |")
+            yield SPEED, f"| {' | '.join(cells)} |".replace("  |", " |")
+            if processor == "Xeon" and name != "blt-s 8":
+                yield README, f"| {' | '.join(cells[1:])} |".replace("  |", " |")
 
 
 def bundled_models():
@@ -587,12 +596,14 @@ def drafts_over_boundaries():
         *_, patches, read, speed = (each.replace(" / ", " and ") for each in cells(name, length))
         both = [row(found, latents=name, draft_length=length, temperature=t) for t in (0.0, 1.0)]
         rounds = " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in both)
-        yield README, f"{rounds} | {patches} | {read} | {speed} |"
+        yield SPEED, f"{rounds} | {patches} | {read} | {speed} |"
+        if name == "stale":
+            yield README, f"| `blt-s`, 8 bytes | Xeon | {speed.replace(' and ', ' | ')} | |"
     both = [row(found, latents="stale", draft_length=8, temperature=t) for t in (0.0, 1.0)]
     accept = [each["acceptance_without_loops"] for each in both]
     published = published_fast_blt.shown("blt-s", {"draft_length": 8})
     shares = " and ".join(f"{100 * each['value']:.0f}" for each in accept)
-    yield README, f"{shares} % are accepted (published for 1B and 3B: {published})"
+    yield SPEED, f"{shares} % are accepted (published for 1B and 3B: {published})"
 
 
 def rules_of_acceptance():
@@ -764,15 +775,19 @@ def on_an_h100():
     )
     yield DRAFTERS, f"`blt-s` with 8 bytes is {own} times as fast at the acceptance published"
     yield (
-        README,
-        f"one row in bfloat16 takes {plain['ms_per_byte']:.2f} ms per byte in plain decoding, "
-        f"which reads at {100 * plain['bandwidth_share']:.0f} % of the card's bandwidth",
-    )
-    yield (
-        README,
+        SPEED,
         f"`blt-s` with 8 bytes is {own} times as fast, and `blt-dv` with blocks of 8 in one step "
         f"{eight} times",
     )
+    share = f"reads at {100 * plain['bandwidth_share']:.0f} % of the card's bandwidth"
+    yield README, f"On the H100 plain decoding {share}"
+    yield (
+        SPEED,
+        f"one row in bfloat16 takes {plain['ms_per_byte']:.2f} ms per byte in plain decoding, "
+        f"which {share}",
+    )
+    yield README, f"| `blt-s`, 8 bytes | H100 | | | {own} |"
+    yield README, f"| `blt-dv`, 8 bytes in one step | H100 | | | {eight} |"
     launches = of(graphs, "plain")["operations_per_round"]
     yield (
         KERNELS,
