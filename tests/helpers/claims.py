@@ -21,7 +21,7 @@ from experiments.quality.translation import run as translation
 from experiments.speed.block_table import run as block_table
 from tests.helpers import pages
 
-README, SPEED, DRAFTERS = "README.md", "docs/speed.md", "docs/drafters.md"
+README, SPEED, DRAFTERS = "README.md", "docs/speed.md", "docs/drafters_measured.md"
 SELF_DRAFTING = "docs/self_drafting.md"
 FAST_BLT, EXPERIMENTS, BLT = "docs/fast_blt.md", "experiments/README.md", "docs/blt.md"
 TRAINING, QUANTIZATION, PODS = "docs/training_blt.md", "docs/quantization.md", "docs/pods.md"
