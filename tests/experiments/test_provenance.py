@@ -55,6 +55,19 @@ def test_rows_without_a_digest_are_measured_again(tmp_path):
     assert len(calls) == 2
 
 
+def test_a_page_says_how_busy_the_processors_were_before_each_start(tmp_path, monkeypatch):
+    path, calls, shares = tmp_path / "results.json", [], [0.0, 25.0]
+    monkeypatch.setattr(study.psutil, "cpu_percent", lambda interval: shares.pop(0))
+    assert measured(path, calls)["before"] == [0.0]
+    report = json.loads(path.read_text())
+    report["rows"][0]["failed"] = "interrupted"
+    path.write_text(json.dumps(report))
+    again = measured(path, calls)
+    assert again["before"] == [0.0, 0.25] and "25.0 % of all cores" in study.machine(again)
+    assert measured(path, calls)["before"] == again["before"]  # nothing was missing
+    assert measured(tmp_path / "counted.json", calls, timed=False)["before"] == []
+
+
 def test_a_page_names_its_code_and_its_processor(tmp_path):
     report = measured(tmp_path / "results.json", [])
     assert report["machine"].startswith(provenance.processor())

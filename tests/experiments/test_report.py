@@ -121,6 +121,18 @@ def test_one_report_of_what_is_there(tmp_path, studies):
     assert "| older |" not in (tmp_path / "report.md").read_text()
 
 
+def test_speeds_are_of_the_latest_machine(tmp_path, studies):
+    folder = tmp_path / "speed" / "batch"
+    write(folder, batch_report(), "Latest\n")
+    other = batch_report() | {"machine": "another machine"}
+    (folder / "results_on_another_machine.json").write_text(json.dumps(other))
+    (folder / "results_on_another_machine.md").write_text("Other\n")
+    report_page.build(tmp_path, [studies["speed/batch"]])
+    speeds, listed = (tmp_path / "report.md").read_text().split("## Studies")
+    assert "| a machine |" in speeds and "| another machine |" not in speeds
+    assert "(speed/batch/results_on_another_machine.md)" in listed
+
+
 def test_pages_and_the_report_tell_of_what_code_figures_are(studies):
     """A page of other code than its results, or than the report says, is caught."""
     text = (ROOT / "report.md").read_text()

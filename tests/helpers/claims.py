@@ -89,12 +89,7 @@ def several_rows():
 
 def small_models():
     """What the best drafters of the bundled models gain, on either processor."""
-    elsewhere = on(PROCESSORS["EPYC"], "speed/precisions")
-
-    def speeds(found, **how):
-        both = (row(found, temperature=t, **how)["decode_speed"] for t in (0.0, 1.0))
-        return " and ".join(f"{each:.2f}" for each in both)
-
+    found = [own for _, own in on_both("speed/precisions")]
     for said, model, method, how in (
         ("`tiny-lm`, draft model, 4 bytes", "tiny-lm", "draft-model", {"draft_length": 4}),
         ("`tiny-lm`, multi-byte heads", "tiny-lm", "medusa", {}),
@@ -102,27 +97,24 @@ def small_models():
         ("`tiny`, `eagle`, 8 bytes", "tiny", "eagle", {"draft_length": 8}),
         ("`tiny`, `blt-s`, 4 bytes", "tiny", "blt-s", {"draft_length": 4}),
     ):
-        study = "self_drafting" if model == "tiny-lm" else "blt_methods"
-        rows = [
-            each
-            for t in (0.0, 1.0)
-            for each in report(f"speed/{study}")["rows"]
-            if {"model": model, **each["setting"]}
-            == {"model": model, "method": method, "temperature": t, **how}
+        how = {"model": model, "method": method, **how}
+        here, *others = (
+            [row(own, dtype=dtype, temperature=t, **how) for t in (0.0, 1.0)]
+            for own in found
+            for dtype in ("float32", "bfloat16")
+        )
+        kept = " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in here)
+        speeds = [
+            " and ".join(f"{each['decode_speed']:.2f}" for each in both) for both in (here, *others)
         ]
-        cells = [
-            " and ".join(f"{bytes_a_round(each)['value']:.1f}" for each in rows),
-            " and ".join(f"{each['decode_speed']:.2f}" for each in rows),
-            *(
-                speeds(elsewhere, model=model, method=method, dtype=dtype, **how)
-                for dtype in ("float32", "bfloat16")
-            ),
-        ]
-        yield SPEED, f"| {said} | {' | '.join(cells)} |"
+        yield SPEED, f"| {said} | {kept} | {' | '.join(speeds)} |"
         if method == "draft-model":
-            _, here, there, _ = cells
-            yield README, f"| draft model, 4 bytes | Xeon | {here.replace(' and ', ' | ')} | |"
-            yield README, f"draft model is at {there}"
+            wide, _, elsewhere, _ = speeds
+            yield README, f"| draft model, 4 bytes | Xeon | {wide.replace(' and ', ' | ')} | |"
+            yield README, f"draft model is at {elsewhere}"
+    loops = [row(found[0], dtype="float32", temperature=0.0, model=model, method="eagle",
+                 draft_length=4)["loops"] for model in ("tiny-lm", "tiny")]  # fmt: skip
+    yield SPEED, "({} of 64 with `tiny-lm`, {} with `tiny`)".format(*loops)
 
 
 def five_claims_of_the_readme():

@@ -3,10 +3,11 @@
 from matplotlib import pyplot as plt
 
 from experiments.harness import plots
+from experiments.training.draft_curve.run import LAYERS
 
 
 def draw(report):
-    own = [row for row in report["rows"] if row["setting"]["method"] == "eagle"]
+    own = [row for row in report["rows"] if row["setting"]["run"] in LAYERS]
     if len({row["setting"]["run"] for row in own}) < 2:
         return None
     figure, panel = plt.subplots(figsize=(5, 3))

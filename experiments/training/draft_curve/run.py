@@ -12,7 +12,7 @@ import pathlib
 from bytelax import load
 from bytelax.measure.timing import Contestant
 from experiments.harness import evidence, intervals, recipes, side_by_side, study
-from experiments.training.draft_curve.train import MEGABYTES
+from experiments.training.draft_curve.train import MEGABYTES, SEEDS
 
 TEMPERATURES = (0.0, 1.0)
 SMALL = "small-3"
@@ -31,8 +31,9 @@ def settings(runs: pathlib.Path) -> list[dict]:
     ways = [(run, "eagle", {"draft_length": length}) for run in LAYERS for length in (4, 12)]
     return [
         {"run": run, "method": method, "temperature": temperature, **options}
-        for run, method, options in (*ways, *BESIDE)
-        if (runs / run / ("model" if run == SMALL else "heads")).exists()
+        for first, method, options in (*ways, *BESIDE)
+        for run in (first, *SEEDS.get(first, ()))
+        if (runs / run / ("model" if first == SMALL else "heads")).exists()
         for temperature in TEMPERATURES
     ]
 
@@ -61,7 +62,7 @@ def measure(setting: dict, texts: list[bytes], options) -> dict:
     own = {"run", "method", "temperature", "trained"}
     chosen = {name: value for name, value in setting.items() if name not in own}
     folder = options.runs / setting["run"]
-    if setting["run"] == SMALL:
+    if setting["run"].startswith(SMALL):
         model = load(options.model, dtype="float32")
         chosen["draft_model"] = load(folder, dtype="float32")
     else:
@@ -75,17 +76,17 @@ def measure(setting: dict, texts: list[bytes], options) -> dict:
 
 def markdown(report):
     header = (
-        "drafter", "setting", "MB", "T", "bytes per round", "without loops", "loops",
+        "drafter", "setting", "MB", "seed", "T", "bytes per round", "without loops", "loops",
         "kept per round, without loops", "acceptance, %",
     )  # fmt: skip
     rows = []
     for row in report["rows"]:
         chosen = dict(row["setting"])
-        del chosen["run"]
+        _, _, seed = chosen.pop("run").partition("-seed")
         method, temperature, trained = map(chosen.pop, ("method", "temperature", "trained"))
         rows.append((
             method, side_by_side.named(chosen), f"{trained['bytes'] / 1e6:.1f}",
-            f"{temperature:g}", intervals.shown(row["bytes_per_round"]),
+            seed or "0", f"{temperature:g}", intervals.shown(row["bytes_per_round"]),
             intervals.shown(row["bytes_per_round_without_loops"]),
             f"{row['loops']}/{report['prompts']}",
             intervals.shown(row["kept_per_round_without_loops"]),
@@ -94,8 +95,8 @@ def markdown(report):
     return "\n".join([
         "# A draft layer by the text that it learned from", "",
         *evidence.warning(report),
-        f"`{report['model']}`, which stays as it is; {evidence.conditions(report)} One seed, the "
-        "same optimizer and schedule for all. Heads of 3 MB share one run, and a draft model "
+        f"`{report['model']}`, which stays as it is; {evidence.conditions(report)} The same "
+        "optimizer and schedule for all. Heads of 3 MB share one run, and a draft model "
         "learns from `tiny-lm` as a teacher.", "",
         *evidence.LEGEND, "",
         *study.table(header, rows), "",
@@ -108,7 +109,7 @@ def falsifier(report) -> str:
     own = [
         row
         for row in report["rows"]
-        if row["setting"]["method"] == "eagle" and row["setting"]["draft_length"] == 12
+        if row["setting"]["run"] in LAYERS and row["setting"]["draft_length"] == 12
     ]
     if not own:
         return "The falsifier was not judged: no draft layer was trained."
