@@ -58,7 +58,7 @@ aot-full: ## the same at more shapes and full depth; writes their results
 	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
 	$(PYTHON) -m experiments.compile.kernels.run --full
 	$(PYTHON) -m experiments.compile.rounds.run --full
-	$(PYTHON) -m experiments.compile.pods.run --full
+	$(PYTHON) -m experiments.compile.pods.run --full --largest
 
 # What they install is in no one's way elsewhere.
 parity: VENV = .venv-parity

@@ -87,8 +87,22 @@ def test_seconds_are_what_xla_counts_over_the_peaks():
     assert pods.seconds_at_peak({"flops": -1.0}, cases.PODS["8 x H200"]) == {}
     row = {"fits": True, "seconds": found, "bytes_a_device": 2**30, "arguments": 2**29}
     case = cases.cases(full=True)[1]
-    line = pods.table({case.name: row}, {}).splitlines()[-1]
+    line, _, code = pods.table({case.name: row | {"code": "this"}}).splitlines()[-3:]
     assert line == f"| {case.name} | 1.00 | 0.50 | 0 + 0 | 1.00 |  |  |"
+    assert code == "Code this."
+
+
+def test_limits_are_the_largest_programs_that_fit():
+    case = cases.cases(full=True)[1]
+    known = {
+        dataclasses.replace(case, **size).name: {"fits": fits, "code": "older"}
+        for size, fits in (({}, True), ({"rows": 70}, True), ({"rows": 99}, False))
+    }
+    known[dataclasses.replace(case, rows=9, context=9984).name] = {"fits": True}
+    known[dataclasses.replace(case, what="blt-dv", rows=80).name] = {"fits": True}
+    assert pods.limits(case, known) == [70, None]
+    page = pods.table(known)
+    assert "| 70 |  |" in page and "\nCode older. Larger programs, " in page
 
 
 def largest(monkeypatch, held, field="rows", *, limit=100.0, state=0.0):

@@ -2,10 +2,11 @@
 
     python -m experiments.compile.pods.run    a layer of each stack, the smallest pod of each kind
     python -m experiments.compile.pods.run --full    whole models, all pods; writes `results.json`
+    python -m experiments.compile.pods.run --full --largest    and the most rows and bytes that fit
 
-Needs the extra `aot`: libtpu and the CUDA plugin compile on a CPU-only machine. `--full` takes
-hours, saves every program as it is compiled, and goes on where it was stopped. A program that does
-not compile, does not fit into the devices' memory, or talks between devices more than it has to
+Needs the extra `aot`: libtpu and the CUDA plugin compile on a CPU-only machine. `--full` takes 40
+minutes and `--largest` hours. Both save every program as it is compiled, and go on where they were
+stopped; programs of other code are compiled again. A program that does not compile, does not fit into the devices' memory, or talks between devices more than it has to
 makes the exit status 1. What this cannot show: speed on the devices, and their network's.
 """
 
@@ -26,7 +27,7 @@ from bytelax.pods import sharding
 from bytelax.training.metrics import peak_flops
 from experiments.compile.pods.cases import GIB, PODS, TRAIN, Case, Pod, cases, mesh_of
 from experiments.compile.pods.programs import decoding_round, training_step
-from experiments.harness import ahead_of_time, study
+from experiments.harness import ahead_of_time, provenance, study
 
 # As a compiled program names them, and as a traced one does.
 _KINDS = {
@@ -54,7 +55,8 @@ def compile_case(case: Case) -> dict:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return {"fits": False, "error": str(error).splitlines()[0][:300]}
+        why = str(error).splitlines()[0][:300]
+        return {"fits": False, "error": why, "code": provenance.code()}
     memory, text = compiled.memory_analysis(), compiled.as_text()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     held += memory.temp_size_in_bytes - memory.alias_size_in_bytes
@@ -71,7 +73,7 @@ def compile_case(case: Case) -> dict:
         "whole_table": holds_whole_table(case, text),
         "seconds": seconds_at_peak(compiled.cost_analysis() or {}, PODS[case.pod]),
     }
-    return row | {"compile_seconds": time.perf_counter() - begin}
+    return row | {"compile_seconds": time.perf_counter() - begin, "code": provenance.code()}
 
 
 def _bytes_a_device(x: jax.ShapeDtypeStruct) -> int:
@@ -221,20 +223,21 @@ def largest(case: Case, field: str, step: int, measured: Callable[[Case], dict])
 def main() -> int:
     parser = study.parser(__doc__, __file__, model=None)
     parser.add_argument("--full", action="store_true", help="everything; writes results")
+    parser.add_argument("--largest", action="store_true", help="looks for what just fits, too")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     args = parser.parse_args()
     ahead_of_time.prepare()
     path = args.results / "results.json"
     known = json.loads(path.read_text()) if args.full and path.exists() else {}
-    failed, limits = [], {}
+    failed = []
 
     def measured(case: Case) -> dict:
-        if case.name not in known:
+        if known.get(case.name, {}).get("code") != provenance.code():
             known[case.name] = compile_case(case)
             print(case.name, known[case.name], flush=True)
             if args.full:
                 path.write_text(json.dumps(known, indent=1) + "\n")
-                study.page(path).write_text(table(known, limits))
+                study.page(path).write_text(table(known))
         return known[case.name]
 
     chosen = [case for case in cases(args.full) if args.only in case.name]
@@ -243,17 +246,41 @@ def main() -> int:
         row = measured(case)
         if not row["fits"] or not is_lean(case, row):
             failed.append(case.name)
-    for case in chosen if args.full else ():
-        rows = largest(case, "rows", 1, measured)
-        limits[case.name] = {"rows": rows, "context": largest(case, "context", 256, measured)}
-        study.page(path).write_text(table(known, limits))
+    for case in chosen if args.largest else ():
+        largest(case, "rows", 1, measured)
+        largest(case, "context", 256, measured)
     for name in failed:
         print("FAIL", name)
     return int(bool(failed))
 
 
-def table(known: dict, limits: dict) -> str:
+def limits(case: Case, known: Mapping[str, Mapping]) -> list[int | None]:
+    """The most rows, and the most bytes of context, of programs that fit and else are the case.
+
+    None where no other program was compiled.
+    """
+    program, *_ = _sized(case.name)
+    found = [[], []]
+    for name, row in known.items():
+        other, rows, context = _sized(name)
+        if other == program and row["fits"]:
+            found[0] += [rows] * (context == case.context)
+            found[1] += [context] * (rows == case.rows)
+    return [max(sizes) if len(sizes) > 1 else None for sizes in found]
+
+
+def _sized(name: str) -> tuple[str, int, int]:
+    """The name of a case without its rows and its bytes, and these."""
+    program, rows, context = re.fullmatch(r"(.*), (\d+) rows a part, (\d+) bytes", name).groups()
+    return program, int(rows), int(context)
+
+
+def table(known: dict) -> str:
     """The cases that were compiled, one a line, as Markdown."""
+    asked_for = {case.name for case in cases(full=True)}
+    own, larger = set(), set()
+    for name, row in known.items():
+        (own if name in asked_for else larger).add(row.get("code", "older"))
     lines = [
         f"Compiled without the hardware by `make aot-full`, jax {jax.__version__}. GiB of one "
         "device. Collectives in the text of the program: in the draft + in the rest. Milliseconds "
@@ -275,15 +302,17 @@ def table(known: dict, limits: dict) -> str:
         if case.name not in known:
             continue
         row = known[case.name]
-        limit = limits.get(case.name, {})
         size = [f"{row[key] / GIB:.2f}" for key in ("bytes_a_device", "arguments") if key in row]
         spoken = row.get("collectives", {})
         said = " + ".join(str(sum(spoken.get(part, {}).values())) for part in ("draft", "rest"))
         seconds = row.get("seconds", {})
         ms = f"{seconds['flops'] * 1e3:.2f}" if "flops" in seconds else ""
         cells = [case.name, *(size or ["too large", ""]), said, ms]
-        cells += [str(limit.get(key, "")) for key in ("rows", "context")]
+        cells += [str(most or "") for most in limits(case, known)]
         lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", f"Code {', '.join(sorted(own))}."]
+    if larger:
+        lines[-1] += f" Larger programs, of the last two columns: {', '.join(sorted(larger))}."
     return "\n".join(lines) + "\n"
 
 
