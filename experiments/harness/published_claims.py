@@ -12,8 +12,13 @@ from typing import NamedTuple
 from experiments.harness.study import measured
 
 COLUMNS = ("source", "claim", "published", "ours", "holds here", "why, or where")
-BYTES, FAST_BLT = "byte transformer of 85M", "Fast BLT, 1B and 3B"
+BYTES, FAST_BLT = "Veritate, 85M", "Fast BLT, 1B and 3B"
 SPECULATIVE = "speculative decoding"
+SOURCES = """\
+[Veritate](https://carpathian.ai/publications/speculative-decoding) is a byte transformer, and
+[Fast BLT](https://arxiv.org/abs/2605.08044) speeds up the Byte Latent Transformer. Of speculative
+decoding these are [draft models](https://arxiv.org/abs/2211.17192),
+[skipped layers](https://arxiv.org/abs/2309.08168) and [SpecTr](https://arxiv.org/abs/2310.15141)."""
 
 
 class Claim(NamedTuple):

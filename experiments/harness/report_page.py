@@ -94,6 +94,8 @@ def build(results: pathlib.Path, studies: Sequence[Study]) -> None:
         "",
         "## Published beside measured",
         "",
+        published_claims.SOURCES,
+        "",
         *study.table(published_claims.COLUMNS, list(published_claims.rows(results))),
         "",
         "## Speeds",

@@ -531,31 +531,32 @@ def int8():
 
 
 def memory_of_the_1b():
-    def programs(each):
-        return each["setting"]["programs"]
+    (here, found), (_, elsewhere) = on_both("speed/memory_1b")
 
-    found = report("speed/memory_1b")
-    assert "AMD EPYC (avx512f)" in found["machine"]
-    ours = [each for each in found["rows"] if programs(each) != "transformers"]
-    for each in ours:
-        if programs(each) == "compiled":
-            yield (
-                QUANTIZATION,
-                f"| {each['weights_gb']:.1f} GB | {each['peak_gb']:.1f} GB | "
-                f"{each['ms_per_byte']['512']:.0f} |",
-            )
-    wide, narrow = (
-        row(found, weights=kind, programs="compiled")["ms_per_byte"]["512"]
-        for kind in ("bfloat16", "int8")
-    )
-    yield README, f"takes {wide:.0f} ms per byte in bfloat16 on two cores"
-    yield README, f"[{narrow:.0f} in int8](docs/quantization.md)"
+    def of(report, weights, programs="compiled"):
+        return row(report, weights=weights, programs=programs)
+
+    def ms(report, *setting):
+        return f"{of(report, *setting)['ms_per_byte']['512']:.0f}"
+
+    kinds = ("float32", "bfloat16", "int8")
+    for kind in kinds:
+        own = of(found, kind)
+        size = f"{own['weights_gb']:.1f} GB | {own['peak_gb']:.1f} GB"
+        yield QUANTIZATION, f"| {size} | {ms(found, kind)} | {ms(elsewhere, kind)} |"
+    wide = ms(found, "bfloat16")
+    yield README, f"takes {wide} ms per byte in bfloat16 on two cores of the {here}"
+    yield README, f"[{ms(found, 'int8')} in int8](docs/quantization.md)"
     first, later = (
-        sorted({f"{each['compile_seconds']:.0f}" for each in ours if programs(each) == which})
-        for which in ("compiled", "cached")
+        sorted({f"{of(found, kind, programs)['compile_seconds']:.0f}" for kind in kinds})
+        for programs in ("compiled", "cached")
     )
-    yield QUANTIZATION, f"A first run compiles for {' to '.join(first)} seconds"
-    yield QUANTIZATION, f"a later one takes {' to '.join(later)} from the cache"
+    yield QUANTIZATION, f"a first run compiles for {first[0]} to {first[-1]} seconds"
+    yield QUANTIZATION, f"a later one takes {later[0]} to {later[-1]} from the cache"
+    slow = [ms(found, kind, "transformers") for kind in ("float32", "bfloat16")]
+    peaks = [of(found, kind, "transformers")["peak_gb"] for kind in ("float32", "bfloat16")]
+    yield QUANTIZATION, "takes {} ms per byte in float32 after 512 bytes, and {} in".format(*slow)
+    yield QUANTIZATION, "needs {:.1f} GB in float32 and {:.1f} GB in bfloat16".format(*peaks)
 
 
 def drafts_over_boundaries():

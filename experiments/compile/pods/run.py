@@ -6,8 +6,11 @@
 
 Needs the extra `aot`: libtpu and the CUDA plugin compile on a CPU-only machine. `--full` takes 40
 minutes and `--largest` hours. Both save every program as it is compiled, and go on where they were
-stopped; programs of other code are compiled again. A program that does not compile, does not fit into the devices' memory, or talks between devices more than it has to
-makes the exit status 1. What this cannot show: speed on the devices, and their network's.
+stopped; programs of other code are compiled again.
+
+A program that does not compile, does not fit into the devices' memory, or talks between devices
+more than it has to makes the exit status 1. What this cannot show: speed on the devices, and their
+network's.
 """
 
 import collections
