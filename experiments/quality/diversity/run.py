@@ -14,8 +14,8 @@ from experiments.harness import evidence, intervals, study
 
 MINUTES = 10
 # Published up to 1.2; a small model is less sure of its blocks.
-GAMMAS = (0.5, 0.8, 1.0, 1.2, 2.0, 4.0, 8.0, 16.0)
-TOP_PS = (0.8, 0.9, 0.95, 1.0)
+GAMMAS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+TOP_PS = (0.9, 1.0)
 PROMPT = b"\n"
 
 
