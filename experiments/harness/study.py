@@ -225,16 +225,15 @@ def machine_here() -> str:
 
 
 def machine(report: dict, weights: str = "float32") -> str:
-    """The sentence on where and how busily a report was measured."""
-    loads = [row["load"] for row in report["rows"]] or [0.0]
+    """The sentence on where a report was measured and, if it was timed, how busy that was."""
     where = [f"{each['machine']}, jax {each['jax']}" for each in provenance.each(report)]
+    on = f"{weights}, {' and '.join(dict.fromkeys(where))}"
+    if any("ran" in row for row in report["rows"]):  # counted
+        return on
+    loads = [row["load"] for row in report["rows"]] or [0.0]
     busy = report.get("before")
-    return (
-        f"{weights}, {' and '.join(dict.fromkeys(where))}, load average "
-        f"{min(loads):.1f} to {max(loads):.1f}"
-        + (
-            f"; in the second before it began {100 * max(busy):.1f} % of all cores were busy"
-            if busy
-            else ""
-        )
+    return f"{on}, load average {min(loads):.1f} to {max(loads):.1f}" + (
+        f"; in the second before it began {100 * max(busy):.1f} % of all cores were busy"
+        if busy
+        else ""
     )

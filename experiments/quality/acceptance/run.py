@@ -50,6 +50,7 @@ def main():
         settings[:1] if options.smoke else settings,
         lambda setting: measure(setting, found, options.new),
         markdown=markdown,
+        timed=False,
     )  # fmt: skip
 
 

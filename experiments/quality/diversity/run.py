@@ -60,6 +60,7 @@ def main():
         settings[:1] if options.smoke else settings,
         lambda setting: measure(model, judge, setting, options),
         markdown=markdown,
+        timed=False,
     )  # fmt: skip
 
 

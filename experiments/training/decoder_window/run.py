@@ -193,8 +193,8 @@ def markdown(report):
         *evidence.warning(report),
         "BLTs that differ in their decoder alone: the bytes that its attention spans and its "
         "layers, by name. All have read the same bytes of text (`train.py`). "
-        f"{evidence.conditions(report)} Nothing is timed, so the load is of no account. A shape is "
-        "chosen here, so the files for the last tables are left alone.",
+        f"{evidence.conditions(report)} A shape is chosen here, "
+        "so the files for the last tables are left alone.",
         "",
         f"Not trained yet, and left out: {', '.join(left_out)}." if left_out else "All are here.",
         "",
