@@ -88,8 +88,8 @@ def markdown(report):
             "# Diversity against decoder passes",
             "",
             f"`{report['model']}`, {report['samples']} samples of {report['new']} bytes, "
-            f"temperature 1, {study.machine(report)}. Passes are means of a sample. Bits a "
-            f"byte: of the text under `{report['judge']}`, with 95 % intervals over "
+            f"temperature 1, {study.machine(report)}. Passes are means of a sample. Bits "
+            f"per byte: of the text under `{report['judge']}`, with 95 % intervals over "
             "samples. Published, for other models: the ratio rises with the passes.",
             "",
             *study.table(header, rows),

@@ -104,6 +104,7 @@ def main():
         [{"block_size": size} for size in sizes],
         lambda setting: measure(model, texts, setting["block_size"], table),
         markdown=markdown,
+        timed=False,
     )
 
 
