@@ -91,8 +91,8 @@ def _windows(report):
     prices = [row["ways"]["drafted"]["in_bytes"] for row in rows]
     return (
         f"**A round that drafts eight bytes** with a BLT's decoder and verifies them costs "
-        f"{min(prices):.1f} to {max(prices):.1f} plain bytes on this processor, so a method gains "
-        "where it keeps more than that."
+        f"{min(prices):.1f} to {max(prices):.1f} plain bytes on this processor: about what it has "
+        "to keep to gain."
     )
 
 

@@ -1,6 +1,7 @@
 """What `experiments/compile/pods` reads out of compiled programs, and how it looks for limits."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from bytelax.pods.sharding import MeshConfig
 from experiments.compile.pods import cases, programs
 from experiments.compile.pods import run as pods
 from experiments.compile.pods.cases import Case
+from experiments.harness import provenance
 
 CASE = Case("v5e 4x4", "1B", "blt-s", MeshConfig(data=4, tensor=4), rows=4, context=1024)
 TEXT = """
@@ -92,17 +94,43 @@ def test_seconds_are_what_xla_counts_over_the_peaks():
     assert code == "Code this."
 
 
-def test_limits_are_the_largest_programs_that_fit():
-    case = cases.cases(full=True)[1]
-    known = {
-        dataclasses.replace(case, **size).name: {"fits": fits, "code": "older"}
-        for size, fits in (({}, True), ({"rows": 70}, True), ({"rows": 99}, False))
-    }
-    known[dataclasses.replace(case, rows=9, context=9984).name] = {"fits": True}
-    known[dataclasses.replace(case, what="blt-dv", rows=80).name] = {"fits": True}
-    assert pods.limits(case, known) == [70, None]
-    page = pods.table(known)
-    assert "| 70 |  |" in page and "\nCode older. Larger programs, " in page
+def test_programs_of_other_code_are_compiled_again(tmp_path, monkeypatch):
+    compiled = []
+
+    def compile_case(case):
+        compiled.append(case)
+        row = {"fits": True, "bytes_a_device": 2**30, "arguments": 2**29, "asked": {}}
+        return row | {"collectives": {}, "whole_table": False, **pods._compiled_with()}
+
+    monkeypatch.setattr(pods, "compile_case", compile_case)
+    monkeypatch.setattr(pods, "largest", lambda case, field, step, measured: 70)
+    monkeypatch.setattr(pods.ahead_of_time, "prepare", lambda: None)
+
+    def run(*flags):
+        compiled.clear()
+        words = ["run.py", "--full", "--only", "16, 8 rows", "--results", str(tmp_path), *flags]
+        monkeypatch.setattr("sys.argv", words)
+        assert pods.main() == 0
+        return (tmp_path / "README.md").read_text()
+
+    assert "| 1.00 | 0.50 | 0 + 0 |  |  |  |" in run() and len(compiled) == 2
+    page = run("--largest")
+    assert "|  | 70 | 70 |" in page and not compiled
+    path = tmp_path / "results.json"
+    known = json.loads(path.read_text())
+    for row in known.values():
+        row["code"] = row["largest"]["code"] = "another"
+    path.write_text(json.dumps(known))
+    page = run()
+    assert len(compiled) == 2 and "|  | 70 | 70 |" in page
+    assert page.endswith(f"\nCode {provenance.code()}. The last two columns: another.\n")
+
+
+def test_what_is_searched_for_is_kept(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["run.py", "--largest"])
+    with pytest.raises(SystemExit):
+        pods.main()
+    assert "--largest needs --full" in capsys.readouterr().err
 
 
 def largest(monkeypatch, held, field="rows", *, limit=100.0, state=0.0):

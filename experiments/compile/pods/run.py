@@ -59,7 +59,7 @@ def compile_case(case: Case) -> dict:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         why = str(error).splitlines()[0][:300]
-        return {"fits": False, "error": why, "code": provenance.code()}
+        return {"fits": False, "error": why, **_compiled_with()}
     memory, text = compiled.memory_analysis(), compiled.as_text()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     held += memory.temp_size_in_bytes - memory.alias_size_in_bytes
@@ -76,7 +76,11 @@ def compile_case(case: Case) -> dict:
         "whole_table": holds_whole_table(case, text),
         "seconds": seconds_at_peak(compiled.cost_analysis() or {}, PODS[case.pod]),
     }
-    return row | {"compile_seconds": time.perf_counter() - begin, "code": provenance.code()}
+    return row | {"compile_seconds": time.perf_counter() - begin, **_compiled_with()}
+
+
+def _compiled_with() -> dict[str, str]:
+    return {"code": provenance.code(), "jax": jax.__version__}
 
 
 def _bytes_a_device(x: jax.ShapeDtypeStruct) -> int:
@@ -229,19 +233,26 @@ def main() -> int:
     parser.add_argument("--largest", action="store_true", help="looks for what just fits, too")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     args = parser.parse_args()
+    if args.largest and not args.full:
+        parser.error("--largest needs --full, which keeps what it finds")
     ahead_of_time.prepare()
     path = args.results / "results.json"
     known = json.loads(path.read_text()) if args.full and path.exists() else {}
     failed = []
 
     def measured(case: Case) -> dict:
-        if known.get(case.name, {}).get("code") != provenance.code():
-            known[case.name] = compile_case(case)
+        row = known.get(case.name, {})
+        if not _compiled_with().items() <= row.items():
+            kept = {"largest": row["largest"]} if "largest" in row else {}
+            known[case.name] = compile_case(case) | kept
             print(case.name, known[case.name], flush=True)
-            if args.full:
-                path.write_text(json.dumps(known, indent=1) + "\n")
-                study.page(path).write_text(table(known))
+            save()
         return known[case.name]
+
+    def save() -> None:
+        if args.full:
+            path.write_text(json.dumps(known, indent=1) + "\n")
+            study.page(path).write_text(table(known))
 
     chosen = [case for case in cases(args.full) if args.only in case.name]
     chosen = chosen[:1] if args.smoke else chosen
@@ -250,42 +261,26 @@ def main() -> int:
         if not row["fits"] or not is_lean(case, row):
             failed.append(case.name)
     for case in chosen if args.largest else ():
-        largest(case, "rows", 1, measured)
-        largest(case, "context", 256, measured)
+        found = {
+            field: largest(case, field, step, measured)
+            for field, step in (("rows", 1), ("context", 256))
+        }
+        known[case.name]["largest"] = found | _compiled_with()
+        save()
     for name in failed:
         print("FAIL", name)
     return int(bool(failed))
 
 
-def limits(case: Case, known: Mapping[str, Mapping]) -> list[int | None]:
-    """The most rows, and the most bytes of context, of programs that fit and else are the case.
-
-    None where no other program was compiled.
-    """
-    program, *_ = _sized(case.name)
-    found = [[], []]
-    for name, row in known.items():
-        other, rows, context = _sized(name)
-        if other == program and row["fits"]:
-            found[0] += [rows] * (context == case.context)
-            found[1] += [context] * (rows == case.rows)
-    return [max(sizes) if len(sizes) > 1 else None for sizes in found]
-
-
-def _sized(name: str) -> tuple[str, int, int]:
-    """The name of a case without its rows and its bytes, and these."""
-    program, rows, context = re.fullmatch(r"(.*), (\d+) rows a part, (\d+) bytes", name).groups()
-    return program, int(rows), int(context)
-
-
 def table(known: dict) -> str:
     """The cases that were compiled, one a line, as Markdown."""
-    asked_for = {case.name for case in cases(full=True)}
-    own, larger = set(), set()
-    for name, row in known.items():
-        (own if name in asked_for else larger).add(row.get("code", "older"))
+    shown = {case.name: known[case.name] for case in cases(full=True) if case.name in known}
+    codes, versions = (
+        ", ".join(sorted({row.get(name, "older") for row in shown.values()}))
+        for name in ("code", "jax")
+    )
     lines = [
-        f"Compiled without the hardware by `make aot-full`, jax {jax.__version__}. GiB of one "
+        f"Compiled without the hardware by `make aot-full`, jax {versions}. GiB of one "
         "device. Collectives in the text of the program: in the draft + in the rest. Milliseconds "
         "are the operations that XLA counts, those that the kernels state included, over the peak "
         "of the device's data sheet, which is no forecast: nearly every program waits for memory "
@@ -301,21 +296,19 @@ def table(known: dict) -> str:
         "part | most bytes |",
         "|---|---|---|---|---|---|---|",
     ]
-    for case in cases(full=True):
-        if case.name not in known:
-            continue
-        row = known[case.name]
+    for name, row in shown.items():
         size = [f"{row[key] / GIB:.2f}" for key in ("bytes_a_device", "arguments") if key in row]
         spoken = row.get("collectives", {})
         said = " + ".join(str(sum(spoken.get(part, {}).values())) for part in ("draft", "rest"))
         seconds = row.get("seconds", {})
         ms = f"{seconds['flops'] * 1e3:.2f}" if "flops" in seconds else ""
-        cells = [case.name, *(size or ["too large", ""]), said, ms]
-        cells += [str(most or "") for most in limits(case, known)]
+        cells = [name, *(size or ["too large", ""]), said, ms]
+        cells += [str(row.get("largest", {}).get(field) or "") for field in ("rows", "context")]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", f"Code {', '.join(sorted(own))}."]
-    if larger:
-        lines[-1] += f" Larger programs, of the last two columns: {', '.join(sorted(larger))}."
+    lines += ["", f"Code {codes}."]
+    searched = {row["largest"].get("code", "older") for row in shown.values() if "largest" in row}
+    if searched:
+        lines[-1] += f" The last two columns: {', '.join(sorted(searched))}."
     return "\n".join(lines) + "\n"
 
 
