@@ -45,7 +45,7 @@ def _on_an_accelerator(report):
             f"random weights, one row takes {plain['ms_per_byte']:.2f} ms per byte in plain "
             "decoding, where reading the weights and caches takes "
             f"{plain['floor_ms_per_round']:.2f}. At the acceptance published for the 3B of Fast "
-            f"BLT, drafting is as many times as fast: {speeds}. ([{_DECODE}]({_DECODE}/README.md))"
+            f"BLT, drafting multiplies the speed by {speeds}. ([{_DECODE}]({_DECODE}/README.md))"
         )
 
 
@@ -112,8 +112,8 @@ def _larger_weights(report):
         )
     return (
         "**On larger weights some drafts pay**: on a random BLT of 100M, on which acceptance that "
-        "was measured elsewhere is replayed, the fastest method that verifies is as many times as "
-        f"fast as plain decoding: {', '.join(said)}."
+        "was measured elsewhere is replayed, the fastest method that verifies has these multiples "
+        f"of the speed of plain decoding: {', '.join(said)}."
     )
 
 

@@ -241,6 +241,18 @@ def test_what_was_timed_with_other_code_is_run_again_on_demand(tmp_path, studies
     assert report.complete(chosen, tmp_path, anew=anew)
 
 
+def test_every_page_is_what_its_study_writes_of_its_results(studies):
+    compared = 0
+    for each in studies.values():
+        path = each.folder / f"{study.MAIN}.json"
+        found = json.loads(path.read_text()) if path.exists() else {}
+        if "rows" in found and hasattr(each.module(), "markdown"):
+            page, *_ = study.page(path).read_text().partition("\nOn other processors:")
+            assert page == provenance.marked(each.module().markdown(found), found), each.name
+            compared += 1
+    assert compared > 20
+
+
 def test_a_smoke_run_keeps_out_of_the_results(tmp_path, monkeypatch, capsys):
     script = str(tmp_path / "run.py")
     for options in (study.parser("A study.", script), study.parser("A.", script, model=None)):
