@@ -653,7 +653,11 @@ def memory_of_pods():
         pod, size, what, mesh = name.split(", ")[:4]
         kind = "training step" if what == "train" else f"`{what}`"
         gib = [f"{own[part] / 2**30:.2f}" for part in ("bytes_a_device", "arguments")]
-        yield PODS, f"| {pod}, {size}, {kind}, {mesh.replace(',', ', ')} | {' | '.join(gib)} |"
+        said = [sum(own["collectives"].get(part, {}).values()) for part in ("draft", "rest")]
+        exchanges = ", ".join(str(count) for count in said if count) or "none"
+        most = [f"{own['largest'][field]:,}" for field in ("rows", "context")]
+        program = f"{pod}, {size}, {kind}, {mesh.replace(',', ', ')}"
+        yield PODS, f"| {' | '.join([program, *gib, exchanges, *most])} |"
 
 
 def operations_on_the_h200():
