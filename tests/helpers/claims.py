@@ -19,6 +19,7 @@ from experiments.harness import (
 from experiments.quality.rule_tasks import run as rule_tasks
 from experiments.quality.translation import run as translation
 from experiments.speed.block_table import run as block_table
+from experiments.training.draft_curve.train import SEEDS
 from tests.helpers import pages
 
 README, SPEED, DRAFTERS = "README.md", "docs/speed.md", "docs/drafters_measured.md"
@@ -753,6 +754,20 @@ def curve_of_a_draft_layer():
         f"{both('small-3', **four)}, the multi-byte heads {both('heads-3', method='medusa')}, the "
         f"exit at half of the layers {both('heads-3', method='early-exit')}, the two-byte head "
         f"{both('heads-3', method='two-byte')}",
+    )
+    seeds = {
+        first: " and ".join(
+            f"{min(each)} to {max(each)}"
+            for each in (
+                [kept(run, t, **four) for run in (first, *SEEDS[first])] for t in (0.0, 1.0)
+            )
+        )
+        for first in ("layer-3", "small-3")
+    }
+    yield (
+        SELF_DRAFTING,
+        f"Over three seeds the draft layer keeps {seeds['layer-3']}, the draft model "
+        f"{seeds['small-3']}",
     )
     curves = [
         "{}, {} and {}".format(*(kept(f"layer-{mb}", t, draft_length=12) for mb in (1, 3, 30)))
