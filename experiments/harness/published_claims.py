@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from experiments.harness.study import measured
-from experiments.training.draft_curve.run import LAYERS
 
 COLUMNS = ("source", "claim", "published", "ours", "holds here", "why, or where")
 BYTES, FAST_BLT = "Veritate, 85M", "Fast BLT, 1B and 3B"
@@ -129,7 +128,7 @@ def _eagle(report):
     kept = max(
         row["kept_per_round_without_loops"]["value"]
         for row in report["rows"]
-        if row["setting"]["run"] in LAYERS and row["setting"]["draft_length"] == 12
+        if row["setting"]["method"] == "eagle" and row["setting"]["draft_length"] == 12
     )
     return f"at most {kept:.1f} of 12", kept >= 6
 

@@ -307,7 +307,7 @@ def test_the_fact_of_an_accelerator_is_of_one_row_at_published_acceptance(tmp_pa
 def test_a_verdict_follows_the_figures(tmp_path, monkeypatch, kept, verdict):
     (eagle,) = (each for each in published_claims.CLAIMS if "EAGLE" in each.claim)
     monkeypatch.setattr(published_claims, "CLAIMS", [eagle])
-    setting = {"run": "layer-30", "method": "eagle", "draft_length": 12}
+    setting = {"method": "eagle", "draft_length": 12}
     row = {"kept_per_round_without_loops": {"value": kept}, "setting": setting}
     write(tmp_path / "training" / "draft_curve", {"complete": True, "rows": [row]}, "")
     (found,) = published_claims.rows(tmp_path)
