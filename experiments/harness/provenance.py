@@ -88,9 +88,14 @@ def kernels() -> str:
     return "compiled kernels" if native.available() else "XLA's kernels"
 
 
+def counted(report: dict) -> bool:
+    """Whether a report times nothing, so that each row says what it was measured with."""
+    return any("ran" in row for row in report.get("rows", ()))
+
+
 def each(report: dict) -> list[dict]:
     """What holds `machine`, `jax` and `ran`: the rows of a report, or all of it for all rows."""
-    return [row for row in report.get("rows", ()) if "ran" in row] or [report]
+    return [row for row in report["rows"] if "ran" in row] if counted(report) else [report]
 
 
 def marked(page: str, report: dict) -> str:

@@ -30,8 +30,7 @@ def complete(study: Study, results: pathlib.Path, *, anew: bool = False) -> bool
 
 def _of_other_code(report: dict) -> bool:
     """Whether the rows are of other code; those of a study that times nothing are kept anyway."""
-    timed = not any("ran" in row for row in report["rows"])
-    return timed and report.get("ran", {}).get("code") != provenance.code()
+    return not provenance.counted(report) and report.get("ran", {}).get("code") != provenance.code()
 
 
 def run(studies: Sequence[Study], options) -> list[str]:

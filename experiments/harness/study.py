@@ -228,7 +228,7 @@ def machine(report: dict, weights: str = "float32") -> str:
     """The sentence on where a report was measured and, if it was timed, how busy that was."""
     where = [f"{each['machine']}, jax {each['jax']}" for each in provenance.each(report)]
     on = f"{weights}, {' and '.join(dict.fromkeys(where))}"
-    if any("ran" in row for row in report["rows"]):  # counted
+    if provenance.counted(report):
         return on
     loads = [row["load"] for row in report["rows"]] or [0.0]
     busy = report.get("before")
