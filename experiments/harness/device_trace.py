@@ -2,7 +2,6 @@
 
 import collections
 import pathlib
-import re
 import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import jax
 
 
 class Operations(NamedTuple):
-    """Operations of one kind: those whose names differ in their numbers alone."""
+    """Operations of one name. Equal kernels of other shapes have a number in their names."""
 
     count: int
     microseconds: float
@@ -43,6 +42,6 @@ def read(data: jax.profiler.ProfileData) -> dict[str, Operations]:
     for line in lines:
         for event in line.events:
             if devices or "hlo_module" in dict(event.stats):
-                durations[re.sub(r"[._]*\d+", "", event.name)].append(event.duration_ns / 1e3)
+                durations[event.name].append(event.duration_ns / 1e3)
     kinds = {kind: Operations(len(own), sum(own)) for kind, own in durations.items()}
     return dict(sorted(kinds.items(), key=lambda item: -item[1].microseconds))

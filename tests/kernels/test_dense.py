@@ -2,13 +2,12 @@
 
 import functools
 import itertools
-import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bytelax_kernels import triton
+from bytelax_kernels import cards
 from bytelax_kernels.dense import Operands, dense, fuses
 from bytelax_kernels.dispatch import traced_for
 
@@ -114,18 +113,15 @@ def test_float16_is_not_multiplied_before_its_norm():
         run(rows, kernel, by="gpu", **options)
 
 
-def test_gpus_with_little_shared_memory_run_xla(monkeypatch):
+def test_whether_it_is_one_operation():
+    """Asked of the platform and the card that a program is traced for."""
     rows, kernel, _ = operands(3, "float32")
     found = Operands(rows, kernel)
-    for capability, there in (("9.0", True), ("8.0", True), ("8.9", False), ("7.5", False)):
-        gpu = types.SimpleNamespace(compute_capability=capability)
-        monkeypatch.setattr(triton.jax, "local_devices", lambda backend, gpu=gpu: [gpu])
-        with traced_for("gpu"), on_triton():
-            assert fuses(found) == there
-    monkeypatch.undo()
-    with traced_for("gpu"), on_triton():
-        assert fuses(found)  # compiled ahead of time
     assert not fuses(found)
+    with traced_for("gpu"):
+        assert fuses(found)
+        with cards.traced_for("8.9"):
+            assert not fuses(found)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""A GPU runs the kernels that it has instructions and shared memory for, and XLA the others."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+from bytelax_kernels import cards
+from bytelax_kernels.append_attention.benchmark import Case, attend, example
+from bytelax_kernels.dense import dense
+from bytelax_kernels.dispatch import traced_for
+from bytelax_kernels.unmask import Rule, unmask
+from bytelax_kernels.verify_attention import verify_attention
+
+QUERIES = jnp.zeros((1, 8, 2, 64), jnp.bfloat16)
+CACHE = jnp.zeros((1, 2, 256, 64), jnp.bfloat16)
+PLACES = jnp.zeros((1, 8), jnp.int32)
+LOGITS = jnp.zeros((1, 8, 260))
+CALLS = {  # with the name of a kernel's call in a trace
+    "verify_attention": ("mpmd_map", lambda: verify_attention(
+        QUERIES, CACHE, CACHE, first=PLACES, last=PLACES, newest=PLACES[:, 0]
+    )),
+    "unmask": ("mpmd_map", lambda: unmask(
+        LOGITS, PLACES, PLACES == 0, rule=Rule("entropy", 0.7)
+    )),
+    "dense": ("pallas_call", lambda: dense(QUERIES[0, :, 0], CACHE[0, 0, :64])),
+    "append_attention": ("pallas_call", lambda: attend(example(Case(slots=64)))),
+}  # fmt: skip
+A100_AND_LATER = {"dense", "append_attention"}
+RUN = {
+    "9.0": set(CALLS),
+    "8.0": A100_AND_LATER,
+    "10.0": A100_AND_LATER,
+    "8.9": set(),
+    "12.0": set(),
+    "gfx942": set(),
+}
+
+
+def run_by_kernels():
+    """The operations that a program for GPUs calls a kernel of ours for."""
+    with traced_for("gpu"):
+        return {
+            name
+            for name, (call, function) in CALLS.items()
+            if call in str(jax.make_jaxpr(lambda function=function: function())())
+        }
+
+
+@pytest.mark.parametrize(("capability", "kernels"), RUN.items())
+def test_a_card_runs_the_kernels_made_for_it(capability, kernels, monkeypatch):
+    gpu = types.SimpleNamespace(compute_capability=capability)
+    monkeypatch.setattr(cards.jax, "local_devices", lambda backend: [gpu])
+    assert run_by_kernels() == kernels
+
+
+def test_ahead_of_time():
+    """For a card that is named, and for a Hopper where none is."""
+    assert run_by_kernels() == set(CALLS)
+    with cards.traced_for("8.0"):
+        assert run_by_kernels() == A100_AND_LATER
