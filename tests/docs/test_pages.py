@@ -102,20 +102,6 @@ def test_studies_have_their_flags(monkeypatch, capsys):
     assert len(helps) >= 4 and not unknown
 
 
-def test_commands_are_found_behind_what_stands_before_them(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "Say `bytelax bench\n--json` or\n\n```\nJAX_X=1 bytelax score a\\\n--b\n"
-        "   nohup ~/env/bin/bytelax pack --c > log\n```\n"
-    )
-    lines = [line for line in pages.code_lines(page) if re.match(rf"{_BEFORE}bytelax", line)]
-    assert lines == [
-        "JAX_X=1 bytelax score a --b",
-        "nohup ~/env/bin/bytelax pack --c > log",
-        "bytelax bench --json",
-    ]
-
-
 @pytest.mark.slow  # test_score_command.py
 def test_commands_about_scoring(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
