@@ -10,7 +10,7 @@ import sys
 import typing
 from typing import Any
 
-from bytelax_kernels import native
+from bytelax_kernels import gpus, native
 
 from bytelax.methods import METHODS, Named
 
@@ -49,6 +49,8 @@ def run(command: Methods) -> None:
         options = ", ".join(option["name"] for option in row["options"])
         print(f"{row['name']:14}{row['description']}{options and f' Options: {options}.'}")
     print(f"\nOn a processor: {native.why_not() or 'compiled kernels.'}")
+    for line in gpus.report():
+        print(line)
 
 
 def table() -> list[dict[str, Any]]:

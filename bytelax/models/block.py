@@ -70,6 +70,8 @@ class SelfAttention(nn.Module):
             if c.qk_norm:
                 queries, keys = self.query_norm(queries), self.key_norm(keys)
             # Scores are products of the two, so the queries take the factor of the keys as well.
+            # They are a part of the sum: whole, `factor * (product + bias)` is compiled wrongly for
+            # NVIDIA GPUs until jaxlib 0.11.0 (openxla/xla#46110).
             queries = queries * jnp.asarray(factor * factor, queries.dtype)
             qkv = jnp.concatenate([queries, keys, values], axis=-2)
         return Projections(qkv, positions, frequencies(c))

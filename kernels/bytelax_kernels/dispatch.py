@@ -3,11 +3,14 @@
 import contextlib
 import contextvars
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 from jax.experimental.custom_partitioning import custom_partitioning
+
+from bytelax_kernels import gpus
 
 _PLATFORMS = {"tpu": "tpu", "gpu": "cuda", "cpu": "cpu"}
 _GROUP = 6
@@ -58,6 +61,21 @@ class Kernel(NamedTuple):
 
     takes: Callable[[Any], bool]
     run: Callable[[Any], Any]
+
+
+def on_gpus(backend: gpus.Backend, load: Callable[[], tuple[Callable, Callable]]) -> Kernel:
+    """The kernel of a module with `takes` and `run`; it takes nothing where it cannot run.
+
+    Args:
+      backend: what compiles it.
+      load: function that imports the module and returns its `takes` and its `run`.
+    """
+    if gpus.lacking(backend):
+        return Kernel(lambda inputs: False, lambda inputs: inputs)
+    deprecated = "The Pallas Triton backend is deprecated"
+    warnings.filterwarnings("ignore", message=deprecated, category=DeprecationWarning)
+    takes, run = load()
+    return Kernel(lambda inputs: gpus.run(backend) and takes(inputs), inference_only(run))
 
 
 def call(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bytelax_kernels import cards
+from bytelax_kernels import gpus
 from bytelax_kernels.dense import Operands, dense, fuses
 from bytelax_kernels.dispatch import traced_for
 
@@ -120,7 +120,7 @@ def test_whether_it_is_one_operation():
     assert not fuses(found)
     with traced_for("gpu"):
         assert fuses(found)
-        with cards.traced_for("8.9"):
+        with gpus.traced_for("8.9"):
             assert not fuses(found)
 
 

@@ -102,13 +102,14 @@ def measure(setting: Setting, *, layers: int | None = None) -> dict:
       layers: of each stack at most; None for all.
     """
     platform = ahead_of_time.platform(setting.chip)
-    device = ahead_of_time.devices(platform, ahead_of_time.CHIPS[setting.chip])[:1]
+    topology = ahead_of_time.CHIPS[setting.chip]
+    device = ahead_of_time.devices(platform, topology, card=setting.chip)[:1]
     mesh = Mesh(np.array(device).reshape(1, 1), ("data", "tensor"))
     method, options = PROGRAMS[setting.method]
     config = one_b(layers, block_size=8 * method.startswith("blt-d"))
     if method in ("eagle", "dflash") or "latent" in options:
         config = dataclasses.replace(config, heads=reckoned.heads_of(config.decoder))
-    with ahead_of_time.tracing(platform):
+    with ahead_of_time.tracing(setting.chip):
         decode, args = decode_program(
             BLT(config), method, batch=setting.batch, capacity=CAPACITY, **options
         )

@@ -6,10 +6,10 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels import triton
+from bytelax_kernels import gpus
 from bytelax_kernels.append_attention import reference
 from bytelax_kernels.append_attention.window import Projections, Window
-from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned, platform
+from bytelax_kernels.dispatch import Kernel, call, inference_only, on_gpus, partitioned, platform
 from bytelax_kernels.verify_attention.sight import Sight
 
 Implementation = Literal["xla", "gpu", "cpu"]
@@ -68,7 +68,7 @@ def _load():
 
 @functools.cache
 def _gpu():
-    return triton.kernel(_load)
+    return on_gpus(gpus.TRITON, _load)
 
 
 @functools.cache

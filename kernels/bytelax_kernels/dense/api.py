@@ -6,10 +6,10 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Float
 
-from bytelax_kernels import triton
+from bytelax_kernels import gpus
 from bytelax_kernels.dense import reference
 from bytelax_kernels.dense.operands import Form, Operands
-from bytelax_kernels.dispatch import call, partitioned, platform
+from bytelax_kernels.dispatch import call, on_gpus, partitioned, platform
 
 Implementation = Literal["xla", "gpu"]
 
@@ -72,7 +72,7 @@ def _implementations(form):
 
     # Jitted, so that layers with the same shapes share one trace.
     oracle = jax.jit(lambda operands: reference.dense(operands, form))
-    return oracle, {"gpu": functools.cache(functools.partial(triton.kernel, load))}
+    return oracle, {"gpu": functools.cache(functools.partial(on_gpus, gpus.TRITON, load))}
 
 
 def _split(operands, form):

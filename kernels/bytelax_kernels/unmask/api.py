@@ -6,7 +6,8 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned
+from bytelax_kernels import gpus
+from bytelax_kernels.dispatch import Kernel, call, inference_only, on_gpus, partitioned
 from bytelax_kernels.unmask import reference
 from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
 
@@ -65,9 +66,12 @@ def _implementations(rule):
 
     @functools.cache
     def on_gpu():
-        from bytelax_kernels.unmask import gpu
+        def load():
+            from bytelax_kernels.unmask import gpu
 
-        return Kernel(gpu.takes, inference_only(jax.jit(under(gpu.unmask))))
+            return gpu.takes, jax.jit(under(gpu.unmask))
+
+        return on_gpus(gpus.MOSAIC, load)
 
     oracle = under(reference.unmask)
     if rule.kind in ("entropy", "entropy-but-one"):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from bytelax_kernels import cards, hopper
+from bytelax_kernels import hopper
 from bytelax_kernels.unmask.cost import cost
 from bytelax_kernels.unmask.row import Form, fill
 from bytelax_kernels.unmask.rule import Block, Rule, Unmasked
@@ -17,9 +17,9 @@ _IDS = 320  # more ids do not fit into the registers
 
 
 def takes(block: Block) -> bool:
-    """Whether the kernel supports blocks of this shape, and the card."""
+    """Whether the kernel supports blocks of this shape."""
     _, cells, ids = block.logits.shape
-    return cards.are(cards.HOPPER) and cells <= _CELLS and ids <= _IDS
+    return cells <= _CELLS and ids <= _IDS
 
 
 def unmask(block: Block, rule: Rule) -> Unmasked:

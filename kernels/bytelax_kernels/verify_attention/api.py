@@ -6,7 +6,8 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from bytelax_kernels.dispatch import Kernel, call, inference_only, partitioned
+from bytelax_kernels import gpus
+from bytelax_kernels.dispatch import Kernel, call, inference_only, on_gpus, partitioned
 from bytelax_kernels.verify_attention import reference
 from bytelax_kernels.verify_attention.inputs import Cache, Inputs
 from bytelax_kernels.verify_attention.sight import Sight
@@ -95,9 +96,12 @@ def _tpu():
 
 @functools.cache
 def _gpu():
-    from bytelax_kernels.verify_attention import gpu
+    def load():
+        from bytelax_kernels.verify_attention import gpu
 
-    return Kernel(gpu.takes, inference_only(jax.jit(gpu.attention)))
+        return gpu.takes, jax.jit(gpu.attention)
+
+    return on_gpus(gpus.MOSAIC, load)
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int
 
-from bytelax_kernels import cards, hopper
+from bytelax_kernels import hopper
 from bytelax_kernels.verify_attention.cost import cost
 from bytelax_kernels.verify_attention.inputs import Inputs, by_key_head, by_query, limits
 from bytelax_kernels.verify_attention.reference import FLOOR
@@ -30,11 +30,10 @@ _SHARED = 227 * 2**10  # bytes of shared memory that a thread block may use
 
 
 def takes(inputs: Inputs) -> bool:
-    """Whether the kernel supports these shapes and dtypes, and the card; float32 has no wgmma."""
+    """Whether the kernel supports these shapes and dtypes; float32 has no wgmma."""
     sizes = inputs.sizes
     return (
-        cards.are(cards.HOPPER)
-        and not inputs.in_lines
+        not inputs.in_lines
         and inputs.queries.dtype == inputs.keys.dtype
         and inputs.queries.dtype in (jnp.bfloat16, jnp.float16)
         and sizes.rows <= _ROWS

@@ -1,14 +1,15 @@
 """A GPU runs the kernels that it has instructions and shared memory for, and XLA the others."""
 
+import importlib
 import types
 
 import jax
 import jax.numpy as jnp
 import pytest
-from bytelax_kernels import cards
+from bytelax_kernels import gpus
 from bytelax_kernels.append_attention.benchmark import Case, attend, example
 from bytelax_kernels.dense import dense
-from bytelax_kernels.dispatch import traced_for
+from bytelax_kernels.dispatch import on_gpus, traced_for
 from bytelax_kernels.unmask import Rule, unmask
 from bytelax_kernels.verify_attention import verify_attention
 
@@ -49,13 +50,48 @@ def run_by_kernels():
 
 @pytest.mark.parametrize(("capability", "kernels"), RUN.items())
 def test_a_card_runs_the_kernels_made_for_it(capability, kernels, monkeypatch):
-    gpu = types.SimpleNamespace(compute_capability=capability)
-    monkeypatch.setattr(cards.jax, "local_devices", lambda backend: [gpu])
+    gpu = types.SimpleNamespace(compute_capability=capability, device_kind="a card")
+    monkeypatch.setattr(jax, "local_devices", lambda backend: [gpu])
     assert run_by_kernels() == kernels
+    monkeypatch.setattr(gpus.shutil, "which", lambda name: name)
+    (line,) = gpus.report()
+    by_kernels, _, by_xla = line.partition("XLA runs")
+    assert {name for name in CALLS if name in by_kernels} == kernels
+    assert {name for name in CALLS if name in by_xla} == set(CALLS) - kernels
 
 
 def test_ahead_of_time():
     """For a card that is named, and for a Hopper where none is."""
     assert run_by_kernels() == set(CALLS)
-    with cards.traced_for("8.0"):
+    with gpus.traced_for("8.0"):
         assert run_by_kernels() == A100_AND_LATER
+
+
+@pytest.mark.parametrize("backend", gpus.BACKENDS)
+def test_jax_has_what_the_kernels_are_written_with(backend):
+    """Where a newer jax has it no longer, XLA runs everything, and nobody else would notice."""
+    importlib.import_module(backend.module)
+    for kernel in backend.kernels:
+        importlib.import_module(f"bytelax_kernels.{kernel}.gpu")
+
+
+def test_a_jax_without_it_runs_xla(monkeypatch):
+    gone = gpus.TRITON._replace(module="jax.experimental.pallas.gone")
+    kernel = on_gpus(gone, lambda: pytest.fail("what imports it was called"))
+    assert not kernel.takes(None)
+    card = types.SimpleNamespace(compute_capability="9.0", device_kind="NVIDIA H100")
+    monkeypatch.setattr(jax, "local_devices", lambda backend: [card])
+    monkeypatch.setattr(gpus.shutil, "which", lambda name: name)
+    monkeypatch.setattr(gpus, "BACKENDS", (gpus.MOSAIC, gone))
+    assert gpus.report() == [
+        "On NVIDIA H100: kernels for verify_attention, unmask. XLA runs dense, append_attention: "
+        "this jax has no jax.experimental.pallas.gone."
+    ]
+
+
+def test_a_jax_that_finds_no_gpu(monkeypatch):
+    monkeypatch.setattr(gpus.shutil, "which", lambda name: name)
+    (line,) = gpus.report()
+    assert "bytelax[cuda]" in line
+    monkeypatch.undo()
+    assert gpus.report() == []

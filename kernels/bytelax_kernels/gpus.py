@@ -1,0 +1,116 @@
+"""Which kernels an NVIDIA GPU runs: those whose backend this jax has, and knows the card.
+
+XLA runs everything else, without a word; `report` says what.
+"""
+
+import contextlib
+import contextvars
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Backend(NamedTuple):
+    """What compiles kernels for GPUs.
+
+    Attributes:
+      module: the module of JAX that the kernels are written with.
+      capabilities: the compute capabilities of the cards that they run on.
+      cards: those cards, in words.
+      kernels: names of the kernels.
+    """
+
+    module: str
+    capabilities: tuple[str, ...]
+    cards: str
+    kernels: tuple[str, ...]
+
+
+# The kernels multiply by `wgmma`, which other cards do not have.
+MOSAIC = Backend(
+    "jax.experimental.pallas.mosaic_gpu", ("9.0",), "H100 and H200", ("verify_attention", "unmask")
+)
+# JAX has deprecated it in 0.11 and will remove it. The kernels use 160 KB of shared memory.
+TRITON = Backend(
+    "jax.experimental.pallas.triton",
+    ("8.0", "9.0", "10.0", "10.3"),
+    "A100, H100, H200, B200 and B300",
+    ("dense", "append_attention"),
+)
+BACKENDS = (MOSAIC, TRITON)
+
+_only: contextvars.ContextVar[str | None] = contextvars.ContextVar("capability", default=None)
+
+
+@contextlib.contextmanager
+def traced_for(capability: str) -> Iterator[None]:
+    """A context in which programs are traced for GPUs of one compute capability, such as "8.0"."""
+    token = _only.set(capability)
+    try:
+        yield
+    finally:
+        _only.reset(token)
+
+
+def why_not(backend: Backend, capability: str) -> str | None:
+    """Why a card with this compute capability runs no kernel of a backend; None if it does."""
+    if missing := lacking(backend):
+        return missing
+    if capability not in backend.capabilities:
+        return f"the kernels are for {backend.cards}"
+    return None
+
+
+def lacking(backend: Backend) -> str | None:
+    """What a backend lacks here, whatever the card; None if it is there."""
+    if importlib.util.find_spec(backend.module) is None:
+        return f"this jax has no {backend.module}"
+    return None
+
+
+def run(backend: Backend) -> bool:
+    """Whether the GPUs that a program is traced for run the kernels of a backend.
+
+    These are the GPUs of `traced_for`, or of this process. Where there are none, a program is
+    compiled ahead of time, for a Hopper.
+    """
+    found = [only] if (only := _only.get()) else map(_capability, _devices())
+    return all(why_not(backend, capability) is None for capability in found)
+
+
+def report() -> list[str]:
+    """A line for each GPU: the kernels that it runs, and why it runs no others.
+
+    Imports JAX only where there is the driver of a GPU.
+    """
+    if shutil.which("nvidia-smi") is None:
+        return []
+    devices = _devices()
+    if not devices:
+        return ["On an NVIDIA GPU: JAX finds none; pip install 'bytelax[cuda]' is for them."]
+    return [f"On {device.device_kind}: {_told(_capability(device))}" for device in devices]
+
+
+def _told(capability):
+    """What a card with this compute capability runs."""
+    reasons = {backend: why_not(backend, capability) for backend in BACKENDS}
+    run = [name for backend, reason in reasons.items() if not reason for name in backend.kernels]
+    told = [f"kernels for {', '.join(run)}."] if run else []
+    for backend, reason in reasons.items():
+        if reason:
+            told.append(f"XLA runs {', '.join(backend.kernels)}: {reason}.")
+    return " ".join(told)
+
+
+def _devices():
+    import jax
+
+    try:
+        return jax.local_devices(backend="gpu")
+    except RuntimeError:
+        return []
+
+
+def _capability(device):
+    return getattr(device, "compute_capability", "")
