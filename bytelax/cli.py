@@ -137,7 +137,7 @@ def _chosen(prog: str, known: Mapping[str, str], args: Sequence[str]) -> Sequenc
         print(f"\nOptions of a command: {prog} COMMAND --help")
         raise SystemExit
     if args[0] not in known:
-        from bytelax.methods.base import meant
+        from bytelax.options import meant
 
         hint = meant(args[0], known) or f"see {prog} --help"
         raise ValueError(f"there is no `{prog} {args[0]}`; {hint}")

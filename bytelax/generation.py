@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bytelax import compiling, methods, vocab
+from bytelax import compiling, vocab
 from bytelax.decode import stopping
 from bytelax.decode.acceptance import Acceptance, Lossless
 from bytelax.decode.constraint import Automaton
@@ -23,6 +23,7 @@ from bytelax.engine import Engine, requests
 from bytelax.engine.requests import Request, Stop
 from bytelax.engine.results import Output, Result, Statistics
 from bytelax.model import Model
+from bytelax.options import METHODS, Options
 
 
 def generate(
@@ -30,7 +31,7 @@ def generate(
     prompts: Sequence[bytes | str],
     *,
     samples: int = 1,
-    method: str | methods.Named | Method = "ar",
+    method: str | Options | Method = "ar",
     max_new_bytes: int | Sequence[int] = 128,
     temperature: ByRow = 0.0,
     top_k: ByRow = 0,
@@ -58,7 +59,7 @@ def generate(
         the beginning of a text.
       samples: number of continuations of each prompt, which is prefilled once. They stand one
         behind another in the results.
-      method: a name from `bytelax.methods.METHODS`; one of the classes there, with its options; or
+      method: a name from `bytelax.options.METHODS`; one of the classes there, with its options; or
         a `Method` whose target is `model.target()`.
       max_new_bytes: maximum number of bytes emitted. One number, or one per prompt.
       temperature: sampling temperature; 0 is greedy. One number, or one per prompt.
@@ -79,7 +80,7 @@ def generate(
         write the same bytes, bit for bit. None verifies no more than what was drafted.
       draft_params: parameters of the drafter, any pytree of arrays, if `method` is a `Method`.
       **options: options of a method that is given by name, the fields of its class in
-        `bytelax.methods`: `draft_length`, `block_size`, `unmask`, `latent`, `draft_model`, ...
+        `bytelax.options`: `draft_length`, `block_size`, `unmask`, `latent`, `draft_model`, ...
 
     Raises:
       ValueError: an argument is out of range, or a prompt exceeds the model's context.
@@ -133,7 +134,7 @@ _RUNNING = stopping.REASONS[stopping.RUNNING]
 def _check_names(function: Callable, given: Iterable[str]) -> None:
     """Raises ValueError for a keyword that is nearly one of the function's own."""
     own = {*inspect.signature(function).parameters, *inspect.signature(generate).parameters}
-    classes = methods.METHODS.values()
+    classes = METHODS.values()
     of_methods = {field.name for method in classes for field in dataclasses.fields(method)}
     for name in given:
         if name == "samples":

@@ -76,7 +76,7 @@ RUN = {
 
 
 def test_every_method_has_a_model():
-    assert bytelax.methods.METHODS.keys() - RUN == {"dflash"}  # no bundled model has a draft block
+    assert bytelax.options.METHODS.keys() - RUN == {"dflash"}  # no bundled model has a draft block
 
 
 @pytest.mark.slow

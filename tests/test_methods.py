@@ -12,8 +12,7 @@ import pytest
 import bytelax
 from bytelax.commands.methods import markdown
 from bytelax.decode import Lossless, PastBoundary, rejection, unmasking
-from bytelax.decode.drafters import TargetError
-from bytelax.methods import METHODS
+from bytelax.options import METHODS, TargetError
 from bytelax.testing import TableTarget
 from tests.helpers import models_for_tests as models
 from tests.helpers.heads_of_a_blt import with_latents
@@ -160,13 +159,13 @@ def test_refusals_are_one_line(which, method, options, message):
 
 @pytest.mark.slow
 def test_a_method_with_its_options_is_as_good_as_its_name():
-    how = bytelax.methods.Lookup(draft_length=4)
+    how = bytelax.options.Lookup(draft_length=4)
     named = generate("lookup", which=byte_lm, draft_length=4)
     assert_same(generate(how, which=byte_lm), named)
     assert_same(generate(how.build(byte_lm()), which=byte_lm), named)
     with pytest.raises(ValueError, match="draft_length: only methods given by name take options"):
         generate(how, which=byte_lm, draft_length=3)
-    small = bytelax.methods.DraftModel(draft_model=byte_lm(), draft_length=2)
+    small = bytelax.options.DraftModel(draft_model=byte_lm(), draft_length=2)
     assert generate(small, which=byte_lm).stats.accepted > 0
 
 
@@ -177,25 +176,26 @@ def test_blt_s_drafts_on_the_latent_that_is_asked_for(latent):
 
 
 def test_names_of_unmasking_rules_are_those_of_the_table():
-    assert set(typing.get_args(bytelax.methods.UnmaskName)) == set(unmasking.RULES)
+    assert set(typing.get_args(bytelax.options.UnmaskName)) == set(unmasking.RULES)
 
 
 def test_a_method_of_ones_own_has_a_name():
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Twice(bytelax.methods.Named):
+    class Twice(bytelax.options.Options):
         """Drafts the last byte again."""
 
         name = "twice"
         draft_length: int = 2
         """Number of bytes drafted in each round."""
 
-        def _drafter(self, decode, model):
-            return bytelax.decode.Lookup(self.draft_length, shortest=1)
+        def build(self, model):
+            drafter = bytelax.decode.Lookup(self.draft_length, shortest=1)
+            return bytelax.decode.Method(model.target(), drafter)
 
     try:
         assert_same(generate("twice", which=byte_lm), plain(byte_lm, 3))
     finally:
-        del bytelax.methods.METHODS["twice"]
+        del bytelax.options.METHODS["twice"]
 
 
 def test_the_reference_is_made_from_the_classes():
@@ -222,4 +222,4 @@ def test_a_method_tells_a_model_of_ones_own_what_it_needs(name):
     config = types.SimpleNamespace(max_bytes=64, vocab_size=7)
     model = types.SimpleNamespace(config=config, held={}, mesh=None, target=TableTarget)
     with pytest.raises(TargetError, match=f"{name} needs a.*, not "):
-        bytelax.methods.named(name).build(model)
+        bytelax.options.named(name).build(model)

@@ -28,7 +28,7 @@ def test_the_table_of_commands_imports_nothing(arguments):
 def test_help_and_typing_errors_import_no_jax():
     asked = [[name, "--help"] for name in cli.COMMANDS]
     asked += [["train", kind, "--help"] for kind in train.KINDS]
-    asked += [["generate", "--method", method, "--help"] for method in bytelax.methods.METHODS]
+    asked += [["generate", "--method", method, "--help"] for method in bytelax.options.METHODS]
     asked += [["methods"], ["methods", "--json"]]
     asked += [
         ["generate", "--metod", "x"],
@@ -42,10 +42,11 @@ def test_help_and_typing_errors_import_no_jax():
 
 
 def test_configs_import_no_jax():
-    """Nor anything else that takes long: flags are made of them."""
+    """Nor anything else that takes long: flags are made of them, and of the options."""
     files = pathlib.Path(bytelax.__file__).parent.glob("*/configs.py")
     names = [f"bytelax.{file.parent.name}.configs" for file in files]
     assert len(names) == 3
+    names.append("bytelax.options")
     assert set(imported(f"import {', '.join(names)}")) <= {"tyro"}
 
 
@@ -63,7 +64,7 @@ def test_every_public_name_is_there():
     for name in bytelax.__all__:  # editors and the reference read them without running anything
         assert f"import {name} as {name}\n" in source.read_text(), name
         assert f"- {name}\n" in page.read_text() or name in ("decode", "vocab"), name
-    assert bytelax.methods.METHODS
+    assert bytelax.options.METHODS
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         bytelax.nothing  # noqa: B018
 

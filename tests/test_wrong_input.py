@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from bytelax.methods import METHODS
+from bytelax.options import METHODS
 
 CALLS = {
     "generate('tiny', ['a'])": "a model comes from bytelax.load, got 'tiny'",

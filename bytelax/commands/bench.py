@@ -9,9 +9,9 @@ from typing import Annotated
 
 import tyro
 
-from bytelax import methods
 from bytelax.commands import console, flags
 from bytelax.models.configs import check_least
+from bytelax.options import named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +37,14 @@ class Bench:
 
     def __post_init__(self):
         for method, options in map(parsed, self.settings):  # before anything is loaded
-            methods.named(method, **{x: options[x] for x in options.keys() - {"window"}})
+            named(method, **{x: options[x] for x in options.keys() - {"window"}})
 
 
 def run(command: Bench) -> None:
     """Times the methods."""
     import rich
 
+    from bytelax import methods
     from bytelax.decode.sampling import Sampling
     from bytelax.measure import timing
     from bytelax.measure.demo import PROMPTS, settings_of

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from bytelax import methods
+from bytelax import options
 from bytelax.commands import console, flags
 from bytelax.pods.configs import MeshConfig, Processes
 
@@ -35,9 +35,9 @@ class Generate:
     method: str = "ar"
     """Decoding method; `bytelax methods` lists them, and `--method NAME --help` shows the options
     of one."""
-    decoding: Annotated[tyro.conf.OmitArgPrefixes[methods.Named], tyro.conf.arg(name="method")] = (
-        methods.Ar()
-    )
+    decoding: Annotated[
+        tyro.conf.OmitArgPrefixes[options.Options], tyro.conf.arg(name="method")
+    ] = options.Ar()
     window: int | None = None
     """Pad every verified window to this number of bytes, so that the outputs of methods can be
     compared bit for bit."""
@@ -72,11 +72,11 @@ def default(args: Sequence[str]) -> Generate:
     """
     args = args[: args.index("--")] if "--" in args else args  # behind it are prompts
     name = flags.value_of("--method", args) or "ar"
-    method = methods.find(name)
-    known = {x.name for each in methods.METHODS.values() for x in dataclasses.fields(each)}
+    method = options.find(name)
+    known = {x.name for each in options.METHODS.values() for x in dataclasses.fields(each)}
     given = {x for x in known if flags.value_of(f"--{x.replace('_', '-')}", args)}
     for option in sorted(given - {x.name for x in dataclasses.fields(method)}):
-        methods.named(name, **{option: ""})
+        options.named(name, **{option: ""})
     needed = [x.name for x in dataclasses.fields(method) if x.default is dataclasses.MISSING]
     return Generate(method=name, decoding=method(**dict.fromkeys(needed, tyro.MISSING)))
 
@@ -97,7 +97,7 @@ def run(command: Generate) -> None:
     console.check_json(command, "logprobs")
     distributed.start(command.processes)
     method = command.decoding
-    if isinstance(method, methods.DraftModel):  # no override is meant for the small model
+    if isinstance(method, options.DraftModel):  # no override is meant for the small model
         small = load(str(method.draft_model), dtype=command.loading.dtype)
         method = dataclasses.replace(method, draft_model=small)
     names = ("max_new_bytes", "window", "temperature", "top_k", "top_p", "allow_eos")

@@ -12,12 +12,12 @@ from typing import Any
 
 from bytelax_kernels import gpus, native
 
-from bytelax.methods import METHODS, Named
+from bytelax.options import METHODS, Options
 
 _USE = """\
 Made by `bytelax methods --markdown`. A method is chosen by `--method blt-s --draft-length 4` on the
 command line, and in `bytelax.generate` by `method="blt-s", draft_length=4` or by its class, which
-an editor completes: `method=bytelax.methods.BltS(draft_length=4)`.
+an editor completes: `method=bytelax.options.BltS(draft_length=4)`.
 With any of them `window=W` pads windows to W bytes: [exactness.md](exactness.md).
 
 `ar`, `lookup` and `draft-model` run on every model, and so do `medusa`, `eagle` and `dflash`, if it
@@ -58,7 +58,7 @@ def table() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "description": _doc(method)[0],
+            "description": f"{_doc(method)[0]} {_law(method)}",
             "options": [_option(method, field) for field in dataclasses.fields(method)],
         }
         for name, method in METHODS.items()
@@ -70,8 +70,8 @@ def markdown() -> str:
     lines = ["# Methods", "", *_USE.splitlines()]
     for row in table():
         method = METHODS[row["name"]]
-        home = f"`bytelax.methods.{method.__name__}`"
-        lines += ["", f"## {row['name']}", "", *_doc(method), "", home]
+        home = f"`bytelax.options.{method.__name__}`"
+        lines += ["", f"## {row['name']}", "", row["description"], *_doc(method)[1:], "", home]
         if row["options"]:
             lines += ["", "| option | default | |", "|---|---|---|"]
         for option in row["options"]:
@@ -81,7 +81,7 @@ def markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _option(method: type[Named], field: dataclasses.Field) -> dict[str, Any]:
+def _option(method: type[Options], field: dataclasses.Field) -> dict[str, Any]:
     hint = typing.get_type_hints(method)[field.name]
     words = (word for part in (hint, *typing.get_args(hint)) for word in typing.get_args(part))
     needed = field.default is dataclasses.MISSING
@@ -94,11 +94,15 @@ def _option(method: type[Named], field: dataclasses.Field) -> dict[str, Any]:
     }
 
 
-def _doc(method: type[Named]) -> list[str]:
+def _law(method: type[Options]) -> str:
+    return "Lossless." if method.lossless else "Not lossless."
+
+
+def _doc(method: type[Options]) -> list[str]:
     return (inspect.getdoc(method) or "").splitlines()
 
 
-def _docs(method: type[Named]) -> dict[str, str]:
+def _docs(method: type[Options]) -> dict[str, str]:
     """The text below each field of a method in its source, or in that of a class above it."""
     known = ((cls.__module__, cls.__name__) for cls in reversed(method.__mro__[:-1]))
     return {field: text for module, name in known for field, text in _texts(module)[name].items()}

@@ -26,6 +26,7 @@ from bytelax.engine import requests
 from bytelax.engine.requests import Request
 from bytelax.engine.results import Result, Statistics
 from bytelax.model import Model, check_model
+from bytelax.options import Options
 from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import Placement
 
@@ -56,7 +57,7 @@ class Engine:
         prompts: int = 1,
         /,
         *,
-        method: str | methods.Named | Method = "ar",
+        method: str | Options | Method = "ar",
         max_new_bytes: int | Sequence[int] = 128,
         temperature: ByRow = 0.0,
         top_k: ByRow = 0,

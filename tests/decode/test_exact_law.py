@@ -43,7 +43,7 @@ from bytelax.decode import (
 )
 from bytelax.decode.drafters import block_diffusion
 from bytelax.decode.unmasking import ONE_STEP, confidence
-from bytelax.methods import METHODS
+from bytelax.options import METHODS
 from bytelax.testing import (
     TableDrafter,
     TableTarget,
@@ -224,11 +224,7 @@ def each(accept, law, names, *, fast, others=pytest.mark.slow):
 
 
 def test_every_lossless_method_is_enumerated():
-    """A method that is not lossless says so in its documentation."""
-    lossless = {
-        name for name, method in METHODS.items() if "Not lossless" not in (method.__doc__ or "")
-    }
-    assert lossless == OF_METHODS.keys()
+    assert {name for name, method in METHODS.items() if method.lossless} == OF_METHODS.keys()
     for setups in OF_METHODS.values():
         assert SETUPS.keys() >= {*setups} and (not setups or {*setups} & {*KINDS})
     assert self_drafting_models.several in self_drafting_models.TREES  # `spectr`

@@ -13,6 +13,7 @@ from bytelax.decode.target import State, Target, Text, Trial
 from bytelax.decode.targets import ModuleTarget
 from bytelax.models import layers, ring
 from bytelax.models.pytree import pytree, static
+from bytelax.options import TargetError
 
 DraftState = Any
 
@@ -134,19 +135,6 @@ def weights_read(drafter: Drafter, params: Any, target_params: Any) -> int:
     if inner is not None:
         return weights_read(inner, params, target_params)
     return layers.weights(params)
-
-
-class TargetError(ValueError):
-    """A drafter or a method cannot work with this kind of target.
-
-    Args:
-      who: the drafter or the method.
-      needs: what it needs, and what it was given.
-    """
-
-    def __init__(self, who: str, needs: str):
-        super().__init__(f"{who} needs {needs}")
-        self.needs = needs
 
 
 def expect(target: Target, kind: type, drafter: Any) -> None:

@@ -1,0 +1,66 @@
+"""Builds the method of a request: by its name, by its options, or as it is given."""
+
+import dataclasses
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from bytelax.decode.acceptance import Acceptance, Lossless
+from bytelax.decode.drafters import Empty
+from bytelax.decode.method import Method
+from bytelax.loading import load
+from bytelax.model import Model
+from bytelax.options import DraftModel, Options, named
+
+
+def build(
+    method: str | Options | Method,
+    model: Model,
+    /,
+    *,
+    accept: Acceptance | Lossless | None = None,
+    window: int | None = None,
+    **options: Any,
+) -> tuple[Method, Any]:
+    """Builds a method for a model; returns it with the parameters of its drafter.
+
+    Args:
+      method: a name, the options of a system, or a `Method`, which is checked and returned.
+      model: the target model. A draft model is put on the same mesh, and loaded if given as a path.
+      accept: acceptance rule to use in place of the method's own.
+      window: number of bytes to pad every verified window to; None leaves it as it is.
+      **options: options of a method that is given by name; None selects the default.
+
+    Raises:
+      ValueError: there is no such method, it does not take an option, or an option is missing or
+        out of range.
+    """
+    params: Any = ()
+    given = {option: value for option, value in options.items() if value is not None}
+    if isinstance(method, Options | Method) and given:
+        raise ValueError(f"{', '.join(given)}: only methods given by name take options")
+    if isinstance(method, Method):
+        if getattr(method.target, "module", None) not in (None, model.device_shard.module):
+            raise ValueError("this Method was built for another model")
+        built = method
+    else:
+        chosen = method if isinstance(method, Options) else named(method, **given)
+        if isinstance(chosen, DraftModel):
+            small = _loaded(chosen.draft_model, model)
+            chosen, params = dataclasses.replace(chosen, draft_model=small), small.device_params
+        built = chosen.build(model)
+    if window is not None:
+        built = dataclasses.replace(built, window=window)
+    if accept is not None:
+        built = dataclasses.replace(built, accept=accept)
+        if type(built.drafter) is Empty:
+            raise ValueError("accept judges drafts, and this method drafts nothing")
+    return built, params
+
+
+def _loaded(small: Any, model: Model) -> Model:
+    """Returns a draft model, loaded if it is given by name, on the mesh of the target model."""
+    small = load(small) if isinstance(small, str | Path) else small
+    if not isinstance(small, Model):
+        raise ValueError(f"draft_model is a model or names one, got {reprlib.repr(small)}")
+    return small if model.mesh is None else small.on(model.mesh)

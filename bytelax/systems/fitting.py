@@ -1,0 +1,44 @@
+"""What systems ask of a model, and the errors if it lacks that."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from bytelax.decode.target import Target
+from bytelax.models.configs import HeadsConfig
+
+
+@runtime_checkable
+class Model(Protocol):
+    """The parts of a `bytelax.Model` that a system is built from."""
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the module."""
+        ...
+
+    @property
+    def held(self) -> Any:
+        """The parameters as they lie in memory."""
+        ...
+
+    def target(self) -> Target:
+        """Returns the target of a `Method`."""
+        ...
+
+
+def checked_length(length: int, model: Model) -> int:
+    """Returns a number of bytes to draft; raises ValueError if a window of it does not fit."""
+    limit = model.config.max_bytes - 1
+    if not 1 <= length <= limit:
+        raise ValueError(f"draft_length must lie in 1..{limit}, got {length}")
+    return length
+
+
+def heads_of(model: Model) -> HeadsConfig:
+    """Returns which heads a model has."""
+    return getattr(model.config, "heads", None) or HeadsConfig()
+
+
+def layers_of(model: Model) -> int:
+    """Returns the depth of a byte transformer; 1 of another model, which the drafter refuses."""
+    trunk = getattr(model.config, "trunk", None)
+    return trunk.layers if trunk else 1
