@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -279,6 +280,67 @@ def test_llamas_from_elsewhere(name, tmp_path):
     ids = torch.tensor([vocab.encode(TEXT, bos=not without)])
     logits = back(ids, use_cache=False).logits[0].numpy()
     np.testing.assert_allclose(logits, found[without:], rtol=0, atol=TOLERANCE)
+
+
+LONG_TEXT = (TEXT * 3)[:200]
+TIED = {"tie_word_embeddings": True}
+ORIGINAL = {"original_max_position_embeddings": 32, "rope_theta": 500.0}
+BIASED = {"attention_bias": True}
+SLIDING = {"model_type": "mistral", "sliding_window": 7}
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+# The fields of the config that makes the weights, those that its config.json then gets, and the
+# tensors that its file then lacks.
+CONTRADICTIONS = {
+    "tied, with another output": ({}, TIED, ()),
+    "tied, with an output alone": ({}, TIED, (EMBEDDING,)),
+    "tied, with an embedding alone": ({}, TIED, (HEAD,)),
+    "biases, turned off": (BIASED, {"attention_bias": False}, ()),
+    "biases of a mistral": (BIASED, {**SLIDING, "sliding_window": None, **BIASED}, ()),
+    "swish": ({}, {"hidden_act": "swish"}, ()),
+    "all layers slide": ({}, SLIDING | {"layer_types": ["sliding_attention"] * 2}, ()),
+    "no layer slides": ({}, SLIDING | {"layer_types": ["full_attention"] * 2}, ()),
+    "layers of no type": ({}, SLIDING | {"layer_types": None}, ()),
+    **{
+        f"{kind}, original positions {place}": (
+            {},
+            {"rope_parameters": None, "rope_scaling": {**scaling, **inside}, **beside},
+            (),
+        )
+        for kind, scaling in {
+            "llama3": {name: x for name, x in LLAMA3.items() if name not in ORIGINAL},
+            "yarn": {"rope_type": "yarn", "factor": 4.0},
+            "yarn without a factor": {"rope_type": "yarn", "factor": None},
+            "yarn without truncate": {"rope_type": "yarn", "factor": 4.0, "truncate": None},
+        }.items()
+        for place, inside, beside in (
+            ("inside", ORIGINAL, {}),
+            ("beside", {}, ORIGINAL),
+            ("in both", {"original_max_position_embeddings": 128}, ORIGINAL),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+@pytest.mark.filterwarnings("ignore:.* stored biases")
+@torch.no_grad()
+def test_what_a_config_and_its_tensors_say_together(name, tmp_path):
+    fields, edit, lacking = CONTRADICTIONS[name]
+    foreign("Llama", fields).save_pretrained(tmp_path)
+    config, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
+    stored = json.loads(config.read_text()) | edit
+    stored.pop("architectures")
+    config.write_text(json.dumps(stored))
+    tensors = safetensors.numpy.load_file(weights)
+    for lacked in lacking:
+        del tensors[lacked]
+    safetensors.numpy.save_file(tensors, weights, metadata={"format": "pt"})
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype="float32", attn_implementation="eager"
+    )
+    expected = model(theirs(LONG_TEXT, {}), use_cache=False).logits[0].numpy()
+    found = bytelax.load(tmp_path).logits(np.asarray([vocab.encode(LONG_TEXT)]))[0, 1:]
+    np.testing.assert_allclose(found[:, vocab.OFFSET :], expected, rtol=0, atol=TOLERANCE)
 
 
 # Sizes of public models whose vocabulary is bytes; their weights are random here.

@@ -103,9 +103,10 @@ def read_config(
     """
     source = str(directory / "config.json")
     fields = plain.read_json(directory / "config.json")
+    _check_model_type(fields, source)
     tensors = safetensors_file.read_directory(directory)
     ids, size = None, 0
-    if str(fields.get("model_type")) in llama.MODEL_TYPES and fields.get("bytelax") is None:
+    if fields["model_type"] in llama.MODEL_TYPES and fields.get("bytelax") is None:
         ids, size = byte_ids.find(directory, fields, asked), fields["vocab_size"]
         fields = ids.fields(fields)
     else:
@@ -152,13 +153,8 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
       CheckpointError: the model type or the patching mode is unknown, or the config refuses a
         value.
     """
-    model_type = fields.get("model_type")
-    if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
-        if fields.get("format") == "bytelax-heads":
-            raise CheckpointError(f"{source} is of heads alone: load their model, with heads=")
-        raise CheckpointError(
-            f"{source} is of model_type {model_type!r}; bytelax reads {', '.join(MODEL_TYPES)}"
-        )
+    _check_model_type(fields, source)
+    model_type = fields["model_type"]
     if model_type in llama.MODEL_TYPES:
         theirs = llama.config_fields(fields, source)
     else:
@@ -178,6 +174,16 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
     if isinstance(config, BLTConfig) and mode not in ("entropy", "byte", config.patching.mode):
         raise CheckpointError(f"{source}: patching_mode {mode!r} is not one of entropy, byte")
     return config
+
+
+def _check_model_type(fields: Mapping, source: str) -> None:
+    model_type = fields.get("model_type")
+    if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
+        if fields.get("format") == "bytelax-heads":
+            raise CheckpointError(f"{source} is of heads alone: load their model, with heads=")
+        raise CheckpointError(
+            f"{source} is of model_type {model_type!r}; bytelax reads {', '.join(MODEL_TYPES)}"
+        )
 
 
 def to_config_json(config: Config) -> dict:
@@ -269,7 +275,7 @@ def _ours(c: _Fields, tensors: Mapping[str, Tensor]) -> dict:
 
 
 def _emit(config: Config) -> dict:
-    """Builds config.json as transformers 5.23 writes it."""
+    """Builds config.json as transformers 5.24 writes it."""
     if isinstance(config, ByteLMConfig):
         return llama.to_config_json(config)
     enc, glob, dec = config.encoder, config.global_transformer, config.decoder

@@ -8,6 +8,7 @@ ignores them. See `byte_ids` for models that bytelax did not write.
 
 import dataclasses
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from bytelax.checkpoints.stack_fields import Defaults, Stack, first, stack_json,
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.byte_lm import ByteLMConfig
 
-_SHARED = {"vocab_size": 32_000, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0}
+_SHARED = {"vocab_size": 32_000, "rms_norm_eps": 1e-6}
 _QWEN = {
     **_SHARED,
     "vocab_size": 151_936,
@@ -48,8 +49,11 @@ MODEL_TYPES: dict[
     "qwen2": _QWEN,
     "qwen3": {**_QWEN, "head_dim": 128},
 }
-_DEFAULTS = Defaults(4096, 32, 32)
+_DEFAULTS = Defaults(4096, 32, 32, 10_000.0)
 _ROTATED = re.compile(r"layers\.\d+\.self_attn\.([qk]_proj\.(weight|bias)|[qk]_norm\.weight)")
+_BIAS = re.compile(r"(?:lm_head|layers\.\d+\.(?:mlp\.\w+|self_attn\.(\w)_proj))\.bias")
+_BIASES = {"none": "", "qkv": "qkv", "all": "qkvo"}  # the maps of the attention that have one
+_TIED = ("embed_tokens.weight", "lm_head.weight")
 _OUTSIDE = ("lm_head.", "heads.")  # names that are not those of `LlamaModel`
 _CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 
@@ -91,19 +95,25 @@ class _Fields(Stack):
     @property
     def window(self) -> int | None:
         """The attention window of all layers."""
-        if not self.is_qwen:
-            return self.sliding_window
-        window = self.sliding_window if self.use_sliding_window else None
-        layers = first(self.num_hidden_layers, _DEFAULTS.layers)
-        slide = [window is not None and index >= self.max_window_layers for index in range(layers)]
-        if self.layer_types is not None:
-            slide = [kind == "sliding_attention" for kind in self.layer_types]
-        if any(slide) and (window is None or not all(slide)):
+        layers, window, start = first(self.num_hidden_layers, _DEFAULTS.layers), None, 0
+        if not self.is_qwen or self.use_sliding_window:
+            window = self.sliding_window
+        if self.is_qwen:
+            start = self.max_window_layers
+        sliding = 0 if window is None else min(max(layers - start, 0), layers)
+        # A Mistral that has this field is a Ministral to transformers.
+        if self.layer_types is not None and self.model_type != "llama":
+            sliding, full = (self.layer_types.count(f"{x}_attention") for x in ("sliding", "full"))
+            if not sliding + full == len(self.layer_types) == layers:
+                raise ValueError(
+                    f"layer_types must name full_attention or sliding_attention for {layers} layers"
+                )
+        if sliding and (window is None or sliding < layers):
             raise ValueError(
-                f"{sum(slide)} of {layers} layers have a window, of {self.sliding_window}; bytelax "
+                f"{sliding} of {layers} layers have a window, of {self.sliding_window}; bytelax "
                 "computes with one window in all layers, or with none"
             )
-        return window if all(slide) else None
+        return window if sliding else None
 
     @property
     def biases(self) -> str:
@@ -181,19 +191,34 @@ def from_state_dict(
 ) -> dict[str, Tensor]:
     """The inverse of `to_state_dict`; names that it does not write stay as they are.
 
+    Warns of biases that the config turns off, and leaves them out as transformers does.
+
     Args:
       config: the config of the model.
       state: the stored tensors.
-      tied: whether the output layer has the weights of the embedding.
+      tied: whether the embedding and the output layer have the same weights, so that a file may
+        lack one of them. A file with both is taken at its word, as in transformers.
     """
-    named = {}
+    named, unused = {}, []
     for stored, tensor in state.items():
         name = stored.removeprefix("model.")
+        bias = _BIAS.fullmatch(name)
+        if bias and (bias[1] or "another") not in _BIASES[config.trunk.biases]:
+            unused.append(name)
+            continue
         if _ROTATED.fullmatch(name) and tensor.shape:
             tensor = _permuted(tensor, config.trunk.head_dim, apart=False)
         named[name] = tensor
-    if tied and "embed_tokens.weight" in named:
-        named["lm_head.weight"] = named["embed_tokens.weight"]
+    if unused:
+        warnings.warn(
+            f"{len(unused)} stored biases, such as {unused[0]}, are left out: the config has none "
+            "there, and transformers leaves them out, too",
+            stacklevel=2,
+        )
+    if tied:
+        for there, missing in (_TIED, _TIED[::-1]):
+            if there in named:
+                named.setdefault(missing, named[there])
     return named
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import warnings
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -21,6 +22,7 @@ from bytelax.checkpoints.tensors import Tensor
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_WEIGHTS = ("model-", "pytorch_model")  # shards, and files of PyTorch
 _DTYPES = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -33,13 +35,28 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 def read_directory(directory: pathlib.Path) -> dict[str, Tensor]:
     """Opens the tensors of `model.safetensors`, or of the shards that its index lists.
 
+    If both are there, the former is read with a warning, as in transformers.
+
     Raises:
       CheckpointError: a file is missing or truncated, in another directory, or not a
         safetensors file.
     """
-    index = directory / INDEX
-    if (directory / SINGLE).exists() or not index.exists():
-        return read_file(directory / SINGLE)
+    index, single = directory / INDEX, directory / SINGLE
+    if single.exists():
+        if index.exists():
+            warnings.warn(
+                f"{directory} has {SINGLE}, which is read, and shards with an index, which are "
+                "not: remove those of another model",
+                stacklevel=2,
+            )
+        return read_file(single)
+    if not index.exists():
+        found = sorted(x.name for x in directory.iterdir() if x.name.startswith(_WEIGHTS))
+        advice = f"download {INDEX}, which lists its shards"
+        if not any(name.endswith(".safetensors") for name in found):
+            advice = "save the model with safe_serialization=True" if found else "download it"
+        has = f", but {found[0]}" if found else ""
+        raise CheckpointError(f"{directory} has no {SINGLE}{has}: {advice}")
     shard_of = config.from_fields(_Index, config.read_json(index), str(index)).weight_map
     shards = {}
     for shard in sorted(set(shard_of.values())):

@@ -28,13 +28,15 @@ class Rope:
     high_freq_factor: float | None = None
     beta_fast: float | None = None
     beta_slow: float | None = None
-    truncate: bool | None = None
+    truncate: bool | None = True
     attention_factor: float | None = None
     mscale: float | None = None
     mscale_all_dim: float | None = None
+    full_attention: dict | None = None
+    sliding_attention: dict | None = None
 
     def __post_init__(self):
-        plain.require(self, partial_rotary_factor=1.0)
+        plain.require(self, partial_rotary_factor=1.0, full_attention=None, sliding_attention=None)
         if self.kind not in ("default", *_READ):
             raise ValueError(
                 f"{self.kind!r} rotary positions are not supported; default, {', '.join(_READ)} are"
@@ -48,15 +50,16 @@ class Rope:
         """The name of the frequencies."""
         return self.rope_type or self.type or "default"
 
-    def scaling(self, positions: int | None) -> dict | None:
+    def scaling(self, positions: int | None, original: int | None) -> dict | None:
         """Builds the fields of a RopeScaling; None if there is none.
 
         Args:
           positions: `max_position_embeddings`, the default of the original ones.
+          original: `original_max_position_embeddings` of the stack, which replaces the rope's own.
         """
         if self.kind == "default":
             return None
-        original = first(self.original_max_position_embeddings, positions, 2048)
+        original = first(original, self.original_max_position_embeddings, positions, 2048)
         factor = first(self.factor, (positions or original) / max(original, 1))
         log = 0.1 * math.log(max(factor, 1.0))
         temperature = log + 1
@@ -69,7 +72,7 @@ class Rope:
             "high_freq_factor": self.high_freq_factor,
             "beta_fast": self.beta_fast or 32.0,
             "beta_slow": self.beta_slow or 1.0,
-            "truncate": first(self.truncate, True),
+            "truncate": bool(self.truncate),
             "attention_factor": first(self.attention_factor, temperature),
         }
         read = {name: said[name] for name in _READ[self.kind]}
@@ -91,7 +94,7 @@ _UNSCALED = plain.to_fields(RopeScaling(kind="linear", factor=1.0))
 
 
 def stack_json(c: TransformerConfig, model_type: str, max_bytes: int) -> dict:
-    """The fields of a stack, as transformers 5.23 writes them."""
+    """The fields of a stack, as transformers 5.24 writes them."""
     return {
         "model_type": model_type,
         "hidden_size": c.dim,
@@ -132,7 +135,9 @@ class Stack:
     rope_scaling: Rope | None = None
     rope_theta: float | None = None
     sliding_window: int | None = None
+    partial_rotary_factor: float | None = None
     max_position_embeddings: int | None = None
+    original_max_position_embeddings: int | None = None
     vocab_size: int = 260
     hidden_act: str | None = None
     is_causal: bool | None = None
@@ -141,7 +146,9 @@ class Stack:
     def __post_init__(self):
         sizes = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
         check_least(self, 1, *sizes)
-        plain.require(self, hidden_act="silu", is_causal=True, per_layer_config=None)
+        plain.require(self, is_causal=True, per_layer_config=None, partial_rotary_factor=1.0)
+        if self.hidden_act != "swish":  # another name of the same function
+            plain.require(self, hidden_act="silu")
 
     @property
     def rope(self) -> Rope:
@@ -184,7 +191,9 @@ def transformer(
         "norm_eps": first(c.rms_norm_eps, c.norm_eps),
         "biases": "none",
         "qk_norm": False,
-        "rope_scaling": c.rope.scaling(c.max_position_embeddings),
+        "rope_scaling": c.rope.scaling(
+            c.max_position_embeddings, c.original_max_position_embeddings
+        ),
     }
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -154,6 +155,40 @@ def test_a_missing_shard(model):
     shard(model)
     (model / "model-00002-of-00002.safetensors").unlink()
     assert "has no model-00002-of-00002.safetensors" in message(model)
+
+
+def test_shards_without_an_index(model):
+    shard(model)
+    (model / "model.safetensors.index.json").unlink()
+    assert "model-00001-of-00002.safetensors: download model.safetensors.index.json" in message(
+        model
+    )
+
+
+def test_weights_of_pytorch_alone(model):
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    assert "pytorch_model.bin: save the model with safe_serialization" in message(model)
+
+
+def test_another_model_beside_shards(model):
+    """The single file counts, as in transformers; a warning says so."""
+    before = (model / "model.safetensors").read_bytes()
+    shard(model)
+    (model / "model.safetensors").write_bytes(before)
+    change_tensors(model, lambda stored: stored.update({NORM: stored[NORM] + 1}))
+    with pytest.warns(UserWarning, match="which is read, and shards"):
+        _, params = checkpoints.read(model)
+    for name in model.glob("model*-of-*"):
+        name.unlink()
+    (model / "model.safetensors.index.json").unlink()
+    jax.tree.map(np.testing.assert_array_equal, checkpoints.read(model)[1], params)
+
+
+def test_an_architecture_that_is_not_read(model):
+    """Whatever its weights are called."""
+    (model / "config.json").write_text('{"model_type": "gpt2"}')
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    assert "is of model_type 'gpt2'; bytelax reads blt" in message(model)
 
 
 def test_a_bad_index(model):

@@ -6,6 +6,7 @@ transformers itself: tests/test_live_parity.py.
 
 import json
 import math
+import warnings
 
 import jax
 import numpy as np
@@ -128,6 +129,62 @@ def test_logits_and_what_is_written_back(kind, tmp_path):
         again = bytelax.load(tmp_path / layout)
         assert again.config == model.config
         jax.tree.map(np.testing.assert_array_equal, again.params, model.params)
+
+
+TIED = SIZES | {"tie_word_embeddings": True}
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+def without(stored, *names):
+    return {name: x for name, x in stored.items() if not name.endswith(names)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "stored", "as_if"),
+    [
+        (TIED, tensors(SIZES), (SIZES, tensors(SIZES))),
+        (TIED, without(tensors(SIZES), EMBEDDING), "head"),
+        (SIZES, tensors(SIZES | {"attention_bias": True}), "no biases"),
+        (SIZES | {"model_type": "mistral", "sliding_window": None, "attention_bias": True},
+         tensors(SIZES | {"attention_bias": True}), "no biases"),
+    ],
+)  # fmt: skip
+def test_what_files_store_although_their_config_says_otherwise(fields, stored, as_if, tmp_path):
+    """As transformers: a stored output layer counts, one stored alone is both, biases do not."""
+    if as_if == "head":
+        as_if = (TIED, stored | {EMBEDDING: stored[HEAD]})
+    elif as_if == "no biases":
+        as_if = (fields, without(stored, ".bias"))
+    directory = write(tmp_path / "a", fields, stored=stored)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        logits = bytelax.load(directory).logits(np.asarray([vocab.encode(TEXT)]))[0, 1:]
+    expected = forward(*as_if, [*TEXT])
+    np.testing.assert_allclose(logits[:, vocab.OFFSET :], expected, atol=2e-5)
+    assert len(told) == ("bias" in " ".join(stored))
+
+
+def trunk_of(directory, **more):
+    fields = SIZES | {"max_position_embeddings": 256} | more
+    return checkpoints.read_config(write(directory, fields)).trunk
+
+
+@pytest.mark.parametrize("scaling", [{"rope_type": "yarn", "factor": 4.0}, LLAMA3])
+def test_positions_of_the_original_are_also_beside_the_scaling(scaling, tmp_path):
+    original = {"original_max_position_embeddings": 16}
+    inside = trunk_of(tmp_path / "a", rope_scaling=scaling | original)
+    assert trunk_of(tmp_path / "b", rope_scaling=scaling, **original) == inside
+    other = scaling | {"original_max_position_embeddings": 64}
+    assert trunk_of(tmp_path / "c", rope_scaling=other, **original) == inside
+    assert trunk_of(tmp_path / "d", rope_scaling=other) != inside
+
+
+def test_other_spellings(tmp_path):
+    assert trunk_of(tmp_path / "a", hidden_act="swish") == trunk_of(tmp_path / "b")
+    mistral = {"model_type": "mistral", "sliding_window": 4}
+    for kind, window in (("sliding", 4), ("full", None)):
+        trunk = trunk_of(tmp_path / kind, **mistral, layer_types=[f"{kind}_attention"] * 2)
+        assert trunk.window == window
 
 
 def test_log_probabilities_are_among_the_ids_that_there_are(tmp_path):
@@ -257,6 +314,8 @@ MIXED = {
     "sliding_window": 8,
     "max_window_layers": 1,
 }
+TYPED = {"model_type": "mistral", "sliding_window": 8}
+BOTH = ["full_attention", "sliding_attention"]
 
 
 @pytest.mark.parametrize(
@@ -292,6 +351,21 @@ MIXED = {
             "partial_rotary_factor is 0.5; bytelax computes only with 1.0",
         ),
         (MIXED, {}, {}, "1 of 2 layers have a window, of 8; bytelax computes with one"),
+        (TYPED | {"layer_types": BOTH}, {}, {}, "1 of 2 layers have a window, of 8; bytelax"),
+        (TYPED | {"layer_types": BOTH[:1]}, {}, {}, "layer_types must name full_attention or"),
+        (
+            TYPED | {"layer_types": ["chunked_attention", *BOTH[1:]]},
+            {},
+            {},
+            "layer_types must name full_attention or sliding_attention for 2 layers",
+        ),
+        ({"partial_rotary_factor": 0.5}, {}, {}, "partial_rotary_factor is 0.5; bytelax computes"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5.0}}},
+            {},
+            {},
+            "rope_parameters: full_attention is a dict; bytelax computes only with None",
+        ),
     ],
 )
 def test_what_is_refused_in_one_line(more, files, asked, says, tmp_path):

@@ -51,11 +51,12 @@ def tensors(fields, seed=0):
     }
 
 
-def write(directory, fields, files=None):
-    """A checkpoint of transformers, with other files beside it."""
+def write(directory, fields, files=None, stored=None):
+    """A checkpoint of transformers, with other files beside it; by default of random weights."""
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(fields))
-    safetensors.numpy.save_file(tensors(fields), directory / "model.safetensors")
+    stored = tensors(fields) if stored is None else stored
+    safetensors.numpy.save_file(stored, directory / "model.safetensors")
     for name, content in (files or {}).items():
         (directory / name).write_text(json.dumps(content))
     return directory
