@@ -54,17 +54,18 @@ def load(source: Source, valid_fraction: float) -> tuple[Documents, Documents]:
     If `source.valid` is empty, a document is held out if the hash of its bytes (for a table, of its
     line) falls into a share `valid_fraction` of all hashes. The split therefore does not depend on
     other files, on other sources or on the template, and copies of a text are in the same split.
-    If no document is held out by that, because there are too few, the tail of the text is: a share
-    `valid_fraction` or 16 KB, whichever is more, but at most a tenth.
+    If no document is held out by that, or every one, because there are too few, the tail of the
+    text is: a share `valid_fraction` or 16 KB, whichever is more, but at most a tenth.
     Results are cached, so each source is read once per process.
     """
     parts = list(by_file(source, valid_fraction))
     train = _join(train for _, train, _ in parts)
     held_out = _join(held for _, _, held in parts)
-    if valid_fraction and not source.valid and not held_out.ids.size:
-        tail = min(max(int(valid_fraction * train.ids.size), _TAIL), train.ids.size // 10)
-        return _without_tail(train, tail) if tail else (train, held_out)
-    return train, held_out
+    if not valid_fraction or source.valid or (train.ids.size and held_out.ids.size):
+        return train, held_out
+    text = _join([train, held_out])  # one of which is empty
+    tail = min(max(int(valid_fraction * text.ids.size), _TAIL), text.ids.size // 10)
+    return _without_tail(text, tail) if tail else (text, pack([]))
 
 
 def by_file(source: Source, valid_fraction: float) -> Iterator[tuple[str, Documents, Documents]]:
@@ -194,6 +195,8 @@ def _reason(error: Exception) -> str:
     match error:
         case json.JSONDecodeError() | RecursionError():
             return f"invalid JSON: {error}"
+        case UnicodeEncodeError(object=text, start=at):
+            return f"{text[at]!r} is half a character, a lone surrogate; repair or drop the line"
         case UnicodeError():
             return f"invalid UTF-8: {error}"
         case KeyError():

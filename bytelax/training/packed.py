@@ -73,7 +73,7 @@ def write(
       The number of bytes to train on, and of those held out.
 
     Raises:
-      DataError: the directory exists, the source cannot be read, or nothing was held out.
+      DataError: the directory exists, the source cannot be read, or all or none of it is held out.
     """
     if directory.exists():
         raise DataError(f"{directory} exists: name a new directory")
@@ -95,11 +95,11 @@ def write(
                 ends[side] += part.ids.size
                 counts[side] += part.bytes
             advance(os.path.getsize(name))
-    if not counts[1] and (valid_fraction or source.valid):
+    if not all(counts) and (valid_fraction or source.valid):
         shutil.rmtree(unfinished)
         raise DataError(
-            f"{source.path}: no document is held out: name files by valid=, cut the text by "
-            "separator=, or set --valid-fraction 0"
+            f"{source.path}: {'no' if counts[0] else 'every'} document is held out: name files by "
+            "valid=, cut the text by separator=, or set --valid-fraction 0"
         )
     unfinished.rename(directory)
     return counts[0], counts[1]

@@ -160,6 +160,7 @@ FLIPPED = ZIPPED[:500] + bytes([ZIPPED[500] ^ 0xFF]) + ZIPPED[501:]
         ("a.jsonl", b'{"text": null}\n', {}, r"a\.jsonl:1: a field is NoneType, not text"),
         ("a.jsonl", b'{"text": "x"}\n', {"template": "{text"}, r"a\.jsonl:1: expected '}'"),
         ("a.jsonl", b'{"text": "\xff"}\n', {}, r"a\.jsonl:1: invalid UTF-8"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": "y\\ud800"}\n', {}, r"a\.jsonl:2: '\\ud800' is half"),
         ("a.tsv", b"a\tb\na\n", {"template": "{1}"}, r"a\.tsv:2: no column 1"),
         ("a.tsv", b"\xff\tb\n", {"template": "{1}"}, r"a\.tsv:1: invalid UTF-8"),
         ("a.csv", b"a", {}, r"a\.csv: unknown kind of file; it must be \.txt, "),
@@ -253,6 +254,18 @@ def test_the_tail_is_held_out_where_there_are_too_few_documents(tmp_path, count)
     assert held.bytes == pytest.approx(path.stat().st_size / 10, abs=40)
     (tail,) = texts(held)
     assert tail.startswith(b"line 2")  # cut at a line's end
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("side", [False, True])
+def test_the_tail_is_held_out_whatever_the_hashes_of_few_documents_are(tmp_path, side, count):
+    """Otherwise one file in a hundred would be held out whole."""
+    some = [f"document {number}\n".encode() + b"and a line of it\n" * 9 for number in range(50)]
+    chosen = [text for text in some if documents._is_held_out(text, 0.3) == side][:count]
+    (tmp_path / "a.txt").write_bytes(b"\0".join(chosen))
+    kept, tail = map(texts, load(tmp_path / "a.txt", separator="\0", valid_fraction=0.3))
+    assert b"".join(kept + tail) == b"".join(chosen)
+    assert 0 < sum(map(len, tail)) < sum(map(len, chosen)) / 5
 
 
 def test_a_tail_of_whole_documents_and_of_one_line(tmp_path):

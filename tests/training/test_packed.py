@@ -58,6 +58,7 @@ def test_text_is_mapped_and_not_read(text):
         (["{text}/nothing.txt"], "{text}/nothing.txt: no such file, and no file matches it as a"),
         (["{text}/a.jsonl", "--valid-fraction", "1"], "--valid-fraction must be in [0, 1), not 1"),
         (["{text}/a.txt"], "{text}/a.txt: no document is held out: name files by valid=, cut the"),
+        (["{text}/a.txt", "--valid-fraction", "0.999999"], "{text}/a.txt: every document is held"),
         (["{text}/a.jsonl", "--out", "{text}"], "{text} exists: name a new directory"),
     ],
 )
