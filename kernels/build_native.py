@@ -4,9 +4,11 @@
 
 The sources are compiled once for each instruction set, and `bytelax_kernels.native` chooses among
 them when the library is loaded. They need the headers in jaxlib and nothing else. Nothing is done
-if the library is up to date.
+if the library is up to date. It serves the package beside this script, which `pip install -e .`
+makes that of an environment.
 """
 
+import importlib.machinery
 import os
 import pathlib
 import platform
@@ -87,6 +89,11 @@ if __name__ == "__main__":
     if os.environ.get("BYTELAX_NATIVE") == "0" or current():
         pass
     elif found := compiler():
+        print("compiling the kernels for processors, for a minute or more", flush=True)
         build(found)
+        print(LIBRARY)
+        installed = importlib.machinery.PathFinder.find_spec(PACKAGE.name, sys.path[1:])
+        if installed is None or pathlib.Path(installed.origin or "").parent != PACKAGE:
+            sys.exit(f"this Python does not import {PACKAGE}: pip install -e {PACKAGE.parents[1]}")
     else:
         print("no C++ compiler for this machine: XLA runs everything")

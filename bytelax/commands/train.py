@@ -47,7 +47,8 @@ class Run:
     out: pathlib.Path
     """Directory of the run. If it holds a checkpoint of the same config, the run is resumed."""
     preset: Literal["laptop", "100m", "1b"] | None = None
-    """Sizes of model, batch and run to start from; every flag below replaces one of them."""
+    """Sizes of model, batch and run to start from, without a model for heads; every flag below
+    replaces one of them."""
     config: pathlib.Path | None = None
     """A TOML file with the fields below, such as `OUT/config.toml`; flags take precedence."""
     json: bool = False
@@ -148,6 +149,7 @@ class Heads(HeadsLoss, ByteLMRun):
         trunk=TransformerConfig(dim=384, layers=6)
     )
     heads: HeadsConfig = HeadsConfig()
+    data: DataConfig = DataConfig(window=256, batch=16)  # 1000 such steps take minutes on a laptop
 
     def prepare(self) -> Prepared:
         """Returns the loss of the heads."""
@@ -326,6 +328,7 @@ def run(command: Run) -> None:
     for split in splits:  # reports missing data now, not after many steps
         data.examples(command.data, split)
     objective, initial = command.prepare()
+    train_loop.check_window(objective, command.data.window)
     settings = train_loop.TrainConfig(
         optimizer=command.optimizer, mesh=command.mesh, run=command.run
     )
@@ -401,9 +404,10 @@ def preset_of(kind: str, preset: str) -> dict[str, Any]:
         return {}
     if preset not in _RUNS:
         raise ValueError(f"--preset {preset} is not one of {', '.join(_RUNS)}")
-    if kind == "heads":
-        raise ValueError("--preset is not for heads, which have the sizes of the model in --init")
     run = {"preset": preset} | _RUNS[preset]
+    if kind == "heads":  # whose model is that of --init, and whose rates are not those of a model
+        length = {name: getattr(run["optimizer"], name) for name in ("steps", "warmup")}
+        return run | {"optimizer": OptimizerConfig(**length)}
     byte_lm, entropy_model, blt = _MODELS[preset]
     if kind in ("byte-lm", "entropy"):
         return run | {"model": byte_lm if kind == "byte-lm" else entropy_model}

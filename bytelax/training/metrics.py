@@ -7,8 +7,9 @@ import math
 import os
 import pathlib
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 
 from bytelax.pods import distributed
 
+PATIENCE = 15.0  # seconds without a line of progress
 BITS_PER_BYTE = "bits_per_byte"  # the metric by which checkpoints are ranked
 
 # Dense bfloat16 FLOP/s of one device, as JAX counts devices, from the vendors' data sheets. The
@@ -147,15 +149,40 @@ class Display:
     def __init__(self, steps: int, report: Callable[[str], None] | None = None):
         self._steps, self._report = steps, report
         self._first: tuple[int, float] | None = None  # step and time of the first line
+        self._told = time.perf_counter()  # when the last line was shown
 
     def tell(self, message: str) -> None:
         """Shows a message."""
+        self._told = time.perf_counter()
         if not distributed.is_first():
             return
         if self._report is not None:
             self._report(message)
         else:
             print(message, file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def during(self, what: str) -> Iterator[None]:
+        """Shows what the body does, and again from time to time until it is done."""
+        begin, done = time.perf_counter(), threading.Event()
+
+        def repeat():
+            while not done.wait(PATIENCE):
+                self.tell(f"still {what}, for {time.perf_counter() - begin:.0f} s")
+
+        self.tell(f"{what}, once")
+        thread = threading.Thread(target=repeat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def pulse(self, step: int) -> None:
+        """Shows that a step is done, and the time left, if no line was shown for a while."""
+        if time.perf_counter() - self._told > PATIENCE:
+            self.tell("  ".join([f"step {step}/{self._steps}", *self._left(step)]))
 
     def show(self, step: int, values: Mapping[str, float | None], split: str = "train") -> None:
         """Shows the metrics of a step, and beside those of training the time that is left."""

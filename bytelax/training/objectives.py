@@ -32,6 +32,11 @@ class Objective:
 
     module: ByteLM | BLT
 
+    @property
+    def context(self) -> int:
+        """Longest window, in ids, that the models of the loss are for."""
+        return self.module.config.max_bytes
+
     def init(self, key: Key[Array, ""]) -> dict:
         """Initializes all parameters at random."""
         return self.module.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
@@ -127,6 +132,11 @@ class Distillation(Objective):
             raise ValueError(f"the weight of the teacher is a share, 0..1, got {self.weight}")
         if self.module.config.vocab_size != self.teacher.config.vocab_size:
             raise ValueError("student and teacher must be of one vocabulary")
+
+    @property
+    def context(self) -> int:
+        """As in `Objective`: the shorter one of student and teacher."""
+        return min(super().context, self.teacher.config.max_bytes)
 
     def init(self, key: Key[Array, ""]) -> dict:
         """Initializes the parameters of the student and the teacher at random."""

@@ -151,8 +151,7 @@ def train(
             if batch is None:
                 raise TrainingError(f"the training data ended after {step} of {steps} steps")
             if not program.compiled:
-                display.tell("compiling the training step, once")
-                with clock.paused():
+                with clock.paused(), display.during("compiling the training step"):
                     program.compile(batch.ids)
             with jax.profiler.StepTraceAnnotation("training step", step_num=step):
                 state, measured = program.step(state, batch.ids)
@@ -160,6 +159,7 @@ def train(
             # Two steps at most are under way: a device is never idle, and a signal is soon obeyed.
             jax.block_until_ready(pending[-2:-1])
             position, step = batch.index, step + 1
+            display.pulse(step)
             if any(
                 _due(step, every, steps)
                 for every in (run.log_every, run.validate_every, run.save_steps)
@@ -267,6 +267,15 @@ def make_step(
     return step
 
 
+def check_window(objective: Objective, window: int) -> None:
+    """Raises TrainingError if windows have positions that the model never decodes at."""
+    if window > objective.context:
+        raise TrainingError(
+            f"windows of {window} are longer than the model's context, {objective.context} "
+            "(max_bytes): lower data.window"
+        )
+
+
 def _several(mesh):
     """Returns the mesh if it has more than one device, else None."""
     return None if mesh is None or mesh.size == 1 else mesh
@@ -329,7 +338,7 @@ class _Program:
     def compile(self, ids: np.ndarray) -> None:
         """Compiles the step for batches of this shape."""
         ids = self._placed(ids)
-        self._check_batch(ids.shape[0])
+        self._check_batch(*ids.shape)
         step = make_step(self.objective, self.config, self.transformation, self.mesh)
         places = (self.places, sharding.replicated(self.mesh))
         jitted = jax.jit(step, donate_argnums=0, out_shardings=places)
@@ -341,7 +350,8 @@ class _Program:
         assert self._compiled is not None  # by `compile`
         return self._compiled(state, self._placed(ids), self.key)
 
-    def _check_batch(self, rows):
+    def _check_batch(self, rows, ids):
+        check_window(self.objective, ids - 1)
         parts, microbatches = sharding.batch_shards(self.mesh), self.config.optimizer.accumulate
         if rows % (parts * microbatches):
             raise TrainingError(

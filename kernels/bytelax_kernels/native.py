@@ -82,7 +82,7 @@ def _loaded() -> tuple[ctypes.CDLL, str]:
     if os.environ.get("BYTELAX_NATIVE") == "0":
         raise Missing("BYTELAX_NATIVE=0 leaves the compiled kernels out.")
     if not _LIBRARY.exists():
-        raise Missing("Not compiled: kernels/build_native.py compiles the kernels for processors.")
+        raise Missing(f"Not compiled, and slower: {_advice()}.")
     try:
         library = ctypes.CDLL(str(_LIBRARY))
         name = _best(library)
@@ -93,10 +93,18 @@ def _loaded() -> tuple[ctypes.CDLL, str]:
     except (OSError, AttributeError, ValueError) as error:
         raise Missing(f"The compiled kernels do not load: {error}.") from error
     if compiled_for > _interface():
-        raise Missing("Compiled for a newer jaxlib: run kernels/build_native.py again.")
+        raise Missing(f"Compiled for a newer jaxlib: {_advice()}.")
     if compiled_from != sources().encode():
-        raise Missing("Compiled from other sources: run kernels/build_native.py again.")
+        raise Missing(f"Compiled from other sources: {_advice()}.")
     return library, name
+
+
+def _advice() -> str:
+    """How to compile the kernels of this installation; the script is a checkout's."""
+    script = _LIBRARY.parent.with_name("build_native.py")
+    if script.exists():
+        return f"run {script}, which takes minutes"
+    return "install with `pip install -e .` from a checkout, and run its kernels/build_native.py"
 
 
 def sources() -> str:

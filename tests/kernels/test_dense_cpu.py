@@ -238,3 +238,12 @@ def test_instructions_that_the_compiler_did_not_know():
         assert native._best(Library()) == "avx2"
     except native.Missing:
         pytest.skip("a processor without AVX2")
+
+
+def test_what_to_do_names_a_script_only_where_there_is_one(monkeypatch, tmp_path):
+    """Who installed a wheel has no script, and that of a checkout compiles for the checkout."""
+    monkeypatch.setattr(native, "_LIBRARY", tmp_path / "bytelax_kernels" / "libbytelax.so")
+    script = tmp_path / "build_native.py"
+    assert "pip install -e" in native.why_not() and str(script) not in native.why_not()
+    script.touch()
+    assert str(script) in native.why_not() and "pip install" not in native.why_not()

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import json
+import re
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from bytelax import loading
+from bytelax.models.byte_lm import ByteLM
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
 from bytelax.training import metrics, optimizer, train_loop, train_state
@@ -17,7 +20,7 @@ from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig
 from bytelax.training.train_state import TrainingError
 from tests.helpers import tiny_runs
-from tests.helpers.tiny_runs import NextByte, batches, config
+from tests.helpers.tiny_runs import WINDOW, NextByte, batches, config
 
 KEY = jax.random.key(0)
 IDS = jnp.asarray(next(batches("train", 0)).ids)
@@ -64,6 +67,24 @@ def run(tmp_path_factory):
 def test_what_takes_long_is_said_before(run):
     _, _, told = run
     assert told.index("making the parameters") < told.index("compiling the training step, once")
+
+
+def test_a_run_is_never_silent_for_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "PATIENCE", 0.05)
+    told, rare = [], config(steps=30, log_every=30, validate_every=0, save_every=0)
+    slowly = functools.partial(batches, pace=0.02)
+    train_loop.train(rare, PLAIN, slowly, tmp_path, report=told.append)
+    compiling = told.index("compiling the training step, once")
+    assert told[compiling + 1].startswith("still compiling the training step, for ")
+    assert any(re.fullmatch(r"step \d+/30(  0:00:\d\d left)?", line) for line in told)
+
+
+def test_windows_longer_than_the_context(tmp_path):
+    """The model would learn positions that it never decodes at."""
+    for context, wrong in ((WINDOW - 1, True), (WINDOW, False)):
+        module = ByteLM(dataclasses.replace(PLAIN.module.config, max_bytes=context))
+        with pytest.raises(TrainingError, match="longer than") if wrong else nullcontext():
+            train_loop.train(config(steps=2), NextByte(module), batches, tmp_path / str(context))
 
 
 def test_the_loss_falls_as_the_golden_curve(run):

@@ -301,7 +301,8 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
         "invalid choice 'sgd' for argument '--optimizer.name'": [
             "byte-lm", "--optimizer.name", "sgd"],
         "--preset 2b is not one of laptop, 100m, 1b": ["byte-lm", "--preset", "2b"],
-        "--preset is not for heads": ["heads", "--preset", "laptop"],
+        "windows of 64 are longer than the model's context, 63 (max_bytes): lower --data.window": [
+            "byte-lm", *source, *RUN, *BYTE_LM, "--model.max-bytes", "63", "--data.window", "64"],
         "there is no `bytelax train byte-lx`; did you mean byte-lm?": ["byte-lx"],
         "needs 16 devices": ["byte-lm", "--mesh", "data=8,tensor=2", *source, *RUN, *BYTE_LM],
         "the axes are data, fsdp, tensor": ["byte-lm", "--mesh", "model=2", *RUN, *BYTE_LM],
@@ -331,6 +332,22 @@ def test_one_file_is_enough(tmp_path, capsys):
     assert counts.endswith("held out; 10,928 parameters")
     assert (making, compiling) == ("making the parameters", "compiling the training step, once")
     assert "bits per byte on the validation text" in captured.out
+
+
+def test_heads_start_small_and_a_preset_of_them_has_no_model():
+    run = parsed(["train", "heads", "--out", "x"])
+    assert run.data.window * run.data.batch * run.optimizer.steps <= 5e6
+    sized = parsed(["train", "heads", "--out", "x", "--preset", "100m", "--data.batch", "3"])
+    assert (sized.data.window, sized.data.batch, sized.optimizer.steps) == (2048, 3, 20_000)
+    assert sized.run.scan and sized.model == run.model and sized.heads == run.heads
+    assert sized.optimizer.name == run.optimizer.name
+
+
+@pytest.mark.parametrize("kind", train.KINDS)
+@pytest.mark.parametrize("preset", [None, "laptop", "100m", "1b"])
+def test_windows_fit_the_models_of_their_preset(kind, preset):
+    run = parsed(["train", kind, "--out", "x", *(["--preset", preset] if preset else [])])
+    assert run.data.window <= run.model.max_bytes
 
 
 @pytest.mark.parametrize("kind", ["entropy", "byte-lm", "blt", "blt-d"])
