@@ -5,7 +5,7 @@
 A model this small leaves most of an accelerator idle, so several processes share it. Each is a
 stage of the recipes in `experiments/training`, in RUNS/<the folder of its recipes>; the same
 command goes on with those that the time or an interrupt cut short. What a stage goes on from must
-be there, or be in the list. TASKS is what `experiments.training.rule_tasks.write` made.
+be there, or be in the list. TASKS is what `experiments.recipes.rule_tasks_data` made.
 """
 
 import argparse
@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from experiments.training.draft_curve.train import MEGABYTES
-from experiments.training.rule_tasks.train import CONTINUED
+from experiments.recipes.draft_curve import MEGABYTES
+from experiments.recipes.rule_tasks import CONTINUED
 
 _SAVING = 30  # seconds that the runs may take to save their states
 

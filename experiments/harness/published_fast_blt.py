@@ -74,18 +74,6 @@ def acceptance() -> dict[str, tuple[float, ...]]:
     return {name: printed[row] for name, row in _VERIFIED.items()}
 
 
-# What a page says of the column that `shown` fills.
-LEGEND = (
-    "- Published: the lowest and the highest acceptance in Tables 3 to 10 of Fast BLT, of models "
-    "of 1B and 3B on translation and programs, with as many drafted bytes and the same kind of "
-    "unmasking, in per cent."
-)
-TRANSLATION_LEGEND = (
-    "- Published: the lowest and the highest figure in Tables 3 to 10 of Fast BLT, of models of 1B "
-    "and 3B on translation into English, with as many drafted bytes and the same kind of "
-    "unmasking, whose thresholds differ; spBLEU and gigabytes beside plain decoding of BLT, all in "
-    "per cent."
-)
 # How the rules of unmasking are printed, but for their thresholds.
 _RULES = {"one-step": "one-step", "confidence": "a=", "entropy": "g="}
 
@@ -114,17 +102,6 @@ def shown(method: str, options: dict) -> str | None:
       "86 to 96", or None if there is no such row.
     """
     return _range(row.acceptance for row in _like(method, options))
-
-
-def translation(method: str, options: dict) -> dict[str, str | None]:
-    """What `shown` tells, of translation alone, with score and gigabytes beside plain decoding."""
-    printed = [row for row in _like(method, options) if row.table.endswith("En")]
-    plain = {row.table: row for row in rows() if row.method == "AR"}
-    return {
-        "score": _range(row.score / plain[row.table].score for row in printed),
-        "acceptance": _range(row.acceptance for row in printed),
-        "gigabytes": _range(row.gigabytes / plain[row.table].gigabytes for row in printed),
-    }
 
 
 def _range(shares: Iterable[float | None]) -> str | None:

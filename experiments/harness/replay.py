@@ -13,17 +13,24 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bytelax.decode import Draft, Emitted, follow, is_drafted, sampling
-from experiments.harness import evidence
+from experiments import study
 
 SEEDS = 512  # that are tried
 TOLERANCE = 0.01  # of the acceptance asked for
-# Rows of the study of latents, and of that of the methods of a BLT.
-OF_LATENTS = {"blt-s 8": ("stale", 8), "blt-s 16, predicted": ("predicted", 16)}
-_OF_METHODS = {
-    "eagle 8": {"model": "tiny", "method": "eagle", "draft_length": 8},
-    "blt-dv 8, one step": {
-        "model": "tiny-d", "method": "blt-dv", "block_size": 8, "unmask": "one-step",
-    },
+_STALE = {"model": "tiny", "method": "blt-s", "latents": "stale", "options": {"draft_length": 8}}
+_ROWS = {
+    "blt-s 8": ("latents", _STALE),
+    "blt-s 16, predicted": (
+        "latents", _STALE | {"latents": "predicted", "options": {"draft_length": 16}},
+    ),
+    "eagle 8": (
+        "blt_methods", {"model": "tiny", "method": "eagle", "options": {"draft_length": 8}},
+    ),
+    "blt-dv 8, one step": (
+        "blt_methods",
+        {"model": "tiny-d", "method": "blt-dv",
+         "options": {"block_size": 8, "unmask": "one-step"}},
+    ),
 }  # fmt: skip
 
 
@@ -32,12 +39,11 @@ def of_tiny(temperature: float) -> dict[str, tuple[float, ...]]:
 
     These are shares of the drafts that reached each place; the last rounds of a text are cut short.
     """
-    latents = evidence.latents_of_drafts(temperature)
-    found = {name: latents[row] for name, row in OF_LATENTS.items()}
-    found |= {
-        name: evidence.of_a_blt(temperature=temperature, **row) for name, row in _OF_METHODS.items()
+    rows = {
+        name: study.measured(of, **where, temperature=temperature)
+        for name, (of, where) in _ROWS.items()
     }
-    return {name: _falling(row["acceptance_by_position"]) for name, row in found.items()}
+    return {name: _falling(row["acceptance_by_position"]) for name, row in rows.items()}
 
 
 def _falling(places: Sequence[float]) -> tuple[float, ...]:

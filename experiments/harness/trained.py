@@ -1,11 +1,12 @@
 """A BLT, its control and the BLT-Ds that went on from it: which there are, and how they answer."""
 
+import hashlib
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import bytelax
-from bytelax.engine.results import Result, Statistics
-from experiments.harness import intervals, provenance
+from bytelax import Result, Statistics
+from experiments.harness import intervals
 
 BLOCK_SIZES = (4, 8, 16)
 ONE_BYTE = {"unmask": "entropy", "gamma": 0.0}  # only the most certain byte fits this bound
@@ -19,16 +20,12 @@ def model_of(run: pathlib.Path) -> pathlib.Path | None:
     return next((each for each in (run / "model", run) if (each / "config.json").exists()), None)
 
 
-def digests(runs: pathlib.Path, names: Iterable[str], measured: dict[str, str]) -> dict[str, str]:
-    """Digests of all models that are here, or that were measured, by the names of their runs.
-
-    Args:
-      runs: the directory of all runs.
-      names: of the runs to look for.
-      measured: digests of the models that were measured.
-    """
-    here = {name: model_of(runs / name) for name in names}
-    return measured | {name: provenance.files(each) for name, each in here.items() if each}
+def digest(directory: pathlib.Path) -> str:
+    """The first 12 hexadecimal digits of SHA-256 of all files below a directory."""
+    paths = sorted(path for path in directory.rglob("*") if path.is_file())
+    parts = (path.relative_to(directory).as_posix().encode() + b"\0" + path.read_bytes()
+             for path in paths)  # fmt: skip
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 
 
 def ways(label: str, rules: Sequence[dict]) -> Iterator[dict]:
@@ -38,38 +35,41 @@ def ways(label: str, rules: Sequence[dict]) -> Iterator[dict]:
       label: one of `LABELS`.
       rules: of unmasking, for a BLT-D.
     """
-    yield {"method": "ar"}
-    if label == BASE:
-        yield from ({"method": "blt-s", "draft_length": size} for size in BLOCK_SIZES)
-    elif label != CONTROL:
-        for size in BLOCK_SIZES:
-            yield from ({"method": "blt-d", "block_size": size, **how} for how in rules)
-            yield {"method": "blt-dv", "block_size": size, "unmask": "one-step"}
+    chosen: list[tuple[str, dict]] = [("ar", {})]
+    for size in BLOCK_SIZES:
+        if label == BASE:
+            chosen.append(("blt-s", {"draft_length": size}))
+        elif label != CONTROL:
+            chosen += [("blt-d", {"block_size": size, **how}) for how in rules]
+            chosen.append(("blt-dv", {"block_size": size, "unmask": "one-step"}))
+    yield from ({"method": method, "options": options} for method, options in chosen)
 
 
 def answers(
-    model: bytelax.Model, prompts: Sequence[str], how: dict, *, new: int, batch: int
+    model: bytelax.Model, prompts: Sequence[str], setting: dict, *, new: int, batch: int
 ) -> tuple[list[Result], dict]:
     """Continues all prompts to the end of their line.
 
     Args:
       model: the model.
       prompts: what it continues, `batch` at a time.
-      how: the method with its options.
+      setting: with the `method` and its `options`.
       new: bytes of a continuation at most.
       batch: number of prompts that are decoded together.
 
     Returns:
       the continuations, and figures of a study's row: acceptance, and means of a continuation.
     """
+    how = {"method": setting["method"], **setting["options"]}
     results: list[Result] = []
     for begin in range(0, len(prompts), batch):
         some = prompts[begin : begin + batch]
         results += bytelax.generate(model, some, max_new_bytes=new, stop=["\n"], **how).results
     total = Statistics.total([result.stats for result in results])
     kept = ([getattr(each.stats, name) for each in results] for name in ("accepted", "drafted"))
+    verified = setting["method"] not in ("ar", "blt-d")
     return results, {
-        "acceptance": intervals.of_ratio(*kept),
+        "acceptance": intervals.of_ratio(*kept) if verified else None,
         "bytes": total.bytes / len(results),
         **{name: getattr(total, name) / len(results) for name in _MEANS},
     }

@@ -3,7 +3,7 @@
     python -m experiments.training.bundled.bundle --runs runs tiny tiny-lm tiny-draft
 
 With `--drafters RUN RUN`, runs of the stages `bundled` and `latents` of
-`experiments.training.drafters.train`, `tiny` gets the heads that were trained for it.
+`experiments.recipes.drafters`, `tiny` gets the heads that were trained for it.
 """
 
 import argparse

@@ -1,0 +1,1 @@
+"""How the models of studies are trained: `python -m experiments.recipes.NAME STAGE`."""

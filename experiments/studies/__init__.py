@@ -1,0 +1,1 @@
+"""A file for each study; `python -m experiments.studies.NAME` runs it."""

@@ -1,0 +1,59 @@
+"""The methods of Fast BLT and other drafters on the bundled BLTs.
+
+`tiny` is a BLT, `tiny-d` a BLT-D. `blt-d` verifies nothing and writes another text, whose quality
+is not measured here. Published acceptance: the lowest and the highest in Tables 3 to 10 of Fast BLT
+with as many drafted bytes and the same kind of unmasking.
+
+    python -m experiments.studies.blt_methods --data DIR
+"""
+
+from experiments import evidence, study
+from experiments.study import Column
+
+ONE_STEP, CONFIDENCE = {"unmask": "one-step"}, {"unmask": "confidence", "alpha": 0.7}
+RULES = {
+    "blt-d": (ONE_STEP, CONFIDENCE, {"unmask": "entropy", "gamma": 0.5}),
+    # Verification costs so much here that a second rule in several passes would show nothing new.
+    "blt-dv": (ONE_STEP, CONFIDENCE),
+}
+METHODS = (
+    *(("tiny", "blt-s", {"draft_length": k}) for k in (4, 8, 16)),
+    # As published: a second pass renews the latent before each draft.
+    ("tiny", "blt-s", {"draft_length": 8, "latent": "refresh"}),
+    ("tiny", "eagle", {"draft_length": 8}),
+    ("tiny", "eagle", {"draft_length": 8, "min_survival": 0.3}),
+    ("tiny", "medusa", {}),
+    ("tiny", "draft-model", {"draft_length": 4}),
+    ("tiny", "lookup", {"draft_length": 8}),
+    *(
+        ("tiny-d", method, {"block_size": size, **rule})
+        for method, rules in RULES.items()
+        for size in (4, 8, 16)
+        for rule in rules
+    ),
+)
+COLUMNS = [
+    *evidence.SETTING,
+    *evidence.COUNTED,
+    Column("the same, as published", "published_weights", ".2f"),
+    *evidence.TIMED_COLUMNS,
+]
+
+
+def main():
+    options = evidence.parsed(evidence.parser(__doc__, new=96))
+    texts = evidence.prompts(options)
+    settings = [
+        {"model": model, "method": method, "options": chosen, "temperature": temperature}
+        for temperature in evidence.TEMPERATURES
+        for model, method, chosen in METHODS
+    ]
+    study.run(
+        "blt_methods", options, settings[:1] if options.smoke else settings,
+        lambda setting: evidence.drafted(setting, texts, options),
+        conditions=evidence.conditions(options),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""What fewer passes cost in right answers, on tasks that small models learn.
+
+A BLT was trained on by the published loss of BLT-D, by ours, and plainly as their control, each for
+as many bytes, with three seeds. Exact match of greedy answers to questions that no model was trained
+on, and the passes and gigabytes of weights that an answer takes (figure 1 of Fast BLT in
+miniature). With gamma 0 a pass fills one byte, the most certain one. "Ranked first": how often the
+right answer is likelier than three wrong ones that look like it. Models that are not trained yet
+are left out.
+
+    python -m experiments.recipes.rule_tasks_data --out TASKS
+    python -m experiments.recipes.rule_tasks task --data TASKS --runs RUNS    and the others
+    python -m experiments.studies.rule_tasks --tasks TASKS --runs RUNS
+"""
+
+import itertools
+import json
+import math
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bytelax import load
+from bytelax.scoring import score_continuations
+from experiments import study
+from experiments.harness import intervals, published_fast_blt, trained
+from experiments.study import Column
+
+NEW = 96  # bytes; the longest answer has fewer
+WRONG = 3  # answers beside the right one
+SEEDS = (1, 2, 3)
+BASE, CONTROL = "task", "task-more"
+MODELS = dict(zip((BASE, CONTROL, "task-d-paper", "task-d"), trained.LABELS, strict=True))
+TRAINED = [(BASE, 0), *((name, seed) for seed in SEEDS for name in MODELS if name != BASE)]
+RULES = [
+    {"unmask": "one-step"},
+    {"unmask": "confidence", "alpha": 0.9},
+    {"unmask": "entropy", "gamma": 1.0},
+    trained.ONE_BYTE,
+]
+
+
+COLUMNS = [
+    Column("model", "label"),
+    Column("seed", "seed"),
+    Column("method", "method"),
+    Column("options", "options"),
+    Column("exact match", "exact_match", ".1%"),
+    Column("by task", "by_task", ".0%"),
+    Column("acceptance", "acceptance", ".1%"),
+    Column("published", "published_acceptance"),
+    Column("decoder passes", "decoder_passes", ".1f"),
+    Column("global passes", "global_passes", ".1f"),
+    Column("GB", "bandwidth_gb_with_patcher", ".4f"),
+    Column("ranked first", "ranked_first", ".1%"),
+    Column("bits per byte", "bits_per_byte", ".4f"),
+]
+
+
+def settings(runs: pathlib.Path) -> Iterator[dict]:
+    """The models that are there, each with its methods."""
+    for name, seed in TRAINED:
+        if model := trained.model_of(runs / run_of(name, seed)):
+            own = {"model": name, "seed": seed, "trained": trained.digest(model)}
+            yield from (own | way for way in trained.ways(MODELS[name], RULES))
+
+
+def run_of(name: str, seed: int) -> str:
+    """What `train.py` calls the run; the base has one seed and no number."""
+    return f"{name}-{seed}" if seed else name
+
+
+def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: int) -> dict:
+    """Answers all questions, `batch` at a time; in plain decoding it ranks the answers too."""
+    found = trained.model_of(runs / run_of(setting["model"], setting["seed"]))
+    model = load(found, dtype="float32")
+    questions = [each["question"] for each in examples]
+    results, figures = trained.answers(model, questions, setting, new=NEW, batch=batch)
+    right = [
+        result.bytes.decode(errors="replace") == each["answer"]
+        for result, each in zip(results, examples, strict=True)
+    ]
+    by_task: dict[str, list[bool]] = {}
+    for each, example in zip(right, examples, strict=True):
+        by_task.setdefault(example["task"], []).append(each)
+    return {
+        "label": MODELS[setting["model"]],
+        "exact_match": share(right),
+        "by_task": {task: np.mean(each) for task, each in by_task.items()},
+        "published_acceptance": published_fast_blt.shown(setting["method"], setting["options"]),
+        **figures,
+        **(likelihoods(model, examples, batch=batch) if setting["method"] == "ar" else {}),
+    }
+
+
+def likelihoods(model, examples: list[dict], *, batch: int) -> dict:
+    """How often the right answer is the likeliest of four, and the bits per byte of right ones."""
+    pairs = [
+        (each["question"].encode(), answer.encode())
+        for each in examples
+        for answer in (each["answer"], *each["wrong"])
+    ]
+    told = score_continuations(model, pairs, batch=batch)
+    log_probs = np.array([each.log_prob for each in told]).reshape(len(examples), 1 + WRONG)
+    return {
+        "ranked_first": share(log_probs.argmax(1) == 0),
+        "bits_per_byte": intervals.of_ratio(
+            -log_probs[:, 0] / math.log(2), [len(each["answer"].encode()) for each in examples]
+        ),
+    }
+
+
+def share(right: Sequence[bool]) -> dict | None:
+    """The share of questions that went right, with its interval."""
+    return intervals.of_ratio(right, [1] * len(right))
+
+
+def wrong(example: dict, answers: Sequence[str]) -> list[str]:
+    """The wrong answers that differ from the right one in the fewest places.
+
+    Of the answers to other questions of the task; of words to sort, their other orders. No answer
+    is the beginning of the right one, which would be as likely or likelier whatever the model.
+    """
+    right = example["answer"]
+    if example["task"] == "sort":
+        answers = [" ".join(order) for order in itertools.permutations(right.split())]
+
+    def places(answer):
+        return sum(own != other for own, other in itertools.zip_longest(right, answer))
+
+    others = {answer for answer in answers if not right.startswith(answer)}
+    return sorted(others, key=lambda answer: (places(answer), answer))[:WRONG]
+
+
+def read(path: pathlib.Path) -> list[dict]:
+    """The questions of the test, each with its wrong answers."""
+    examples = [json.loads(line) for line in path.read_text().splitlines()]
+    answers: dict[str, list[str]] = {}
+    for each in examples:
+        answers.setdefault(each["task"], []).append(each["answer"])
+    return [each | {"wrong": wrong(each, answers[each["task"]])} for each in examples]
+
+
+def main():
+    options = study.parser(__doc__)
+    options.add_argument("--tasks", type=pathlib.Path, required=True, help="of rule_tasks_data")
+    options.add_argument("--runs", type=study.directory, required=True, help="of the recipes")
+    options.add_argument("--batch", type=int, default=64)
+    options = options.parse_args()
+    examples, asked = read(options.tasks / "test.jsonl"), list(settings(pathlib.Path(options.runs)))
+    if options.smoke:
+        examples, asked = examples[:: max(1, len(examples) // 2)], asked[:2]
+    study.run(
+        "rule_tasks", options, asked,
+        lambda setting: measure(
+            setting, examples, pathlib.Path(options.runs), batch=options.batch
+        ),
+        conditions={"questions": len(examples)}, timed=False,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

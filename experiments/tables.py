@@ -1,0 +1,167 @@
+"""Writes docs/results.md, and the tables of README.md, from the rows of all studies.
+
+    python -m experiments.tables            with --check, nothing is written: status 1 if they differ
+"""
+
+import argparse
+import importlib
+import json
+import pathlib
+import pkgutil
+import re
+import sys
+from collections.abc import Iterable, Sequence
+
+from experiments import study, studies
+from experiments.study import RESULTS, ROOT, Column, shown
+
+PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
+CLAIMS = RESULTS / "claims.json"
+HEAD = """\
+# Results
+
+Made by `python -m experiments.tables` from [experiments/results](../experiments/README.md): a table
+for each study and machine. In brackets: 95 % intervals from resampling prompts, or the range of the
+repeats of a time. "Loops" are continuations that end in a repeated stretch, which is easy to draft;
+columns "without loops" leave them out. "T" is the temperature. Speeds are multiples of plain
+decoding (one byte a pass, with caches) of the same weights on the same machine.
+"""
+
+
+def reports(name: str, results: pathlib.Path = RESULTS) -> list[dict]:
+    """The files of a study, each with rows of one machine."""
+    return [json.loads(path.read_text()) for path in sorted(results.glob(f"{name}@*.json"))]
+
+
+def table(columns: Sequence[Column], rows: Iterable[dict]) -> list[str]:
+    """Lines of a Markdown table; columns that are empty in all rows are left out."""
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    kept = [place for place in range(len(columns)) if any(row[place] for row in cells)]
+    return markdown(
+        [columns[place].title for place in kept], [[row[place] for place in kept] for row in cells]
+    )
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def section(name: str, results: pathlib.Path = RESULTS) -> list[str]:
+    """The part of the page that shows a study: its docstring, and a table for each machine."""
+    module = importlib.import_module(f"{studies.__name__}.{name}")
+    lines = [f"## {name}", "", module.__doc__.strip(), ""]
+    found = reports(name, results)
+    for report in found:
+        conditions = shown(report["conditions"])
+        lines += [
+            f"{report['machine']}, jax {report['jax']}, commit {report['commit']}"
+            f"{'; ' if conditions else ''}{conditions}.",
+            "",
+            *table(module.COLUMNS, report["rows"]),
+            "",
+        ]
+    return lines if found else [*lines, "Not measured.", ""]
+
+
+def figure(key: dict, results: pathlib.Path = RESULTS) -> str:
+    """The figures of the rows that a key names; of more than two the lowest and the highest.
+
+    Args:
+      key: `file` without its ending, `where` the fields of the rows, `figure` a column's key, and
+        its `form`.
+      results: directory of the files.
+
+    Raises:
+      KeyError: no row has the fields and the figure.
+    """
+    report = json.loads((results / f"{key['file']}.json").read_text())
+    rows = [row for row in report["rows"] if key["where"].items() <= flat(row).items()]
+    column = Column("", key["figure"], key["form"])
+    found = [column.value(row) for row in rows]
+    found = list(dict.fromkeys(map(json.dumps, (each for each in found if each is not None))))
+    values = [json.loads(each) for each in found]
+    if not values:
+        raise KeyError(f"{key['file']}: no row with {key['where']} has {key['figure']}")
+    if len(values) > 2:
+        return f"{min(values):{key['form']}} to {max(values):{key['form']}}"
+    return " and ".join(shown(value, key["form"]) for value in values)
+
+
+def flat(row: dict) -> dict:
+    """The fields of a row that keys compare, those of its options as `options.NAME` too."""
+    fields = row["setting"] | row
+    return fields | {f"options.{k}": v for k, v in fields.get("options", {}).items()}
+
+
+def claims(results: pathlib.Path = RESULTS) -> list[dict]:
+    """The claims, each with the `measured` figures that its key names."""
+    rows = json.loads((results / CLAIMS.name).read_text())
+    return [row | {"measured": figure(row["key"], results)} for row in rows]
+
+
+_VERDICTS = {"yes": "yes", "no": "**no**"}
+
+
+def claims_table(rows: Iterable[dict]) -> list[str]:
+    """The table of claims; the study of each is linked from the page of results."""
+    return markdown(
+        ["source", "claim", "published", "measured here", "holds here", "reason"],
+        [
+            [row["source"], row["claim"], row["published"], row["measured"],
+             _VERDICTS[row["verdict"]], row["reason"]]
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def speed_table(results: pathlib.Path = RESULTS) -> list[str]:
+    """The README's table of speeds, from `speeds.json`: a row a model and drafter."""
+    lines = []
+    for row in json.loads((results / "speeds.json").read_text()):
+        cells = [figure(key, results) if key else "" for key in row["figures"]]
+        lines.append([row["model"], row["drafts"], row["on"], *cells])
+    return markdown(["model", "drafts of each round", "on", "T = 0", "T = 1", "at published acceptance"], lines)
+
+
+def page(results: pathlib.Path = RESULTS) -> str:
+    """The page of all results."""
+    names = [module.name for module in pkgutil.iter_modules(studies.__path__)]
+    lines = [HEAD, "## Published beside measured", "", *claims_table(claims(results)), ""]
+    for name in names:
+        lines += section(name, results)
+    return "\n".join(lines)
+
+
+def replaced(text: str, name: str, lines: Sequence[str]) -> str:
+    """A text with what stands between the markers of a table replaced."""
+    begin, end = f"<!-- table: {name} -->\n", "<!-- end of table -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    new, count = pattern.subn(lambda _: f"{begin}\n" + "\n".join(lines) + f"\n\n{end}", text)
+    if count != 1:
+        raise ValueError(f"the page has {count} places for the table {name}, not one")
+    return new
+
+
+def readme(text: str, results: pathlib.Path = RESULTS) -> str:
+    """The README with its tables made again."""
+    text = replaced(text, "speeds", speed_table(results))
+    headline = [row for row in claims(results) if row.get("readme")]
+    return replaced(text, "claims", claims_table(headline))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    wanted = {PAGE: page(), README: readme(README.read_text())}
+    other = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in other:
+        print(path.relative_to(ROOT), "differs" if options.check else "written")
+        if not options.check:
+            path.write_text(wanted[path])
+    return int(options.check and bool(other))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
