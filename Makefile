@@ -2,7 +2,7 @@
 
 PYTHON3 ?= python3
 VENV ?= .venv
-EXTRAS ?= test,report
+EXTRAS ?= test,studies
 TESTS ?= tests
 PYTHON = $(VENV)/bin/python
 # A module's tests share what they compile, and stay together. Each worker takes up to 4 GB.
@@ -43,12 +43,12 @@ docs: $(VENV)/.installed-docs ## build the site into site/; a broken link fails
 parity: ## compare with transformers, run in lm-evaluation-harness: an environment of its own
 	$(MAKE) test-all VENV=$(VENV) EXTRAS=test,parity,eval \
 	  TESTS="tests/test_live_parity.py tests/docs/test_pages.py::test_python[docs/evaluation.md] \
-	    tests/experiments/test_score_studies.py::test_lm_eval"
+	    tests/experiments/test_studies.py::test_lm_eval"
 
 aot: ## compile kernels and decode loops for TPU and H200 without the hardware; count what they do
 	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
 	$(PYTHON) -m experiments.compile.kernels.run
-	$(PYTHON) -m experiments.compile.rounds.run
+	$(PYTHON) -m experiments.studies.compile_rounds
 
 aot-pods: ## compile training and decoding for the smallest pods, a layer of each stack
 	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
@@ -57,7 +57,7 @@ aot-pods: ## compile training and decoding for the smallest pods, a layer of eac
 aot-full: ## the same at more shapes and full depth; writes their results
 	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
 	$(PYTHON) -m experiments.compile.kernels.run --full
-	$(PYTHON) -m experiments.compile.rounds.run --full
+	$(PYTHON) -m experiments.studies.compile_rounds --full
 	$(PYTHON) -m experiments.compile.pods.run --full --largest
 
 # What they install is in no one's way elsewhere.

@@ -60,7 +60,7 @@ def compiler_options() -> dict[str, str] | None:
       (jax-ml/jax#39103, fixed in 0.12). In tests of bytelax's models, logits were correct up to
       76,800 positions, and losses and gradients up to 77,400 targets.
 
-    These options leave it out. `experiments/speed/windows` measures what that costs in decoding.
+    These options leave it out; `experiments/studies/native.py` times what is left.
     """
     if jax.default_backend() != "cpu":
         return None

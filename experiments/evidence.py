@@ -28,9 +28,11 @@ SMALL = "tiny-draft"
 TEMPERATURES = (0.0, 1.0)
 
 SETTING = [
-    Column("model", "model"), Column("weights", "dtype"), Column("method", "method"),
-    Column("options", "options"), Column("T", "temperature", "g"),
-]  # fmt: skip
+    Column("model", "model"),
+    Column("method", "method"),
+    Column("options", "options"),
+    Column("T", "temperature", "g"),
+]
 COUNTED = [
     Column("bytes per round", "bytes_per_round", ".2f"),
     Column("without loops", "bytes_per_round_without_loops", ".2f"),

@@ -43,8 +43,9 @@ def table(columns: Sequence[Column], rows: Iterable[dict]) -> list[str]:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(line)} |" for line in lines]
+    """Lines of a Markdown table."""
+    first, *others = (f"| {' | '.join(line)} |" for line in (header, *rows))
+    return [first, "|---" * len(header) + "|", *others]
 
 
 def section(name: str, results: pathlib.Path = RESULTS) -> list[str]:
@@ -53,7 +54,7 @@ def section(name: str, results: pathlib.Path = RESULTS) -> list[str]:
     lines = [f"## {name}", "", module.__doc__.strip(), ""]
     found = reports(name, results)
     for report in found:
-        conditions = shown(report["conditions"])
+        conditions = shown(report["conditions"]).replace("_", " ")
         lines += [
             f"{report['machine']}, jax {report['jax']}, commit {report['commit']}"
             f"{'; ' if conditions else ''}{conditions}.",

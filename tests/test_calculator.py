@@ -7,13 +7,13 @@ import pytest
 from bytelax import calculator
 from bytelax.calculator import Sizes
 from experiments.harness import published_fast_blt
-from experiments.speed.accounting import run as accounting
+from experiments.studies import accounting
 
 # Least squares on the published gigabytes; a pass of "global" there is one of the encoder too.
 ONE_B = Sizes(decoder=160e6, encoder=19e6, global_=1.288e9, patcher=1e8)
 THREE_B = Sizes(decoder=160e6, encoder=26e6, global_=2.825e9)
 ROWS = tuple(published_fast_blt.rows())
-PREDICTED = [row for row in ROWS if accounting.predicted(row)]
+PREDICTED = [row for row in ROWS if accounting.of(row)]
 
 
 @pytest.mark.parametrize("method", ["BLT-S", "BLT-DV"])
@@ -22,7 +22,7 @@ def test_passes_as_published_from_acceptance_alone(method):
     rows = [row for row in PREDICTED if row.method == method]
     assert len(rows) == 24
     for row in rows:
-        passes = accounting.predicted(row)
+        passes = accounting.of(row)
         within = 0.02 if method == "BLT-S" else 0.06
         assert passes.decoder == pytest.approx(row.decoder, rel=within), row
         assert passes.global_ == pytest.approx(row.global_, rel=0.06), row

@@ -25,19 +25,3 @@ def of_ratio(above: Sequence[float], below: Sequence[float]) -> dict | None:
     ratios = top[picked].sum(1)[sums > 0] / sums[sums > 0]
     interval = np.percentile(ratios, [OUTSIDE / 2, 100 - OUTSIDE / 2])
     return {"value": float(top.sum() / bottom.sum()), "interval": interval.tolist()}
-
-
-def of_seeds(figures: Sequence[dict]) -> dict:
-    """The mean of a figure over seeds, with the lowest and the highest; one keeps its interval."""
-    if len(figures) == 1:
-        return figures[0]
-    values = [figure["value"] for figure in figures]
-    return {"value": sum(values) / len(values), "interval": [min(values), max(values)]}
-
-
-def shown(figure: dict | None, form: str = ".2f", *, times: float = 1) -> str | None:
-    """A figure with its interval, as a table shows it; with `times` 100 it is in per cent."""
-    if figure is None:
-        return None
-    value, low, high = (times * number for number in (figure["value"], *figure["interval"]))
-    return f"{value:{form}} ({low:{form}} to {high:{form}})"

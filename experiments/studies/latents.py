@@ -27,7 +27,7 @@ COLUMNS = [
     *evidence.COUNTED[:4],
     Column("weights read, beside plain", "weights_read", ".2f"),
     Column("patches per global pass", "patches_per_global_pass", ".2f"),
-    *evidence.TIMED_COLUMNS,
+    *evidence.TIMED_COLUMNS[:2],
 ]
 
 

@@ -7,6 +7,7 @@ weights in the same precision.
 """
 
 from experiments import evidence, study
+from experiments.study import Column
 
 METHODS = (
     ("tiny-lm", "medusa", {}),
@@ -19,7 +20,12 @@ METHODS = (
     ("tiny", "eagle", {"draft_length": 4}),
     ("tiny", "eagle", {"draft_length": 8}),
 )
-COLUMNS = [*evidence.SETTING, *evidence.COUNTED[:4], *evidence.TIMED_COLUMNS[:3]]
+COLUMNS = [
+    Column("weights", "dtype"),
+    *evidence.SETTING,
+    *evidence.COUNTED[:4],
+    *evidence.TIMED_COLUMNS[:3],
+]
 
 
 def main():

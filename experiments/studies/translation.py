@@ -5,7 +5,7 @@ plainly as its control, each for as many bytes. BLEU and chrF of greedy translat
 Tatoeba that no model was trained on, by sacrebleu with all references, and the passes and gigabytes
 of weights that a sentence takes. Models that are not trained yet are left out.
 
-    pip install -e .[report]
+    pip install -e .[studies]
     python -m experiments.recipes.translation blt --data DIR --runs RUNS    and the others
     python -m experiments.studies.translation --data DIR --runs RUNS
 """
@@ -126,7 +126,7 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     options = parser.parse_args()
     if importlib.util.find_spec("sacrebleu") is None:
-        parser.error("sacrebleu is not installed: pip install -e .[report]")
+        parser.error("sacrebleu is not installed: pip install -e .[studies]")
     runs = pathlib.Path(options.runs)
     asked = list(settings(runs))
     if options.smoke:

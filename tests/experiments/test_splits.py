@@ -1,12 +1,11 @@
 """Prompts of the test files, by which nothing is chosen, beside those of the validation files."""
 
-import argparse
 import gzip
 
 import pytest
 
-from experiments.harness import bundled_data, evidence
-from experiments.quality.acceptance import texts
+from experiments import evidence
+from experiments.harness import bundled_data
 from tests.helpers import score_data
 
 
@@ -25,20 +24,13 @@ def data(tmp_path_factory):
 
 
 @pytest.mark.parametrize("split", bundled_data.SPLITS)
-def test_prompts_are_of_the_split_that_was_asked_for(data, split):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", default=data)
-    evidence.add_options(parser, new=8)
-    options = parser.parse_args(["--split", split, "--prompts", "10", "--context", "24"])
+def test_prompts_are_of_the_split(data, split, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["study", "--data", data, "--split", split, "--prompts", "10"])
+    options = evidence.parsed(evidence.parser("A study.", new=8))
+    options.context = 24
     found = evidence.prompts(options)
     assert len(found) == 10 and all(split.encode() in text for _, text in found)
     (other,) = {*bundled_data.SPLITS} - {split}
     assert not any(other.encode() in text for _, text in found)
-    # A study measures anew what it has of another split.
-    assert evidence.measured_on(options, found)["split"] == split
-
-
-def test_acceptance_has_both_apart(data):
-    kinds = texts.prompts(data, 10, 24)
-    assert all(b"valid" in text for _, text in kinds[texts.HELD_OUT])
-    assert all(b"test" in text for _, text in kinds[texts.TEST])
+    # A study measures again what it has of another split.
+    assert evidence.conditions(options)["split"] == split

@@ -1,29 +1,237 @@
-"""The command line that all studies share."""
+"""Every study runs on a few bytes, of texts made up here, and its table is made."""
 
+import importlib
+import json
 import pathlib
 
 import pytest
+from bytelax_kernels import native
 
-import experiments
-from experiments.harness import discovery, study
+import bytelax
+from bytelax import cli
+from experiments import studies, tables
+from experiments.harness import intervals, loops, trained
+from experiments.recipes import rule_tasks as rule_tasks_recipe
+from experiments.recipes import rule_tasks_data
+from experiments.recipes import translation as translation_recipe
+from experiments.studies import batch, rule_tasks, translation
+from tests.helpers import score_data
 
-ROOT = pathlib.Path(experiments.__file__).parent
+ASSETS = pathlib.Path(bytelax.__file__).parent / "assets"
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [([], "--data"), (["--data", "/nowhere/at/all"], "there is no directory /nowhere/at/all")],
-)
-@pytest.mark.parametrize("name", ["quality/agreement", "speed/vs_peers"])
-def test_data_is_missed_at_once(name, given, words, monkeypatch, capsys):
-    module = discovery.Study(name, ROOT / name).module()
-    monkeypatch.setattr("sys.argv", ["run.py", *given])
-    with pytest.raises(SystemExit) as ended:
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    score_data.write(root)
+    return str(root)
+
+
+@pytest.fixture
+def smoke(data, tmp_path, monkeypatch):
+    """Runs a study twice, with nothing left to measure the second time; returns its rows."""
+
+    def run(name, *flags):
+        module = importlib.import_module(f"{studies.__name__}.{name}")
+        results = tmp_path / "results"
+        command = [name, "--data", data, "--results", str(results), "--smoke", *flags]
+        monkeypatch.setattr("sys.argv", command)
         module.main()
-    told = capsys.readouterr().err
-    assert ended.value.code == 2 and words in told and told.count("\n") == 1
+        (path,) = results.glob(f"{name}@*.json")
+        written = path.read_text()
+        module.main()
+        assert path.read_text() == written
+        assert "\n|---|" in "\n".join(tables.section(name, results))
+        return json.loads(written)["rows"]
+
+    return run
 
 
-def test_a_study_that_reads_none_needs_none(tmp_path):
-    parser = study.parser("Counts.\n\n    python -m it.run", __file__)
-    assert parser.parse_args([]).data is None
+def test_accounting(smoke):
+    rows = smoke("accounting")
+    assert sum(row["rows"] for row in rows) == 223 and sum(row["close"] for row in rows) == 219
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "name",
+    ["agreement", "blt_methods", "draft_rules", "int8", "latents", "precisions", "self_drafting",
+     "windows"],
+)  # fmt: skip
+def test_study(smoke, name):
+    rows = smoke(name)
+    for row in rows:
+        if row.get("lossless") and not row["setting"].get("temperature"):
+            assert row["same_outputs"] == 5
+        if row.get("bytes_per_round"):
+            assert row["bytes_per_round"]["value"] > 1
+
+
+@pytest.mark.exhaustive
+def test_batch(smoke):
+    plain, waiting, drafted = smoke("batch")
+    assert (plain["method"], drafted["method"]) == ("ar", "blt-s")
+    assert waiting["windows_per_byte"] >= plain["windows_per_byte"] == 1
+    assert waiting["global_passes_per_byte"] <= plain["global_passes_per_byte"]
+    assert drafted["same_outputs"] == 4
+    assert batch.METHODS["tiny"][0] == ("blt-s", drafted["options"])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
+def test_native(smoke):
+    rows = smoke("native")
+    assert all(row["same_bytes"] for row in rows if row["setting"]["dtype"] == "float32")
+    assert all(row["compiled_in_plain_bytes"]["value"] > 1 for row in rows)
+
+
+@pytest.mark.exhaustive
+def test_wall_clock(smoke):
+    rows = smoke("wall_clock")
+    assert {row["method"] for row in rows} == {"plain", "blt-s 8", "eagle 8"}
+    assert all(row["over_floor"] > 1 for row in rows)
+
+
+@pytest.mark.exhaustive
+def test_requests(smoke):
+    rows = smoke("requests")
+    assert [row["setting"]["what"] for row in rows] == ["turn", "samples", "constraint"]
+    assert all(row["same_bytes"] for row in rows)
+
+
+@pytest.mark.exhaustive
+def test_exactness(smoke):
+    (row,) = smoke("exactness")
+    assert row["same_bits"] == row["outputs"] == 2
+
+
+@pytest.mark.exhaustive
+def test_memory_1b(smoke, tmp_path):
+    compiled, cached = smoke(
+        "memory_1b", "--checkpoint", str(tmp_path / "checkpoint")
+    )
+    assert compiled["weights_gb"] == cached["weights_gb"] < compiled["peak_gb"]
+
+
+@pytest.mark.exhaustive
+def test_vs_peers(smoke):
+    pytest.importorskip("transformers")
+    assert all(row["same_bytes"] for row in smoke("vs_peers"))
+
+
+@pytest.mark.slow
+def test_lm_eval(smoke, monkeypatch):
+    pytest.importorskip("lm_eval")
+    monkeypatch.setenv("DISABLE_MULTIPROC", "1")  # put back what the study sets
+    likelihood, generated = smoke("lm_eval")
+    assert likelihood["examples"] == 2 and likelihood["acc"]["value"] == 1.0
+    assert generated["rounds"] < generated["bytes"] <= 96
+
+
+@pytest.mark.exhaustive
+def test_decoder_window(smoke, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "window8-layers3").symlink_to(ASSETS / "tiny")
+    rows = smoke("decoder_window", "--runs", str(tmp_path / "runs"))
+    assert [row["temperature"] for row in rows] == [0, 1]
+    assert all(row["kept_before"]["value"] == 1 for row in rows if row.get("kept_before"))
+
+
+@pytest.mark.exhaustive
+def test_draft_curve(smoke, tmp_path, data):
+    run = tmp_path / "runs" / "layer-1"
+    assert not cli.main([
+        "train", "heads", "--init", "tiny-lm", "--out", str(run),
+        "--data", f"{data}/openstax_ccby/valid.txt.gz", "--heads.draft-layer", "3", "6", "12",
+        "--data.batch", "2", "--data.window", "64", "--optimizer.steps", "1",
+        "--optimizer.warmup", "0", "--run.validate-every", "0",
+    ])  # fmt: skip
+    rows = smoke("draft_curve", "--runs", str(tmp_path / "runs"))
+    assert all(row["setting"]["trained_bytes"] == 128 for row in rows)
+
+
+@pytest.mark.exhaustive
+def test_rule_tasks(smoke, tmp_path):
+    """With a bundled model, which answers nothing right."""
+    rule_tasks_data.write(tmp_path / "tasks", train=100, test=8)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "task").symlink_to(ASSETS / "tiny")
+    flags = ("--tasks", str(tmp_path / "tasks"), "--runs", str(tmp_path / "runs"))
+    plain, drafted = smoke("rule_tasks", *flags)
+    assert plain["exact_match"]["value"] == drafted["exact_match"]["value"]
+    assert drafted["rounds"] < plain["rounds"] == pytest.approx(plain["bytes"], abs=1)
+    assert 0 <= plain["ranked_first"]["value"] <= 1 < plain["bits_per_byte"]["value"]
+
+
+@pytest.mark.exhaustive
+def test_translation(smoke, tmp_path):
+    pytest.importorskip("sacrebleu")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "blt").symlink_to(ASSETS / "tiny")
+    plain, drafted = smoke("translation", "--runs", str(tmp_path / "runs"))
+    assert (plain["bleu"], plain["chrf"]) == (drafted["bleu"], drafted["chrf"])
+    assert drafted["rounds"] < plain["rounds"] == pytest.approx(plain["bytes"], abs=1)
+
+
+def test_studies_look_for_the_runs_of_the_recipes(tmp_path):
+    runs = {rule_tasks.run_of(*each) for each in rule_tasks.TRAINED}
+    assert runs == {"task", *rule_tasks_recipe.CONTINUED}
+    assert [*translation.MODELS] == ["blt", *translation_recipe.CONTINUED]
+    for name in ("task", "task-more-2", "task-d-2"):
+        (tmp_path / name).symlink_to(ASSETS / "tiny")
+    made = list(rule_tasks.settings(tmp_path))
+    # Every unmasking rule at every block size, of the models that are there.
+    sizes = len(trained.BLOCK_SIZES)
+    assert len(made) == (1 + sizes) + 1 + (1 + sizes * (len(rule_tasks.RULES) + 1))
+
+
+def test_wrong_answers_look_like_the_right_one():
+    read = {"task": "read", "answer": "4213"}
+    assert rule_tasks.wrong(read, ["4213", "42", "9999", "4219", "4013", "17600"]) == [
+        "4013", "4219", "9999",
+    ]  # fmt: skip
+    orders = rule_tasks.wrong({"task": "sort", "answer": "fig kiwi plum"}, [])
+    assert orders == ["kiwi fig plum", "fig plum kiwi", "kiwi plum fig"]
+
+
+def test_scores_are_of_each_sentence_beside_its_own_references(data):
+    pytest.importorskip("sacrebleu")
+    examples = translation.read(data, 8)
+    examples[0]["right"].pop()  # sentences have different numbers of references
+    for place in (0, -1):
+        own = translation.scores([each["right"][place] for each in examples], examples)
+        found = [figure["value"] for each in own.values() for figure in each.values()]
+        assert found == 4 * [pytest.approx(100)]
+    right = [each["right"] for each in examples]
+    moved = [
+        each | {"right": other} for each, other in zip(examples, right[1:] + right[:1], strict=True)
+    ]
+    wrong = translation.scores([each[0] for each in right], moved)
+    for figure in (*wrong["bleu"].values(), *wrong["chrf"].values()):
+        low, high = figure["interval"]
+        assert low <= high < 90 and figure["value"] < 90
+
+
+def test_a_prompt_is_the_beginning_of_a_training_text(data):
+    german, french = (
+        source.template.replace(r"\n", "\n") for source in translation_recipe.pairs(data)
+    )
+    for example in translation.read(data, 3):
+        template = german if example["language"] == "de" else french
+        text = template.format(example["source"], example["right"][0])
+        assert text == f"{translation.prompt(example)} {example['right'][0]}\n"
+
+
+def test_loops_period():
+    assert loops.period(b"Once upon " + b"a time and " * 4) == 11
+    assert loops.period(b"Once upon a time " + b"." * 23) is None
+    assert loops.period(b"Once upon a time " + b"." * 24) == 1
+    assert loops.period(b"It was said, and it was said again, that it was so.") is None
+    assert loops.period(b"") is None
+
+
+def test_intervals_of_ratio():
+    figure = intervals.of_ratio([10, 20, 30], [10, 10, 10])
+    assert figure["value"] == 2 and 1 <= figure["interval"][0] < 2 < figure["interval"][1] <= 3
+    assert intervals.of_ratio([1.0], [0]) is None
+    assert intervals.of_ratio([6, 6], [2, 2])["interval"] == [3, 3]

@@ -1,0 +1,114 @@
+"""`experiments.study`: which rows are kept, and what a command line and a cell look like."""
+
+import argparse
+import json
+
+import pytest
+
+from experiments import study
+from experiments.study import Column
+
+
+@pytest.fixture(autouse=True)
+def commits(monkeypatch):
+    """Commits of the library and of the bundled weights, which a test may change."""
+    now = {"bytelax": "1111111", "bytelax/assets": "2222222"}
+    monkeypatch.setattr(study, "commit", lambda *paths: now[paths[0]])
+    return now
+
+
+def run(folder, calls, settings=({"n": 1},), **more):
+    def measure(setting):
+        calls.append(setting)
+        return {"figure": len(calls)}
+
+    options = argparse.Namespace(results=folder)
+    study.run("some", options, list(settings), measure, **more)
+    (path,) = folder.glob("some@*.json")
+    return json.loads(path.read_text())
+
+
+def test_run_measures_what_is_missing(tmp_path):
+    calls = []
+    first = run(tmp_path, calls, conditions={"new": 8})
+    assert first["rows"][0]["setting"] == {"n": 1} and first["commit"] == "1111111"
+    again = run(tmp_path, calls, [{"n": 2}, {"n": 1}], conditions={"new": 8})
+    assert [row["figure"] for row in again["rows"]] == [2, 1] and len(calls) == 2
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("changed", ["conditions", "bytelax", "bytelax/assets"])
+def test_run_measures_again_what_changed(tmp_path, commits, changed, timed):
+    calls = []
+    run(tmp_path, calls, conditions={"new": 8}, timed=timed)
+    conditions = {"new": 8}
+    if changed == "conditions":
+        conditions["new"] = 9
+    else:
+        commits[changed] = "3333333"
+    run(tmp_path, calls, conditions=conditions, timed=timed)
+    assert len(calls) == (1 if changed == "bytelax" and not timed else 2)
+
+
+def test_counted_rows_of_two_commits_name_both(tmp_path, commits):
+    run(tmp_path, [], timed=False)
+    commits["bytelax"] = "3333333"
+    found = run(tmp_path, [], [{"n": 1}, {"n": 2}], timed=False)
+    assert found["commit"] == "1111111, 3333333"
+
+
+def test_run_writes_each_row_at_once(tmp_path):
+    def measure(setting):
+        if setting["n"] == 2:
+            raise KeyboardInterrupt
+        return [{"figure": 1}, {"figure": 2}]
+
+    with pytest.raises(KeyboardInterrupt):
+        options = argparse.Namespace(results=tmp_path)
+        study.run("some", options, [{"n": 1}, {"n": 2}], measure)
+    (path,) = tmp_path.glob("some@*.json")
+    assert [row["figure"] for row in json.loads(path.read_text())["rows"]] == [1, 2]
+
+
+ROW = {
+    "setting": {"model": "tiny", "options": {"draft_length": 8, "latent": "refresh"}},
+    "speed": {"value": 1.234, "interval": [1.1, 1.31]}, "places": [0.5, 0.25], "same": True,
+    "bleu": {"de": {"value": 0.5, "interval": [0.4, 0.6]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "form", "cell"),
+    [
+        ("model", "", "tiny"),
+        ("options", "", "draft_length 8, latent refresh"),
+        ("options.draft_length", "", "8"),
+        ("speed", ".2f", "1.23 (1.10 to 1.31)"),
+        ("speed.value", ".1f", "1.2"),
+        ("bleu.de", ".0%", "50% (40% to 60%)"),
+        ("places", ".0%", "50%, 25%"),
+        ("same", "", "yes"),
+        ("absent.value", ".2f", ""),
+    ],
+)
+def test_column_cell(key, form, cell):
+    assert Column("a title", key, form).cell(ROW) == cell
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [([], "--data"), (["--data", "/nowhere/at/all"], "there is no directory /nowhere/at/all")],
+)
+def test_parser_reports_missing_data_in_one_line(given, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        study.parser("A study.\n\n    python -m it --data DIR").parse_args(given)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and words in said and said.count("\n") == 1
+
+
+def test_parser_keeps_trial_rows_apart(tmp_path, capsys):
+    options = study.parser("A study.")
+    assert options.parse_args(["--smoke", "--results", str(tmp_path)]).data is None
+    with pytest.raises(SystemExit):
+        options.parse_args(["--smoke"])
+    assert "give another --results" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""`experiments.tables`: each table is made, and each claim finds its figure."""
+
+import importlib
+import json
+import pkgutil
+
+import pytest
+
+from experiments import studies, study, tables
+
+NAMES = [module.name for module in pkgutil.iter_modules(studies.__path__)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_section(name):
+    """A study has columns, each of which some row of its results fills."""
+    module = importlib.import_module(f"{studies.__name__}.{name}")
+    assert callable(module.main)
+    reports = tables.reports(name)
+    text = "\n".join(tables.section(name))
+    assert text.count("\n|---|") == len(reports)
+    for report in reports:
+        assert report["study"] == name and report["rows"] and report["commit"]
+        assert report["rows"][0]["setting"]
+    rows = [row for report in reports for row in report["rows"]]
+    for column in module.COLUMNS if rows else ():
+        flipless = column.key == "margins"  # no byte flipped
+        assert flipless or any(column.cell(row) for row in rows), column
+
+
+def test_claims_find_their_figures():
+    rows = tables.claims()
+    assert len(rows) > 15 and all(row["measured"] and row["published"] for row in rows)
+    assert {row["verdict"] for row in rows} == {"yes", "no"}
+
+
+def test_figure_names_a_row_that_is_not_there():
+    with pytest.raises(KeyError, match="no row with"):
+        tables.figure(tables.claims()[0]["key"] | {"where": {"model": "none"}})
+
+
+def test_tables_of_the_readme_are_made():
+    text = tables.readme((study.ROOT / "README.md").read_text())
+    assert "| `tiny-lm`" in text and "**no**" in text
+
+
+def test_replaced_needs_its_markers():
+    with pytest.raises(ValueError, match="0 places for the table speeds"):
+        tables.replaced("no markers", "speeds", [])
+
+
+def test_page_has_a_table_for_each_study():
+    text = tables.page()
+    assert all(f"\n## {name}\n" in text for name in NAMES)
+    assert text.count("\n|---|") > len(NAMES)
+
+
+def test_results_are_rows_of_json():
+    for path in study.RESULTS.glob("*@*.json"):
+        report = json.loads(path.read_text())
+        assert {"study", "machine", "commit", "command", "conditions", "rows"} <= report.keys()
+        assert path.name.startswith(f"{report['study']}@")
