@@ -221,7 +221,9 @@ def machine() -> str:
 def machine_slug() -> str:
     """The machine's name in names of files."""
     name = machine().split(",")[0]
-    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((?:R|TM)\)| Processor", "", name).lower()).strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((?:R|TM)\)| Processor", "", name).lower()).strip(
+        "-"
+    )
 
 
 def processor() -> str:

@@ -1,6 +1,6 @@
 """Writes docs/results.md, and the tables of README.md, from the rows of all studies.
 
-    python -m experiments.tables            with --check, nothing is written: status 1 if they differ
+python -m experiments.tables            with --check, nothing is written: status 1 if they differ
 """
 
 import argparse
@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
-from experiments import study, studies
+from experiments import studies
 from experiments.study import RESULTS, ROOT, Column, shown
 
 PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
@@ -122,7 +122,9 @@ def speed_table(results: pathlib.Path = RESULTS) -> list[str]:
     for row in json.loads((results / "speeds.json").read_text()):
         cells = [figure(key, results) if key else "" for key in row["figures"]]
         lines.append([row["model"], row["drafts"], row["on"], *cells])
-    return markdown(["model", "drafts of each round", "on", "T = 0", "T = 1", "at published acceptance"], lines)
+    return markdown(
+        ["model", "drafts of each round", "on", "T = 0", "T = 1", "at published acceptance"], lines
+    )
 
 
 def page(results: pathlib.Path = RESULTS) -> str:

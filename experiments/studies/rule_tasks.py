@@ -1,8 +1,8 @@
 """What fewer passes cost in right answers, on tasks that small models learn.
 
 A BLT was trained on by the published loss of BLT-D, by ours, and plainly as their control, each for
-as many bytes, with three seeds. Exact match of greedy answers to questions that no model was trained
-on, and the passes and gigabytes of weights that an answer takes (figure 1 of Fast BLT in
+as many bytes, with three seeds. Exact match of greedy answers to questions that no model has
+seen, and the passes and gigabytes of weights that an answer takes (figure 1 of Fast BLT in
 miniature). With gamma 0 a pass fills one byte, the most certain one. "Ranked first": how often the
 right answer is likelier than three wrong ones that look like it. Models that are not trained yet
 are left out.

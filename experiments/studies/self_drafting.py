@@ -1,6 +1,6 @@
 """A byte transformer that drafts for itself.
 
-Every method on `tiny-lm`. Early exits are tried by layer and draft length, at the layers that have a
+Every method on `tiny-lm`. Early exits are tried by layer and draft length, where a layer has a
 trained head. Acceptance of trees and `spectr` is low because they offer several bytes for one
 place. "Once reached": of the drafted bytes before which none was refused, the share that is kept.
 "Projected": the speed that papers compute from that share and the layers that run; it leaves out
@@ -63,9 +63,7 @@ def main():
         row = evidence.drafted(setting, texts, options)
         return row | projected(setting, row["acceptance_by_position"])
 
-    study.run(
-        "self_drafting", options, settings, measure, conditions=evidence.conditions(options)
-    )
+    study.run("self_drafting", options, settings, measure, conditions=evidence.conditions(options))
 
 
 def projected(setting: dict, by_position: list) -> dict:

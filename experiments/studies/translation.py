@@ -16,8 +16,6 @@ import json
 import pathlib
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from bytelax import load
 from experiments import study
 from experiments.harness import published_fast_blt, trained

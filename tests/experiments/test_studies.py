@@ -107,9 +107,7 @@ def test_exactness(smoke):
 
 @pytest.mark.exhaustive
 def test_memory_1b(smoke, tmp_path):
-    compiled, cached = smoke(
-        "memory_1b", "--checkpoint", str(tmp_path / "checkpoint")
-    )
+    compiled, cached = smoke("memory_1b", "--checkpoint", str(tmp_path / "checkpoint"))
     assert compiled["weights_gb"] == cached["weights_gb"] < compiled["peak_gb"]
 
 
