@@ -2,7 +2,7 @@
 
     python -m experiments.recipes.rule_tasks task-entropy --data DIR --runs runs
 
-The stages learn from the files that `rule_tasks_data` writes, in the directory `--data`. task-entropy
+The stages learn from files of `rule_tasks_data`, in the directory `--data`. task-entropy
 cuts the patches and task is the model that all others go on from, each over the same bytes at
 the same rate, with three seeds: `task-more-1` as before, the control; `task-d-paper-1` with the
 loss of the paper, `task-d-1` with ours, each for blocks of 4, 8 and 16 bytes. Every stage is
