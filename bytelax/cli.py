@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
@@ -33,6 +34,8 @@ COMMANDS = {
 def script() -> int:
     """Runs the command of this process, which Ctrl-C ends with a one-line message at any time.
 
+    Warnings are one line each, without the place in the source.
+
     An interrupt while JAX is imported would show a traceback, or be lost in one of its callbacks.
     Until the command starts, an interrupt therefore ends the process at once. From then on it is a
     KeyboardInterrupt, so that commands can clean up.
@@ -42,7 +45,11 @@ def script() -> int:
         os.write(2, b"bytelax: interrupted\n")
         os._exit(130)
 
+    def warn(message, *_, **__) -> None:
+        print(f"bytelax: {' '.join(str(message).split())}", file=sys.stderr)
+
     signal.signal(signal.SIGINT, leave)
+    warnings.showwarning = warn
     try:
         return main(started=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     except KeyboardInterrupt:  # raised outside of the handler in `main`
@@ -86,6 +93,9 @@ def _run(args: Sequence[str], started: Callable[[], object]) -> None:
     except SystemExit:  # help was printed
         return
     if args[0] not in ("methods", "pack"):  # they run no model
+        # XLA says of each program in its cache whether the processor lacks what is no instruction
+        # (openxla/xla#44565). Errors that matter are exceptions.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from bytelax import compiling, loading  # noqa: F401  # most of what `run` imports
 
         compiling.keep_programs()

@@ -2,14 +2,19 @@
 
 import contextlib
 import functools
+import hashlib
 import os
+import platform
+import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+import jaxlib.version
 from jaxtyping import Array, Key
 
 
@@ -80,6 +85,9 @@ def late_jit(function: Callable, **how: Any) -> Callable[[], Any]:
 
 
 CACHE_VARIABLE = "BYTELAX_CACHE"  # directory of compiled programs, or "off"
+_LEAST = 0.1  # seconds of compiling; all programs below take 0.1 s of a start together
+# Lines of /proc/cpuinfo that do not change with time, of x86 and of ARM.
+_OF_THE_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU", "Features")
 _here = threading.local()
 
 
@@ -127,12 +135,32 @@ def keep_programs() -> None:
     """Caches compiled programs in the user's cache directory, so that later runs start faster.
 
     A cache directory set in JAX itself takes precedence. The environment variable BYTELAX_CACHE
-    names another directory, or "off" to cache nothing.
+    names another directory, or "off" to cache nothing. Each version of jaxlib on each processor has
+    a directory of its own in it: JAX would also load programs of another processor, whose
+    instructions this one may lack. What cannot be read is compiled; what cannot be written is said
+    once, where JAX would warn of every program.
     """
     where = os.environ.get(CACHE_VARIABLE, "")
     if where == "off" or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    programs = where or Path(caches) / "bytelax" / "programs"
+    programs = (Path(where) if where else Path(caches) / "bytelax" / "programs") / _machine()
+    try:
+        programs.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=programs).close()
+    except OSError as error:
+        warnings.warn(f"compiled programs are not kept: {error}", stacklevel=2)
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
     jax.config.update("jax_compilation_cache_dir", str(programs))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST)
+
+
+def _machine() -> str:
+    """The version of jaxlib, and a digest of the processor and its instructions."""
+    try:
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+        about = [line for line in first if line.startswith(_OF_THE_PROCESSOR)]
+    except OSError:  # not Linux
+        about = [platform.machine(), platform.processor()]
+    digest = hashlib.sha256("\n".join(about).encode()).hexdigest()
+    return f"jaxlib-{jaxlib.version.__version__}-{digest[:12]}"

@@ -1,6 +1,11 @@
 """Seconds of compiling, and where programs are kept."""
 
+import os
+import platform
+import subprocess
+import sys
 import types
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +30,14 @@ def test_seconds_are_counted_once_and_only_where_they_are_spent():
     assert spans.seconds == pytest.approx(10.0)
 
 
+def settings_of_jax(monkeypatch, cache_dir=None):
+    """A dict of what is set in JAX from now on, in place of JAX's own."""
+    settings = {}
+    config = types.SimpleNamespace(jax_compilation_cache_dir=cache_dir, update=settings.__setitem__)
+    monkeypatch.setattr(compiling, "jax", types.SimpleNamespace(config=config))
+    return settings
+
+
 @pytest.mark.parametrize(
     ("variables", "set_before", "kept"),
     [
@@ -35,15 +48,68 @@ def test_seconds_are_counted_once_and_only_where_they_are_spent():
         ({}, "of JAX", None),
     ],
 )
-def test_where_programs_are_kept(monkeypatch, variables, set_before, kept):
+def test_where_programs_are_kept(monkeypatch, tmp_path, variables, set_before, kept):
+    monkeypatch.chdir(tmp_path)
     for name in ("XDG_CACHE_HOME", "BYTELAX_CACHE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in ({"HOME": "home"} | variables).items():
         monkeypatch.setenv(name, value)
-    settings = {}
-    config = types.SimpleNamespace(
-        jax_compilation_cache_dir=set_before, update=settings.__setitem__
-    )
-    monkeypatch.setattr(compiling, "jax", types.SimpleNamespace(config=config))
+    settings = settings_of_jax(monkeypatch, set_before)
     compiling.keep_programs()
-    assert settings.get("jax_compilation_cache_dir") == kept
+    assert settings.get("jax_compilation_cache_dir") == (kept and f"{kept}/{compiling._machine()}")
+
+
+PROCESSOR = (
+    "processor\t: 0\nmodel name\t: one\ncpu MHz\t\t: {}\nflags\t\t: fpu {}\n\nprocessor\t: 1\n"
+)
+
+
+def test_each_processor_and_jaxlib_has_programs_of_its_own(monkeypatch):
+    """JAX would load those of another, and end where an instruction is missing."""
+
+    def machine(mhz=1, flags="avx2", version="0.10.2"):
+        monkeypatch.setattr(compiling.jaxlib.version, "__version__", version)
+        about = PROCESSOR.format(mhz, flags)
+        monkeypatch.setattr(compiling.Path, "read_text", lambda path: about)
+        return compiling._machine()
+
+    assert machine() == machine(mhz=2)
+    assert len({machine(), machine(flags="avx2 avx512f"), machine(version="0.12.0")}) == 3
+
+
+def test_a_cache_that_cannot_be_written_is_told_once(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BYTELAX_CACHE", str(tmp_path / "file"))
+    settings_of_jax(monkeypatch)
+    with pytest.warns(UserWarning, match="compiled programs are not kept: .*file") as told:
+        compiling.keep_programs()
+    assert len(told) == 1
+
+
+@pytest.mark.slow
+def test_programs_that_do_not_load_as_they_should_are_no_news(tmp_path):
+    """Such as XLA suspects to be of another processor, and such as are cut off."""
+    text, score = tmp_path / "a.txt", [sys.executable, "-m", "bytelax", "score"]
+    text.write_text("A text to score.")
+
+    def run(cache):
+        environment = os.environ | {"BYTELAX_CACHE": str(cache)}
+        environment.pop("TF_CPP_MIN_LOG_LEVEL")  # which JAX has set in this process
+        command = [*score, "--model", "tiny-lm", str(text)]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return ran.stdout, ran.stderr
+
+    first = run(tmp_path / "cache")
+    entries = [*(tmp_path / "cache").rglob("*-cache")]
+    assert entries and not first[1]
+    for entry in entries:
+        program = zlib.decompress(entry.read_bytes())
+        assert b"+64bit," in program or platform.machine() != "x86_64"
+        entry.write_bytes(zlib.compress(program.replace(b"+64bit,", b"+99bit,")))
+    assert run(tmp_path / "cache") == first
+    for entry in entries:
+        entry.write_bytes(entry.read_bytes()[:1000])
+    assert run(tmp_path / "cache") == first
+    (tmp_path / "file").touch()
+    told, warned = run(tmp_path / "file")
+    assert told == first[0] and warned.count("\n") == 1
