@@ -22,7 +22,7 @@ def regex(pattern: str) -> Automaton:
 
     The syntax is that of Rust's `regex` crate without anchors, word boundaries and the flag `x`;
     characters are of Unicode, and encoded as UTF-8. It needs outlines-core:
-    `pip install 'bytelax[constraints]'`.
+    `pip install outlines-core`.
 
     Raises:
       ValueError: the pattern is not one, or nothing matches it.
@@ -140,6 +140,6 @@ def _outlines_core():
         import outlines_core
         import outlines_core.json_schema
     except ImportError:
-        needed = "pip install 'bytelax[constraints]'"
+        needed = "pip install outlines-core"
         raise ImportError(f"regular expressions need outlines-core: {needed}") from None
     return outlines_core

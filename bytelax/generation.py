@@ -131,6 +131,16 @@ def _run(
 _RUNNING = stopping.REASONS[stopping.RUNNING]
 
 
+_ELSEWHERE = {  # what other libraries call it
+    "key": "seeds",
+    "rng": "seeds",
+    "do_sample": "temperature",
+    "max_length": "max_new_bytes",
+    "max_tokens": "max_new_bytes",
+    "num_return_sequences": "samples",
+}
+
+
 def _check_names(function: Callable, given: Iterable[str]) -> None:
     """Raises ValueError for a keyword that is nearly one of the function's own."""
     own = {*inspect.signature(function).parameters, *inspect.signature(generate).parameters}
@@ -139,7 +149,7 @@ def _check_names(function: Callable, given: Iterable[str]) -> None:
     for name in given:
         if name == "samples":
             raise ValueError(f"{function.__name__} takes no samples; generate does")
-        near = difflib.get_close_matches(name, own, n=1)
+        near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, own, 1)
         if near and name not in own | of_methods:
             raise ValueError(f"{function.__name__} takes no {name!r}; did you mean {near[0]!r}?")
 

@@ -173,9 +173,15 @@ class Model:
 
 
 def check_model(model: Any) -> None:
-    """Raises ValueError for what is no `Model`, such as the name of one."""
+    """Raises ValueError for what is no `Model`, such as the name of one, and within a trace."""
     if not isinstance(model, Model):
-        raise ValueError(f"a model comes from bytelax.load, got {reprlib.repr(model)}")
+        got = reprlib.repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
+        raise ValueError(f"a model comes from bytelax.load, got {got}")
+    if isinstance(jnp.zeros(()), jax.core.Tracer):
+        raise ValueError(
+            "this function runs programs of its own, and cannot be a part of another: within "
+            "jax.jit use decode.Method, or model.module.apply"
+        )
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -70,8 +70,17 @@ def strings(name: str, strings: Any) -> Iterable[Any]:
 
 
 def as_bytes(text: Any) -> bytes:
-    """Returns bytes as they are, and text as UTF-8; raises ValueError for anything else."""
+    """Returns bytes as they are, and text as UTF-8; raises ValueError for what is neither."""
     if not isinstance(text, str | bytes | bytearray):
         told = reprlib.repr(text)
         raise ValueError(f"a text, prompt or stop string is bytes or text, got {told}")
-    return text.encode("utf-8") if isinstance(text, str) else bytes(text)
+    if not isinstance(text, str):
+        return bytes(text)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = text[error.start]
+        raise ValueError(
+            f"text has half a character, {half!r} at {error.start}, which UTF-8 does not encode: "
+            "give bytes"
+        ) from None

@@ -34,6 +34,19 @@ CALLS = {
     "generate(lm, ['a'], top_k=True)": "top_k is a number, got True",
     "list(bytelax.generate_many(lm, ['a', 'b'], top_k=[1, 2]))": "top_k is a number, got [1, 2]",
     "generate(lm, ['a'], seeds=[1.5])": "seeds are whole numbers, or one of them; got [1.5]",
+    "generate(lm, ['a'], seeds=jax.random.key(0))": "are whole numbers, or one of them; got a key",
+    "generate(lm, ['a'], key=jax.random.key(0))": "takes no 'key'; did you mean 'seeds'?",
+    "generate(lm, ['a'], do_sample=True)": "takes no 'do_sample'; did you mean 'temperature'?",
+    "list(bytelax.stream(lm, 'a', max_length=3))": "takes no 'max_length'; did you mean 'max_new_",
+    r"generate(lm, ['a\ud800'])": r"text has half a character, '\ud800' at 1, which UTF-8 does not",
+    r"list(bytelax.stream(lm, '\ud800'))": r"text has half a character, '\ud800' at 0",
+    r"generate(lm, ['a'], stop=['\udc00'])": r"text has half a character, '\udc00' at 0",
+    r"score(lm, ['\ud800'])": r"text has half a character, '\ud800' at 0",
+    "generate(lm.module, ['a'])": "a model comes from bytelax.load, got a ByteLM",
+    "jax.jit(lambda: generate(lm, ['a']))()": "within jax.jit use decode.Method",
+    "jax.jit(lambda: list(bytelax.stream(lm, 'a')))()": "within jax.jit use decode.Method",
+    "jax.jit(lambda: score(lm, ['a']))()": "within jax.jit use decode.Method",
+    "bytelax.load('tiny', mesh='data=64')": "JAX_NUM_CPU_DEVICES=64 makes as many of a processor",
     "generate(lm, ['a'], seeds=None)": "seeds are whole numbers, or one of them; got None",
     "generate(lm, ['a'], accept='greedy')": "such as decode.typical, got 'greedy'",
     "generate(lm, ['a'], accept=decode.typical)": "accept judges drafts, and this method drafts",
@@ -60,6 +73,7 @@ CALLS = {
 
 PROGRAM = """
 import json, sys
+import jax
 import jax.numpy as jnp
 import numpy as np
 import bytelax

@@ -320,7 +320,7 @@ def _directory(location):
         import huggingface_hub
     except ImportError:
         raise CheckpointError(
-            f"there is no directory {location}; pip install 'bytelax[hub]' to look on the hub"
+            f"there is no directory {location}; pip install huggingface_hub to look on the hub"
         ) from None
     try:
         return pathlib.Path(huggingface_hub.snapshot_download(location, allow_patterns=_HUB_FILES))

@@ -18,6 +18,9 @@ from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
 
 ASKED = ("bytes_at", "bos", "eos")  # keywords of `bytelax.load`
+_GIVE = (
+    "give the id of byte 0, as bytes_at= (--override bytes_at=), and bos= and eos= if there are any"
+)
 _TABLES = ("embed_tokens.weight", "lm_head.weight")  # which have a row for each id
 _SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # how tokens are called that are no text
 _BYT5 = {"<pad>": 0, "</s>": 1, "<unk>": 2}
@@ -115,16 +118,14 @@ def find(directory: pathlib.Path, fields: Mapping, asked: Mapping[str, Any]) -> 
         ids = _in_a_row(at) if at is not None else _of_tokenizer(directory)
     except (AttributeError, IndexError, KeyError, TypeError):
         raise CheckpointError(
-            f"the tokenizer files in {directory} are not as transformers writes them: give the id "
-            "of byte 0, as bytes_at=, and bos= and eos= if there are any"
+            f"the tokenizer files in {directory} are not as transformers writes them: {_GIVE}"
         ) from None
     if ids is None and size == vocab.BYTES:
         ids = _in_a_row(0)
     if ids is None:
         raise CheckpointError(
             f"{directory} is a {fields['model_type']} of {size} ids, and no tokenizer file says "
-            "which of them are bytes: give the id of byte 0, as bytes_at=, and bos= and eos= if "
-            "there are any"
+            f"which of them are bytes: {_GIVE}"
         )
     try:
         ids = dataclasses.replace(ids, **{x: asked[x] for x in ("bos", "eos") if x in asked})

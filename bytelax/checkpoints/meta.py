@@ -330,8 +330,7 @@ def _read_torch(path: pathlib.Path) -> dict[str, Tensor]:
         import torch
     except ImportError:
         raise CheckpointError(
-            f"{path} is a PyTorch file: pip install 'bytelax[meta]' to read it, or convert it to "
-            "safetensors"
+            f"{path} is a PyTorch file: pip install torch to read it, or convert it to safetensors"
         ) from None
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True, mmap=True)

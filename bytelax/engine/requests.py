@@ -120,9 +120,15 @@ def row_seeds(seeds: int | np.integer | Sequence[int], rows: int) -> np.ndarray:
     try:
         seeds = [operator.index(seed) for seed in seeds]
     except TypeError:
-        raise ValueError(f"seeds are whole numbers, or one of them; got {seeds!r}") from None
+        given = "a key" if _is_key(seeds) else repr(seeds)
+        raise ValueError(f"seeds are whole numbers, or one of them; got {given}") from None
     if len(seeds) != rows:
         raise ValueError(f"{len(seeds)} seeds for {rows} prompts; give one each, or one number")
     if any(not 0 <= seed < 1 << 32 for seed in seeds):
         raise ValueError("seeds must lie in 0..2**32 - 1")
     return np.array(seeds, np.uint32)
+
+
+def _is_key(x: Any) -> bool:
+    """Whether an array is of typed keys, whose text is of several lines."""
+    return isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)

@@ -76,8 +76,11 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     wanted = " x ".join(map(str, shape))
     if config.size > len(found):
         there = "is" if len(found) == 1 else "are"
+        advice = ""
+        if found[0].platform == "cpu":
+            advice = f"; JAX_NUM_CPU_DEVICES={config.size} makes as many of a processor"
         raise ValueError(
-            f"a mesh of {wanted} needs {config.size} devices, there {there} {len(found)}"
+            f"a mesh of {wanted} needs {config.size} devices, there {there} {len(found)}{advice}"
         )
     if config.size < len(found) and jax.process_count() > 1:
         raise ValueError(f"a mesh of {wanted} leaves some of the {len(found)} devices out")

@@ -88,7 +88,7 @@ def report() -> list[str]:
         return []
     devices = _devices()
     if not devices:
-        return ["On an NVIDIA GPU: JAX finds none; pip install 'bytelax[cuda]' is for them."]
+        return ["On an NVIDIA GPU: JAX finds none; pip install 'jax[cuda13]' is for them."]
     return [f"On {device.device_kind}: {_told(_capability(device))}" for device in devices]
 
 

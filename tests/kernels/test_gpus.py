@@ -92,6 +92,6 @@ def test_a_jax_without_it_runs_xla(monkeypatch):
 def test_a_jax_that_finds_no_gpu(monkeypatch):
     monkeypatch.setattr(gpus.shutil, "which", lambda name: name)
     (line,) = gpus.report()
-    assert "bytelax[cuda]" in line
+    assert "jax[cuda13]" in line
     monkeypatch.undo()
     assert gpus.report() == []
