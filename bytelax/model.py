@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import operator
 import reprlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,17 +24,22 @@ from bytelax.models.configs import Config
 from bytelax.pods import global_arrays, sharding
 
 _LAYING_OUT = threading.RLock()  # of one model at a time, so that no thread finds it without any
+_ALONE: dict = {0: {}}  # a dict that nothing else refers to
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Model:
     """A loaded model: a Flax module with its parameters, as returned by `bytelax.load`.
+
+    A model equals itself only.
 
     Attributes:
       module: the Flax module, for functional use: `module.apply({"params": params}, ids)` gives
         the logits, f32[B, S, V], of any model.
-      params: its parameters. Once compiled kernels of a processor have run, the model holds them in
-        panels only, and makes these arrays anew for each use of the attribute.
+      params: its parameters. Arrays that are replaced in this dict count from the next use of the
+        model on. Once compiled kernels of a processor have run, the model holds its weights in
+        panels only, as long as nothing else holds this dict, and makes these arrays again when they
+        are asked for.
       mesh: the devices to decode on, from `sharding.make_mesh`; None uses the device that holds the
         parameters.
     """
@@ -74,10 +81,19 @@ class Model:
         """The parameters as compiled programs take them; see `fused.laid_out`."""
         own = self.__dict__
         with _LAYING_OUT:
-            if "_device_params" not in own:
-                held = [own["params"]]
-                if weight_layouts.taken_in_panels(held[0]):
-                    del own["params"]  # `__getattr__` makes them again
+            if "params" not in own:
+                return own["_device_params"]
+            panels_only = weight_layouts.taken_in_panels(own["params"]) and not _shared(
+                own, "params"
+            )
+            known = _same(own["params"], own.pop("_laid_out", None))
+            held = [own["params"]]
+            if panels_only:
+                del own["params"]  # `__getattr__` makes them again
+            else:
+                own["_laid_out"] = jax.tree.flatten(held[0])
+            if not known:
+                own.pop("_device_params", None)
                 own["_device_params"] = fused.laid_out(held)
             return own["_device_params"]
 
@@ -85,8 +101,11 @@ class Model:
         # Only for what is not there.
         if name == "params":
             with _LAYING_OUT:
-                if "_device_params" in self.__dict__:
-                    return fused.as_given(self.__dict__["_device_params"])
+                own = self.__dict__
+                if "_device_params" in own:
+                    own["params"] = fused.as_given(own["_device_params"])
+                    own["_laid_out"] = jax.tree.flatten(own["params"])
+                    return own["params"]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     @property
@@ -111,7 +130,7 @@ class Model:
         """Returns the target of a `Method` for this model, on one device of its mesh."""
         return architectures.target_of(self.device_shard.module)
 
-    @functools.cached_property
+    @property
     def weights_per_pass(self) -> Sizes:
         """Number of weights that a pass of each network reads, without the embedding tables."""
         return self.module.weights_per_pass(self.held)
@@ -170,6 +189,21 @@ class Model:
         if isinstance(ids, jax.Array):
             return ids.astype(jnp.int32)
         return self.put(ids.astype(np.int32))
+
+
+def _same(params: dict, flat: tuple[list, Any] | None) -> bool:
+    """Whether parameters are still those of which `jax.tree.flatten` gave `flat`."""
+    if flat is None:
+        return False
+    leaves, tree = jax.tree.flatten(params)
+    return tree == flat[1] and all(map(operator.is_, leaves, flat[0]))
+
+
+def _shared(holder: dict, name: str) -> bool:
+    """Whether anything but `holder` refers to its dict of this name, or to a dict within it."""
+    return sys.getrefcount(holder[name]) > sys.getrefcount(_ALONE[0]) or any(
+        _shared(holder[name], part) for part in holder[name] if isinstance(holder[name][part], dict)
+    )
 
 
 def check_model(model: Any) -> None:
