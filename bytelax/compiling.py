@@ -76,12 +76,17 @@ def compiler_options() -> dict[str, str] | None:
     return _WITHOUT_YNNPACK
 
 
+def own_jit(function: Callable, **how: Any) -> Any:
+    """Returns `jax.jit(function, **how)` with the compiler options of `generate` and `score`."""
+    return jax.jit(function, compiler_options=compiler_options(), **how)
+
+
 def late_jit(function: Callable, **how: Any) -> Callable[[], Any]:
-    """Returns a function that gives `jax.jit(function, **how)`, made when it is first called.
+    """Returns a function that gives `own_jit(function, **how)`, made when it is first called.
 
     The compiler options ask for the backend, which is not to be chosen by an import.
     """
-    return functools.cache(lambda: jax.jit(function, compiler_options=compiler_options(), **how))
+    return functools.cache(lambda: own_jit(function, **how))
 
 
 CACHE_VARIABLE = "BYTELAX_CACHE"  # directory of compiled programs, or "off"

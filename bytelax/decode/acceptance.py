@@ -260,5 +260,6 @@ def take_all(
 
     A row without a draft emits one byte drawn from the target.
     """
+    draft = drawn(draft)  # a drafter's logits may be of no law
     emitted = follow(draft, draft.length, log_probs, uniforms[:, 1])
     return emitted._replace(count=jnp.maximum(emitted.drafted, 1))

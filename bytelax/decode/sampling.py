@@ -114,17 +114,19 @@ def process_logits(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[A
     """Returns the log-probabilities of the distribution that is sampled, in nats; -inf if banned.
 
     In a greedy row the distribution is one-hot at the likeliest id that may be emitted; ties go to
-    the lowest id.
+    the lowest id. Logits without a law (see `has_law`) give no id a probability.
     """
     logits = without_banned(logits, sampling)
     likeliest = one_hot(logits.argmax(-1), logits.shape[-1])
+    lawful = _lawful(logits)[..., None]
     if sampling.greedy:
-        return likeliest
+        return jnp.where(lawful, likeliest, -jnp.inf)
     cold = sampling.cold[:, None, None]
     logits = logits / jnp.where(cold, 1, sampling.temperature[:, None, None])
     if sampling.truncated:
         logits = _truncate(logits, sampling)
-    return jnp.where(cold, likeliest, jax.nn.log_softmax(logits))
+    law = jnp.where(cold, likeliest, jax.nn.log_softmax(logits))
+    return jnp.where(lawful, law, -jnp.inf)
 
 
 def byte_log_probs(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[Array, "B W V"]:
@@ -194,7 +196,13 @@ def has_law(logits: Float[Array, "B W V"], sampling: Sampling) -> Bool[Array, "B
 
     A target that forbids ids gives them -inf. The ids that are banned here are not read.
     """
-    return jnp.isfinite(without_banned(logits, sampling).max(-1))
+    return _lawful(without_banned(logits, sampling))
+
+
+def _lawful(logits):
+    # No maximum: without `compiler_options`, XLA:CPU drops the NaN from that of a larger array.
+    possible = jnp.isfinite(logits)
+    return (possible | (logits == -jnp.inf)).all(-1) & possible.any(-1)
 
 
 def without_banned(logits: Float[Array, "B W V"], sampling: Sampling) -> Float[Array, "B W V"]:

@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
+from bytelax.compiling import own_jit
 from bytelax.decode import sampling
 
 NARROW = 5e-7  # intervals below this width are rounding errors; their neighbours absorb them
 _SPACING = 1e-6  # several times the spacing of float32 below 1
-# Most of the time is spent compiling, as programs with callbacks cannot be cached.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class Chance:
@@ -41,7 +40,7 @@ class Chance:
 
     def __init__(self, program: Callable, rows: int = 512):
         # A new function, so that jit cannot reuse a trace of `program` without the probes.
-        self._run = jax.jit(lambda batch: program(batch), compiler_options=QUICK)
+        self._run = own_jit(lambda batch: program(batch))
         self._rows = rows
         self._random = np.random.default_rng(0)
         self._probe: _Probe  # of the run in progress

@@ -1,17 +1,16 @@
 """The exact joint distribution of the next bytes under `Method.round`, by enumeration."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from bytelax import vocab
-from bytelax.compiling import own_settings
+from bytelax.compiling import own_jit, own_settings
 from bytelax.decode import (
     Acceptance,
     Automaton,
@@ -24,7 +23,8 @@ from bytelax.decode import (
     process_logits,
     stopping,
 )
-from bytelax.testing.chance import QUICK, Chance
+from bytelax.decode.sampling import without_banned
+from bytelax.testing.chance import Chance
 from bytelax.testing.tables import TableDrafter, TableTarget
 
 Law = dict[tuple[int, ...], float]  # maps the ids after the prompt to their probability
@@ -87,15 +87,14 @@ def started(
       rows: batch size at which it is computed, at least that of the prompts.
       **law: keywords of `Sampling.of`.
     """
-    start = jax.jit(
+    start = own_jit(
         lambda params, text: method.init(
             params,
             text,
             budget=budget,
             seeds=jnp.zeros(rows, jnp.uint32),
             sampling=Sampling.of(rows, **law),
-        ),
-        compiler_options=QUICK,
+        )
     )
     begin = start(params, batch_of(prompts, length, rows))
     return jax.tree.map(lambda x: np.asarray(x)[: len(prompts)], begin)
@@ -175,8 +174,8 @@ def target_law(
 def next_byte(method: Method, params: Params, *, rows: int, prompt: int, length: int) -> Callable:
     """Returns a function from texts, lists of ids, to the target's probabilities of the next id.
 
-    They are zero where a constraint lets nothing follow. Its second argument is the sampling of one
-    row, which counts for all.
+    They are zero where a constraint lets nothing follow, and where the logits are of no law. Its
+    second argument is the sampling of one row, which counts for all.
 
     Args:
       method: its target is asked.
@@ -187,7 +186,7 @@ def next_byte(method: Method, params: Params, *, rows: int, prompt: int, length:
     """
     target = method.verifier
 
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @own_jit
     def after(params, text, sampling, allowed):
         state = target.prefill(params.target, text)
         logits, _ = target.extend(params.target, state, text.pending)
@@ -195,7 +194,7 @@ def next_byte(method: Method, params: Params, *, rows: int, prompt: int, length:
             size = logits.shape[-1]
             allowed = jnp.pad(allowed, ((0, 0), (0, max(size - vocab.SIZE, 0))))[:, None, :size]
             logits = jnp.where(allowed, logits, -jnp.inf)
-        return process_logits(logits, sampling)[:, 0]
+        return laws(logits, sampling)
 
     def following(texts, sampling):
         sampling = jax.tree.map(lambda x: np.repeat(x, rows, axis=0), sampling)
@@ -207,11 +206,30 @@ def next_byte(method: Method, params: Params, *, rows: int, prompt: int, length:
                 allowed[: len(some)] = [_allowed(params.constraint, text[prompt:]) for text in some]
             going = allowed[: len(some), vocab.OFFSET :].any(axis=1, keepdims=True)
             found = after(params, batch_of(some, length, rows), sampling, allowed)
-            law = np.exp(np.asarray(found, np.float64))[: len(some)]
-            parts.append(np.where(going, law, 0))
+            parts.append(np.where(going, probabilities(*found)[: len(some)], 0))
         return np.concatenate(parts)
 
     return following
+
+
+def laws(
+    logits: Float[Array, "B W V"], sampling: Sampling
+) -> tuple[Float[Array, "B V"], Float[Array, "B V"]]:
+    """Returns the logits of the first position, without banned ids, and their `process_logits`."""
+    first = logits[:, :1]
+    return without_banned(first, sampling)[:, 0], process_logits(first, sampling)[:, 0]
+
+
+def probabilities(
+    logits: Float[Array, "B V"], log_probs: Float[Array, "B V"]
+) -> Float[np.ndarray, "B V"]:
+    """Returns the probabilities of `laws` on the host; zeros where the logits are of no law.
+
+    Nothing is written from logits that are NaN or infinite. The loop asks `sampling.has_law`, and
+    NumPy is asked here, as what certifies a program must not rest on it.
+    """
+    sound = np.isfinite(np.asarray(logits).max(-1, keepdims=True))
+    return np.where(sound, np.exp(np.asarray(log_probs, np.float64)), 0)
 
 
 def _allowed(constraint: Automaton, ids: list[int]) -> np.ndarray:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
-from bytelax.compiling import own_settings
+from bytelax.compiling import own_jit, own_settings
 from bytelax.decode import (
     Decoding,
     Empty,
@@ -18,19 +18,20 @@ from bytelax.decode import (
     Text,
     Tree,
     is_drafted,
-    process_logits,
     take_all,
 )
 from bytelax.decode.sampling import one_hot
-from bytelax.testing.chance import QUICK, Chance
+from bytelax.testing.chance import Chance
 from bytelax.testing.exact_law import (
     batch_of,
     distance,
     farthest,
     law_and_kept,
     law_of,
+    laws,
     next_byte,
     one_round,
+    probabilities,
     started,
 )
 
@@ -195,11 +196,11 @@ def _assert_reads_eos(method, params, begin, following):
         state = target.prefill(params.target, text)
         _, trial = target.extend(params.target, state, windows[0])
         logits, _ = target.extend(params.target, target.commit(trial, counts), windows[1])
-        return process_logits(logits, sampling)[:, 0]
+        return laws(logits, sampling)
 
-    run = jax.jit(run, compiler_options=QUICK)
+    run = own_jit(run)
     text = batch_of([prompt], begin.text.ids.shape[1], rows)
-    found = np.exp(run(params, text, windows, counts, sampling))
+    found = probabilities(*run(params, text, windows, counts, sampling))
     texts = [
         [*prompt, *windows[0, row, 1:count], windows[1, row, 0]] for row, count in enumerate(counts)
     ]
@@ -229,7 +230,7 @@ def _assert_rows_apart(method, params, prompt, length, reach, rows, law) -> Deco
         )  # fmt: skip
         return method.decode(params, decoding)
 
-    run = jax.jit(run, compiler_options=QUICK)
+    run = own_jit(run)
 
     def of(order, ids):
         decoding = run(params, ids[order], lengths[order], budgets[order], order.astype(np.uint32))

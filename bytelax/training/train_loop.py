@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, Key
 
 from bytelax import checkpoints
 from bytelax.checkpoints.orbax import quiet
-from bytelax.compiling import compiler_options, own_settings, random_key
+from bytelax.compiling import compiler_options, own_jit, own_settings, random_key
 from bytelax.models import narrow
 from bytelax.models.execution import Execution
 from bytelax.pods import distributed, global_arrays, sharding
@@ -380,7 +380,7 @@ class _Program:
             return metrics | {"loss": (value, jnp.ones(()))}
 
         everywhere = sharding.replicated(self.mesh)
-        return jax.jit(measure, out_shardings=everywhere, compiler_options=compiler_options())
+        return own_jit(measure, out_shardings=everywhere)
 
     def validate(self, params: dict, batches: Iterator[Batch]) -> dict[str, float]:
         """Averages metrics over the first validation batches, with the same keys each time."""

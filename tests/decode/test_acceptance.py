@@ -274,7 +274,7 @@ def test_typical_is_a_static_argument():
 def test_take_all_takes_all_and_only_the_draft():
     ids = np.array([[0, 1], [0, 1], [0, 1]])
     p = log(np.tile(np.array([0, 0, 1.0]), (3, 3, 1)))
-    draft = draft_of(ids, log(np.full((3, 2, VOCAB), np.nan)), [2, 1, 0])
+    draft = draft_of(ids, log(np.full((3, 2, VOCAB), 1 / VOCAB)), [2, 1, 0])
     out, count, *_ = judge["take_all"](draft, p, jnp.zeros((3, 2, 3)))
     assert count.tolist() == [2, 1, 1]
     emitted = [out[row, : count[row]].tolist() for row in range(3)]

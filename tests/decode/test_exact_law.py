@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bytelax import testing, vocab
+from bytelax.compiling import own_jit
 from bytelax.decode import (
     BlockDiffusion,
     BlockInOrder,
@@ -52,7 +53,7 @@ from bytelax.testing import (
     exact_law,
     target_law,
 )
-from bytelax.testing.chance import QUICK, Chance
+from bytelax.testing.chance import Chance
 from bytelax.testing.exact_law import batch_of
 from tests.helpers import heads_of_a_blt, self_drafting_models
 from tests.helpers.marks import exhaustive, slow
@@ -507,7 +508,7 @@ def deviation(accept, rows, new_bytes):
         )
         return method.decode(setup.params, decoding).text.ids
 
-    ids = np.asarray(jax.jit(generate, compiler_options=QUICK)(jnp.arange(rows, dtype=jnp.uint32)))
+    ids = np.asarray(own_jit(generate)(jnp.arange(rows, dtype=jnp.uint32)))
     size = len(setup.params.target)
     ids = ids[:, len(PROMPT) - 2 :]
     triples = np.stack([ids[:, :-2], ids[:, 1:-1], ids[:, 2:]]).reshape(3, -1)
