@@ -17,7 +17,7 @@ from bytelax.models.configs import DraftConfig
 from bytelax.models.heads import HeadsConfig
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
-from experiments.compile.pods import run as pods
+from experiments.studies import compile_pods as pods
 from tests.helpers import models_for_tests
 
 BLT = models_for_tests.replace(

@@ -1,7 +1,6 @@
-"""What `experiments/compile/pods` reads out of compiled programs, and how it looks for limits."""
+"""What `studies/compile_pods.py` reads out of compiled programs, and how it looks for limits."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +9,10 @@ from jax.sharding import PartitionSpec
 
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
-from experiments.compile.pods import cases, programs
-from experiments.compile.pods import run as pods
-from experiments.compile.pods.cases import Case
-from experiments.harness import provenance
+from experiments.harness import pod_programs as programs
+from experiments.harness import pods as cases
+from experiments.harness.pods import Case
+from experiments.studies import compile_pods as pods
 
 CASE = Case("v5e 4x4", "1B", "blt-s", MeshConfig(data=4, tensor=4), rows=4, context=1024)
 TEXT = """
@@ -87,50 +86,23 @@ def test_seconds_are_what_xla_counts_over_the_peaks():
     found = pods.seconds_at_peak(cost, cases.PODS["v5e 4x4"])
     assert found == pytest.approx({"flops": 1e-3, "bytes accessed": 1e-3})
     assert pods.seconds_at_peak({"flops": -1.0}, cases.PODS["8 x H200"]) == {}
-    row = {"fits": True, "seconds": found, "bytes_a_device": 2**30, "arguments": 2**29}
-    case = cases.cases(full=True)[1]
-    line, _, code = pods.table({case.name: row | {"code": "this"}}).splitlines()[-3:]
-    assert line == f"| {case.name} | 1.00 | 0.50 | 0 + 0 | 1.00 |  |  |"
-    assert code == "Code this."
 
 
-def test_programs_of_other_code_are_compiled_again(tmp_path, monkeypatch):
+def test_measure_compiles_each_case_once(monkeypatch):
     compiled = []
 
     def compile_case(case):
-        compiled.append(case)
-        row = {"fits": True, "bytes_a_device": 2**30, "arguments": 2**29, "asked": {}}
-        return row | {"collectives": {}, "whole_table": False, **pods._compiled_with()}
+        compiled.append(case.name)
+        row = {"fits": True, "bytes_a_device": 2**30, "arguments": 2**29, "state": 2**28}
+        return row | {"asked": {}, "collectives": {}, "whole_table": False}
 
     monkeypatch.setattr(pods, "compile_case", compile_case)
+    case, known = cases.cases(full=True)[1], {}
+    row = pods.measure(case, known, limits=False)
+    assert (row["gib"], row["arguments_gib"], row["lean"]) == (1, 0.5, True)
+    assert pods.measure(case, known, limits=False) == row and compiled == [case.name]
     monkeypatch.setattr(pods, "largest", lambda case, field, step, measured: 70)
-    monkeypatch.setattr(pods.ahead_of_time, "prepare", lambda: None)
-
-    def run(*flags):
-        compiled.clear()
-        words = ["run.py", "--full", "--only", "16, 8 rows", "--results", str(tmp_path), *flags]
-        monkeypatch.setattr("sys.argv", words)
-        assert pods.main() == 0
-        return (tmp_path / "README.md").read_text()
-
-    assert "| 1.00 | 0.50 | 0 + 0 |  |  |  |" in run() and len(compiled) == 2
-    page = run("--largest")
-    assert "|  | 70 | 70 |" in page and not compiled
-    path = tmp_path / "results.json"
-    known = json.loads(path.read_text())
-    for row in known.values():
-        row["code"] = row["largest"]["code"] = "another"
-    path.write_text(json.dumps(known))
-    page = run()
-    assert len(compiled) == 2 and "|  | 70 | 70 |" in page
-    assert page.endswith(f"\nCode {provenance.code()}. The last two columns: another.\n")
-
-
-def test_what_is_searched_for_is_kept(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["run.py", "--largest"])
-    with pytest.raises(SystemExit):
-        pods.main()
-    assert "--largest needs --full" in capsys.readouterr().err
+    assert pods.measure(case, known, limits=True)["most_bytes"] == 70
 
 
 def largest(monkeypatch, held, field="rows", *, limit=100.0, state=0.0):

@@ -1,21 +1,18 @@
-"""Compiles a training step and rounds of decoding for whole pods, without one.
+"""Training steps and rounds of decoding, compiled for whole pods that are not at hand.
 
-    python -m experiments.compile.pods.run    a layer of each stack, the smallest pod of each kind
-    python -m experiments.compile.pods.run --full    whole models, all pods; writes `results.json`
-    python -m experiments.compile.pods.run --full --largest    and the most rows and bytes that fit
+GiB are of one device. Collectives are those in the text of the program, in the draft and in the
+rest. Milliseconds: the operations that XLA counts over the peak of the device's data sheet, which
+is no forecast: nearly every program waits for memory or the network. A loop's body is counted once.
+"Most rows" with the bytes of the line, and "most bytes" with its rows, are the largest that were
+compiled and fit: an eighth more might. A program that does not compile, does not fit, or
+communicates more than it has to makes the exit status 1. Needs the extra `aot`.
 
-Needs the extra `aot`: libtpu and the CUDA plugin compile on a CPU-only machine. `--full` takes 40
-minutes and `--largest` hours. Both save every program as it is compiled, and go on where they were
-stopped; programs of other code are compiled again.
-
-A program that does not compile, does not fit into the devices' memory, or talks between devices
-more than it has to makes the exit status 1. What this cannot show: speed on the devices, and their
-network's.
+    make aot-pods       a layer of each stack, the smallest pod of each kind
+    make aot-full       whole models, all pods, and what just fits; writes results, in hours
 """
 
 import collections
 import dataclasses
-import json
 import math
 import re
 import sys
@@ -28,9 +25,11 @@ import jax.extend.core
 
 from bytelax.pods import sharding
 from bytelax.training.metrics import peak_flops
-from experiments.compile.pods.cases import GIB, PODS, TRAIN, Case, Pod, cases, mesh_of
-from experiments.compile.pods.programs import decoding_round, training_step
-from experiments.harness import ahead_of_time, provenance, study
+from experiments import study
+from experiments.harness import ahead_of_time
+from experiments.harness.pod_programs import decoding_round, training_step
+from experiments.harness.pods import GIB, PODS, TRAIN, Case, Pod, cases, mesh_of
+from experiments.study import Column
 
 # As a compiled program names them, and as a traced one does.
 _KINDS = {
@@ -41,6 +40,16 @@ _KINDS = {
     "collective-permute": ("ppermute",),
     "collective-broadcast": ("pbroadcast",),
 }
+COLUMNS = [
+    Column("program", "program"),
+    Column("GiB", "gib", ".2f"),
+    Column("of them arguments", "arguments_gib", ".2f"),
+    Column("collectives in the draft", "in_draft"),
+    Column("in the rest", "in_rest"),
+    Column("ms of operations", "ms", ".2f"),
+    Column("most rows a part", "most_rows"),
+    Column("most bytes", "most_bytes", ",d"),
+]
 _KIND_OF = {primitive: kind for kind, names in _KINDS.items() for primitive in names}
 
 
@@ -59,7 +68,7 @@ def compile_case(case: Case) -> dict:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         why = str(error).splitlines()[0][:300]
-        return {"fits": False, "error": why, **_compiled_with()}
+        return {"fits": False, "error": why}
     memory, text = compiled.memory_analysis(), compiled.as_text()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     held += memory.temp_size_in_bytes - memory.alias_size_in_bytes
@@ -76,11 +85,7 @@ def compile_case(case: Case) -> dict:
         "whole_table": holds_whole_table(case, text),
         "seconds": seconds_at_peak(compiled.cost_analysis() or {}, PODS[case.pod]),
     }
-    return row | {"compile_seconds": time.perf_counter() - begin, **_compiled_with()}
-
-
-def _compiled_with() -> dict[str, str]:
-    return {"code": provenance.code(), "jax": jax.__version__}
+    return row | {"compile_seconds": time.perf_counter() - begin}
 
 
 def _bytes_a_device(x: jax.ShapeDtypeStruct) -> int:
@@ -227,89 +232,59 @@ def largest(case: Case, field: str, step: int, measured: Callable[[Case], dict])
             too_many = tried
 
 
-def main() -> int:
-    parser = study.parser(__doc__, __file__, model=None)
-    parser.add_argument("--full", action="store_true", help="everything; writes results")
-    parser.add_argument("--largest", action="store_true", help="looks for what just fits, too")
-    parser.add_argument("--only", default="", help="cases whose name holds this")
-    args = parser.parse_args()
-    if args.largest and not args.full:
-        parser.error("--largest needs --full, which keeps what it finds")
-    ahead_of_time.prepare()
-    path = args.results / "results.json"
-    known = json.loads(path.read_text()) if args.full and path.exists() else {}
-    failed = []
+def measure(case: Case, known: dict[str, dict], *, limits: bool) -> dict:
+    """The row of a case.
 
-    def measured(case: Case) -> dict:
-        row = known.get(case.name, {})
-        if not _compiled_with().items() <= row.items():
-            kept = {"largest": row["largest"]} if "largest" in row else {}
-            known[case.name] = compile_case(case) | kept
+    Args:
+      case: the program.
+      known: what `compile_case` found, by the name of the case; it is filled.
+      limits: whether to look for the most rows and bytes that fit.
+    """
+
+    def compiled(case):
+        if case.name not in known:
+            known[case.name] = compile_case(case)
             print(case.name, known[case.name], flush=True)
-            save()
         return known[case.name]
 
-    def save() -> None:
-        if args.full:
-            path.write_text(json.dumps(known, indent=1) + "\n")
-            study.page(path).write_text(table(known))
+    row = compiled(case)
+    spoken, seconds = row.get("collectives", {}), row.get("seconds", {})
+    found = {
+        "fits": row["fits"],
+        "lean": row["fits"] and is_lean(case, row),
+        "gib": row["bytes_a_device"] / GIB if "bytes_a_device" in row else None,
+        "arguments_gib": row["arguments"] / GIB if "arguments" in row else None,
+        "in_draft": sum(spoken.get("draft", {}).values()),
+        "in_rest": sum(spoken.get("rest", {}).values()),
+        "ms": 1e3 * seconds["flops"] if "flops" in seconds else None,
+    }
+    if limits:
+        found["most_rows"] = largest(case, "rows", 1, compiled)
+        found["most_bytes"] = largest(case, "context", 256, compiled)
+    return found
 
-    chosen = [case for case in cases(args.full) if args.only in case.name]
-    chosen = chosen[:1] if args.smoke else chosen
-    for case in chosen:
-        row = measured(case)
-        if not row["fits"] or not is_lean(case, row):
-            failed.append(case.name)
-    for case in chosen if args.largest else ():
-        found = {
-            field: largest(case, field, step, measured)
-            for field, step in (("rows", 1), ("context", 256))
-        }
-        known[case.name]["largest"] = found | _compiled_with()
-        save()
+
+def main() -> int:
+    parser = study.parser(__doc__)
+    parser.add_argument("--full", action="store_true", help="everything; writes results")
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    options = parser.parse_args()
+    ahead_of_time.prepare()
+    chosen = {case.name: case for case in cases(options.full) if options.only in case.name}
+    known: dict[str, dict] = {}
+
+    def row(setting):
+        return measure(chosen[setting["program"]], known, limits=options.full)
+
+    settings = [{"program": name} for name in chosen][: 1 if options.smoke else None]
+    if options.full:
+        rows = study.run("compile_pods", options, settings, row, timed=False)
+    else:
+        rows = [{"setting": setting} | row(setting) for setting in settings]
+    failed = [each["setting"]["program"] for each in rows if not each["fits"] or not each["lean"]]
     for name in failed:
         print("FAIL", name)
     return int(bool(failed))
-
-
-def table(known: dict) -> str:
-    """The cases that were compiled, one a line, as Markdown."""
-    shown = {case.name: known[case.name] for case in cases(full=True) if case.name in known}
-    codes, versions = (
-        ", ".join(sorted({row.get(name, "older") for row in shown.values()}))
-        for name in ("code", "jax")
-    )
-    lines = [
-        f"Compiled without the hardware by `make aot-full`, jax {versions}. GiB of one "
-        "device. Collectives in the text of the program: in the draft + in the rest. Milliseconds "
-        "are the operations that XLA counts, those that the kernels state included, over the peak "
-        "of the device's data sheet, which is no forecast: nearly every program waits for memory "
-        "or the network. The bytes that XLA counts are left out, as most of them move between "
-        "units of one chip. A loop's body is counted once in all of these, as that of a draft is, "
-        "and that of a scanned stack.",
-        "",
-        "The most rows with the bytes of the line, and the most bytes with its rows, that were "
-        "compiled and fit: an eighth more might. Nothing longer than the model reads was tried. "
-        "An H200's limit is all of its memory, of which JAX takes three quarters unless told.",
-        "",
-        "| program | GiB | of them arguments | collectives | ms of operations | most rows a "
-        "part | most bytes |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, row in shown.items():
-        size = [f"{row[key] / GIB:.2f}" for key in ("bytes_a_device", "arguments") if key in row]
-        spoken = row.get("collectives", {})
-        said = " + ".join(str(sum(spoken.get(part, {}).values())) for part in ("draft", "rest"))
-        seconds = row.get("seconds", {})
-        ms = f"{seconds['flops'] * 1e3:.2f}" if "flops" in seconds else ""
-        cells = [name, *(size or ["too large", ""]), said, ms]
-        cells += [str(row.get("largest", {}).get(field) or "") for field in ("rows", "context")]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", f"Code {codes}."]
-    searched = {row["largest"].get("code", "older") for row in shown.values() if "largest" in row}
-    if searched:
-        lines[-1] += f" The last two columns: {', '.join(sorted(searched))}."
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

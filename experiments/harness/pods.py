@@ -1,4 +1,4 @@
-"""The pods, and which programs are compiled for them."""
+"""Pods, and the cases of programs that are compiled for them."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The programs that are compiled, and the shapes that they are called with."""
+"""The programs that are compiled for pods, and the shapes that they are called with."""
 
 import functools
 
@@ -15,8 +15,8 @@ from bytelax.training import optimizer, train_loop, train_state
 from bytelax.training.objectives import NextByte
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_loop import RunConfig, TrainConfig
-from experiments.compile.pods.cases import Case
 from experiments.harness.decode_program import for_decoding
+from experiments.harness.pods import Case
 
 
 def training_step(case: Case, mesh: Mesh) -> tuple:

@@ -1,17 +1,16 @@
-"""Compiles the kernels and the decode loops that use them for accelerators that are not there.
+"""Kernels, and decode loops that use them, compiled for accelerators that are not at hand.
+
+A program that does not compile, or is compiled without its kernel, makes the exit status 1. What
+this cannot show: speed, and numbers on the device. "On chip": VMEM or shared memory of one kernel,
+as it counts it. GFLOP and GB: the compiler's count for one call or one round of a loop, as if all
+slots were seen; it has none for GPUs. Needs the extra `aot`.
 
     make aot            every kernel at the shapes of the 1B model, shallow decode loops
-    make aot-full       at more shapes, with more loops; writes `results.json` and its table
-
-Needs the extra `aot`: libtpu and the CUDA plugin compile on a CPU-only machine. A program that
-does not compile, or is compiled without its kernel, makes the exit status 1. What this cannot show:
-speed, and numbers on the device.
+    make aot-full       at more shapes, with more loops; writes results
 """
 
 import collections
 import dataclasses
-import json
-import pathlib
 import re
 import sys
 import time
@@ -34,9 +33,11 @@ from jax.sharding import PartitionSpec as P
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
-from experiments.harness import ahead_of_time, study
+from experiments import study
+from experiments.harness import ahead_of_time
 from experiments.harness.decode_program import decode_program
 from experiments.harness.one_b import one_b
+from experiments.study import Column
 
 # How kernels appear in programs: those of Mosaic, and on a GPU those of Triton too.
 CALLS = {"tpu": "tpu_custom_call", "cuda": "(?:mosaic_gpu|__gpu\\$xla.gpu.triton)"}
@@ -246,11 +247,16 @@ XLA_RUNS = {
 }
 
 
-COLUMNS = ("program", "for", "kernels", "on chip, KiB", "temporary, MiB", "GFLOP", "GB", "compiled")
-LEGEND = """\
-On chip: VMEM or shared memory of one kernel, as it counts it. GFLOP and GB: the compiler's count
-for one call or one round of a loop, as if all slots were seen; it has none for the H200. Seconds to
-compile say little: other work ran beside it."""
+COLUMNS = [
+    Column("program", "program"),
+    Column("for", "chip"),
+    Column("kernels", "kernels"),
+    Column("on chip, KiB", "on_chip_kib", ".0f"),
+    Column("temporary, MiB", "temporary_mib", ".1f"),
+    Column("GFLOP", "gflop", ".3f"),
+    Column("GB", "gb", ".3f"),
+    Column("right", "ok"),
+]
 
 
 def compile_for(chip: str, case) -> dict:
@@ -267,15 +273,15 @@ def compile_for(chip: str, case) -> dict:
     found = kernels_in(compiled.as_text(), CALLS[platform])
     wanted = case.kernels - XLA_RUNS.get((chip, case), set()) - WITHOUT.get(chip, frozenset())
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
+    on_chip = case.on_chip_bytes(platform) if wanted else None
     return {
         "ok": set(found) == wanted,
-        "kernels": dict(found),
-        "on_chip_bytes": case.on_chip_bytes(platform) if wanted else None,
-        "seconds": round(time.perf_counter() - begin, 1),
-        "temporary_bytes": memory.temp_size_in_bytes,
-        "argument_bytes": memory.argument_size_in_bytes,
-        "flops": cost.get("flops"),
-        "bytes": cost.get("bytes accessed"),
+        "kernels": ", ".join(f"{count} {name}" for name, count in found.items()) or "XLA's",
+        "on_chip_kib": on_chip / 2**10 if on_chip else None,
+        "temporary_mib": memory.temp_size_in_bytes / 2**20,
+        "gflop": cost["flops"] / 1e9 if cost.get("flops") else None,
+        "gb": cost["bytes accessed"] / 1e9 if cost.get("bytes accessed") else None,
+        "compile_seconds": time.perf_counter() - begin,
     }
 
 
@@ -288,65 +294,50 @@ def kernels_in(program: str, call: str) -> collections.Counter:
     )
 
 
+def programs(full: bool) -> dict:
+    """The programs by name."""
+    return KERNELS | LOOPS | (MORE if full else {})
+
+
+def measure(setting: dict) -> dict:
+    """The row of a program and a chip."""
+    name, chip = setting["program"], setting["chip"]
+    try:
+        row = compile_for(chip, programs(full=True)[name])
+    except Exception as error:  # of any kind: the rest of the table still counts
+        row = {"ok": False, "kernels": f"{type(error).__name__}: {str(error)[:300]}"}
+    print("ok  " if row["ok"] else "FAIL", chip.ljust(5), name.ljust(28), row, flush=True)
+    return row
+
+
 def main() -> int:
-    parser = study.parser(__doc__, __file__, model=None)
+    parser = study.parser(__doc__)
     parser.add_argument("--full", action="store_true", help="the whole matrix; writes results")
     parser.add_argument("--only", default="", help="programs whose name holds this")
     parser.add_argument(
         "--chips", nargs="+", default=list(ahead_of_time.CHIPS), choices=list(ahead_of_time.CHIPS)
     )
-    args = parser.parse_args()
+    options = parser.parse_args()
     ahead_of_time.prepare()
-    cases = KERNELS | LOOPS | (MORE if args.full else {})
-    if args.smoke:
-        cases = {"unmask, confidence": KERNELS["unmask, confidence"]}
-    table = collections.defaultdict(dict)
-    for name, case in cases.items():
-        for chip in args.chips:
-            left_out = {Loop: ("v6e", "v5p"), Append: TPUS, Product: TPUS}.get(type(case), ())
-            if chip in OTHER_CARDS and case not in ON_OTHER_CARDS:
-                continue
-            if args.only not in name or chip in left_out:
-                continue
-            try:
-                row = compile_for(chip, case)
-            except Exception as error:  # of any kind: the rest of the table still counts
-                row = {"ok": False, "error": f"{type(error).__name__}: {str(error)[:500]}"}
-            table[name][chip] = row
-            print("ok  " if row["ok"] else "FAIL", chip.ljust(5), name.ljust(28), row, flush=True)
-            if (args.full or args.smoke) and not args.only:
-                write(args.results / "results.json", table)
-    return int(not all(row["ok"] for chips in table.values() for row in chips.values()))
+    settings = [
+        {"program": name, "chip": chip}
+        for name, case in programs(options.full).items()
+        for chip in options.chips
+        if options.only in name and is_compiled(case, chip)
+    ]
+    if options.smoke:
+        settings = [{"program": "unmask, confidence", "chip": "v5e"}]
+    if options.full or options.smoke:
+        rows = study.run("compile_kernels", options, settings, measure, timed=False)
+    else:
+        rows = [measure(setting) for setting in settings]
+    return int(not all(row["ok"] for row in rows))
 
 
-def write(path: pathlib.Path, programs: dict) -> None:
-    """The results so far, and their table."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    report = {"jax": jax.__version__, "programs": programs}
-    path.write_text(json.dumps(report, indent=1) + "\n")
-    study.page(path).write_text(markdown(report))
-
-
-def markdown(report: dict) -> str:
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    for name, chips in report["programs"].items():
-        lines += [f"| {' | '.join([name, chip, *_cells(row)])} |" for chip, row in chips.items()]
-    head = f"Compiled without the hardware by `make aot-full`, jax {report['jax']}. {LEGEND}\n\n"
-    return head + "\n".join(lines) + "\n"
-
-
-def _cells(row: dict) -> list[str]:
-    if "error" in row:
-        return ["failed"] + [""] * 5
-    kernels = ", ".join(f"{count} {name}" for name, count in row["kernels"].items())
-    sizes = (
-        ("on_chip_bytes", 2**10, 1),
-        ("temporary_bytes", 2**20, 1),
-        ("flops", 1e9, 3),
-        ("bytes", 1e9, 3),
-    )
-    scaled = [f"{row[name] / unit:.{digits}f}" if row[name] else "" for name, unit, digits in sizes]
-    return [kernels or "XLA", *scaled, f"{row['seconds']:.1f} s"]
+def is_compiled(case, chip: str) -> bool:
+    """Whether a chip has the program's kernels, and has not been left out to save time."""
+    left_out = {Loop: ("v6e", "v5p"), Append: TPUS, Product: TPUS}.get(type(case), ())
+    return chip not in left_out and (chip not in OTHER_CARDS or case in ON_OTHER_CARDS)
 
 
 if __name__ == "__main__":
