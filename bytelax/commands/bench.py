@@ -24,8 +24,8 @@ class Bench:
     loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """A file whose whole text is a prompt; by default three built-in prompts."""
-    max_new_bytes: int = 256
-    """Number of bytes to generate for each prompt."""
+    max_new_bytes: int | None = None
+    """Number of bytes to generate for each prompt; by default 256, or what the context holds."""
     batch: int = 1
     """Number of prompts in a batch; prompts are repeated to fill the last batch."""
     repeats: int = 5
@@ -60,16 +60,19 @@ def run(command: Bench) -> None:
     Sampling.of(1, temperature=command.temperature)
     for method, options in wanted:  # before anything is timed
         methods.build(method, model, **options)
+    room = model.config.max_bytes - 1 - max(map(len, prompts))
+    new = command.max_new_bytes or min(256, max(room, 1))
     rows = []
     for method, options in wanted:
-        timed = timing.beside_plain(
-            model, prompts, method, options, new=command.max_new_bytes, repeats=command.repeats,
-            batch=command.batch, temperature=command.temperature,
-        )  # fmt: skip
+        with console.waiting(f"timing {method}, which is compiled first"):
+            timed = timing.beside_plain(
+                model, prompts, method, options, new=new, repeats=command.repeats,
+                batch=command.batch, temperature=command.temperature,
+            )  # fmt: skip
         rows.append({"method": method, **options, **timing.figures(timed)})
     if command.json:
-        names = ("batch", "repeats", "temperature", "max_new_bytes")
-        how = {name: getattr(command, name) for name in names}
+        names = ("batch", "repeats", "temperature")
+        how = {name: getattr(command, name) for name in names} | {"max_new_bytes": new}
         how["prompt_bytes"] = list(map(len, prompts))
         print(console.json_line(how | {"rows": rows}))
         return
@@ -77,7 +80,7 @@ def run(command: Bench) -> None:
     lengths = sorted({len(prompt) for prompt in prompts})
     context = " to ".join(str(length) for length in dict.fromkeys((lengths[0], lengths[-1])))
     print(
-        f"Batch {command.batch}, prompts of {context} bytes, {command.max_new_bytes} new ones, "
+        f"Batch {command.batch}, prompts of {context} bytes, {new} new ones, "
         f"temperature {command.temperature:g}. Speed: beside plain decoding at the same batch "
         f"size, median and range of {command.repeats} pairs of runs; taking in the prompts is "
         "left out."

@@ -22,6 +22,14 @@ def check_json(flags: Any, name: str) -> None:
         raise ValueError(f"--{name} is printed as JSON only: add --json")
 
 
+def waiting(what: str) -> contextlib.AbstractContextManager:
+    """Shows on standard error what the body does, while it does it, if that is a terminal."""
+    import rich.console
+
+    console = rich.console.Console(stderr=True)
+    return console.status(what) if console.is_terminal else contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def progress_bar(name: str, total: int) -> Iterator[Callable[..., None]]:
     """Shows a bar on standard error if that is a terminal; yields the function that advances it."""

@@ -126,7 +126,8 @@ def run(command: Generate) -> None:
         if distributed.is_first():
             sys.stdout.buffer.write(b"\n")
         return
-    out = generate(model, prompts, seeds=command.seed, logprobs=command.logprobs, **keywords)
+    with console.waiting("compiling and generating"):
+        out = generate(model, prompts, seeds=command.seed, logprobs=command.logprobs, **keywords)
     if not distributed.is_first():
         return
     if command.json:

@@ -55,6 +55,11 @@ def test_every_batch_is_full(bench, tmp_path):
     assert told["rows"][0]["rounds"] == 4  # a prompt, of each of the four
 
 
+def test_by_default_it_fits_the_context(bench):
+    code, out, _ = bench("ar", "--override", "max_bytes=32", "--repeats", "1", "--json")
+    assert code == 0 and json.loads(out)["max_new_bytes"] == 32 - 1 - 20
+
+
 def test_options_with_commas():
     tree = parsed("medusa:branches=(3,2),nodes=4")
     assert tree == ("medusa", {"branches": (3, 2), "nodes": 4})
