@@ -55,8 +55,8 @@ def test_accounting(smoke):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
-    ["agreement", "blt_methods", "draft_rules", "int8", "latents", "precisions", "self_drafting",
-     "windows"],
+    ["agreement", "blt_methods", "bundled", "draft_rules", "int8", "latents", "precisions",
+     "self_drafting", "windows"],
 )  # fmt: skip
 def test_study(smoke, name):
     rows = smoke(name)

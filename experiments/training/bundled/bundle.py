@@ -18,6 +18,8 @@ import jax.numpy as jnp
 
 from bytelax import checkpoints
 from bytelax.models.configs import HeadsConfig
+from experiments import study, tables
+from experiments.studies import bundled
 
 HERE = pathlib.Path(__file__).parent
 ASSETS = HERE.parents[2] / "bytelax" / "assets"
@@ -58,7 +60,7 @@ knows nothing reliably.
 ## Held-out bits per byte
 
 {figures}
-Conditions: [experiments/training/bundled](../../../experiments/training/bundled/README.md).
+Conditions: [results](../../../docs/results.md#bundled).
 
 ## Training text and attribution
 
@@ -122,18 +124,24 @@ def _seen(run):
 
 
 def _figures(name):
-    """A table of what `run.py` measured of a model, if it did."""
-    path = HERE / "results.json"
-    report = json.loads(path.read_text()) if path.exists() else {"bits_per_byte": {}}
-    bits = report["bits_per_byte"]
-    if name not in bits:
+    """A table of what the study of the bundled models measured of a model, if it did."""
+    rows = {
+        row["setting"]["model"]: row
+        for report in tables.reports("bundled")
+        for row in report["rows"]
+    }
+    if name not in rows:
         return "Not measured yet.\n"
-    rows = [name, "xz -9", "zstd -19"]
-    lines = ["| | " + " | ".join(rows) + " |", "|---" * (len(rows) + 1) + "|"]
-    for text in report["bytes"]:
-        lines.append(f"| {text} | " + " | ".join(f"{bits[row][text]:.2f}" for row in rows) + " |")
-    costs = report["latents"].get(name, {})
-    if costs:
+    shown = [rows[each] for each in (name, *bundled.COMPRESSORS)]
+    lines = [
+        "| | " + " | ".join(row["setting"]["model"] for row in shown) + " |",
+        "|---" * (len(shown) + 1) + "|",
+    ]
+    for genre in bundled.GENRES:
+        bits = (study.Column("", f"bits.{genre}").value(row) for row in shown)
+        values = (each["value"] if isinstance(each, dict) else each for each in bits)
+        lines.append(f"| {genre} | " + " | ".join(f"{value:.2f}" for value in values) + " |")
+    if costs := rows[name].get("latents"):
         said = ", ".join(f"{words} {costs[kind]:+.3f}" for kind, words in KINDS.items())
         lines += ["", f"In place of its own latents, bits per byte: {said}."]
     return "\n".join(lines) + "\n"
