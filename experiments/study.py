@@ -126,7 +126,8 @@ def run(
         measured again; otherwise only those of other conditions or bundled weights.
 
     Returns:
-      the rows: each has its `setting`, its figures and the machine's `load`.
+      the rows: each has its `setting`, its figures and the machine's `load`. One that has `failed`
+      is measured again in the next run.
     """
     settings, conditions = plain(settings), plain(conditions or {})
     path = options.results / f"{name}@{machine_slug()}.json"
@@ -145,7 +146,8 @@ def run(
         before = json.loads(path.read_text())
         same = ("conditions", "weights", *(("commit", "jax", "machine") if timed else ()))
         if all(before[key] == here[key] for key in same):
-            rows = [row for row in before["rows"] if row["setting"] in settings]
+            kept = (row for row in before["rows"] if "failed" not in row)
+            rows = [row for row in kept if row["setting"] in settings]
             here |= {key: before[key] for key in ("command", "busy_before")}
             if rows and here["commit"] not in before["commit"]:
                 here["commit"] = f"{before['commit']}, {here['commit']}"

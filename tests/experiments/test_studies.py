@@ -68,6 +68,12 @@ def test_study(smoke, name):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["accelerator_decode", "accelerator_training"])
+def test_study_of_an_accelerator(smoke, name):
+    assert not any("failed" in row for row in smoke(name))
+
+
+@pytest.mark.exhaustive
 def test_batch(smoke):
     plain, waiting, drafted = smoke("batch")
     assert (plain["method"], drafted["method"]) == ("ar", "blt-s")

@@ -24,8 +24,9 @@ def test_section(name):
         assert report["rows"][0]["setting"]
     rows = [row for report in reports for row in report["rows"]]
     for column in module.COLUMNS if rows else ():
-        flipless = column.key == "margins"  # no byte flipped
-        assert flipless or any(column.cell(row) for row in rows), column
+        # No byte flipped, and an accelerator is lent for a time: not all rows are measured.
+        may_be_empty = column.key == "margins" or name.startswith("accelerator")
+        assert may_be_empty or any(column.cell(row) for row in rows), column
 
 
 def test_claims_find_their_figures():

@@ -14,8 +14,7 @@ from bytelax_kernels.unmask import benchmark as unmask_benchmark
 from bytelax_kernels.verify_attention import benchmark as attention_benchmark
 
 from bytelax.decode import BLTTarget
-from experiments.accelerator.kernels import run as study_of_kernels
-from experiments.harness import study
+from experiments.studies import accelerator_kernels as study_of_kernels
 from tests.helpers import models_for_tests as models
 from tests.helpers.interpreting import on, on_triton
 
@@ -112,26 +111,21 @@ def test_a_verify_pass_is_timed(monkeypatch):
     monkeypatch.setattr(
         study_of_kernels, "one_b", lambda patching: models.replace(models.BASE, patching=patching)
     )
-    assert study_of_kernels.verify_pass(2, length=41)["ratio"] > 0
+    assert min(study_of_kernels.verify_pass(2, length=41).values()) > 0
     assert ran and all(ran)
 
 
 @pytest.mark.slow
-def test_the_study_keeps_its_rows(monkeypatch, tmp_path):
+def test_measure(monkeypatch):
     monkeypatch.setattr(attention_benchmark, "CASES", CASES)
     monkeypatch.setattr(study_of_kernels, "bandwidth", lambda: 1e9)
-    which = {"kernel": "verify_attention", "case": "ring"}
-    settings = [{"step": "check", **which}, {"step": "time", **which}]
+    setting = {"kernel": "verify_attention", "case": "ring"}
     with on("gpu"):
-        report = study.run(
-            tmp_path / "all.json",
-            {"device": "none"},
-            settings,
-            functools.partial(study_of_kernels.measure, kernel="gpu"),
-            markdown=study_of_kernels.markdown,
+        check, time = (
+            study_of_kernels.measure({"step": step, **setting}, kernel="gpu")
+            for step in ("check", "time")
         )
-    assert report["rows"][0]["exact"]
-    assert "| verify_attention | ring | " in (tmp_path / "all.md").read_text()
+    assert check["exact"] and time["kernel_us"] > 0
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -1,11 +1,12 @@
-"""Checks and times the kernels on an accelerator, and measures what a verify pass costs.
+"""Kernels on an accelerator: whether they are right, how fast, and what a verify pass costs.
 
-    python -m experiments.accelerator.kernels.run
+A kernel must agree with its reference, and its bits must not depend on what each check changes,
+such as other rows of the batch. Times are of the kernels' own benchmarks, in microseconds for each
+call: "floor" is what must be read over the bandwidth measured for a plain copy, XLA the reference
+compiled for the device, "loop" what measuring costs. The exit status is 1 where numbers or bits are
+wrong.
 
-Takes a few minutes. A kernel must agree with its reference, and its bits must not depend on what
-each check below changes, such as other rows of the batch. Times are those of the kernels'
-own benchmarks: the floor is what must be read over the bandwidth measured for a plain copy, XLA is
-the reference compiled for the device. Exit status 1 where numbers or bits are wrong.
+    python -m experiments.studies.accelerator_kernels
 """
 
 import functools
@@ -27,8 +28,26 @@ from bytelax import vocab
 from bytelax.decode import BLTTarget, Text
 from bytelax.models.blt import BLT
 from bytelax.models.patching import PatchingConfig
-from experiments.harness import study
+from experiments import study
 from experiments.harness.one_b import one_b, random_params
+from experiments.study import Column
+
+COLUMNS = [
+    Column("step", "step"),
+    Column("kernel", "kernel"),
+    Column("case", "case"),
+    Column("rows", "batch"),
+    Column("error", "error", ".1e"),
+    Column("right", "exact"),
+    Column("floor, us", "floor_us", ".1f"),
+    Column("kernel, us", "kernel_us", ".1f"),
+    Column("XLA, us", "xla_us", ".1f"),
+    Column("cuDNN, us", "cudnn_us", ".1f"),
+    Column("loop, us", "loop_us", ".1f"),
+    Column("pass of 1 byte, ms", "one_ms", ".3f"),
+    Column("of 16, ms", "sixteen_ms", ".3f"),
+    Column("failed", "failed"),
+]
 
 
 def check_attention(case, *, kernel: str) -> dict:
@@ -119,15 +138,14 @@ def verify_pass(batch: int, length: int = 2049) -> dict:
     text = Text(ids, jnp.full(batch, length, jnp.int32))
     state = jax.jit(target.prefill)(params, text)
     row = {}
-    for width in (1, 16):
+    for name, width in (("one_ms", 1), ("sixteen_ms", 16)):
         spent = timing.seconds_of_step(
             functools.partial(extended_and_taken_back, BLTTarget(module, window=width)),
             (state, ids[:, 1 : 1 + width]),
             params,
             repeats=50,
         )
-        row[f"W {width}, ms"] = round(1e3 * spent, 3)
-    row["ratio"] = round(row["W 16, ms"] / row["W 1, ms"], 3)
+        row[name] = 1e3 * spent
     return row
 
 
@@ -138,7 +156,6 @@ def extended_and_taken_back(target, carry, params):
     return state, window + 0 * logits.argmax(-1).astype(window.dtype)
 
 
-PARTIAL = True
 KERNELS = {
     "unmask": (unmask_benchmark, check_unmask),
     "verify_attention": (attention_benchmark, check_attention),
@@ -179,60 +196,18 @@ def bandwidth() -> float:
     return timing.bandwidth()
 
 
-def markdown(report: dict) -> str:
-    checks, times, passes = (
-        [row for row in report["rows"] if row["setting"]["step"] == step]
-        for step in ("check", "time", "verify pass")
-    )
-    columns = ("floor_us", "kernel_us", "xla_us", "cudnn_us", "loop_us")
-    lines = [
-        "# Kernels on an accelerator",
-        "",
-        f"{report['device']}, jax {report['jax']}. Error: the largest difference from the "
-        "reference, relative to numbers above 1. Right: `unmask` equals its reference, the error "
-        "of the others is small, and their bits do not depend on other rows; those of `dense` and "
-        "`verify_attention` not on places either, and of `verify_attention` not on slots out of "
-        "sight. Microseconds a call; `loop` is what measuring costs and is part of the others.",
-        "",
-        *study.table(
-            ("kernel", "case", "error", "right"),
-            [(*_name(row), *_checked(row)) for row in checks],
-        ),
-        "",
-        *study.table(
-            ("kernel", "case", *(column.removesuffix("_us") for column in columns)),
-            [(*_name(row), *map(row.get, columns)) for row in times],
-        ),
-    ]
-    if passes:
-        figures = ("W 1, ms", "W 16, ms", "ratio")
-        header = ("verify pass of the 1B model, batch", *figures)
-        rows = [(row["setting"]["batch"], *map(row.get, figures)) for row in passes]
-        lines += ["", *study.table(header, rows)]
-    return "\n".join(lines) + "\n"
-
-
-def _checked(row):
-    said = row.get("failed", "yes" if row["exact"] else "**no**")
-    return (f"{row['error']:.1e}" if "error" in row else None), said
-
-
-def _name(row):
-    return row["setting"]["kernel"], row["setting"]["case"]
-
-
 def main() -> int:
-    options = study.parser(__doc__, __file__, model=None).parse_args()
+    options = study.parser(__doc__).parse_args()
     device = jax.devices()[0]
     if device.platform not in ("gpu", "tpu"):
         print(f"needs a GPU or a TPU, found {device}", file=sys.stderr)
         return 2
-    conditions = {"device": device.device_kind}
-    path = options.results / "results.json"
-    chosen = settings(device.platform)[: 1 if options.smoke else None]
-    ours = functools.partial(measure, kernel=device.platform)
-    report = study.run(path, conditions, chosen, ours, markdown=markdown, partial=PARTIAL)
-    return int(not all(row.get("exact", True) for row in report["rows"]))
+    rows = study.run(
+        "accelerator_kernels", options,
+        settings(device.platform)[: 1 if options.smoke else None],
+        functools.partial(measure, kernel=device.platform),
+    )  # fmt: skip
+    return int(not all(row.get("exact", True) for row in rows))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,20 @@
 """What a byte and a round take at the shape of the 1B model on an accelerator.
 
-    python -m experiments.accelerator.decode.run
+Random weights in bfloat16, the entropy model in float32, patches of four bytes. Drafts are accepted
+at the rates that Fast BLT publishes for its 3B, for which `blt-s` renews the latent before each
+draft, as published, or at those of `tiny` at temperature 1; the text means nothing, the passes and
+their times do. "Operations": of the device, counted in a trace. "Floor": reading the weights and
+caches of all passes at the bandwidth measured on the device.
 
-Weights are random, in bfloat16, with patches of four bytes. Drafts are accepted at the rates that
-Fast BLT publishes for its 3B model, or at those of the trained `tiny` at temperature 1, so the text
-means nothing, and the passes and their times do. Operations of the device are counted in a trace;
-the floor is the time to read the weights and caches of all passes at the bandwidth measured on the
-device, the entropy model in float32.
+    python -m experiments.studies.accelerator_decode
 """
 
 import dataclasses
 import functools
 import itertools
 import math
+import os
 import statistics
-
-import jax
 
 import bytelax
 from bytelax.measure import timing
@@ -23,6 +22,7 @@ from bytelax.measure.timing import Contestant
 from bytelax.models.blt import BLT
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.patching import PatchingConfig
+from experiments import study, tables
 from experiments.harness import (
     device_trace,
     floor,
@@ -30,20 +30,12 @@ from experiments.harness import (
     random_blt,
     replay,
     roofline,
-    study,
 )
 from experiments.harness.one_b import one_b, random_params
+from experiments.study import Column
 
-# The XLA flags that `experiments.accelerator.run` tries, by the file of their results.
-FLAGS = {
-    "results": "the defaults",
-    "graphs": "the whole loop as one CUDA graph",
-    "autotune_off": "no autotuning",
-}
-RESULTS = tuple(FLAGS)
-PARTIAL = True
-SLOWEST = 24  # kernels whose times are kept
 PUBLISHED, OWN = "published", "of tiny"
+SLOWEST = 24  # kinds of operations whose times are kept
 METHODS = {
     "plain": ("ar", {}),
     "blt-s 8": ("blt-s", {"draft_length": 8}),
@@ -67,11 +59,28 @@ ASKED = [
 # The shapes that decide most come first: a run that is cut short has measured those.
 SHAPES = [(1, 512), (64, 512), (8, 512), (1, 2048), (8, 2048), (64, 2048)]
 SETTINGS = [
-    {"batch": batch, "context": context, "method": name, "acceptance": source, **more}
+    {"batch": batch, "context": context, "method": name, "source": source, **more}
     for batch, context in SHAPES
     for name, source, more in ASKED
 ]
 SMOKE = [each | {"batch": 2, "context": 24} for each in SETTINGS[:2]]
+
+
+COLUMNS = [
+    Column("rows", "batch"),
+    Column("context, bytes", "context"),
+    Column("method", "method"),
+    Column("replayed acceptance", "source"),
+    Column("acceptance", "acceptance", ".1%"),
+    Column("bytes per round", "bytes_per_round", ".2f"),
+    Column("ms per byte and row", "ms_per_byte", ".3f"),
+    Column("ms per round", "ms_per_round", ".3f"),
+    Column("floor, ms per round", "floor_ms_per_round", ".3f"),
+    Column("of the bandwidth", "bandwidth_share", ".0%"),
+    Column("operations per round", "operations_per_round", ".0f"),
+    Column("speed", "speed", ".2f"),
+    Column("failed", "failed"),
+]
 
 
 @functools.cache
@@ -91,7 +100,7 @@ def machine(megabytes: int) -> floor.Machine:
 
 def contestant(setting: dict, new: int) -> tuple[Contestant, int]:
     """A method with the acceptance that it replays, and the seed that meets it in one row."""
-    name, source = setting["method"], setting["acceptance"]
+    name, source = setting["method"], setting["source"]
     method, options = METHODS[name]
     options = options | {k: v for k, v in setting.items() if k == "latent"}
     if source is None:
@@ -143,83 +152,39 @@ def _measure(setting, *, new, repeats, layers, megabytes):
 
 
 def main():
-    options = study.parser(__doc__, __file__, model=None)
-    options.add_argument("--new", type=int, default=256, help="bytes generated a prompt")
+    options = study.parser(__doc__)
+    options.add_argument("--new", type=int, default=256, help="bytes generated for each row")
     options.add_argument("--repeats", type=int, default=3)
-    options.add_argument("--name", default="results", choices=RESULTS, help="file of results")
     options = options.parse_args()
-    small = options.smoke
-    how = {"new": 8 if small else options.new, "repeats": 1 if small else options.repeats}
-    study.run(
-        options.results / f"{options.name}.json",
-        {"device": jax.devices()[0].device_kind, "flags": options.name, **how},
-        SMOKE if small else SETTINGS,
-        lambda setting: measure(
-            setting, **how, layers=1 if small else None, megabytes=16 if small else 2048
-        ),
-        markdown=markdown,
-        partial=PARTIAL,
-    )
-
-
-def markdown(report):
+    if options.smoke:
+        options.new, options.repeats = 8, 1
+    layers, megabytes = (1, 16) if options.smoke else (None, 2048)
+    # Milliseconds of a byte in plain decoding, which is measured first.
     plain = {
         (row["setting"]["batch"], row["setting"]["context"]): row["ms_per_byte"]
+        for report in tables.reports("accelerator_decode", options.results)
         for row in report["rows"]
-        if row["setting"]["method"] == "plain" and "failed" not in row
+        if row["setting"]["method"] == "plain" and "ms_per_byte" in row
     }
-    header = (
-        "batch", "context", "method", "acceptance", "accepted, %", "bytes/round",
-        "ms/byte and row", "ms/round", "floor, ms/round", "of the bandwidth", "operations/round",
-        "speed",
-    )  # fmt: skip
-    lines = []
-    for row in report["rows"]:
-        setting = row["setting"]
-        place = setting["batch"], setting["context"]
-        begin = (*place, setting["method"], setting["acceptance"])
-        if "failed" in row:
-            lines.append((*begin, row["failed"], *[None] * 7))
-            continue
-        speed = plain[place] / row["ms_per_byte"] if place in plain else None
-        lines.append((
-            *begin, row["acceptance"] and f"{100 * row['acceptance']:.1f}",
-            f"{row['bytes_per_round']:.2f}",
-            *(f"{row[name]:.3f}" for name in ("ms_per_byte", "ms_per_round", "floor_ms_per_round")),
-            f"{row['bandwidth_share']:.0%}", f"{row['operations_per_round']:.0f}",
-            speed and f"{speed:.2f}",
-        ))  # fmt: skip
-    return "\n".join([
-        "# Decoding at the shape of the 1B model", "",
-        f"{report['device']}, jax {report['jax']}, bfloat16, {report['new']} new bytes a row, the "
-        f"median of {report['repeats']} runs, without prefill; XLA flags: "
-        f"{FLAGS[report['flags']]}. Acceptance is replayed: that published for Fast BLT's 3B "
-        "model, or that of `tiny` at temperature 1. At the published one `blt-s` renews the latent "
-        "before each draft, as published. Floor: reading the weights and caches of a round's "
-        "passes once, at the bandwidth measured on this device. Speed: beside plain decoding of as "
-        "many rows. "
-        f"{len(lines)} of {len(SETTINGS)} settings are measured.",
-        "",
-        *study.table(header, lines), "",
-        *slowest(report["rows"]),
-    ])  # fmt: skip
 
+    def row(setting):
+        found = measure(
+            setting, new=options.new, repeats=options.repeats, layers=layers, megabytes=megabytes
+        )
+        shape = setting["batch"], setting["context"]
+        if setting["method"] == "plain" and "ms_per_byte" in found:
+            plain[shape] = found["ms_per_byte"]
+        if shape in plain and "ms_per_byte" in found:
+            found["speed"] = plain[shape] / found["ms_per_byte"]
+        return found
 
-def slowest(rows):
-    """The kinds of operations that take the most time, for the rows that have them."""
-    lines = [
-        (*(row["setting"][name] for name in ("batch", "context", "method", "acceptance")), kind,
-         f"{count:.1f}", f"{microseconds:.0f}", f"{microseconds / count:.1f}")
-        for row in rows
-        for kind, (count, microseconds) in row.get("slowest", {}).items()
-    ]  # fmt: skip
-    if not lines:
-        return []
-    header = (
-        "batch", "context", "method", "acceptance", "operations", "a round", "microseconds",
-        "of one",
+    study.run(
+        "accelerator_decode", options, SMOKE if options.smoke else SETTINGS, row,
+        conditions={
+            "new": options.new, "repeats": options.repeats,
+            "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        },
     )  # fmt: skip
-    return ["## What takes the most time", "", *study.table(header, lines), ""]
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
 """How fast training runs on an accelerator: bytes per second of `bytelax train`, by preset.
 
-    python -m experiments.accelerator.training.run
-
 A few steps on random bytes, in bfloat16 with the presets' own windows; batches are cut to what one
 device holds. The share of the peak is the one that the training log prints.
+
+    python -m experiments.studies.accelerator_training
 """
 
 import json
+import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
-import jax
 import numpy as np
 
-from experiments.harness import study
+from experiments import study
+from experiments.study import Column
 
-PARTIAL = True
 # What decides most comes first.
 SETTINGS = [
     {"kind": "blt", "preset": "1b", "batch": 4},
@@ -28,6 +28,14 @@ SETTINGS = [
 ]
 SMOKE = [{"kind": "byte-lm", "preset": "laptop", "batch": 2}]
 _LOG_EVERY = 4
+COLUMNS = [
+    Column("objective", "kind"),
+    Column("preset", "preset"),
+    Column("batch", "batch"),
+    Column("bytes per second", "bytes_per_second", ",.0f"),
+    Column("of the peak", "peak_share", ".1%"),
+    Column("failed", "failed"),
+]
 
 
 def measure(setting: dict, *, steps: int) -> dict:
@@ -59,33 +67,14 @@ def measure(setting: dict, *, steps: int) -> dict:
 
 
 def main():
-    options = study.parser(__doc__, __file__, model=None).parse_args()
+    # The runs are processes of their own: this one leaves the device's memory to them.
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    options = study.parser(__doc__).parse_args()
+    steps = (2 if options.smoke else 6) * _LOG_EVERY
     study.run(
-        options.results / "results.json",
-        # The runs are processes of their own: this one leaves the device's memory to them.
-        {"backend": jax.config.jax_platforms or "default", "log_every": _LOG_EVERY},
-        SMOKE if options.smoke else SETTINGS,
-        lambda setting: measure(setting, steps=(2 if options.smoke else 6) * _LOG_EVERY),
-        markdown=markdown,
-        partial=PARTIAL,
-    )
-
-
-def markdown(report):
-    rows = [
-        (
-            *row["setting"].values(),
-            row.get("failed", f"{row.get('bytes_per_second', 0):,.0f}"),
-            f"{row['peak_share']:.1%}" if row.get("peak_share") is not None else None,
-        )
-        for row in report["rows"]
-    ]
-    header = ("kind", "preset", "batch", "bytes/s", "of the peak")
-    return "\n".join([
-        "# Training on an accelerator", "",
-        f"`bytelax train` on random bytes, jax {report['jax']}, {report['machine']}.", "",
-        *study.table(header, rows), "",
-    ])  # fmt: skip
+        "accelerator_training", options, SMOKE if options.smoke else SETTINGS,
+        lambda setting: measure(setting, steps=steps), conditions={"steps": steps},
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
