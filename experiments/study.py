@@ -167,10 +167,15 @@ def run(
     return rows
 
 
+def reports(name: str, results: pathlib.Path = RESULTS) -> list[dict]:
+    """The files of a study, each with rows of one machine."""
+    return [json.loads(path.read_text()) for path in sorted(results.glob(f"{name}@*.json"))]
+
+
 def measured(name: str, **where) -> dict:
     """The row of a study, of any machine, whose setting has just these fields."""
-    for path in sorted(RESULTS.glob(f"{name}@*.json")):
-        for row in json.loads(path.read_text())["rows"]:
+    for report in reports(name):
+        for row in report["rows"]:
             if row["setting"] == where:
                 return row
     raise KeyError(f"no row of {name} has the setting {where}")

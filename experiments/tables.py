@@ -28,11 +28,6 @@ decoding (one byte a pass, with caches) of the same weights on the same machine.
 """
 
 
-def reports(name: str, results: pathlib.Path = RESULTS) -> list[dict]:
-    """The files of a study, each with rows of one machine."""
-    return [json.loads(path.read_text()) for path in sorted(results.glob(f"{name}@*.json"))]
-
-
 def table(columns: Sequence[Column], rows: Iterable[dict]) -> list[str]:
     """Lines of a Markdown table; columns that are empty in all rows are left out."""
     cells = [[column.cell(row) for column in columns] for row in rows]
@@ -52,7 +47,7 @@ def section(name: str, results: pathlib.Path = RESULTS) -> list[str]:
     """The part of the page that shows a study: its docstring, and a table for each machine."""
     module = importlib.import_module(f"{studies.__name__}.{name}")
     lines = [f"## {name}", "", module.__doc__.strip(), ""]
-    found = reports(name, results)
+    found = study.reports(name, results)
     for report in found:
         conditions = shown(report["conditions"]).replace("_", " ")
         lines += [

@@ -22,7 +22,7 @@ from bytelax.measure.timing import Contestant
 from bytelax.models.blt import BLT
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.patching import PatchingConfig
-from experiments import study, tables
+from experiments import study
 from experiments.harness import (
     device_trace,
     floor,
@@ -162,7 +162,7 @@ def main():
     # Milliseconds of a byte in plain decoding, which is measured first.
     plain = {
         (row["setting"]["batch"], row["setting"]["context"]): row["ms_per_byte"]
-        for report in tables.reports("accelerator_decode", options.results)
+        for report in study.reports("accelerator_decode", options.results)
         for row in report["rows"]
         if row["setting"]["method"] == "plain" and "ms_per_byte" in row
     }

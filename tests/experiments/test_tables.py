@@ -16,7 +16,7 @@ def test_section(name):
     """A study has columns, each of which some row of its results fills."""
     module = importlib.import_module(f"{studies.__name__}.{name}")
     assert callable(module.main)
-    reports = tables.reports(name)
+    reports = study.reports(name)
     text = "\n".join(tables.section(name))
     assert text.count("\n|---|") == len(reports)
     for report in reports:

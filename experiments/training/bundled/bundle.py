@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from bytelax import checkpoints
 from bytelax.models.configs import HeadsConfig
-from experiments import study, tables
+from experiments import study
 from experiments.studies import bundled
 
 HERE = pathlib.Path(__file__).parent
@@ -127,7 +127,7 @@ def _figures(name):
     """A table of what the study of the bundled models measured of a model, if it did."""
     rows = {
         row["setting"]["model"]: row
-        for report in tables.reports("bundled")
+        for report in study.reports("bundled")
         for row in report["rows"]
     }
     if name not in rows:
