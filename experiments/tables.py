@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
-from experiments import studies
+from experiments import studies, study
 from experiments.study import RESULTS, ROOT, Column, shown
 
 PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
