@@ -136,7 +136,7 @@ def run(
         "machine": machine(),
         "jax": jax.__version__,
         "commit": commit("bytelax", "kernels"),
-        "weights": commit("bytelax/assets"),
+        "weights": weights(settings),
         "command": shlex.join(["python", "-m", f"experiments.studies.{name}", *sys.argv[1:]]),
         "busy_before": round(psutil.cpu_percent(interval=0.2) / 100, 2),
         "conditions": conditions,
@@ -202,6 +202,16 @@ def plain(tree: Any) -> Any:
     if isinstance(tree, float):
         return float(f"{tree:.5g}")
     return tree if tree is None or isinstance(tree, str | int | bool) else str(tree)
+
+
+def weights(settings: Sequence[dict]) -> dict[str, str]:
+    """The commits of the weights of the bundled models that settings name."""
+    named = json.dumps(settings)
+    return {
+        path.parent.name: commit(str(path.relative_to(ROOT)))
+        for path in sorted(ROOT.glob("bytelax/assets/*/model.safetensors"))
+        if f'"{path.parent.name}"' in named
+    }
 
 
 def commit(*paths: str) -> str:

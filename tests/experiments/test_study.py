@@ -8,16 +8,18 @@ import pytest
 from experiments import study
 from experiments.study import Column
 
+TINY = "bytelax/assets/tiny/model.safetensors"
+
 
 @pytest.fixture(autouse=True)
 def commits(monkeypatch):
-    """Commits of the library and of the bundled weights, which a test may change."""
-    now = {"bytelax": "1111111", "bytelax/assets": "2222222"}
+    """Commits of the library and of the weights of `tiny`, which a test may change."""
+    now = {"bytelax": "1111111", TINY: "2222222"}
     monkeypatch.setattr(study, "commit", lambda *paths: now[paths[0]])
     return now
 
 
-def run(folder, calls, settings=({"n": 1},), **more):
+def run(folder, calls, settings=({"n": 1, "model": "tiny"},), **more):
     def measure(setting):
         calls.append(setting)
         return {"figure": len(calls)}
@@ -31,13 +33,16 @@ def run(folder, calls, settings=({"n": 1},), **more):
 def test_run_measures_what_is_missing(tmp_path):
     calls = []
     first = run(tmp_path, calls, conditions={"new": 8})
-    assert first["rows"][0]["setting"] == {"n": 1} and first["commit"] == "1111111"
-    again = run(tmp_path, calls, [{"n": 2}, {"n": 1}], conditions={"new": 8})
+    assert first["rows"][0]["setting"] == {"n": 1, "model": "tiny"} and first["commit"] == "1111111"
+    again = run(
+        tmp_path, calls, [{"n": 2, "model": "tiny"}, {"n": 1, "model": "tiny"}],
+        conditions={"new": 8},
+    )  # fmt: skip
     assert [row["figure"] for row in again["rows"]] == [2, 1] and len(calls) == 2
 
 
 @pytest.mark.parametrize("timed", [True, False])
-@pytest.mark.parametrize("changed", ["conditions", "bytelax", "bytelax/assets"])
+@pytest.mark.parametrize("changed", ["conditions", "bytelax", TINY])
 def test_run_measures_again_what_changed(tmp_path, commits, changed, timed):
     calls = []
     run(tmp_path, calls, conditions={"new": 8}, timed=timed)
@@ -53,7 +58,7 @@ def test_run_measures_again_what_changed(tmp_path, commits, changed, timed):
 def test_counted_rows_of_two_commits_name_both(tmp_path, commits):
     run(tmp_path, [], timed=False)
     commits["bytelax"] = "3333333"
-    found = run(tmp_path, [], [{"n": 1}, {"n": 2}], timed=False)
+    found = run(tmp_path, [], [{"n": 1, "model": "tiny"}, {"n": 2, "model": "tiny"}], timed=False)
     assert found["commit"] == "1111111, 3333333"
 
 
