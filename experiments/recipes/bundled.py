@@ -1,6 +1,6 @@
 """Trains the models that ship with bytelax, a stage a command.
 
-    python -m experiments.training.bundled.train tiny --data DIR --runs runs
+    python -m experiments.recipes.bundled tiny --data DIR --runs runs
 
 Stages, in order: entropy, tiny, tiny-d, tiny-lm, tiny-lm-heads, tiny-draft learn from the corpora
 that docs/data.md names, in the directory `--data`. `tiny-more` trains `tiny` on plainly, as

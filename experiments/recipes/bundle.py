@@ -1,6 +1,6 @@
 """Puts trained models into the package: bfloat16 safetensors (the patcher float32) and a card.
 
-    python -m experiments.training.bundled.bundle --runs runs tiny tiny-lm tiny-draft
+    python -m experiments.recipes.bundle --runs runs tiny tiny-lm tiny-draft
 
 With `--drafters RUN RUN`, runs of the stages `bundled` and `latents` of
 `experiments.recipes.drafters`, `tiny` gets the heads that were trained for it.
@@ -21,8 +21,7 @@ from bytelax.models.configs import HeadsConfig
 from experiments import study
 from experiments.studies import bundled
 
-HERE = pathlib.Path(__file__).parent
-ASSETS = HERE.parents[2] / "bytelax" / "assets"
+ASSETS = study.ROOT / "bytelax" / "assets"
 WHAT = {
     "tiny": "A Byte Latent Transformer whose decoder embeds its own bytes, with its entropy model.",
     "tiny-d": "BLT-D: `tiny`, trained on to fill in blocks of up to 16 masked bytes.",
@@ -97,7 +96,7 @@ def bundle(name, runs, drafters):
     params = jax.tree_util.tree_map_with_path(stored, params)
     shutil.rmtree(ASSETS / name, ignore_errors=True)
     checkpoints.write(ASSETS / name, config, params, layout="huggingface")
-    commands = (f"`python -m experiments.training.bundled.train {stage}`" for stage in STAGES[name])
+    commands = (f"`python -m experiments.recipes.bundled {stage}`" for stage in STAGES[name])
     seen, seconds = zip(*map(_seen, stages), strict=True)
     card = CARD.format(
         name=name,
