@@ -132,6 +132,8 @@ def tree_span(
     """
     width = ancestors.shape[1]
     turns = start[:, None] + ancestors.sum(-1) - 1
+    if window is not None:
+        ancestors &= turns[:, :, None] - turns[:, None] < window
     span = causal_span(turns, window=window, first=first)
     positions = start[:, None] + jnp.arange(width)
     return dataclasses.replace(

@@ -122,6 +122,26 @@ def test_nothing_reads_slots_that_were_not_kept():
     assert np.isfinite(clean).all() and np.abs(clean[:, -1]).max() > 0
 
 
+def test_a_node_of_a_tree_is_read_as_the_end_of_its_branch():
+    """Also where the branch is longer than the attention window."""
+    model = models.model(models.BYTE_LMS["window"])
+    target = target_for(model, 12)
+    state = windows.prefill(model.params, text(), RAGGED, target=target)
+    tree = jnp.asarray(models.random_text(BATCH, 12, seed=3, eos=False))
+    above = [0, 1, 2, 0, 4, 5, 6, 3, 7, 9, 10]  # of nodes 1, 2, ...; node 11 is the deepest
+    parents = jnp.asarray([above] * BATCH)
+    extend = jax.jit(target.extend)
+    logits, _ = extend(model.params, state, tree, parents=parents)
+    branches = {0: [0]}
+    for node, parent in enumerate(above, 1):
+        branches[node] = [*branches[parent], node]
+    assert len(branches[11]) > model.config.trunk.window
+    for path in (np.array(branches[node]) for node in (8, 11)):
+        chain = jnp.pad(tree[:, path], ((0, 0), (0, 12 - len(path))))
+        alone = extend(model.params, state, chain)[0][:, : len(path)]
+        np.testing.assert_allclose(logits[:, path], alone, rtol=0, atol=TOLERANCE)
+
+
 def test_a_window_wider_than_the_caches_is_an_error():
     model = models.model(models.BYTE_LMS["window"])
     target = target_for(model, 4)
