@@ -49,7 +49,8 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
     """Returns what `propose` returned, a draft and a state.
 
     Raises:
-      TypeError: it is something else, or the ids or the length are no integers.
+      TypeError: it is something else, the ids or the length are no integers, or the log-probabilities
+        are not float32: those of a shorter type do not say what was drawn from.
       ValueError: the draft has another shape than the rows of `ids` times `draft_length`.
     """
     name = f"{type(drafter).__name__}.propose"
@@ -63,6 +64,11 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
         check_shape(f"{name}, Draft.{part}", values, shape)
         if not jnp.issubdtype(values.dtype, jnp.integer):
             raise TypeError(f"{name}, Draft.{part}: must be integers, not {values.dtype}")
+    if draft.log_probs is not None and draft.log_probs.dtype != jnp.float32:
+        raise TypeError(
+            f"{name}, Draft.log_probs: must be float32, not {draft.log_probs.dtype}: "
+            "process_logits gives them so"
+        )
     return draft, state
 
 

@@ -159,7 +159,7 @@ def happens(probability: Float[Array, "*B"], uniform: Float[Array, "*B"]) -> Boo
 
 
 def _sample(log_probs, uniform):
-    probs = jnp.exp(log_probs)
+    probs = jnp.exp(log_probs.astype(jnp.float32))  # bfloat16 cannot hold their running sum
     cumulative = jnp.cumsum(probs, axis=-1)
     # By rounding, a parallel cumulative sum can increase even where the probability is 0.
     reached = (cumulative > uniform[..., None] * cumulative[..., -1:]) & (probs > 0)

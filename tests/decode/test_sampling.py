@@ -123,6 +123,18 @@ def test_inverse_of_the_distribution():
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_laws_in_half_precision_are_drawn_from_as_they_are(dtype):
+    """Sums of 260 shares are beyond what their type can hold."""
+    logits = np.random.default_rng(0).normal(0, 1, vocab.SIZE).astype(np.float32)
+    law = jax.nn.log_softmax(logits).astype(dtype)
+    uniforms = (np.arange(4096, dtype=np.float32) + 0.5) / 4096
+    got = draw(jnp.broadcast_to(law, (4096, vocab.SIZE)), uniforms)
+    share = np.exp(np.asarray(law, np.float64))
+    drawn = np.bincount(got, minlength=vocab.SIZE) / 4096
+    np.testing.assert_allclose(drawn, share / share.sum(), rtol=0, atol=1 / 4096)
+
+
 SPARSE = st.lists(
     st.sampled_from([0.0, 0.0, 1e-30, 1e-7, 0.1, 1.0, 3.0]), min_size=260, max_size=260
 )
