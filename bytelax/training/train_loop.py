@@ -130,7 +130,7 @@ def train(
             out,
             record,
             started=bool(kept.steps),
-            free=functools.partial(_may_differ, config.optimizer),
+            free=functools.partial(_may_differ, config.optimizer, max(kept.steps, default=0)),
         )
         display.tell("; ".join(filter(None, (about, program.parameters()))))
         restored = kept.restore(program.abstract)
@@ -401,10 +401,21 @@ def _due(step, every, steps):
     return (every and step % every == 0) or step == steps
 
 
-def _may_differ(optimizer: OptimizerConfig, field: str) -> bool:
-    """Whether a run may be resumed with another value of a field of its config."""
+def _may_differ(optimizer: OptimizerConfig, taken: int, field: str, before: Mapping) -> bool:
+    """Whether a run of `taken` steps may be resumed with another value of a field of its config.
+
+    `before` are the recorded fields.
+    """
     if field.startswith("run."):
         return field not in ("run.seed", "run.dtype", "run.remat", "run.scan")
     if field in ("optimizer.steps", "optimizer.cooldown"):
-        return optimizer.cooldown is not None  # until the cooldown the rate does not depend on them
+        return taken <= optimizer.steps and _had_these_rates(optimizer, taken, before)
     return field.startswith("mesh.") or field == "data.prefetch"
+
+
+def _had_these_rates(optimizer: OptimizerConfig, taken: int, before: Mapping) -> bool:
+    """Whether the steps taken had the learning rates that this config gives them."""
+    length = {name: before.get(f"optimizer.{name}") for name in ("steps", "cooldown", "warmup")}
+    each = (optimizer, dataclasses.replace(optimizer, **length))
+    rates = (optimizer_lib.learning_rate(one)(jnp.arange(taken)) for one in each)
+    return np.array_equal(*rates)

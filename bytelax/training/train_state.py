@@ -249,15 +249,19 @@ class Checkpoints:
 _SHOWN = 4  # differences in one line
 
 
-def _length_hint(before, now):
-    steps, cooldown = "optimizer.steps", "optimizer.cooldown"
-    if before.get(steps) == now.get(steps) or before.get(cooldown) is not None:
+def _length_hint(differ):
+    length = ("optimizer.steps", "optimizer.cooldown")
+    if not any(name in length for name in differ):
         return ""
-    return f"; only a run started with {cooldown} may change its length"
+    return "; only a run with optimizer.cooldown may change its length, until its cooldown begins"
 
 
 def keep_config(
-    directory: pathlib.Path, config: Mapping, *, started: bool, free: Callable[[str], bool]
+    directory: pathlib.Path,
+    config: Mapping,
+    *,
+    started: bool,
+    free: Callable[[str, Mapping], bool],
 ) -> None:
     """Writes the config of a run to its directory, after comparing it with the recorded one.
 
@@ -265,7 +269,8 @@ def keep_config(
       directory: directory of the run.
       config: nested dict of strings, numbers, bools, None, and lists of these or of dicts.
       started: whether the run has checkpoints. Without them a recorded config is not compared.
-      free: whether a field, such as `run.log_every`, may differ from the recorded one.
+      free: whether a field, such as `run.log_every`, may differ from what the second argument, the
+        recorded config, says of it.
 
     Raises:
       TrainingError: another field differs; the message is one line that names them.
@@ -276,15 +281,16 @@ def keep_config(
     if started and path.exists():
         before = flatten_dict(plain.read_toml(path), sep=".")
         now = flatten_dict(plain.from_toml(plain.to_toml(config)), sep=".")
-        differ = [
-            f"{name} = {json.dumps(before.get(name))}, not {json.dumps(now.get(name))}"
+        differ = {
+            name: f"{name} = {json.dumps(before.get(name))}, not {json.dumps(now.get(name))}"
             for name in dict.fromkeys([*before, *now])
-            if before.get(name) != now.get(name) and not free(name)
-        ]
+            if before.get(name) != now.get(name) and not free(name, before)
+        }
         if differ:
+            told = "; ".join([*differ.values()][:_SHOWN])
             raise TrainingError(
-                f"{directory} holds a run with {'; '.join(differ[:_SHOWN])}: use --config {path}, "
-                f"or another directory{_length_hint(before, now)}"
+                f"{directory} holds a run with {told}: use --config {path}, or another directory"
+                f"{_length_hint(differ)}"
             )
     directory.mkdir(parents=True, exist_ok=True)
     distributed.wait("the config is compared")

@@ -142,8 +142,10 @@ def test_a_run_with_a_cooldown_can_be_made_longer(tmp_path):
     longer = train(run_of(8, 3), "longer")
     whole = train(run_of(8, 3), "whole")
     jax.tree.map(np.testing.assert_array_equal, longer.params, whole.params)
-    with pytest.raises(TrainingError, match="optimizer"):
-        train(run_of(9, None), "longer")
+    # Without a cooldown, in the cooldown, shorter than it is, and with one that had begun by now.
+    for changed in (run_of(9, None), run_of(12, 3), run_of(7, 0), run_of(9, 3)):
+        with pytest.raises(TrainingError, match="may change its length, until its cooldown begins"):
+            train(changed, "longer")
 
 
 def test_the_default_warm_up_fits_into_the_run():

@@ -1,6 +1,7 @@
 """A run that was stopped ends where one left alone does; what is damaged is told."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -277,6 +278,12 @@ def test_a_checkpoint_that_was_half_deleted_does_no_harm(alone, stopped):
     assert_same(train(stopped).params, alone[1].params)
 
 
+def cooling(steps, cooldown):
+    settings = config(steps=steps)
+    optimizer = dataclasses.replace(settings.optimizer, cooldown=cooldown)
+    return dataclasses.replace(settings, optimizer=optimizer)
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
@@ -285,6 +292,8 @@ def test_a_checkpoint_that_was_half_deleted_does_no_harm(alone, stopped):
             config(steps=13),
             r"optimizer.steps = 12, not 13: .* may change its length",
         ),
+        (cooling(12, 3), r"optimizer.cooldown = null, not 3: .* until its cooldown begins"),
+        (cooling(20, 3), r"optimizer.steps = 12, not 20; optimizer.cooldown = null, not 3"),
         (config(seed=1), r"run.seed = 0, not 1"),
         (config(dtype="bfloat16"), r"run.dtype"),
     ],
@@ -379,8 +388,8 @@ def test_a_directory_that_cannot_be_written_is_told_at_once(tmp_path):
 def test_configs_survive_toml(tmp_path):
     fields = {"a": 1, "none": None, "text": 'x"\n', "list": [1.5, "b"], "deep": {"b": {"c": True}}}
     fields["tables"] = [{"path": "p", "weight": 1e-8}]
-    train_state.keep_config(tmp_path, fields, started=False, free=lambda name: False)
-    train_state.keep_config(tmp_path, fields, started=True, free=lambda name: False)
+    train_state.keep_config(tmp_path, fields, started=False, free=lambda *_: False)
+    train_state.keep_config(tmp_path, fields, started=True, free=lambda *_: False)
     changed = fields | {"deep": {"b": {"c": False}}}
     with pytest.raises(TrainingError, match=r"deep.b.c = true, not false"):
-        train_state.keep_config(tmp_path, changed, started=True, free=lambda name: False)
+        train_state.keep_config(tmp_path, changed, started=True, free=lambda *_: False)
