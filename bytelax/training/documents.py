@@ -1,5 +1,6 @@
 """Reads text files as documents `BOS bytes EOS`, packed into one buffer of ids per source."""
 
+import codecs
 import functools
 import glob
 import gzip
@@ -148,6 +149,8 @@ def _join(parts: Iterable[Documents]) -> Documents:
 def _documents(file: str, cut: re.Pattern[bytes], template: str) -> Iterator[tuple[bytes, bytes]]:
     """Iterates over the documents of a file: the record that decides the split, and the text."""
     content = _content(file)
+    if _suffix(file) == ".tsv":
+        content = content.removeprefix(codecs.BOM_UTF8)  # else it belongs to the first column
     match _suffix(file):
         case ".jsonl":
             return _rows(file, content, _of_json(template or "{text}"))

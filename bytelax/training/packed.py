@@ -95,6 +95,9 @@ def write(
                 ends[side] += part.ids.size
                 counts[side] += part.bytes
             advance(os.path.getsize(name))
+    if not any(counts):
+        shutil.rmtree(unfinished)
+        raise DataError(f"{source.path}: there is no text in it")
     if not all(counts) and (valid_fraction or source.valid):
         shutil.rmtree(unfinished)
         raise DataError(

@@ -69,6 +69,7 @@ def test_pack_puts_each_text_between_bos_and_eos(some):
         ("a.jsonl", b'{"src": "a", "refs": ["b", "c"], "n": 3}',
          {"template": r"{src}\t{refs[1]}{n}\n"}, [b"a\tc3\n"]),
         ("a.tsv", b"ja\tyes\r\nnein\tno\n", {}, [b"ja\tyes", b"nein\tno"]),
+        ("a.tsv", b"\xef\xbb\xbfa\tb\nc", {}, [b"a\tb", b"c"]),
         ("a.tsv", b"ja\tyes\nnein\tno\n", {"template": "{1} = {0}"}, [b"yes = ja", b"no = nein"]),
     ],
 )  # fmt: skip

@@ -59,11 +59,13 @@ def test_text_is_mapped_and_not_read(text):
         (["{text}/a.jsonl", "--valid-fraction", "1"], "--valid-fraction must be in [0, 1), not 1"),
         (["{text}/a.txt"], "{text}/a.txt: no document is held out: name files by valid=, cut the"),
         (["{text}/a.txt", "--valid-fraction", "0.999999"], "{text}/a.txt: every document is held"),
+        (["{text}/b.txt", "--valid-fraction", "0"], "{text}/b.txt: there is no text in it"),
         (["{text}/a.jsonl", "--out", "{text}"], "{text} exists: name a new directory"),
     ],
 )
 def test_what_cannot_be_packed(text, words, told, capsys):
     (text / "a.txt").write_text("one document")
+    (text / "b.txt").write_text("\n")
     before = sorted(text.iterdir())
     words = [word.format(text=text) for word in words]
     assert cli.main(["pack", "--out", str(text / "packed"), *words]) == 2
