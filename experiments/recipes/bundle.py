@@ -19,7 +19,6 @@ import jax.numpy as jnp
 from bytelax import checkpoints
 from bytelax.models.configs import HeadsConfig
 from experiments import study
-from experiments.studies import bundled
 
 ASSETS = study.ROOT / "bytelax" / "assets"
 WHAT = {
@@ -29,6 +28,7 @@ WHAT = {
     "tiny-draft": "A small byte transformer that drafts for the others, distilled from `tiny-lm`.",
 }
 TARGET = "tiny"  # of the drafters
+COMPRESSORS = ("xz -9", "zstd -19")
 KINDS = {
     "mean": "one mean latent",
     "other": "another text's",
@@ -131,13 +131,13 @@ def _figures(name):
     }
     if name not in rows:
         return "Not measured yet.\n"
-    shown = [rows[each] for each in (name, *bundled.COMPRESSORS)]
+    shown = [rows[each] for each in (name, *COMPRESSORS)]
     lines = [
         "| | " + " | ".join(row["setting"]["model"] for row in shown) + " |",
         "|---" * (len(shown) + 1) + "|",
     ]
-    for genre in bundled.GENRES:
-        bits = (study.Column("", f"bits.{genre}").value(row) for row in shown)
+    for genre in rows[name]["bits"]:
+        bits = (row["bits"][genre] for row in shown)
         values = (each["value"] if isinstance(each, dict) else each for each in bits)
         lines.append(f"| {genre} | " + " | ".join(f"{value:.2f}" for value in values) + " |")
     if costs := rows[name].get("latents"):
