@@ -46,16 +46,16 @@ parity: ## compare with transformers, run in lm-evaluation-harness: an environme
 	    tests/experiments/test_studies.py::test_lm_eval"
 
 aot: ## compile kernels and decode loops for TPU and H200 without the hardware; count what they do
-	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
+	$(MAKE) $(VENV)/.installed-aot compiled VENV=$(VENV)
 	$(PYTHON) -m experiments.studies.compile_kernels
 	$(PYTHON) -m experiments.studies.compile_rounds
 
 aot-pods: ## compile training and decoding for the smallest pods, a layer of each stack
-	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
+	$(MAKE) $(VENV)/.installed-aot compiled VENV=$(VENV)
 	$(PYTHON) -m experiments.studies.compile_pods
 
 aot-full: ## the same at more shapes and full depth; writes their results
-	$(MAKE) $(VENV)/.installed-aot VENV=$(VENV)
+	$(MAKE) $(VENV)/.installed-aot compiled VENV=$(VENV)
 	$(PYTHON) -m experiments.studies.compile_kernels --full
 	$(PYTHON) -m experiments.studies.compile_rounds --full
 	$(PYTHON) -m experiments.studies.compile_pods --full

@@ -1,4 +1,4 @@
-"""Compiles the processor's kernels into the package, where there is a C++ compiler.
+"""Compiles the kernels for processors and NVIDIA GPUs into the package, where there are compilers.
 
     python kernels/build_native.py
 
@@ -9,6 +9,7 @@ makes that of an environment.
 """
 
 import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import platform
@@ -18,7 +19,7 @@ import sys
 import tempfile
 
 import jax.ffi
-from bytelax_kernels import native
+from bytelax_kernels import cuda, native
 
 PACKAGE = pathlib.Path(__file__).parent / "bytelax_kernels"
 LIBRARY = PACKAGE / "libbytelax.so"
@@ -53,7 +54,7 @@ def build(found: str) -> None:
       subprocess.CalledProcessError: it fails.
     """
     flags = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=fast", "-isystem", jax.ffi.include_dir()]
-    flags += [f'-DSOURCES="{native.sources()}"']
+    flags += [f'-DSOURCES="{native.sources(native.SOURCES)}"']
     with tempfile.TemporaryDirectory() as scratch:
         running: dict[str, subprocess.Popen] = {}
         for source in SOURCES:
@@ -79,21 +80,67 @@ def _knows(found: str, flags: list[str]) -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
-def current() -> bool:
-    """Whether the library is of these sources and this script, and loads."""
-    written = pathlib.Path(__file__).stat().st_mtime
-    return native.why_not() is None and LIBRARY.stat().st_mtime >= written
+def nvcc() -> str | None:
+    """The compiler for NVIDIA GPUs: on the path, or of the wheel that `jax[cuda13]` needs."""
+    if found := shutil.which(os.environ.get("NVCC", "nvcc")):
+        return found
+    wheels = importlib.util.find_spec("nvidia")
+    places = wheels.submodule_search_locations if wheels else []
+    inside = (path for place in places or [] for path in pathlib.Path(place).glob("cu*/bin/nvcc"))
+    return next(map(str, inside), None)
+
+
+def build_for_gpus(found: str) -> None:
+    """Compiles the library for GPUs, for Hopper and as PTX for those after it.
+
+    Args:
+      found: `nvcc`.
+
+    Raises:
+      subprocess.CalledProcessError: it fails.
+    """
+    sources = [str(PACKAGE / kernel / "gpu.cu") for kernel in cuda.KERNELS]
+    with tempfile.TemporaryDirectory() as scratch:
+        linked = f"{scratch}/{cuda.LIBRARY.name}"
+        subprocess.run(
+            [
+                found, "-O3", "-std=c++17", "-shared", "--threads", "2", "-Xcompiler", "-fPIC",
+                "-gencode", "arch=compute_90,code=[sm_90,compute_90]", "-diag-suppress", "1650",
+                f'-DSOURCES="{native.sources(cuda.SOURCES)}"', "-isystem", jax.ffi.include_dir(),
+                *sources, "-o", linked,
+            ],
+            check=True,
+        )  # fmt: skip
+        shutil.move(linked, cuda.LIBRARY)
+
+
+def current(library: pathlib.Path, why_not: str | None) -> bool:
+    """Whether a library is of these sources and this script, and loads."""
+    return why_not is None and library.stat().st_mtime >= pathlib.Path(__file__).stat().st_mtime
+
+
+def main() -> str | None:
+    """Builds what is not up to date; returns what is wrong."""
+    if os.environ.get("BYTELAX_NATIVE") == "0":
+        return None
+    built = []
+    if not current(LIBRARY, native.why_not()):
+        if found := compiler():
+            print("compiling the kernels for processors, for a minute or more", flush=True)
+            build(found)
+            built.append(LIBRARY)
+        else:
+            print("no C++ compiler for this machine: XLA runs everything")
+    if not current(cuda.LIBRARY, cuda.why_not()) and (found := nvcc()):
+        print("compiling the kernels for NVIDIA GPUs, for half a minute", flush=True)
+        build_for_gpus(found)
+        built.append(cuda.LIBRARY)
+    print(*built, sep="\n", end="\n" if built else "")
+    installed = importlib.machinery.PathFinder.find_spec(PACKAGE.name, sys.path[1:])
+    if built and (installed is None or pathlib.Path(installed.origin or "").parent != PACKAGE):
+        return f"this Python does not import {PACKAGE}: pip install -e {PACKAGE.parents[1]}"
+    return None
 
 
 if __name__ == "__main__":
-    if os.environ.get("BYTELAX_NATIVE") == "0" or current():
-        pass
-    elif found := compiler():
-        print("compiling the kernels for processors, for a minute or more", flush=True)
-        build(found)
-        print(LIBRARY)
-        installed = importlib.machinery.PathFinder.find_spec(PACKAGE.name, sys.path[1:])
-        if installed is None or pathlib.Path(installed.origin or "").parent != PACKAGE:
-            sys.exit(f"this Python does not import {PACKAGE}: pip install -e {PACKAGE.parents[1]}")
-    else:
-        print("no C++ compiler for this machine: XLA runs everything")
+    sys.exit(main())

@@ -14,9 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from bytelax_kernels import dispatch
-from bytelax_kernels.dense import Operands, added, dense, fuses
-from bytelax_kernels.dense.cpu import Panels
-from bytelax_kernels.dense.cpu import dense as in_panels
+from bytelax_kernels.dense import added, cpu, dense
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import narrow, weight_layouts
@@ -55,7 +53,10 @@ class Fused(Execution):
         if onto is not None and self.tensor_axis is not None:  # the sum over devices comes between
             out = self.product(x, kernel, contracted, norm=norm, gated=gated)
             return added(self.psum(out), onto, times=times)
-        leading, features = x.shape[: x.ndim - contracted], kernel.shape[contracted:]
+        if not weight_layouts.is_panels(kernel):
+            how: dict[str, Any] = {"norm": norm, "gated": gated, "onto": onto, "times": times}
+            return super().product(x, kernel, contracted, **how)
+        leading, features = x.shape[: x.ndim - contracted], kernel.features
         count = math.prod(leading)
         rows = x.reshape(count, math.prod(kernel.shape[:contracted]))
         around: dict[str, Any] = {
@@ -63,16 +64,8 @@ class Fused(Execution):
             "onto": None if onto is None else onto.reshape(count, onto.shape[-1]),
         }
         form: dict[str, Any] = {"eps": 0.0 if norm is None else norm.eps, "times": times}
-        if self.compiled(kernel):
-            out = in_panels(rows, kernel, gated=gated, **around, **form)
-            return out.reshape(*leading, *features[gated:])
-        if not narrow.is_narrow(kernel):
-            matrix = kernel.reshape(-1, math.prod(features))
-            if fuses(Operands(rows, matrix, **around)):
-                form |= {"gated": gated, "precision": self.precision}
-                return dense(rows, matrix, **around, **form).reshape(*leading, *features[gated:])
-        how: dict[str, Any] = {"norm": norm, "gated": gated, "onto": onto, "times": times}
-        return super().product(x, kernel, contracted, **how)
+        out = dense(rows, kernel, gated=gated, precision=self.precision, **around, **form)
+        return out.reshape(*leading, *features[gated:])
 
     def multiply(self, x: Float[Array, "..."], kernel: Any, contracted: int) -> Float[Array, "..."]:
         """As `Execution.multiply`, of as many rows as multiply any number alike."""
@@ -94,7 +87,7 @@ class Fused(Execution):
 
     def compiled(self, kernel: Any) -> bool:
         """As `Execution.compiled`."""
-        return isinstance(kernel, Panels)
+        return isinstance(kernel, cpu.Panels)
 
 
 def decoding(module: Module) -> Module:
@@ -106,7 +99,7 @@ def decoding(module: Module) -> Module:
 def skips_zeros(params: Any) -> bool:
     """Whether products with these parameters, from `laid_out`, leave out rows of zeros."""
     leaves = jax.tree.leaves(params, is_leaf=weight_layouts.is_panels)
-    return any(map(weight_layouts.is_panels, leaves))
+    return any(isinstance(leaf, cpu.Panels) for leaf in leaves)
 
 
 def laid_out(params: list) -> Any:

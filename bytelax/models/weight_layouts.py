@@ -2,15 +2,16 @@
 
 On a TPU an array lies by default in the order of its axes. XLA multiplies by a matrix whose minor
 axis fills the 128 lanes, and would copy all kernels with several axes of features at the beginning
-of each call of a program: 2 GB of the 1B model. On a processor the compiled kernels read panels.
+of each call of a program: 2 GB of the 1B model. On a processor, and on one GPU, the compiled
+kernels read panels.
 """
 
 from typing import Any
 
 import jax
 import numpy as np
-from bytelax_kernels import native
-from bytelax_kernels.dense.cpu import DTYPES, Panels
+from bytelax_kernels import gpus, native
+from bytelax_kernels.dense import Panels, cpu, gpu
 from jax.experimental.layout import Format, Layout
 from jax.sharding import Sharding
 
@@ -24,7 +25,7 @@ def for_products(params: Any) -> Any:
 
     Args:
       params: of a model. Arrays that are in a good layout already are not copied. Tracers,
-        parameters on processors, and int8 are unchanged.
+        parameters elsewhere than on TPUs, and int8 are unchanged.
     """
     leaves = jax.tree.leaves(params, is_leaf=narrow.is_int8)
     return relaid(params) if leaves and all(_on("tpu", x) for x in leaves) else params
@@ -33,8 +34,10 @@ def for_products(params: Any) -> Any:
 def taken_in_panels(params: Any) -> bool:
     """Whether the compiled kernels take these parameters, which `in_panels` lays out for them."""
     leaves = jax.tree.leaves(params)
-    alone = all(_on("cpu", x) and len(x.devices()) == 1 for x in leaves)
-    return bool(leaves) and alone and native.available()
+    for platform, compiled in (("cpu", native.available), ("gpu", lambda: gpus.run(gpus.CUDA))):
+        if leaves and all(_on(platform, x) and len(x.devices()) == 1 for x in leaves):
+            return compiled()
+    return False
 
 
 def in_panels(params: list) -> Any:
@@ -49,24 +52,43 @@ def in_panels(params: list) -> Any:
     leaves.reverse()
     with jax.ensure_compile_time_eval():  # a model may be used inside a program
         while leaves:
-            laid.append(_in_panels(*leaves.pop()))
+            path, x = leaves.pop()
+            laid.append((for_gpus if _on("gpu", x) else _for_processors)(path, x))
     return jax.tree.unflatten(tree, laid)
 
 
-def _in_panels(path, x):
-    names = [getattr(key, "key", None) for key in path[-2:]]
+def _for_processors(path, x):
     values = x.values if narrow.is_int8(x) else x
-    if names[-1] != "kernel" or values.dtype.name not in DTYPES:
+    if not _is_kernel(path) or values.dtype.name not in cpu.DTYPES:
         return x
     (device,) = values.devices()
-    panels = Panels.of(
+    panels = cpu.Panels.of(
         np.asarray(values),
-        contracted=_contracted(path, x.shape),
-        gated=names[0] == "gate_up",
+        **_form(path, x.shape),
         scale=np.asarray(x.scale) if narrow.is_int8(x) else None,
         stands_for=x.dtype if narrow.is_int8(x) else None,
     )
     return jax.device_put(panels, device, may_alias=True)
+
+
+def for_gpus(path: tuple, x: Any) -> Any:
+    """A parameter as products on a GPU read it: a kernel in panels, if there are any for it."""
+    if not _is_kernel(path) or narrow.is_int8(x):
+        return x
+    form = _form(path, x.shape)
+    if not gpu.Panels.hold(x.shape, x.dtype, form["contracted"]):
+        return x
+    return jax.jit(gpu.Panels.of, static_argnames=tuple(form))(x, **form)
+
+
+def _is_kernel(path):
+    return getattr(path[-1], "key", None) == "kernel"
+
+
+def _form(path, shape):
+    """How a kernel is multiplied, from its place among the parameters."""
+    gated = getattr(path[-2], "key", None) == "gate_up"
+    return {"contracted": _contracted(path, shape), "gated": gated}
 
 
 def is_panels(x: Any) -> bool:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from bytelax_kernels import dispatch, gpus
 
 from bytelax import Model, methods
 from bytelax.decode import Params, Text
+from bytelax.models import weight_layouts
 
 
 def decode_program(
@@ -26,6 +28,9 @@ def decode_program(
     ids = jax.ShapeDtypeStruct((batch, capacity), jnp.int32)
     params = for_decoding(jax.eval_shape(module.init, jax.random.key(0), ids)["params"])
     method, _ = methods.build(name, Model(module, params), **options)
+    if dispatch.platform() == "gpu" and gpus.run(gpus.CUDA):
+        lay_out = functools.partial(jax.tree_util.tree_map_with_path, weight_layouts.for_gpus)
+        params = jax.eval_shape(lay_out, params)
     text = Text(ids, jax.ShapeDtypeStruct((batch,), jnp.int32))
     begin = functools.partial(method.init, budget=1)
     return method.decode, (Params(params), jax.eval_shape(begin, Params(params), text))

@@ -11,6 +11,7 @@ slots were seen; it has none for GPUs. Needs the extra `aot`.
 
 import collections
 import dataclasses
+import functools
 import re
 import sys
 import time
@@ -18,9 +19,10 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from bytelax_kernels import dispatch
+from bytelax_kernels import cuda, dispatch, gpus
 from bytelax_kernels.append_attention import Projections, append_attention
 from bytelax_kernels.dense import dense
+from bytelax_kernels.dense import gpu as gpu_dense
 from bytelax_kernels.unmask import Rule, unmask
 from bytelax_kernels.unmask import tpu as unmask_tpu
 from bytelax_kernels.verify_attention import gpu, tpu
@@ -39,8 +41,8 @@ from experiments.harness.decode_program import decode_program
 from experiments.harness.one_b import one_b
 from experiments.study import Column
 
-# How kernels appear in programs: those of Mosaic, and on a GPU those of Triton too.
-CALLS = {"tpu": "tpu_custom_call", "cuda": "(?:mosaic_gpu|__gpu\\$xla.gpu.triton)"}
+# How kernels of Mosaic appear in programs; those in CUDA C++ have a target of their own.
+CALLS = {"tpu": "tpu_custom_call", "cuda": "mosaic_gpu"}
 TPUS = ("v5e", "v6e", "v5p")
 OTHER_CARDS = ("a100", "b200")
 NAMES = ("verify_attention", "append_attention", "dense", "unmask")
@@ -138,13 +140,15 @@ class Product:
         return None
 
     def program(self, mesh):
-        shapes = (self.rows, self.dim), (self.dim, self.columns), (self.dim,)
+        features = (2, self.columns // 2) if self.gated else (self.columns,)
+        shapes = (self.rows, self.dim), (self.dim, *features), (self.dim,)
+        rows, kernel, scale = (jax.ShapeDtypeStruct(s, self.dtype) for s in shapes)
+        panels = jax.eval_shape(functools.partial(gpu_dense.Panels.of, gated=self.gated), kernel)
 
-        def multiply(x, kernel, scale):
-            how = {"precision": jax.lax.Precision.HIGHEST} if self.dtype == "float32" else {}
-            return dense(x, kernel, scale=scale, eps=1e-5, gated=self.gated, **how)
+        def multiply(x, panels, scale):
+            return dense(x, panels, scale=scale, eps=1e-5, gated=self.gated)
 
-        return multiply, [jax.ShapeDtypeStruct(s, self.dtype) for s in shapes], (P(),) * 3
+        return multiply, (rows, panels, scale), (P(),) * 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +235,8 @@ LOOPS = {f"loop, {name}": Loop(name) for name in ("blt-s", "blt-dv", "early-exit
 # Kernels that there are not for a chip.
 WITHOUT = {
     **dict.fromkeys(TPUS, frozenset({"append_attention", "dense"})),
-    **dict.fromkeys(OTHER_CARDS, frozenset({"verify_attention", "unmask"})),
+    "a100": frozenset(NAMES),
+    "b200": frozenset({"verify_attention", "unmask"}),
 }
 # Whether they compile at all: a kernel for Hopper would end the process.
 ON_OTHER_CARDS = {KERNELS["unmask, entropy, drawn"], LOOPS["loop, blt-s"]}
@@ -272,6 +277,9 @@ def compile_for(chip: str, case) -> dict:
         compiled = ahead_of_time.compiled(function, args, mesh=mesh, specs=specs)
     found = kernels_in(compiled.as_text(), CALLS[platform])
     wanted = case.kernels - XLA_RUNS.get((chip, case), set()) - WITHOUT.get(chip, frozenset())
+    if reason := cuda.why_not():  # XLA runs what there is no `nvcc` for
+        print(f"{', '.join(gpus.CUDA.kernels)}: {reason}")
+        wanted -= set(gpus.CUDA.kernels)
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
     on_chip = case.on_chip_bytes(platform) if wanted else None
     return {
@@ -291,7 +299,7 @@ def kernels_in(program: str, call: str) -> collections.Counter:
     parts = [call.split("/") for call in calls]
     return collections.Counter(
         next((part for part in reversed(names) if part in NAMES), "unknown") for names in parts
-    )
+    ) + collections.Counter(re.findall(r'custom_call_target="bytelax_(\w+)_gpu"', program))
 
 
 def programs(full: bool) -> dict:

@@ -3,7 +3,6 @@
 import contextlib
 import contextvars
 import functools
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -64,18 +63,17 @@ class Kernel(NamedTuple):
 
 
 def on_gpus(backend: gpus.Backend, load: Callable[[], tuple[Callable, Callable]]) -> Kernel:
-    """The kernel of a module with `takes` and `run`; it takes nothing where it cannot run.
+    """A kernel with `takes` and `run`; it takes nothing where it cannot run.
 
     Args:
       backend: what compiles it.
-      load: function that imports the module and returns its `takes` and its `run`.
+      load: function that returns its `takes` and its `run`, and imports what they need.
     """
-    if gpus.lacking(backend):
-        return Kernel(lambda inputs: False, lambda inputs: inputs)
-    deprecated = "The Pallas Triton backend is deprecated"
-    warnings.filterwarnings("ignore", message=deprecated, category=DeprecationWarning)
-    takes, run = load()
-    return Kernel(lambda inputs: gpus.run(backend) and takes(inputs), inference_only(run))
+    loaded = functools.cache(load)
+    return Kernel(
+        lambda inputs: gpus.run(backend) and loaded()[0](inputs),
+        inference_only(lambda inputs: loaded()[1](inputs)),
+    )
 
 
 def call(

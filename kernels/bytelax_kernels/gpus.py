@@ -5,40 +5,52 @@ XLA runs everything else, without a word; `report` says what.
 
 import contextlib
 import contextvars
+import functools
 import importlib.util
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from bytelax_kernels import cuda
 
 
 class Backend(NamedTuple):
     """What compiles kernels for GPUs.
 
     Attributes:
-      module: the module of JAX that the kernels are written with.
-      capabilities: the compute capabilities of the cards that they run on.
+      lacking: function that says what it lacks here, whatever the card; None if it is there.
+      capabilities: the compute capabilities of the cards that the kernels run on.
       cards: those cards, in words.
       kernels: names of the kernels.
     """
 
-    module: str
+    lacking: Callable[[], str | None]
     capabilities: tuple[str, ...]
     cards: str
     kernels: tuple[str, ...]
 
 
+@functools.cache
+def without(module: str) -> str | None:
+    """That this jax has no such module; None if it has."""
+    return f"this jax has no {module}" if importlib.util.find_spec(module) is None else None
+
+
 # The kernels multiply by `wgmma`, which other cards do not have.
 MOSAIC = Backend(
-    "jax.experimental.pallas.mosaic_gpu", ("9.0",), "H100 and H200", ("verify_attention", "unmask")
+    functools.partial(without, "jax.experimental.pallas.mosaic_gpu"),
+    ("9.0",),
+    "H100 and H200",
+    ("verify_attention", "unmask"),
 )
-# JAX has deprecated it in 0.11 and will remove it. The kernels use 160 KB of shared memory.
-TRITON = Backend(
-    "jax.experimental.pallas.triton",
-    ("8.0", "9.0", "10.0", "10.3"),
-    "A100, H100, H200, B200 and B300",
+# The kernels use clusters of thread blocks, and 227 KB of shared memory.
+CUDA = Backend(
+    lambda: cuda.why_not(),
+    ("9.0", "10.0", "10.3"),
+    "H100, H200, B200 and B300",
     ("dense", "append_attention"),
 )
-BACKENDS = (MOSAIC, TRITON)
+BACKENDS = (MOSAIC, CUDA)
 
 _only: contextvars.ContextVar[str | None] = contextvars.ContextVar("capability", default=None)
 
@@ -55,18 +67,9 @@ def traced_for(capability: str) -> Iterator[None]:
 
 def why_not(backend: Backend, capability: str) -> str | None:
     """Why a card with this compute capability runs no kernel of a backend; None if it does."""
-    if missing := lacking(backend):
-        return missing
     if capability not in backend.capabilities:
         return f"the kernels are for {backend.cards}"
-    return None
-
-
-def lacking(backend: Backend) -> str | None:
-    """What a backend lacks here, whatever the card; None if it is there."""
-    if importlib.util.find_spec(backend.module) is None:
-        return f"this jax has no {backend.module}"
-    return None
+    return backend.lacking()
 
 
 def run(backend: Backend) -> bool:
@@ -76,7 +79,8 @@ def run(backend: Backend) -> bool:
     compiled ahead of time, for a Hopper.
     """
     found = [only] if (only := _only.get()) else map(_capability, _devices())
-    return all(why_not(backend, capability) is None for capability in found)
+    known = all(capability in backend.capabilities for capability in found)
+    return known and backend.lacking() is None
 
 
 def report() -> list[str]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 _LIBRARY = pathlib.Path(__file__).with_name("libbytelax.so")
 _KERNELS = ("append_attention", "dense", "verify_attention")
-
+SOURCES = ("native.h", "cpu.h", "cpu.cc")
 
 _left_out: contextvars.ContextVar[bool] = contextvars.ContextVar("left_out", default=False)
 
@@ -36,6 +36,11 @@ def left_out() -> Iterator[None]:
         yield
     finally:
         _left_out.reset(token)
+
+
+def are_left_out() -> bool:
+    """Whether this is inside of `left_out`."""
+    return _left_out.get()
 
 
 def available() -> bool:
@@ -79,24 +84,41 @@ def instructions() -> str:
 
 def _loaded() -> tuple[ctypes.CDLL, str]:
     """The library and the instruction set to use; needs no JAX."""
-    if os.environ.get("BYTELAX_NATIVE") == "0":
-        raise Missing("BYTELAX_NATIVE=0 leaves the compiled kernels out.")
-    if not _LIBRARY.exists():
-        raise Missing(f"Not compiled, and slower: {_advice()}.")
+    library = opened(_LIBRARY, SOURCES)
     try:
-        library = ctypes.CDLL(str(_LIBRARY))
         name = _best(library)
         for kernel in _KERNELS:
             getattr(library, f"bytelax_{kernel}_{name}")
+    except (AttributeError, ValueError) as error:
+        raise Missing(f"The compiled kernels do not load: {error}.") from error
+    return library, name
+
+
+def opened(path: pathlib.Path, kinds: tuple[str, ...]) -> ctypes.CDLL:
+    """Loads a library of compiled kernels; needs no JAX.
+
+    Args:
+      path: of the library.
+      kinds: as in `sources`.
+
+    Raises:
+      Missing: it is left out, not there, or made for something else.
+    """
+    if os.environ.get("BYTELAX_NATIVE") == "0":
+        raise Missing("BYTELAX_NATIVE=0 leaves the compiled kernels out.")
+    if not path.exists():
+        raise Missing(f"Not compiled, and slower: {_advice()}.")
+    try:
+        library = ctypes.CDLL(str(path))
         compiled_for = ctypes.c_int.in_dll(library, "bytelax_interface").value
         compiled_from = ctypes.c_char_p.in_dll(library, "bytelax_sources").value
-    except (OSError, AttributeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise Missing(f"The compiled kernels do not load: {error}.") from error
     if compiled_for > _interface():
         raise Missing(f"Compiled for a newer jaxlib: {_advice()}.")
-    if compiled_from != sources().encode():
+    if compiled_from != sources(kinds).encode():
         raise Missing(f"Compiled from other sources: {_advice()}.")
-    return library, name
+    return library
 
 
 def _advice() -> str:
@@ -107,10 +129,14 @@ def _advice() -> str:
     return "install with `pip install -e .` from a checkout, and run its kernels/build_native.py"
 
 
-def sources() -> str:
-    """A digest of the C++ sources. A library keeps its own, and runs only if they are equal."""
+def sources(kinds: tuple[str, ...]) -> str:
+    """A digest of C++ sources. A library keeps its own, and runs only if they are equal.
+
+    Args:
+      kinds: how the names of the files end.
+    """
     package = _LIBRARY.parent
-    files = sorted([*package.rglob("*.h"), *package.rglob("*.cc")])
+    files = sorted(path for kind in kinds for path in package.rglob(f"*{kind}"))
     return hashlib.sha256(b"".join(map(pathlib.Path.read_bytes, files))).hexdigest()[:16]
 
 

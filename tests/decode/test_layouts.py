@@ -11,8 +11,9 @@ from bytelax_kernels.dispatch import traced_for
 
 from bytelax import methods
 from bytelax.decode import Params, Text
+from bytelax.models import weight_layouts
 from tests.helpers import models_for_tests as models
-from tests.helpers.interpreting import on_triton
+from tests.helpers.emulating import EMULATED, on_gpu
 
 
 @pytest.mark.slow  # the caches: models/test_kv_cache.py
@@ -29,7 +30,8 @@ def test_caches_of_tpus():
 
 
 @pytest.mark.slow  # the kernels: models/test_fused.py
-def test_fused_layers_of_gpus(monkeypatch):
+@pytest.mark.parametrize("platform", [EMULATED])
+def test_fused_layers_of_gpus(platform, monkeypatch):
     """The kernels in the place of norms, products, rotary positions and writes to caches."""
     wide = {"dim": 32, "head_dim": 16}
     parts = dict.fromkeys(("encoder", "global_transformer", "decoder"), wide)
@@ -38,12 +40,14 @@ def test_fused_layers_of_gpus(monkeypatch):
     ids = jnp.pad(models.random_text(2, 24), ((0, 0), (0, 40)))
     params, text = Params(model.params, own), Text(ids, jnp.asarray([24, 11]))
     wanted = decoded(method, params, text, platform="cpu")
-    monkeypatch.setitem(dispatch._PLATFORMS, "gpu", "cpu")
-    with on_triton(), traced_for("gpu"):
+    monkeypatch.setitem(dispatch._PLATFORMS, platform, "cpu")
+    laid = jax.tree_util.tree_map_with_path(weight_layouts.for_gpus, model.params)
+    params = params._replace(target=laid)
+    with on_gpu(), traced_for(platform):
         traced = str(jax.make_jaxpr(functools.partial(decode, method))(params, text))
-        out = decoded(method, params, text, platform="gpu")
+        out = decoded(method, params, text, platform=platform)
     for kernel in ("dense", "append_attention"):
-        assert f"name={kernel}" in traced
+        assert f"bytelax_{kernel}_gpu" in traced
     same_bytes(out, wanted)
 
 

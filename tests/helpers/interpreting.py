@@ -1,26 +1,17 @@
 """Kernels run on the CPU: simulated memories full of NaN, races looked for."""
 
 import contextlib
-import functools
 
 import jax
 import jax.numpy as jnp
 import pytest
 from bytelax_kernels import hopper, native
-from bytelax_kernels.append_attention import api as append_api
-from bytelax_kernels.dense import api as dense_api
 from bytelax_kernels.verify_attention import gpu as verify_attention_gpu
-from jax._src.interpreters import mlir
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu_state
 from jax._src.pallas.mosaic_gpu.interpret import interpret_pallas_call as gpu_state
 from jax._src.pallas.mosaic_gpu.interpret import params as gpu_params
-from jax._src.pallas.triton.primitives import debug_barrier_p
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import tpu as pltpu
-
-# One thread interprets a block of Triton: there is nobody to wait for.
-mlir.register_lowering(debug_barrier_p, lambda context: [], platform="cpu")
 
 
 @contextlib.contextmanager
@@ -68,21 +59,6 @@ def _gpu():
         )
         patch.setattr(verify_attention_gpu, "_product", _product)
         yield gpu_state.get_races
-
-
-@contextlib.contextmanager
-def on_triton():
-    """As `on`, for the kernels of Triton: interpreted, without memories or races."""
-    kept = dense_api._implementations, append_api._gpu  # traced for the hardware, or interpreted
-    for made in kept:
-        made.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pl, "pallas_call", functools.partial(pl.pallas_call, interpret=True))
-        try:
-            yield
-        finally:
-            for made in kept:
-                made.cache_clear()
 
 
 def _product(left, right, *, transposed):

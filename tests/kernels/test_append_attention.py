@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from tests.helpers.interpreting import COMPILED, on_triton
+from tests.helpers.emulating import EMULATED, ORDERS, on_gpu
+from tests.helpers.interpreting import COMPILED
 
 BATCH, WINDOW, HEADS, KV_HEADS, DIM = 2, 5, 4, 2, 16
 SLOTS = 152  # the last block of slots is not full
@@ -53,23 +54,23 @@ def _reference(**window):
         return append_attention(**window, implementation="xla")
 
 
-def run(platform, **window):
-    """Interpreted for the GPU, and compiled for the processor."""
-    with on_triton() if platform == "gpu" else contextlib.nullcontext():
+def run(platform, order=ORDERS[0], /, **window):
+    """Emulated for the GPU, and compiled for the processor."""
+    with on_gpu(order) if platform == "gpu" else contextlib.nullcontext():
         return jax.block_until_ready(
             jax.jit(lambda window: append_attention(**window, implementation=platform))(window)
         )
 
 
-both = pytest.mark.parametrize("platform", ["gpu", COMPILED])
+both = pytest.mark.parametrize("platform", [EMULATED, COMPILED])
 
 
 @pytest.mark.parametrize(
     ("platform", "dtype"),
     [
-        ("gpu", "float32"),
-        pytest.param("gpu", "bfloat16", marks=pytest.mark.slow),
-        *(pytest.param(*COMPILED.values, x, marks=COMPILED.marks) for x in ("float32", "bfloat16")),
+        pytest.param(*platform.values, dtype, marks=platform.marks)
+        for platform in (EMULATED, COMPILED)
+        for dtype in ("float32", "bfloat16")
     ],
 )
 @settings(
@@ -166,6 +167,16 @@ def test_rows_without_anything(platform):
         np.testing.assert_array_equal(made, window[name])
 
 
+@pytest.mark.parametrize("platform", [EMULATED])
+@pytest.mark.parametrize("order", ORDERS[1:])
+def test_threads_wait_for_one_another(platform, order):
+    """In any order in which they run, the result is the same."""
+    window = inputs(10, "float32", tree=True)
+
+    made, wanted = (run(platform, each, **window) for each in (order, ORDERS[0]))
+    jax.tree.map(np.testing.assert_array_equal, made, wanted)
+
+
 @both
 def test_each_device_has_its_heads(platform):
     """As of tensor parallelism, in `jax.shard_map`."""
@@ -182,7 +193,7 @@ def test_each_device_has_its_heads(platform):
     split = jax.shard_map(
         attend, mesh=mesh, in_specs=(specs,), out_specs=(heads, cache, cache), check_vma=False
     )
-    with on_triton() if platform == "gpu" else contextlib.nullcontext():
+    with on_gpu() if platform == "gpu" else contextlib.nullcontext():
         made = jax.block_until_ready(jax.jit(split)(window))
     jax.tree.map(np.testing.assert_array_equal, made, wanted)
 

@@ -16,7 +16,8 @@ from bytelax_kernels.verify_attention import benchmark as attention_benchmark
 from bytelax.decode import BLTTarget
 from experiments.studies import accelerator_kernels as study_of_kernels
 from tests.helpers import models_for_tests as models
-from tests.helpers.interpreting import on, on_triton
+from tests.helpers.emulating import on_gpu
+from tests.helpers.interpreting import on
 
 ATTENTION = attention_benchmark.Case(2, 3, 2, 1, slots=72, dim=64, length=100)
 CASES = {"ring": ATTENTION, "tree": ATTENTION._replace(length=60, tree=True)}
@@ -81,11 +82,11 @@ def test_unmask_is_checked():
 def test_fused_layers_are_checked(kernel, case, monkeypatch):
     """Also an error is seen: the kernel of another reference."""
     _, check = study_of_kernels.KERNELS[kernel]
-    with on_triton():
+    with on_gpu():
         assert check(case, kernel="gpu")["exact"]
         monkeypatch.setattr(reference, "normalized", lambda x, scale, *, eps: x * scale)
         monkeypatch.setattr(append_reference, "slots_of", lambda positions, slots: positions % 7)
-    with on_triton():
+    with on_gpu():
         assert not check(case, kernel="gpu")["exact"]
 
 

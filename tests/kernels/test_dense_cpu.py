@@ -218,7 +218,7 @@ def test_a_library_for_a_newer_jaxlib_is_left_out(monkeypatch):
 
 def test_a_library_of_other_sources_is_left_out(monkeypatch):
     """It may take other operands, and would return other numbers in silence."""
-    monkeypatch.setattr(native, "sources", lambda: "0" * 16)
+    monkeypatch.setattr(native, "sources", lambda kinds: "0" * 16)
     assert native.why_not().startswith("Compiled from other sources")
 
 

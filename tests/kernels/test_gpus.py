@@ -6,9 +6,8 @@ import types
 import jax
 import jax.numpy as jnp
 import pytest
-from bytelax_kernels import gpus
+from bytelax_kernels import cuda, gpus
 from bytelax_kernels.append_attention.benchmark import Case, attend, example
-from bytelax_kernels.dense import dense
 from bytelax_kernels.dispatch import on_gpus, traced_for
 from bytelax_kernels.unmask import Rule, unmask
 from bytelax_kernels.verify_attention import verify_attention
@@ -24,24 +23,31 @@ CALLS = {  # with the name of a kernel's call in a trace
     "unmask": ("mpmd_map", lambda: unmask(
         LOGITS, PLACES, PLACES == 0, rule=Rule("entropy", 0.7)
     )),
-    "dense": ("pallas_call", lambda: dense(QUERIES[0, :, 0], CACHE[0, 0, :64])),
-    "append_attention": ("pallas_call", lambda: attend(example(Case(slots=64)))),
+    "append_attention": ("ffi_call", lambda: attend(example(Case(slots=64)))),
 }  # fmt: skip
-A100_AND_LATER = {"dense", "append_attention"}
+KERNELS = {*CALLS, "dense"}
+IN_CUDA = {"dense", "append_attention"}
 RUN = {
-    "9.0": set(CALLS),
-    "8.0": A100_AND_LATER,
-    "10.0": A100_AND_LATER,
+    "9.0": KERNELS,
+    "10.0": IN_CUDA,
+    "8.0": set(),
     "8.9": set(),
     "12.0": set(),
     "gfx942": set(),
 }
 
 
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    monkeypatch.setattr(cuda, "why_not", lambda: None)
+
+
 def run_by_kernels():
     """The operations that a program for GPUs calls a kernel of ours for."""
+    # A product is one where weights lie as the kernel reads them.
+    own = {"dense"} if gpus.run(gpus.CUDA) else set()
     with traced_for("gpu"):
-        return {
+        return own | {
             name
             for name, (call, function) in CALLS.items()
             if call in str(jax.make_jaxpr(lambda function=function: function())())
@@ -56,36 +62,37 @@ def test_a_card_runs_the_kernels_made_for_it(capability, kernels, monkeypatch):
     monkeypatch.setattr(gpus.shutil, "which", lambda name: name)
     (line,) = gpus.report()
     by_kernels, _, by_xla = line.partition("XLA runs")
-    assert {name for name in CALLS if name in by_kernels} == kernels
-    assert {name for name in CALLS if name in by_xla} == set(CALLS) - kernels
+    assert {name for name in KERNELS if name in by_kernels} == kernels
+    assert {name for name in KERNELS if name in by_xla} == KERNELS - kernels
 
 
 def test_ahead_of_time():
     """For a card that is named, and for a Hopper where none is."""
-    assert run_by_kernels() == set(CALLS)
-    with gpus.traced_for("8.0"):
-        assert run_by_kernels() == A100_AND_LATER
+    assert run_by_kernels() == KERNELS
+    with gpus.traced_for("10.0"):
+        assert run_by_kernels() == IN_CUDA
 
 
-@pytest.mark.parametrize("backend", gpus.BACKENDS)
-def test_jax_has_what_the_kernels_are_written_with(backend):
+def test_jax_has_what_the_kernels_are_written_with():
     """Where a newer jax has it no longer, XLA runs everything, and nobody else would notice."""
-    importlib.import_module(backend.module)
-    for kernel in backend.kernels:
+    assert gpus.MOSAIC.lacking() is None
+    for kernel in KERNELS:
         importlib.import_module(f"bytelax_kernels.{kernel}.gpu")
 
 
-def test_a_jax_without_it_runs_xla(monkeypatch):
-    gone = gpus.TRITON._replace(module="jax.experimental.pallas.gone")
-    kernel = on_gpus(gone, lambda: pytest.fail("what imports it was called"))
-    assert not kernel.takes(None)
+def test_kernels_that_are_not_there_leave_their_place_to_xla(monkeypatch):
     card = types.SimpleNamespace(compute_capability="9.0", device_kind="NVIDIA H100")
     monkeypatch.setattr(jax, "local_devices", lambda backend: [card])
     monkeypatch.setattr(gpus.shutil, "which", lambda name: name)
-    monkeypatch.setattr(gpus, "BACKENDS", (gpus.MOSAIC, gone))
+    monkeypatch.setattr(cuda, "why_not", lambda: "not compiled")
+    gone = gpus.MOSAIC._replace(lacking=lambda: gpus.without("jax.experimental.pallas.gone"))
+    kernel = on_gpus(gone, lambda: pytest.fail("what imports it was called"))
+    assert not kernel.takes(None)
+    assert run_by_kernels() == {"verify_attention", "unmask"}
+    monkeypatch.setattr(gpus, "BACKENDS", (gone, gpus.CUDA))
     assert gpus.report() == [
-        "On NVIDIA H100: kernels for verify_attention, unmask. XLA runs dense, append_attention: "
-        "this jax has no jax.experimental.pallas.gone."
+        "On NVIDIA H100: XLA runs verify_attention, unmask: this jax has no "
+        "jax.experimental.pallas.gone. XLA runs dense, append_attention: not compiled."
     ]
 
 

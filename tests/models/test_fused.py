@@ -13,14 +13,14 @@ from bytelax_kernels import dispatch
 from bytelax_kernels.dispatch import traced_for
 
 from bytelax.checkpoints import architectures
-from bytelax.models import kv_cache, narrow
+from bytelax.models import kv_cache, narrow, weight_layouts
 from bytelax.models.block import Block, CrossAttention
 from bytelax.models.configs import RopeScaling
 from bytelax.models.execution import Execution, Norm
 from bytelax.models.fused import Fused
 from bytelax.models.layers import Dense
 from tests.helpers import models_for_tests as models
-from tests.helpers.interpreting import on_triton
+from tests.helpers.emulating import EMULATED, on_gpu
 
 STACK = models.stack(32, 1, head_dim=16, kv_heads=1, window=9)  # sizes that the kernels take
 # And all that an attention may have besides.
@@ -84,6 +84,8 @@ def run(module, part, dtype, platform="cpu"):
     given = inputs(dtype, module.config)
     is_block = part in PARTS
     params = {"params": given["block" if is_block else "cross"]}
+    if platform == "gpu":
+        params = jax.tree_util.tree_map_with_path(weight_layouts.for_gpus, params)
 
     def apply(params, x, other):
         return module.apply(params, x, other, method=(PARTS | CROSS)[part])
@@ -118,12 +120,13 @@ def test_what_is_fused_is_the_plain_module(part, dtype, stack):
 def kernels_of(jaxpr):
     """Names of the kernels that a program calls."""
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "pallas_call":
-            yield eqn.params["name"]
+        if eqn.primitive.name == "ffi_call":
+            yield eqn.params["target_name"].removeprefix("bytelax_").removesuffix("_gpu")
         for value in jax.tree.leaves(eqn.params, is_leaf=lambda x: hasattr(x, "eqns")):
             yield from kernels_of(getattr(value, "jaxpr", value)) if hasattr(value, "eqns") else ()
 
 
+@pytest.mark.parametrize("platform", [EMULATED])
 @pytest.mark.parametrize(
     ("part", "kernels"),
     [
@@ -137,13 +140,13 @@ def kernels_of(jaxpr):
     "stack",
     [pytest.param(STACK, id="plain", marks=pytest.mark.exhaustive), pytest.param(QWEN, id="qwen")],
 )
-def test_on_a_gpu_a_product_takes_in_what_surrounds_it(part, kernels, stack, monkeypatch):
-    """Its norm, its gate, its residual; the kernels are interpreted here."""
-    monkeypatch.setitem(dispatch._PLATFORMS, "gpu", "cpu")
+def test_on_a_gpu_a_product_takes_in_what_surrounds_it(platform, part, kernels, stack, monkeypatch):
+    """Its norm, its gate, its residual; the kernels are emulated here."""
+    monkeypatch.setitem(dispatch._PLATFORMS, platform, "cpu")
     plain, fused = modules(part, stack)
     wanted, _ = run(plain, part, "float32")
-    with on_triton():
-        out, program = run(fused, part, "float32", "gpu")
+    with on_gpu():
+        out, program = run(fused, part, "float32", platform)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), out, wanted)
     assert list(kernels_of(program)) == kernels
 

@@ -59,16 +59,11 @@ def append_attention(
     )
 
 
-def _load():
-    from bytelax_kernels.append_attention import gpu
-
-    # Jitted, so that all layers of a model share one trace; a function of its own for each load.
-    return gpu.takes, jax.jit(lambda window: gpu.attention(window))
-
-
 @functools.cache
 def _gpu():
-    return on_gpus(gpus.TRITON, _load)
+    from bytelax_kernels.append_attention import gpu
+
+    return on_gpus(gpus.CUDA, lambda: (gpu.takes, jax.jit(gpu.attention)))
 
 
 @functools.cache

@@ -1,7 +1,8 @@
-"""A matrix product of few rows, with the norm before it and what follows it."""
+"""A product of few rows in one operation with the norm before it and what follows it."""
 
-from bytelax_kernels.dense.api import dense, fuses
-from bytelax_kernels.dense.operands import Operands
+from bytelax_kernels.dense import cpu, gpu
+from bytelax_kernels.dense.api import dense
+from bytelax_kernels.dense.panels import Panels
 from bytelax_kernels.dense.reference import added, normalized
 
-__all__ = ["Operands", "added", "dense", "fuses", "normalized"]
+__all__ = ["Panels", "added", "cpu", "dense", "gpu", "normalized"]

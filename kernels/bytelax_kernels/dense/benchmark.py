@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax_kernels import timing
-from bytelax_kernels.dense.api import dense
-from bytelax_kernels.dense.operands import Operands
+from bytelax_kernels.dense import reference
+from bytelax_kernels.dense.gpu import Panels, dense
 
 TURNED = 192 << 20  # bytes of the matrices that are read in turn; the L2 of an H200 holds 50 MiB
 
@@ -44,6 +44,16 @@ CASES = {
 }
 
 
+class Operands(NamedTuple):
+    """What is multiplied: the matrix as it is, and as the kernel reads it."""
+
+    rows: jax.Array
+    matrix: jax.Array
+    panels: Panels
+    scale: jax.Array | None
+    onto: jax.Array | None
+
+
 def example(case: Case, seed: int = 0) -> tuple[Operands, dict]:
     """Random operands, and the options of `dense`."""
     rng = np.random.default_rng(seed)
@@ -52,9 +62,11 @@ def example(case: Case, seed: int = 0) -> tuple[Operands, dict]:
         return jnp.asarray(rng.normal(size=shape), case.dtype)
 
     width = case.columns // (2 if case.gated else 1)
+    matrix = array(case.dim, case.columns) / case.dim**0.5
     operands = Operands(
         rows=array(case.rows, case.dim),
-        kernel=array(case.dim, case.columns) / case.dim**0.5,
+        matrix=matrix,
+        panels=in_panels(matrix, gated=case.gated),
         scale=array(case.dim) if case.scaled else None,
         onto=array(case.rows, width) if case.onto else None,
     )
@@ -62,10 +74,18 @@ def example(case: Case, seed: int = 0) -> tuple[Operands, dict]:
     return operands, {"eps": 1e-5, "gated": case.gated, "precision": exact}
 
 
-def multiply(operands: Operands, options: dict, implementation=None) -> jax.Array:
-    """`dense` as a function of `Operands`."""
-    rows, kernel, scale, onto = operands
-    return dense(rows, kernel, scale=scale, onto=onto, implementation=implementation, **options)
+def in_panels(matrix: jax.Array, *, gated: bool) -> Panels:
+    """The matrix as the kernel reads it."""
+    shape = (-1, 2, matrix.shape[1] // 2) if gated else matrix.shape
+    return Panels.of(matrix.reshape(shape), gated=gated)
+
+
+def multiply(operands: Operands, options: dict, implementation: str = "gpu") -> jax.Array:
+    """The product by the kernel, or by "xla"."""
+    rows, matrix, panels, scale, onto = operands
+    if implementation == "xla":
+        return reference.dense(rows, matrix, scale=scale, onto=onto, **options)
+    return dense(rows, panels, scale=scale, onto=onto, **options)
 
 
 def times(case: Case, per_second: float) -> dict:
@@ -76,22 +96,23 @@ def times(case: Case, per_second: float) -> dict:
       per_second: memory bandwidth, in bytes per second.
     """
     operands, options = example(case)
-    calls = -(-TURNED // operands.kernel.nbytes)
-    kernels = [jnp.roll(operands.kernel, n, axis=1) for n in range(calls)]
+    calls = -(-TURNED // operands.matrix.nbytes)
+    matrices = [jnp.roll(operands.matrix, n, axis=1) for n in range(calls)]
 
-    def in_turn(rows, kernels, implementation):
-        for kernel in kernels:
-            each = operands._replace(rows=rows, kernel=kernel)
-            out = multiply(each, options, implementation)
+    def in_turn(rows, turn, implementation):
+        name = "matrix" if implementation == "xla" else "panels"
+        for each in turn[name]:
+            out = multiply(operands._replace(rows=rows, **{name: each}), options, implementation)
             rows = rows + 0 * jnp.nan_to_num(out[:, :1])
         return rows
 
+    turn = {"matrix": matrices, "panels": [in_panels(x, gated=case.gated) for x in matrices]}
     ways = {
         name: functools.partial(in_turn, implementation=which)
-        for name, which in {"kernel": None, "xla": "xla"}.items()
+        for name, which in {"kernel": "gpu", "xla": "xla"}.items()
     }
-    floor = {"floor_us": round(1e6 * operands.kernel.nbytes / per_second, 2)}
-    return floor | timing.microseconds(ways, operands.rows, kernels, calls=calls)
+    floor = {"floor_us": round(1e6 * operands.matrix.nbytes / per_second, 2)}
+    return floor | timing.microseconds(ways, operands.rows, turn, calls=calls)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bytelax_kernels import native
+from bytelax_kernels.dense import panels
 
 COLUMNS = 32  # of a panel
 _TILE = 32  # the depth of a narrow matrix is a multiple of it
@@ -23,36 +24,19 @@ DTYPES = ("float32", "bfloat16", "int8")
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Panels:
-    """A matrix as the kernel reads it: `kernel`, whose first `contracted` axes are its rows.
+class Panels(panels.Panels):
+    """A matrix in panels of 32 columns; what is beyond the matrix is zero.
+
+    `values` are [P, D, 32] in float32, and [P, D / 2, 32, 2] in bfloat16 and int8, of which D is a
+    multiple of 32. Of a gated matrix each half begins with a panel.
 
     Attributes:
-      values: [P, D, 32] in float32, and [P, D / 2, 32, 2] in bfloat16 and int8, of which D is a
-        multiple of 32. A panel holds 32 columns; what is beyond the matrix is zero.
       scale: f32[P * 32], what each column is multiplied by; f32[0] for a matrix without scales.
-      shape: of the kernel.
-      contracted: number of its first axes that are contracted.
-      gated: whether the first of the other axes is a pair, a gate and what it gates. Each of the
-        two begins with a panel.
       stands_for: name of the dtype of the kernel that int8 values and their scales stand for.
     """
 
-    values: Any
-    scale: Any
-    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
-    contracted: int = dataclasses.field(metadata={"static": True})
-    gated: bool = dataclasses.field(metadata={"static": True})
+    scale: Any = None
     stands_for: str | None = dataclasses.field(default=None, metadata={"static": True})
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the values."""
-        return self.values.dtype
-
-    @property
-    def features(self) -> tuple[int, ...]:
-        """The axes of the kernel that a product appends."""
-        return self.shape[self.contracted :]
 
     @classmethod
     def of(
@@ -92,7 +76,7 @@ class Panels:
             scales[:, :columns] = np.reshape(scale, (halves, columns))
         shape = (-1, *values.shape[2:]) if pair > 1 else (-1, deep, COLUMNS)
         return cls(
-            values.reshape(shape), scales.reshape(-1), kernel.shape, contracted, gated, stands_for
+            values.reshape(shape), kernel.shape, contracted, gated, scales.reshape(-1), stands_for
         )
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -117,7 +101,7 @@ class Panels:
 
 def dense(
     rows: Float[Array, "R D"],
-    panels: Panels,
+    matrix: Panels,
     *,
     scale: Float[Array, " D"] | None = None,
     eps: float = 0.0,
@@ -132,7 +116,7 @@ def dense(
 
     Args:
       rows: in float32 or bfloat16, as the result.
-      panels: the matrix.
+      matrix: the matrix.
       scale: of an RMSNorm in front of the product, in float32 or bfloat16; None has no norm.
       eps: added to the mean square in the norm.
       onto: what the product is added to, in the dtype of the rows; None adds nothing.
@@ -141,14 +125,14 @@ def dense(
     """
     native.instructions()
     count = rows.shape[0]
-    halves = 2 if panels.gated and not gated else 1
-    columns = math.prod(panels.features) // (1 + panels.gated)
+    halves = 2 if matrix.gated and not gated else 1
+    columns = math.prod(matrix.features) // (1 + matrix.gated)
     padded = -(-columns // COLUMNS) * COLUMNS
     width = columns if halves == 1 else halves * padded  # each half ends with its own panel
     if onto is not None and width != columns:
         onto = _padded(onto.reshape(count, halves, columns), padded)
     out = _product(width, np.float32(eps), np.int64(times), gated)(
-        rows, panels.values, panels.scale, scale, onto
+        rows, matrix.values, matrix.scale, scale, onto
     )
     if width == columns:
         return out

@@ -1,99 +1,129 @@
-"""`dense` for NVIDIA GPUs (Pallas on Triton): one thread block for every 16 columns.
+"""`dense` for NVIDIA GPUs, compiled from `gpu.cu`: of up to 32 rows, which read the matrix once.
 
-With few rows reading the matrix is what a product costs, and every thread block has all rows at
-hand: it finds their norm while it multiplies, and what follows needs no other thread block. XLA
-makes two to four operations of the same.
+With few rows reading the matrix is what a product costs. XLA makes two to four operations of the
+same; it runs what the kernel does not take, on the matrix that it makes of the panels.
 """
 
+import dataclasses
+import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton as plgpu
+import numpy as np
 from jaxtyping import Array, Float
 
-from bytelax_kernels.dense.operands import Form, Operands
+from bytelax_kernels import cuda
+from bytelax_kernels.dense import panels, reference
+from bytelax_kernels.dispatch import by_platform
 
-_ROWS = 32  # more than these are left to XLA
-_TILE = 16  # rows and columns of a product of the tensor cores
-_DEPTH = 128  # rows of the matrix that are read in a step, at most
-_STAGES = 5  # steps that are read ahead
+COLUMNS = 8  # of a panel
+CHUNKS = {"bfloat16": 32, "float32": 16}  # numbers of a column that lie side by side
+_ROWS = 32
+_SHARED = 227 * 2**10  # bytes of shared memory that a thread block may use
+_AHEAD = 8 * 2**13  # bytes of it for what is copied ahead
+_WARPS = 16
+_MULTIPROCESSORS = 78  # of the smallest Hopper, an H20; each has its share of the panels
 
 
-def takes(operands: Operands) -> bool:
-    """Whether the kernel supports these shapes and dtypes."""
-    rows, kernel, *others = operands
-    dtypes = {x.dtype for x in (rows, kernel, *others) if x is not None}
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Panels(panels.Panels):
+    """A matrix in panels of 8 columns; columns beyond the matrix are zero.
+
+    `values` are [N / 8, D / C, 8, C] with the C of `CHUNKS`. In a gated matrix a gate and what it
+    gates are neighbours.
+    """
+
+    @staticmethod
+    def hold(shape: tuple[int, ...], dtype: jnp.dtype, contracted: int) -> bool:
+        """Whether there are panels of such a kernel: its depth has to be in whole chunks."""
+        chunk = CHUNKS.get(jnp.dtype(dtype).name)
+        return chunk is not None and math.prod(shape[:contracted]) % chunk == 0
+
+    @classmethod
+    def of(
+        cls, kernel: Float[Array, "..."], *, contracted: int = 1, gated: bool = False
+    ) -> "Panels":
+        """Lays out a kernel."""
+        depth, chunk = math.prod(kernel.shape[:contracted]), CHUNKS[kernel.dtype.name]
+        matrix = kernel.reshape(depth, -1)
+        if gated:
+            matrix = matrix.reshape(depth, 2, -1).swapaxes(1, 2).reshape(depth, -1)
+        matrix = jnp.pad(matrix, ((0, 0), (0, -matrix.shape[1] % COLUMNS)))
+        values = matrix.reshape(depth // chunk, chunk, -1, COLUMNS).transpose(2, 0, 3, 1)
+        return cls(values, kernel.shape, contracted, gated)
+
+    def matrix(self) -> Float[Array, "D N"]:
+        """The kernel again, as a matrix."""
+        depth, columns = math.prod(self.shape[: self.contracted]), math.prod(self.features)
+        matrix = self.values.transpose(1, 3, 0, 2).reshape(depth, -1)[:, :columns]
+        if self.gated:
+            matrix = matrix.reshape(depth, -1, 2).swapaxes(1, 2).reshape(depth, -1)
+        return matrix
+
+    def arrays(self) -> tuple[Float[Array, "..."], None]:
+        """The kernel again, and that it has no scales."""
+        return self.matrix().reshape(self.shape), None
+
+
+def takes(rows: Float[Array, "R D"], matrix: Panels, *others: Array | None) -> bool:
+    """Whether the kernel multiplies these rows, in one dtype with everything."""
+    dtypes = {x.dtype for x in (rows, matrix, *others) if x is not None}
+    count, depth = rows.shape
     return (
-        0 < rows.shape[0] <= _ROWS
-        and _depth(rows) >= _TILE
+        cuda.why_not() is None
+        and 0 < count <= _ROWS
         and len(dtypes) == 1
-        # Rows that are not normalized yet may leave the range of float16.
-        and rows.dtype in (jnp.bfloat16, jnp.float32)
+        and shared_bytes(count, depth, matrix) <= _SHARED
     )
 
 
-def dense(operands: Operands, form: Form) -> Float[Array, "R F"]:
-    """Computes `reference.dense` for operands that `takes` accepts."""
-    rows, kernel = operands.rows, operands.kernel
-    columns = kernel.shape[1] // (2 if form.gated else 1)
-    shape = jax.ShapeDtypeStruct((rows.shape[0], columns), rows.dtype)
-    given = [x if x is None or x.ndim == 2 else x[None] for x in operands]
-    named = {name: x for name, x in zip(Operands._fields, given, strict=True) if x is not None}
-
-    def multiply(*refs):
-        *inputs, out = refs
-        _multiply(Operands(**dict(zip(named, inputs, strict=True))), out, form)
-
-    return pl.pallas_call(
-        multiply,
-        out_shape=shape,
-        grid=(pl.cdiv(columns, _TILE),),
-        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=_STAGES),
-        name="dense",
-    )(*named.values())
+def shared_bytes(count: int, depth: int, matrix: Panels) -> int:
+    """Bytes of shared memory that the kernel needs at the least, as it counts them."""
+    size, chunk = matrix.dtype.itemsize, CHUNKS[matrix.dtype.name]
+    rows = count * ((depth + chunk) * size + 16) + depth * size
+    of_a_panel = count * COLUMNS
+    panels_of_block = -(-matrix.values.shape[0] // _MULTIPROCESSORS)
+    return _AHEAD + rows + of_a_panel * (panels_of_block * size + _WARPS * 4)
 
 
-def _depth(rows):
-    return math.gcd(rows.shape[1], _DEPTH)
+def dense(
+    rows: Float[Array, "R D"],
+    matrix: Panels,
+    *,
+    scale: Float[Array, " D"] | None = None,
+    eps: float = 0.0,
+    onto: Float[Array, "R F"] | None = None,
+    times: int = 1,
+    gated: bool = False,
+    precision: jax.lax.Precision | None = None,
+) -> Float[Array, "R F"]:
+    """Computes `api.dense`; its arguments."""
+    how: dict[str, Any] = {"eps": eps, "times": times, "gated": gated}
+
+    def by_xla(operands):
+        rows, values, scale, onto = operands
+        whole = dataclasses.replace(matrix, values=values).matrix()
+        around = {"scale": scale, "onto": onto, "precision": precision}
+        return reference.dense(rows, whole, **around, **how)
+
+    operands = rows, matrix.values, scale, onto
+    if gated != matrix.gated or not takes(rows, matrix, scale, onto):
+        return by_xla(operands)
+    columns = math.prod(matrix.features) // (1 + gated)
+    kernel = functools.partial(_multiply, columns=columns, **how)
+    return by_platform(by_xla, {"gpu": kernel}, known="gpu")(operands)
 
 
-def _multiply(refs, out, form):
-    count, dim = refs.rows.shape
-    depth = _depth(refs.rows)
-    columns = out.shape[1]
-    height = _TILE * pl.cdiv(count, _TILE)
-    row = jnp.arange(height)[:, None]
-    column = pl.program_id(0) * _TILE + jnp.arange(_TILE)[None]
-    here = jnp.broadcast_to(row < count, (height, depth))
-    there = jnp.broadcast_to(column < columns, (depth, _TILE))
-    both = (row < count) & (column < columns)
-    halves = 2 if form.gated else 1
-
-    def step(at, carry):
-        squares, *sums = carry
-        along = at * depth + jnp.arange(depth)
-        x = plgpu.load(refs.rows.at[row, along[None]], mask=here, other=0)
-        if refs.scale is not None:
-            wide = x.astype(jnp.float32)
-            squares = squares + jnp.sum(wide * wide, axis=1)
-            x = (wide * plgpu.load(refs.scale.at[0, along])).astype(x.dtype)
-        for half in range(halves):
-            place = refs.kernel.at[along[:, None], column + half * columns]
-            tile = plgpu.load(place, mask=there, other=0)
-            sums[half] = sums[half] + plgpu.dot(x, tile, precision=form.precision)
-        return squares, *sums
-
-    zeros = [jnp.zeros((height, _TILE), jnp.float32)] * halves
-    start = jnp.zeros(height, jnp.float32), *zeros
-    squares, *sums = jax.lax.fori_loop(0, dim // depth, step, start)
-    if refs.scale is not None:
-        sums = [x * jax.lax.rsqrt(squares / dim + form.eps)[:, None] for x in sums]
-    total = sums[0]
-    if form.gated:
-        total = total * jax.lax.logistic(total) * sums[1]
-    if refs.onto is not None:
-        onto = plgpu.load(refs.onto.at[row, column], mask=both, other=0)
-        total = total + form.times * onto.astype(jnp.float32)
-    plgpu.store(out.at[row, column], total.astype(out.dtype), mask=both)
+def _multiply(operands, *, columns, eps, times, gated):
+    rows, values, *others = operands
+    nothing = jnp.zeros((0,), rows.dtype)
+    call = jax.ffi.ffi_call(
+        "bytelax_dense_gpu", jax.ShapeDtypeStruct((rows.shape[0], columns), rows.dtype)
+    )
+    return call(
+        rows, values, *(nothing if x is None else x for x in others),
+        eps=np.float32(eps), times=np.int64(times), gated=gated,
+    )  # fmt: skip

@@ -1,22 +1,29 @@
-"""jnp implementation of `dense`: the oracle for the kernel, and the path of other platforms."""
+"""jnp implementation of `dense`: the oracle for the kernels, and the path of other platforms."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bytelax_kernels.dense.operands import Form, Operands
 
-
-def dense(operands: Operands, form: Form) -> Float[Array, "R F"]:
+def dense(
+    rows: Float[Array, "R D"],
+    matrix: Float[Array, "D N"],
+    *,
+    scale: Float[Array, " D"] | None = None,
+    eps: float = 0.0,
+    onto: Float[Array, "R F"] | None = None,
+    times: int = 1,
+    gated: bool = False,
+    precision: jax.lax.Precision | None = None,
+) -> Float[Array, "R F"]:
     """Computes `api.dense` one step after the other, each rounded to the dtype of the rows."""
-    rows, kernel, scale, onto = operands
     if scale is not None:
-        rows = normalized(rows, scale, eps=form.eps)
-    out = jnp.dot(rows, kernel, precision=form.precision)
-    if form.gated:
+        rows = normalized(rows, scale, eps=eps)
+    out = jnp.dot(rows, matrix, precision=precision)
+    if gated:
         gate, other = jnp.split(out, 2, axis=-1)
         out = jax.nn.silu(gate) * other
-    return added(out, onto, times=form.times)
+    return added(out, onto, times=times)
 
 
 def added(

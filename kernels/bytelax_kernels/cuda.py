@@ -1,0 +1,45 @@
+"""The compiled kernels for NVIDIA GPUs, called through `jax.ffi`; optional.
+
+`kernels/build_native.py` builds the library, where there is `nvcc`. Where it is missing or does not
+load, XLA runs everything.
+"""
+
+import ctypes
+import functools
+import pathlib
+
+from bytelax_kernels import native
+
+LIBRARY = pathlib.Path(__file__).with_name("libbytelax_cuda.so")
+KERNELS = ("append_attention", "dense")
+SOURCES = ("gpu.h", "gpu.cu")
+
+
+def why_not() -> str | None:
+    """Why programs that are traced here call no such kernels; None if they do."""
+    if native.are_left_out():
+        return "the compiled kernels are left out"
+    try:
+        _registered()
+    except native.Missing as missing:
+        return str(missing)
+    return None
+
+
+@functools.cache
+def _registered() -> None:
+    """Registers the kernels with JAX.
+
+    Raises:
+      native.Missing: there is no library.
+    """
+    register(native.opened(LIBRARY, SOURCES), "CUDA")
+
+
+def register(library: ctypes.CDLL, platform: str) -> None:
+    """Lets programs for a platform, as XLA names it, call the kernels of a library."""
+    import jax
+
+    for kernel in KERNELS:
+        handler = jax.ffi.pycapsule(getattr(library, f"bytelax_{kernel}_gpu"))
+        jax.ffi.register_ffi_target(f"bytelax_{kernel}_gpu", handler, platform=platform)
