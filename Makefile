@@ -35,7 +35,8 @@ lint: $(VENV)/.installed-lint ## check style, format and types
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 
-docs: $(VENV)/.installed-docs ## build the site into site/; a broken link fails
+docs: $(VENV)/.installed-docs ## build the site into site/; a broken link or an old table fails
+	$(PYTHON) -m experiments.tables --check
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
 	@echo "open site/index.html"
 

@@ -155,8 +155,9 @@ def main() -> int:
     wanted = {PAGE: page(), README: readme(README.read_text())}
     other = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in other:
-        print(path.relative_to(ROOT), "differs" if options.check else "written")
-        if not options.check:
+        if options.check:
+            print(f"{path.relative_to(ROOT)} is not made from these rows: run this without --check")
+        else:
             path.write_text(wanted[path])
     return int(options.check and bool(other))
 

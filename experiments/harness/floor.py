@@ -13,9 +13,8 @@ import numpy as np
 from bytelax.calculator import Sizes
 from bytelax.model import Model
 from bytelax.models import layers
-from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
-from bytelax.models.configs import ByteLMConfig, Config, TransformerConfig
+from bytelax.models.configs import ByteLMConfig, TransformerConfig
 
 _KEYS = ("key_value", "key_norm")  # parameters for the keys and values of a cross-attention
 
@@ -31,12 +30,6 @@ class Machine(NamedTuple):
 
     bytes_per_second: float
     flops_per_second: float
-
-
-# Reads nine tenths of what the data sheet says. Exact products of float32 run on the cores that
-# keep all of its bits.
-H200 = Machine(bytes_per_second=4.3e12, flops_per_second=700e12)
-H200_EXACT = Machine(bytes_per_second=4.3e12, flops_per_second=67e12)
 
 
 def measured(dtype: str = "float32", *, megabytes: int = 512, size: int = 2048) -> Machine:
@@ -88,31 +81,22 @@ def weights(model: Model) -> Sizes:
     Whatever a BLT computes only when a patch closes counts as the global transformer's: pooling,
     and the keys and values of a patch for the decoder's cross-attention.
     """
-    return weights_of(model.module, model.held)
-
-
-def weights_of(module: BLT | ByteLM, params: dict) -> Sizes:
-    """As `weights`, for parameters or their shapes."""
-    size = module.weights_per_pass(params)
-    if isinstance(module, ByteLM):
+    params = model.held
+    size = model.module.weights_per_pass(params)
+    if isinstance(model.module, ByteLM):
         return size
     encoder = params["encoder"]
     pools = {name: part for name, part in encoder["cross"].items() if name not in _KEYS}
     of_encoder = layers.weights([encoder["split"], pools])
-    of_decoder = weights_of_contexts(params)
+    decoder = params["decoder"]
+    crosses = [part for name, part in decoder.items() if name.startswith("cross_")]
+    keys = [part[name] for part in crosses for name in _KEYS]
+    of_decoder = layers.weights([decoder["split"], keys])
     return size._replace(
         encoder=size.encoder - of_encoder,
         decoder=size.decoder - of_decoder,
         global_=size.global_ + of_encoder + of_decoder,
     )
-
-
-def weights_of_contexts(params: dict) -> int:
-    """Of the decoder, those that make the keys and values of a latent."""
-    decoder = params["decoder"]
-    crosses = [part for name, part in decoder.items() if name.startswith("cross_")]
-    keys = [part[name] for part in crosses for name in _KEYS]
-    return layers.weights([decoder["split"], keys])
 
 
 def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
@@ -123,11 +107,7 @@ def caches(model: Model, context: int, *, bytes_per_patch: float | None = None) 
       context: length of the text in bytes.
       bytes_per_patch: mean patch length of the text, for a BLT.
     """
-    return caches_of(model.config, context, bytes_per_patch=bytes_per_patch)
-
-
-def caches_of(config: Config, context: int, *, bytes_per_patch: float | None = None) -> Sizes:
-    """As `caches`, for a config."""
+    config = model.config
     if isinstance(config, ByteLMConfig):
         return Sizes(decoder=_cached(config.trunk, context), encoder=0, global_=0)
     assert bytes_per_patch is not None

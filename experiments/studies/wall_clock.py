@@ -1,11 +1,11 @@
 """What drafting gains on larger weights, at an acceptance that was measured or published elsewhere.
 
-A random BLT of 100M parameters in the proportions of the released 1B (on an accelerator of its
-shape, in bfloat16). Random weights accept nothing, so acceptance by position is replayed: that of
-the bundled BLTs on 64 prompts, or the one rate that is published for the 3B of Fast BLT, for which
-`blt-s` renews the latent before each draft, as published. A row is a price for that acceptance; the
-text means nothing. In brackets: the range over texts. "Floor": what reading the weights and caches
-of the method's passes takes at this machine's bandwidth.
+A random BLT of 100M parameters in the proportions of the released 1B. Random weights accept nothing,
+so acceptance by position is replayed: that of the bundled BLTs on 64 prompts, or the one rate that
+is published for the 3B of Fast BLT, for which `blt-s` renews the latent before each draft, as
+published. A row is a price for that acceptance; the text means nothing. In brackets: the range over
+texts. "Floor": what reading the weights and caches of the method's passes takes at this machine's
+bandwidth.
 
     python -m experiments.studies.wall_clock
 """
@@ -14,14 +14,10 @@ import dataclasses
 import math
 import statistics
 
-import jax
-
 from bytelax import Statistics
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
-from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.patching import PatchingConfig
-from bytelax.models.presets import BLT_1B
 from experiments import study
 from experiments.harness import floor, published_fast_blt, random_blt, replay, roofline
 from experiments.study import Column
@@ -42,8 +38,6 @@ CUT = {
     "block_size": 16,
     "patching": PatchingConfig(max_patch_length=8),
 }
-# Rows of the hash table are looked up: a small one does.
-SHAPES = random_blt.SHAPES | {"1B": dataclasses.replace(BLT_1B, hashing=HashConfig(vocab=5003))}
 COLUMNS = [
     Column("shape", "shape"),
     Column("replayed acceptance", "source"),
@@ -64,16 +58,15 @@ def main():
     options.add_argument("--texts", type=int, default=4)
     options.add_argument("--repeats", type=int, default=5)
     options = options.parse_args()
-    accelerator = jax.default_backend() != "cpu"
-    dtype, shape = ("bfloat16", "1B") if accelerator else ("float32", "100M")
+    shape = "100M"
     if options.smoke:
         options.context, options.new, options.repeats, shape = 24, 8, 1, "smallest"
-    machine = floor.measured(dtype, megabytes=16 if options.smoke else 512)
+    machine = floor.measured(megabytes=16 if options.smoke else 512)
 
     def measure(setting):
-        chosen = SHAPES[setting["shape"]]
+        chosen = random_blt.SHAPES[setting["shape"]]
         chosen = dataclasses.replace(chosen, heads=random_blt.draft_heads(chosen.decoder), **CUT)
-        model = random_blt.model(chosen, 0, dtype)
+        model = random_blt.model(chosen, 0)
         model, *texts = random_blt.own_texts(
             model, options.context + options.new, bytes_per_patch=4.0, count=options.texts,
             rewrites=0 if options.smoke else 1,
@@ -156,7 +149,6 @@ def timed(model, text: bytes, place: int, ways: dict, machine, options) -> dict:
         ways, timing.in_turns(model, [text], seeded, new=options.new, repeats=options.repeats),
         strict=True,
     ))  # fmt: skip
-    itemsize = jax.tree.leaves(model.params)[0].dtype.itemsize
     reading = machine._replace(flops_per_second=math.inf)
     found = {}
     for name, own in runs.items():
@@ -166,8 +158,7 @@ def timed(model, text: bytes, place: int, ways: dict, machine, options) -> dict:
             "seconds": beside.decode_seconds,
             "speed": beside.decode_speed.median,
             "floor": roofline.seconds(
-                model, ways[name][0], own.stats, reading, rows=1, context=len(text),
-                itemsize=itemsize,
+                model, ways[name][0], own.stats, reading, rows=1, context=len(text)
             ),
         }  # fmt: skip
     return found
