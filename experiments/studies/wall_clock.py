@@ -1,6 +1,6 @@
 """What drafting gains on larger weights, at an acceptance that was measured or published elsewhere.
 
-A random BLT of 100M parameters in the proportions of the released 1B. Random weights accept nothing,
+A random BLT of 100M parameters in the proportions of the released 1B. Random weights keep nothing,
 so acceptance by position is replayed: that of the bundled BLTs on 64 prompts, or the one rate that
 is published for the 3B of Fast BLT, for which `blt-s` renews the latent before each draft, as
 published. A row is a price for that acceptance; the text means nothing. In brackets: the range over
