@@ -72,7 +72,7 @@ def load(
     def shardings(config, params):
         found = None
         if mesh is not None:
-            axes = architectures.module_of(config).logical_axes()
+            axes = architectures.logical_axes(architectures.module_of(config))
             axes = {part: axes[part] for part in params}
             found = sharding.shardings(params, axes, mesh, sharding.DECODE_RULES)
         check_fit(location, params, found)

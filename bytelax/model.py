@@ -59,7 +59,7 @@ class Model:
             return self
         if self.quantized:
             raise ValueError(narrow.ONE_DEVICE)
-        axes = self.module.logical_axes()
+        axes = architectures.logical_axes(self.module)
         places = sharding.shardings(self.params, axes, mesh, sharding.DECODE_RULES)
         return dataclasses.replace(self, params=global_arrays.put(self.params, places), mesh=mesh)
 

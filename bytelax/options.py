@@ -15,7 +15,7 @@ import reprlib
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 UnmaskName = Literal["confidence", "entropy", "entropy-minus-max", "one-step"]
 if TYPE_CHECKING:  # what is taken in Python: a `bytelax.Model` or its name, and any function
@@ -316,6 +316,308 @@ class DFlash(Options):
     """End a draft before the first byte that is kept with a probability below this. A trained
     confidence head predicts it before the byte is drawn; without one, the drafter's largest
     probability stands in."""
+
+
+# What is trained for a system: the sizes of its network, whose parameters are `params["heads"]`
+
+
+def check_least(config: Any, least: int, *names: str, place: str = "") -> None:
+    """Raises ValueError if one of these fields is below `least`; a field may be None.
+
+    Args:
+      config: has the fields.
+      least: the smallest value.
+      *names: names of the fields.
+      place: what stands before a name in the message.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise ValueError(f"{place}{name} must be at least {least}, got {value}")
+
+
+def _check_depths(depths: tuple[int, ...], most: int, layers: int) -> None:
+    for depth in depths:
+        if not 1 <= depth <= most:
+            raise ValueError(
+                f"depths must lie in 1..{most}, of {layers} layers in all, got {depth}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Head:
+    """Sizes of the network of a system that is trained for a frozen model.
+
+    Attributes:
+      needs: the kind of model that it is for; None for any.
+    """
+
+    needs: ClassVar[Literal["a byte transformer", "a BLT"] | None] = None
+
+    @property
+    def present(self) -> bool:
+        """Whether the model has this network; by default it has none."""
+        raise NotImplementedError
+
+    def check(self, trunk: Any, block_size: int) -> None:
+        """Raises ValueError if the sizes do not fit a model, or conflict.
+
+        Args:
+          trunk: the stack of layers whose states are read.
+          block_size: longest block of masked bytes that the model fills in.
+        """
+
+    def device_shard(self, trunk: Any, devices: int) -> Head:
+        """Returns the sizes on one of several devices, for a trunk that is not yet split."""
+        return self
+
+
+_SIZES = ("dim", "heads", "kv_heads", "head_dim", "ffn_dim", "window")  # None: as in the trunk
+_OF_TEXTS = ("window", "rope_theta", "rope_scaling", "norm_eps")
+Stack = TypeVar("Stack")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DraftStackHead(Head):
+    """Sizes of layers that draft from states of the model. A size that is None is the trunk's.
+
+    Attributes:
+      depths: depths of the states that are fused; the state at depth n is the output of n layers.
+      dim, heads, kv_heads, head_dim, ffn_dim: sizes of the stack. If `dim` is set, the others that
+        are None follow from it as in `TransformerConfig`.
+      window: number of positions that a query attends to, its own included.
+      latent: whether the latest latent of a BLT is fused with the states.
+      confidence: whether a head predicts how likely a byte will be accepted, so that drafts can end
+        before it.
+    """
+
+    depths: tuple[int, ...] = ()
+    dim: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn_dim: int | None = None
+    window: int | None = None
+    latent: bool = False
+    confidence: bool = False
+
+    @property
+    def present(self) -> bool:
+        """Whether the model has these layers."""
+        return bool(self.depths)
+
+    @property
+    def fused(self) -> tuple[int, ...]:
+        """The depths of all states that are fused; 0 is the latent of a BLT."""
+        return (0, *self.depths) if self.latent else self.depths
+
+    def stack(self, trunk: Stack, layers: int = 1) -> Stack:
+        """Returns the `TransformerConfig` of the layers, for a model with this trunk."""
+        own: dict[str, Any] = {x: getattr(self, x) for x in _SIZES if getattr(self, x) is not None}
+        known: Any = trunk
+        if self.dim is None:
+            return dataclasses.replace(known, layers=layers, **own)
+        shared = {name: getattr(known, name) for name in _OF_TEXTS}
+        return type(known)(layers=layers, **(shared | own))
+
+    def check(self, trunk: Any, block_size: int) -> None:
+        """Raises ValueError if the depths or the sizes do not fit a model."""
+        _check_depths(self.depths, trunk.layers, trunk.layers)
+        self.stack(trunk)
+
+    def device_shard(self, trunk: Any, devices: int) -> DraftStackHead:
+        """Returns the sizes on one of several devices, which share heads and hidden units."""
+        shard = self.stack(trunk).device_shard(devices)
+        return dataclasses.replace(self, **{name: getattr(shard, name) for name in _SIZES})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EagleHead(DraftStackHead):
+    """Sizes of EAGLE's layer, which fuses a low, a middle and a high state."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DFlashHead(DraftStackHead):
+    """Sizes of DFlash's layers.
+
+    Attributes:
+      layers: number of layers.
+      block_size: maximum number of bytes that are drafted in one pass.
+      table_rank: rank of the table of the byte before; None is a full table with a row for each
+        byte, 0 is no table.
+    """
+
+    layers: int = 1
+    block_size: int = 8
+    table_rank: int | None = None
+
+    def __post_init__(self):
+        check_least(self, 1, "layers", "block_size")
+        check_least(self, 0, "table_rank")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MedusaHead(Head):
+    """Sizes of multi-byte heads.
+
+    Attributes:
+      count: number of heads, each of which predicts one byte after the next one.
+      correction: whether they add a table indexed by the byte before the predicted one.
+    """
+
+    count: int = 0
+    correction: bool = False
+
+    def __post_init__(self):
+        check_least(self, 0, "count")
+        if self.correction and not self.count:
+            raise ValueError("the correction belongs to multi-byte heads: give a count")
+
+    @property
+    def present(self) -> bool:
+        """Whether the model has such heads."""
+        return self.count > 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EarlyExitHead(Head):
+    """Early exits with output layers of their own.
+
+    Attributes:
+      depths: number of layers before each exit.
+    """
+
+    needs = "a byte transformer"
+    depths: tuple[int, ...] = ()
+
+    @property
+    def present(self) -> bool:
+        """Whether the model has such exits."""
+        return bool(self.depths)
+
+    def check(self, trunk: Any, block_size: int) -> None:
+        """Raises ValueError if there is no such layer, or it is the last one."""
+        _check_depths(self.depths, trunk.layers - 1, trunk.layers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TwoByteHead(Head):
+    """Two-byte-ahead heads.
+
+    Attributes:
+      depths: depth of the state that each head reads.
+    """
+
+    needs = "a byte transformer"
+    depths: tuple[int, ...] = ()
+
+    @property
+    def present(self) -> bool:
+        """Whether the model has such heads."""
+        return bool(self.depths)
+
+    def check(self, trunk: Any, block_size: int) -> None:
+        """Raises ValueError if there is no such layer."""
+        _check_depths(self.depths, trunk.layers, trunk.layers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BltDHead(Head):
+    """A table with which each byte of a block depends on the byte before and on the state.
+
+    Attributes:
+      block_size: maximum number of bytes that it is trained to draft in one pass; 0 for no table.
+    """
+
+    needs = "a BLT"
+    block_size: int = 0
+
+    def __post_init__(self):
+        check_least(self, 0, "block_size")
+
+    @property
+    def present(self) -> bool:
+        """Whether the model has such a table."""
+        return self.block_size > 0
+
+    def check(self, trunk: Any, block_size: int) -> None:
+        """Raises ValueError if the model does not fill in blocks as long."""
+        if self.block_size > block_size:
+            raise ValueError(
+                f"block_size {self.block_size} needs a model that fills in as many masked bytes "
+                f"(`bytelax train blt-d`), not {block_size}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BltSHead(Head):
+    """A network that predicts the latents of the patches that a draft closes, and where they close.
+
+    Attributes:
+      ffn_dim: its hidden units; 0 for no such network.
+    """
+
+    needs = "a BLT"
+    ffn_dim: int = 0
+
+    def __post_init__(self):
+        check_least(self, 0, "ffn_dim")
+
+    @property
+    def present(self) -> bool:
+        """Whether the model has such a network."""
+        return self.ffn_dim > 0
+
+    def device_shard(self, trunk: Any, devices: int) -> BltSHead:
+        """Returns the sizes on one of several devices, which share the hidden units."""
+        return dataclasses.replace(self, ffn_dim=self.ffn_dim // devices)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadsConfig:
+    """Which systems a model has trained networks of. A field has the name of the system's file.
+
+    Attributes:
+      early_exit, medusa, two_byte, eagle, dflash, blt_d, blt_s: sizes of each network.
+    """
+
+    early_exit: EarlyExitHead = EarlyExitHead()
+    medusa: MedusaHead = MedusaHead()
+    two_byte: TwoByteHead = TwoByteHead()
+    eagle: EagleHead = EagleHead()
+    dflash: DFlashHead = DFlashHead()
+    blt_d: BltDHead = BltDHead()
+    blt_s: BltSHead = BltSHead()
+
+    @property
+    def present(self) -> dict[str, Head]:
+        """The networks that there are, by name."""
+        heads = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: head for name, head in heads.items() if head.present}
+
+    def check(self, trunk: Any, *, blt: bool, block_size: int = 0) -> None:
+        """Raises ValueError if the networks do not fit a model.
+
+        Args:
+          trunk: the stack of layers whose states are read.
+          blt: whether the model is a BLT, and not a byte transformer.
+          block_size: longest block of masked bytes that it fills in.
+        """
+        kind = "a BLT" if blt else "a byte transformer"
+        for name, head in self.present.items():
+            if head.needs not in (None, kind):
+                raise ValueError(f"heads.{name} is for {head.needs}, not for {kind}")
+            if isinstance(head, DraftStackHead) and head.latent and not blt:
+                raise ValueError(f"heads.{name}.latent is for a BLT: {kind} has no latents")
+            try:
+                head.check(trunk, block_size)
+            except ValueError as error:
+                raise ValueError(f"heads.{name}.{error}") from None
+
+    def device_shard(self, trunk: Any, devices: int) -> HeadsConfig:
+        """Returns the networks on one of several devices, for a trunk that is not yet split."""
+        shards: Any = {x: head.device_shard(trunk, devices) for x, head in self.present.items()}
+        return dataclasses.replace(self, **shards)
 
 
 def _check(name: str, value: Any, hint: Any) -> None:

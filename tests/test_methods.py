@@ -11,8 +11,9 @@ import pytest
 
 import bytelax
 from bytelax.commands.methods import markdown
-from bytelax.decode import Lossless, PastBoundary, rejection, unmasking
+from bytelax.decode import Lossless, rejection, unmasking
 from bytelax.options import METHODS, TargetError
+from bytelax.systems import BltSDrafter
 from bytelax.testing import TableTarget
 from tests.helpers import models_for_tests as models
 from tests.helpers.heads_of_a_blt import with_latents
@@ -172,7 +173,7 @@ def test_a_method_with_its_options_is_as_good_as_its_name():
 @pytest.mark.parametrize("latent", ["reuse", "refresh", "predicted"])
 def test_blt_s_drafts_on_the_latent_that_is_asked_for(latent):
     method = METHODS["blt-s"](draft_length=4, latent=latent).build(with_latents())
-    assert method.drafter == PastBoundary(4, latent)
+    assert method.drafter == BltSDrafter(4, latent)
 
 
 def test_names_of_unmasking_rules_are_those_of_the_table():
@@ -189,7 +190,7 @@ def test_a_method_of_ones_own_has_a_name():
         """Number of bytes drafted in each round."""
 
         def build(self, model):
-            drafter = bytelax.decode.Lookup(self.draft_length, shortest=1)
+            drafter = bytelax.systems.LookupDrafter(self.draft_length, shortest=1)
             return bytelax.decode.Method(model.target(), drafter)
 
     try:

@@ -8,7 +8,7 @@ import pytest
 import bytelax
 from bytelax import cli
 from bytelax.model import Model
-from bytelax.models.heads import HeadsConfig
+from bytelax.options import HeadsConfig, TwoByteHead
 from tests.helpers import models_for_tests as models
 
 PROMPTS = [b"the cat", b"\x00", b"a"]
@@ -17,7 +17,9 @@ PROMPTS = [b"the cat", b"\x00", b"a"]
 @pytest.fixture(scope="module")
 def narrow():
     """A byte transformer in bfloat16, with a two-byte head behind its first layer."""
-    model = models.model(models.replace(models.BYTE_LM, heads=HeadsConfig(two_byte=(1,))))
+    model = models.model(
+        models.replace(models.BYTE_LM, heads=HeadsConfig(two_byte=TwoByteHead(depths=(1,))))
+    )
     params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.params)
     return Model(model.module, params)
 

@@ -12,10 +12,11 @@ from bytelax_kernels import native
 import bytelax
 from bytelax import checkpoints, cli, loading
 from bytelax.checkpoints import layout
-from bytelax.decode import Empty, Lookup, Method, Params, PastBoundary
+from bytelax.decode import Empty, Method, Params
 from bytelax.models import narrow
 from bytelax.models.narrow import Int8
 from bytelax.pods.sharding import MeshConfig
+from bytelax.systems import BltSDrafter, LookupDrafter
 from bytelax.testing import assert_lossless
 from bytelax.training import train_loop
 from tests.helpers import decoding as loops
@@ -28,7 +29,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(narrow, "_CACHE", 1024)
 
 
-LOOKUP = Lookup(6, shortest=2, longest=5)
+LOOKUP = LookupDrafter(6, shortest=2, longest=5)
 
 
 @functools.cache
@@ -110,7 +111,7 @@ def as_int8(model):
     [
         (models.BYTE_LMS["window"], LOOKUP, "float32"),
         (models.BYTE_LMS["window"], LOOKUP, "bfloat16"),
-        (models.BASE, PastBoundary(6), "float32"),
+        (models.BASE, BltSDrafter(6), "float32"),
     ],
 )
 def test_greedy_output_is_that_of_the_empty_draft(config, drafter, dtype):
@@ -133,7 +134,7 @@ def test_the_law_is_that_of_the_int8_target():
     small = int8(config, scale=2.0)
     target = dataclasses.replace(small.target(), chunk=1, prefill_width=4, prefill_chunk=2)
     with native.left_out():  # with the compiled kernels it takes ten times as long: see LOG.md
-        assert_lossless(Method(target, PastBoundary(3)), Params(small.params))
+        assert_lossless(Method(target, BltSDrafter(3)), Params(small.params))
 
 
 @pytest.mark.slow
@@ -142,7 +143,7 @@ def test_bits_of_large_kernels_are_read_alike():
     model = models.model(models.BYTE_LMS["window"], "bfloat16")
     viewed = dataclasses.replace(model, params=narrow.params_as_bits(model.params))
     assert viewed.params["trunk"]["layers_0"]["mlp"]["down"]["kernel"].dtype == jnp.uint16
-    decoding = loops.run(viewed, Lookup(6, shortest=2, longest=5))
+    decoding = loops.run(viewed, LookupDrafter(6, shortest=2, longest=5))
     loops.assert_same(decoding, loops.run(viewed, Empty(6)))
     ids = models.random_text(2, 64)
     wide = model.module.apply({"params": model.params}, jnp.asarray(ids))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax import decode
+from bytelax import decode, systems
 from bytelax.pods import sharding
 from bytelax.pods.configs import MeshConfig
 from bytelax.testing import TableDrafter, TableTarget, assert_lossless, table
@@ -146,7 +146,10 @@ def in_own_program(model):
             lambda decoding, _: (method.round(params, decoding), None), decoding, None, length=3
         )[0].text
 
-    method, params = decode.Method(model.target(), decode.Lookup(2, shortest=1)), (model.params, ())
+    method, params = (
+        decode.Method(model.target(), systems.LookupDrafter(2, shortest=1)),
+        (model.params, ()),
+    )
     law = decode.Sampling.of(len(PROMPTS), temperature=0.9)
     text = rounds(decode.Params(*params), decode.Text.of(PROMPTS, length=32))
     return jax.device_get((text.ids, text.length))
@@ -263,7 +266,7 @@ def test_training(tmp_path):
 
 WITHOUT_JIT = {
     "BLT": (blt, lambda model: decode.Empty()),
-    "exit": (drafting.trunk, lambda model: decode.EarlyExit(1, 2, hand_over=False)),
+    "exit": (drafting.trunk, lambda model: systems.EarlyExitDrafter(1, 2, hand_over=False)),
 }
 
 

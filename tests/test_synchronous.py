@@ -9,7 +9,8 @@ import pytest
 
 import bytelax
 from bytelax import vocab
-from bytelax.decode import BlockDiffusion, Method, Params, PastBoundary, Sampling, Text, unmasking
+from bytelax.decode import Method, Params, Sampling, Text, unmasking
+from bytelax.systems import BlockDiffusionDrafter, BltSDrafter
 from tests.helpers import models_for_tests as models
 
 PROMPTS = [b"Ragged prompts: ", b"and ", "naïve 日本".encode(), b"1 + 1 = "]
@@ -75,7 +76,7 @@ def test_the_batch_makes_the_passes_that_waiting_asks_for(share):
 
 @pytest.mark.parametrize(
     "drafter",
-    [PastBoundary(3, "refresh"), BlockDiffusion(3, unmasking.ONE_STEP, "refresh")],
+    [BltSDrafter(3, "refresh"), BlockDiffusionDrafter(3, unmasking.ONE_STEP, "refresh")],
     ids=["past the boundary", "a block"],
 )
 def test_a_draft_on_a_new_latent_waits_for_no_row(drafter):
@@ -94,7 +95,7 @@ def test_cells_ahead_wait_for_no_row():
     model = models.model(models.VARIANTS["own_embedding"])
     target = dataclasses.replace(model.target(), synchronous=1.0)
     with pytest.raises(ValueError, match="rows that wait have no cells ahead"):
-        Method(target, BlockDiffusion(3, unmasking.ONE_STEP, "ahead"))
+        Method(target, BlockDiffusionDrafter(3, unmasking.ONE_STEP, "ahead"))
 
 
 @pytest.mark.parametrize(

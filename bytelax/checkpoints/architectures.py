@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bytelax.checkpoints import config as plain
@@ -15,6 +17,7 @@ from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import Config
 from bytelax.models.patching import PatchingConfig
+from bytelax.systems import trained
 
 Module = BLT | ByteLM
 
@@ -50,6 +53,20 @@ def of(config: Config) -> Architecture:
 def module_of(config: Config) -> Module:
     """Creates the Flax module that a config describes."""
     return of(config).module(config)
+
+
+def shapes(module: Module) -> dict:
+    """Returns the shapes of every parameter of a model, those of its heads included."""
+    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    own = jax.eval_shape(module.init, jax.eval_shape(jax.random.key, 0), ids)["params"]
+    heads = trained.shapes(module.config)
+    return own | ({"heads": heads} if heads else {})
+
+
+def logical_axes(module: Module) -> dict:
+    """Returns the logical axes of every parameter of a model, those of its heads included."""
+    heads = trained.logical_axes(module.config)
+    return module.logical_axes() | ({"heads": heads} if heads else {})
 
 
 def target_of(module: Module) -> Rewindable:

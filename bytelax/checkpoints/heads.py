@@ -14,8 +14,7 @@ import numpy as np
 from bytelax.checkpoints import architectures, layout, safetensors_file
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import CheckpointError
-from bytelax.models.configs import Config, TransformerConfig
-from bytelax.models.heads import HeadsConfig
+from bytelax.models.configs import Config, HeadsConfig, TransformerConfig
 
 VERSION = 1
 _FORMAT = "bytelax-heads"

@@ -24,9 +24,9 @@ from bytelax.checkpoints.tensors import Tensor, check_finite
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import Config, TransformerConfig
-from bytelax.models.heads import Heads
 from bytelax.models.narrow import Int8
 from bytelax.pods import global_arrays
+from bytelax.systems import trained
 
 # (config, tree of `jax.ShapeDtypeStruct`) -> tree of `jax.sharding.Sharding`; None: one device
 Shardings = Callable[[Config, dict], dict | None]
@@ -36,7 +36,7 @@ HASH_TABLE = "encoder/hash_embed/embedding"
 flatten = functools.partial(flatten_dict, sep="/")  # {"a": {"b": x}} -> {"a/b": x}
 unflatten = functools.partial(unflatten_dict, sep="/")
 _BUFFERS = ("inv_freq", "freqs_cis")  # rotary tables in some files, which no model reads
-_COUNTS = ("layers", "bytes_ahead")  # config fields on which the number of tensors depends
+_COUNTS = ("layers", "count")  # config fields on which the number of tensors depends
 _ALIGNMENT = 64  # alignment, in bytes, at which JAX on CPU uses host arrays without a copy
 
 
@@ -329,25 +329,10 @@ def heads(config: Config, path: str = "", name: str = "") -> dict[str, Parameter
       path: beginning of the parameters' paths.
       name: beginning of the tensors' names.
     """
-    if config.heads is None:
-        return {}
     return {
-        f"{path}heads/{own}": _same(f"{name}heads.{own.replace('/', '.')}", *shape)
-        for own, shape in _head_shapes(config).items()
+        f"{path}heads/{own}": _same(f"{name}heads.{own.replace('/', '.')}", *leaf.shape)
+        for own, leaf in flatten(trained.shapes(config)).items()
     }
-
-
-@functools.lru_cache  # a load asks more than once, and tracing takes a part of a second
-def _head_shapes(config):
-    states = tuple(jax.ShapeDtypeStruct((1, 8, dim), jnp.float32) for dim in config.state_dims)
-    embedded = jax.ShapeDtypeStruct((1, 8, config.trunk.dim), jnp.float32)
-    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    encoder = config.encoder if isinstance(config, BLTConfig) else config.trunk
-    looked_up = jax.ShapeDtypeStruct((1, 8, encoder.dim), jnp.float32)
-    heads = Heads(config.heads, config.trunk, config.vocab_size)
-    key = jax.eval_shape(jax.random.key, 0)
-    shapes = jax.eval_shape(heads.init, key, states, embedded, ids, looked_up).get("params", {})
-    return {path: leaf.shape for path, leaf in flatten(shapes).items()}
 
 
 def _trunk(c: TransformerConfig, path: str, name: str):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.tensors import Tensor
-from bytelax.models.configs import RopeScaling, TransformerConfig, check_least
+from bytelax.models.configs import RopeScaling, TransformerConfig
+from bytelax.options import check_least
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

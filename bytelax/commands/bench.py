@@ -10,8 +10,7 @@ from typing import Annotated
 import tyro
 
 from bytelax.commands import console, flags
-from bytelax.models.configs import check_least
-from bytelax.options import named
+from bytelax.options import check_least, named
 
 
 @dataclasses.dataclass(frozen=True)

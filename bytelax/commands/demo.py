@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from bytelax.commands import flags
-from bytelax.models.configs import check_least
+from bytelax.options import check_least
 
 
 @dataclasses.dataclass(frozen=True)

@@ -171,7 +171,7 @@ class Heads(HeadsLoss, ByteLMRun):
         if found is None:
             return objective, None
         # Compiled, so that only the heads are made of a model that may be large.
-        fresh = jax.jit(lambda key: objective.init(key)["heads"])
+        fresh = jax.jit(objective.init_heads)
         return objective, lambda: params | {"heads": fresh(random_key(self.run.seed))}
 
 

@@ -31,15 +31,7 @@ from bytelax.decode.draft import (
     scanned,
 )
 from bytelax.decode.drafters import Drafter, DraftInput, Empty
-from bytelax.decode.drafters.block_diffusion import BlockDiffusion, BlockInOrder
-from bytelax.decode.drafters.draft_heads import DraftBlock, DraftLayer
-from bytelax.decode.drafters.draft_model import DraftModel, ParallelDrafts
-from bytelax.decode.drafters.lookup import Lookup
-from bytelax.decode.drafters.multi_byte import MultiByte, MultiByteTree, TwoByte
-from bytelax.decode.drafters.past_boundary import PastBoundary
-from bytelax.decode.drafters.self_drafting import EarlyExit, LayerSkip
 from bytelax.decode.method import Decoding, Method, Params
-from bytelax.decode.nested import Nested
 from bytelax.decode.record import Origin, Origins
 from bytelax.decode.sampling import Sampling, happens, process_logits, sample
 from bytelax.decode.stopping import Stops
@@ -53,41 +45,27 @@ __all__ = [
     "Acceptance",
     "Automaton",
     "BLTTarget",
-    "BlockDiffusion",
-    "BlockInOrder",
     "ByteLMTarget",
     "Decoding",
     "Draft",
-    "DraftBlock",
     "DraftInput",
-    "DraftLayer",
-    "DraftModel",
     "DraftPasses",
     "Drafter",
     "Drawn",
-    "EarlyExit",
     "Emitted",
     "Empty",
-    "LayerSkip",
     "LocalDecoderTarget",
-    "Lookup",
     "Lossless",
     "Method",
-    "MultiByte",
-    "MultiByteTree",
-    "Nested",
     "Origin",
     "Origins",
-    "ParallelDrafts",
     "Params",
-    "PastBoundary",
     "Sampling",
     "SpecTr",
     "Stops",
     "Target",
     "Text",
     "Tree",
-    "TwoByte",
     "Typical",
     "at_draft",
     "block_verification",

@@ -101,7 +101,7 @@ def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
     if not isinstance(model.config, BLTConfig):
         return _settings_of_byte_lm(model)
     settings = [PLAIN, Setting("blt-s", {"draft_length": 4})]
-    if model.config.heads is not None and model.config.heads.draft_layer:
+    if model.config.heads is not None and model.config.heads.eagle.present:
         settings.insert(1, Setting("eagle", {"draft_length": 3}))
     trained = model.config.block_size
     if trained:

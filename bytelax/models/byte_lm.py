@@ -12,7 +12,6 @@ from bytelax.calculator import Sizes
 from bytelax.models import kv_cache, layers, patching
 from bytelax.models.configs import ByteLMConfig
 from bytelax.models.execution import Execution
-from bytelax.models.heads import Heads
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import Embedding, RMSNorm, head
 from bytelax.models.transformer import Transformer
@@ -31,15 +30,10 @@ class ByteLM(nn.Module):
         self.trunk = Transformer(c.trunk, execution)
         self.norm = RMSNorm(c.trunk.norm_eps)
         self.head = head(c.vocab_size, execution)
-        if c.heads is not None:
-            self.heads = Heads(c.heads, c.trunk, c.vocab_size, execution)
 
     def __call__(self, ids: Int[Array, "B S"]) -> Float[Array, "B S V"]:
         """Computes float32 next-byte logits after every position of whole texts."""
-        embedded = self.embed(ids)
-        if self.is_initializing() and self.config.heads is not None:
-            self.heads(self.states(ids)[0], embedded, ids)
-        hidden, _ = self.trunk(embedded, span=self.span(ids))
+        hidden, _ = self.trunk(self.embed(ids), span=self.span(ids))
         return self.logits(hidden)
 
     def states(

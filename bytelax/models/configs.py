@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any, Generic, Literal, Optional, TypeVar
 
 from bytelax import vocab
+from bytelax.options import HeadsConfig, check_least
 
 if TYPE_CHECKING:
     T = TypeVar("T")
@@ -25,21 +26,6 @@ else:
 UNFILLED: Any = None
 
 LONGEST = 1 << 24  # rotary phases are float32, which cannot represent every larger integer
-
-
-def check_least(config: Any, least: int, *names: str, place: str = "") -> None:
-    """Raises ValueError if one of these fields is below `least`; a field may be None.
-
-    Args:
-      config: has the fields.
-      least: the smallest value.
-      *names: names of the fields.
-      place: what stands before a name in the message.
-    """
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value < least:
-            raise ValueError(f"{place}{name} must be at least {least}, got {value}")
 
 
 def check_max_bytes(max_bytes: int) -> None:
@@ -216,125 +202,6 @@ class PatchingConfig:
         check_least(self, 1, "max_patch_length", "stride")
 
 
-_OF_TEXTS = ("window", "rope_theta", "rope_scaling", "norm_eps")
-_SIZES = ("dim", "heads", "kv_heads", "head_dim", "ffn_dim", "window")  # None: as in the trunk
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DraftConfig:
-    """Sizes of a draft layer or draft block. A size that is None is that of the model's trunk.
-
-    Attributes:
-      dim, heads, kv_heads, head_dim, ffn_dim: sizes of the stack. If `dim` is set, the others that
-        are None follow from it as in `TransformerConfig`.
-      window: number of positions that a query attends to, its own included.
-      layers: number of layers of a draft block; a draft layer has one.
-      block_size: maximum number of bytes that a draft block or a block table is trained to draft in
-        one pass.
-      table_rank: rank of the draft block's table of the byte before; None is a full table with a
-        row for each byte, 0 is no table.
-      latent: whether the latest latent of a BLT is fused with the hidden states.
-      confidence: whether both have a head that predicts how likely a byte will be accepted, so that
-        drafts can end before it.
-    """
-
-    dim: int | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    ffn_dim: int | None = None
-    window: int | None = None
-    layers: int = 1
-    block_size: int = 8
-    table_rank: int | None = None
-    latent: bool = False
-    confidence: bool = False
-
-    def __post_init__(self):
-        check_least(self, 1, "layers", "block_size")
-        check_least(self, 0, "table_rank")
-
-    def stack(self, trunk: TransformerConfig, *, layers: int) -> TransformerConfig:
-        """Returns the sizes of a stack of `layers` layers for a model with this trunk."""
-        own = {name: x for name in _SIZES if (x := getattr(self, name)) is not None}
-        if self.dim is None:
-            return dataclasses.replace(trunk, layers=layers, **own)
-        shared = {name: getattr(trunk, name) for name in _OF_TEXTS}
-        return TransformerConfig(layers=layers, **(shared | own))
-
-    def device_shard(self, trunk: TransformerConfig, devices: int) -> "DraftConfig":
-        """Returns the sizes on one of several devices, which share the heads and hidden units."""
-        shard = self.stack(trunk, layers=self.layers).device_shard(devices)
-        return dataclasses.replace(self, **{name: getattr(shard, name) for name in _SIZES})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HeadsConfig:
-    """Which prediction heads a model has. The state at depth n is the output of n blocks.
-
-    Attributes:
-      exits: depths with an early-exit head.
-      bytes_ahead: number of multi-byte heads, each of which predicts one byte after the next one.
-      correction: whether the multi-byte heads add a table indexed by the byte before the predicted
-        one.
-      two_byte: depths whose state a two-byte-ahead head reads.
-      draft_layer: depths of the states, low, middle and high, that a draft layer fuses; None for no
-        draft layer.
-      draft_block: the same of a draft block.
-      block_table: whether a BLT-D has a table with which each byte of a block depends on the byte
-        before and on the state.
-      latents: hidden units of a head that predicts the latents of the patches that a draft closes,
-        as wide as the decoder of a BLT, and has a small one beside it that predicts where they
-        close; None for neither.
-      draft: sizes of the draft layer, the draft block and the blocks of the table.
-    """
-
-    exits: tuple[int, ...] = ()
-    bytes_ahead: int = 0
-    correction: bool = False
-    two_byte: tuple[int, ...] = ()
-    draft_layer: tuple[int, ...] | None = None
-    draft_block: tuple[int, ...] | None = None
-    block_table: bool = False
-    latents: int | None = None
-    draft: DraftConfig = DraftConfig()
-
-    def fused(self, depths: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the depths of all states that are fused; 0 is the latent of a BLT."""
-        return (0, *depths) if self.draft.latent else depths
-
-    def device_shard(self, trunk: TransformerConfig, devices: int) -> "HeadsConfig":
-        """Returns the heads of one of several devices, for a trunk that is not yet split."""
-        latents = None if self.latents is None else self.latents // devices
-        draft = self.draft.device_shard(trunk, devices)
-        return dataclasses.replace(self, latents=latents, draft=draft)
-
-    def check(self, trunk: TransformerConfig) -> None:
-        """Raises ValueError if the heads do not fit the trunk, or fields conflict."""
-        layers = trunk.layers
-        for name, depths, most in (
-            ("exits", self.exits, layers - 1),
-            ("two_byte", self.two_byte, layers),
-            ("draft_layer", self.draft_layer or (), layers),
-            ("draft_block", self.draft_block or (), layers),
-        ):
-            for depth in depths:
-                if not 1 <= depth <= most:
-                    raise ValueError(
-                        f"heads.{name} must lie in 1..{most}, depths of {layers} layers, got "
-                        f"{depth}"
-                    )
-        check_least(self, 1, "latents")
-        check_least(self, 0, "bytes_ahead")
-        if self.correction and not self.bytes_ahead:
-            raise ValueError("the correction belongs to multi-byte heads; give bytes_ahead")
-        if () in (self.draft_layer, self.draft_block):
-            raise ValueError("draft_layer and draft_block need a state to read: give a depth")
-        if self.draft.confidence and not (self.draft_layer or self.draft_block):
-            raise ValueError("draft.confidence belongs to a draft layer or a draft block")
-        self.draft.stack(trunk, layers=self.draft.layers)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ByteLMConfig:
     """Configuration of a byte transformer.
@@ -361,13 +228,7 @@ class ByteLMConfig:
     def __post_init__(self):
         check_max_bytes(self.max_bytes)
         if self.heads is not None:
-            self.heads.check(self.trunk)
-            if self.heads.draft.latent:
-                raise ValueError("a byte transformer has no latents: draft.latent must be False")
-            if self.heads.latents is not None:
-                raise ValueError("a byte transformer has no latents to predict")
-            if self.heads.block_table:
-                raise ValueError("a byte transformer fills in no masked bytes: no block_table")
+            self.heads.check(self.trunk, blt=False)
 
     @property
     def unseen(self) -> int:
@@ -460,14 +321,7 @@ class BLTConfig(BLTSizes):
                 f"{self.encoder.dim}; use decoder_input='embedding'"
             )
         if self.heads is not None:
-            self.heads.check(self.decoder)
-            if self.heads.exits or self.heads.two_byte:
-                raise ValueError("exit and two-byte heads are for byte transformers alone")
-            if self.heads.block_table and self.heads.draft.block_size > self.block_size:
-                raise ValueError(
-                    f"a block_table for {self.heads.draft.block_size} bytes needs a model that "
-                    f"fills in as many (`bytelax train blt-d`), not {self.block_size}"
-                )
+            self.heads.check(self.decoder, blt=True, block_size=self.block_size)
 
     @property
     def trunk(self) -> TransformerConfig:

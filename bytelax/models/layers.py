@@ -53,7 +53,11 @@ def logical_axes(module: nn.Module) -> dict:
       ValueError: a parameter was not made by `parameter`.
     """
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    variables = jax.eval_shape(module.init, jax.eval_shape(jax.random.key, 0), ids)
+    return axes_of(jax.eval_shape(module.init, jax.eval_shape(jax.random.key, 0), ids))
+
+
+def axes_of(variables: Any) -> dict:
+    """The logical axes of parameters, from what `init` of their module returns; see above."""
     named = flax.traverse_util.flatten_dict(variables.get(_AXES, {}))
     for path in flax.traverse_util.flatten_dict(variables["params"]):
         if path not in named:

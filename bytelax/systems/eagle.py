@@ -1,9 +1,380 @@
-"""EAGLE: one trained layer drafts from features of the whole model."""
+"""EAGLE: one trained layer drafts from features of the whole model, byte by byte or as a tree.
 
-from bytelax import decode, vocab
+Source: EAGLE-3, Li et al., arXiv 2503.01840; the trees are those of EAGLE-2, arXiv 2406.16858.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bytelax import vocab
+from bytelax.decode import sampling, trees
+from bytelax.decode.draft import Draft, Drawn, draft_of, draw, no_passes
+from bytelax.decode.drafters import DraftInput, expect
 from bytelax.decode.method import Method
+from bytelax.decode.target import Branching, agreed
+from bytelax.decode.trees import Tree
+from bytelax.models import kv_cache
+from bytelax.models.configs import Config
+from bytelax.models.execution import Execution
+from bytelax.models.kv_cache import Caches, Span
+from bytelax.models.layers import RMSNorm, with_specials
+from bytelax.models.pytree import pytree
+from bytelax.models.transformer import Transformer
 from bytelax.options import Eagle
+from bytelax.systems.draft_stack import DraftStack, Predicted, StackDrafter, goes_on, no_keys
 from bytelax.systems.fitting import Model, checked_length
+from bytelax.systems.trained import Drafted, Texts, texts_like
+
+# The network
+
+
+class EagleNetwork(DraftStack):
+    """One block that predicts bytes from fused states or its own outputs.
+
+    The fused states are a low, a middle and a high one. The block reads their feature together
+    with the embedding of the byte that followed. When it drafts further bytes, its own outputs take
+    the place of the features.
+    """
+
+    def setup(self):
+        self.make_shared()
+        self.feature_norm = RMSNorm(self.trunk.norm_eps)
+        self.block = Transformer(self.trunk, self.execution)
+
+    def step(
+        self,
+        feature: Float[Array, "B W D"],
+        embedded: Float[Array, "B W E"],
+        caches: Caches | None = None,
+        *,
+        span: Span,
+    ) -> tuple[Float[Array, "B W V"], Float[Array, "B W D"], Caches | None]:
+        """Runs the block over a window.
+
+        Args:
+          feature: feature of each byte, from `fuse`, or an earlier output of this block.
+          embedded: the trunk's embedding of the byte that followed each of these bytes.
+          caches: caches of the block.
+          span: positions of the features' bytes.
+
+        Returns:
+          Logits of the byte after each embedded one, the next features, and the caches.
+        """
+        x, caches = self.block(self._joined(feature, embedded), caches, span=span)
+        return self._logits(x), x, caches
+
+    def __call__(
+        self,
+        states: tuple[Float[Array, "B S _"], ...],
+        embedded: Float[Array, "B S E"],
+        ids: Int[Array, "B S"],
+        steps: int = 1,
+    ) -> list[Predicted]:
+        """Runs the steps of drafting over whole texts, for training.
+
+        The first step reads fused features. Step j > 0 at byte t reads the output of step j - 1 at
+        byte t - 1. It attends to fused features up to byte t - j, and after them to one byte of
+        each later step: what the cache holds once j bytes have been drafted.
+
+        Args:
+          states: states of each byte, to be fused.
+          embedded: the trunk's embedding of the byte that followed.
+          ids: that byte.
+          steps: number of drafting steps.
+
+        Returns:
+          Predictions of the byte after `ids`, for each step.
+        """
+        features = self.fuse(*states)
+        positions = jnp.broadcast_to(jnp.arange(features.shape[1]), features.shape[:2])
+        attend = functools.partial(_attend_to_own_outputs, window=self.trunk.window)
+        before: Any = ()  # keys and values of the steps so far
+        outputs = []
+        for _ in range(steps):
+            joined = self._joined(features, embedded)
+            x, before = self.block.layers[0](joined, before, positions=positions, attend=attend)
+            sure = self.accepted(x, ids) if self.has_confidence else None
+            outputs.append(Predicted(self._logits(x), x, sure))
+            features = jnp.roll(x, 1, axis=1)
+        return outputs
+
+    def accepted(
+        self, state: Float[Array, "*B D"], before: Int[Array, "*B"]
+    ) -> Float[Array, "*B 2"]:
+        """Predicts the acceptance of the byte that a state predicts, as `Confidence` does."""
+        return self.confidence(self.norm(state), before)
+
+    def _joined(self, feature, embedded):
+        pair = [self.feature_norm(feature), self.embedding_norm(embedded)]
+        return self.inward(jnp.concatenate(pair, axis=-1))
+
+    def _logits(self, x):
+        return with_specials(self.out(self.norm(x)).astype(jnp.float32))
+
+
+def _attend_to_own_outputs(projections, before, *, window):
+    """An `Attend` for whole texts; its cache holds keys and values of earlier steps in order."""
+    queries, keys, values = projections.rotated()
+    steps = (*before, (keys, values))
+    age = len(steps) - 1
+    length, heads, dim = queries.shape[1:]
+    group = heads // keys.shape[2]
+
+    def of_heads(x):
+        return jnp.repeat(x, group, axis=2)
+
+    place = jnp.arange(length)
+    back = place[:, None] - place  # distance from each query back to each key
+    seen = (back >= age) & (back < (window or length))
+    scores = jnp.einsum("bqhd,bkhd->bhqk", queries, of_heads(steps[0][0]))
+    scores = jnp.where(seen, scores.astype(jnp.float32), -jnp.inf)
+    own = [
+        [of_heads(jnp.roll(x, age - index, axis=1)) for x in step]
+        for index, step in enumerate(steps[1:], 1)
+    ]
+    diagonal = [jnp.einsum("bqhd,bqhd->bhq", queries, k).astype(jnp.float32) for k, _ in own]
+    scores = jnp.concatenate([scores, *(x[..., None] for x in diagonal)], axis=-1)
+    # A query that attends to nothing lies before the text, and its loss is not counted.
+    weights = jax.nn.softmax(jnp.maximum(scores * dim**-0.5, -1e30)).astype(queries.dtype)
+    attended = jnp.einsum("bhqk,bkhd->bqhd", weights[..., :length], of_heads(steps[0][1]))
+    for index, (_, v) in enumerate(own):
+        attended += weights[..., length + index].swapaxes(1, 2)[..., None] * v
+    return attended, steps
+
+
+def network(config: Config, execution: Execution) -> EagleNetwork:
+    """Returns the network of a model."""
+    assert config.heads is not None
+    sizes, values = config.heads.eagle, config.vocab_size - vocab.OFFSET
+    stack = sizes.stack(config.trunk)
+    return EagleNetwork(stack, values, sizes.latent, sizes.confidence, execution)
+
+
+def example(config: Config) -> tuple:
+    """Returns arguments to initialise the network with."""
+    assert config.heads is not None
+    states, embedded, ids = texts_like(config)
+    return tuple(states[depth] for depth in config.heads.eagle.fused), embedded, ids
+
+
+# Its loss
+
+
+def loss(network: EagleNetwork, texts: Texts) -> list[Drafted]:
+    """Returns the predictions for whole texts, step by step of a draft."""
+    states = tuple(texts.hidden[n][:, :-1] for n in texts.model.config.heads.eagle.fused)
+    embedded, ids = texts.embedded[:, :-1], texts.ids[:, 1:-1]
+    byte = jnp.arange(2, texts.ids.shape[1])[None]
+    drafted = []
+    for step, out in enumerate(network(states, embedded, ids, texts.own_outputs)):
+        # The first positions of later steps would read outputs from before the text.
+        sure = None if out.confidence is None else out.confidence[:, step:]
+        name, logits = f"eagle_{step + 1}", out.logits[:, step:]
+        drafted.append(Drafted(name, step + 1, logits, byte[:, step:], sure))
+    return drafted
+
+
+# The drafter
+
+
+@pytree
+class EagleState:
+    """The block's cache before position `start`, and the target's features from there on.
+
+    For byte t, the block's input is the feature of byte t paired with the embedding of byte t + 1.
+    The features of the last window therefore wait until the bytes after it are known, which is at
+    the next draft.
+    """
+
+    caches: Caches
+    features: Float[Array, "B W D"]
+    start: Int[Array, " B"]
+
+
+@dataclasses.dataclass(frozen=True)
+class EagleDrafter(StackDrafter):
+    """Drafts byte by byte with one trained block, which reads its own output for the byte before.
+
+    If another drafter's bytes were verified in a round, the cache misses them: later drafts get
+    worse, but the output stays the same.
+
+    Attributes:
+      draft_length: K, number of bytes drafted.
+      beam: 1 drafts a chain. A larger value drafts a tree: every node has `beam` children, each
+        level expands the `beam` nodes of highest path probability, and the K most probable nodes
+        of the whole tree are verified.
+      depth: number of levels of the tree.
+      min_survival: a draft ends before a byte that is less likely to be kept. The layer then does
+        not run for the bytes that no row drafts. None drafts K bytes.
+    """
+
+    draft_length: int
+    beam: int = 1
+    depth: int | None = None
+    min_survival: float | None = None
+
+    system = "eagle"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.beam > 1 and not self.depth:
+            raise ValueError("a tree needs a depth")
+        if self.beam > 1 and self.min_survival is not None:
+            raise ValueError("min_survival ends chains, not trees: beam must be 1")
+
+    @property
+    def judged_by(self) -> Tree | None:
+        return Tree(self.depth) if self.beam > 1 and self.depth else None
+
+    def fit(self, target):
+        target = super().fit(target)
+        if self.beam > 1:
+            expect(target, Branching, self)
+        return target
+
+    def init(self, inputs):
+        model, text = inputs.model, inputs.text
+        layer, window = _bound(inputs), inputs.target.window
+        features, places = self._latest(inputs, layer)
+        following = jnp.take_along_axis(text.ids, places + 1, axis=1)
+        # Of the last window and the next draft.
+        ahead = window + max(self.draft_length, self.beam * (self.depth or 0)) + 1
+        empty = no_keys(layer.trunk, text, ahead=ahead, dtype=features.dtype)
+        span = kv_cache.causal_span(places, window=layer.trunk.window)
+        _, _, caches = layer.step(features, model.embed(following), empty, span=span)
+        assert caches is not None  # as caches were passed
+        features = jnp.pad(features[:, -1:], ((0, 0), (0, window - 1), (0, 0)))
+        return EagleState(caches, features, jnp.maximum(text.length - 2, 0))
+
+    def propose(self, inputs, draft_state):
+        model, text = inputs.model, inputs.text
+        layer = _bound(inputs)
+        logits, feature, caches = self._catch_up(inputs, draft_state)
+        if self.beam > 1:
+            draft, caches = self._tree(inputs, logits, feature, caches)
+            return draft, dataclasses.replace(draft_state, caches=caches)
+
+        batch, last = len(text.length), self.draft_length - 1
+        uniforms = inputs.uniforms(self.draft_length)
+
+        def judged(logits, feature, before, kept):
+            """The probability that the byte of these logits is kept, and whether to draft it."""
+            sure = layer.accepted(feature, before)[:, 0] if layer.has_confidence else None
+            kept, likely = goes_on(
+                logits[:, 0], inputs.sampling, kept, confidence=sure, least=self.min_survival
+            )
+            if self.min_survival is not None:  # then it ends the loop
+                likely = agreed(inputs.target, likely.astype(jnp.int32)) > 0
+            return kept, likely
+
+        def step(carry):
+            index, logits, feature, caches, drawn, kept, alive, length = carry
+            here = draw(
+                logits, inputs.sampling, jax.lax.dynamic_slice_in_dim(uniforms, index, 1, 1)
+            )
+            span = kv_cache.causal_span(
+                (text.length - 1 + index)[:, None], window=layer.trunk.window
+            )
+            logits, feature, caches = layer.step(feature, model.embed(here.ids), caches, span=span)
+            length = length + alive
+            kept, likely = judged(logits, feature, here.ids, kept)
+            drawn = _put(drawn, here, index)
+            return index + 1, logits, feature, caches, drawn, kept, alive & likely, length
+
+        kept, alive = judged(logits, feature, text.pending, jnp.ones(batch))
+        drawn = _nothing(batch, self.draft_length, logits.shape[-1])
+        carry = 0, logits, feature, caches, drawn, kept, alive, jnp.zeros(batch, jnp.int32)
+        _, logits, _, caches, drawn, _, alive, length = jax.lax.while_loop(
+            lambda carry: (carry[0] < last) & carry[6].any(), step, carry
+        )
+        # If the loop ended early, no row is alive, and this draw is discarded.
+        drawn = _put(drawn, draw(logits, inputs.sampling, uniforms[:, last:]), last)
+        length = length + alive
+        # One more than the bytes drafted, which found the next byte too unlikely.
+        made = jnp.minimum(length + 1, self.draft_length)
+        draft = draft_of(
+            drawn,
+            length=length,
+            step=1 + jnp.arange(self.draft_length),
+            passes=no_passes(batch)._replace(draft_model=made),
+        )
+        return draft, dataclasses.replace(draft_state, caches=caches)
+
+    def commit(self, inputs, draft_state, trial, count):
+        kept = (count > 0)[:, None, None]
+        features = jnp.where(kept, self._new(inputs, _bound(inputs), trial), draft_state.features)
+        return dataclasses.replace(
+            draft_state,
+            features=features,
+            start=jnp.where(count > 0, trial.state.length, draft_state.start),
+        )
+
+    def _catch_up(self, inputs, draft_state):
+        """Processes the last window; returns the pending byte's logits, its feature, the caches."""
+        model, text = inputs.model, inputs.text
+        place = draft_state.start[:, None] + jnp.arange(draft_state.features.shape[1])
+        following = jnp.take_along_axis(text.ids, place + 1, axis=1, mode="clip")
+        following = jnp.where(place + 1 < text.length[:, None], following, vocab.BOE)
+        layer = _bound(inputs)
+        span = kv_cache.causal_span(place, window=layer.trunk.window)
+        logits, features, caches = layer.step(
+            draft_state.features, model.embed(following), draft_state.caches, span=span
+        )
+        newest = (text.length - 2 - draft_state.start)[:, None, None]
+        newest = jnp.clip(newest, 0, place.shape[1] - 1)
+        logits = jnp.take_along_axis(logits, newest, axis=1)
+        return logits, jnp.take_along_axis(features, newest, axis=1), caches
+
+    def _tree(self, inputs, logits, feature, caches) -> tuple[Draft, Caches]:
+        """Grows the tree level by level. Each pass runs all nodes again, as one block is cheap."""
+        model, text = inputs.model, inputs.text
+        layer = _bound(inputs)
+        assert self.depth is not None
+        tree, level = trees.root(text.pending), slice(0, 1)
+        log_probs, made = sampling.byte_log_probs(logits, inputs.sampling), feature
+        for depth in range(self.depth):
+            tree, level = trees.grow(
+                tree, log_probs, level, children=self.beam, most=self.beam if depth else None
+            )
+            if depth == self.depth - 1:
+                break
+            # The input of node i is the feature computed for its parent, and its own byte.
+            read = jnp.take_along_axis(made, tree.parents[:, 1:, None], axis=1)
+            above = trees.ancestors(tree.parents[:, 1:])[:, 1:, 1:]
+            span = kv_cache.tree_span(text.length - 1, above, window=layer.trunk.window)
+            embedded = model.embed(tree.ids[:, 1:])
+            below, features, caches = layer.step(read, embedded, caches, span=span)
+            made = jnp.concatenate([feature, features], axis=1)
+            log_probs = sampling.byte_log_probs(below[:, level.start - 1 :], inputs.sampling)
+        tree = trees.prune(tree, self.draft_length)
+        passes = no_passes(len(text.length))
+        passes = passes._replace(draft_model=passes.draft_model + self.depth)
+        return trees.draft(tree, passes=passes), caches
+
+
+def _bound(inputs: DraftInput) -> EagleNetwork:
+    """Returns the network, bound to its parameters."""
+    model = inputs.model
+    return inputs.trained(network(model.config, model.execution), "eagle")
+
+
+def _nothing(batch: int, places: int, vocabulary: int) -> Drawn:
+    """Room for `places` drawn bytes."""
+    return Drawn(
+        jnp.zeros((batch, places), jnp.int32),
+        jnp.zeros((batch, places, vocabulary), jnp.float32),
+    )
+
+
+def _put(drawn: Drawn, byte: Drawn, index) -> Drawn:
+    """Returns the drawn bytes with another one at `index`."""
+    put = jax.lax.dynamic_update_slice_in_dim
+    return jax.tree.map(lambda whole, one: put(whole, one, index, axis=1), drawn, byte)
 
 
 def build(options: Eagle, model: Model) -> Method:
@@ -15,7 +386,7 @@ def build(options: Eagle, model: Model) -> Method:
             f"beam and nodes must be at least 1, beam at most {values}; got {beam} and {nodes}"
         )
     if beam == 1:
-        drafter = decode.DraftLayer(depth, min_survival=options.min_survival)
+        drafter = EagleDrafter(depth, min_survival=options.min_survival)
     else:
-        drafter = decode.DraftLayer(min(nodes, beam * depth), beam, depth, options.min_survival)
+        drafter = EagleDrafter(min(nodes, beam * depth), beam, depth, options.min_survival)
     return Method(model.target(), drafter)

@@ -1,12 +1,140 @@
 """A two-byte-ahead head drafts the byte after the next one."""
 
-from bytelax import decode
+import dataclasses
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bytelax.decode.draft import draft_of, draw
+from bytelax.decode.drafters import DraftInput, Stateless, expect, expect_heads, kept_state
 from bytelax.decode.method import Method
+from bytelax.decode.targets.byte_lm import ByteLMTarget
+from bytelax.models.configs import Config
+from bytelax.models.execution import Execution
+from bytelax.models.layers import only_bytes, project
 from bytelax.options import TwoByte
 from bytelax.systems.fitting import Model, layers_of
+from bytelax.systems.trained import Drafted, Texts, texts_like
+
+# The network
+
+
+class TwoByteNetwork(nn.Module):
+    """Heads that predict the final hidden state at the next byte.
+
+    Attributes:
+      dim: width of the states.
+      depths: depth of the state that each head reads.
+      execution: how the heads run.
+    """
+
+    dim: int
+    depths: tuple[int, ...]
+    execution: Execution = Execution()
+
+    def setup(self):
+        self.heads = {str(depth): _Head(self.dim, self.execution) for depth in self.depths}
+
+    def after(
+        self, depth: int, hidden: Float[Array, "*B D"], embedded: Float[Array, "*B D"]
+    ) -> Float[Array, "*B D"]:
+        """Predicts the final hidden state at the next byte; the trunk's output layer reads it.
+
+        Args:
+          depth: depth of the hidden states.
+          hidden: hidden states.
+          embedded: the trunk's embedding of the next byte.
+        """
+        return self.heads[str(depth)](hidden, embedded)
+
+    def __call__(
+        self, hidden: tuple[Float[Array, "*B D"], ...], embedded: Float[Array, "*B D"]
+    ) -> list[Float[Array, "*B D"]]:
+        """Runs all heads, on states at their depths."""
+        pairs = zip(self.depths, hidden, strict=True)
+        return [self.after(depth, states, embedded) for depth, states in pairs]
+
+
+class _Head(nn.Module):
+    dim: int
+    execution: Execution = Execution()
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "*B D"], embedded: Float[Array, "*B D"]
+    ) -> Float[Array, "*B D"]:
+        """Projects a hidden state and the embedding of the next byte to one vector."""
+        both = jnp.concatenate([hidden, embedded], axis=-1)
+        return project(self.dim, self.execution, name="project")(both)
+
+
+def network(config: Config, execution: Execution) -> TwoByteNetwork:
+    """Returns the network of a model."""
+    assert config.heads is not None
+    return TwoByteNetwork(config.trunk.dim, config.heads.two_byte.depths, execution)
+
+
+def example(config: Config) -> tuple:
+    """Returns arguments to initialise the network with."""
+    assert config.heads is not None
+    states, embedded, _ = texts_like(config)
+    return tuple(states[depth] for depth in config.heads.two_byte.depths), embedded
+
+
+# Its loss
+
+
+def loss(network: TwoByteNetwork, texts: Texts) -> list[Drafted]:
+    """Returns the predictions of all heads."""
+    hidden = tuple(texts.hidden[depth][:, :-1] for depth in network.depths)
+    found = network(hidden, texts.embedded[:, :-1])
+    byte = jnp.arange(2, texts.ids.shape[1])[None]
+    return [
+        Drafted(f"two_byte_{depth}", 1, texts.model.logits(after), byte)
+        for depth, after in zip(network.depths, found, strict=True)
+    ]
+
+
+# The drafter
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoByteDrafter(Stateless):
+    """Drafts one byte with a two-byte-ahead head.
+
+    The head reads a hidden state of the byte before the pending one, and the pending byte.
+
+    Attributes:
+      depth: number of blocks after which the hidden state is read: all of them, or fewer.
+    """
+
+    depth: int
+
+    draft_length = 1
+
+    def fit(self, target):
+        expect(target, ByteLMTarget, self)
+        heads = target.module.config.heads
+        known = heads and self.depth in heads.two_byte.depths
+        expect_heads(known, f"two-byte head behind layer {self.depth}")
+        return target.keeping(self.depth)
+
+    def propose(self, inputs, draft_state):
+        model = inputs.model
+        hidden = kept_state(inputs, self.depth, inputs.state.length[:, None] - 1)
+        after = bound(inputs).after(self.depth, hidden, model.embed(inputs.text.pending))
+        drawn = draw(only_bytes(model.logits(after)), inputs.sampling, inputs.uniforms(1))
+        return draft_of(drawn, step=jnp.ones(1, jnp.int32)), draft_state
+
+
+def bound(inputs: DraftInput) -> TwoByteNetwork:
+    """Returns the network, bound to its parameters."""
+    model = inputs.model
+    return inputs.trained(network(model.config, model.execution), "two_byte")
 
 
 def build(options: TwoByte, model: Model) -> Method:
     """Returns the method that its options describe."""
     layer = options.state_layer
-    return Method(model.target(), decode.TwoByte(layers_of(model) if layer is None else layer))
+    return Method(model.target(), TwoByteDrafter(layers_of(model) if layer is None else layer))

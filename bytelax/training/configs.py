@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from bytelax.models.configs import check_least
+from bytelax.options import check_least
 
 
 class DataError(ValueError):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from bytelax_kernels import dispatch, gpus
 
 from bytelax import Model, methods
+from bytelax.checkpoints import architectures
 from bytelax.decode import Params, Text
 from bytelax.models import weight_layouts
 
@@ -26,7 +27,7 @@ def decode_program(
       **options: of the method.
     """
     ids = jax.ShapeDtypeStruct((batch, capacity), jnp.int32)
-    params = for_decoding(jax.eval_shape(module.init, jax.random.key(0), ids)["params"])
+    params = for_decoding(architectures.shapes(module))
     method, _ = methods.build(name, Model(module, params), **options)
     if dispatch.platform() == "gpu" and gpus.run(gpus.CUDA):
         lay_out = functools.partial(jax.tree_util.tree_map_with_path, weight_layouts.for_gpus)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from bytelax import Model, methods
+from bytelax.checkpoints import architectures
 from bytelax.decode import Params, Text
 from bytelax.models.blt import BLT
 from bytelax.pods import sharding
@@ -50,10 +51,10 @@ def training_step(case: Case, mesh: Mesh) -> tuple:
 def decoding_round(case: Case, mesh: Mesh) -> tuple:
     """A round of a method, and what it is called with."""
     whole = BLT(case.config())
-    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    params = jax.eval_shape(whole.init, jax.random.key(0), ids)["params"]
-    params = for_decoding(params)
-    places = sharding.shardings(params, whole.logical_axes(), mesh, sharding.DECODE_RULES)
+    params = for_decoding(architectures.shapes(whole))
+    places = sharding.shardings(
+        params, architectures.logical_axes(whole), mesh, sharding.DECODE_RULES
+    )
     params = Params(_lying(params, places))
     placement = Placement.of(mesh, params)
     rows = case.rows * sharding.batch_shards(mesh)

@@ -7,11 +7,13 @@ import numpy as np
 
 import bytelax
 from bytelax import vocab
+from bytelax.checkpoints import architectures
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.configs import DraftConfig, HeadsConfig, TransformerConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.patching import PatchingConfig
+from bytelax.options import BltSHead, DFlashHead, EagleHead, HeadsConfig
 
 BEGIN = b"The cell membrane is a thin layer that"  # of the text of a bundled model
 
@@ -31,16 +33,19 @@ def config(*, encoder, decoder, global_, patcher) -> BLTConfig:
 
 
 def draft_heads(decoder: TransformerConfig) -> HeadsConfig:
-    """Heads as `tiny` has them: a draft layer and block on three depths, and a head of latents."""
+    """Heads as `tiny` has them: EAGLE and DFlash on three depths, and predicted latents."""
     depths = (1, (decoder.layers + 1) // 2, decoder.layers)
-    draft = DraftConfig(window=64, layers=2, block_size=8, latent=True)
-    return HeadsConfig(draft_layer=depths, draft_block=depths, draft=draft, latents=2 * decoder.dim)
+    return HeadsConfig(
+        eagle=EagleHead(depths=depths, window=64, latent=True),
+        dflash=DFlashHead(depths=depths, window=64, layers=2, block_size=8, latent=True),
+        blt_s=BltSHead(ffn_dim=2 * decoder.dim),
+    )
 
 
 def model(config: BLTConfig, seed: int, dtype: str = "float32") -> bytelax.Model:
     """Weights that keep the variance of what passes through them: greedy text wanders on."""
     module = BLT(config)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), np.zeros((1, 8), np.int32))["params"]
+    shapes = architectures.shapes(module)
     rng = np.random.default_rng(seed)
 
     def weight(path, x):

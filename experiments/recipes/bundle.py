@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from bytelax import checkpoints
-from bytelax.models.configs import HeadsConfig
+from bytelax.options import HeadsConfig
 from experiments import study
 
 ASSETS = study.ROOT / "bytelax" / "assets"

@@ -49,8 +49,9 @@ def recipe(stage, runs, steps):
     if stage == "tiny-lm-heads":
         return [
             "heads", "--init", f"{runs}/tiny-lm",
-            "--heads.exits", "3", "6", "--heads.bytes-ahead", "3", "--heads.correction",
-            "--heads.two-byte", "6", "12", "--heads.draft-layer", "3", "6", "12",
+            "--heads.early-exit.depths", "3", "6", "--heads.medusa.count", "3",
+            "--heads.medusa.correction",
+            "--heads.two-byte.depths", "6", "12", "--heads.eagle.depths", "3", "6", "12",
             "--own-outputs", "8", *data(256, 16, seed=2), *muon(steps or 1500),
         ]  # fmt: skip
     return [

@@ -14,10 +14,10 @@ from experiments.harness import bundled_data, recipes
 from experiments.harness.recipes import Stack, data, muon
 
 WINDOW, BATCH = 256, 16
-LAYER = ["--heads.draft-layer", "3", "6", "12"]
+LAYER = ["--heads.eagle.depths", "3", "6", "12"]
 HEADS = [
-    "--heads.exits", "6", "--heads.bytes-ahead", "3", "--heads.correction",
-    "--heads.two-byte", "6", "12",
+    "--heads.early-exit.depths", "6", "--heads.medusa.count", "3", "--heads.medusa.correction",
+    "--heads.two-byte.depths", "6", "12",
 ]  # fmt: skip
 # The best loss of a draft layer of `tiny`: LOG.md, 25 November 2026.
 LOSS = ["--loss-of", "lk", "--decay", "4", "--own-outputs", "6"]

@@ -18,19 +18,35 @@ WINDOW, BATCH, PATCHES = 256, 16, 96
 STEPS = 2400
 DEPTHS = ("1", "2", "3")  # of the decoder of `tiny`
 HEADS = {
-    "sequential": ["--heads.draft-layer", *DEPTHS],
-    "block": ["--heads.draft-block", *DEPTHS],
-    "multi-byte": ["--heads.bytes-ahead", "4", "--heads.correction"],
+    "sequential": [
+        "--heads.eagle.depths",
+        *DEPTHS,
+        "--heads.eagle.window",
+        "64",
+        "--heads.eagle.latent",
+    ],
+    "block": [
+        "--heads.dflash.depths",
+        *DEPTHS,
+        "--heads.dflash.window",
+        "64",
+        "--heads.dflash.latent",
+        "--heads.dflash.layers",
+        "2",
+        "--heads.dflash.block-size",
+        "8",
+    ],
+    "multi-byte": ["--heads.medusa.count", "4", "--heads.medusa.correction"],
 }
-SIZES = [
-    "--heads.draft.window", "64", "--heads.draft.layers", "2", "--heads.draft.block-size", "8",
-    "--heads.draft.latent",
-]  # fmt: skip
+CONFIDENCE = {
+    "sequential": "--heads.eagle.confidence",
+    "block": "--heads.dflash.confidence",
+}
 LOSS = ["--loss-of", "lk", "--decay", "4", "--own-outputs", "6", "--blocks", "32"]
 TOGETHER = {"heads": tuple(HEADS), "bundled": ("sequential", "multi-byte")}
 STAGES = (*HEADS, *TOGETHER, "table", "latents")
 # With 256 hidden units the head of latents has 4.4 % of the weights of the global transformer.
-LATENTS = ["--heads.latents", "256", "--loss-of", "kl"]
+LATENTS = ["--heads.blt-s.ffn-dim", "256", "--loss-of", "kl"]
 
 
 def recipe(stage, runs, steps):
@@ -44,12 +60,11 @@ def recipe(stage, runs, steps):
             *data(WINDOW, BATCH, seed=3), *muon(steps, cooldown=0.4, warmup=min(60, steps // 4)),
         ]  # fmt: skip
     if of_blocks:
-        heads = ["--heads.block-table", "--heads.draft.block-size", "8"]
+        heads = ["--heads.blt-d.block-size", "8"]
     else:
         kinds = TOGETHER.get(stage, (stage,))
         heads = [flag for kind in kinds for flag in HEADS[kind]]
-        if kinds != ("multi-byte",):
-            heads += [*SIZES, "--heads.draft.confidence"]
+        heads += [CONFIDENCE[kind] for kind in kinds if kind in CONFIDENCE]
     return [
         "heads", "--init", "tiny-d" if of_blocks else "tiny", *heads, *LOSS,
         "--max-patches", str(PATCHES), *data(WINDOW, BATCH, seed=3),

@@ -7,7 +7,7 @@ temperature 0 all rules are the same, so only temperature 1 is measured.
     python -m experiments.studies.draft_rules --data DIR
 """
 
-from bytelax import decode
+from bytelax import decode, systems
 from bytelax.measure.timing import Contestant
 from experiments import evidence, study
 from experiments.study import Column
@@ -62,10 +62,13 @@ def contestant(model, method: str, rule: str) -> Contestant:
         return evidence.contestant(method, EIGHT)
     if rule == BYTES:
         return evidence.contestant(method, EIGHT | {"accept": decode.Lossless(decode.rejection)})
-    drafter, given = decode.PastBoundary(8), {}
+    drafter, given = systems.BltSDrafter(8), {}
     if method == "draft-model":
         small = evidence.loaded(evidence.SMALL, dtype="float32")
-        drafter, given = decode.DraftModel(small.target(), 8), {"draft_params": small.params}
+        drafter, given = (
+            systems.DraftModelDrafter(small.target(), 8),
+            {"draft_params": small.params},
+        )
     return Contestant(decode.Method(model.target(), drafter, decode.typical), given)
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import decode, vocab
-from bytelax.decode import PastBoundary
 from bytelax.measure.timing import Contestant
+from bytelax.systems import BltSDrafter
 from experiments import evidence, study
 from experiments.harness import loops
 from experiments.study import Column
@@ -32,7 +32,7 @@ COLUMNS = [
 
 
 @dataclasses.dataclass(frozen=True)
-class MeanLatent(PastBoundary):
+class MeanLatent(BltSDrafter):
     """Takes one vector, the drafter's parameters, for every patch."""
 
     def latent_of(self, inputs, latent, hidden, recent, inside):
@@ -40,7 +40,7 @@ class MeanLatent(PastBoundary):
 
 
 @dataclasses.dataclass(frozen=True)
-class OfAnotherText(PastBoundary):
+class OfAnotherText(BltSDrafter):
     """Takes what is predicted for the next row."""
 
     def latent_of(self, inputs, latent, hidden, recent, inside):
@@ -48,8 +48,8 @@ class OfAnotherText(PastBoundary):
 
 
 DRAFTERS = {
-    STALE: PastBoundary,
-    PREDICTED: lambda length: PastBoundary(length, "predicted"),
+    STALE: BltSDrafter,
+    PREDICTED: lambda length: BltSDrafter(length, "predicted"),
     MEAN: lambda length: MeanLatent(length, "predicted"),
     OTHER: lambda length: OfAnotherText(length, "predicted"),
 }

@@ -12,12 +12,18 @@ import pytest
 
 from bytelax import checkpoints
 from bytelax.checkpoints import orbax
-from bytelax.models.heads import HeadsConfig
+from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
 from tests.helpers import fuzz, meta_layout
 from tests.helpers.random_models import BYTE_LM, META, SQUARE, random_params, shard
 
 HEADS = dataclasses.replace(
-    BYTE_LM, heads=HeadsConfig(exits=(1,), bytes_ahead=2, two_byte=(2,), draft_layer=(1, 1, 2))
+    BYTE_LM,
+    heads=HeadsConfig(
+        early_exit=EarlyExitHead(depths=(1,)),
+        medusa=MedusaHead(count=2),
+        two_byte=TwoByteHead(depths=(2,)),
+        eagle=EagleHead(depths=(1, 1, 2)),
+    ),
 )
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -142,7 +148,7 @@ def config_with(model, tmp_path, *place, value):
         ("orbax-blt", "config.encoder", 5, "encoder is 5 where an object belongs"),
         ("orbax-blt", "kind", [], "an unknown kind []"),
         ("orbax-lm", "config.heads", {}, "has a parameter heads/"),
-        ("orbax-lm", "config.heads.bytes_ahead", 10**9, "heads.bytes_ahead is 1000000000"),
+        ("orbax-lm", "config.heads.medusa.count", 10**9, "heads.medusa.count is 1000000000"),
         ("orbax-blt", "config.encoder.layers", 10**12, "encoder.layers does not fit in 32 bits"),
         ("orbax-blt", "config.encoder.layers", 10**9, "encoder.layers is 1000000000, of"),
         ("orbax-blt", "config.encoder.norm_eps", 0.0, "encoder: norm_eps must be positive"),

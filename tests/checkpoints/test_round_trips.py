@@ -56,7 +56,7 @@ def test_heads_of_their_own_directory_fit_the_model_they_were_made_for(tmp_path)
     with pytest.raises(CheckpointError, match="for a model of another shape"):
         checkpoints.read_heads(tmp_path / "heads", OWN)
     stored = tmp_path / "heads" / "config.json"
-    stored.write_text(stored.read_text().replace('"bytes_ahead": 1', '"bytes_ahead": 2'))
+    stored.write_text(stored.read_text().replace('"count": 1', '"count": 2'))
     with pytest.raises(CheckpointError, match="lacks the tensor heads"):
         checkpoints.read_heads(tmp_path / "heads", SQUARE)
 

@@ -11,7 +11,6 @@ import pytest
 
 from bytelax.decode import (
     Draft,
-    ParallelDrafts,
     Typical,
     block_verification,
     greedy,
@@ -23,6 +22,7 @@ from bytelax.decode import (
     trees,
     typical,
 )
+from bytelax.systems import ParallelDrafter
 from bytelax.testing import TableDrafter, enumerate_rule
 
 VOCAB = 3
@@ -99,7 +99,7 @@ def emissions(rule, length, many=1, ragged=False, drafter=TableDrafter, window=N
     """By pair: {emitted values: probability}, with drafts of `length` bytes, `many` a row."""
     drafter = drafter(length, ragged=ragged)
     if rule == "k_seq":
-        drafter = ParallelDrafts(drafter, many)
+        drafter = ParallelDrafter(drafter, many)
     judge = drafter.judged_by if rule == "k_seq" else RULES[rule]
     p, q = (np.stack(side) for side in zip(*PAIRS.values(), strict=True))
     found = enumerate_rule(judge, p, q, drafter=drafter, window=window)

@@ -15,22 +15,24 @@ from bytelax_kernels import native
 
 from bytelax import vocab
 from bytelax.decode import (
-    BlockDiffusion,
     BLTTarget,
     ByteLMTarget,
-    DraftModel,
     Empty,
-    Lookup,
     Method,
-    ParallelDrafts,
     Params,
-    PastBoundary,
     Sampling,
     Stops,
     Text,
     stopping,
 )
 from bytelax.decode.unmasking import confidence
+from bytelax.systems import (
+    BlockDiffusionDrafter,
+    BltSDrafter,
+    DraftModelDrafter,
+    LookupDrafter,
+    ParallelDrafter,
+)
 from bytelax.testing import TableTarget, table
 from tests.helpers import heads_of_a_blt, self_drafting_models
 from tests.helpers import models_for_tests as models
@@ -63,8 +65,8 @@ def with_draft_model(many=None):
     lm = models.model(models.BYTE_LMS["documents"])
     small = dataclasses.replace(lm.target(), prefill_width=16)
     flatter = jax.tree.map(lambda x: 0.9 * x, lm.params)  # often right, not always
-    drafter = DraftModel(small, 3)
-    drafter = drafter if many is None else ParallelDrafts(drafter, many)
+    drafter = DraftModelDrafter(small, 3)
+    drafter = drafter if many is None else ParallelDrafter(drafter, many)
     return small, drafter, Params(lm.params, flatter)
 
 
@@ -77,20 +79,20 @@ def with_heads(make):
 CASES = {
     "ar": lambda: of_model(models.BYTE_LMS["window"], Empty()),
     "ar of a blt": lambda: of_model(models.VARIANTS["cut"], Empty()),
-    "lookup": lambda: of_model(models.BYTE_LMS["documents"], Lookup(3, shortest=1)),
-    "lookup of a blt": lambda: of_model(models.BASE, Lookup(3, shortest=1)),
-    "blt-s": lambda: of_model(SMALL_BLT, PastBoundary(4)),
-    "blt-s, refreshed": lambda: of_model(models.BASE, PastBoundary(4, latent="refresh")),
-    "blt-dv": lambda: of_model(SMALL_BLT, BlockDiffusion(4, confidence(0.3))),
-    "blt-d": lambda: of_model(SMALL_BLT, BlockDiffusion(4, confidence(0.3), latent="ahead")),
+    "lookup": lambda: of_model(models.BYTE_LMS["documents"], LookupDrafter(3, shortest=1)),
+    "lookup of a blt": lambda: of_model(models.BASE, LookupDrafter(3, shortest=1)),
+    "blt-s": lambda: of_model(SMALL_BLT, BltSDrafter(4)),
+    "blt-s, refreshed": lambda: of_model(models.BASE, BltSDrafter(4, latent="refresh")),
+    "blt-dv": lambda: of_model(SMALL_BLT, BlockDiffusionDrafter(4, confidence(0.3))),
+    "blt-d": lambda: of_model(SMALL_BLT, BlockDiffusionDrafter(4, confidence(0.3), latent="ahead")),
     "draft model": with_draft_model,
     "several drafts": lambda: with_draft_model(many=2),
     **{
         make.__name__: functools.partial(for_itself, make)
         for make in (
-            self_drafting_models.multi_byte,
-            self_drafting_models.draft_layer,
-            self_drafting_models.draft_layer_tree,
+            self_drafting_models.medusa,
+            self_drafting_models.eagle,
+            self_drafting_models.eagle_tree,
             self_drafting_models.early_exit,
         )
     },
@@ -101,12 +103,12 @@ CASES = {
 }
 # Near to others: their targets, their drafters or what these keep are those of another case.
 AGAIN = {
-    "ar of a blt", "lookup of a blt", "blt-s, refreshed", "blt-d", "multi_byte of a blt",
-    "draft_layer of a blt",
+    "ar of a blt", "lookup of a blt", "blt-s, refreshed", "blt-d", "medusa of a blt",
+    "eagle of a blt",
 }  # fmt: skip
 MARKS = {case: pytest.mark.exhaustive if case in AGAIN else pytest.mark.slow for case in CASES}
-EACH = [pytest.param(case, marks=mark) for case, mark in (MARKS | {"draft_layer": ()}).items()]
-TREES = {"several drafts", "draft_layer_tree"}  # whose bytes are exact up to rounding
+EACH = [pytest.param(case, marks=mark) for case, mark in (MARKS | {"eagle": ()}).items()]
+TREES = {"several drafts", "eagle_tree"}  # whose bytes are exact up to rounding
 
 
 def ids_for(target, seed, rows=ROWS, length=40):
@@ -210,7 +212,7 @@ def test_an_eos_is_taken_back(drafts):
     """The draft model has not read it either, though its row stood still beside others."""
     chain = models.chain(b"abcdefgh", loop=False)
     target, params = chain.target(), Params(chain.params, chain.params if drafts else ())
-    method = Method(target, DraftModel(chain.target(), 2) if drafts else Empty())
+    method = Method(target, DraftModelDrafter(chain.target(), 2) if drafts else Empty())
     text = Text.of([b"g", b"a", b"c"], length=64)
     init, append, decode = functions(method, params)
     law = Sampling.of(ROWS, temperature=0.0)

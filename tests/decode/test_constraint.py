@@ -269,7 +269,7 @@ def error(name, accept, given, new_bytes=4, **how):
         ),
         *(
             pytest.param(*each, marks=pytest.mark.exhaustive)
-            for each in (("multi_byte", "finite"), ("draft_layer", "endless"))
+            for each in (("medusa", "finite"), ("eagle", "endless"))
         ),
     ],
 )
@@ -281,8 +281,8 @@ def test_the_law_of_every_kind_of_drafter(name, given):
 @pytest.mark.parametrize(
     ("make", "given"),
     [
-        (self_drafting_models.multi_byte_tree, "endless"),
-        (self_drafting_models.draft_layer_tree, "finite"),
+        (self_drafting_models.medusa_tree, "endless"),
+        (self_drafting_models.eagle_tree, "finite"),
         pytest.param(self_drafting_models.several, "endless", marks=pytest.mark.exhaustive),
     ],
     ids=lambda one: getattr(one, "__name__", one),
@@ -309,7 +309,7 @@ def decoded(method, params, target):
     return jax.jit(method.decode)(params, decoding)
 
 
-SOONER = {"blt-dv", "draft model", "draft_layer_tree"}
+SOONER = {"blt-dv", "draft model", "eagle_tree"}
 
 
 @pytest.mark.slow

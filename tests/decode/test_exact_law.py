@@ -15,17 +15,12 @@ import pytest
 from bytelax import testing, vocab
 from bytelax.compiling import own_jit
 from bytelax.decode import (
-    BlockDiffusion,
-    BlockInOrder,
     BLTTarget,
     ByteLMTarget,
-    DraftBlock,
     Emitted,
     Empty,
     Method,
-    ParallelDrafts,
     Params,
-    PastBoundary,
     Sampling,
     Tree,
     acceptance,
@@ -45,6 +40,13 @@ from bytelax.decode import (
 from bytelax.decode.drafters import block_diffusion
 from bytelax.decode.unmasking import ONE_STEP, confidence
 from bytelax.options import METHODS
+from bytelax.systems import (
+    BlockDiffusionDrafter,
+    BlockInOrderDrafter,
+    BltSDrafter,
+    DFlashDrafter,
+    ParallelDrafter,
+)
 from bytelax.testing import (
     TableDrafter,
     TableTarget,
@@ -110,11 +112,11 @@ def blt(*, drafter):
 
 def one_by_one(length):
     """A block filled from several passes, in any order."""
-    return BlockDiffusion(length, confidence(0.9))
+    return BlockDiffusionDrafter(length, confidence(0.9))
 
 
 def in_one_step(length):
-    return BlockDiffusion(length, ONE_STEP, latent="refresh")
+    return BlockDiffusionDrafter(length, ONE_STEP, latent="refresh")
 
 
 def with_heads(*, make, of=heads_of_a_blt.blt):
@@ -141,7 +143,7 @@ TABLES = {
     ),
 }
 MODELS = {
-    "past the boundary": functools.partial(blt, drafter=PastBoundary),
+    "past the boundary": functools.partial(blt, drafter=BltSDrafter),
     "one by one": functools.partial(blt, drafter=one_by_one),
     "in one step": functools.partial(blt, drafter=in_one_step),
     **{
@@ -173,8 +175,8 @@ MODELS = {
 SETUPS = TABLES | MODELS
 # Of those that draft otherwise from one another; the others are exhaustive.
 KINDS = [
-    "past the boundary", "one by one", "composed", "handed_over", "layer_skip", "multi_byte",
-    "two_byte", "draft_layer", "draft_model", "lookup", "draft_block of a blt", "nested of a blt",
+    "past the boundary", "one by one", "composed", "handed_over", "layer_skip", "medusa",
+    "two_byte", "eagle", "draft_model", "lookup", "dflash of a blt", "nested of a blt",
     "unsure: a block, with confidence", "block_in_order", "predicted latents",
 ]  # fmt: skip
 AGAIN = [name for name in MODELS if name not in KINDS]
@@ -190,10 +192,10 @@ OF_METHODS = {
     "early-exit": ["early_exit", "exit_head", "handed_over"],
     "composed": ["composed", "composed_handed_over"],
     "layer-skip": ["layer_skip"],
-    "medusa": ["multi_byte", "multi_byte of a blt"],
+    "medusa": ["medusa", "medusa of a blt"],
     "two-byte": ["two_byte", "two_byte_of_the_middle"],
-    "eagle": ["draft_layer", "draft_layer of a blt", "unsure: a layer"],
-    "dflash": ["draft_block of a blt", "unsure: a block"],
+    "eagle": ["eagle", "eagle of a blt", "unsure: a layer"],
+    "dflash": ["dflash of a blt", "unsure: a block"],
 }
 
 
@@ -265,7 +267,7 @@ def test_the_law_of_the_target_from_trees(make):
     assert error(build, self_drafting_models.TREES[make], CUT, further=2) < EXACT
 
 
-SEVERAL = ParallelDrafts(TableDrafter(2), 2)
+SEVERAL = ParallelDrafter(TableDrafter(2), 2)
 
 
 @pytest.mark.parametrize(
@@ -273,9 +275,9 @@ SEVERAL = ParallelDrafts(TableDrafter(2), 2)
     [
         pytest.param(SEVERAL, 0, marks=pytest.mark.slow),
         pytest.param(SEVERAL, 2, marks=pytest.mark.slow),
-        pytest.param(ParallelDrafts(TableDrafter(1), 2), 2, marks=pytest.mark.slow),
-        (ParallelDrafts(TableDrafter(1), 2), 1),
-        pytest.param(ParallelDrafts(TableDrafter(2, ragged=True), 2), 3, marks=pytest.mark.slow),
+        pytest.param(ParallelDrafter(TableDrafter(1), 2), 2, marks=pytest.mark.slow),
+        (ParallelDrafter(TableDrafter(1), 2), 1),
+        pytest.param(ParallelDrafter(TableDrafter(2, ragged=True), 2), 3, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -352,15 +354,15 @@ def test_a_wrong_part_is_seen(accept, wrong):
     assert distance(got, alone(tables(), 3, CUT)) > FAULTY
 
 
-class WithoutTheTable(DraftBlock):
+class WithoutTheTable(DFlashDrafter):
     """The fault: bytes are drawn with the table, and said to be drawn without it."""
 
     def propose(self, inputs, draft_state):
         draft, after = super().propose(inputs, draft_state)
         heads = inputs.target_params["heads"]
-        block = jax.tree.map(lambda x: x, heads["draft_block"])
+        block = jax.tree.map(lambda x: x, heads["dflash"])
         block["right"] = jnp.zeros_like(block["right"])
-        silent = inputs.target_params | {"heads": heads | {"draft_block": block}}
+        silent = inputs.target_params | {"heads": heads | {"dflash": block}}
         told, _ = super().propose(dataclasses.replace(inputs, target_params=silent), draft_state)
         return dataclasses.replace(draft, log_probs=told.log_probs), after
 
@@ -371,7 +373,7 @@ def test_a_block_that_hides_its_table_is_seen():
     assert error(build, rejection, CUT, new_bytes=2) > FAULTY
 
 
-class EndsForTheByteItDrops(DraftBlock):
+class EndsForTheByteItDrops(DFlashDrafter):
     """The fault: whether a byte is drafted depends on the probability of that byte."""
 
     def propose(self, inputs, draft_state):
@@ -387,7 +389,7 @@ def test_an_end_that_depends_on_the_byte_it_drops_is_seen():
     assert error(build, rejection, CUT, new_bytes=2) > FAULTY
 
 
-class ApartFromTheState(BlockInOrder):
+class ApartFromTheState(BlockInOrderDrafter):
     """The fault: the block table reads the state, and bytes are said to be drawn without that."""
 
     def propose(self, inputs, draft_state):
@@ -725,7 +727,7 @@ def test_trees_are_certified(nodes, window):
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.exhaustive), 6])
 def test_several_drafts_are_certified(window):
-    method = Method(TableTarget(), ParallelDrafts(TableDrafter(1), 2), window=window)
+    method = Method(TableTarget(), ParallelDrafter(TableDrafter(1), 2), window=window)
     assert_lossless(method, Params(table(3, 13), table(3, 1)), new_bytes=2, top_k=2)
 
 

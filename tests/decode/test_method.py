@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax import decode, engine, vocab
+from bytelax import decode, engine, systems, vocab
 from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, contract, stopping
 from bytelax.testing import TableDrafter, TableTarget, table
 from tests.helpers import models_for_tests as models
@@ -147,7 +147,7 @@ class Star(TableDrafter):
         return Draft(draft.ids, draft.length, parents=jnp.zeros_like(draft.ids)), state
 
 
-SIDE_BY_SIDE = decode.ParallelDrafts(TableDrafter(2), 2)
+SIDE_BY_SIDE = systems.ParallelDrafter(TableDrafter(2), 2)
 
 
 @pytest.mark.parametrize(

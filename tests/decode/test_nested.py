@@ -11,19 +11,16 @@ import pytest
 from bytelax import vocab
 from bytelax.decode import (
     BLTTarget,
-    DraftModel,
     Empty,
     LocalDecoderTarget,
-    Lookup,
     Method,
-    Nested,
     Params,
-    PastBoundary,
     Sampling,
     Text,
     process_logits,
 )
 from bytelax.decode.targets.local_decoder import reading_latents
+from bytelax.systems import BltSDrafter, DraftModelDrafter, LookupDrafter, NestedDrafter
 from bytelax.testing import TableDrafter, distance, exact_law, table
 from tests.helpers import decoding as loops
 from tests.helpers.heads_of_a_blt import prompts, with_latents
@@ -86,14 +83,17 @@ def plain(variant):
 
 @pytest.mark.slow
 def test_the_output_is_that_of_the_whole_model(variant, plain):
-    nested = decoded(variant, Nested(DRAFT, Lookup(5, shortest=1)))
+    nested = decoded(variant, NestedDrafter(DRAFT, LookupDrafter(5, shortest=1)))
     np.testing.assert_array_equal(nested.text.ids, plain.text.ids)
     assert (nested.counts.draft_passes.decoder < DRAFT * nested.counts.rounds).all()
 
 
 @pytest.mark.slow
 def test_with_nothing_to_draft_for_it_the_decoder_drafts_what_blt_s_drafts(variant):
-    nested, blt_s = decoded(variant, Nested(DRAFT, Empty())), decoded(variant, PastBoundary(DRAFT))
+    nested, blt_s = (
+        decoded(variant, NestedDrafter(DRAFT, Empty())),
+        decoded(variant, BltSDrafter(DRAFT)),
+    )
     np.testing.assert_array_equal(nested.text.ids, blt_s.text.ids)
     jax.tree.map(np.testing.assert_array_equal, nested.counts, blt_s.counts)
 
@@ -107,13 +107,13 @@ def test_a_window_that_writes_beyond_the_room_is_seen(variant, plain, monkeypatc
         return dataclasses.replace(ahead, begin=ahead.begin + 100)
 
     monkeypatch.setattr(LocalDecoderTarget, "begin", without_end)
-    nested = decoded(variant, Nested(DRAFT, Lookup(5, shortest=1)))
+    nested = decoded(variant, NestedDrafter(DRAFT, LookupDrafter(5, shortest=1)))
     assert not np.array_equal(nested.text.ids, plain.text.ids)
 
 
 @pytest.mark.slow
 def test_the_joint_distribution_is_the_targets_two_levels_deep():
-    assert distance(law_of(whole(), Nested(2, TableDrafter(1))), law_of_the_model()) < EXACT
+    assert distance(law_of(whole(), NestedDrafter(2, TableDrafter(1))), law_of_the_model()) < EXACT
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_the_local_decoder_is_a_target():
 def over_a_draft_model():
     """Three byte values, as the BLT has; drafts that are often right, and not always."""
     own = model(replace(BYTE_LM, vocab_size=7))
-    return DraftModel(own.target(), 1), own.params
+    return DraftModelDrafter(own.target(), 1), own.params
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_a_draft_model_reads_no_byte_twice():
     """Its passes in a round do not grow with the text."""
     drafter, own = over_a_draft_model()
     blt, outer, new_bytes = small(), 4, 60
-    method = Method(whole(), Nested(outer, drafter))
+    method = Method(whole(), NestedDrafter(outer, drafter))
     text = Text(np.full((1, 3 + new_bytes), vocab.OFFSET, np.int32), np.array([3], np.int32))
 
     @jax.jit
@@ -157,11 +157,11 @@ def test_a_draft_model_reads_no_byte_twice():
 def test_the_joint_distribution_over_a_draft_model():
     drafter, own = over_a_draft_model()
     how = {"prompt": PROMPT, "new_bytes": 3, "rows": 64} | COOL
-    law = exact_law(Method(whole(), Nested(2, drafter)), Params(small().params, own), **how)
+    law = exact_law(Method(whole(), NestedDrafter(2, drafter)), Params(small().params, own), **how)
     assert distance(law, law_of_the_model()) < EXACT
 
 
-class AnotherLaw(Nested):
+class AnotherLaw(NestedDrafter):
     def propose(self, inputs, draft_state):
         draft, draft_state = super().propose(inputs, draft_state)
         raw = process_logits(draft.log_probs, Sampling.of(len(draft.ids), temperature=2.0))
@@ -182,13 +182,13 @@ def on_predicted(drafter):
 
 @functools.cache
 def one_by_one():
-    return on_predicted(PastBoundary(DRAFT, "predicted"))
+    return on_predicted(BltSDrafter(DRAFT, "predicted"))
 
 
 @pytest.mark.slow
 def test_the_decoder_drafts_what_it_drafts_byte_by_byte():
     """Greedy drafts are the same, whatever drafts for the decoder; boundaries cut its windows."""
-    nested = on_predicted(Nested(DRAFT, Lookup(4, shortest=1), "predicted"))
+    nested = on_predicted(NestedDrafter(DRAFT, LookupDrafter(4, shortest=1), "predicted"))
     single = one_by_one()
     loops.assert_same(nested, loops.run(with_latents(), Empty(DRAFT), ids=prompts()))
     for name in ("rounds", "accepted_by_position", "drafted_by_position"):
@@ -205,7 +205,7 @@ def test_windows_that_go_on_behind_a_boundary_are_seen(monkeypatch):
     monkeypatch.setattr(
         LocalDecoderTarget, "known", lambda target, trial: trial.known * 0 + trial.logits.shape[1]
     )
-    nested = on_predicted(Nested(DRAFT, Lookup(5, shortest=1), "predicted"))
+    nested = on_predicted(NestedDrafter(DRAFT, LookupDrafter(5, shortest=1), "predicted"))
     same = nested.counts.accepted_by_position == one_by_one().counts.accepted_by_position
     assert not same.all()
 
@@ -247,11 +247,11 @@ def test_a_window_that_ends_by_the_byte_it_loses_is_seen():
 @pytest.mark.slow
 def test_the_joint_distribution_on_predicted_latents():
     target = BLTTarget(with_latents().module, chunk=1, prefill_width=4, prefill_chunk=2)
-    nested = Nested(2, TableDrafter(1), "predicted")
+    nested = NestedDrafter(2, TableDrafter(1), "predicted")
     plain = law_over_latents(target, Empty())
     assert distance(law_over_latents(target, nested), plain) < EXACT
 
 
 def test_a_model_without_heads_of_latents_is_refused():
     with pytest.raises(ValueError, match="no head of latents"):
-        Method(small().target(), Nested(2, Empty(), "predicted"))
+        Method(small().target(), NestedDrafter(2, Empty(), "predicted"))

@@ -14,7 +14,7 @@ import pytest
 from bytelax import methods, vocab
 from bytelax.decode import Empty, Method, Params, Sampling, Text, lossless, stopping, take_all
 from bytelax.decode.sampling import has_law
-from bytelax.models.heads import HeadsConfig
+from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
 from bytelax.testing import TableDrafter, TableTarget, distance, exact_law, table, target_law
 from tests.helpers import models_for_tests as models
 from tests.helpers.marks import exhaustive, slow
@@ -23,7 +23,12 @@ K = 3
 LM = models.replace(
     models.BYTE_LMS["window"],
     trunk={"layers": 3},
-    heads=HeadsConfig(exits=(2,), bytes_ahead=K, two_byte=(2,), draft_layer=(1, 2, 3)),
+    heads=HeadsConfig(
+        early_exit=EarlyExitHead(depths=(2,)),
+        medusa=MedusaHead(count=K),
+        two_byte=TwoByteHead(depths=(2,)),
+        eagle=EagleHead(depths=(1, 2, 3)),
+    ),
 )
 BLT = models.replace(models.VARIANTS["own_embedding"], block_size=K)
 METHODS = {

@@ -13,8 +13,14 @@ from bytelax import constraints, engine
 from bytelax.checkpoints import architectures
 from bytelax.decode import BLTTarget, Text
 from bytelax.engine import requests
-from bytelax.models.configs import DraftConfig
-from bytelax.models.heads import HeadsConfig
+from bytelax.options import (
+    DFlashHead,
+    EagleHead,
+    EarlyExitHead,
+    HeadsConfig,
+    MedusaHead,
+    TwoByteHead,
+)
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
 from experiments.studies import compile_pods as pods
@@ -25,14 +31,18 @@ BLT = models_for_tests.replace(
 )
 BYTE_LM = models_for_tests.replace(models_for_tests.BYTE_LM, trunk={"kv_heads": 2, "layers": 3})
 HEADS = HeadsConfig(
-    exits=(1,), bytes_ahead=2, correction=True, two_byte=(1, 3), draft_layer=(1, 2, 3)
+    early_exit=EarlyExitHead(depths=(1,)),
+    medusa=MedusaHead(count=2, correction=True),
+    two_byte=TwoByteHead(depths=(1, 3)),
+    eagle=EagleHead(depths=(1, 2, 3)),
 )
 SMALL = models_for_tests.replace(BYTE_LM, trunk={"layers": 1, "dim": 16})
 WITH_HEADS = models_for_tests.replace(BYTE_LM, heads=HEADS)
 BLT_WITH_HEADS = models_for_tests.replace(
     models_for_tests.PLAIN,
     heads=HeadsConfig(
-        draft_layer=(1,), draft_block=(1,), draft=DraftConfig(block_size=3, latent=True, heads=4)
+        eagle=EagleHead(depths=(1,), latent=True, heads=4),
+        dflash=DFlashHead(depths=(1,), block_size=3, latent=True, heads=4),
     ),
 )
 PROMPTS = [b"one", b"another one", b"x" * 40, b"q", b"hello there"]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax.decode import Draft, Emitted, Lookup, Method, Origin, record
+from bytelax.decode import Draft, Emitted, Method, Origin, record
+from bytelax.systems import LookupDrafter
 from tests.helpers import models_for_tests as models
 
 NEW = 24
@@ -40,7 +41,7 @@ def test_codes_of_a_round():
 def generated(which, method="lookup"):
     model = models.model(models.BYTE_LM) if which == "random" else models.chain(which)
     if method == "lookup":
-        method = Method(model.target(), Lookup(3, shortest=2))
+        method = Method(model.target(), LookupDrafter(3, shortest=2))
     return bytelax.generate(
         model, PROMPTS, method=method, max_new_bytes=NEW, allow_eos=False, origins=True
     )

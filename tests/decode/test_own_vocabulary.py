@@ -9,9 +9,7 @@ import pytest
 
 from bytelax import constraints
 from bytelax.decode import (
-    DraftModel,
     Empty,
-    Lookup,
     Method,
     Params,
     Sampling,
@@ -20,6 +18,7 @@ from bytelax.decode import (
     process_logits,
     stopping,
 )
+from bytelax.systems import DraftModelDrafter, LookupDrafter
 from bytelax.testing import assert_lossless
 from bytelax.testing.tables import TableDrafter, TableTarget
 from bytelax.vocab import ALL_BYTES, Vocabulary
@@ -65,8 +64,8 @@ def table(seed, size=7):
 )
 def test_lossless(drafter, known):
     drafter, params = {
-        "lookup": (Lookup(2, shortest=1), ()),
-        "draft model": (DraftModel(Table(known), 2), table(1)),
+        "lookup": (LookupDrafter(2, shortest=1), ()),
+        "draft model": (DraftModelDrafter(Table(known), 2), table(1)),
         "heads": (OwnHeads(2, vocabulary=known), table(2)),
     }[drafter]
     method = Method(Table(known), drafter)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bytelax import decode
+from bytelax import decode, systems
 from tests.helpers import models_for_tests as models
 
 BUDGET, ROUNDS = 6, 2
@@ -76,7 +76,7 @@ def written(method, temperature):
 @pytest.mark.parametrize(
     ("config", "drafter", "params", "temperature"),
     [
-        (models.VARIANTS["base"], decode.PastBoundary(4), (), 1.0),
+        (models.VARIANTS["base"], systems.BltSDrafter(4), (), 1.0),
         (LM, Bigram(4), TABLE, 1.0),
     ],
 )
@@ -101,7 +101,7 @@ def test_texts_seeds_and_tables_of_drafters(config, drafter, params, temperature
 def test_weights_of_the_target():
     """An ensemble: two models of one shape, each with its own text."""
     model, other = models.model(models.PLAIN), models.model(models.PLAIN, seed=1)
-    run = written(decode.Method(model.target(), decode.PastBoundary(4)), 0.0)
+    run = written(decode.Method(model.target(), systems.BltSDrafter(4)), 0.0)
     seeds = jnp.zeros((2, 2), jnp.uint32)
     params = jax.tree.map(lambda *leaves: jnp.stack(leaves), model.params, other.params)
     at_once = jax.jit(jax.vmap(run))(decode.Params(params), texts(), seeds)

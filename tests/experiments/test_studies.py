@@ -146,7 +146,7 @@ def test_draft_curve(smoke, tmp_path, data):
     run = tmp_path / "runs" / "layer-1"
     assert not cli.main([
         "train", "heads", "--init", "tiny-lm", "--out", str(run),
-        "--data", f"{data}/openstax_ccby/valid.txt.gz", "--heads.draft-layer", "3", "6", "12",
+        "--data", f"{data}/openstax_ccby/valid.txt.gz", "--heads.eagle.depths", "3", "6", "12",
         "--data.batch", "2", "--data.window", "64", "--optimizer.steps", "1",
         "--optimizer.warmup", "0", "--run.validate-every", "0",
     ])  # fmt: skip

@@ -8,25 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
-from bytelax.decode import (
-    BlockInOrder,
-    DraftBlock,
-    DraftLayer,
-    MultiByte,
-    Nested,
-    PastBoundary,
+from bytelax.options import BltDHead, BltSHead, DFlashHead, EagleHead, HeadsConfig, MedusaHead
+from bytelax.systems import (
+    BlockInOrderDrafter,
+    BltSDrafter,
+    DFlashDrafter,
+    EagleDrafter,
+    MedusaDrafter,
+    NestedDrafter,
 )
-from bytelax.models.configs import DraftConfig
-from bytelax.models.heads import HeadsConfig
 from tests.helpers import decoding
-from tests.helpers.models_for_tests import VARIANTS, model, replace
+from tests.helpers.models_for_tests import VARIANTS, model, numbered, replace, unnumbered
 
 HEADS = HeadsConfig(
-    bytes_ahead=3,
-    correction=True,
-    draft_layer=(1, 2),
-    draft_block=(1, 2),
-    draft=DraftConfig(window=9, layers=2, block_size=3, table_rank=2, latent=True),
+    medusa=MedusaHead(count=3, correction=True),
+    eagle=EagleHead(depths=(1, 2), window=9, latent=True),
+    dflash=DFlashHead(depths=(1, 2), window=9, layers=2, block_size=3, table_rank=2, latent=True),
 )
 CONFIG = replace(
     VARIANTS["own_embedding"],
@@ -55,23 +52,27 @@ def blt(config=CONFIG, spread=0.1):
         lambda x: (
             x if x.ndim == 1 else jnp.asarray(spread * rng.standard_normal(x.shape, np.float32))
         ),
-        small.params["heads"],
+        numbered(small.params)["heads"],
     )
-    return dataclasses.replace(small, params=small.params | {"heads": heads})
+    return dataclasses.replace(small, params=unnumbered(small.params | {"heads": heads}))
 
 
 SURE = replace(
     CONFIG,
-    heads=dataclasses.replace(HEADS, draft=dataclasses.replace(HEADS.draft, confidence=True)),
+    heads=dataclasses.replace(
+        HEADS,
+        eagle=dataclasses.replace(HEADS.eagle, confidence=True),
+        dflash=dataclasses.replace(HEADS.dflash, confidence=True),
+    ),
 )
 TABLED = replace(
     CONFIG,
     block_size=3,
-    heads=HeadsConfig(block_table=True, draft=DraftConfig(block_size=3)),
+    heads=HeadsConfig(blt_d=BltDHead(block_size=3)),
 )
 
 
-LATENTS = replace(CONFIG, heads=HeadsConfig(latents=24))
+LATENTS = replace(CONFIG, heads=HeadsConfig(blt_s=BltSHead(ffn_dim=24)))
 
 
 def with_latents(config=LATENTS):
@@ -92,49 +93,49 @@ def with_block_table():
 def without_state(params):
     """These parameters with a block table that depends on the byte before alone."""
     heads = params["heads"]
-    table = heads["block_table"] | {"state": jnp.zeros_like(heads["block_table"]["state"])}
-    return params | {"heads": heads | {"block_table": table}}
+    table = heads["blt_d"] | {"state": jnp.zeros_like(heads["blt_d"]["state"])}
+    return params | {"heads": heads | {"blt_d": table}}
 
 
-def draft_layer():
-    return DraftLayer(3)
+def eagle():
+    return EagleDrafter(3)
 
 
-def draft_block():
-    return DraftBlock(3)
+def dflash():
+    return DFlashDrafter(3)
 
 
-def shorter_draft_block():
+def shorter_dflash():
     """It runs as many queries as in training, and drafts with the first of them."""
-    return DraftBlock(2)
+    return DFlashDrafter(2)
 
 
-def multi_byte():
-    return MultiByte(3)
+def medusa():
+    return MedusaDrafter(3)
 
 
 def block_in_order():
-    return BlockInOrder(3)
+    return BlockInOrderDrafter(3)
 
 
 def refreshed_block_in_order():
-    return BlockInOrder(3, latent="refresh")
+    return BlockInOrderDrafter(3, latent="refresh")
 
 
 def predicted_latents():
-    return PastBoundary(3, "predicted")
+    return BltSDrafter(3, "predicted")
 
 
 def nested():
-    return Nested(2, MultiByte(1))
+    return NestedDrafter(2, MedusaDrafter(1))
 
 
 # Bounds at which drafts have several lengths, because of the bytes that were drawn.
 UNSURE = {
-    "a layer": (blt, DraftLayer(3, min_survival=0.2)),
-    "a block": (blt, DraftBlock(3, min_survival=0.187)),
-    "a layer, with confidence": (with_confidence, DraftLayer(3, min_survival=0.2)),
-    "a block, with confidence": (with_confidence, DraftBlock(3, min_survival=0.245)),
+    "a layer": (blt, EagleDrafter(3, min_survival=0.2)),
+    "a block": (blt, DFlashDrafter(3, min_survival=0.187)),
+    "a layer, with confidence": (with_confidence, EagleDrafter(3, min_survival=0.2)),
+    "a block, with confidence": (with_confidence, DFlashDrafter(3, min_survival=0.245)),
 }
 IN_ORDER = [block_in_order, refreshed_block_in_order]
-DRAFTERS = [draft_layer, draft_block, multi_byte]
+DRAFTERS = [eagle, dflash, medusa]

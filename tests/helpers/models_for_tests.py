@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
+from bytelax.checkpoints import architectures
 from bytelax.checkpoints.architectures import module_of
 from bytelax.model import Model
 from bytelax.models.blt import BLT, BLTConfig
@@ -109,13 +110,32 @@ def random_text(rows, length, seed=0, *, eos=True):
     return ids
 
 
+# The order in which weights of heads are drawn: outputs are recorded of models that were made so.
+_ORDER = ("medusa", "dflash", "eagle", "early_exit", "two_byte", "blt_d", "blt_s")
+
+
+def numbered(params):
+    """The parameters with numbers in place of the names of heads, by which a tree is in order."""
+    if "heads" not in params:
+        return params
+    heads = {str(_ORDER.index(name)): part for name, part in params["heads"].items()}
+    return params | {"heads": heads}
+
+
+def unnumbered(params):
+    """The parameters with names of heads again."""
+    if "heads" not in params:
+        return params
+    return params | {"heads": {_ORDER[int(n)]: part for n, part in params["heads"].items()}}
+
+
 @functools.cache
 def model(config, dtype="float32", *, seed=0, scale=SCALE):
     """A random model whose patcher's threshold ends about a third of a random text's patches."""
     module = module_of(config)
     ids = random_text(1, 256, seed=99, eos=False) % config.vocab_size
     ids = np.maximum(ids, vocab.BOS)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
+    shapes = architectures.shapes(module)
     rng = np.random.default_rng(seed)
 
     def weight(path, leaf):
@@ -123,7 +143,8 @@ def model(config, dtype="float32", *, seed=0, scale=SCALE):
             return 1 + 0.25 * rng.standard_normal(leaf.shape, np.float32)
         return scale * 0.05 * rng.standard_normal(leaf.shape, np.float32)
 
-    params = jax.tree_util.tree_map_with_path(weight, shapes)
+    params = jax.tree_util.tree_map_with_path(weight, numbered(shapes))
+    params = unnumbered(params)
     patcher = params.pop("patcher", None)
     params = jax.tree.map(lambda x: jnp.asarray(x, dtype), params)
     if patcher is not None:

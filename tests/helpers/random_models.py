@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
+from bytelax.checkpoints import architectures
 from bytelax.checkpoints.architectures import module_of
 from bytelax.models.blt import BLTConfig
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.configs import DraftConfig, TransformerConfig
-from bytelax.models.heads import HeadsConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.patching import PatchingConfig
+from bytelax.options import BltSHead, DFlashHead, EagleHead, HeadsConfig, MedusaHead
 
 IDS = jnp.asarray([[1, 72, 105, 36, 118, 108, 105, 72, 36, 72, 105]])
 
@@ -59,11 +60,10 @@ OWN = dataclasses.replace(
 WITH_HEADS = dataclasses.replace(
     SQUARE,
     heads=HeadsConfig(
-        bytes_ahead=1,
-        draft_layer=(1, 2),
-        draft_block=(2,),
-        latents=28,
-        draft=DraftConfig(dim=20, heads=2, table_rank=3, latent=True),
+        medusa=MedusaHead(count=1),
+        eagle=EagleHead(depths=(1, 2), dim=20, heads=2, latent=True),
+        dflash=DFlashHead(depths=(2,), dim=20, heads=2, table_rank=3, latent=True),
+        blt_s=BltSHead(ffn_dim=28),
     ),
 )
 BYTE_LM = dataclasses.replace(PATCHER, vocab_size=261)
@@ -77,8 +77,8 @@ def random_params(config, seed=0, dtype=jnp.float32):
 
 @functools.cache
 def shapes(config):
-    """The parameters as `module.init` makes them."""
-    return jax.eval_shape(module_of(config).init, jax.random.key(0), IDS)["params"]
+    """The parameters as they are initialised, heads included."""
+    return architectures.shapes(module_of(config))
 
 
 def repatched(config, **fields):

@@ -6,20 +6,22 @@ import jax
 
 from bytelax import vocab
 from bytelax.decode import (
-    DraftLayer,
-    DraftModel,
-    EarlyExit,
-    LayerSkip,
-    Lookup,
-    MultiByte,
-    MultiByteTree,
-    ParallelDrafts,
     SpecTr,
     Tree,
-    TwoByte,
 )
 from bytelax.decode.targets.byte_lm import ByteLMTarget
-from bytelax.models.heads import HeadsConfig
+from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
+from bytelax.systems import (
+    DraftModelDrafter,
+    EagleDrafter,
+    EarlyExitDrafter,
+    LayerSkipDrafter,
+    LookupDrafter,
+    MedusaDrafter,
+    MedusaTreeDrafter,
+    ParallelDrafter,
+    TwoByteDrafter,
+)
 from tests.helpers.models_for_tests import BYTE_LM, model, replace
 
 SEED = 1  # every drafter is accepted now and then
@@ -28,7 +30,10 @@ CONFIG = replace(
     vocab_size=vocab.OFFSET + 3,
     trunk={"layers": 3, "window": 9},
     heads=HeadsConfig(
-        exits=(2,), bytes_ahead=3, correction=True, two_byte=(2, 3), draft_layer=(1, 2, 3)
+        early_exit=EarlyExitHead(depths=(2,)),
+        medusa=MedusaHead(count=3, correction=True),
+        two_byte=TwoByteHead(depths=(2, 3)),
+        eagle=EagleHead(depths=(1, 2, 3)),
     ),
 )
 
@@ -51,48 +56,48 @@ def target(*, keep=(1, 2, 3), prefill_width=4):
 
 def early_exit(**options):
     """By the model's own output; verification computes everything anew."""
-    return EarlyExit(3, 2, hand_over=False, **options), ()
+    return EarlyExitDrafter(3, 2, hand_over=False, **options), ()
 
 
 def handed_over():
     """Verification goes on from the states that drafting computed."""
-    return EarlyExit(3, 2), ()
+    return EarlyExitDrafter(3, 2), ()
 
 
 def exit_head():
-    return EarlyExit(3, 2, head=True, hand_over=False), ()
+    return EarlyExitDrafter(3, 2, head=True, hand_over=False), ()
 
 
 def composed():
-    return EarlyExit(4, 2, head=True, two_byte=True, hand_over=False), ()
+    return EarlyExitDrafter(4, 2, head=True, two_byte=True, hand_over=False), ()
 
 
 def layer_skip():
-    return LayerSkip(3, no_attention=(0, 1), no_mlp=(2,)), ()
+    return LayerSkipDrafter(3, no_attention=(0, 1), no_mlp=(2,)), ()
 
 
-def multi_byte():
-    return MultiByte(3), ()
+def medusa():
+    return MedusaDrafter(3), ()
 
 
 def two_byte():
-    return TwoByte(3), ()
+    return TwoByteDrafter(3), ()
 
 
 def two_byte_of_the_middle():
-    return TwoByte(2), ()
+    return TwoByteDrafter(2), ()
 
 
-def draft_layer():
-    return DraftLayer(3), ()
+def eagle():
+    return EagleDrafter(3), ()
 
 
-def multi_byte_tree():
-    return MultiByteTree((2, 2, 1), 6), ()
+def medusa_tree():
+    return MedusaTreeDrafter((2, 2, 1), 6), ()
 
 
-def draft_layer_tree():
-    return DraftLayer(5, beam=2, depth=3), ()
+def eagle_tree():
+    return EagleDrafter(5, beam=2, depth=3), ()
 
 
 def noisy():
@@ -100,31 +105,31 @@ def noisy():
 
 
 def draft_model():
-    return DraftModel(target(keep=()), 3), noisy()
+    return DraftModelDrafter(target(keep=()), 3), noisy()
 
 
 def several():
-    return ParallelDrafts(DraftModel(target(keep=()), 2), 2), noisy()
+    return ParallelDrafter(DraftModelDrafter(target(keep=()), 2), 2), noisy()
 
 
 def composed_handed_over():
-    return EarlyExit(4, 2, head=True, two_byte=True), ()
+    return EarlyExitDrafter(4, 2, head=True, two_byte=True), ()
 
 
 def lookup():
-    return Lookup(3, shortest=1, longest=2), ()
+    return LookupDrafter(3, shortest=1, longest=2), ()
 
 
 CHAINS = [
-    early_exit, exit_head, composed, layer_skip, multi_byte, two_byte, two_byte_of_the_middle,
-    draft_layer,
+    early_exit, exit_head, composed, layer_skip, medusa, two_byte, two_byte_of_the_middle,
+    eagle,
 ]  # fmt: skip
 # They verify what other programs computed, so their bytes are the target's up to rounding.
 HANDED_OVER = [handed_over, composed_handed_over]
 FOR_ANY = [draft_model, lookup]
 # What judges them, since no rule for chains can.
 TREES = {
-    multi_byte_tree: Tree(3),
-    draft_layer_tree: Tree(3),
+    medusa_tree: Tree(3),
+    eagle_tree: Tree(3),
     several: SpecTr(2),
 }

@@ -2,9 +2,10 @@
 
 import pytest
 
-from bytelax.decode import Lookup, Method
+from bytelax.decode import Method
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant, Ratio
+from bytelax.systems import LookupDrafter
 from tests.helpers import models_for_tests as models
 
 
@@ -13,7 +14,7 @@ def test_batches_add_up():
     """Three prompts in batches of two and one."""
     prompts = [b"again and again and ", b"again and again ", b"on and on and on and on"]
     model = models.model(models.BYTE_LM)
-    lookup = Contestant(Method(model.target(), Lookup(3, shortest=1)), {})
+    lookup = Contestant(Method(model.target(), LookupDrafter(3, shortest=1)), {})
     plain, own = timing.in_turns(model, prompts, [PLAIN, lookup], new=8, repeats=2, batch=2)
     assert len(plain.outputs) == 2 and len(plain.seconds) == len(plain.decode_seconds) == 2
     assert plain.texts == own.texts and len(plain.texts) == 3

@@ -10,18 +10,30 @@ import numpy as np
 import pytest
 
 from bytelax import load, vocab
+from bytelax.decode.targets.local_decoder import RECENT
 from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
-from bytelax.models.heads import RECENT, HeadsConfig
-from bytelax.training import head_objective, train_loop
+from bytelax.models.execution import Execution
+from bytelax.options import (
+    BltSHead,
+    EagleHead,
+    EarlyExitHead,
+    HeadsConfig,
+    MedusaHead,
+    TwoByteHead,
+)
+from bytelax.systems import blt_s, eagle, trained
+from bytelax.training import train_loop
 from bytelax.training.head_objective import HeadLoss
-from bytelax.training.objectives import NextByte
 from tests.helpers import heads_of_a_blt, self_drafting_models, tiny_runs
 from tests.helpers import models_for_tests as models
 
 HEADS = HeadsConfig(
-    exits=(1,), bytes_ahead=2, correction=True, two_byte=(2,), draft_layer=(1, 2, 2)
+    early_exit=EarlyExitHead(depths=(1,)),
+    medusa=MedusaHead(count=2, correction=True),
+    two_byte=TwoByteHead(depths=(2,)),
+    eagle=EagleHead(depths=(1, 2, 2)),
 )
 MODULE = ByteLM(models.replace(tiny_runs.CONFIG, trunk={"layers": 2}, heads=HEADS))
 KEY = jax.random.key(0)  # of a loss that draws nothing
@@ -36,7 +48,7 @@ def ids(length=24):
     "loss_of", [pytest.param("cross-entropy", marks=pytest.mark.exhaustive), "total-variation"]
 )
 def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
-    trunk = NextByte(MODULE).init(jax.random.key(0))
+    trunk = HeadLoss(MODULE).init(jax.random.key(0))
     result = train_loop.train(
         tiny_runs.config(steps=3),
         HeadLoss(MODULE, loss_of=loss_of),
@@ -48,13 +60,14 @@ def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
         after = functools.reduce(lambda tree, key: tree[key.key], path, result.params)
         assert np.array_equal(before, after) == (path[0].key != "heads"), path
     np.testing.assert_array_equal(
-        load(result.model).params["heads"]["correction"], result.params["heads"]["correction"]
+        load(result.model).params["heads"]["medusa"]["correction"],
+        result.params["heads"]["medusa"]["correction"],
     )
 
 
 @pytest.mark.slow
 def test_with_a_joint_loss_the_trunk_learns():
-    params = NextByte(MODULE).init(jax.random.key(0))
+    params = HeadLoss(MODULE).init(jax.random.key(0))
     loss = HeadLoss(MODULE, joint=True).loss
     gradient = jax.jit(jax.grad(lambda params: loss(params, ids(), KEY)[0]))(params)
     assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(gradient["trunk"]))
@@ -64,10 +77,10 @@ def test_with_a_joint_loss_the_trunk_learns():
 @pytest.mark.parametrize(
     ("name", "ahead"),
     [
-        ("ahead_2", 1),
+        ("medusa_1", 1),
         pytest.param("two_byte_3", 1, marks=pytest.mark.slow),
-        pytest.param("exit_2", 0, marks=pytest.mark.exhaustive),
-        pytest.param("ahead_3", 2, marks=pytest.mark.exhaustive),
+        pytest.param("early_exit_2", 0, marks=pytest.mark.exhaustive),
+        pytest.param("medusa_2", 2, marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_each_head_is_asked_for(name, ahead):
@@ -80,19 +93,20 @@ def test_what_each_head_is_asked_for(name, ahead):
     def divergence(name, ahead):
         """Of head `name` when its logits are what the trunk says `ahead` bytes later."""
 
-        def perfect(bound, ids, key, **how):
-            said = original(bound, ids, key, **how)
-            (head,) = (head for head in said.drafted if head.name == name)
-            later = jnp.roll(said.logits, -ahead, axis=1)[:, : head.logits.shape[1]]
-            return said._replace(drafted=[head._replace(logits=later)])
+        def perfect(config, execution, params, texts):
+            found = original(config, execution, params, texts)
+            (head,) = (head for head in found if head.name == name)
+            logits = texts.model.logits(texts.hidden[-1])
+            later = jnp.roll(logits, -ahead, axis=1)[:, : head.logits.shape[1]]
+            return [head._replace(logits=later)]
 
-        original = head_objective._said
-        head_objective._said = perfect
+        original = trained.losses
+        trained.losses = perfect
         try:
             run = jax.jit(lambda params: objective.loss(params, text, KEY))
             loss, metrics = run(model.params)
         finally:
-            head_objective._said = original
+            trained.losses = original
         return float(loss), metrics
 
     right, metrics = divergence(name, ahead)
@@ -106,37 +120,38 @@ def test_what_each_head_is_asked_for(name, ahead):
     "step",
     [pytest.param(0, marks=pytest.mark.exhaustive), 1, pytest.param(2, marks=pytest.mark.slow)],
 )
-def test_a_draft_layer_sees_in_training_what_it_sees_when_drafting(step):
-    """Logits of `unroll` at a byte are those of a cache with `step` own outputs behind the text."""
+def test_eagle_sees_in_training_what_it_sees_when_drafting(step):
+    """Logits of whole texts are those of a cache with `step` own outputs after the text."""
     model, end = self_drafting_models.trunk(), 14
 
     @jax.jit
     def both(params, text):
         bound = model.module.bind({"params": params})
-        return unrolled_and_cached(bound, model.config, text, end=end, step=step)
+        heads = {"params": params["heads"]["eagle"]}
+        layer = eagle.network(model.config, Execution()).bind(heads)
+        return unrolled_and_cached(bound, layer, model.config, text, end=end, step=step)
 
     np.testing.assert_allclose(*both(model.params, ids()), atol=1e-5)
 
 
-def unrolled_and_cached(bound, config, text, *, end, step):
+def unrolled_and_cached(bound, layer, config, text, *, end, step):
     """Logits of the byte `step` behind the end, as in training and as in drafting."""
-    layer, c = bound.heads.draft_layer, config.trunk
-    window = c.window
+    window = config.trunk.window
     positions = jnp.broadcast_to(jnp.arange(text.shape[1]), text.shape)
     span = kv_cache.causal_span(positions, window=window)
     hidden, _ = bound.trunk.states(bound.embed(text), span=span)
-    features = layer.fuse(*(hidden[n] for n in config.heads.draft_layer))
-    following = bound.embed(jnp.roll(text, -1, axis=1))
-    unrolled = layer.unroll(features, following, step + 1)[step].logits
+    states, ids = tuple(hidden[n] for n in config.heads.eagle.depths), jnp.roll(text, -1, axis=1)
+    features, following = layer.fuse(*states), bound.embed(ids)
+    unrolled = layer(states, following, ids, step + 1)[step].logits
     caches = kv_cache.zeros(layer.trunk, batch=2, slots=32, dtype=jnp.float32)
     known = jax.tree.map(lambda x: x[:, : end + 1], (features, following, positions))
-    logits, own, caches = layer(
+    logits, own, caches = layer.step(
         *known[:2], caches, span=kv_cache.causal_span(known[2], window=window)
     )
     logits, own = logits[:, -1:], own[:, -1:]
     for ahead in range(1, step + 1):
         at = positions[:, end + ahead, None]
-        logits, own, caches = layer(
+        logits, own, caches = layer.step(
             own,
             following[:, end + ahead, None],
             caches,
@@ -151,35 +166,45 @@ def test_sizes_are_those_published():
     trunk = TransformerConfig(
         dim=768, layers=12, heads=12, kv_heads=12, head_dim=64, ffn_dim=3072, window=None
     )
-    heads = HeadsConfig(exits=(6,), bytes_ahead=3, two_byte=(12,))
-    module = ByteLM(ByteLMConfig(trunk=trunk, heads=heads))
-    shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+    heads = HeadsConfig(
+        early_exit=EarlyExitHead(depths=(6,)),
+        medusa=MedusaHead(count=3),
+        two_byte=TwoByteHead(depths=(12,)),
+    )
+    shapes = trained.shapes(ByteLMConfig(trunk=trunk, heads=heads))
 
     def size(tree):
         return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
 
-    sizes = {name: size(part) for name, part in shapes["heads"].items()}
-    assert sizes["exit_heads_6"] == 768 + 768 * 256  # 197k
-    assert sizes["two_byte_heads_12"] == 1536 * 768  # 1.18M
-    ahead = sum(sizes[f"ahead_heads_{index}"] for index in range(3))
+    sizes = {name: size(part) for name, part in shapes.items()}
+    assert sizes["early_exit"] == 768 + 768 * 256  # 197k
+    assert sizes["two_byte"] == 1536 * 768  # 1.18M
+    ahead = sizes["medusa"]
     assert ahead == 3 * (768 * 768 + 768 * 256)
     assert ahead / 85.4e6 == pytest.approx(0.0276, abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("heads", "message"),
     [
-        ({"exits": (3,)}, "heads.exits must lie in 1..2, depths of 3 layers, got 3"),
-        ({"two_byte": (4,)}, "two_byte must lie in 1..3"),
-        ({"draft_layer": (1, 2, 9)}, "draft_layer must lie in"),
-        ({"bytes_ahead": -1}, "bytes_ahead"),
-        ({"correction": True}, "belongs to multi-byte heads"),
-        ({"latents": True}, "no latents to predict"),
+        (
+            lambda: HeadsConfig(early_exit=EarlyExitHead(depths=(3,))),
+            "heads.early_exit.depths must lie in 1..2, of 3 layers in all, got 3",
+        ),
+        (
+            lambda: HeadsConfig(two_byte=TwoByteHead(depths=(4,))),
+            "heads.two_byte.depths must lie in 1..3",
+        ),
+        (lambda: HeadsConfig(eagle=EagleHead(depths=(1, 2, 9))), "heads.eagle.depths must lie in"),
+        (lambda: HeadsConfig(eagle=EagleHead(depths=(1,), latent=True)), "has no latents"),
+        (lambda: HeadsConfig(medusa=MedusaHead(count=-1)), "count must be at least 0"),
+        (lambda: HeadsConfig(medusa=MedusaHead(correction=True)), "belongs to multi-byte heads"),
+        (lambda: HeadsConfig(blt_s=BltSHead(ffn_dim=8)), "heads.blt_s is for a BLT, not"),
     ],
 )
-def test_heads_that_cannot_be(fields, message):
+def test_heads_that_cannot_be(heads, message):
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(self_drafting_models.CONFIG, heads=HeadsConfig(**fields))
+        dataclasses.replace(self_drafting_models.CONFIG, heads=heads())
 
 
 def test_a_model_without_heads_has_none_to_train():
@@ -202,6 +227,8 @@ def test_a_head_of_latents_is_asked_for_those_of_its_patch(step):
     """Its latents, computed patch by patch, are what the decoder reads in training."""
     model, text = heads_of_a_blt.with_latents(), jnp.asarray(heads_of_a_blt.prompts()[:2, :25])
     read, bound = text[:, :-1], model.module.bind({"params": model.params})
+    heads = {"params": model.params["heads"]["blt_s"]}
+    network = blt_s.network(model.config, Execution()).bind(heads)
     encoded, looked_up = bound.encode(read), bound.looked_up(read)
     hidden = bound.states(read)[0][-1]
     latents = encoded.latents
@@ -211,7 +238,7 @@ def test_a_head_of_latents_is_asked_for_those_of_its_patch(step):
             ends = np.flatnonzero(encoded.closes[row])
             for patch, end in enumerate(ends):
                 places = np.arange(end - RECENT + 1, end + 1)
-                predicted[row, patch] = bound.heads.latents(
+                predicted[row, patch] = network.following(
                     latents[row : row + 1, patch - 1 : patch] if patch else 0 * latents[:1, :1],
                     hidden[row, end - 1][None, None] if end else 0 * hidden[:1, :1],
                     looked_up[row, np.maximum(places, 0)][None, None],
@@ -219,11 +246,10 @@ def test_a_head_of_latents_is_asked_for_those_of_its_patch(step):
                 )[0, 0]
         latents = jnp.asarray(predicted)
     expected = bound.logits(bound.states_under(read, encoded, latents)[-1])
-    how = {"own_outputs": 1, "blocks": 1, "max_patches": None}
-    said = head_objective._said(bound, text, KEY, **how)
-    (head,) = (head for head in said.drafted if head.name == f"latents_{step}")
+    texts, logits = HeadLoss(model.module)._read(model.params, text, KEY)
+    (head,) = (head for head in blt_s.loss(network, texts) if head.name == f"blt_s_{step}")
     np.testing.assert_allclose(head.logits, expected, atol=1e-4)
-    assert head.place == step and not np.allclose(head.logits, said.logits, atol=1e-2)
+    assert head.place == step and not np.allclose(head.logits, logits, atol=1e-2)
 
 
 @pytest.mark.slow
@@ -246,9 +272,9 @@ def test_a_block_table_learns():
     model = heads_of_a_blt.with_block_table()
     objective = HeadLoss(model.module, loss_of="lk", blocks=4)
     gradient = gradients(objective, model.params, ids(24))
-    assert list(gradient) == [f"['block_table']['{name}']" for name in ("left", "right", "state")]
+    assert list(gradient) == [f"['blt_d']['{name}']" for name in ("left", "right", "state")]
     assert all(x.any() for x in gradient.values())
     _, metrics = jax.jit(objective.loss)(model.params, ids(24), KEY)
-    assert [f"overlap_masked_block_{place}" in metrics for place in (1, 3, 4)] == [1, 1, 0]
+    assert [f"overlap_blt_d_{place}" in metrics for place in (1, 3, 4)] == [1, 1, 0]
     with pytest.raises(ValueError, match="take longer windows"):
         objective.loss(model.params, ids(4), KEY)

@@ -151,9 +151,9 @@ def test_heads_are_left_behind_when_their_model_is_trained_on(tmp_path, source):
 
 @pytest.mark.slow
 def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
-    heads = ["--heads.draft-layer", "1", "--heads.draft-block", "1", "--heads.draft.latent"]
-    heads += ["--heads.latents", "24"]
-    heads += flags("heads.draft", {"window": 12, "block_size": 3, "table_rank": 4})
+    heads = ["--heads.eagle.depths", "1", "--heads.dflash.depths", "1", "--heads.eagle.latent"]
+    heads += flags("heads.dflash", {"window": 12, "block_size": 3, "table_rank": 4})
+    heads += ["--heads.eagle.window", "12", "--heads.blt-s.ffn-dim", "24"]
     losses = ["--loss-of", "lk", "--own-outputs", "2", "--blocks", "5", "--decay", "4"]
     arguments = ["train", "heads", "--init", blt, "--out", tmp_path, *source, *RUN, *heads]
     arguments = [str(argument) for argument in [*arguments, *losses]]
@@ -166,7 +166,7 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     assert not any(jax.tree.leaves(same)), same
     assert_same(after.params, loading.load(blt / "model").params)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    learned_of = {"overlap_draft_block_3", "agreed_draft_layer_2", "overlap_latents_2"}
+    learned_of = {"overlap_dflash_3", "agreed_eagle_2", "overlap_blt_s_2"}
     assert learned_of <= set().union(*lines)
     attached = loading.load(blt / "model", heads=tmp_path / "heads")
     assert attached.config == after.config
@@ -182,7 +182,8 @@ def test_heads_of_a_llama_from_elsewhere(tmp_path, source):
     """They learn on the frozen model, and draft for it; nothing else of it changes."""
     fields = {"model_type": "qwen3", "head_dim": 6, "tie_word_embeddings": True}
     theirs = byte_llamas.write(tmp_path / "theirs", byte_llamas.SIZES | fields)
-    heads = ["--heads.exits", "1", "--heads.bytes-ahead", "2", "--heads.draft-layer", "1", "2"]
+    heads = ["--heads.early-exit.depths", "1", "--heads.medusa.count", "2"]
+    heads += ["--heads.eagle.depths", "1", "2"]
     arguments = ["train", "heads", "--init", theirs, "--out", tmp_path / "run", *source, *RUN]
     assert cli.main([*map(str, arguments), *heads]) == 0
     trained = loading.load(tmp_path / "run")

@@ -1,8 +1,9 @@
 """The `Drafter` protocol and its input; the empty draft."""
 
 import dataclasses
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
+import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
@@ -16,6 +17,7 @@ from bytelax.models.pytree import pytree, static
 from bytelax.options import TargetError
 
 DraftState = Any
+Network = TypeVar("Network", bound=nn.Module)
 
 
 @pytree
@@ -44,6 +46,10 @@ class DraftInput:
     def model(self) -> Any:
         """The target's Flax module, bound to its parameters."""
         return cast(Any, self.target).bound(self.target_params)
+
+    def trained(self, network: Network, system: str) -> Network:
+        """Returns a system's network, bound to the parameters that were trained for the target."""
+        return network.bind({"params": self.target_params["heads"][system]})
 
     def uniforms(self, count: int) -> Float[Array, "B {count}"]:
         """Returns `count` uniform random numbers in [0, 1) per row, the same ones at every call."""
@@ -128,6 +134,9 @@ def weights_read(drafter: Drafter, params: Any, target_params: Any) -> int:
       params: parameters of the drafter.
       target_params: parameters of the target; those of its heads count if the drafter runs them.
     """
+    own = getattr(drafter, "weights_read", None)
+    if own is not None:
+        return own(params, target_params)
     head = getattr(drafter, "head_of_target", None)
     if head is not None:
         return layers.weights(target_params["heads"][head])

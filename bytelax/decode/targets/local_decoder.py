@@ -13,15 +13,15 @@ from bytelax.decode.draft import DraftPasses
 from bytelax.decode.target import Text, check_window
 from bytelax.decode.targets import ModuleTarget, Rings, with_states
 from bytelax.decode.targets.blt import BLTState, BLTTarget
-from bytelax.models import kv_cache, patching, ring
+from bytelax.models import fused, kv_cache, patching, ring
 from bytelax.models.blt import BLT, Context
 from bytelax.models.configs import PatchingConfig
-from bytelax.models.heads import RECENT
 from bytelax.models.kv_cache import Caches
 from bytelax.models.patching import OpenPatch
 from bytelax.models.pytree import pytree, where_rows
 
 Kept = TypeVar("Kept", bound=ModuleTarget)
+RECENT = 8  # bytes of a patch, its last ones, from which its latent is predicted
 
 
 @pytree
@@ -96,13 +96,15 @@ class LocalDecoderTarget(ModuleTarget):
     Attributes:
       module: the BLT.
       room: N, number of bytes that it can write: the caches of the BLT hold no more.
-      predicts: whether latents are predicted. The target must keep the latents and the last states.
+      latents: the network that predicts latents and ends of patches, whose parameters are
+        `params["heads"]["blt_s"]`; None predicts none. The target must then keep the latents and
+        the last states.
       window: W, width of the widest window passed to `extend`; None leaves it to `Method`.
     """
 
     module: BLT
     room: int
-    predicts: bool = False
+    latents: Any = None
     window: int | None = None
     keep: tuple[int, ...] = ()
     reach: int | None = 1
@@ -110,10 +112,10 @@ class LocalDecoderTarget(ModuleTarget):
     model_kind = "the local decoder of a Byte Latent Transformer"
 
     @classmethod
-    def of(cls, blt: BLTTarget, room: int, *, predicts: bool) -> "LocalDecoderTarget":
+    def of(cls, blt: BLTTarget, room: int, *, latents: Any = None) -> "LocalDecoderTarget":
         """Returns the local decoder of a target, from which it takes over `room` bytes ahead."""
-        own = cls(blt.module, room, predicts, keep=blt.keep, reach=blt.reach)
-        return reading_latents(own) if predicts else own
+        own = cls(blt.module, room, latents, keep=blt.keep, reach=blt.reach)
+        return own if latents is None else reading_latents(own)
 
     def prefill(self, params, text: Text) -> LocalDecoderState:
         """Processes all bytes but the pending one with the whole model; see `Target.prefill`."""
@@ -140,8 +142,8 @@ class LocalDecoderTarget(ModuleTarget):
             logits=jnp.zeros((batch, self.room, self.vocab_size), jnp.float32),
             hidden=state.hidden,
             windows=jnp.zeros(batch, jnp.int32),
-            open_patch=state.frontier.open_patch if self.predicts else None,
-            recent=_recent_of(model, text) if self.predicts else None,
+            open_patch=None if self.latents is None else state.frontier.open_patch,
+            recent=None if self.latents is None else _recent_of(model, text),
             predicted=jnp.zeros(batch, jnp.int32),
         )
 
@@ -156,7 +158,7 @@ class LocalDecoderTarget(ModuleTarget):
     ) -> tuple[Float[Array, "B W V"], Trial]:
         """Computes next-byte logits after each byte of a window; see `Target.extend`.
 
-        `predict` predicts latents in place of the model's head, from the arguments of `LatentHead`
+        `predict` predicts latents in place of the network, from the arguments of its `following`
         for a single patch.
         """
         check_window(window, self.window)
@@ -169,9 +171,11 @@ class LocalDecoderTarget(ModuleTarget):
         first = jnp.broadcast_to(state.first[:, None], window.shape)
         history = jnp.concatenate([state.history, window], axis=1)
         latent, contexts, boundaries = self._read(state, 0), state.contexts, None
-        if self.predicts:
+        if self.latents is not None:
+            network = fused.decoding(self.latents).bind({"params": params["heads"]["blt_s"]})
             looked_up = model.encoder.looked_up(history)
-            boundaries = self._renewed(model, state, looked_up, latent, predict or predicted(model))
+            predict = predict or predicted(network)
+            boundaries = self._renewed(model, network, state, looked_up, latent, predict)
             latent, contexts = boundaries.latent, boundaries.contexts
         encoded, encoder = None, state.encoder
         if c.decoder_input == "encoder":
@@ -190,7 +194,7 @@ class LocalDecoderTarget(ModuleTarget):
         assert decoder is not None  # as caches were passed
         known = jnp.full_like(state.length, window.shape[1])
         if boundaries is not None and window.shape[1] > 1:
-            boundaries, known = self._closed(model, state, looked_up, states[-1], boundaries)
+            boundaries, known = self._closed(network, state, looked_up, states[-1], boundaries)
         if latent is not None:
             latent = jnp.broadcast_to(latent, (*window.shape, latent.shape[2]))
         kept = tuple(states[depth - 1] if depth else latent for depth in self.keep)
@@ -257,13 +261,13 @@ class LocalDecoderTarget(ModuleTarget):
             return None
         return ring.at(state.hidden[self.keep.index(depth)], state.length[:, None] - 1)
 
-    def _renewed(self, model, state, looked_up, latent, predict):
+    def _renewed(self, model, network, state, looked_up, latent, predict):
         """Predicts the latent that the first byte of a window reads, if that closes its patch."""
         place = state.length[:, None]
         recent = jnp.concatenate([state.recent, looked_up], axis=1)
         latest = recent[:, 1 : RECENT + 1]
         hidden = self._read(state, model.config.decoder.layers)
-        ends = self._ends(model, hidden, latest[:, -1:])
+        ends = self._ends(network, hidden, latest[:, -1:])
         rule = _rule_of(model.config.patching)
         open_patch = patching.open_patches(state.open_patch, ends, place, config=rule)
         closes = patching.closing(open_patch, place)[:, 0]
@@ -280,11 +284,11 @@ class LocalDecoderTarget(ModuleTarget):
         latent, contexts = where_rows(closes, after, before)
         return Boundaries(latent, contexts, open_patch, recent, closes)
 
-    def _closed(self, model, state, looked_up, hidden, first):
+    def _closed(self, network, state, looked_up, hidden, first):
         """Advances the patching rule over a window, of whose first byte it is known.
 
         Args:
-          model, state: the model, and the state before the window.
+          network, state: the network of latents, and the state before the window.
           looked_up: `Encoder.looked_up` of the window.
           hidden: the decoder's last states of the window.
           first: from `_renewed`.
@@ -293,23 +297,23 @@ class LocalDecoderTarget(ModuleTarget):
           What `commit` keeps, and the number of bytes that read the latent of their own patch.
         """
         places = state.length[:, None] + jnp.arange(looked_up.shape[1])
-        ends = self._ends(model, hidden[:, :-1], looked_up[:, 1:])
+        ends = self._ends(network, hidden[:, :-1], looked_up[:, 1:])
         ends = jnp.concatenate([first.open_patch.entropy[:, 1:], ends], axis=1)
-        rule = _rule_of(model.config.patching)
+        rule = _rule_of(self.module.config.patching)
         open_patch = patching.open_patches(state.open_patch, ends, places, config=rule)
         closes = patching.closing(open_patch, places)[:, 1:]
         known = 1 + jnp.cumprod(~closes, axis=1).sum(1)
         return first._replace(open_patch=open_patch), known
 
-    def _ends(self, model, hidden, looked_up):
+    def _ends(self, network, hidden, looked_up):
         """Returns 1 where a head says that a byte is the last of its patch, and -1 elsewhere.
 
         Args:
-          model: the module, bound.
+          network: the network, bound.
           hidden: the decoder's last states at the bytes before.
           looked_up: `Encoder.looked_up` of the bytes.
         """
-        ends = model.heads.closes(hidden, looked_up) > 0
+        ends = network.ends(hidden, looked_up) > 0
         return jnp.where(self.agreed(ends.astype(jnp.int32)) > 0, 1.0, -1.0)
 
 
@@ -335,20 +339,13 @@ def _crossed(state, found, count):
 
 
 def reading_latents(target: Kept) -> Kept:
-    """Returns the target with the states that a head of latents reads: latents and last states.
-
-    Raises:
-      ValueError: the model has no such head.
-    """
-    config = target.module.config
-    if config.heads is None or config.heads.latents is None:
-        raise ValueError("the model has no head of latents: see `bytelax train heads`")
-    return target.keeping(0, config.decoder.layers)
+    """Returns the target with the states that latents are predicted from: latents and last ones."""
+    return target.keeping(0, target.module.config.decoder.layers)
 
 
-def predicted(model: Any) -> Callable:
-    """Returns the model's head of latents for single patches; see `LatentHead`."""
-    return lambda latent, hidden, recent, inside: model.heads.latents(
+def predicted(network: Any) -> Callable:
+    """Returns `following` of the latents' network, bound, for single patches."""
+    return lambda latent, hidden, recent, inside: network.following(
         latent, hidden, recent[:, None], inside[:, None]
     )
 

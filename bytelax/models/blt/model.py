@@ -18,7 +18,6 @@ from bytelax.models.blt.encoder import Encoder, Global
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import EXACT, Execution
-from bytelax.models.heads import Heads
 from bytelax.models.kv_cache import Caches, KVCache, Span
 from bytelax.models.patching import Frontier, Patches
 from bytelax.pods.sharding import TENSOR
@@ -99,8 +98,6 @@ class BLT(nn.Module):
         self.encoder = Encoder(c, execution)
         self.global_transformer = Global(c, execution)
         self.decoder = Decoder(c, execution)
-        if c.heads is not None:
-            self.heads = Heads(c.heads, c.decoder, c.vocab_size, execution)
 
     def __call__(
         self, ids: Int[Array, "B S"], *, max_patches: int | None = None
@@ -122,8 +119,6 @@ class BLT(nn.Module):
         text = self.encode(ids, max_patches=max_patches)
         contexts = self.decoder.context(text.latents)
         logits, _ = self.decoder(ids, text.states, contexts, patch=text.patch, span=text.span)
-        if self.is_initializing() and self.config.heads is not None:
-            self.heads(self.states(ids)[0], self.embed(ids), ids, self.looked_up(ids))
         return Forward(logits, text.entropies, text.closes, text.latents)
 
     def states(

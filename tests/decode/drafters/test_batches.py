@@ -18,7 +18,7 @@ from bytelax.decode import Origin, Params, Sampling, Stops, Text, sampling, stop
 from bytelax.decode import method as method_module
 from bytelax.decode.drafters import lookup
 from bytelax.model import Model
-from bytelax.models.heads import HeadsConfig
+from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 
@@ -30,7 +30,12 @@ LM = models.replace(
     models.BYTE_LMS["window"],
     vocab_size=12,
     trunk={"layers": 3},
-    heads=HeadsConfig(exits=(2,), bytes_ahead=K, two_byte=(2,), draft_layer=(1, 2, 3)),
+    heads=HeadsConfig(
+        early_exit=EarlyExitHead(depths=(2,)),
+        medusa=MedusaHead(count=K),
+        two_byte=TwoByteHead(depths=(2,)),
+        eagle=EagleHead(depths=(1, 2, 3)),
+    ),
 )
 STOPS = (b"\x00\x01", b"\x02\x02", b"\x04\x03", b"\x05\x06\x07")
 NEVER = tuple(b"\xff" * len(stop) for stop in STOPS)  # of the same shapes

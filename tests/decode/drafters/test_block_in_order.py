@@ -11,9 +11,7 @@ import pytest
 
 from bytelax import vocab
 from bytelax.decode import (
-    BlockInOrder,
     DraftInput,
-    DraftLayer,
     Empty,
     Method,
     Params,
@@ -21,7 +19,8 @@ from bytelax.decode import (
     Text,
 )
 from bytelax.methods import build
-from bytelax.models.heads import HeadsConfig
+from bytelax.models.execution import Execution
+from bytelax.systems import BlockInOrderDrafter, EagleDrafter, blt_d
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 from tests.helpers.heads_of_a_blt import (
@@ -79,7 +78,9 @@ def in_training(params, ids, pending, *, shift=0):
     model = with_block_table().module.bind({"params": params})
     cells = model.masked_blocks(ids, pending[:, None] + 1, size=WIDTH)[:, 0]
     place = pending[:, None] + jnp.arange(WIDTH) + shift
-    row = model.heads.block_table(jnp.take_along_axis(ids, place, axis=1), cells)
+    row = blt_d.network(TABLED, Execution()).bind({"params": params["heads"]["blt_d"]})(
+        jnp.take_along_axis(ids, place, axis=1), cells
+    )
     row = row.at[:, 0].set(0)  # the decoder has read the byte before the block
     return jax.nn.softmax((cells + row)[..., vocab.OFFSET :])
 
@@ -96,7 +97,7 @@ def test_a_draft_is_what_training_saw():
 def test_by_name():
     model = with_block_table()
     drafter = build("blt-dv", model, block_size=3)[0].drafter
-    assert drafter == BlockInOrder(3)
+    assert drafter == BlockInOrderDrafter(3)
     assert build("blt-dv", model, block_size=3, table=False)[0].drafter != drafter
     with pytest.raises(ValueError, match="one-step"):
         build("blt-dv", model, block_size=3, table=True, unmask="confidence")
@@ -105,9 +106,6 @@ def test_by_name():
         build("blt-dv", without, block_size=3, table=True)
     with pytest.raises(ValueError, match="not 2"):
         dataclasses.replace(TABLED, block_size=2)
-    with pytest.raises(ValueError, match="confidence belongs"):
-        heads = HeadsConfig(draft=dataclasses.replace(TABLED.heads.draft, confidence=True))
-        dataclasses.replace(TABLED, heads=heads)
 
 
 # Drafts that end before a byte that is unlikely to be kept.
@@ -134,7 +132,7 @@ def test_a_draft_ends_early_and_the_output_stays(name):
 
 @pytest.mark.slow
 def test_a_draft_layer_that_expects_nothing_runs_once_a_round():
-    decoding = loops.run(blt(), DraftLayer(WIDTH, min_survival=1.0), ids=prompts())
+    decoding = loops.run(blt(), EagleDrafter(WIDTH, min_survival=1.0), ids=prompts())
     loops.assert_same(decoding, plain(blt))
     assert not decoding.counts.drafted.any()
     assert (decoding.counts.draft_passes.draft_model == decoding.counts.rounds).all()

@@ -10,18 +10,17 @@ import pytest
 
 from bytelax import vocab
 from bytelax.decode import (
-    BlockDiffusion,
     BLTTarget,
     Empty,
     Method,
     Params,
-    PastBoundary,
     Sampling,
     Text,
     take_all,
 )
 from bytelax.decode.unmasking import confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
+from bytelax.systems import BlockDiffusionDrafter, BltSDrafter
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 from tests.helpers.marks import exhaustive
@@ -36,10 +35,10 @@ def target(name):
 
 
 DRAFTERS = {
-    "past": PastBoundary(K),
-    "past, refreshed": PastBoundary(K, latent="refresh"),
-    "block": BlockDiffusion(K, confidence(0.3)),
-    "block, refreshed": BlockDiffusion(K, entropy_bound(2.0), latent="refresh"),
+    "past": BltSDrafter(K),
+    "past, refreshed": BltSDrafter(K, latent="refresh"),
+    "block": BlockDiffusionDrafter(K, confidence(0.3)),
+    "block, refreshed": BlockDiffusionDrafter(K, entropy_bound(2.0), latent="refresh"),
 }
 
 
@@ -93,7 +92,7 @@ def test_passes_of_a_round(monkeypatch, latent, calls):
         return close(self, model, state, read, closes)
 
     monkeypatch.setattr(BLTTarget, "_close", counted)
-    drafter = PastBoundary(K, latent=latent)
+    drafter = BltSDrafter(K, latent=latent)
     jax.clear_caches()
     one = slice(0, 1)
     decoding = loops.run(models.model(config), drafter, order=one)
@@ -115,7 +114,7 @@ RULE = confidence(0.3)
 
 def blocks(rule=RULE, *, refresh=False):
     """Blocks that are kept whole; `refresh` takes the pending byte in first, with cells ahead."""
-    drafter = BlockDiffusion(K, rule, latent="ahead")
+    drafter = BlockDiffusionDrafter(K, rule, latent="ahead")
     to = drafter.fit(target("own"))
     return Method(
         to, dataclasses.replace(drafter, latent="refresh") if refresh else drafter, take_all
@@ -220,7 +219,7 @@ def test_no_patch_runs_that_closes_behind_the_draft():
 
 
 @pytest.mark.parametrize(
-    "make", [PastBoundary, lambda n, latent: BlockDiffusion(n, confidence(0.5), latent)]
+    "make", [BltSDrafter, lambda n, latent: BlockDiffusionDrafter(n, confidence(0.5), latent)]
 )
 def test_a_latent_that_is_none_is_refused(make):
     """Unchecked, a misspelled one would be taken for "reuse"."""
@@ -230,4 +229,4 @@ def test_a_latent_that_is_none_is_refused(make):
 
 def test_a_decoder_that_reads_the_encoder_fills_no_blocks():
     with pytest.raises(ValueError, match="masked bytes need decoder_input='embedding'"):
-        Method(target("base"), BlockDiffusion(K, confidence(0.5)))
+        Method(target("base"), BlockDiffusionDrafter(K, confidence(0.5)))

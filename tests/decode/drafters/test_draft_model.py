@@ -9,7 +9,8 @@ import pytest
 
 import bytelax
 from bytelax import vocab
-from bytelax.decode import DraftModel, Method, Params, Sampling, Stops, Text, rejection
+from bytelax.decode import Method, Params, Sampling, Stops, Text, rejection
+from bytelax.systems import DraftModelDrafter
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 
@@ -24,7 +25,7 @@ WIDTH = 4
 def test_a_draft_model_that_is_the_target_is_always_right(config):
     """All that was drafted and fits the budget is emitted: its state is never behind or ahead."""
     model = models.model(config)
-    drafter = DraftModel(model.target(), WIDTH)
+    drafter = DraftModelDrafter(model.target(), WIDTH)
     decoding = loops.run(model, drafter, model.params)
     rounds = -(-loops.BUDGETS // (WIDTH + 1))
     np.testing.assert_array_equal(decoding.counts.rounds, rounds)
@@ -77,7 +78,7 @@ def frequencies(model, small, accept):
         jnp.arange(ROWS, dtype=jnp.uint32),
         law,
         Stops.of([]),
-        method=Method(model.target(), DraftModel(small.target(), 2), accept),
+        method=Method(model.target(), DraftModelDrafter(small.target(), 2), accept),
     )
     begin = len(PROMPT)
     found = np.asarray(decoding.text.ids)[:, begin : begin + NEW]

@@ -8,21 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bytelax import vocab
-from bytelax.decode import DraftModel, Empty, Lookup, Method, Params, Sampling, Text
+from bytelax import systems, vocab
+from bytelax.decode import Empty, Method, Params, Sampling, Text
 from bytelax.decode.drafters import weights_read
 from bytelax.models import layers
-from bytelax.models.layers import with_specials
+from bytelax.models.execution import Execution
+from bytelax.systems import DraftModelDrafter, LookupDrafter
 from tests.helpers import decoding as loops
 from tests.helpers import heads_of_a_blt
 from tests.helpers.heads_of_a_blt import (
+    CONFIG,
     DRAFTERS,
     WIDTH,
     blt,
-    draft_block,
-    draft_layer,
+    dflash,
+    eagle,
     prompts,
-    shorter_draft_block,
+    shorter_dflash,
 )
 
 
@@ -42,7 +44,7 @@ def test_greedy_output_is_that_of_the_empty_draft(make):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [pytest.param(draft_block, marks=pytest.mark.exhaustive), draft_layer],
+    [pytest.param(dflash, marks=pytest.mark.exhaustive), eagle],
     ids=lambda make: make.__name__,
 )
 def test_rows_are_apart_and_padding_is_not_read(make):
@@ -114,30 +116,32 @@ def with_draft(text, ids):
     return known.at[jnp.arange(len(ids))[:, None], place].set(ids)
 
 
+def bound(system):
+    """The network of a system, with its parameters."""
+    name = system.__name__.rpartition(".")[2]
+    return system.network(CONFIG, Execution()).bind({"params": blt().params["heads"][name]})
+
+
 @functools.partial(jax.jit, static_argnames="size")
 def blocks_in_training(ids, pending, *, size, leak=0):
     """Laws of the bytes behind the pending ones; with a leak, later states are read."""
     model = blt().module.bind({"params": blt().params})
-    config, block = model.config.heads, model.heads.draft_block
-    features = block.fuse(*(model.states(ids)[0][n] for n in config.fused(config.draft_block)))
+    sizes, block = CONFIG.heads.dflash, bound(systems.dflash)
+    states = [jnp.roll(model.states(ids)[0][n], -leak, axis=1) for n in sizes.fused]
     embedded = model.embed(jnp.take_along_axis(ids, pending[:, None], axis=1))
-    out = block.of_texts(
-        jnp.roll(features, -leak, axis=1),
-        embedded,
-        start=pending[:, None],
-        size=config.draft.block_size,
-    ).logits[:, 0, :size]
-    before = jnp.take_along_axis(ids, pending[:, None] + jnp.arange(size), axis=1)
-    return jax.nn.log_softmax(with_specials(out + block.table_row(before)))
+    before = pending[:, None] + jnp.arange(sizes.block_size)
+    before = jnp.take_along_axis(ids, before, axis=1)[:, None]
+    out = block(tuple(states), embedded, before, pending[:, None])
+    return jax.nn.log_softmax(out.logits[:, 0, :size])
 
 
 @functools.partial(jax.jit, static_argnames="size")
 def layers_in_training(ids, pending, *, size, leak=0):
     model = blt().module.bind({"params": blt().params})
-    config, layer = model.config.heads, model.heads.draft_layer
-    features = layer.fuse(*(model.states(ids)[0][n] for n in config.fused(config.draft_layer)))
-    features = jnp.roll(features, -leak, axis=1)
-    steps = layer.unroll(features, model.embed(jnp.roll(ids, -1, axis=1)), size)
+    states = model.states(ids)[0]
+    states = tuple(jnp.roll(states[n], -leak, axis=1) for n in CONFIG.heads.eagle.fused)
+    following = jnp.roll(ids, -1, axis=1)
+    steps = bound(systems.eagle)(states, model.embed(following), following, size)
     place = pending[:, None] - 1 + jnp.arange(size)
     out = [
         jnp.take_along_axis(one.logits, place[:, index, None, None], 1)[:, 0]
@@ -158,9 +162,9 @@ def apart(seen, in_training, **how):
 
 
 IN_TRAINING = [
-    pytest.param(draft_block, blocks_in_training, marks=pytest.mark.exhaustive),
-    (shorter_draft_block, blocks_in_training),
-    (draft_layer, layers_in_training),
+    pytest.param(dflash, blocks_in_training, marks=pytest.mark.exhaustive),
+    (shorter_dflash, blocks_in_training),
+    (eagle, layers_in_training),
 ]
 
 
@@ -174,7 +178,7 @@ def test_a_draft_is_what_training_saw(make, in_training):
 
 
 @dataclasses.dataclass(frozen=True)
-class NotRolledBack(type(draft_block())):
+class NotRolledBack(type(dflash())):
     """The fault: what a block wrote of its own bytes stays."""
 
     def commit(self, inputs, draft_state, trial, count):
@@ -189,7 +193,10 @@ def test_a_cache_that_keeps_drafted_bytes_is_seen():
 def test_the_weights_of_a_head_are_those_that_its_passes_read():
     params = blt().params
     heads = {name: layers.weights(part) for name, part in params["heads"].items()}
-    assert weights_read(draft_layer(), (), params) == heads["draft_layer"] > 0
-    assert weights_read(draft_block(), (), params) == heads["draft_block"] > 0
-    assert weights_read(Lookup(3, 2, 5), (), params) == 0
-    assert weights_read(DraftModel(blt().target(), 3), {"kernel": jnp.ones((2, 3))}, params) == 6
+    assert weights_read(eagle(), (), params) == heads["eagle"] > 0
+    assert weights_read(dflash(), (), params) == heads["dflash"] > 0
+    assert weights_read(LookupDrafter(3, 2, 5), (), params) == 0
+    assert (
+        weights_read(DraftModelDrafter(blt().target(), 3), {"kernel": jnp.ones((2, 3))}, params)
+        == 6
+    )

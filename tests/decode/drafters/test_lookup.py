@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 import bytelax
 from bytelax import vocab
-from bytelax.decode import DraftInput, Lookup, Sampling, Text
+from bytelax.decode import DraftInput, Sampling, Text
+from bytelax.systems import LookupDrafter
 from tests.helpers import models_for_tests as models
 
 BUFFER, ROWS = 24, 4
-DRAFTER = Lookup(draft_length=5, shortest=2, longest=4)
+DRAFTER = LookupDrafter(draft_length=5, shortest=2, longest=4)
 
 
 @jax.jit
@@ -90,4 +91,4 @@ def test_bad_options(options, words):
 )
 def test_matches_of_no_length(shortest, longest, words):
     with pytest.raises(ValueError, match=words):
-        Lookup(3, shortest, longest)
+        LookupDrafter(3, shortest, longest)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from bytelax.decode import DraftModel, Lookup
+from bytelax.systems import DraftModelDrafter, LookupDrafter
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 from tests.helpers.marks import exhaustive, slow
@@ -26,11 +26,11 @@ def nearly(config, dtype="float32"):
 
 
 def lookup():
-    return Lookup(WIDTH, shortest=2, longest=5), {}
+    return LookupDrafter(WIDTH, shortest=2, longest=5), {}
 
 
 def draft_model():
-    return DraftModel(models.model(BYTE_LM).target(), WIDTH), nearly(BYTE_LM)
+    return DraftModelDrafter(models.model(BYTE_LM).target(), WIDTH), nearly(BYTE_LM)
 
 
 CASES = [

@@ -14,14 +14,15 @@ from bytelax.decode import (
     Empty,
     Method,
     Params,
-    PastBoundary,
     Sampling,
     Text,
     rejection,
 )
+from bytelax.decode.targets.local_decoder import RECENT
 from bytelax.models import ring
-from bytelax.models.configs import HeadsConfig
-from bytelax.models.heads import RECENT
+from bytelax.models.execution import Execution
+from bytelax.options import BltSHead, HeadsConfig
+from bytelax.systems import BltSDrafter, blt_s
 from bytelax.testing import distance, exact_law, target_law
 from tests.helpers import decoding as loops
 from tests.helpers import heads_of_a_blt
@@ -29,7 +30,7 @@ from tests.helpers.heads_of_a_blt import LATENTS, with_latents
 from tests.helpers.models_for_tests import VARIANTS, replace
 
 K = 5
-HEADS = HeadsConfig(latents=24)
+HEADS = HeadsConfig(blt_s=BltSHead(ffn_dim=24))
 # A decoder that reads encoder states, patches of a fixed length, and patches that are cut.
 CONFIGS = {
     "own embedding": LATENTS,
@@ -53,7 +54,7 @@ def reference(name, dtype="float32"):
 
 def run(drafter=None, name="own embedding", dtype="float32", **how):
     ids = how.pop("ids", prompts(name))
-    return loops.run(stored(name, dtype), drafter or PastBoundary(K, "predicted"), ids=ids, **how)
+    return loops.run(stored(name, dtype), drafter or BltSDrafter(K, "predicted"), ids=ids, **how)
 
 
 @pytest.mark.slow
@@ -88,6 +89,8 @@ def test_rows_are_apart_and_padding_is_not_read():
 def law_by_hand(model, text, drafted, known):
     """Laws of the drafted bytes of one text, which is not padded; and where patches end in it."""
     config, size = model.config, len(text)
+    heads = model.variables["params"]["heads"]["blt_s"]
+    network = blt_s.network(config, Execution()).bind({"params": heads})
     ids = jnp.asarray([[*text, *drafted]])
     whole = model.encode(ids)
     latents = list(whole.latents[0, :known])
@@ -106,11 +109,11 @@ def law_by_hand(model, text, drafted, known):
     for place in range(size - 1, size - 1 + len(drafted)):
         hidden = states(place)[-1]
         cut = config.patching.max_patch_length
-        ends.append(bool(model.heads.closes(hidden, looked_up[place]) > 0))
+        ends.append(bool(network.ends(hidden, looked_up[place]) > 0))
         if ends[-1] or (cut and place + 1 - start == cut):
             recent = place + jnp.arange(1 - RECENT, 1)
             reads = latents[-1], hidden, looked_up[jnp.maximum(recent, 0)], recent >= start
-            latents.append(model.heads.latents(*(each[None, None] for each in reads))[0, 0])
+            latents.append(network.following(*(each[None, None] for each in reads))[0, 0])
             start = place + 1
         patch.append(len(latents) - 1)
         logits = model.logits(states(place + 1)[None])[0, -1]
@@ -148,12 +151,12 @@ def apart(drafter, row=2):
 
 @pytest.mark.slow
 def test_drafts_are_what_passes_over_whole_texts_say():
-    worst, ends = apart(PastBoundary(K, "predicted"))
+    worst, ends = apart(BltSDrafter(K, "predicted"))
     assert worst < 1e-5
     assert {True, False} == set(ends)
 
 
-class PoolsTooMuch(PastBoundary):
+class PoolsTooMuch(BltSDrafter):
     def latent_of(self, inputs, latent, hidden, recent, inside):
         return super().latent_of(inputs, latent, hidden, recent, jnp.ones_like(inside))
 
@@ -166,7 +169,7 @@ def test_bytes_of_another_patch_are_heard():
 # Faults.
 
 
-class LeavesALatent(PastBoundary):
+class LeavesALatent(BltSDrafter):
     """Leaves a predicted latent where the verifier reads the one of the latest closed patch."""
 
     def propose(self, inputs, draft_state):
@@ -188,7 +191,7 @@ def test_a_latent_that_the_verifier_reads_is_seen():
     assert not np.array_equal(decoding.log_probs, reference("own embedding").log_probs)
 
 
-class EndsByTheByteDrawn(PastBoundary):
+class EndsByTheByteDrawn(BltSDrafter):
     """Takes another law for a byte because of that byte itself, as if a patch had ended there."""
 
     def propose(self, inputs, draft_state):
@@ -211,11 +214,11 @@ def test_a_boundary_by_a_byte_that_is_not_drawn_yet_is_seen():
     def law(drafter):
         return exact_law(Method(target, drafter, rejection), Params(own.params), **how)
 
-    assert distance(law(PastBoundary(2, "predicted")), plain) < 1e-6
+    assert distance(law(BltSDrafter(2, "predicted")), plain) < 1e-6
     assert distance(law(EndsByTheByteDrawn(2, "predicted")), plain) > 1e-3
 
 
 def test_a_model_without_the_head_is_refused():
     plain = heads_of_a_blt.blt()
     with pytest.raises(ValueError, match="no head of latents"):
-        Method(plain.target(), PastBoundary(K, "predicted"))
+        Method(plain.target(), BltSDrafter(K, "predicted"))

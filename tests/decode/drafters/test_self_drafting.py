@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from bytelax import vocab
-from bytelax.decode import Empty, Method, MultiByteTree, Params, Text, lossless, trees
-from bytelax.models.heads import HeadsConfig
+from bytelax.decode import Empty, Method, Params, Text, lossless, trees
+from bytelax.options import HeadsConfig, MedusaHead
+from bytelax.systems import MedusaTreeDrafter
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 from tests.helpers import self_drafting_models
@@ -67,7 +68,7 @@ def test_greedy_output_is_that_of_the_empty_draft(make):
 
 @pytest.mark.slow  # test_promises.py
 @pytest.mark.parametrize(
-    "make", [exhaustive(self_drafting_models.composed), self_drafting_models.draft_layer]
+    "make", [exhaustive(self_drafting_models.composed), self_drafting_models.eagle]
 )
 def test_in_bfloat16(make):
     decoding = run(make, "bfloat16")
@@ -91,9 +92,7 @@ def test_greedy_output_to_rounding(make):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "make", [self_drafting_models.draft_layer, self_drafting_models.multi_byte_tree]
-)
+@pytest.mark.parametrize("make", [self_drafting_models.eagle, self_drafting_models.medusa_tree])
 def test_rows_are_apart_and_padding_is_not_read(make):
     first = run(make)
     garbage = prompts()
@@ -123,8 +122,10 @@ def test_a_wide_tree_is_grown_from_its_likeliest_nodes():
 
 
 def test_a_wide_tree_takes_little_memory():
-    model = models.model(models.replace(models.BYTE_LM, heads=HeadsConfig(bytes_ahead=3)))
-    method, params = Method(model.target(), MultiByteTree((256,) * 3, 16)), Params(model.params)
+    model = models.model(
+        models.replace(models.BYTE_LM, heads=HeadsConfig(medusa=MedusaHead(count=3)))
+    )
+    method, params = Method(model.target(), MedusaTreeDrafter((256,) * 3, 16)), Params(model.params)
     text = Text.of([b"abc"], length=16)
     decoding = jax.eval_shape(lambda: method.init(params, text, budget=3))
     drafted = jax.jit(method.draft).lower(params, decoding).as_text()

@@ -1,0 +1,120 @@
+"""What systems train for a frozen model: parameters at `params["heads"]`, by name of the system.
+
+Such a system has three more functions in its file. `network(config, execution)` returns the Flax
+module, `example(config)` arguments to initialise it with, and `loss(network, texts)` what it
+predicted of whole texts.
+"""
+
+import functools
+import importlib
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from bytelax.models import layers
+from bytelax.models.configs import Config, HeadsConfig
+from bytelax.models.execution import Execution
+
+
+class Texts(NamedTuple):
+    """Whole texts, and what the model computed of them."""
+
+    model: Any  # the module, bound to its parameters
+    ids: Int[Array, "B L"]
+    hidden: tuple[Float[Array, "B S _"], ...]  # of the first S = L - 1 bytes; see `BLT.states`
+    embedded: Float[Array, "B S D"]  # of the last S bytes
+    closes: Bool[Array, "B S"] | None  # ends of patches
+    max_patches: int | None
+    own_outputs: int  # steps that a network is unrolled for on its own outputs
+    blocks: int  # blocks of each text to draft
+    key: Key[Array, ""]
+
+    def starts(self, size: int) -> Int[Array, "B M"]:
+        """Draws distinct positions of bytes, at least 1, after which `size` more follow."""
+        length = self.ids.shape[1] - 1
+        if length <= size:
+            raise ValueError(
+                f"a text of {length} bytes has no block of {size}: take longer windows"
+            )
+        uniforms = jax.random.uniform(self.key, (self.ids.shape[0], length - size))
+        return 1 + jax.lax.top_k(uniforms, min(self.blocks, length - size))[1]
+
+
+class Drafted(NamedTuple):
+    """Predictions of one network at one position of a draft."""
+
+    name: str
+    place: int  # in the draft, from 1
+    logits: Float[Array, "B N V"]
+    byte: Int[Array, "#B N"]  # positions of the bytes that it predicts, 1..S
+    confidence: Float[Array, "B N 2"] | None = None  # from `Confidence`
+
+
+class Term(NamedTuple):
+    """A part of a loss that judges no drafted byte."""
+
+    name: str
+    values: Float[Array, "B N"]
+    there: Bool[Array, "B N"]
+    weight: float = 1.0
+
+
+def systems(heads: HeadsConfig | None) -> dict[str, Any]:
+    """Returns the modules of the systems that a model has trained networks of, by name."""
+    names = () if heads is None else heads.present
+    return {name: importlib.import_module(f"bytelax.systems.{name}") for name in names}
+
+
+def init(config: Config, key: Key[Array, ""]) -> dict:
+    """Initialises the parameters of all networks, `params["heads"]`."""
+    return _variables(config, key)["params"]
+
+
+@functools.lru_cache(maxsize=32)  # a load asks more than once, and tracing takes a part of a second
+def shapes(config: Config) -> dict:
+    """Returns the shapes of all parameters, as a tree of `jax.ShapeDtypeStruct`."""
+    key = jax.eval_shape(jax.random.key, 0)
+    return jax.eval_shape(functools.partial(_variables, config), key)["params"]
+
+
+@functools.lru_cache(maxsize=32)
+def logical_axes(config: Config) -> dict:
+    """Returns the logical axes of all parameters; see `pods.sharding`."""
+    key = jax.eval_shape(jax.random.key, 0)
+    variables = jax.eval_shape(functools.partial(_variables, config), key)
+    return {name: layers.axes_of(variables["each"][name]) for name in variables["each"]}
+
+
+def _variables(config, key):
+    each = {}
+    for name, system in systems(config.heads).items():
+        key, own = jax.random.split(key)
+        each[name] = system.network(config, Execution()).init(own, *system.example(config))
+    return {"each": each, "params": {name: found["params"] for name, found in each.items()}}
+
+
+def losses(
+    config: Config, execution: Execution, params: dict, texts: Texts
+) -> list[Drafted | Term]:
+    """Returns what all networks predicted of whole texts.
+
+    Args:
+      config: config of the model.
+      execution: how the networks run.
+      params: their parameters, `params["heads"]`.
+      texts: the texts.
+    """
+    found = []
+    for name, system in systems(config.heads).items():
+        network: nn.Module = system.network(config, execution)
+        found += system.loss(network.bind({"params": params[name]}), texts)
+    return found
+
+
+def texts_like(config: Config) -> tuple[tuple[Array, ...], Array, Array]:
+    """Returns states, embeddings and ids of a text of zeros, to initialise networks with."""
+    states = tuple(jnp.zeros((1, 8, dim)) for dim in config.state_dims)
+    return states, jnp.zeros((1, 8, config.trunk.dim)), jnp.zeros((1, 8), jnp.int32)
