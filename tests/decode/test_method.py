@@ -219,7 +219,10 @@ class HalfPrecision(TableDrafter):
 @pytest.mark.parametrize(
     ("drafter", "words"),
     [
-        (HalfPrecision(2), r"HalfPrecision\.propose, Draft\.log_probs: must be float32, not bfloat16"),
+        (
+            HalfPrecision(2),
+            r"HalfPrecision\.propose, Draft\.log_probs: must be float32, not bfloat16",
+        ),
         (NoIds(2), r"NoIds\.propose, Draft\.ids: must be integers, not float32"),
         (OtherDtype(2), r"OtherDtype: state\['rounds'\] is int32\[2\] from init, and float32"),
         (OtherTree(2), r"OtherTree: state\['rounds'\] is int32\[2\] from init, and missing after"),
