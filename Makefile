@@ -14,7 +14,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 demo: $(VENV)/.installed compiled ## drafted and plain decoding side by side, each byte coloured by its origin
-	$(PYTHON) -m bytelax demo --model tiny-lm
+	$(PYTHON) -m bytelax demo --model small-lm --draft-model small-draft
 
 test: $(VENV)/.installed-$(EXTRAS) compiled ## run the tests that take seconds
 	$(PYTHON) -m pytest $(WORKERS) -m "not slow and not exhaustive" $(TESTS)

@@ -172,6 +172,7 @@ def write(
     *,
     layout: Layout,
     overwrite: bool = False,
+    int8: bool = False,
 ) -> None:
     """Writes a model to a new directory, atomically.
 
@@ -184,6 +185,9 @@ def write(
         see `check_transformers` for whether transformers can run it too.
       overwrite: replace a model that was written to the directory before, once the new one is
         complete.
+      int8: round the matrices of the layers to int8, with a scale for each output, which halves the
+        file beside bfloat16. It reads as float32; only bytelax reads it, and "huggingface" is the
+        layout that has it.
 
     Raises:
       CheckpointError: the directory is not empty, or holds other files than those of a model;
@@ -192,6 +196,8 @@ def write(
     """
     if layout not in get_args(Layout):
         raise CheckpointError(f"layout {layout!r} is not one of {', '.join(get_args(Layout))}")
+    if int8 and layout != "huggingface":
+        raise CheckpointError(f"the layout {layout} holds no int8: write huggingface")
     _check_free(pathlib.Path(directory), overwrite)
     target = pathlib.Path(directory).resolve()
     settled = architectures.without_idle_patcher(config)
@@ -208,7 +214,7 @@ def write(
         temporary.mkdir(parents=True)
     distributed.wait("begin to write a model")
     try:
-        _module(layout).write(temporary, settled, params)
+        _module(layout).write(temporary, settled, params, **({"int8": True} if int8 else {}))
         distributed.wait("a model is written")
         if first:
             _move(temporary, target)

@@ -126,8 +126,16 @@ check = layout.check
 read_parameters = layout.read_parameters
 
 
-def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
+def write(
+    directory: pathlib.Path, config: Config, params: Mapping, *, int8: bool = False
+) -> None:
     """Writes config.json and model.safetensors.
+
+    Args:
+      directory: where to write them.
+      config: config of the model.
+      params: its parameters.
+      int8: round the matrices of the layers to int8; see `safetensors_file`.
 
     Raises:
       CheckpointError: the parameters do not match the config.
@@ -138,6 +146,8 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     head = tensors["lm_head.weight"].dtype.name
     fields = {**to_config_json(config), "dtype": head}
     (directory / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+    if int8:
+        tensors = safetensors_file.as_int8(tensors)
     safetensors_file.write_file(directory / safetensors_file.SINGLE, tensors)
 
 

@@ -3,6 +3,9 @@
 Files are read with the `safetensors` package, which can write only tensors that are in memory as a
 whole. The format is simple (a length, a JSON header, and the bytes of the tensors), so `write_file`
 writes it directly.
+
+A matrix may be stored as int8, with a float32 scale for each of its rows in the tensor `NAME.scale`.
+It reads as float32, and the state dict does not show how it is stored.
 """
 
 import dataclasses
@@ -29,7 +32,8 @@ _DTYPES = {
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_INT8, _SCALE = np.dtype(np.int8), ".scale"
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()} | {_INT8: "I8"}
 
 
 def read_directory(directory: pathlib.Path) -> dict[str, Tensor]:
@@ -89,15 +93,39 @@ def read_file(path: pathlib.Path) -> dict[str, Tensor]:
             f"{path} is not a safetensors file, or not a whole one; download it again: "
             f"{one_line(error)}"
         ) from None
-    for name, (kind, _) in entries.items():
-        if kind not in _DTYPES:
+    tensors, scales = {}, set()
+    for name, (kind, shape) in entries.items():
+        scale = name + _SCALE
+        if kind == "I8" and entries.get(scale) == ("F32", (shape[0],)):
+            scales.add(scale)
+            rows = functools.partial(_scaled_rows, path, name)
+            tensors[name] = Tensor(shape, np.dtype(np.float32), rows)
+        elif kind in _DTYPES:
+            tensors[name] = Tensor(shape, _DTYPES[kind], functools.partial(_rows, path, name))
+        else:
             raise CheckpointError(
                 f"{path}: {name} is stored as {kind}; convert the checkpoint to F32, BF16 or F16"
             )
-    return {
-        name: Tensor(shape, _DTYPES[kind], functools.partial(_rows, path, name))
-        for name, (kind, shape) in entries.items()
-    }
+    return {name: tensor for name, tensor in tensors.items() if name not in scales}
+
+
+def as_int8(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rounds the matrices of the layers to int8, each row to multiples of its largest entry / 127.
+
+    Embeddings, output layers, norms and entropy models, whose thresholds would move, stay as they
+    are.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if len(tensor.shape) != 2 or ".layers." not in name or "patcher" in name:
+            found[name] = tensor
+            continue
+        matrix = np.asarray(tensor.whole(), np.float32)
+        scale = np.abs(matrix).max(1) / np.float32(127)
+        scale[scale == 0] = 1
+        values = np.rint(matrix / scale[:, None]).astype(np.int8)
+        found[name], found[name + _SCALE] = Tensor.of(values), Tensor.of(scale)
+    return found
 
 
 def write_file(path: pathlib.Path, tensors: Mapping[str, Tensor]) -> None:
@@ -133,6 +161,11 @@ class _Index:
 
     weight_map: dict[str, str]
     metadata: dict | None = None
+
+
+def _scaled_rows(path, name, start, stop):
+    scale = _rows(path, name + _SCALE, start, stop)
+    return _rows(path, name, start, stop) * scale[:, None]
 
 
 def _rows(path, name, start, stop):

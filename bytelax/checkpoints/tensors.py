@@ -26,6 +26,11 @@ class Tensor:
     dtype: np.dtype
     rows: Callable[[int, int], np.ndarray]
 
+    @classmethod
+    def of(cls, array: np.ndarray) -> "Tensor":
+        """The tensor of an array that is in memory."""
+        return cls(array.shape, array.dtype, lambda start, stop: array[start:stop])
+
     def whole(self) -> np.ndarray:
         """Reads the whole tensor."""
         return self.rows(0, self.shape[0])

@@ -19,6 +19,8 @@ class Convert:
     loading: Annotated[flags.Loading, tyro.conf.arg(name="")] = flags.Loading()
     to: Literal["orbax", "huggingface"] = "orbax"
     """Layout to write."""
+    int8: bool = False
+    """Round the matrices to int8, a quarter of float32. Only bytelax reads such a file."""
     overwrite: bool = False
     """Replace a model that was written to the directory before."""
     json: bool = False
@@ -32,10 +34,15 @@ def run(command: Convert) -> None:
     from bytelax import checkpoints
 
     model = command.loading.load(command.model)
-    if command.to == "huggingface":
+    if command.to == "huggingface" and not command.int8:
         checkpoints.check_transformers(model.config)
     checkpoints.write(
-        command.out, model.config, model.params, layout=command.to, overwrite=command.overwrite
+        command.out,
+        model.config,
+        model.params,
+        layout=command.to,
+        overwrite=command.overwrite,
+        int8=command.int8,
     )
     count = sum(leaf.size for leaf in jax.tree.leaves(model.params))
     if command.json:

@@ -16,6 +16,8 @@ class Demo:
 
     model: flags.Model = "tiny"
     loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
+    draft_model: str | None = None
+    """A smaller model that drafts for it, named as in --model."""
     max_new_bytes: int = 96
     """Maximum number of bytes to generate for each prompt."""
 
@@ -28,5 +30,5 @@ def run(command: Demo) -> None:
     model = command.loading.load(command.model)
     if sys.stderr.isatty():
         print("compiling a program for each method, once: about a minute", file=sys.stderr)
-    settings, notes = demo.settings_of(model)
+    settings, notes = demo.settings_of(model, command.draft_model)
     demo.show(demo.compare(model, settings, max_new_bytes=command.max_new_bytes), notes)

@@ -57,7 +57,7 @@ class Setting:
     @property
     def label(self) -> str:
         """The method and its options in words."""
-        told = {"draft_length": "{} bytes", "block_size": "blocks of {}"}
+        told = {"draft_length": "{} bytes", "block_size": "blocks of {}", "draft_model": "{}"}
         words = (told.get(name, "{}").format(value) for name, value in self.options.items())
         return ", ".join(["plain" if self.method == "ar" else self.method, *words])
 
@@ -93,11 +93,21 @@ class Run:
         return self.stats.bandwidth_gb_with_patcher * 1e9 / calculator.BYTES_PER_WEIGHT
 
 
-def settings_of(model: Model) -> tuple[list[Setting], list[str]]:
+def settings_of(
+    model: Model, draft_model: str | None = None
+) -> tuple[list[Setting], list[str]]:
     """Returns settings that show what a model supports, and why other methods are left out.
 
     The first is plain decoding, and the second the best lossless method.
+
+    Args:
+      model: the model.
+      draft_model: the name of a smaller model that drafts for it; None if there is none.
     """
+    if draft_model is not None:
+        lengths = [{"draft_model": draft_model, "draft_length": length} for length in (8, 4)]
+        drafted = [Setting("draft-model", options) for options in lengths]
+        return [PLAIN, *drafted, Setting("lookup", {"draft_length": 8})], []
     if not isinstance(model.config, BLTConfig):
         return _settings_of_byte_lm(model)
     settings = [PLAIN, Setting("blt-s", {"draft_length": 4})]

@@ -315,3 +315,30 @@ def test_a_patcher_that_is_never_asked_is_left_out(layout, tmp_path):
     assert_same(checkpoints.read(tmp_path / "b")[1], rest)
     with pytest.raises(CheckpointError, match="needs an entropy model"):
         checkpoints.read(tmp_path / "b", patching_mode="entropy")
+
+
+@pytest.mark.parametrize("config", [SQUARE, BYTE_LM])
+def test_int8_files_round_by_half_a_step_at_most_and_once(config, tmp_path):
+    params = random_params(config)
+    checkpoints.write(tmp_path / "once", config, params, layout="huggingface", int8=True)
+    _, once = checkpoints.read(tmp_path / "once")
+    checkpoints.write(tmp_path / "twice", config, once, layout="huggingface", int8=True)
+    _, twice = checkpoints.read(tmp_path / "twice")
+    changed = 0
+    for (path, exact), rounded, again in zip(
+        jax.tree_util.tree_leaves_with_path(params),
+        jax.tree.leaves(once),
+        jax.tree.leaves(twice),
+        strict=True,
+    ):
+        exact, rounded = np.asarray(exact, np.float32), np.asarray(rounded, np.float32)
+        # A scale belongs to an output, so no error is above half of the matrix's largest step.
+        assert np.abs(exact - rounded).max() <= np.abs(exact).max() / 127 / 2 * 1.001
+        np.testing.assert_allclose(again, rounded, rtol=1e-6)
+        layer = "layers_" in jax.tree_util.keystr(path) and path[-1].key == "kernel"
+        patcher = "patcher" in jax.tree_util.keystr(path)
+        assert (exact != rounded).any() == (layer and not patcher), path
+        changed += layer
+    assert changed
+    with pytest.raises(CheckpointError, match="holds no int8"):
+        checkpoints.write(tmp_path / "orbax", config, params, layout="orbax", int8=True)
