@@ -238,7 +238,7 @@ class PlainBLT(BLTRun):
         from bytelax.training.objectives import NextByte
 
         config, initial = self._blt(block_size=0)  # without its loss, block prediction degrades
-        return NextByte(BLT(config), self.objective.max_patches), initial
+        return NextByte(BLT(config), **vars(self.objective)), initial
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -175,9 +175,15 @@ class NextByteLoss:
     Attributes:
       max_patches: capacity for patches in a window. None allows one per byte, which costs time and
         memory.
+      late: share of the patches whose latent the decoder reads one patch late, 0..1. What it
+        learns by that is to draft past its patch, as in `blt-s`.
     """
 
     max_patches: int | None = None
+    late: float = 0.0
+
+    def __post_init__(self):
+        _check_late(self.late)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,11 +197,21 @@ class JointLoss:
         "mean" divides by the number of cells instead.
       max_patches: capacity for patches in a window. None allows one per byte, which costs time and
         memory.
+      late: as in `NextByteLoss`.
     """
 
     corruption: CorruptionConfig = CorruptionConfig()
     mask_loss: Literal["sum", "mean"] = "sum"
     max_patches: int | None = None
+    late: float = 0.0
+
+    def __post_init__(self):
+        _check_late(self.late)
+
+
+def _check_late(share):
+    if not 0 <= share <= 1:
+        raise ValueError(f"late is a share of the patches, 0..1, got {share}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from bytelax.training.configs import CorruptionConfig, JointLoss
 Metrics = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 _LN2 = 0.6931471805599453
+_LATE = 1  # folded into the key of a step for the patches that are read late
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,16 +80,19 @@ class NextByte(Objective):
         a BLT is not trained.
       max_patches: static capacity for the closed patches of a text in a BLT's pass; None for one
         per byte.
+      late: share of the patches of a BLT that are read one patch late, in the loss alone; see
+        `latents.late`.
     """
 
     module: ByteLM | BLT
     max_patches: int | None = None
+    late: float = 0.0
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Metrics]:
         """Computes the next-byte loss of a batch of windows of N + 1 ids, and metrics to log."""
-        logits, metrics = self._forward(params, ids[:, :-1])
+        logits, metrics = self._forward(params, ids[:, :-1], key)
         loss, clean = next_byte(logits, ids[:, 1:])
         return loss, metrics | clean
 
@@ -96,10 +100,11 @@ class NextByte(Objective):
         """Computes next-byte logits after every position of whole texts."""
         return self._forward(params, ids)[0]
 
-    def _forward(self, params, ids):
-        logits, closes = self.module.apply(
-            {"params": params}, ids, max_patches=self.max_patches, method="predict"
-        )
+    def _forward(self, params, ids, key=None):
+        how: dict[str, Any] = {"max_patches": self.max_patches}
+        if self.late and key is not None:
+            how["read"] = latents.late(self.late, key)
+        logits, closes = self.module.apply({"params": params}, ids, **how, method="predict")
         return logits, {} if closes is None else patch_metrics(closes, self.max_patches)
 
     def diagnostics(self, params: dict, ids: Int[Array, "B L"]) -> Metrics:
@@ -256,6 +261,7 @@ class BLTD(JointLoss, Objective):
     module: BLT
 
     def __post_init__(self):
+        super().__post_init__()
         if self.module.config.decoder_input != "embedding":
             raise ValueError("BLT-D needs decoder_input='embedding': a MASK has no encoder state")
 
@@ -267,7 +273,12 @@ class BLTD(JointLoss, Objective):
         def joint(model: BLT):
             text = model.encode(ids[:, :-1], max_patches=self.max_patches)
             drawn = corrupt(key, ids, text.closes, config=self.corruption)
-            contexts = model.decoder.context(text.latents)
+            read = text.latents
+            if self.late:
+                read = latents.late(self.late, jax.random.fold_in(key, _LATE))(
+                    read, text.closes.sum(1)
+                )
+            contexts = model.decoder.context(read)
             logits = model.decoder.joint(
                 ids[:, :-1], contexts, drawn.blocks, patch=text.patch, span=text.span
             )

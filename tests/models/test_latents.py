@@ -12,7 +12,7 @@ import pytest
 import bytelax
 from bytelax import vocab
 from bytelax.models.blt import BLT, latents
-from bytelax.training.objectives import NextByte
+from bytelax.training.objectives import BLTD, CorruptionConfig, NextByte
 from tests.helpers import models_for_tests
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -31,12 +31,17 @@ def bits(params):
     return {name: float(total / count) for name, (total, count) in sums.items()}
 
 
-def test_the_latents_of_its_own_give_the_training_loss():
+@pytest.mark.parametrize("late, name", [(0.0, "own"), (1.0, "stale_1")])
+def test_the_training_loss_reads_no_patch_late_or_all_of_them(late, name):
     model, _ = small()
-    loss = jax.jit(NextByte(model.module).loss)
-    _, metrics = loss(model.params, jnp.asarray(IDS), jax.random.key(0))
-    total, count = metrics["bits_per_byte"]
-    assert bits(model.params)["own"] == pytest.approx(float(total / count), rel=1e-6)
+    corruption = CorruptionConfig(block_sizes=(4,))
+    for objective in (
+        NextByte(model.module, late=late),
+        BLTD(model.module, corruption=corruption, late=late),
+    ):
+        _, metrics = jax.jit(objective.loss)(model.params, jnp.asarray(IDS), jax.random.key(0))
+        total, count = metrics["bits_per_byte"]
+        assert bits(model.params)[name] == pytest.approx(float(total / count), rel=1e-6)
 
 
 def test_latents_that_are_replaced_change_the_loss():
@@ -69,6 +74,15 @@ def test_another_text_is_the_next_one_and_stale_is_earlier():
     assert latents.another_text(z, count)[1, :2, 0].tolist() == [0, 1]
     assert latents.stale(1)(z, count)[0, :, 0].tolist() == [0, 0, 1, 2]
     assert latents.mean(z, count)[0, 0, 0] == pytest.approx((0 + 1 + 2 + 3 + 4 + 5) / 6)
+
+
+def test_a_share_of_late_patches_is_none_all_or_a_choice_for_each_patch():
+    z = jnp.arange(2 * 50, dtype=jnp.float32).reshape(2, 50, 1)
+    count, key = jnp.array([50, 50]), jax.random.key(0)
+    assert (latents.late(0.0, key)(z, count) == z).all()
+    assert (latents.late(1.0, key)(z, count) == latents.stale(1)(z, count)).all()
+    moved = latents.late(0.3, key)(z, count) != z
+    assert 10 <= moved.sum() <= 50 and (moved[0] != moved[1]).any()
 
 
 def own_text(rows, length=511):

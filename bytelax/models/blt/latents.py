@@ -7,9 +7,10 @@ hardly matter, and measurements of such a model say little about the Byte Latent
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
 from bytelax import vocab
 from bytelax.models.blt import BLT
@@ -26,6 +27,24 @@ def stale(patches: int) -> Replace:
     def replace(latents, count):
         index = jnp.maximum(jnp.arange(latents.shape[1]) - patches, 0)
         return latents[:, index]
+
+    return replace
+
+
+def late(share: float, key: Key[Array, ""]) -> Replace:
+    """Returns a replacement by which a random share of the patches is read one patch late.
+
+    A decoder that drafts past its patch reads a latent that is one patch old. One that was trained
+    so loses less by it; see docs/training_blt.md.
+
+    Args:
+      share: the share of the patches, 0..1.
+      key: PRNG key; it is consumed.
+    """
+
+    def replace(latents, count):
+        which = jax.random.uniform(key, latents.shape[:2]) < share
+        return jnp.where(which[..., None], stale(1)(latents, count), latents)
 
     return replace
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -111,13 +112,24 @@ class BLT(nn.Module):
         """
         return self.forward(ids, max_patches=max_patches).logits
 
-    def forward(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Forward:
+    def forward(
+        self,
+        ids: Int[Array, "B S"],
+        *,
+        max_patches: int | None = None,
+        read: Callable[..., Float[Array, "B P G"]] | None = None,
+    ) -> Forward:
         """Computes the logits of whole texts, and their entropies, patches and latents.
 
-        Arguments are those of `__call__`.
+        Args:
+          ids: as in `__call__`.
+          max_patches: as in `encode`.
+          read: what the decoder reads in place of the latents, as a `latents.Replace`; None for the
+            latents themselves.
         """
         text = self.encode(ids, max_patches=max_patches)
-        contexts = self.decoder.context(text.latents)
+        latents = text.latents if read is None else read(text.latents, text.closes.sum(1))
+        contexts = self.decoder.context(latents)
         logits, _ = self.decoder(ids, text.states, contexts, patch=text.patch, span=text.span)
         return Forward(logits, text.entropies, text.closes, text.latents)
 
@@ -302,13 +314,17 @@ class BLT(nn.Module):
         return patching.next_byte_entropy(logits), caches
 
     def predict(
-        self, ids: Int[Array, "B S"], *, max_patches: int | None = None
+        self,
+        ids: Int[Array, "B S"],
+        *,
+        max_patches: int | None = None,
+        read: Callable[..., Float[Array, "B P G"]] | None = None,
     ) -> tuple[Float[Array, "B S V"], Bool[Array, "B S"]]:
         """Computes next-byte logits of whole texts and whether each byte is the last of its patch.
 
-        `max_patches` is as in `encode`.
+        Arguments are those of `forward`.
         """
-        out = self.forward(ids, max_patches=max_patches)
+        out = self.forward(ids, max_patches=max_patches, read=read)
         return out.logits, out.closes
 
     def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
