@@ -1,0 +1,46 @@
+"""What a draft model gains on `small-lm`, a byte transformer that a processor has to read.
+
+`small-lm` has 32M parameters, 127 MB in float32 and 64 in bfloat16, which no cache holds, so that a
+pass over nine bytes costs little more than one over a single byte. `small-draft` and `tiny-draft`
+draft for it. Times are of one row, without the prompt; counts of all prompts.
+
+    python -m experiments.studies.small_lm --data DIR
+"""
+
+from bytelax.measure.timing import Contestant
+from experiments import evidence, study
+from experiments.evidence import COUNTED, SETTING, TEMPERATURES, TIMED_COLUMNS
+from experiments.study import Column
+
+MODEL = "small-lm"
+LENGTHS = {"small-draft": (4, 6, 8), "tiny-draft": (4,)}
+DTYPES = ("float32", "bfloat16")
+COLUMNS = [*SETTING, Column("dtype", "dtype"), *COUNTED, *TIMED_COLUMNS]
+
+
+def main():
+    options = evidence.parsed(evidence.parser(__doc__, new=128))
+    texts = evidence.prompts(options)
+    settings = [
+        {
+            "model": MODEL, "method": "draft-model", "dtype": dtype, "temperature": temperature,
+            "options": {"draft_model": small, "draft_length": length},
+        }
+        for dtype in DTYPES
+        for temperature in TEMPERATURES
+        for small, lengths in LENGTHS.items()
+        for length in lengths
+    ]  # fmt: skip
+
+    def measure(setting):
+        small = evidence.loaded(setting["options"]["draft_model"], dtype=setting["dtype"])
+        own = Contestant("draft-model", setting["options"] | {"draft_model": small})
+        return evidence.drafted(setting, texts, options, own=own)
+
+    if options.smoke:
+        settings = settings[-1:]
+    study.run("small_lm", options, settings, measure, conditions=evidence.conditions(options))
+
+
+if __name__ == "__main__":
+    main()
