@@ -199,7 +199,8 @@ def batches(data: str, window: int, batch: int, seed: int):
             made.put(np.stack(rows).astype(np.uint8))  # UTF-8 has no byte above 247
 
     threading.Thread(target=fill, daemon=True).start()
-    return iter(made.get, None)
+    while True:
+        yield made.get()
 
 
 def stacked(tree):
