@@ -126,8 +126,9 @@ def run(
         measured again; otherwise only those of other conditions or bundled weights.
 
     Returns:
-      the rows: each has its `setting`, its figures and the machine's `load`. One that has `failed`
-      is measured again in the next run.
+      the rows of the file: each has its `setting`, its figures and the machine's `load`. One that
+      has `failed` is measured again in the next run. Rows of settings that are not asked for now,
+      such as those of models that are elsewhere, stay.
     """
     settings, conditions = plain(settings), plain(conditions or {})
     path = options.results / f"{name}@{machine_slug()}.json"
@@ -146,19 +147,19 @@ def run(
         before = json.loads(path.read_text())
         same = ("conditions", "weights", *(("commit", "jax", "machine") if timed else ()))
         if all(before[key] == here[key] for key in same):
-            kept = (row for row in before["rows"] if "failed" not in row)
-            rows = [row for row in kept if row["setting"] in settings]
+            rows = [row for row in before["rows"] if "failed" not in row]
             here |= {key: before[key] for key in ("command", "busy_before")}
             if rows and here["commit"] not in before["commit"]:
                 here["commit"] = f"{before['commit']}, {here['commit']}"
     known = [row["setting"] for row in rows]
     missing = [setting for setting in settings if setting not in known]
+    order = settings + [setting for setting in known if setting not in settings]
     for setting in track(missing, name):
         found = plain(measure(setting))
         load = round(os.getloadavg()[0], 1)
         new = found if isinstance(found, list) else [found]
         rows += [{"setting": setting, **each, "load": load} for each in new]
-        rows.sort(key=lambda row: settings.index(row["setting"]))
+        rows.sort(key=lambda row: order.index(row["setting"]))
         write(path, here | {"rows": rows})
         # All programs together would need more memory maps than a process may have.
         jax.clear_caches()

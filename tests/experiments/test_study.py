@@ -75,6 +75,22 @@ def test_run_writes_each_row_at_once(tmp_path):
     assert [row["figure"] for row in json.loads(path.read_text())["rows"]] == [1, 2]
 
 
+def test_run_measures_again_what_failed(tmp_path):
+    def measure(setting):
+        return {"failed": "once"} if not list(tmp_path.glob("*")) else {"figure": 1}
+
+    options = argparse.Namespace(results=tmp_path)
+    for _ in range(2):
+        rows = study.run("some", options, [{"n": 1}], measure)
+    assert rows[0]["figure"] == 1 and "failed" not in rows[0] and len(rows) == 1
+
+
+def test_run_keeps_rows_that_are_not_asked_for(tmp_path):
+    run(tmp_path, [], [{"n": 1}, {"n": 2}])
+    found = run(tmp_path, [], [{"n": 3}, {"n": 2}])
+    assert [row["setting"]["n"] for row in found["rows"]] == [3, 2, 1]
+
+
 ROW = {
     "setting": {"model": "tiny", "options": {"draft_length": 8, "latent": "refresh"}},
     "speed": {"value": 1.234, "interval": [1.1, 1.31]}, "places": [0.5, 0.25], "same": True,
