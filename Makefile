@@ -68,6 +68,9 @@ aot aot-pods aot-full: VENV = .venv-aot
 clean: ## remove the environments and the caches
 	rm -rf site .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
+# The target `compiled` below does it where it is seen, and by the jaxlib of the environment.
+$(VENV)/.installed $(VENV)/.installed-%: export BYTELAX_NATIVE = 0
+
 $(VENV)/.installed: pyproject.toml | $(VENV)/.made
 	$(PYTHON) -m pip install --quiet --no-compile --editable .
 	@touch $@

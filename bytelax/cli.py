@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import itertools
+import logging
 import os
 import re
 import signal
@@ -99,6 +100,8 @@ def _run(args: Sequence[str], started: Callable[[], object]) -> None:
         from bytelax import compiling, loading  # noqa: F401  # most of what `run` imports
 
         compiling.keep_programs()
+        # A terminal shows what it waits for.
+        logging.getLogger(compiling.__name__).setLevel(logging.ERROR)
     started()
     command.run(flags)
 

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import platform
 import tempfile
@@ -15,6 +16,7 @@ from typing import Any
 
 import jax
 import jaxlib.version
+from bytelax_kernels import native
 from jaxtyping import Array, Key
 
 
@@ -89,18 +91,32 @@ def late_jit(function: Callable, **how: Any) -> Callable[[], Any]:
     return functools.cache(lambda: own_jit(function, **how))
 
 
+@functools.cache
+def say_without_kernels() -> None:
+    """Logs once that there are no compiled kernels, unless they were left out on purpose."""
+    reason = native.why_not()
+    if reason is not None and os.environ.get("BYTELAX_NATIVE") != "0":
+        told = "bytelax: without compiled kernels, in bfloat16 at a fraction of the speed"
+        logging.getLogger("bytelax").warning("%s. %s", told, reason)
+
+
 CACHE_VARIABLE = "BYTELAX_CACHE"  # directory of compiled programs, or "off"
 _LEAST = 0.1  # seconds of compiling; all programs below take 0.1 s of a start together
 # Lines of /proc/cpuinfo that do not change with time, of x86 and of ARM.
 _OF_THE_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU", "Features")
+PATIENCE = 1.0  # seconds after which a line says that a program compiles
+_EVENTS = "/jax/core/compile/"
 _here = threading.local()
+_last = 0.0  # seconds that the last program took whose line was due
+_log = logging.getLogger(__name__)
 
 
 class Compiling:
-    """Records the time that this thread spends compiling within a `watch`."""
+    """Records the time that this thread spends compiling within a `watch`, and logs a long one."""
 
     def __init__(self):
         self._spans: list[tuple[float, float]] = []
+        self._said: threading.Timer | None = None
 
     @property
     def seconds(self) -> float:
@@ -116,6 +132,19 @@ class Compiling:
         begin = end - seconds
         self._spans = [span for span in self._spans if span[0] < begin] + [(begin, end)]
 
+    def begin(self) -> None:
+        """Logs a line when XLA has compiled for `PATIENCE` seconds."""
+        self.end()
+        before = f"; the program before took {_last:.0f} s" if _last else ""
+        self._said = threading.Timer(PATIENCE, _log.warning, [f"bytelax: compiling{before}"])
+        self._said.daemon = True
+        self._said.start()
+
+    def end(self) -> None:
+        """Logs nothing more."""
+        if self._said is not None:
+            self._said.cancel()
+
 
 @contextlib.contextmanager
 def watch() -> Iterator[Compiling]:
@@ -124,13 +153,21 @@ def watch() -> Iterator[Compiling]:
     try:
         yield _here.compiling
     finally:
+        _here.compiling.end()
         _here.compiling = outer
 
 
 def _listen(event: str, duration_secs: float, **_) -> None:
+    global _last
     compiling = getattr(_here, "compiling", None)
-    if compiling is not None and event.startswith("/jax/core/compile/"):
-        compiling.add(duration_secs)
+    if compiling is None or not event.startswith(_EVENTS):
+        return
+    compiling.add(duration_secs)
+    if event == f"{_EVENTS}jaxpr_to_mlir_module_duration":  # XLA compiles next
+        compiling.begin()
+    elif event == f"{_EVENTS}backend_compile_duration":
+        compiling.end()
+        _last = duration_secs if duration_secs > PATIENCE else _last
 
 
 jax.monitoring.register_event_duration_secs_listener(_listen)

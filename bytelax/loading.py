@@ -10,7 +10,7 @@ import psutil
 from jax.sharding import Mesh, SingleDeviceSharding
 from jax.typing import DTypeLike
 
-from bytelax import checkpoints
+from bytelax import checkpoints, compiling
 from bytelax.checkpoints import architectures
 from bytelax.model import Model
 from bytelax.models import narrow
@@ -65,6 +65,8 @@ def load(
     if quantize is not None and mesh is not None:
         raise ValueError(narrow.ONE_DEVICE)
     source = model_directory(location)
+    if mesh is None and jax.default_backend() == "cpu":
+        compiling.say_without_kernels()
     if _bundled(location):
         dtype = "float32" if dtype is None else dtype  # stored as bfloat16, to be small
     mesh = _mesh(mesh)

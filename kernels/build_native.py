@@ -5,7 +5,7 @@
 The sources are compiled once for each instruction set, and `bytelax_kernels.native` chooses among
 them when the library is loaded. They need the headers in jaxlib and nothing else. Nothing is done
 if the library is up to date. It serves the package beside this script, which `pip install -e .`
-makes that of an environment.
+makes that of an environment. `build_hook.py` compiles the same into a wheel.
 """
 
 import importlib.machinery
@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 
-import jax.ffi
 from bytelax_kernels import cuda, native
 
 PACKAGE = pathlib.Path(__file__).parent / "bytelax_kernels"
@@ -44,16 +43,17 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "c++"))
 
 
-def build(found: str) -> None:
+def build(found: str, library: pathlib.Path = LIBRARY) -> None:
     """Compiles the library.
 
     Args:
       found: the compiler.
+      library: the file to write.
 
     Raises:
       subprocess.CalledProcessError: it fails.
     """
-    flags = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=fast", "-isystem", jax.ffi.include_dir()]
+    flags = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=fast", "-isystem", str(native.headers())]
     flags += [f'-DSOURCES="{native.sources(native.SOURCES)}"']
     with tempfile.TemporaryDirectory() as scratch:
         running: dict[str, subprocess.Popen] = {}
@@ -69,9 +69,9 @@ def build(found: str) -> None:
                 raise subprocess.CalledProcessError(process.returncode, process.args)
         # The linker takes what they share from the first: it has to run on every processor.
         objects = list(reversed(running))
-        linked = f"{scratch}/{LIBRARY.name}"
+        linked = f"{scratch}/{library.name}"
         subprocess.run([found, "-shared", *objects, "-o", linked], check=True)
-        shutil.move(linked, LIBRARY)
+        shutil.move(linked, library)
 
 
 def _knows(found: str, flags: list[str]) -> bool:
@@ -90,51 +90,63 @@ def nvcc() -> str | None:
     return next(map(str, inside), None)
 
 
-def build_for_gpus(found: str) -> None:
+def build_for_gpus(found: str, library: pathlib.Path = cuda.LIBRARY) -> None:
     """Compiles the library for GPUs, for Hopper and as PTX for those after it.
 
     Args:
       found: `nvcc`.
+      library: the file to write.
 
     Raises:
       subprocess.CalledProcessError: it fails.
     """
     sources = [str(PACKAGE / kernel / "gpu.cu") for kernel in cuda.KERNELS]
     with tempfile.TemporaryDirectory() as scratch:
-        linked = f"{scratch}/{cuda.LIBRARY.name}"
+        linked = f"{scratch}/{library.name}"
         subprocess.run(
             [
                 found, "-O3", "-std=c++17", "-shared", "--threads", "2", "-Xcompiler", "-fPIC",
                 "-gencode", "arch=compute_90,code=[sm_90,compute_90]", "-diag-suppress", "1650",
-                f'-DSOURCES="{native.sources(cuda.SOURCES)}"', "-isystem", jax.ffi.include_dir(),
+                f'-DSOURCES="{native.sources(cuda.SOURCES)}"', "-isystem", str(native.headers()),
                 *sources, "-o", linked,
             ],
             check=True,
         )  # fmt: skip
-        shutil.move(linked, cuda.LIBRARY)
+        shutil.move(linked, library)
 
 
-def current(library: pathlib.Path, why_not: str | None) -> bool:
+def current(library: pathlib.Path, kinds: tuple[str, ...]) -> bool:
     """Whether a library is of these sources and this script, and loads."""
-    return why_not is None and library.stat().st_mtime >= pathlib.Path(__file__).stat().st_mtime
+    try:
+        native.opened(library, kinds, "")
+    except native.Missing:
+        return False
+    return library.stat().st_mtime >= pathlib.Path(__file__).stat().st_mtime
+
+
+def build_all(folder: pathlib.Path = PACKAGE) -> list[pathlib.Path]:
+    """Compiles what a folder lacks, or has of other sources; returns the files that it wrote."""
+    own, for_gpus = folder / LIBRARY.name, folder / cuda.LIBRARY.name
+    built = []
+    if not current(own, native.SOURCES):
+        if found := compiler():
+            print("compiling the kernels for processors, for a minute or more", flush=True)
+            build(found, own)
+            built.append(own)
+        else:
+            print("no C++ compiler for this machine: XLA runs everything")
+    if not current(for_gpus, cuda.SOURCES) and (found := nvcc()):
+        print("compiling the kernels for NVIDIA GPUs, for half a minute", flush=True)
+        build_for_gpus(found, for_gpus)
+        built.append(for_gpus)
+    return built
 
 
 def main() -> str | None:
     """Builds what is not up to date; returns what is wrong."""
     if os.environ.get("BYTELAX_NATIVE") == "0":
         return None
-    built = []
-    if not current(LIBRARY, native.why_not()):
-        if found := compiler():
-            print("compiling the kernels for processors, for a minute or more", flush=True)
-            build(found)
-            built.append(LIBRARY)
-        else:
-            print("no C++ compiler for this machine: XLA runs everything")
-    if not current(cuda.LIBRARY, cuda.why_not()) and (found := nvcc()):
-        print("compiling the kernels for NVIDIA GPUs, for half a minute", flush=True)
-        build_for_gpus(found)
-        built.append(cuda.LIBRARY)
+    built = build_all()
     print(*built, sep="\n", end="\n" if built else "")
     installed = importlib.machinery.PathFinder.find_spec(PACKAGE.name, sys.path[1:])
     if built and (installed is None or pathlib.Path(installed.origin or "").parent != PACKAGE):

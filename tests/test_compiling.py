@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 import types
 import zlib
 
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import bytelax
 from bytelax import compiling
 
 
@@ -28,6 +30,44 @@ def test_seconds_are_counted_once_and_only_where_they_are_spent():
     spans.add(1e-3)
     spans.add(10.0)  # began before, and holds it
     assert spans.seconds == pytest.approx(10.0)
+
+
+def test_a_program_that_compiles_for_long_is_news(monkeypatch, caplog):
+    monkeypatch.setattr(compiling, "PATIENCE", 1e-3)
+    monkeypatch.setattr(compiling, "_last", 0.0)
+    for number in range(2):
+        with compiling.watch():
+            jax.jit(lambda x, y=number: jnp.linalg.svd(x + y)[0] * 2)(jnp.ones((3, 3)))
+    assert caplog.messages[0] == "bytelax: compiling"
+    assert caplog.messages[-1].startswith("bytelax: compiling; the program before took ")
+
+
+def test_other_programs_are_none(monkeypatch, caplog):
+    monkeypatch.setattr(compiling, "PATIENCE", 60.0)
+    with compiling.watch():
+        jax.jit(lambda x: jnp.cos(x) * 3)(1.0)
+    timers = [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
+    assert all(one.finished.is_set() for one in timers) and not caplog.messages
+
+
+@pytest.mark.parametrize(("asked", "times"), [(None, 1), ("0", 0)])
+def test_missing_kernels_are_news_once(monkeypatch, caplog, asked, times):
+    if jax.default_backend() != "cpu":
+        pytest.skip("kernels for processors")
+    monkeypatch.setattr(compiling.native, "why_not", lambda: "Not compiled: do this.")
+    monkeypatch.delenv("BYTELAX_NATIVE", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("BYTELAX_NATIVE", asked)
+    compiling.say_without_kernels.cache_clear()
+    model = bytelax.load("tiny-draft")
+    bytelax.generate(model, ["x"], max_new_bytes=1)
+    told = [line for line in caplog.messages if line.endswith("Not compiled: do this.")]
+    assert len(told) == times
+    compiling.say_without_kernels.cache_clear()
+    bytelax.generate(model, ["x"], max_new_bytes=1)  # a model may be made by hand
+    told = [line for line in caplog.messages if line.endswith("Not compiled: do this.")]
+    assert len(told) == 2 * times
+    compiling.say_without_kernels.cache_clear()
 
 
 def settings_of_jax(monkeypatch, cache_dir=None):

@@ -1,5 +1,6 @@
 """A wheel that runs where nothing else is installed, and one version everywhere."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 import bytelax
 
 ROOT = Path(__file__).parent.parent
-MOST_ASSETS = 75e6  # bytes of all bundled models in the wheel
+MOST = 75e6  # bytes of a wheel
+sys.path.insert(0, str(ROOT / "kernels"))
+COMPILER = importlib.import_module("build_native").compiler()
 
 
 def run(*command, cwd):
@@ -46,18 +49,19 @@ def test_one_version():
 @pytest.mark.slow
 def test_the_wheel_holds_the_package_and_nothing_else(built):
     _, wheel = built
-    assert wheel.name == f"bytelax-{bytelax.__version__}-py3-none-any.whl"
+    assert wheel.name.startswith(f"bytelax-{bytelax.__version__}-py3-none-")
+    assert wheel.name.endswith("-any.whl") == (COMPILER is None)
+    assert wheel.stat().st_size < MOST
     with zipfile.ZipFile(wheel) as archive:
-        sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+        names = set(archive.namelist())
     about = f"bytelax-{bytelax.__version__}.dist-info"
-    tops = {name.split("/")[0] for name in sizes}
+    tops = {name.split("/")[0] for name in names}
     assert tops == {"bytelax", "bytelax_kernels", about}
-    assert f"{about}/licenses/LICENSE" in sizes
-    assert "bytelax/py.typed" in sizes
-    assets = {name: size for name, size in sizes.items() if name.startswith("bytelax/assets/")}
-    models = {name.split("/")[2] for name in assets}
+    assert f"{about}/licenses/LICENSE" in names
+    assert "bytelax/py.typed" in names
+    assert ("bytelax_kernels/libbytelax.so" in names) == (COMPILER is not None)
+    models = {name.split("/")[2] for name in names if name.startswith("bytelax/assets/")}
     assert models == {"small-draft", "small-lm", "tiny", "tiny-d", "tiny-draft", "tiny-lm"}
-    assert sum(assets.values()) < MOST_ASSETS
 
 
 @pytest.mark.slow
@@ -82,3 +86,16 @@ def test_the_wheel_runs_where_nothing_else_is_installed(built, tmp_path):
     )
     command = "generate --model tiny --max-new-bytes 8 x".split()
     assert len(run(programs / "bytelax", *command, cwd=tmp_path)) >= 8
+    why_not = "from bytelax_kernels import native; print(native.why_not())"
+    missing = run(programs / "python", "-c", why_not, cwd=tmp_path).strip()
+    assert missing == "None" if COMPILER else missing.startswith("Not compiled: install")
+
+
+@pytest.mark.slow
+def test_without_a_compiler_the_wheel_is_pure(built, monkeypatch, tmp_path):
+    sdist, _ = built
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, sdist, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not any(name.endswith(".so") for name in zipfile.ZipFile(wheel).namelist())

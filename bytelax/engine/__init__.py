@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from bytelax import methods, vocab
 from bytelax.calculator import Sizes
-from bytelax.compiling import late_jit, own_settings
+from bytelax.compiling import late_jit, own_settings, say_without_kernels
 from bytelax.decode import stopping
 from bytelax.decode.constraint import Automaton
 from bytelax.decode.drafters import weights_read
@@ -98,10 +98,13 @@ class Engine:
         kept: dict[str, int] = {"log_probs": bool(logprobs), "origins": origins}
         if not isinstance(logprobs, bool):
             kept["likeliest"] = requests.likeliest(logprobs, model.config.vocab_size)
-        return cls(
+        engine = cls(
             model, built, params, weights, jax.device_get(sampling), budgets, ends,
             jax.device_get(Stops.of(ends)), tuple(kept.items()),
         )  # fmt: skip
+        if engine.mesh is None and engine.platform == "cpu":
+            say_without_kernels()
+        return engine
 
     @property
     def mesh(self) -> Mesh | None:

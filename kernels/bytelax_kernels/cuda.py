@@ -1,7 +1,7 @@
 """The compiled kernels for NVIDIA GPUs, called through `jax.ffi`; optional.
 
-`kernels/build_native.py` builds the library, where there is `nvcc`. Where it is missing or does not
-load, XLA runs everything.
+`pip install` compiles the library where `nvcc` is on the path, and so does
+`kernels/build_native.py` for a checkout. Where it is missing or does not load, XLA runs everything.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ def _registered() -> None:
     Raises:
       native.Missing: there is no library.
     """
-    register(native.opened(LIBRARY, SOURCES), "CUDA")
+    register(native.opened(LIBRARY, SOURCES, "nvcc on the path"), "CUDA")
 
 
 def register(library: ctypes.CDLL, platform: str) -> None:

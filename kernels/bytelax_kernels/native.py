@@ -1,8 +1,9 @@
 """The compiled kernels for processors, called through `jax.ffi`; optional.
 
-`kernels/build_native.py` builds the library, where there is a C++ compiler. Where it is missing or
-does not load, XLA runs everything. `BYTELAX_NATIVE=0` leaves it out, and the name of an instruction
-set, such as `BYTELAX_NATIVE=avx2`, chooses another one than the best.
+`pip install` compiles the library where there is a C++ compiler, and so does
+`kernels/build_native.py` for a checkout. Where it is missing or does not load, XLA runs everything.
+`BYTELAX_NATIVE=0` leaves it out, and the name of an instruction set, such as `BYTELAX_NATIVE=avx2`,
+chooses another one than the best.
 """
 
 import contextlib
@@ -15,11 +16,14 @@ import os
 import pathlib
 import platform
 import re
+import sys
 from collections.abc import Iterator
 
 _LIBRARY = pathlib.Path(__file__).with_name("libbytelax.so")
 _KERNELS = ("append_attention", "dense", "verify_attention")
 SOURCES = ("native.h", "cpu.h", "cpu.cc")
+_MAJOR = 0  # of the interface to XLA that the sources are written for
+
 
 _left_out: contextvars.ContextVar[bool] = contextvars.ContextVar("left_out", default=False)
 
@@ -84,7 +88,9 @@ def instructions() -> str:
 
 def _loaded() -> tuple[ctypes.CDLL, str]:
     """The library and the instruction set to use; needs no JAX."""
-    library = opened(_LIBRARY, SOURCES)
+    if sys.platform == "win32":
+        raise Missing("There are none for Windows.")
+    library = opened(_LIBRARY, SOURCES, "a C++ compiler")
     try:
         name = _best(library)
         for kernel in _KERNELS:
@@ -94,12 +100,13 @@ def _loaded() -> tuple[ctypes.CDLL, str]:
     return library, name
 
 
-def opened(path: pathlib.Path, kinds: tuple[str, ...]) -> ctypes.CDLL:
+def opened(path: pathlib.Path, kinds: tuple[str, ...], compiler: str) -> ctypes.CDLL:
     """Loads a library of compiled kernels; needs no JAX.
 
     Args:
       path: of the library.
       kinds: as in `sources`.
+      compiler: what compiles it, in words.
 
     Raises:
       Missing: it is left out, not there, or made for something else.
@@ -107,26 +114,30 @@ def opened(path: pathlib.Path, kinds: tuple[str, ...]) -> ctypes.CDLL:
     if os.environ.get("BYTELAX_NATIVE") == "0":
         raise Missing("BYTELAX_NATIVE=0 leaves the compiled kernels out.")
     if not path.exists():
-        raise Missing(f"Not compiled, and slower: {_advice()}.")
+        raise Missing(f"Not compiled: {_advice(compiler)}.")
     try:
         library = ctypes.CDLL(str(path))
         compiled_for = ctypes.c_int.in_dll(library, "bytelax_interface").value
         compiled_from = ctypes.c_char_p.in_dll(library, "bytelax_sources").value
     except (OSError, ValueError) as error:
         raise Missing(f"The compiled kernels do not load: {error}.") from error
-    if compiled_for > _interface():
-        raise Missing(f"Compiled for a newer jaxlib: {_advice()}.")
+    # XLA's processor backend does not start once it was given kernels of a later interface.
+    major, minor = _interface()
+    if major != _MAJOR:
+        raise Missing("This jaxlib has another interface for kernels: update bytelax.")
+    if compiled_for > minor:
+        raise Missing(f"Compiled for a newer jaxlib: {_advice(compiler)}.")
     if compiled_from != sources(kinds).encode():
-        raise Missing(f"Compiled from other sources: {_advice()}.")
+        raise Missing(f"Compiled from other sources: {_advice(compiler)}.")
     return library
 
 
-def _advice() -> str:
+def _advice(compiler: str) -> str:
     """How to compile the kernels of this installation; the script is a checkout's."""
     script = _LIBRARY.parent.with_name("build_native.py")
     if script.exists():
         return f"run {script}, which takes minutes"
-    return "install with `pip install -e .` from a checkout, and run its kernels/build_native.py"
+    return f"install {compiler}, then `pip install --force-reinstall --no-deps .` in a checkout"
 
 
 def sources(kinds: tuple[str, ...]) -> str:
@@ -140,13 +151,22 @@ def sources(kinds: tuple[str, ...]) -> str:
     return hashlib.sha256(b"".join(map(pathlib.Path.read_bytes, files))).hexdigest()[:16]
 
 
-def _interface() -> int:
-    """The version of XLA's interface in this jaxlib; libraries for earlier versions load too."""
+def headers() -> pathlib.Path:
+    """The directory of the headers in jaxlib, found without importing it."""
     found = importlib.util.find_spec("jaxlib")
-    assert found is not None and found.origin is not None
-    header = pathlib.Path(found.origin).parent / "include" / "xla" / "ffi" / "api" / "c_api.h"
-    (minor,) = re.findall(r"#define XLA_FFI_API_MINOR (\d+)", header.read_text())
-    return int(minor)
+    if found is None or found.origin is None:
+        raise Missing("There is no jaxlib.")
+    return pathlib.Path(found.origin).parent / "include"
+
+
+def _interface() -> tuple[int, int]:
+    """The version of XLA's interface in this jaxlib; libraries for earlier minor ones load too."""
+    try:
+        header = (headers() / "xla" / "ffi" / "api" / "c_api.h").read_text()
+    except OSError as error:
+        raise Missing(f"This jaxlib does not say which kernels it takes: {error}.") from error
+    major, minor = re.findall(r"#define XLA_FFI_API_(?:MAJOR|MINOR) (\d+)", header)
+    return int(major), int(minor)
 
 
 def _best(library: ctypes.CDLL) -> str:

@@ -212,8 +212,19 @@ def test_instructions_that_are_not_there(monkeypatch):
 
 
 def test_a_library_for_a_newer_jaxlib_is_left_out(monkeypatch):
-    monkeypatch.setattr(native, "_interface", lambda: 0)
+    monkeypatch.setattr(native, "_interface", lambda: (0, 0))
     assert native.why_not().startswith("Compiled for a newer jaxlib")
+
+
+def test_a_library_for_another_interface_is_left_out(monkeypatch):
+    """JAX does not start on the processor once it was given a kernel of another interface."""
+    monkeypatch.setattr(native, "_interface", lambda: (1, 99))
+    assert native.why_not().startswith("This jaxlib has another interface")
+
+
+def test_a_jaxlib_without_headers_gets_no_kernels(monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "headers", lambda: tmp_path)
+    assert native.why_not().startswith("This jaxlib does not say which kernels it takes")
 
 
 def test_a_library_of_other_sources_is_left_out(monkeypatch):
@@ -244,6 +255,6 @@ def test_what_to_do_names_a_script_only_where_there_is_one(monkeypatch, tmp_path
     """Who installed a wheel has no script, and that of a checkout compiles for the checkout."""
     monkeypatch.setattr(native, "_LIBRARY", tmp_path / "bytelax_kernels" / "libbytelax.so")
     script = tmp_path / "build_native.py"
-    assert "pip install -e" in native.why_not() and str(script) not in native.why_not()
+    assert "pip install" in native.why_not() and str(script) not in native.why_not()
     script.touch()
     assert str(script) in native.why_not() and "pip install" not in native.why_not()
