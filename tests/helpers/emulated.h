@@ -1,8 +1,8 @@
 // CUDA on a processor, for the kernels of `bytelax_kernels/gpu.h`: it shows wrong indices, what is
 // read before it is written, and missing barriers. It shows nothing of speed.
 //
-// Every CUDA thread is a fiber that runs until it waits for others, in an order that can be chosen:
-// without a barrier that is needed, another order gives another result. Shared memory begins as NaN,
+// Every CUDA thread is a fiber that runs until it waits for others. Which goes on then can be chosen:
+// without a barrier that is needed, a warp that runs ahead of the others changes the result. Shared memory begins as NaN,
 // and asynchronous copies arrive when they are waited for, no earlier.
 #pragma once
 #include <ucontext.h>
@@ -16,7 +16,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <vector>
 
 #include "xla/ffi/api/ffi.h"
@@ -78,7 +77,7 @@ struct Fiber {
 inline Fiber* current;
 inline ucontext_t scheduler;
 inline std::function<void()>* entered;
-inline int order = 0;  // 0: by number, 1: backwards, others: shuffled anew each time
+inline int order = 0;  // 0: in turn; 1: always the first that can go on; 2: always the last
 
 inline void wait(Barrier& barrier) {
   if (++barrier.arrived == barrier.needed) {
@@ -99,7 +98,6 @@ inline void run(std::function<void()> kernel, int blocks, int threads, int bytes
   constexpr int kStack = 64 << 10;
   static std::mutex one_at_a_time;  // XLA may run two calls at once
   std::lock_guard lock(one_at_a_time);
-  std::mt19937 random(order);
   entered = &kernel;
   for (int from = 0; from < blocks; from += cluster) {
     Cluster shared{{cluster * threads}, {}};
@@ -116,16 +114,18 @@ inline void run(std::function<void()> kernel, int blocks, int threads, int bytes
       makecontext(&f.context, run_fiber, 0);
       left.push_back(&f);
     }
-    if (order == 1) std::reverse(left.begin(), left.end());
+    if (order == 2) std::reverse(left.begin(), left.end());
     while (!left.empty()) {
-      if (order > 1) std::shuffle(left.begin(), left.end(), random);
-      bool any = false;
+      bool any = false, ended = false;
       for (Fiber* f : left) {
         if (f->waits && f->waits->passed < f->until) continue;
         f->waits = nullptr, any = true, current = f;
         swapcontext(&scheduler, &f->context);
+        ended |= f->done;
+        if (order) break;
       }
       if (!any) std::puts("threads wait for one another for ever"), std::abort();
+      if (!ended) continue;
       left.erase(std::remove_if(left.begin(), left.end(), [](Fiber* f) { return f->done; }),
                  left.end());
     }

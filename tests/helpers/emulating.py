@@ -15,7 +15,7 @@ import pytest
 from bytelax_kernels import cuda
 from bytelax_kernels.dense import gpu
 
-ORDERS = [0, 1, 2]  # of threads: by number, backwards, shuffled
+ORDERS = [0, 1, 2]  # of threads: in turn; the first, or the last, as far as it can
 _COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 _HERE = pathlib.Path(__file__).parent
 EMULATED = pytest.param(

@@ -107,7 +107,7 @@ def test_a_row_knows_nothing_of_the_others(name, dtype):
 @pytest.mark.parametrize("depth", [32, DEPTH], ids=["fewer chunks than warps", "more"])
 def test_threads_wait_for_one_another(order, depth):
     """In any order in which they run, the result is the same."""
-    rows, kernel, options = operands(9, "float32", depth=depth, **FORMS["all"])
+    rows, kernel, options = operands(32, "float32", depth=depth, **FORMS["all"])
     wanted = by_kernel(rows, kernel, options)
     np.testing.assert_array_equal(by_kernel(rows, kernel, options, order), wanted)
 
