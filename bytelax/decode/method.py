@@ -350,18 +350,14 @@ class Method:
             lawful = jnp.take_along_axis(lawful, emitted.path, axis=1)
         # A rule that emitted nothing would never end.
         count = jnp.clip(emitted.count, 1, known)
-        sound = jnp.minimum(count, jnp.cumprod(lawful, axis=1).sum(1))
+        lawful = jnp.cumprod(lawful, axis=1).sum(1)
+        sound = jnp.minimum(count, lawful)
         behind, complete = _behind(params.constraint, decoding.automaton, emitted.ids)
-        kept, ended = stopping.trim(
-            text,
-            emitted.ids,
-            jnp.where(running, sound, 0),
-            prompt=decoding.prompt,
-            limit=decoding.limit,
-            stops=decoding.stops,
-            complete=complete,
-            eos=self.vocabulary.eos,
-        )
+        kept, ended = self._trim(decoding, emitted.ids, jnp.where(running, sound, 0), complete)
+        # Of the branches of a tree that were not followed, nothing is known here.
+        known_ids = draft.length if emitted.path is None else emitted.drafted
+        within = self._within(params, decoding, draft, known_ids)
+        offered = dataclasses.replace(draft, length=jnp.minimum(within, lawful))
         broken = (ended == stopping.RUNNING) & (sound < count)
         ended = jnp.where(broken, stopping.NOT_FINITE, ended)
         inputs = self._round_inputs(params, decoding)
@@ -373,7 +369,7 @@ class Method:
             draft_state=draft_state,
             ended=jnp.where(running, ended, decoding.ended),
             automaton=None if behind is None else _at(behind, kept),
-            counts=count_round(decoding.counts, draft, kept, emitted.drafted),
+            counts=count_round(decoding.counts, offered, kept, emitted.drafted),
         )
 
     @own_settings()
@@ -422,6 +418,35 @@ class Method:
         with jax.named_scope("emitted"):
             emitted = check_emitted(self.accept, emitted, (batch, width))
             return agreed(self.verifier, (emitted, lawful.astype(jnp.int32)))
+
+    def _trim(self, decoding, ids, count, complete):
+        """Returns how many of the ids that follow a text are of it, and why it ends there."""
+        return stopping.trim(
+            decoding.text,
+            ids,
+            count,
+            prompt=decoding.prompt,
+            limit=decoding.limit,
+            stops=decoding.stops,
+            complete=complete,
+            eos=self.vocabulary.eos,
+        )
+
+    def _within(
+        self, params: Params, decoding: Decoding, draft: Draft, count: Int[Array, " B"]
+    ) -> Int[Array, " B"]:
+        """Returns how much of a draft lies within the text that it continues.
+
+        No verdict keeps what lies behind an end of the text, so the counters leave that out. An end
+        is looked for among the first `count` ids.
+        """
+        if not draft.ids.shape[1]:
+            return draft.length
+        _, complete = _behind(params.constraint, decoding.automaton, draft.ids)
+        within, ended = self._trim(decoding, draft.ids, count, complete)
+        room = decoding.limit - decoding.text.length
+        whole = ended == stopping.RUNNING
+        return jnp.where(whole, jnp.minimum(draft.length, room), within)
 
     def _round_inputs(self, params, decoding):
         text, state, sampling = decoding.text, decoding.state, decoding.sampling

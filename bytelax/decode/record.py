@@ -19,7 +19,8 @@ class Counts:
     Attributes:
       rounds: draft-verify-commit rounds in which the row was running.
       bytes: ids emitted, including EOS and stop strings.
-      drafted: bytes proposed.
+      drafted: bytes proposed, without those that lie behind an end of the text: of the byte budget,
+        or behind a drafted EOS or stop string. They could not be kept.
       accepted: proposed bytes that were emitted.
       accepted_by_position: `accepted` for each position in the draft.
       drafted_by_position: `drafted` for each position in the draft.
@@ -53,7 +54,8 @@ def count_round(
 ) -> Counts:
     """Adds a round that emitted `count` ids, the first `accepted` of which were drafted.
 
-    Rows with a `count` of 0 did not run, and their counters stay as they are.
+    The draft is cut where its text would end. Rows with a `count` of 0 did not run, and their
+    counters stay as they are.
     """
     ran = count > 0
     place = jnp.arange(draft.ids.shape[1])

@@ -18,7 +18,8 @@ class Statistics:
     Attributes:
       bytes: ids emitted, including EOS and stop strings.
       rounds: draft-verify-commit rounds.
-      drafted: bytes proposed.
+      drafted: bytes proposed, without those behind an end of the text (of the byte budget, or a
+        drafted EOS or stop string): they count neither as kept nor as refused.
       accepted: proposed bytes that were emitted.
       accepted_by_position: `accepted` for each position in the draft.
       drafted_by_position: `drafted` for each position in the draft; `to_dict` adds the ratio of the
