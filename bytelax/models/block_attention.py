@@ -41,7 +41,8 @@ def attend(
     Args:
       projections: queries, keys and values of the T entries.
       cache: unused; always None.
-      span: causal span of the clean bytes. Its sliding window applies to the cells as well.
+      span: causal span of the clean bytes. Its sliding window applies to the clean bytes before a
+        block as well, as seen from its first cell, and never cuts the block.
       blocks: the blocks.
 
     Returns:
@@ -87,8 +88,8 @@ def attend_cells(
     begin = blocks.start - reach  # position of the first key
     at_start = jnp.minimum(blocks.start, length - 1)
     first = jnp.take_along_axis(span.first, at_start, axis=1)[..., None]
-    if span.window is not None:
-        first = jnp.maximum(first, blocks.positions() - span.window + 1)
+    if span.window is not None:  # a block may begin behind the last clean byte
+        first = jnp.maximum(first, blocks.start[..., None] - span.window + 1)
     first = jnp.broadcast_to(first, blocks.ids.shape) - begin[..., None]
     # An empty block attends to its first cell, which keeps its unused outputs finite.
     last = reach + jnp.maximum(blocks.length, 1) - 1

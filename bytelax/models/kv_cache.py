@@ -115,6 +115,20 @@ def causal_span(
     )
 
 
+def with_block(span: Span, begin: int) -> Span:
+    """The span in which the queries from index `begin` on are the cells of one block.
+
+    Each of them attends to all cells, and before the block to what the first of them attends to: an
+    attention window counts the positions before the block, and never cuts it.
+    """
+    in_block = jnp.arange(span.positions.shape[1]) >= begin
+    return dataclasses.replace(
+        span,
+        first=jnp.where(in_block, span.first[:, begin : begin + 1], span.first),
+        last=jnp.where(in_block, span.positions[:, -1:], span.last),
+    )
+
+
 def tree_span(
     start: Int[Array, " B"],
     ancestors: Bool[Array, "B W W"],

@@ -109,11 +109,8 @@ class DFlashNetwork(DraftStack):
           position: position of the pending byte.
           size: K.
         """
-        span = kv_cache.causal_span(
-            position[:, None] + jnp.arange(size + 1), window=self.trunk.window
-        )
-        last = jnp.broadcast_to(span.newest[:, None], span.last.shape)
-        span = dataclasses.replace(span, last=last)
+        places = position[:, None] + jnp.arange(size + 1)
+        span = kv_cache.with_block(kv_cache.causal_span(places, window=self.trunk.window), 0)
         attend = functools.partial(kv_cache.attend, span=span)
         found, caches = self._run(embedded[:, None], caches, span.positions, size, attend)
         return Predicted(found.logits[:, 0], found.states[:, 0]), caches

@@ -3,7 +3,6 @@
 Source: BLT (arXiv 2412.09871, section 3.3). The joint pass is from Fast BLT (arXiv 2605.08044).
 """
 
-import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -120,14 +119,14 @@ class Decoder(nn.Module):
           start: position of the first id.
           patch: index of the patch whose latent each id reads.
           first: first position that each id attends to, apart from the attention window.
-          causal: number of leading ids that attend causally and predict the next byte. The others
-            are the cells of one block, which attend to the whole block and predict their own byte.
+          causal: number of leading ids that attend causally and predict the next byte. The others,
+            if any, are the cells of one block, which predict their own byte; see
+            `kv_cache.with_block` for what they attend to.
           encoded: encoder states of the ids, for a decoder that reads them.
         """
         positions = start[:, None] + jnp.arange(ids.shape[1])
         span = kv_cache.causal_span(positions, window=self.config.decoder.window, first=first)
-        in_block = jnp.arange(ids.shape[1]) >= causal
-        span = dataclasses.replace(span, last=jnp.where(in_block, positions[:, -1:], span.last))
+        span = kv_cache.with_block(span, causal)
         logits, written = self(ids, encoded, contexts, caches, patch=patch, span=span)
         assert written is not None  # as caches were passed
         return logits, written

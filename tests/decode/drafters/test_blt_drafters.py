@@ -175,10 +175,16 @@ def test_no_special_is_filled_in():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [exhaustive(17), exhaustive(24), 31])
-def test_a_block_in_decoding_is_a_block_in_training(start):
-    """The logits of its cells, some of them filled: the layouts differ, the numbers do not."""
-    small = models.model(OWN)
+@pytest.mark.parametrize(
+    ("start", "window"),
+    [exhaustive(17, 6), exhaustive(24, 6), (31, 2), exhaustive(31, K), exhaustive(31, None)],
+)
+def test_a_block_in_decoding_is_a_block_in_training(start, window):
+    """The logits of its cells, some of them filled: the layouts differ, the numbers do not.
+
+    The attention window may be shorter than the block.
+    """
+    small = models.model(models.replace(OWN, decoder={"window": window}))
     text = jnp.asarray(models.random_text(2, 48, eos=False))
     ids = jnp.full((2, K), vocab.MASK).at[:, 1].set(70)
 
@@ -190,7 +196,7 @@ def test_a_block_in_decoding_is_a_block_in_training(start):
 
     apply = jax.jit(functools.partial(small.module.apply, method=training))
     expected = apply({"params": small.params})[:, 0]
-    to = dataclasses.replace(target("own"), window=K + 1)
+    to = dataclasses.replace(small.target(), window=K + 1)
 
     @jax.jit
     def decoding(params):
