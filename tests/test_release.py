@@ -42,8 +42,20 @@ def built(tmp_path_factory):
 def test_one_version():
     citation = (ROOT / "CITATION.cff").read_text()
     assert re.search(r"^version: (.*)$", citation, re.M)[1] == bytelax.__version__
+    released = re.search(r"^date-released: (.*)$", citation, re.M)[1]
     changes = (ROOT / "CHANGELOG.md").read_text()
-    assert re.search(r"^## \[(.*)\]", changes, re.M)[1] == bytelax.__version__
+    newest = re.search(r"^## \[(.*)\] - (.*)$", changes, re.M)
+    assert newest.groups() == (bytelax.__version__, released)
+
+
+def test_workflows_run_what_there_is():
+    """Commands of the Makefile, on the Pythons that the package says it runs on."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    workflows = {path.name: path.read_text() for path in ROOT.glob(".github/workflows/*.yml")}
+    commands = set(re.findall(r"\bmake ([a-z-]+)", " ".join(workflows.values())))
+    assert {"test", "lint", "docs", "test-slow"} <= commands <= targets
+    pythons = re.findall(r":: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert pythons == re.findall(r'"(3\.\d+)"', workflows["tests.yml"].partition("include")[0])
 
 
 @pytest.mark.slow
