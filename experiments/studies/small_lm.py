@@ -13,7 +13,7 @@ from experiments.evidence import COUNTED, SETTING, TEMPERATURES, TIMED_COLUMNS
 from experiments.study import Column
 
 MODEL = "small-lm"
-LENGTHS = {"small-draft": (4, 6, 8), "tiny-draft": (4,)}
+LENGTHS = {"small-draft": (4, 8), "tiny-draft": (4,)}
 DTYPES = ("float32", "bfloat16")
 COLUMNS = [*SETTING, Column("dtype", "dtype"), *COUNTED, *TIMED_COLUMNS]
 
