@@ -115,11 +115,20 @@ def speed_table(results: pathlib.Path = RESULTS) -> list[str]:
     """The README's table of speeds, from `speeds.json`: a row a model and drafter."""
     lines = []
     for row in json.loads((results / "speeds.json").read_text()):
-        cells = [figure(key, results) if key else "" for key in row["figures"]]
+        cells = [speed(key, results) if key else "" for key in row["figures"]]
         lines.append([row["model"], row["drafts"], row["on"], *cells])
     return markdown(
         ["model", "drafts of each round", "on", "T = 0", "T = 1", "at published acceptance"], lines
     )
+
+
+def speed(key: dict, results: pathlib.Path = RESULTS) -> str:
+    """A speed with its range, and the share of the drafted bytes that was kept."""
+    try:
+        kept = figure(key | {"figure": "acceptance", "form": ".0%"}, results)
+    except KeyError:
+        return figure(key, results)
+    return f"{figure(key, results)}, {kept.split(' (')[0]} kept"
 
 
 def page(results: pathlib.Path = RESULTS) -> str:

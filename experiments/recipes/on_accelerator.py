@@ -33,8 +33,9 @@ from bytelax import checkpoints
 from bytelax.models import kv_cache
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
-from bytelax.models.configs import ByteLMConfig, HeadsConfig, TransformerConfig
+from bytelax.models.configs import ByteLMConfig, TransformerConfig
 from bytelax.models.execution import Execution
+from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
 from bytelax.training import documents, objectives, optimizer, packing, train_loop
 from bytelax.training.configs import CorruptionConfig
 from bytelax.training.head_objective import HeadLoss
@@ -61,7 +62,10 @@ DRAFTS = {
     "draft-192x4": byte_lm(192, 4, 512, 3, 128),
 }
 HEADS = HeadsConfig(
-    draft_layer=(3, 6, 10), exits=(3, 5), bytes_ahead=3, correction=True, two_byte=(5, 10)
+    eagle=EagleHead(depths=(3, 6, 10)),
+    early_exit=EarlyExitHead(depths=(3, 5)),
+    medusa=MedusaHead(count=3, correction=True),
+    two_byte=TwoByteHead(depths=(5, 10)),
 )
 
 
@@ -146,14 +150,12 @@ def stage_of(name: str, runs: pathlib.Path) -> Stage:
         return Stage(objective, frozen={"teacher": trunk}, save=save_each, seed=1)
     if name == "small-heads":
         config = dataclasses.replace(SMALL, heads=HEADS)
-        module = ByteLM(config)
-        drawn = jax.jit(module.init)(jax.random.key(2), jnp.zeros((1, 8), jnp.int32))["params"]
-        objective = HeadLoss(module=module, own_outputs=8)
+        objective = HeadLoss(module=ByteLM(config), own_outputs=8)
 
         def save_heads(params):
             checkpoints.write_heads(runs / name, config, params)
 
-        initial = {"heads": drawn["heads"]}
+        initial = {"heads": jax.jit(objective.init_heads)(jax.random.key(2))}
         return Stage(objective, initial, trunk, save_heads, window=512, batch=32)
     source = bytelax.load("tiny" if name == "tiny-late" else runs / "tiny-late")
     blocks = 16 if name == "tiny-d-late" else None
