@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from bytelax.decode.acceptance import Acceptance, Lossless
-from bytelax.decode.drafters import Empty
+from bytelax.decode.drafter import Empty
 from bytelax.decode.method import Method
 from bytelax.loading import load
 from bytelax.model import Model
 from bytelax.options import DraftModel, Options, named
+from bytelax.targets.module_target import ModuleTarget
 
 
 def build(
@@ -40,7 +41,8 @@ def build(
     if isinstance(method, Options | Method) and given:
         raise ValueError(f"{', '.join(given)}: only methods given by name take options")
     if isinstance(method, Method):
-        if getattr(method.target, "module", None) not in (None, model.device_shard.module):
+        module = method.target.module if isinstance(method.target, ModuleTarget) else None
+        if module not in (None, model.device_shard.module):
             raise ValueError("this Method was built for another model")
         built = method
     else:

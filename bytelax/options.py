@@ -657,7 +657,7 @@ def find(name: str) -> type[Options]:
     """Returns the class of a named method; raises ValueError if there is none."""
     if isinstance(name, str) and name in METHODS:
         return METHODS[name]
-    if hasattr(name, "propose"):
+    if hasattr(name, "propose"):  # this file knows no drafters
         raise ValueError(f"wrap a drafter: decode.Method(model.target(), drafter), got {name!r}")
     hint = f"{meant(name, METHODS)} " if isinstance(name, str) else ""
     raise ValueError(f"unknown method {name!r}; {hint}there are: {', '.join(METHODS)}")

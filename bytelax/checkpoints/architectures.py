@@ -11,13 +11,13 @@ import numpy as np
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import CheckpointError
 from bytelax.decode.target import Rewindable
-from bytelax.decode.targets.blt import BLTTarget
-from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import Config
 from bytelax.models.patching import PatchingConfig
 from bytelax.systems import trained
+from bytelax.targets.blt import BLTTarget
+from bytelax.targets.byte_lm import ByteLMTarget
 
 Module = BLT | ByteLM
 

@@ -30,22 +30,18 @@ from bytelax.decode.draft import (
     no_passes,
     scanned,
 )
-from bytelax.decode.drafters import Drafter, DraftInput, Empty
+from bytelax.decode.drafter import Drafter, DraftInput, Empty
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.record import Origin, Origins
 from bytelax.decode.sampling import Sampling, happens, process_logits, sample
 from bytelax.decode.stopping import Stops
-from bytelax.decode.target import Target, Text
-from bytelax.decode.targets.blt import BLTTarget
-from bytelax.decode.targets.byte_lm import ByteLMTarget
-from bytelax.decode.targets.local_decoder import LocalDecoderTarget
+from bytelax.decode.target import Branching, Rewindable, Target, Text
 from bytelax.decode.trees import SpecTr, Tree, k_seq
 
 __all__ = [
     "Acceptance",
     "Automaton",
-    "BLTTarget",
-    "ByteLMTarget",
+    "Branching",
     "Decoding",
     "Draft",
     "DraftInput",
@@ -54,12 +50,12 @@ __all__ = [
     "Drawn",
     "Emitted",
     "Empty",
-    "LocalDecoderTarget",
     "Lossless",
     "Method",
     "Origin",
     "Origins",
     "Params",
+    "Rewindable",
     "Sampling",
     "SpecTr",
     "Stops",

@@ -216,7 +216,7 @@ class Lossless:
 
     def rule(self, sampling: Sampling, drafter: Any) -> Acceptance:
         """Returns the rule for requests with these sampling settings and for this drafter."""
-        judge = getattr(drafter, "judged_by", None)
+        judge = drafter.judged_by
         return judge or (greedy if sampling.greedy else self.sampled)
 
 

@@ -8,26 +8,22 @@ from jaxtyping import Array, Int
 
 from bytelax.decode.acceptance import Emitted, Lossless
 from bytelax.decode.draft import Draft
-from bytelax.decode.drafters import Drafter
-
-_PARTS = ("draft_length", "init", "propose", "commit")
+from bytelax.decode.drafter import Drafter
+from bytelax.decode.target import Target
 
 
 def check_target(target: Any) -> None:
-    """Raises TypeError if a part of the target is missing."""
-    missing = [part for part in ("prefill", "extend", "commit") if not hasattr(target, part)]
-    if missing:
-        hint = ": take its target()" if hasattr(target, "target") else ""
-        name = type(target).__name__
-        raise TypeError(f"the target {name} has no {' and no '.join(missing)}{hint}")
+    """Raises TypeError if this is no target."""
+    if not isinstance(target, Target):
+        hint = ": take its target()" if hasattr(target, "target") else ""  # a model
+        raise TypeError(f"{type(target).__name__} is no subclass of decode.Target{hint}")
 
 
 def check_drafter(drafter: Any) -> None:
-    """Raises TypeError if a part of the drafter is missing, or if it is not hashable."""
+    """Raises TypeError if this is no drafter, or if it is not hashable."""
     name = type(drafter).__name__
-    missing = [part for part in _PARTS if not hasattr(drafter, part)]
-    if missing:
-        raise TypeError(f"the drafter {name} has no {' and no '.join(missing)}")
+    if not isinstance(drafter, Drafter):
+        raise TypeError(f"{name} is no subclass of decode.Drafter")
     try:
         hash(drafter)
     except TypeError:
@@ -49,8 +45,8 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
     """Returns what `propose` returned, a draft and a state.
 
     Raises:
-      TypeError: it is something else, the ids or the length are no integers, or the log-probabilities
-        are not float32: those of a shorter type do not say what was drawn from.
+      TypeError: it is something else, the ids or the length are no integers, or the
+        log-probabilities are not float32: those of a shorter type do not say what was drawn from.
       ValueError: the draft has another shape than the rows of `ids` times `draft_length`.
     """
     name = f"{type(drafter).__name__}.propose"

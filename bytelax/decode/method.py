@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ from bytelax.decode.contract import (
     check_target,
 )
 from bytelax.decode.draft import Draft
-from bytelax.decode.drafters import Drafter, DraftInput, DraftState, Empty, fitted, resumed
+from bytelax.decode.drafter import Drafter, DraftInput, DraftState, Empty
 from bytelax.decode.record import (
     Counts,
     Likeliest,
@@ -42,7 +41,7 @@ from bytelax.decode.record import (
 )
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.stopping import Stops
-from bytelax.decode.target import Branching, State, Target, Text, agreed, in_windows
+from bytelax.decode.target import Branching, State, Target, Text, Trial
 from bytelax.models.configs import UNFILLED, Filled
 from bytelax.models.pytree import pytree
 from bytelax.vocab import ALL_BYTES, Vocabulary
@@ -138,7 +137,7 @@ class Method:
         check_drafter(self.drafter)
         check_rule(self.accept)
         drafted = self.drafter.draft_length
-        longest = getattr(self.target, "max_bytes", None)
+        longest = self.target.max_bytes
         window = drafted + 1 if self.window is None else self.window
         whole = isinstance(window, int | np.integer)
         if not whole or window <= drafted or (longest is not None and window > longest):
@@ -151,12 +150,12 @@ class Method:
     @functools.cached_property
     def verifier(self) -> Target:
         """The target, adapted to the drafter and with caches for the window."""
-        return in_windows(fitted(self.drafter, self.target), self.window)
+        return self.drafter.fit(self.target).in_windows(self.window)
 
     @property
     def vocabulary(self) -> Vocabulary:
         """The ids that the target emits."""
-        return getattr(self.target, "vocabulary", ALL_BYTES)
+        return self.target.vocabulary
 
     @property
     def lossless(self) -> bool:
@@ -261,7 +260,7 @@ class Method:
           TypeError: the target cannot go on from a state.
         """
         target: Any = self.verifier
-        if "state" not in inspect.signature(target.prefill).parameters:
+        if not target.resumes:
             raise TypeError(f"{type(target).__name__}.prefill takes no state to go on from")
         batch = len(decoding.prompt)
         chex.assert_shape(more.length, (batch,))
@@ -288,7 +287,7 @@ class Method:
             decoding,
             text=text,
             state=state,
-            draft_state=resumed(self.drafter, inputs, decoding.draft_state),
+            draft_state=self.drafter.resume(inputs, decoding.draft_state),
             prompt=jnp.array(text.length),
             limit=text.length + budget,
             ended=jnp.where(stays, decoding.ended, ended),
@@ -316,59 +315,35 @@ class Method:
         draft, draft_state = check_proposed(self.drafter, proposed, text.ids)
         decided = {name: getattr(draft, name) for name in ("ids", "length", "step", "parents")}
         with jax.named_scope("drafted"):
-            return dataclasses.replace(draft, **agreed(self.verifier, decided)), draft_state
+            return dataclasses.replace(draft, **self.verifier.agreed(decided)), draft_state
 
     @own_settings()
     def verify(
         self, params: Params, decoding: Decoding, draft: Draft, draft_state: DraftState
     ) -> Decoding:
         """Runs the second half of a round: verifies a draft, and keeps what was accepted of it."""
-        target, text = self.verifier, decoding.text
-        draft = draft.widened(self.window - 1)
-        running = decoding.ended == stopping.RUNNING
-        logits, trial = target.extend(
-            params.target,
-            decoding.state if draft.state is None else draft.state,
-            jnp.concatenate([text.pending, draft.ids], axis=1),
-            most=jnp.where(running, draft.length + 1, 0),
-            **({} if draft.parents is None else {"parents": draft.parents}),
-        )
-        chex.assert_shape(logits, (len(running), self.window, None))
-        if hasattr(target, "waits"):
-            running &= ~target.waits(trial)
-        known: Any = self.window
-        if hasattr(target, "known"):
-            known = target.known(trial)
-            draft = dataclasses.replace(draft, length=jnp.minimum(draft.length, known))
-        draft = draft.written_out(logits.shape[-1])
+        draft, logits, trial, running, known = self._read(params, decoding, draft)
         draft, allowed = self._allowed(params.constraint, decoding.automaton, draft, logits)
         emitted, lawful = self._judged(decoding, draft, allowed)
         if emitted.path is not None:
-            assert isinstance(target, Branching)
-            trial, draft = target.along(trial, emitted.path), trees.along(draft, emitted.path)
-            logits = jnp.take_along_axis(logits, emitted.path[..., None], axis=1)
-            lawful = jnp.take_along_axis(lawful, emitted.path, axis=1)
+            draft, logits, trial, lawful = self._along(emitted.path, draft, logits, trial, lawful)
         # A rule that emitted nothing would never end.
         count = jnp.clip(emitted.count, 1, known)
         lawful = jnp.cumprod(lawful, axis=1).sum(1)
-        sound = jnp.minimum(count, lawful)
-        behind, complete = _behind(params.constraint, decoding.automaton, emitted.ids)
-        kept, ended = self._trim(decoding, emitted.ids, jnp.where(running, sound, 0), complete)
+        kept, ended, automaton = self._kept(params, decoding, emitted.ids, count, lawful, running)
         # Of the branches of a tree that were not followed, nothing is known here.
         known_ids = draft.length if emitted.path is None else emitted.drafted
         within = self._within(params, decoding, draft, known_ids)
         offered = dataclasses.replace(draft, length=jnp.minimum(within, lawful))
-        broken = (ended == stopping.RUNNING) & (sound < count)
-        ended = jnp.where(broken, stopping.NOT_FINITE, ended)
         inputs = self._round_inputs(params, decoding)
         draft_state = self.drafter.commit(inputs, draft_state, trial, kept)
         check_carried(self.drafter, decoding.draft_state, draft_state)
         return dataclasses.replace(
             _appended(decoding, draft, emitted, logits, kept),
-            state=target.commit(trial, kept),
+            state=self.verifier.commit(trial, kept),
             draft_state=draft_state,
-            ended=jnp.where(running, ended, decoding.ended),
-            automaton=None if behind is None else _at(behind, kept),
+            ended=ended,
+            automaton=automaton,
             counts=count_round(decoding.counts, offered, kept, emitted.drafted),
         )
 
@@ -381,6 +356,66 @@ class Method:
             return running if until is None else running & ~until(decoding)
 
         return jax.lax.while_loop(unfinished, functools.partial(self.round, params), decoding)
+
+    def _read(
+        self, params: Params, decoding: Decoding, draft: Draft
+    ) -> tuple[Draft, Float[Array, "B W V"], Trial, Bool[Array, " B"], Int[Array, "*B"]]:
+        """Has the target read a draft.
+
+        Returns the draft as rules read it, the logits and the trial of the window, the rows that
+        take part, and the number of bytes that may be kept.
+        """
+        target, draft = self.verifier, draft.widened(self.window - 1)
+        running = decoding.ended == stopping.RUNNING
+        logits, trial = target.extend(
+            params.target,
+            decoding.state if draft.state is None else draft.state,
+            jnp.concatenate([decoding.text.pending, draft.ids], axis=1),
+            most=jnp.where(running, draft.length + 1, 0),
+            **({} if draft.parents is None else {"parents": draft.parents}),
+        )
+        chex.assert_shape(logits, (len(running), self.window, None))
+        if (waits := target.waits(trial)) is not None:
+            running &= ~waits
+        if (known := target.known(trial)) is None:
+            known = jnp.asarray(self.window)
+        return draft.written_out(logits.shape[-1], most=known), logits, trial, running, known
+
+    def _along(
+        self,
+        path: Int[Array, "B W"],
+        draft: Draft,
+        logits: Float[Array, "B W V"],
+        trial: Trial,
+        lawful: Int[Array, "B W"],
+    ) -> tuple[Draft, Float[Array, "B W V"], Trial, Int[Array, "B W"]]:
+        """Returns the branch of a tree that was accepted, and what belongs to it, as a chain."""
+        target = self.verifier
+        assert isinstance(target, Branching)
+        logits = jnp.take_along_axis(logits, path[..., None], axis=1)
+        lawful = jnp.take_along_axis(lawful, path, axis=1)
+        return trees.along(draft, path), logits, target.along(trial, path), lawful
+
+    def _kept(
+        self,
+        params: Params,
+        decoding: Decoding,
+        ids: Int[Array, "B W"],
+        count: Int[Array, " B"],
+        lawful: Int[Array, " B"],
+        running: Bool[Array, " B"],
+    ) -> tuple[Int[Array, " B"], Int[Array, " B"], Int[Array, " B"] | None]:
+        """Cuts what a rule emitted where a row ends.
+
+        Returns the number of ids kept, why rows have ended, and the states of the automaton.
+        """
+        sound = jnp.minimum(count, lawful)
+        behind, complete = _behind(params.constraint, decoding.automaton, ids)
+        kept, ended = self._trim(decoding, ids, jnp.where(running, sound, 0), complete)
+        broken = (ended == stopping.RUNNING) & (sound < count)
+        ended = jnp.where(broken, stopping.NOT_FINITE, ended)
+        ended = jnp.where(running, ended, decoding.ended)
+        return kept, ended, None if behind is None else _at(behind, kept)
 
     def _allowed(
         self,
@@ -417,7 +452,7 @@ class Method:
         emitted = accept(draft, laws, uniforms)
         with jax.named_scope("emitted"):
             emitted = check_emitted(self.accept, emitted, (batch, width))
-            return agreed(self.verifier, (emitted, lawful.astype(jnp.int32)))
+            return self.verifier.agreed((emitted, lawful.astype(jnp.int32)))
 
     def _trim(self, decoding, ids, count, complete):
         """Returns how many of the ids that follow a text are of it, and why it ends there."""

@@ -1,16 +1,17 @@
-"""The `Target` protocol: a language model that can roll back the bytes that were rejected."""
+"""The base class of targets: a language model that can roll back the bytes that were rejected."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.models.pytree import pytree
+from bytelax.vocab import ALL_BYTES, Vocabulary
 
 State = Any  # a pytree of arrays with a leading batch axis, opaque to the loop
 Trial = Any
@@ -58,37 +59,43 @@ class Text:
         return cls(*jax.device_put((ids, lengths)))
 
 
-@runtime_checkable
-class Target(Protocol):
-    """Protocol of a language model that verifies drafts: pure functions over explicit state.
+class Target:
+    """Base of language models that verify drafts: pure functions over explicit state.
 
-    A target must be hashable, because it is a static argument of compiled programs. A target whose
-    caches depend on the widest window passed to `extend` has a field `window`; if that is None,
-    `Method` sets it.
+    A target must be hashable, because it is a static argument of compiled programs. A subclass has
+    `prefill`, `extend` and `commit`; the rest has a default.
 
     `extend` only computes. Nothing counts until `commit` keeps it, so a target never has to undo
     anything. Rows are independent: at one shape (B, W), the result for a row is bitwise the same,
     whatever the other rows hold and wherever in a window its bytes lie. The state may be donated.
 
-    An attribute `vocabulary`, a `bytelax.vocab.Vocabulary`, says which ids may be emitted and which
-    one ends a text; without it these are bytes and EOS.
-
-    Three more methods are optional. `waits(trial) -> bool[B]` returns the rows whose window was not
-    computed, because they wait for others to share an expensive pass; nothing of it may be kept,
-    and it is tried again. `known(trial) -> int[B]` returns the number of leading bytes, at least
-    one, behind which the logits are right. No more of the window is kept. It may depend on these
-    bytes and on the next one, and on nothing else of the window. `agreed(values)`, for a target of
-    which several devices hold parts for the same rows, returns the integers that the first of these
-    devices has, on all of them.
+    Attributes:
+      model_kind: what errors call the kind of model; by default the name of the class.
+      resumes: whether `prefill` takes a third argument, `state`: one after a beginning of each
+        text, from where it goes on. `Method.append` needs that.
     """
 
-    def prefill(self, params, text: Text) -> State:
-        """Processes all bytes of the prompts except the pending one.
+    model_kind: ClassVar[str] = ""
+    resumes: ClassVar[bool] = False
 
-        For `Method.append`, a target takes a third argument, `state`: one after a beginning of each
-        text, from where it goes on.
-        """
-        ...
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The ids that may be emitted, and which one ends a text: by default bytes and EOS."""
+        return ALL_BYTES
+
+    @property
+    def vocab_size(self) -> int | None:
+        """Number of ids that the model predicts; None if that is not known before."""
+        return None
+
+    @property
+    def max_bytes(self) -> int | None:
+        """Maximum length of a text, BOS included; None if there is no limit."""
+        return None
+
+    def prefill(self, params, text: Text) -> State:
+        """Processes all bytes of the prompts except the pending one."""
+        raise NotImplementedError(f"{type(self).__name__}.prefill")
 
     def extend(
         self,
@@ -108,32 +115,86 @@ class Target(Protocol):
             logits behind them are never read, so work that only they need may be left out. None
             is W everywhere.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__}.extend")
 
     def commit(self, trial: Trial, count: Int[Array, " B"]) -> State:
         """Keeps the first `count` (0..W) window bytes of each row and forgets the rest."""
-        ...
+        raise NotImplementedError(f"{type(self).__name__}.commit")
 
     def passes(self, state: State) -> dict[str, Int[Array, " B"]]:
         """Returns the number of forward passes since the prefill, by network, and of patches.
 
         The keys are `decoder_passes`, ... and `patches`. A key that is missing counts as zero.
         """
-        ...
+        return {}
+
+    def in_windows(self, window: int) -> "Target":
+        """Returns the target with caches for windows of `window` bytes.
+
+        Raises:
+          ValueError: the target was built with caches for narrower windows.
+        """
+        return self
+
+    def bound(self, params: Any) -> Any:
+        """Returns what drafters may run of the model: a Flax module, bound to its parameters."""
+        raise NotImplementedError(f"{type(self).__name__}.bound")
+
+    def waits(self, trial: Trial) -> Bool[Array, " B"] | None:
+        """Returns the rows whose window was not computed; None if there are none.
+
+        They wait for others to share an expensive pass. Nothing of their window may be kept, and it
+        is tried again.
+        """
+        return None
+
+    def known(self, trial: Trial) -> Int[Array, " B"] | None:
+        """Returns the number of leading bytes, at least 1, after which logits are right.
+
+        No more of the window is kept. The number may depend on these bytes and on the next one, and
+        on nothing else of the window. None means all of the window.
+        """
+        return None
+
+    def agreed(self, values: Any) -> Any:
+        """Returns the integers of the first of the devices that hold parts of the same rows.
+
+        Devices that add in a different order may round differently and so disagree. All of them
+        take the decisions of the first, so that none leaves a loop before the others.
+        """
+        return values
 
 
-@runtime_checkable
-class Rewindable(Target, Protocol):
-    """Protocol of a target that can run ahead and go back, as a draft model does."""
+class Windowed(Target):
+    """Base of targets whose caches depend on the widest window that is passed to `extend`.
+
+    A subclass is a frozen dataclass.
+
+    Attributes:
+      window: number of bytes of the widest window; None until `in_windows` sets it.
+    """
+
+    window: int | None
+
+    def in_windows(self, window: int) -> "Windowed":
+        """As `Target.in_windows`."""
+        if self.window is None:
+            return dataclasses.replace(self, window=window)  # type: ignore[type-var]
+        if self.window < window:
+            raise ValueError(
+                f"the target's caches hold windows of {self.window} bytes, not of {window}"
+            )
+        return self
+
+
+class Rewindable(Windowed):
+    """Base of targets that can run ahead and go back, as a draft model does."""
+
+    resumes = True
 
     def prefill(self, params, text: Text, state: State | None = None) -> State:
         """Processes the texts from the end of `state` on; see `Target.prefill`."""
-        ...
-
-    @property
-    def window(self) -> int | None:
-        """Number of bytes of the widest window; None until `in_windows` sets it."""
-        ...
+        raise NotImplementedError(f"{type(self).__name__}.prefill")
 
     def rewind(self, ahead: State, back: State) -> State:
         """Returns to the state `back`, in the buffers of `ahead`, so that nothing is copied.
@@ -142,14 +203,13 @@ class Rewindable(Target, Protocol):
           ahead: a state reached from `back` by keeping fewer bytes than the target's window holds.
           back: the state to return to.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__}.rewind")
 
 
-@runtime_checkable
-class Branching(Target, Protocol):
-    """Protocol of a target that verifies trees: `extend` takes `parents`, as in `Draft.parents`."""
+class Branching(Target):
+    """Base of targets that verify trees: `extend` takes `parents`, as in `Draft.parents`."""
 
-    model_kind: ClassVar[str] = "a byte transformer"
+    model_kind = "a byte transformer"
 
     def along(self, trial: Trial, path: Int[Array, "B W"]) -> Trial:
         """Reorders a trial so that one branch of the tree comes first.
@@ -159,16 +219,7 @@ class Branching(Target, Protocol):
           path: window indices of the branch, beginning with the root's; entries beyond the branch
             are never kept.
         """
-        ...
-
-
-def agreed(target: Target, values: Any) -> Any:
-    """The integers of the first of the devices that hold a part of the target for the same rows.
-
-    Devices that add in a different order may round differently and so disagree. All of them take
-    the decisions of the first, so that none leaves a loop before the others.
-    """
-    return getattr(target, "agreed", lambda own: own)(values)
+        raise NotImplementedError(f"{type(self).__name__}.along")
 
 
 def check_window(window: Int[Array, "B W"], widest: int | None) -> None:
@@ -181,20 +232,6 @@ def check_window(window: Int[Array, "B W"], widest: int | None) -> None:
         raise ValueError(
             f"a window of {window.shape[1]} bytes does not fit a target of width {widest}"
         )
-
-
-def in_windows(target: Target, window: int) -> Target:
-    """Returns the target with caches for windows of `window` bytes.
-
-    Raises:
-      ValueError: the target was built with caches for narrower windows.
-    """
-    held = getattr(target, "window", window)
-    if held is None:
-        return dataclasses.replace(cast(Any, target), window=window)
-    if held < window:
-        raise ValueError(f"the target's caches hold windows of {held} bytes, not of {window}")
-    return target
 
 
 def take_in(target: Target, params, state: State, text: Text, *, width: int) -> State:

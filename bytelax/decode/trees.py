@@ -268,7 +268,7 @@ class SpecTr:
 
     def judges(self, drafter) -> bool:
         """Whether the drafts of this drafter are independent, `many`, and laid out as above."""
-        return getattr(drafter, "judged_by", None) == self
+        return drafter.judged_by == self
 
     def __call__(
         self, draft: Draft, log_probs: Float[Array, "B W V"], uniforms: Float[Array, "B 2 W"]

@@ -17,7 +17,6 @@ from bytelax.calculator import Sizes
 from bytelax.compiling import late_jit, own_settings, say_without_kernels
 from bytelax.decode import stopping
 from bytelax.decode.constraint import Automaton
-from bytelax.decode.drafters import weights_read
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.sampling import ByRow, Sampling
 from bytelax.decode.stopping import Stops
@@ -90,7 +89,7 @@ class Engine:
         params = Params(model.device_params, own if named else requests.arrays(draft_params))
         if constraint is not None:
             params = params._replace(constraint=model.put(requests.automaton(constraint)))
-        drafted = weights_read(built.drafter, params.drafter, params.target)
+        drafted = built.drafter.weights_read(params.drafter, params.target)
         weights = model.weights_per_pass._replace(draft_model=drafted)
         ends = requests.stops(stop, prompts)
         # A string that is longer than the output never comes.

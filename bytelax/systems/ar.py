@@ -3,9 +3,9 @@
 import dataclasses
 
 from bytelax.decode.method import Method
-from bytelax.decode.targets.blt import BLTTarget
 from bytelax.options import Ar
 from bytelax.systems.fitting import Model
+from bytelax.targets.blt import BLTTarget
 
 
 def build(options: Ar, model: Model) -> Method:

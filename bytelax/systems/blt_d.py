@@ -15,18 +15,17 @@ from bytelax import vocab
 from bytelax.decode import sampling, unmasking
 from bytelax.decode.acceptance import take_all
 from bytelax.decode.draft import Draft, DraftPasses, draft_of, draw, no_passes, scanned
-from bytelax.decode.drafters import Drafter, check_latent, expect, expect_heads
+from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
-from bytelax.decode.target import agreed
-from bytelax.decode.targets.blt import Ahead, BLTTarget
 from bytelax.decode.unmasking import Unmask, fill_in
 from bytelax.models.configs import Config
 from bytelax.models.execution import Execution, rows_of
 from bytelax.models.layers import parameter
 from bytelax.models.pytree import where_rows
 from bytelax.options import BltD, BltDV
-from bytelax.systems.fitting import Model, heads_of
+from bytelax.systems.fitting import Model, check_latent, expect_heads, heads_of
 from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.targets.blt import Ahead, BLTTarget
 
 _RANK = 64  # of a `BlockTableNetwork`
 _SMALL, _ZEROS = nn.initializers.normal(0.02), nn.initializers.zeros
@@ -95,7 +94,7 @@ def loss(network: BlockTableNetwork, texts: Texts) -> list[Drafted]:
 # The drafters
 
 
-class _Blocks:
+class _Blocks(Drafter):
     """Base of drafters of blocks of masked bytes; their state is the rows that advanced last."""
 
     draft_length: int
@@ -227,7 +226,7 @@ class BlockDiffusionDrafter(_Blocks):
 
         def agree(cells):
             ids, log_probs, step = cells
-            ids, step = agreed(inputs.target, (ids, step))
+            ids, step = inputs.target.agreed((ids, step))
             return ids, log_probs, step
 
         def run_and_fill(carry):

@@ -26,23 +26,9 @@ from bytelax.decode.draft import (
     scan,
     scanned,
 )
-from bytelax.decode.drafters import (
-    Drafter,
-    Stateless,
-    check_latent,
-    expect,
-    expect_heads,
-    fitted,
-)
+from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method, Params
 from bytelax.decode.target import Text
-from bytelax.decode.targets.blt import BLTTarget
-from bytelax.decode.targets.local_decoder import (
-    RECENT,
-    LocalDecoderTarget,
-    predicted,
-    reading_latents,
-)
 from bytelax.models import layers
 from bytelax.models.block import SwiGLU
 from bytelax.models.configs import BLTConfig, Config, TransformerConfig
@@ -50,10 +36,17 @@ from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, RMSNorm, project
 from bytelax.models.patching import nth_true
 from bytelax.options import BltS
-from bytelax.systems.fitting import Model, checked_length, heads_of
+from bytelax.systems.fitting import Model, check_latent, checked_length, expect_heads, heads_of
 from bytelax.systems.lookup import LookupDrafter
 from bytelax.systems.medusa import MedusaDrafter
 from bytelax.systems.trained import Drafted, Term, Texts, texts_like
+from bytelax.targets.blt import BLTTarget
+from bytelax.targets.local_decoder import (
+    RECENT,
+    LocalDecoderTarget,
+    predicted,
+    reading_latents,
+)
 
 _HIDDEN = 32  # of a `_ClosingHead`
 
@@ -254,7 +247,7 @@ def _apart_by_variance(contexts, own, there) -> Float[Array, "B P"]:
 # The drafters
 
 
-class _OfDecoder:
+class _OfDecoder(Drafter):
     """Base of drafters that draft what the local decoder would write."""
 
     draft_length: int
@@ -281,7 +274,7 @@ class _OfDecoder:
 
 
 @dataclasses.dataclass(frozen=True)
-class BltSDrafter(_OfDecoder, Stateless):
+class BltSDrafter(_OfDecoder):
     """Drafts byte by byte with the local decoder of a BLT, past the boundary of its patch.
 
     The decoder continues whatever the
@@ -366,7 +359,12 @@ class NestedDrafter(_OfDecoder):
     def fit(self, target):
         target = super().fit(target)
         _ = self._method(target).verifier  # raises if the local decoder lacks what it needs
-        return fitted(self.drafter, target)
+        return self.drafter.fit(target)
+
+    def weights_read(self, params, target_params):
+        if self.latent == "predicted":
+            return super().weights_read(params, target_params)
+        return self.drafter.weights_read(params, target_params)
 
     def init(self, inputs):
         return self.drafter.init(inputs)

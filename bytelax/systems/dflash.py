@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.decode.draft import draft_of, draw, no_passes, scanned
-from bytelax.decode.drafters import DraftInput
+from bytelax.decode.drafter import DraftInput
 from bytelax.decode.method import Method
 from bytelax.models import block_attention, kv_cache
 from bytelax.models.block_attention import Blocks

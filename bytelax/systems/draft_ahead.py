@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bytelax.decode.draft import Draft, Drawn, draft_of, in_a_row, no_passes, scan, scanned
-from bytelax.decode.drafters import DraftInput
-from bytelax.decode.targets.byte_lm import ByteLMTarget, FirstLayers
+from bytelax.decode.drafter import DraftInput
 from bytelax.models.transformer import LayerRange
+from bytelax.targets.byte_lm import ByteLMTarget, FirstLayers
 
 # Maps the hidden state of the newest byte, [B, 1, D], and N uniforms per row to N sampled ids.
 Draw = Callable[[Float[Array, "B 1 D"], Float[Array, "B N"]], Drawn]

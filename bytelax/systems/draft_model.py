@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.decode.draft import draft_of, draw, in_a_row, no_passes, scan, scanned
+from bytelax.decode.drafter import Drafter
 from bytelax.decode.method import Method
-from bytelax.decode.target import Rewindable, State, Text, in_windows
+from bytelax.decode.target import Rewindable, State, Text
 from bytelax.models.pytree import pytree
 from bytelax.options import DraftModel
 from bytelax.systems.fitting import Model, checked_length
@@ -26,7 +27,7 @@ class DraftModelState:
 
 
 @dataclasses.dataclass(frozen=True)
-class DraftModelDrafter:
+class DraftModelDrafter(Drafter):
     """Drafts `draft_length` bytes one by one with a smaller model, under the request's sampling.
 
     The draft model's caches hold
@@ -48,10 +49,10 @@ class DraftModelDrafter:
     def __post_init__(self):
         if self.draft_length < 1:
             raise ValueError(f"a draft model must draft at least 1 byte, got {self.draft_length}")
-        object.__setattr__(self, "target", in_windows(self.target, self.draft_length + 1))
+        object.__setattr__(self, "target", self.target.in_windows(self.draft_length + 1))
 
     def fit(self, target):
-        sizes = [getattr(one, "vocab_size", None) for one in (self.target, target)]
+        sizes = [one.vocab_size for one in (self.target, target)]
         if None not in sizes and sizes[0] != sizes[1]:
             raise ValueError(
                 f"the draft model has {sizes[0]} ids, the model {sizes[1]}; they must be of one "
@@ -95,9 +96,6 @@ class DraftModelDrafter:
             ),
         )
         return draft, DraftModelState(self.target.rewind(ahead, here), text.length)
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state
 
     def _catch_up(
         self, weights, draft_state: DraftModelState, text: Text

@@ -9,16 +9,17 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.decode import sampling
-from bytelax.decode.drafters import DraftInput, expect, expect_heads, kept_state
+from bytelax.decode.drafter import Drafter, DraftInput, expect
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.target import Target, Text
-from bytelax.decode.targets import ModuleTarget
 from bytelax.models import kv_cache, layers
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution, rows_of
 from bytelax.models.kv_cache import Caches
 from bytelax.models.layers import Dense, RMSNorm, head, parameter, project
 from bytelax.options import DraftStackHead
+from bytelax.systems.fitting import expect_heads
+from bytelax.targets.module_target import ModuleTarget, kept_state
 
 SAMPLED, GREEDY = 0, 1  # the two outputs of `Confidence`
 
@@ -94,7 +95,7 @@ class DraftStack(nn.Module):
         return self.fusion(jnp.concatenate(states, axis=-1))
 
 
-class StackDrafter:
+class StackDrafter(Drafter):
     """Base of drafters with a stack that reads fused states of the target.
 
     Attributes:

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Int
 from bytelax import vocab
 from bytelax.decode import sampling, trees
 from bytelax.decode.draft import Draft, Drawn, draft_of, draw, no_passes
-from bytelax.decode.drafters import DraftInput, expect
+from bytelax.decode.drafter import DraftInput, expect
 from bytelax.decode.method import Method
-from bytelax.decode.target import Branching, agreed
+from bytelax.decode.target import Branching
 from bytelax.decode.trees import Tree
 from bytelax.models import kv_cache
 from bytelax.models.configs import Config
@@ -269,7 +269,7 @@ class EagleDrafter(StackDrafter):
                 logits[:, 0], inputs.sampling, kept, confidence=sure, least=self.min_survival
             )
             if self.min_survival is not None:  # then it ends the loop
-                likely = agreed(inputs.target, likely.astype(jnp.int32)) > 0
+                likely = inputs.target.agreed(likely.astype(jnp.int32)) > 0
             return kept, likely
 
         def step(carry):

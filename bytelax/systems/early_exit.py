@@ -12,9 +12,8 @@ from jaxtyping import Array, Float
 
 from bytelax import vocab
 from bytelax.decode.draft import draw, in_a_row
-from bytelax.decode.drafters import Stateless, expect, expect_heads
+from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
-from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.configs import Config, HeadsConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import LayerNorm, head, only_bytes, with_specials
@@ -22,8 +21,9 @@ from bytelax.models.transformer import LayerRange
 from bytelax.options import Composed, EarlyExit
 from bytelax.systems import two_byte
 from bytelax.systems.draft_ahead import draft_ahead
-from bytelax.systems.fitting import Model, checked_length, heads_of, layers_of
+from bytelax.systems.fitting import Model, checked_length, expect_heads, heads_of, layers_of
 from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.targets.byte_lm import ByteLMTarget
 
 # The network
 
@@ -95,7 +95,7 @@ def loss(network: EarlyExitNetwork, texts: Texts) -> list[Drafted]:
 
 
 @dataclasses.dataclass(frozen=True)
-class EarlyExitDrafter(Stateless):
+class EarlyExitDrafter(Drafter):
     """Drafts byte by byte with the first `layer` blocks of the model (early exit).
 
     With `two_byte`, a two-byte-ahead head on the same hidden state drafts one more byte, so that

@@ -42,3 +42,15 @@ def layers_of(model: Model) -> int:
     """Returns the depth of a byte transformer; 1 of another model, which the drafter refuses."""
     trunk = getattr(model.config, "trunk", None)
     return trunk.layers if trunk else 1
+
+
+def expect_heads(found: Any, what: str) -> None:
+    """Raises ValueError if a model lacks trained heads; `what` names them."""
+    if not found:
+        raise ValueError(f"the model has no {what}: see `bytelax train heads`")
+
+
+def check_latent(drafter: Any, *known: str) -> None:
+    """Raises ValueError if the field `latent` of a drafter is none of these words."""
+    if drafter.latent not in known:
+        raise ValueError(f"latent {drafter.latent!r} is not {' or '.join(known)}")

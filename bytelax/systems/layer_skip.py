@@ -6,17 +6,17 @@ Source: Draft & Verify, Zhang et al., arXiv 2309.08168, section 3.1.
 import dataclasses
 
 from bytelax.decode.draft import draw
-from bytelax.decode.drafters import Stateless, expect
+from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
-from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.transformer import LayerRange
 from bytelax.options import LayerSkip
 from bytelax.systems.draft_ahead import draft_ahead
 from bytelax.systems.fitting import Model, checked_length, layers_of
+from bytelax.targets.byte_lm import ByteLMTarget
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerSkipDrafter(Stateless):
+class LayerSkipDrafter(Drafter):
     """Drafts byte by byte with the attention and the SwiGLU of chosen blocks skipped.
 
     It needs no training.

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from bytelax.decode.draft import certain
-from bytelax.decode.drafters import Stateless
+from bytelax.decode.drafter import Drafter
 from bytelax.decode.method import Method
 from bytelax.decode.target import Text
 from bytelax.options import Lookup
@@ -16,7 +16,7 @@ _LONGEST = 256  # bytes of a match, which a program compares one after the other
 
 
 @dataclasses.dataclass(frozen=True)
-class LookupDrafter(Stateless):
+class LookupDrafter(Drafter):
     """Proposes the bytes that followed an earlier occurrence of the text's last bytes.
 
     Prompt lookup decoding, on bytes in place of tokens. The longest match wins, and among equally

@@ -14,17 +14,17 @@ from jaxtyping import Array, Float, Int
 from bytelax import vocab
 from bytelax.decode import sampling, trees
 from bytelax.decode.draft import draft_of, draw, in_a_row
-from bytelax.decode.drafters import Stateless, expect, expect_heads, kept_state
+from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
 from bytelax.decode.target import Branching
-from bytelax.decode.targets import ModuleTarget
 from bytelax.decode.trees import Tree
 from bytelax.models.configs import Config
 from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, head, parameter, with_specials
 from bytelax.options import Medusa
-from bytelax.systems.fitting import Model, heads_of
+from bytelax.systems.fitting import Model, expect_heads, heads_of
 from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.targets.module_target import ModuleTarget, kept_state
 
 # The network
 
@@ -130,7 +130,7 @@ def loss(network: MedusaNetwork, texts: Texts) -> list[Drafted]:
 
 
 @dataclasses.dataclass(frozen=True)
-class MedusaDrafter(Stateless):
+class MedusaDrafter(Drafter):
     """Drafts one byte per head, without a forward pass of its own.
 
     The heads read the final hidden state of the byte before
@@ -158,7 +158,7 @@ class MedusaDrafter(Stateless):
 
 
 @dataclasses.dataclass(frozen=True)
-class MedusaTreeDrafter(Stateless):
+class MedusaTreeDrafter(Drafter):
     """Drafts a tree: the likeliest children of each node, pruned to the likeliest nodes.
 
     The heads are those of `MedusaDrafter`. The tree is deterministic, so `trees.Tree` verifies it
@@ -177,7 +177,7 @@ class MedusaTreeDrafter(Stateless):
             raise ValueError(f"a tree needs children and nodes, got {self.branches}, {self.nodes}")
 
     @property
-    def draft_length(self) -> int:
+    def draft_length(self) -> int:  # type: ignore[override]  # follows from the fields
         return self.nodes
 
     @property

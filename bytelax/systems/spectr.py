@@ -8,7 +8,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bytelax.decode.drafters import Drafter, expect, fitted, resumed
+from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
 from bytelax.decode.target import Branching
 from bytelax.decode.trees import SpecTr as SpecTrRule
@@ -18,7 +18,7 @@ from bytelax.systems.fitting import Model
 
 
 @dataclasses.dataclass(frozen=True)
-class ParallelDrafter:
+class ParallelDrafter(Drafter):
     """Proposes `many` independent drafts of one drafter, among which `trees.SpecTrRule` selects.
 
     Under greedy sampling the drafts would all be equal. The
@@ -38,7 +38,7 @@ class ParallelDrafter:
             raise ValueError(f"there must be at least 1 draft, got {self.many}")
 
     @property
-    def draft_length(self) -> int:
+    def draft_length(self) -> int:  # type: ignore[override]  # follows from the fields
         return self.many * self.drafter.draft_length
 
     @property
@@ -47,13 +47,16 @@ class ParallelDrafter:
 
     def fit(self, target):
         expect(target, Branching, self)
-        return fitted(self.drafter, target)
+        return self.drafter.fit(target)
+
+    def weights_read(self, params, target_params):
+        return self.drafter.weights_read(params, target_params)
 
     def init(self, inputs):
         return self.drafter.init(inputs)
 
     def resume(self, inputs, draft_state):
-        return resumed(self.drafter, inputs, draft_state)
+        return self.drafter.resume(inputs, draft_state)
 
     def propose(self, inputs, draft_state):
         def repeated(tree):

@@ -7,15 +7,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bytelax.decode.draft import draft_of, draw
-from bytelax.decode.drafters import DraftInput, Stateless, expect, expect_heads, kept_state
+from bytelax.decode.drafter import Drafter, DraftInput, expect
 from bytelax.decode.method import Method
-from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.models.configs import Config
 from bytelax.models.execution import Execution
 from bytelax.models.layers import only_bytes, project
 from bytelax.options import TwoByte
-from bytelax.systems.fitting import Model, layers_of
+from bytelax.systems.fitting import Model, expect_heads, layers_of
 from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.targets.byte_lm import ByteLMTarget
+from bytelax.targets.module_target import kept_state
 
 # The network
 
@@ -100,7 +101,7 @@ def loss(network: TwoByteNetwork, texts: Texts) -> list[Drafted]:
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoByteDrafter(Stateless):
+class TwoByteDrafter(Drafter):
     """Drafts one byte with a two-byte-ahead head.
 
     The head reads a hidden state of the byte before the pending one, and the pending byte.

@@ -101,7 +101,7 @@ def assert_lossless(
     if new_bytes is None:
         new_bytes = min(method.drafter.draft_length + 2, 5)
     length = len(prompt) + new_bytes + reach
-    length = min(length, getattr(method.target, "max_bytes", length))
+    length = min(length, method.target.max_bytes or length)
     reach = length - len(prompt) - new_bytes
     following = next_byte(method, params, rows=rows, prompt=len(prompt), length=length)
     chance = Chance(one_round(method, params), rows)
@@ -127,7 +127,7 @@ def assert_lossless(
     if isinstance(method.drafter, Empty):
         return
     assert kept > FAULTY, NOTHING_KEPT
-    judge = getattr(method.drafter, "judged_by", None) or method.accept
+    judge = method.drafter.judged_by or method.accept
     keeps_all = _KeepsBranch() if getattr(judge, "trees", False) else take_all
     faulty = Chance(one_round(dataclasses.replace(method, accept=keeps_all), params), rows)
     seen = distance(law_and_kept(faulty, begin)[0], _own(following, begin))

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bytelax import vocab
-from bytelax.decode import Draft, Sampling, process_logits, sampling
+from bytelax.decode import Draft, Drafter, Sampling, process_logits, sampling
+from bytelax.decode.target import Branching
 
 
 def table(byte_values: int, seed: int, scale: float = 1.0) -> Float[Array, "V V V"]:
@@ -21,10 +22,11 @@ def table(byte_values: int, seed: int, scale: float = 1.0) -> Float[Array, "V V 
 
 
 @dataclasses.dataclass(frozen=True)
-class TableTarget:
+class TableTarget(Branching):
     """A `Target` of chains and trees, whose parameters are a table; its state is the last id."""
 
     model_kind = "a table"
+    resumes = True
 
     def prefill(self, params, text, state=None):
         before = jnp.maximum(text.length - 2, 0)[:, None]
@@ -45,12 +47,9 @@ class TableTarget:
     def commit(self, trial, count):
         return {"last": jnp.take_along_axis(trial, count[:, None], axis=1)[:, 0]}
 
-    def passes(self, state):
-        return {}
-
 
 @dataclasses.dataclass(frozen=True)
-class TableDrafter:
+class TableDrafter(Drafter):
     """A `Drafter` with a table of its own, which proposes one byte after the other.
 
     Attributes:
@@ -64,9 +63,6 @@ class TableDrafter:
     temperature: float = 1.0
     top_p: float = 1.0
     ragged: bool = False
-
-    def init(self, inputs):
-        return ()
 
     def propose(self, inputs, draft_state):
         text = inputs.text
@@ -88,9 +84,6 @@ class TableDrafter:
         _, out = jax.lax.scan(step, begin, (jnp.arange(self.draft_length), uniforms.T))
         ids, log_probs, going = (jnp.moveaxis(x, 0, 1) for x in out)
         return Draft(ids, going.sum(1), log_probs), draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state
 
     def drawn(self, logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:
         """Returns the distribution that is drawn from."""

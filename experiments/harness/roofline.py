@@ -1,7 +1,6 @@
 """What the passes that a method made take at least: reading, or multiplying."""
 
 from bytelax import methods
-from bytelax.decode.drafters import weights_read
 from experiments.harness import floor
 
 
@@ -47,7 +46,7 @@ def seconds(model, contestant, stats, machine, *, rows, context, itemsize=4, pat
     ):  # of a layer that sits on the model; its cache is small
         built, own = methods.build(name, model, **settings)
         total += floor.seconds(
-            machine, weights_read(built.drafter, own, model.held), 0,
+            machine, built.drafter.weights_read(own, model.held), 0,
             passes=rounds * stats.draft_model_passes / stats.rounds, rows=rows, itemsize=itemsize,
         )  # fmt: skip
     drafting = (stats.decoder_passes - stats.rounds) / stats.rounds

@@ -25,9 +25,10 @@ from bytelax_kernels.verify_attention.benchmark import attend
 from bytelax_kernels.verify_attention.sight import positions, visible
 
 from bytelax import vocab
-from bytelax.decode import BLTTarget, Text
+from bytelax.decode import Text
 from bytelax.models.blt import BLT
 from bytelax.models.patching import PatchingConfig
+from bytelax.targets.blt import BLTTarget
 from experiments import study
 from experiments.harness.one_b import one_b, random_params
 from experiments.study import Column

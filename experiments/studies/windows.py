@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import load, vocab
-from bytelax.decode import ByteLMTarget, Text
-from bytelax.decode.targets.byte_lm import FirstLayers
+from bytelax.decode import Text
 from bytelax.model import Model
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
+from bytelax.targets.byte_lm import ByteLMTarget, FirstLayers
 from experiments import study
 from experiments.study import Column
 

@@ -15,8 +15,6 @@ from bytelax_kernels import native
 
 from bytelax import vocab
 from bytelax.decode import (
-    BLTTarget,
-    ByteLMTarget,
     Empty,
     Method,
     Params,
@@ -33,6 +31,8 @@ from bytelax.systems import (
     LookupDrafter,
     ParallelDrafter,
 )
+from bytelax.targets.blt import BLTTarget
+from bytelax.targets.byte_lm import ByteLMTarget
 from bytelax.testing import TableTarget, table
 from tests.helpers import heads_of_a_blt, self_drafting_models
 from tests.helpers import models_for_tests as models

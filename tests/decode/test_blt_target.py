@@ -10,10 +10,10 @@ import pytest
 from bytelax_kernels import dispatch
 
 from bytelax import checkpoints, vocab
-from bytelax.decode import BLTTarget
 from bytelax.models import patching
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import last_eos_before
+from bytelax.targets.blt import BLTTarget
 from tests.golden import cases
 from tests.helpers import models_for_tests as models
 from tests.helpers import windows

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bytelax.decode import ByteLMTarget
+from bytelax.targets.byte_lm import ByteLMTarget
 from tests.helpers import models_for_tests as models
 from tests.helpers import windows
 

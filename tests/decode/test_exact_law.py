@@ -15,8 +15,7 @@ import pytest
 from bytelax import testing, vocab
 from bytelax.compiling import own_jit
 from bytelax.decode import (
-    BLTTarget,
-    ByteLMTarget,
+    Drafter,
     Emitted,
     Empty,
     Method,
@@ -37,7 +36,7 @@ from bytelax.decode import (
     take_all,
     typical,
 )
-from bytelax.decode.drafters import block_diffusion
+from bytelax.decode.drafter import block_diffusion
 from bytelax.decode.unmasking import ONE_STEP, confidence
 from bytelax.options import METHODS
 from bytelax.systems import (
@@ -47,6 +46,8 @@ from bytelax.systems import (
     DFlashDrafter,
     ParallelDrafter,
 )
+from bytelax.targets.blt import BLTTarget
+from bytelax.targets.byte_lm import ByteLMTarget
 from bytelax.testing import (
     TableDrafter,
     TableTarget,
@@ -732,13 +733,10 @@ def test_several_drafts_are_certified(window):
 
 
 @dataclasses.dataclass(frozen=True)
-class Broom:
+class Broom(Drafter):
     """A tree: the pending byte has three children, and the first of them has all others."""
 
     draft_length: int
-
-    def init(self, inputs):
-        return ()
 
     def propose(self, inputs, draft_state):
         place = jnp.arange(self.draft_length)
@@ -746,6 +744,3 @@ class Broom:
         ids = jnp.broadcast_to(vocab.OFFSET + place % 3, shape)
         parents = jnp.broadcast_to(jnp.where(place < 3, 0, 1), shape)
         return dataclasses.replace(certain(ids), parents=parents), draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state

@@ -10,17 +10,16 @@ import pytest
 
 from bytelax import vocab
 from bytelax.decode import (
-    BLTTarget,
     Empty,
-    LocalDecoderTarget,
     Method,
     Params,
     Sampling,
     Text,
     process_logits,
 )
-from bytelax.decode.targets.local_decoder import reading_latents
 from bytelax.systems import BltSDrafter, DraftModelDrafter, LookupDrafter, NestedDrafter
+from bytelax.targets.blt import BLTTarget
+from bytelax.targets.local_decoder import LocalDecoderTarget, reading_latents
 from bytelax.testing import TableDrafter, distance, exact_law, table
 from tests.helpers import decoding as loops
 from tests.helpers.heads_of_a_blt import prompts, with_latents

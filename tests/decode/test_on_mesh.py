@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 import bytelax
 from bytelax import constraints, engine
 from bytelax.checkpoints import architectures
-from bytelax.decode import BLTTarget, Text
+from bytelax.decode import Text
 from bytelax.engine import requests
 from bytelax.options import (
     DFlashHead,
@@ -23,6 +23,7 @@ from bytelax.options import (
 )
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
+from bytelax.targets.blt import BLTTarget
 from experiments.studies import compile_pods as pods
 from tests.helpers import models_for_tests
 

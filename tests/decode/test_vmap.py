@@ -18,13 +18,10 @@ PROMPTS = [[b"again and again and ", b"What I tell you "], [b"three times", b"is
 
 
 @dataclasses.dataclass(frozen=True)
-class Bigram:
+class Bigram(decode.Drafter):
     """Draws each byte from a table of what follows the one before: the drafter of the docs."""
 
     draft_length: int
-
-    def init(self, inputs):
-        return ()
 
     def propose(self, inputs, draft_state):
         def step(last, uniform):
@@ -34,9 +31,6 @@ class Bigram:
         uniforms = inputs.uniforms(self.draft_length)
         _, drawn = jax.lax.scan(step, inputs.text.pending, uniforms.T)
         return decode.draft_of(decode.scanned(drawn)), draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return draft_state
 
 
 TABLE = jax.random.normal(jax.random.key(0), (2, 260, 260))

@@ -9,7 +9,6 @@ from bytelax.decode import (
     SpecTr,
     Tree,
 )
-from bytelax.decode.targets.byte_lm import ByteLMTarget
 from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
 from bytelax.systems import (
     DraftModelDrafter,
@@ -22,6 +21,7 @@ from bytelax.systems import (
     ParallelDrafter,
     TwoByteDrafter,
 )
+from bytelax.targets.byte_lm import ByteLMTarget
 from tests.helpers.models_for_tests import BYTE_LM, model, replace
 
 SEED = 1  # every drafter is accepted now and then

@@ -13,7 +13,7 @@ from bytelax_kernels.unmask import Rule
 from bytelax_kernels.unmask import benchmark as unmask_benchmark
 from bytelax_kernels.verify_attention import benchmark as attention_benchmark
 
-from bytelax.decode import BLTTarget
+from bytelax.targets.blt import BLTTarget
 from experiments.studies import accelerator_kernels as study_of_kernels
 from tests.helpers import models_for_tests as models
 from tests.helpers.emulating import on_gpu

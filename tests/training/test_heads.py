@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from bytelax import load, vocab
-from bytelax.decode.targets.local_decoder import RECENT
 from bytelax.models import kv_cache
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
@@ -24,6 +23,7 @@ from bytelax.options import (
     TwoByteHead,
 )
 from bytelax.systems import blt_s, eagle, trained
+from bytelax.targets.local_decoder import RECENT
 from bytelax.training import train_loop
 from bytelax.training.head_objective import HeadLoss
 from tests.helpers import heads_of_a_blt, self_drafting_models, tiny_runs

@@ -16,7 +16,7 @@ import pytest
 from bytelax import methods, vocab
 from bytelax.decode import Origin, Params, Sampling, Stops, Text, sampling, stopping
 from bytelax.decode import method as method_module
-from bytelax.decode.drafters import lookup
+from bytelax.decode.drafter import lookup
 from bytelax.model import Model
 from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
 from tests.helpers import decoding as loops

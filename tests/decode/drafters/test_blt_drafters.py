@@ -10,7 +10,6 @@ import pytest
 
 from bytelax import vocab
 from bytelax.decode import (
-    BLTTarget,
     Empty,
     Method,
     Params,
@@ -21,6 +20,7 @@ from bytelax.decode import (
 from bytelax.decode.unmasking import confidence, entropy_bound
 from bytelax.models.block_attention import Blocks
 from bytelax.systems import BlockDiffusionDrafter, BltSDrafter
+from bytelax.targets.blt import BLTTarget
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 from tests.helpers.marks import exhaustive

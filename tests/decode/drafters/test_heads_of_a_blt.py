@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bytelax import systems, vocab
-from bytelax.decode import Empty, Method, Params, Sampling, Text
-from bytelax.decode.drafters import weights_read
+from bytelax.decode import Drafter, Empty, Method, Params, Sampling, Text
 from bytelax.models import layers
 from bytelax.models.execution import Execution
 from bytelax.systems import DraftModelDrafter, LookupDrafter
@@ -64,7 +63,7 @@ def test_rows_are_apart_and_padding_is_not_read(make):
 
 
 @dataclasses.dataclass(frozen=True)
-class Watched:
+class Watched(Drafter):
     """A drafter whose state holds its last draft too."""
 
     inner: object
@@ -193,10 +192,9 @@ def test_a_cache_that_keeps_drafted_bytes_is_seen():
 def test_the_weights_of_a_head_are_those_that_its_passes_read():
     params = blt().params
     heads = {name: layers.weights(part) for name, part in params["heads"].items()}
-    assert weights_read(eagle(), (), params) == heads["eagle"] > 0
-    assert weights_read(dflash(), (), params) == heads["dflash"] > 0
-    assert weights_read(LookupDrafter(3, 2, 5), (), params) == 0
+    assert eagle().weights_read((), params) == heads["eagle"] > 0
+    assert dflash().weights_read((), params) == heads["dflash"] > 0
+    assert LookupDrafter(3, 2, 5).weights_read((), params) == 0
     assert (
-        weights_read(DraftModelDrafter(blt().target(), 3), {"kernel": jnp.ones((2, 3))}, params)
-        == 6
+        DraftModelDrafter(blt().target(), 3).weights_read({"kernel": jnp.ones((2, 3))}, params) == 6
     )

@@ -10,7 +10,6 @@ import pytest
 
 from bytelax import vocab
 from bytelax.decode import (
-    BLTTarget,
     Empty,
     Method,
     Params,
@@ -18,11 +17,12 @@ from bytelax.decode import (
     Text,
     rejection,
 )
-from bytelax.decode.targets.local_decoder import RECENT
 from bytelax.models import ring
 from bytelax.models.execution import Execution
 from bytelax.options import BltSHead, HeadsConfig
 from bytelax.systems import BltSDrafter, blt_s
+from bytelax.targets.blt import BLTTarget
+from bytelax.targets.local_decoder import RECENT
 from bytelax.testing import distance, exact_law, target_law
 from tests.helpers import decoding as loops
 from tests.helpers import heads_of_a_blt

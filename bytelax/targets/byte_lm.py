@@ -8,13 +8,13 @@ from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.decode import trees
-from bytelax.decode.target import Text, check_window, take_in
-from bytelax.decode.targets import ModuleTarget, Rings, no_states, with_states
+from bytelax.decode.target import Branching, Rewindable, Text, check_window, take_in
 from bytelax.models import kv_cache, ring
 from bytelax.models.byte_lm import ByteLM, last_eos_before
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.pytree import pytree, static
 from bytelax.models.transformer import LayerRange
+from bytelax.targets.module_target import ModuleTarget, Rings, no_states, with_states
 
 # Hidden states of a window: element i is the state after the first `ByteLMTarget.keep[i]` blocks.
 Hidden = tuple[Float[Array, "B *W D"], ...]
@@ -52,7 +52,7 @@ class Trial(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ByteLMTarget(ModuleTarget):
+class ByteLMTarget(ModuleTarget, Rewindable, Branching):
     """Decodes with a byte transformer, as a `Rewindable` and `Branching` target.
 
     All fields are static.

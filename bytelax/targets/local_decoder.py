@@ -11,14 +11,14 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax import vocab
 from bytelax.decode.draft import DraftPasses
 from bytelax.decode.target import Text, check_window
-from bytelax.decode.targets import ModuleTarget, Rings, with_states
-from bytelax.decode.targets.blt import BLTState, BLTTarget
 from bytelax.models import fused, kv_cache, patching, ring
 from bytelax.models.blt import BLT, Context
 from bytelax.models.configs import PatchingConfig
 from bytelax.models.kv_cache import Caches
 from bytelax.models.patching import OpenPatch
 from bytelax.models.pytree import pytree, where_rows
+from bytelax.targets.blt import BLTState, BLTTarget
+from bytelax.targets.module_target import ModuleTarget, Rings, with_states
 
 Kept = TypeVar("Kept", bound=ModuleTarget)
 RECENT = 8  # bytes of a patch, its last ones, from which its latent is predicted

@@ -15,12 +15,12 @@ from bytelax_kernels import dispatch
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
-from bytelax.decode.target import Text, check_window, take_in
-from bytelax.decode.targets import ModuleTarget, Rings, no_states, with_states
+from bytelax.decode.target import Rewindable, Text, check_window, take_in
 from bytelax.models import fused, kv_cache, patching, ring
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
 from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
 from bytelax.models.pytree import pytree
+from bytelax.targets.module_target import ModuleTarget, Rings, no_states, with_states
 
 _SEVERAL, _MANY = 8, 64  # rows of a batch, of which one closes more patches than most do
 
@@ -73,7 +73,7 @@ class Trial(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class BLTTarget(ModuleTarget):
+class BLTTarget(ModuleTarget, Rewindable):
     """Decodes with a Byte Latent Transformer, as a `Rewindable` target. All fields are static.
 
     Attributes:

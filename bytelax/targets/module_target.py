@@ -2,18 +2,20 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from bytelax.decode.drafter import DraftInput
+from bytelax.decode.target import Windowed
 from bytelax.models import fused, ring
 
 Rings = tuple[Float[Array, "B N _"], ...]
 Own = TypeVar("Own", bound="ModuleTarget")
 
 
-class ModuleTarget:
+class ModuleTarget(Windowed):
     """Base of targets, frozen dataclasses, that decode with a Flax module.
 
     They keep hidden states for drafters. The states of a window are `trial.hidden`, one array for
@@ -30,7 +32,7 @@ class ModuleTarget:
     keep: tuple[int, ...]
     reach: int | None
 
-    model_kind: ClassVar[str] = "a byte transformer or a Byte Latent Transformer"
+    model_kind = "a byte transformer or a Byte Latent Transformer"
 
     def bound(self, params: Any) -> Any:
         """Returns the module bound to its parameters, as it runs while it decodes."""
@@ -55,6 +57,21 @@ class ModuleTarget:
         wider = None if self.reach is None or reach is None else max(self.reach, reach)
         keep = tuple(sorted({*self.keep, *depths}))
         return dataclasses.replace(self, keep=keep, reach=wider)  # type: ignore[type-var]
+
+
+def kept_state(
+    inputs: DraftInput, depth: int, positions: Int[Array, "B N"]
+) -> Float[Array, "B N D"]:
+    """Returns the target's hidden states at a depth that `fit` asked it to keep.
+
+    Args:
+      inputs: input of a drafter, with a `ModuleTarget`.
+      depth: depth of the states.
+      positions: positions of bytes that the target has processed, within its reach.
+    """
+    target = inputs.target
+    assert isinstance(target, ModuleTarget)
+    return ring.at(inputs.state.hidden[target.keep.index(depth)], positions)
 
 
 def no_states(widths: Sequence[int], *, batch: int, slots: int, dtype) -> Rings:

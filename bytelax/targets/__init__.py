@@ -1,0 +1,1 @@
+"""The verifiers: one file for each kind of model."""
