@@ -126,9 +126,7 @@ check = layout.check
 read_parameters = layout.read_parameters
 
 
-def write(
-    directory: pathlib.Path, config: Config, params: Mapping, *, int8: bool = False
-) -> None:
+def write(directory: pathlib.Path, config: Config, params: Mapping, *, int8: bool = False) -> None:
     """Writes config.json and model.safetensors.
 
     Args:

@@ -93,9 +93,7 @@ class Run:
         return self.stats.bandwidth_gb_with_patcher * 1e9 / calculator.BYTES_PER_WEIGHT
 
 
-def settings_of(
-    model: Model, draft_model: str | None = None
-) -> tuple[list[Setting], list[str]]:
+def settings_of(model: Model, draft_model: str | None = None) -> tuple[list[Setting], list[str]]:
     """Returns settings that show what a model supports, and why other methods are left out.
 
     The first is plain decoding, and the second the best lossless method.
