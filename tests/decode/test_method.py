@@ -12,6 +12,7 @@ import pytest
 import bytelax
 from bytelax import decode, engine, systems, vocab
 from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, contract, stopping
+from bytelax.targets.byte_lm import ByteLMTarget
 from bytelax.testing import TableDrafter, TableTarget, table
 from tests.helpers import models_for_tests as models
 
@@ -133,7 +134,7 @@ def test_windows_hold_drafts_and_fit_into_caches():
     assert Method(target, Empty(3)).window == 4
     with pytest.raises(ValueError, match=r"window must lie in 4\.\.1024, got 3: a round drafts 3"):
         Method(target, Empty(3), window=3)
-    narrow = decode.ByteLMTarget(target.module, window=3)
+    narrow = ByteLMTarget(target.module, window=3)
     with pytest.raises(ValueError, match="hold windows of 3 bytes, not of 4"):
         Method(narrow, Empty(3))
     assert Method(narrow, Empty(1)).verifier.window == 3
