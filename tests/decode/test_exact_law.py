@@ -36,7 +36,6 @@ from bytelax.decode import (
     take_all,
     typical,
 )
-from bytelax.decode.drafter import block_diffusion
 from bytelax.decode.unmasking import ONE_STEP, confidence
 from bytelax.options import METHODS
 from bytelax.systems import (
@@ -45,6 +44,7 @@ from bytelax.systems import (
     BltSDrafter,
     DFlashDrafter,
     ParallelDrafter,
+    blt_d,
 )
 from bytelax.targets.blt import BLTTarget
 from bytelax.targets.byte_lm import ByteLMTarget
@@ -444,7 +444,7 @@ def test_a_bonus_byte_of_the_place_before_is_seen(monkeypatch, accept):
 @pytest.mark.exhaustive
 def test_a_law_of_bytes_filled_out_of_order_is_seen(monkeypatch):
     """They were drawn from it; verified by it, they change the output."""
-    monkeypatch.setattr(block_diffusion, "filled_early", jnp.zeros_like)
+    monkeypatch.setattr(blt_d, "filled_early", jnp.zeros_like)
     assert error(SETUPS["one by one"], rejection, WARM) > 100 * EXACT
 
 

@@ -16,9 +16,9 @@ import pytest
 from bytelax import methods, vocab
 from bytelax.decode import Origin, Params, Sampling, Stops, Text, sampling, stopping
 from bytelax.decode import method as method_module
-from bytelax.decode.drafter import lookup
 from bytelax.model import Model
 from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
+from bytelax.systems import lookup
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 
