@@ -44,7 +44,7 @@ DRAFTERS = {
     "past, refreshed": (BLT, "blt-s", {"draft_length": K, "latent": "refresh"}),
     "block, kept": (BLT, "blt-d", {"block_size": K}),
     "block, verified": (BLT, "blt-dv", {"block_size": K, "unmask": "confidence", "alpha": 0.4}),
-    "lookup": (LM, lookup.Lookup(K, shortest=1, longest=3), {}),
+    "lookup": (LM, lookup.LookupDrafter(K, shortest=1, longest=3), {}),
     "draft model": (LM, "draft-model", {"draft_length": K}),
     "exit": (LM, "early-exit", {"exit_layer": 2, "draft_length": K}),
     "tree of heads": (LM, "medusa", {"branches": (2, 1, 1), "nodes": 6}),
@@ -114,7 +114,7 @@ def method(which, batch, temperature):
     if name in ("draft-model", "spectr"):
         flatter = jax.tree.map(lambda x: 0.9 * x, model.params)  # often right, not always
         options = options | {"draft_model": Model(model.module, flatter)}
-    if isinstance(name, lookup.Lookup):
+    if isinstance(name, lookup.LookupDrafter):
         name = method_module.Method(model.target(), name)
     made, own = methods.build(name, model, **options)
     return law, made, Params(model.params, own)
