@@ -302,6 +302,8 @@ def test_states_that_were_not_compiled_may_be_donated():
 
 def test_a_target_that_cannot_go_on_is_told():
     class Own(TableTarget):
+        resumes = False
+
         def prefill(self, params, text):
             return super().prefill(params, text)
 
