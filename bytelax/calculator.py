@@ -5,7 +5,7 @@ the counts behind its tables. See `docs/calculator.md`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 BYTES_PER_WEIGHT = 2  # the published figures count bfloat16 weights
@@ -68,6 +68,65 @@ def bytes_per_round_at(chance: float, draft_length: int) -> float:
     if not 0 <= chance <= 1:
         raise ValueError(f"a chance lies in 0..1, got {chance}")
     return bytes_per_round([chance**place for place in range(1, draft_length + 1)])
+
+
+# The best setting
+
+
+class Plan(NamedTuple):
+    """A method with a draft length, and what it is expected to gain.
+
+    Attributes:
+      method: its name; "ar" is plain decoding, which drafts nothing.
+      draft_length: number of bytes drafted in each round.
+      bytes_per_round: expected number of bytes that a round emits.
+      round_cost: cost of a round, in the unit of the costs given.
+      speed: speed-up over plain decoding.
+    """
+
+    method: str
+    draft_length: int
+    bytes_per_round: float
+    round_cost: float
+    speed: float
+
+
+def plan(
+    windows: Sequence[float],
+    acceptance: Mapping[str, Sequence[float]],
+    drafting: Mapping[str, Sequence[float]],
+) -> list[Plan]:
+    """Returns every method and draft length, the fastest first, plain decoding among them.
+
+    A round that drafts k bytes costs what drafting them and verifying a window of k + 1 bytes cost,
+    and emits 1 + a_1 + ... + a_k bytes. Of settings that are equally fast, the one that drafts
+    less comes first.
+
+    Args:
+      windows: costs of a pass over 1, 2, ... bytes in any unit, such as seconds; the first is that
+        of a plain byte.
+      acceptance: by method, the share of rounds that keep the byte drafted at each position. It
+        must not depend on how many bytes are drafted behind that position.
+      drafting: by method, costs of drafting 1, 2, ... bytes, in the same unit.
+
+    Raises:
+      ValueError: a cost of a whole round is not positive, or windows or costs are missing.
+    """
+    plans = [Plan("ar", 0, 1.0, windows[0], 1.0)]
+    for method, shares in acceptance.items():
+        longest, costs = len(shares), drafting.get(method, ())
+        if len(windows) <= longest or len(costs) < longest:
+            raise ValueError(
+                f"{method} drafts up to {longest} bytes: costs of {longest + 1} windows and of as "
+                f"many drafts are needed, got {len(windows)} and {len(costs)}"
+            )
+        for length in range(1, longest + 1):
+            emitted = bytes_per_round(shares[:length])
+            cost = windows[length] + costs[length - 1]
+            if cost <= 0:
+                raise ValueError(f"a round of {method} with {length} bytes costs {cost}")
+            plans.append(Plan(method, length, emitted, cost, emitted * windows[0] / cost))
+    return sorted(plans, key=lambda each: (-each.speed, each.draft_length))
 
 
 # Passes of a round

@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": "Continue prompts by plain decoding and with drafts, each byte with its origin.",
     "methods": "List the decoding methods and their options.",
     "bench": "Time decoding methods against plain decoding, in alternating runs in one process.",
+    "tune": "Find the fastest lossless setting for a model on this machine, for --method tuned.",
     "score": "Score files: bits per byte under a model, of each and of all.",
     "patches": "Cut files into patches by an entropy model, the only part of a BLT that is loaded.",
     "train": "Train a model, or resume a training run.",

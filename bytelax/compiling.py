@@ -185,8 +185,7 @@ def keep_programs() -> None:
     where = os.environ.get(CACHE_VARIABLE, "")
     if where == "off" or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    programs = (Path(where) if where else Path(caches) / "bytelax" / "programs") / _machine()
+    programs = (Path(where) if where else user_cache() / "programs") / machine()
     try:
         programs.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=programs).close()
@@ -197,8 +196,13 @@ def keep_programs() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST)
 
 
-def _machine() -> str:
-    """The version of jaxlib, and a digest of the processor and its instructions."""
+def user_cache() -> Path:
+    """Returns the directory in which bytelax keeps what it found on this machine for its user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bytelax"
+
+
+def machine() -> str:
+    """Returns the version of jaxlib, with a digest of the processor and its instructions."""
     try:
         first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
         about = [line for line in first if line.startswith(_OF_THE_PROCESSOR)]

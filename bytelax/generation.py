@@ -88,9 +88,9 @@ def generate(
     _check_names(generate, options)
     asked = requests.all_of(prompts, seeds, samples)
     engine = Engine.of(
-        model, len(asked), method=method, max_new_bytes=max_new_bytes, temperature=temperature,
-        top_k=top_k, top_p=top_p, stop=stop, allow_eos=allow_eos, logprobs=logprobs,
-        origins=origins, constraint=constraint, accept=accept, window=window,
+        model, len(asked), len(asked) * samples, method=method, max_new_bytes=max_new_bytes,
+        temperature=temperature, top_k=top_k, top_p=top_p, stop=stop, allow_eos=allow_eos,
+        logprobs=logprobs, origins=origins, constraint=constraint, accept=accept, window=window,
         draft_params=draft_params, **options,
     )  # fmt: skip
     batches: dict[int, list[Request]] = {}  # by the size of their buffers
@@ -197,9 +197,9 @@ def stream(
     alone = isinstance(prompts, bytes | bytearray | str)
     texts = typing.cast(Sequence[bytes | str], [prompts] if alone else prompts)
     asked = requests.all_of(texts, seeds)
-    engine = Engine.of(model, len(asked), **request)
     if every < 1 or batch < 1:
         raise ValueError(f"every and batch must be at least 1, got {every} and {batch}")
+    engine = Engine.of(model, len(asked), min(batch, len(asked)), **request)
     try:
         codecs.lookup_error(errors)
     except LookupError as unknown:  # else it is raised only where bytes are no text
@@ -260,9 +260,9 @@ def generate_many(
       ValueError: as in `generate`. A bad prompt is reported once the rows before it have finished.
     """
     _check_names(generate_many, request)
-    engine = Engine.of(model, **request)
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
+    engine = Engine.of(model, 1, batch, **request)
     if batch % engine.parts:
         raise ValueError(
             f"a batch of {batch} rows does not divide among {engine.parts} parts of the mesh"

@@ -111,6 +111,17 @@ class Ar(Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuned(Options):
+    """The setting that `bytelax tune` found fastest for this model, machine and batch size.
+
+    It is plain decoding where nothing was faster, or nothing was tuned.
+    """
+
+    name = "tuned"
+    system = "tuned"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Lookup(_Drafting):
     """Prompt lookup: copies what followed an earlier occurrence of the last bytes."""
 

@@ -96,7 +96,7 @@ def test_where_programs_are_kept(monkeypatch, tmp_path, variables, set_before, k
         monkeypatch.setenv(name, value)
     settings = settings_of_jax(monkeypatch, set_before)
     compiling.keep_programs()
-    assert settings.get("jax_compilation_cache_dir") == (kept and f"{kept}/{compiling._machine()}")
+    assert settings.get("jax_compilation_cache_dir") == (kept and f"{kept}/{compiling.machine()}")
 
 
 PROCESSOR = (
@@ -111,7 +111,7 @@ def test_each_processor_and_jaxlib_has_programs_of_its_own(monkeypatch):
         monkeypatch.setattr(compiling.jaxlib.version, "__version__", version)
         about = PROCESSOR.format(mhz, flags)
         monkeypatch.setattr(compiling.Path, "read_text", lambda path: about)
-        return compiling._machine()
+        return compiling.machine()
 
     assert machine() == machine(mhz=2)
     assert len({machine(), machine(flags="avx2 avx512f"), machine(version="0.12.0")}) == 3

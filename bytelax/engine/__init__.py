@@ -54,6 +54,7 @@ class Engine:
         cls,
         model: Model,
         prompts: int = 1,
+        rows: int = 1,
         /,
         *,
         method: str | Options | Method = "ar",
@@ -74,6 +75,7 @@ class Engine:
         Args:
           model: from `load`.
           prompts: number of prompts that may have sampling settings of their own.
+          rows: number of rows that are decoded together, for methods that are chosen by it.
 
         The keywords are those of `generate`.
         """
@@ -82,7 +84,7 @@ class Engine:
         sampling = Sampling.of(
             prompts, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos
         )
-        built, own = methods.build(method, model, **options)
+        built, own = methods.build(method, model, rows=rows_for(rows), **options)
         named = not isinstance(method, Method)
         if named and jax.tree.leaves(draft_params):
             raise ValueError(f"draft_params belong to a Method; {method!r} has its own")
@@ -130,8 +132,7 @@ class Engine:
 
         So few programs are compiled. On a mesh it is a multiple of the number of batch shards.
         """
-        rows = 1 << (prompts - 1).bit_length() if prompts <= _ROWS else -(-prompts // _ROWS) * _ROWS
-        return -(-rows // self.parts) * self.parts
+        return -(-rows_for(prompts) // self.parts) * self.parts
 
     def fits(self, request: Request, capacity: int) -> bool:
         """Whether a prompt and its output fit into buffers of this capacity and the context."""
@@ -272,6 +273,11 @@ class Engine:
 
     def _rows(self, tree):
         return self.model.put(tree, sharding.batch_sharding)
+
+
+def rows_for(prompts: int) -> int:
+    """Returns the number of rows of a batch of prompts on one device: 1, 2, 4, 8, 16, 24, ..."""
+    return 1 << (prompts - 1).bit_length() if prompts <= _ROWS else -(-prompts // _ROWS) * _ROWS
 
 
 def _program(body: Callable, kinds: tuple[sharding.Kind, ...], **how: Any) -> Callable[[], Any]:

@@ -1,0 +1,304 @@
+"""`bytelax tune`: finds the fastest lossless setting for a model, a machine and a batch size."""
+
+import concurrent.futures
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rich.box
+import rich.console
+import rich.table
+
+from bytelax import calculator, methods
+from bytelax.engine import rows_for
+from bytelax.generation import generate
+from bytelax.loading import load
+from bytelax.measure import timing
+from bytelax.measure.timing import Contestant, Ratio
+from bytelax.model import Model
+from bytelax.options import METHODS
+from bytelax.systems import tuned
+from bytelax.systems.tuned import Setting
+
+# Those that need nothing but a model and its heads, and their options. Without a head of its own an
+# exit drafts too badly to be worth the time.
+_METHODS: dict[str, dict[str, Any]] = {
+    "lookup": {}, "early-exit": {"exit_head": True}, "composed": {}, "two-byte": {}, "medusa": {},
+    "eagle": {}, "dflash": {}, "blt-s": {}, "blt-dv": {},
+}  # fmt: skip
+_TURNS = 5  # of all windows and drafts
+_BYTES = 32  # that each row writes in a turn
+_CONFIRMED = 4  # batches of prompts that time the choice beside plain decoding, in each turn
+
+Lengths = dict[int, dict[str, Any]]  # options of a method by the number of bytes that it drafts
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What was measured, and what it is best for.
+
+    Attributes:
+      windows: seconds of a round of plain decoding in windows of 1, 2, ... bytes.
+      acceptance: by method, the share of rounds that keep the byte drafted at each position.
+      drafting: by method, seconds that drafting 1, 2, ... bytes adds to a round.
+      plans: expected speeds of all settings, the fastest first.
+      timed: measured speed-up of the first one over plain decoding; None if that is plain decoding.
+      setting: the setting to use: the first one if it is faster, or plain decoding.
+      path: the file that holds it.
+    """
+
+    windows: list[float]
+    acceptance: dict[str, list[float]]
+    drafting: dict[str, list[float]]
+    plans: list[calculator.Plan]
+    timed: Ratio | None
+    setting: Setting
+    path: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all of it as a dictionary that can be written as JSON."""
+        return dataclasses.asdict(self) | {
+            "plans": [plan._asdict() for plan in self.plans],
+            "timed": self.timed and self.timed._asdict(),
+            "path": str(self.path),
+        }
+
+
+def prompts_of(text: bytes, many: int) -> list[bytes]:
+    """Returns as many prompts from the lines of a text, evenly spread; short texts are repeated.
+
+    Raises:
+      ValueError: there is no line.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise ValueError("there is no prompt: give one in each line")
+    if len(lines) < many:
+        return [lines[place % len(lines)] for place in range(many)]
+    return [lines[place * len(lines) // many] for place in range(many)]
+
+
+def tune(
+    model: Model,
+    prompts: Sequence[bytes],
+    *,
+    batch: int = 1,
+    draft_model: str | None = None,
+    draft_dtype: str | None = None,
+    max_new_bytes: int = 128,
+    temperature: float = 0.0,
+    longest: int = 16,
+    report: Callable[[str], object] = lambda told: None,
+) -> Tuning:
+    """Measures what rounds cost and keep, chooses a setting by it, times that, and keeps it.
+
+    Costs are measured in turns: windows of 1 to `longest` + 1 bytes, and rounds of each method at a
+    few draft lengths; what these cost more than their windows is what drafting costs, and lies on
+    straight lines between them. Acceptance comes from the longest drafts.
+
+    Args:
+      model: the model.
+      prompts: a multiple of `batch`. One that is too long for the context loses its beginning.
+      batch: number of rows that are decoded together.
+      draft_model: location of a draft model.
+      draft_dtype: `dtype` to load it with.
+      max_new_bytes: number of bytes that continue each prompt.
+      temperature: sampling temperature.
+      longest: most bytes to draft.
+      report: is told what is done next.
+
+    Raises:
+      ValueError: the prompts are no multiple of the batch, or no room is left in the context.
+    """
+    room = model.config.max_bytes - 1 - max_new_bytes
+    if room < 1 or len(prompts) % batch or not 1 <= longest < model.config.max_bytes:
+        raise ValueError(
+            f"a context of {model.config.max_bytes - 1} bytes has no room for {max_new_bytes} new "
+            f"ones and drafts of {longest}, or {len(prompts)} prompts make no batches of {batch}"
+        )
+    prompts = sorted((prompt[-room:] for prompt in prompts), key=len)  # alike in each batch
+    batches = [prompts[start : start + batch] for start in range(0, len(prompts), batch)]
+    small = None if draft_model is None else load(draft_model, dtype=draft_dtype)
+    known = candidates(model, longest, small)
+    how = {"temperature": temperature, "allow_eos": False}
+
+    windows = [Contestant("ar", {"window": width + 1}) for width in range(longest + 1)]
+    probes = {method: _probed(lengths) for method, lengths in known.items()}
+    rounds = [Contestant(x, known[x][length]) for x in probes for length in probes[x]]
+    report(f"compiling {len(windows) + len(rounds)} settings")
+    middle = batches[len(batches) // 2]
+    new = min(_BYTES, max_new_bytes)
+    costs = round_seconds(model, middle, windows + rounds, report=report, max_new_bytes=new, **how)
+    by_window, others = costs[: len(windows)], iter(costs[len(windows) :])
+    drafting = {
+        method: drafting_costs(by_window, {length: next(others) for length in probed}, max(probed))
+        for method, probed in probes.items()
+    }
+    acceptance = {}
+    for method, lengths in known.items():
+        report(f"what {method} keeps")
+        longest_drafts = Contestant(method, lengths[max(lengths)])
+        acceptance[method] = kept(
+            model, batches, longest_drafts, max_new_bytes=max_new_bytes, **how
+        )
+    plans = [
+        plan
+        for plan in calculator.plan(by_window, acceptance, drafting)
+        if plan.method == "ar" or plan.draft_length in known[plan.method]
+    ]
+    best, timed, setting = plans[0], None, Setting("ar")
+    if best.draft_length:
+        options = known[best.method][best.draft_length]
+        report(f"timing {best.method} with {best.draft_length} bytes beside plain decoding")
+        spread = batches[:: -(-len(batches) // _CONFIRMED)]
+        timed = timing.beside_plain(
+            model, list(itertools.chain(*spread)), best.method, options, new=max_new_bytes,
+            repeats=_TURNS, batch=batch, temperature=temperature,
+        ).decode_speed  # fmt: skip
+        if timed.median > 1:
+            places = {} if small is None else {"draft_model": _place(draft_model)}
+            options |= {name: places[name] for name in options.keys() & places.keys()}
+            setting = Setting(best.method, options, draft_dtype, timed.median)
+    path = tuned.write(model, rows_for(batch), setting)
+    return Tuning(by_window, acceptance, drafting, plans, timed, setting, path)
+
+
+def candidates(model: Model, longest: int, draft_model: Model | None) -> dict[str, Lengths]:
+    """Returns the methods that a model can run, with their options for up to `longest` bytes."""
+    asked = dict(_METHODS)
+    if draft_model is not None:
+        asked["draft-model"] = {"draft_model": draft_model}
+    found = {method: settings_of(method, model, longest, **asked[method]) for method in asked}
+    return {method: lengths for method, lengths in found.items() if lengths}
+
+
+def settings_of(method: str, model: Model, longest: int, **more: Any) -> Lengths:
+    """Returns options of a method that draft 1 to `longest` bytes; none if it cannot run."""
+    fields = [field.name for field in dataclasses.fields(METHODS[method])]
+    name = next((name for name in ("draft_length", "block_size") if name in fields), None)
+    found: Lengths = {}
+    for length in range(1, longest + 1):
+        options = more if name is None else {name: length, **more}
+        try:
+            built, _ = methods.build(method, model, **options)
+        except ValueError:
+            continue
+        if built.drafter.draft_length <= longest:
+            found[built.drafter.draft_length] = options
+    return found
+
+
+def _probed(lengths: Lengths) -> list[int]:
+    """The draft lengths whose rounds are timed: the shortest, the middle and the longest."""
+    known = sorted(lengths)
+    return sorted({known[0], known[len(known) // 2], known[-1]})
+
+
+def round_seconds(
+    model: Model,
+    prompts: Sequence[bytes],
+    contestants: Sequence[Contestant],
+    *,
+    report: Callable[[str], object],
+    **how: Any,
+) -> list[float]:
+    """Returns the median time of a round of each contestant, all of which run in turns.
+
+    Each is compiled first, two at once. `how` takes further keywords of `generate`.
+    """
+
+    def run(contestant: Contestant) -> float:
+        how_it_runs = how | contestant.settings
+        stats = generate(model, prompts, method=contestant.method, **how_it_runs).stats
+        assert stats.seconds is not None and stats.prefill_seconds is not None
+        return (stats.seconds - stats.prefill_seconds) / stats.batch_windows
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, contestants))
+    report("timing windows and drafts")
+    turns = [[run(contestant) for contestant in contestants] for _ in range(_TURNS)]
+    return [statistics.median(times) for times in zip(*turns, strict=True)]
+
+
+def drafting_costs(windows: Sequence[float], rounds: dict[int, float], longest: int) -> list[float]:
+    """Returns what drafting 1 to `longest` bytes adds to the cost of a window.
+
+    Args:
+      windows: costs of windows of 1, 2, ... bytes.
+      rounds: costs of whole rounds at some draft lengths; between these the difference is
+        interpolated, and outside it is that of the nearest.
+      longest: most bytes to draft.
+    """
+    known = sorted(rounds)
+    extra = [rounds[length] - windows[length] for length in known]
+    return np.interp(np.arange(1, longest + 1), known, extra).tolist()
+
+
+def kept(
+    model: Model, batches: Sequence[Sequence[bytes]], contestant: Contestant, **how: Any
+) -> list[float]:
+    """Returns the share of rounds that keep the byte drafted at each position.
+
+    A round without a draft keeps none.
+    """
+    how |= contestant.settings
+    outputs = [
+        generate(model, rows, method=contestant.method, seeds=index * len(rows), **how)
+        for index, rows in enumerate(batches)
+    ]
+    rounds = sum(output.stats.rounds for output in outputs)
+    accepted = np.sum([output.stats.accepted_by_position for output in outputs], axis=0)
+    return (accepted / rounds).tolist()
+
+
+def _place(location: str | None) -> str | None:
+    """A location that means the same from every directory."""
+    if location is not None and Path(location).exists():
+        return str(Path(location).resolve())
+    return location
+
+
+def show(tuning: Tuning) -> None:
+    """Prints the table of all settings, which one is fastest, and where that is kept."""
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for name in ("drafted", "window, ms", *tuning.acceptance):
+        table.add_column(name.replace("-", "-\n"), justify="right")
+    plans = {(plan.method, plan.draft_length): plan for plan in tuning.plans}
+    best = tuning.plans[0]
+    for length, seconds in enumerate(tuning.windows):
+        own = [plans.get((method if length else "ar", length)) for method in tuning.acceptance]
+        speeds = (f"{'*' * (plan is best)}{plan.speed:.2f}x" if plan else "" for plan in own)
+        table.add_row(f"{length}" if length else "0, plain", f"{1e3 * seconds:.2f}", *speeds)
+    console = rich.console.Console(highlight=False)
+    console.print(table)
+    console.print(
+        "Expected speed beside plain decoding. A round takes a window of one byte more than it "
+        "drafts, and what it drafts with:\n"
+    )
+    for method, shares in tuning.acceptance.items():
+        first, last = (f"{1e3 * tuning.drafting[method][place]:.2f}" for place in (0, -1))
+        keeps = " ".join(f"{100 * share:.0f}" for share in shares)
+        console.print(
+            f"{method}: {first} ms for 1 byte, {last} ms for {len(shares)}; of 100 rounds {keeps} "
+            "keep the byte at each position"
+        )
+    console.print(f"\n{_choice(tuning)}\nKept in {tuning.path}", soft_wrap=True)
+
+
+def _choice(tuning: Tuning) -> str:
+    """Says which setting is the fastest, and by how much."""
+    best = tuning.plans[0]
+    if tuning.timed is None:
+        return "Nothing is faster than plain decoding, which `--method tuned` will run."
+    median, low, high = tuning.timed
+    told = (
+        f"{best.method} with {best.draft_length} bytes: {median:.2f} times plain decoding "
+        f"({low:.2f} to {high:.2f} in {_TURNS} turns; {best.speed:.2f} expected)."
+    )
+    if tuning.setting.method == "ar":
+        return f"Nothing is faster than plain decoding, which `--method tuned` will run. {told}"
+    return f"Fastest: {told} `--method tuned` runs it."
