@@ -126,7 +126,9 @@ def test_output_is_as_it_was(case):
 
 
 def test_every_method_is_recorded():
-    assert {case.split(",")[0] for case in recorded()} == set(bytelax.options.METHODS)
+    assert {case.split(",")[0] for case in recorded()} == (
+        bytelax.options.METHODS.keys() - {"tuned"}  # which is one of the others
+    )
 
 
 if __name__ == "__main__":

@@ -218,7 +218,10 @@ def test_a_rule_of_ones_own_fills_blocks():
     assert steps.tolist() == [1, 1, 2, 2] * 4
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"ar", "lookup", "draft-model", "spectr"}))
+FOR_ANY = {"ar", "lookup", "draft-model", "spectr", "tuned"}
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - FOR_ANY))
 def test_a_method_tells_a_model_of_ones_own_what_it_needs(name):
     config = types.SimpleNamespace(max_bytes=64, vocab_size=7)
     model = types.SimpleNamespace(config=config, held={}, mesh=None, target=TableTarget)

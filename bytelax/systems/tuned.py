@@ -10,7 +10,8 @@ from typing import Any
 import jax
 
 from bytelax import compiling
-from bytelax.options import METHODS
+from bytelax.decode.method import Method
+from bytelax.options import METHODS, Tuned
 from bytelax.pods import global_arrays
 from bytelax.systems.fitting import Model
 
@@ -37,6 +38,11 @@ class Setting:
     def __post_init__(self):
         if self.method not in METHODS or not METHODS[self.method].lossless:
             raise ValueError(f"there is no lossless method {self.method!r}")
+
+
+def build(options: Tuned, model: Model) -> Method:
+    """Refuses, since a draft model may have to be loaded."""
+    raise ValueError("bytelax.methods.build reads what was tuned")
 
 
 def read(model: Model, rows: int) -> Setting | None:

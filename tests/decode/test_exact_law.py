@@ -185,6 +185,7 @@ FEW_TABLES = ["three bytes", "ragged, cooler", "hot, four values"]
 # The setups that draft as each lossless method with a name does. A tree has a test of its own.
 OF_METHODS = {
     "ar": [],  # what all others are compared with
+    "tuned": [],  # one of the others
     "lookup": ["lookup"],
     "draft-model": ["draft_model"],
     "spectr": [],
