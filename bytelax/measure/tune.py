@@ -15,6 +15,7 @@ import rich.table
 
 from bytelax import calculator, methods
 from bytelax.engine import rows_for
+from bytelax.engine.results import Statistics
 from bytelax.generation import generate
 from bytelax.loading import load
 from bytelax.measure import timing
@@ -243,16 +244,17 @@ def kept(
 ) -> list[float]:
     """Returns the share of rounds that keep the byte drafted at each position.
 
-    A round without a draft keeps none.
+    A round without a draft keeps none. What an end of the text cut off does not count.
     """
     how |= contestant.settings
     outputs = [
         generate(model, rows, method=contestant.method, seeds=index * len(rows), **how)
         for index, rows in enumerate(batches)
     ]
-    rounds = sum(output.stats.rounds for output in outputs)
-    accepted = np.sum([output.stats.accepted_by_position for output in outputs], axis=0)
-    return (accepted / rounds).tolist()
+    stats = Statistics.sum([output.stats for output in outputs])
+    accepted, drafted = map(np.array, (stats.accepted_by_position, stats.drafted_by_position))
+    with_draft = drafted[0] / stats.rounds
+    return (with_draft * accepted / np.maximum(drafted, 1)).tolist()
 
 
 def _place(location: str | None) -> str | None:

@@ -11,6 +11,7 @@ import pytest
 
 import bytelax
 from bytelax import checkpoints, cli
+from bytelax.engine.results import Statistics
 from bytelax.measure import timing, tune
 from bytelax.measure.timing import Contestant, Ratio
 from bytelax.model import Model
@@ -173,19 +174,25 @@ def test_what_a_model_can_run():
     assert found["blt-dv"][4] == {"block_size": 4} and max(found["blt-dv"]) == 4
 
 
-def test_shares_add_up_to_what_a_round_keeps():
+def test_what_rounds_keep():
+    """A model that drafts for itself keeps all; a lookup nothing in rounds in which it finds none.
+
+    At the first position no end of a text cuts anything off.
+    """
     model = models.chain(b"abcd")
     batches = [[b"abcdabcd", b"abcdabc"], [b"x", b"dabcdabc"]]
-    lookup = Contestant("lookup", {"draft_length": 3})
-    shares = tune.kept(model, batches, lookup, max_new_bytes=17, allow_eos=False)
+    itself = Contestant("draft-model", {"draft_length": 3, "draft_model": model})
+    how = {"max_new_bytes": 17, "allow_eos": False}
+    assert tune.kept(model, batches, itself, **how) == [1, 1, 1]
+    shares = tune.kept(model, batches, Contestant("lookup", {"draft_length": 3}), **how)
     outputs = [
-        bytelax.generate(model, rows, method="lookup", draft_length=3, max_new_bytes=17)
-        for rows in batches
+        bytelax.generate(model, rows, method="lookup", draft_length=3, **how) for rows in batches
     ]
-    accepted = sum(out.stats.accepted for out in outputs)
-    rounds = sum(out.stats.rounds for out in outputs)
-    assert shares == sorted(shares, reverse=True) and shares[2] > 0.5
-    assert sum(shares) == pytest.approx(accepted / rounds)
+    stats = Statistics.sum([out.stats for out in outputs])
+    found, kept = stats.drafted_by_position[0], stats.accepted_by_position[0]
+    rounds = stats.rounds
+    assert found < rounds and shares[0] == pytest.approx(kept / rounds)
+    assert shares == pytest.approx([found / rounds] * 3)
 
 
 def test_prompts_are_lines_spread_over_the_text():
