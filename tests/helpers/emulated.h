@@ -2,8 +2,9 @@
 // read before it is written, and missing barriers. It shows nothing of speed.
 //
 // Every CUDA thread is a fiber that runs until it waits for others. Which goes on then can be chosen:
-// without a barrier that is needed, a warp that runs ahead of the others changes the result. Shared memory begins as NaN,
-// and asynchronous copies arrive when they are waited for, no earlier.
+// without a barrier that is needed, a warp that runs ahead of the others changes the result. Shared
+// memory begins as NaN. Asynchronous copies arrive when they are waited for, no earlier, and bring
+// what was there then, or what was there when they were asked for.
 #pragma once
 #include <ucontext.h>
 
@@ -62,6 +63,7 @@ struct Cluster {
 struct Copy {
   uint4* to;
   const uint4* from;
+  uint4 early;
 };
 struct Fiber {
   ucontext_t context;
@@ -171,14 +173,14 @@ inline uint16_t rounded(float x) {
   return uint16_t((b + 0x7fff + (b >> 16 & 1)) >> 16);
 }
 inline void copy_async(uint4* to, const uint4* from) {
-  emulated::current->copies.back().push_back({to, from});
+  emulated::current->copies.back().push_back({to, from, *from});
 }
 inline void end_of_copies() { emulated::current->copies.emplace_back(); }
 template <int kLater>
 inline void wait_for_copies() {
   auto& groups = emulated::current->copies;
   while (groups.size() > kLater + 1) {
-    for (const auto& copy : groups.front()) *copy.to = *copy.from;
+    for (const auto& copy : groups.front()) *copy.to = emulated::order ? copy.early : *copy.from;
     groups.erase(groups.begin());
   }
 }
