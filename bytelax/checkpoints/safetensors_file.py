@@ -4,8 +4,8 @@ Files are read with the `safetensors` package, which can write only tensors that
 whole. The format is simple (a length, a JSON header, and the bytes of the tensors), so `write_file`
 writes it directly.
 
-A matrix may be stored as int8, with a float32 scale for each of its rows in the tensor `NAME.scale`.
-It reads as float32, and the state dict does not show how it is stored.
+A matrix may be stored as int8, with a float32 scale for each of its rows in the tensor
+`NAME.scale`. It reads as float32, and the state dict does not show how it is stored.
 """
 
 import dataclasses

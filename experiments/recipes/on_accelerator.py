@@ -257,7 +257,7 @@ def flash_attention():
     plain = kv_cache.attend_whole
 
     def attend(queries, keys, values, *, span):
-        if queries.dtype != jnp.bfloat16 or span.window is not None and span.window < 128:
+        if queries.dtype != jnp.bfloat16 or (span.window is not None and span.window < 128):
             return plain(queries, keys, values, span=span)
         local = None if span.window is None else (span.window - 1, 0)
         return jax.nn.dot_product_attention(
