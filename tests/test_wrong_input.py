@@ -50,7 +50,7 @@ CALLS = {
     "generate(lm, ['a'], seeds=None)": "seeds are whole numbers, or one of them; got None",
     "generate(lm, ['a'], accept='greedy')": "such as decode.typical, got 'greedy'",
     "generate(lm, ['a'], accept=decode.typical)": "accept judges drafts, and this method drafts",
-    "generate(lm, ['a'], method=bytelax.systems.LookupDrafter(4))": "wrap a drafter: decode.Method(",
+    "generate(lm, ['a'], method=bytelax.systems.LookupDrafter(4))": "wrap a drafter: decode.",
     "generate(lm, ['a'], method=[])": f"unknown method []; there are: {', '.join(METHODS)}",
     "bytelax.load('tiny', mesh=8)": "mesh must be text such as 'data=8,tensor=4', a "
     "bytelax.MeshConfig or a jax.sharding.Mesh, not int",
