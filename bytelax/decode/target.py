@@ -70,18 +70,16 @@ class Target:
     whatever the other rows hold and wherever in a window its bytes lie. The state may be donated.
 
     Attributes:
+      vocabulary: the ids that may be emitted, and which one ends a text; a field of a dataclass or
+        a property may take its place.
       model_kind: what errors call the kind of model; by default the name of the class.
       resumes: whether `prefill` takes a third argument, `state`: one after a beginning of each
         text, from where it goes on. `Method.append` needs that.
     """
 
+    vocabulary: Vocabulary = ALL_BYTES
     model_kind: ClassVar[str] = ""
     resumes: ClassVar[bool] = False
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The ids that may be emitted, and which one ends a text: by default bytes and EOS."""
-        return ALL_BYTES
 
     @property
     def vocab_size(self) -> int | None:

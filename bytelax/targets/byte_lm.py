@@ -76,7 +76,7 @@ class ByteLMTarget(ModuleTarget, Rewindable, Branching):
     model_kind = "a byte transformer"
 
     @property
-    def vocabulary(self) -> vocab.Vocabulary:
+    def vocabulary(self) -> vocab.Vocabulary:  # type: ignore[override]
         """Bytes, and EOS if the model knows one."""
         eos = vocab.EOS if self.module.config.eos else None
         return dataclasses.replace(vocab.ALL_BYTES, eos=eos)

@@ -15,7 +15,8 @@ from experiments.study import Column
 MODEL = "small-lm"
 LENGTHS = {"small-draft": (4, 8), "tiny-draft": (4,)}
 DTYPES = ("float32", "bfloat16")
-COLUMNS = [*SETTING, Column("dtype", "dtype"), *COUNTED, *TIMED_COLUMNS]
+OWN = [column for column in COUNTED if column.key != "published_acceptance"]
+COLUMNS = [*SETTING, Column("dtype", "dtype"), *OWN, *TIMED_COLUMNS]
 
 
 def main():

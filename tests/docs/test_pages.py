@@ -39,10 +39,10 @@ def test_the_first_example_of_the_readme(tmp_path, monkeypatch, capsys):
     """With a small byte transformer of that name, which takes less time to compile."""
     monkeypatch.chdir(tmp_path)
     model = models.model(models.BYTE_LM)
-    checkpoints.write("tiny", model.config, model.params, layout="huggingface")
+    checkpoints.write("small-lm", model.config, model.params, layout="huggingface")
     readme = pages.PAGES[0]
     names = pages.run(pages.blocks(readme, "python")[:1], readme)
-    assert names["tiny"].config == model.config and capsys.readouterr().out
+    assert names["model"].config == model.config and capsys.readouterr().out
 
 
 # What may stand before a command: variables, and what starts it.
