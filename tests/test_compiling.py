@@ -1,10 +1,10 @@
 """Seconds of compiling, and where programs are kept."""
 
+import logging
 import os
 import platform
 import subprocess
 import sys
-import logging
 import threading
 import types
 import zlib

@@ -23,7 +23,9 @@ def test_a_file_or_a_folder_of_the_name_of_a_bundled_model(tmp_path, monkeypatch
     (tmp_path / "tiny-lm").mkdir()
     assert bytelax.load("tiny-lm").config == bundled.config
     (tmp_path / "tiny-lm" / "config.json").write_text("{}")
-    with pytest.raises(checkpoints.CheckpointError, match=r"tiny-lm/config\.json is of model_type None"):
+    with pytest.raises(
+        checkpoints.CheckpointError, match=r"tiny-lm/config\.json is of model_type None"
+    ):
         bytelax.load("tiny-lm")
 
 

@@ -364,7 +364,7 @@ class Method:
 
         def apart(carry):
             chosen, others = iter(carry[0]), iter(carry[1])
-            return tree.unflatten(next(chosen if number else others) for number in numbers)
+            return jax.tree.unflatten(tree, [next(chosen if x else others) for x in numbers])
 
         def unfinished(carry):
             decoding = apart(carry)

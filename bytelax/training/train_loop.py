@@ -7,7 +7,7 @@ import itertools
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -415,7 +415,8 @@ def _may_differ(optimizer: OptimizerConfig, taken: int, field: str, before: Mapp
 
 def _had_these_rates(optimizer: OptimizerConfig, taken: int, before: Mapping) -> bool:
     """Whether the steps taken had the learning rates that this config gives them."""
-    length = {name: before.get(f"optimizer.{name}") for name in ("steps", "cooldown", "warmup")}
+    names = ("steps", "cooldown", "warmup")
+    length: dict[str, Any] = {name: before.get(f"optimizer.{name}") for name in names}
     each = (optimizer, dataclasses.replace(optimizer, **length))
     rates = (optimizer_lib.learning_rate(one)(jnp.arange(taken)) for one in each)
     return np.array_equal(*rates)
