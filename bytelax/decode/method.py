@@ -351,30 +351,11 @@ class Method:
     def decode(self, params: Params, decoding: Decoding, *, until: Until | None = None) -> Decoding:
         """Runs rounds in one `lax.while_loop` until every row has ended or `until` holds."""
 
-        carry, tree = jax.tree.flatten(decoding)
-        # The numbers of a row are one array in the loop: apart, each would be an operation a round.
-        numbers = [x.shape == decoding.ended.shape and x.dtype == jnp.int32 for x in carry]
-
-        def together(decoding):
-            leaves = jax.tree.leaves(decoding)
-            chosen = [x for x, number in zip(leaves, numbers, strict=True) if number]
-            return jnp.stack(chosen), [
-                x for x, number in zip(leaves, numbers, strict=True) if not number
-            ]
-
-        def apart(carry):
-            chosen, others = iter(carry[0]), iter(carry[1])
-            return jax.tree.unflatten(tree, [next(chosen if x else others) for x in numbers])
-
-        def unfinished(carry):
-            decoding = apart(carry)
+        def unfinished(decoding):
             running = (decoding.ended == stopping.RUNNING).any()
             return running if until is None else running & ~until(decoding)
 
-        def body(carry):
-            return together(self.round(params, apart(carry)))
-
-        return apart(jax.lax.while_loop(unfinished, body, together(decoding)))
+        return jax.lax.while_loop(unfinished, functools.partial(self.round, params), decoding)
 
     def _read(
         self, params: Params, decoding: Decoding, draft: Draft
