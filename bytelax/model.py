@@ -211,7 +211,9 @@ def check_model(model: Any) -> None:
     if not isinstance(model, Model):
         got = reprlib.repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
         raise ValueError(f"a model comes from bytelax.load, got {got}")
-    if isinstance(jnp.zeros(()), jax.core.Tracer):
+    with jax.transfer_guard("allow"):  # a user's guard is for arrays, not for this scalar
+        traced = isinstance(jnp.zeros(()), jax.core.Tracer)
+    if traced:
         raise ValueError(
             "this function runs programs of its own, and cannot be a part of another: within "
             "jax.jit use decode.Method, or model.module.apply"
