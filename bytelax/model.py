@@ -212,7 +212,7 @@ def check_model(model: Any) -> None:
         got = reprlib.repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
         raise ValueError(f"a model comes from bytelax.load, got {got}")
     with jax.transfer_guard("allow"):  # a user's guard is for arrays, not for this scalar
-        traced = isinstance(jnp.zeros(()), jax.core.Tracer)
+        traced = isinstance(jax.device_put(0), jax.core.Tracer)  # which compiles nothing
     if traced:
         raise ValueError(
             "this function runs programs of its own, and cannot be a part of another: within "
