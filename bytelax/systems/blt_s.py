@@ -125,15 +125,7 @@ class _LatentHead(nn.Module):
         recent: Float[Array, "B P R E"],
         inside: Bool[Array, "B P R"],
     ) -> Float[Array, "B P G"]:
-        """Predicts the latent of a patch.
-
-        Args:
-          latent: the latent of the patch before.
-          state: the decoder's last state at the byte before the last one of the patch. It has not
-            read the patch's own latent.
-          recent: `Encoder.looked_up` of the latest RECENT bytes, up to the last one of the patch.
-          inside: which of these belong to the patch.
-        """
+        """Predicts the latent of a patch; arguments are those of `LatentNetwork.following`."""
         c = self.config
         read = jnp.where(inside[..., None], recent, 0)
         mean = read.sum(-2) / jnp.maximum(inside.sum(-1, keepdims=True), 1).astype(read.dtype)
