@@ -12,6 +12,7 @@ from bytelax.decode import (
     Empty,
     Method,
     Params,
+    Rewindable,
     Sampling,
     Stops,
     Text,
@@ -26,7 +27,7 @@ from tests.helpers import models_for_tests as models
 
 
 @dataclasses.dataclass(frozen=True)
-class Table(TableTarget):
+class Table(TableTarget, Rewindable):
     """A table over seven ids, of which some may be emitted."""
 
     vocabulary: Vocabulary
