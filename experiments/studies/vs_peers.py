@@ -2,9 +2,9 @@
 
 "blt": a random BLT of 35M parameters (hash table not counted), from one checkpoint. transformers
 runs with `use_cache=False`: 5.23.0 has no cache that gives right bytes. Prompts are the model's own
-text. "byte transformer": `tiny-lm`, in transformers as a Llama, with caches, plain and with
-`tiny-draft` as its assistant. Bytes are compared before any time counts. "Floor": reading the
-weights and caches once at the bandwidth that was measured.
+text. `tiny-lm` and `small-lm` are Llamas in transformers, with caches, plain and with `tiny-draft`
+and `small-draft` as assistants; a time is that of the whole call. Bytes are compared before any
+time counts. "Floor": reading the weights and caches once at the bandwidth that was measured.
 
     pip install -e .[parity]
     python -m experiments.studies.vs_peers --data DIR
@@ -28,6 +28,7 @@ from experiments.study import Column
 
 CONTEXTS = (128, 512, 1024, 2048)
 DRAFT_LENGTH = 4
+ASSISTANTS = {"tiny-lm": "tiny-draft", "small-lm": "small-draft"}
 COLUMNS = [
     Column("model", "model"),
     Column("prompt, bytes", "context"),
@@ -44,7 +45,8 @@ COLUMNS = [
 def main():
     options = study.parser(__doc__)
     options.add_argument("--new", type=int, default=256, help="bytes of a run of bytelax's BLT")
-    options.add_argument("--prompts", type=int, default=4, help="of the byte transformer")
+    options.add_argument("--models", nargs="+", default=["blt", *ASSISTANTS])
+    options.add_argument("--prompts", type=int, default=5, help="of a byte transformer")
     options.add_argument("--repeats", type=int, default=5)
     options = options.parse_args()
     # Threads of torch that wait for one another sleep: spinning, they lose severalfold where
@@ -66,13 +68,19 @@ def main():
         def measure(setting):
             if setting["model"] == "blt":
                 return blt().measure(setting["context"], options.repeats)
-            return assisted(options)
+            return assisted(setting["model"], options)
 
+        settings = [
+            setting
+            for name in options.models
+            for setting in (
+                [{"model": name, "context": context} for context in contexts]
+                if name == "blt"
+                else [{"model": name}]
+            )
+        ]
         study.run(
-            "vs_peers", options,
-            [*({"model": "blt", "context": context} for context in contexts),
-             {"model": "byte transformer"}],
-            measure,
+            "vs_peers", options, settings, measure,
             conditions={
                 "torch": torch.__version__, "transformers": transformers.__version__,
                 **{name: getattr(options, name) for name in ("new", "prompts", "repeats")},
@@ -130,11 +138,11 @@ class Blt:
         ) / self.machine.bytes_per_second  # fmt: skip
 
 
-def assisted(options) -> list[dict]:
-    """The bundled byte transformer on both sides, plain and with a draft model."""
+def assisted(name: str, options) -> list[dict]:
+    """A bundled byte transformer on both sides, plain and with a draft model."""
     from experiments.harness import peers
 
-    ours, small = (evidence.loaded(name, dtype="float32") for name in ("tiny-lm", "tiny-draft"))
+    ours, small = (evidence.loaded(one, dtype="float32") for one in (name, ASSISTANTS[name]))
     theirs, assistant = peers.llama(ours), peers.llama(small)
     new = 24 if options.smoke else 64
     # Texts are shorter than the attention window, so that a Llama is the same model.
