@@ -66,6 +66,7 @@ def mean(latents: Float[Array, "B P G"], count: Int[Array, " B"]) -> Float[Array
 ABLATIONS: dict[str, Replace] = {
     "own": lambda latents, count: latents,
     "stale_1": stale(1),
+    "stale_2": stale(2),
     "stale_4": stale(4),
     "other": another_text,
     "mean": mean,
