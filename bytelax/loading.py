@@ -10,8 +10,7 @@ import psutil
 from jax.sharding import Mesh, SingleDeviceSharding
 from jax.typing import DTypeLike
 
-from bytelax import checkpoints, compiling
-from bytelax.checkpoints import architectures
+from bytelax import architectures, checkpoints, compiling
 from bytelax.model import Model
 from bytelax.models import narrow
 from bytelax.pods import sharding

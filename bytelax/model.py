@@ -15,8 +15,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Float, Int
 
+from bytelax import architectures
 from bytelax.calculator import Sizes
-from bytelax.checkpoints import architectures
 from bytelax.compiling import own_settings
 from bytelax.decode.target import Rewindable
 from bytelax.models import fused, narrow, weight_layouts

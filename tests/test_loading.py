@@ -10,7 +10,7 @@ from bytelax_kernels import native
 
 import bytelax
 from bytelax import checkpoints, loading
-from bytelax.checkpoints import layout
+from bytelax.checkpoints import layout, reading
 from bytelax.models import presets
 
 
@@ -63,7 +63,7 @@ def test_the_faster_dtype(kernels, backend, least, dtype, monkeypatch):
     monkeypatch.setattr(native, "available", lambda: kernels is not None)
     monkeypatch.setattr(native, "instructions", lambda: kernels)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    monkeypatch.setattr(checkpoints, "_NARROW_FROM", least)
+    monkeypatch.setattr(reading, "_NARROW_FROM", least)
     model = loading.model_directory("tiny-draft")
     _, params = checkpoints.read(model, dtype="auto")
     assert {x.dtype.name for x in jax.tree.leaves(params)} == {dtype}
@@ -75,11 +75,11 @@ def test_the_faster_dtype_is_that_of_the_model_itself(monkeypatch):
         sum(math.prod(x.shape) for x in layout.network_kernels(config).values())
         for config in (presets.BYTE_LM_85M, bytelax.load("tiny-draft").config)
     ]
-    assert sizes[0] > checkpoints._NARROW_FROM > sizes[1]
+    assert sizes[0] > reading._NARROW_FROM > sizes[1]
     monkeypatch.setattr(native, "available", lambda: True)
     monkeypatch.setattr(native, "instructions", lambda: "avx2")
     assert [
-        checkpoints._fastest_dtype(config)
+        reading._fastest_dtype(config)
         for config in (presets.BYTE_LM_85M, bytelax.load("tiny-draft").config)
     ] == ["bfloat16", "float32"]
 

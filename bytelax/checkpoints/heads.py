@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bytelax.checkpoints import architectures, layout, safetensors_file
+from bytelax import architectures
 from bytelax.checkpoints import config as plain
+from bytelax.checkpoints import layout, safetensors_file
 from bytelax.checkpoints.config import CheckpointError
 from bytelax.models.configs import Config, HeadsConfig, TransformerConfig
 
@@ -51,7 +52,7 @@ def write_heads(directory: pathlib.Path, config: Config, params: Mapping) -> Non
     stored = layout.flatten({"heads": params["heads"]})
     tensors = {
         part.name: layout.stored(stored[path], part, plain=True)
-        for path, parameter in layout.heads(config).items()
+        for path, parameter in architectures.heads(config).items()
         for part in parameter.slices
     }
     fields = _Fields(format=_FORMAT, version=VERSION, heads=config.heads, model=_trained(config))
@@ -107,6 +108,5 @@ def read_heads(
 
 
 def _trained(config: Config) -> _Trained:
-    return _Trained(
-        kind=architectures.kind(config), vocab_size=config.vocab_size, trunk=config.trunk
-    )
+    kind = architectures.of(config).name
+    return _Trained(kind=kind, vocab_size=config.vocab_size, trunk=config.trunk)

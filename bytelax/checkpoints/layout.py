@@ -1,12 +1,5 @@
-"""The table that maps bytelax's parameters to the tensors of a state dict, for reading and writing.
+"""Reads and writes parameters as the tensors of a state dict; see `models.tensor_table`."""
 
-Tensor names are those of transformers' `BltForCausalLM`. A byte transformer uses the names that the
-entropy model has there. A state dict stores linear maps as [out, in]; bytelax stores them as
-[in, out], with separate axes for heads, and fuses queries, keys and values (and gate and up) into
-one array. Hence a `Parameter` consists of one or more `TensorSlice` objects.
-"""
-
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -18,19 +11,17 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bytelax import vocab
+from bytelax.architectures import PATCHER, parameters
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.tensors import Tensor, check_finite
-from bytelax.models.blt import BLTConfig
-from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.configs import Config, TransformerConfig
+from bytelax.models.configs import Config
 from bytelax.models.narrow import Int8
+from bytelax.models.tensor_table import Parameter, TensorSlice
 from bytelax.pods import global_arrays
-from bytelax.systems import trained
 
 # (config, tree of `jax.ShapeDtypeStruct`) -> tree of `jax.sharding.Sharding`; None: one device
 Shardings = Callable[[Config, dict], dict | None]
-PATCHER = "patcher/"  # path of the entropy model's parameters, which are always float32
 HEADS = "heads/"
 HASH_TABLE = "encoder/hash_embed/embedding"
 flatten = functools.partial(flatten_dict, sep="/")  # {"a": {"b": x}} -> {"a/b": x}
@@ -38,95 +29,6 @@ unflatten = functools.partial(unflatten_dict, sep="/")
 _BUFFERS = ("inv_freq", "freqs_cis")  # rotary tables in some files, which no model reads
 _COUNTS = ("layers", "count")  # config fields on which the number of tensors depends
 _ALIGNMENT = 64  # alignment, in bytes, at which JAX on CPU uses host arrays without a copy
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorSlice:
-    """A tensor of a state dict, and the slice of a parameter that it fills.
-
-    parameter[at] = tensor.reshape(split).transpose(order).
-
-    Attributes:
-      name: name in the state dict.
-      shape: shape in the state dict.
-      split: shape after heads are split into axes of their own.
-      order: permutation from the axes of `split` to those of the parameter.
-      at: index of the slice in the parameter.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    split: tuple[int, ...]
-    order: tuple[int, ...]
-    at: tuple[slice, ...] = ()
-
-    def read(self, tensor: np.ndarray) -> np.ndarray:
-        """Converts a tensor of the state dict to the slice of the parameter."""
-        return tensor.reshape(self.split).transpose(self.order)
-
-    def write(self, parameter: jax.Array | np.ndarray) -> np.ndarray:
-        """Converts the slice of the parameter to the tensor of the state dict."""
-        part = np.asarray(parameter[self.at])
-        return part.transpose(np.argsort(self.order)).reshape(self.shape)
-
-
-@dataclasses.dataclass(frozen=True)
-class Parameter:
-    """A parameter of a bytelax model: its shape, and the tensors that it consists of."""
-
-    shape: tuple[int, ...]
-    slices: tuple[TensorSlice, ...]
-
-    @property
-    def contracted(self) -> tuple[int, ...]:
-        """The axes of a linear map that a product sums over."""
-        return tuple(range(self.slices[0].order.index(0)))
-
-    @property
-    def plain(self) -> bool:
-        """Whether the parameter is identical to one tensor of the state dict."""
-        part = self.slices[0]
-        return part.shape == self.shape and part.order == tuple(range(len(self.shape)))
-
-
-def parameters(config: Config) -> dict[str, Parameter]:
-    """All parameters of a model, by their paths, such as `encoder/trunk/layers_0/...`."""
-    if isinstance(config, ByteLMConfig):
-        return _byte_lm(config, "", "")
-    enc, glob, dec = config.encoder, config.global_transformer, config.decoder
-    k, byte_rows = config.patch_vectors, config.vocab_size
-    table = {
-        "encoder/embed/embedding": _same("model.local_encoder.embed_tokens", byte_rows, enc.dim),
-        "encoder/hash_embed/embedding": _same(
-            "model.encoder_hash_tok_embedding", config.hashing.rows, enc.dim
-        ),
-        "encoder/split/kernel": _linear(
-            "model.local_encoder.patch_embedding_projection", (enc.dim,), (k * enc.dim,)
-        ),
-        **_trunk(enc, "encoder/trunk/", "model.local_encoder."),
-        **_cross(enc, "encoder/cross/", "model.local_encoder.cross_attn_layers.0."),
-        **_trunk(glob, "global_transformer/trunk/", "model.global_transformer."),
-        "decoder/split/kernel": _linear(
-            "model.local_decoder.patch_embedding_projection", (glob.dim,), (k * dec.dim,)
-        ),
-        **_trunk(dec, "decoder/trunk/", "model.local_decoder."),
-        "decoder/norm/scale": _same("model.local_decoder.norm", dec.dim),
-        "decoder/head/kernel": _linear("lm_head", (dec.dim,), (config.vocab_size,)),
-    }
-    for i in range(config.decoder_cross_layers):
-        name = f"model.local_decoder.cross_attn_layers.{i}."
-        table.update(_cross(dec, f"decoder/cross_{i}/", name))
-    if k * enc.dim != glob.dim:
-        table["global_transformer/project/kernel"] = _linear(
-            "model.global_transformer.token_embedding_projection", (k * enc.dim,), (glob.dim,)
-        )
-    if config.decoder_input == "embedding":
-        table["decoder/embed/embedding"] = _same(
-            "model.local_decoder.embed_tokens", byte_rows, dec.dim
-        )
-    if config.patcher is not None:
-        table.update(_byte_lm(config.patcher, PATCHER, "model.patcher."))
-    return table | heads(config)
 
 
 def parameters_under(start: str, config: Config) -> dict[str, Parameter]:
@@ -151,7 +53,7 @@ def quantized_axes(config: Config) -> dict[str, tuple[int, ...]]:
     prediction heads, whose precision makes drafts no cheaper.
     """
     axes = {path: x.contracted for path, x in network_kernels(config).items()}
-    return axes | ({HASH_TABLE: (1,)} if isinstance(config, BLTConfig) else {})
+    return axes | ({HASH_TABLE: (1,)} if HASH_TABLE in parameters(config) else {})
 
 
 def quantized(config: Config, params: dict) -> dict:
@@ -206,7 +108,7 @@ def check(config: Config, tensors: Mapping[str, Tensor], source: str, *, under: 
     Raises:
       CheckpointError: a tensor is missing or unexpected, or has the wrong shape.
     """
-    idle = getattr(config, "patcher", True) is None
+    idle = config.patching is not None and config.patcher is None
     shapes = {
         name: tensor.shape
         for name, tensor in tensors.items()
@@ -309,112 +211,6 @@ def state_dict(config: Config, params: Mapping) -> dict[str, Tensor]:
         for part in parameter.slices:
             tensors[part.name] = stored(leaves[path], part, plain=parameter.plain)
     return tensors
-
-
-def _byte_lm(config: ByteLMConfig, path: str, name: str):
-    return {
-        f"{path}embed/embedding": _same(f"{name}embed_tokens", config.vocab_size, config.trunk.dim),
-        **_trunk(config.trunk, f"{path}trunk/", name),
-        f"{path}norm/scale": _same(f"{name}norm", config.trunk.dim),
-        f"{path}head/kernel": _linear(f"{name}lm_head", (config.trunk.dim,), (config.vocab_size,)),
-        **heads(config, path, name),
-    }
-
-
-def heads(config: Config, path: str = "", name: str = "") -> dict[str, Parameter]:
-    """Parameters of prediction heads. Other layouts have no names for them, so ours are used.
-
-    Args:
-      config: config of the model.
-      path: beginning of the parameters' paths.
-      name: beginning of the tensors' names.
-    """
-    return {
-        f"{path}heads/{own}": _same(f"{name}heads.{own.replace('/', '.')}", *leaf.shape)
-        for own, leaf in flatten(trained.shapes(config)).items()
-    }
-
-
-def _trunk(c: TransformerConfig, path: str, name: str):
-    table: dict[str, Any] = {}
-    for i in range(c.layers):
-        block, stored = f"{path}layers_{i}/", f"{name}layers.{i}."
-        table |= {
-            f"{block}attention_norm/scale": _same(f"{stored}input_layernorm", c.dim),
-            f"{block}attention/qkv/kernel": _queries_keys_values(c, f"{stored}self_attn."),
-            f"{block}attention/out/kernel": _linear(
-                f"{stored}self_attn.o_proj", (c.heads, c.head_dim), (c.dim,)
-            ),
-            f"{block}mlp_norm/scale": _same(f"{stored}post_attention_layernorm", c.dim),
-            f"{block}mlp/gate_up/kernel": _fused(
-                (c.dim,), (2, c.ffn_dim), {"gate_proj": (0, 1), "up_proj": (1, 2)}, f"{stored}mlp."
-            ),
-            f"{block}mlp/down/kernel": _linear(f"{stored}mlp.down_proj", (c.ffn_dim,), (c.dim,)),
-        }
-        if c.biases != "none":
-            kernel = table[f"{block}attention/qkv/kernel"]
-            table[f"{block}attention/qkv_bias"] = _bias_of(kernel)
-        if c.biases == "all":
-            table[f"{block}attention/out_bias"] = _bias_of(table[f"{block}attention/out/kernel"])
-        if c.qk_norm:
-            for ours, theirs in (("query", "q_norm"), ("key", "k_norm")):
-                path_of_norm = f"{block}attention/{ours}_norm/scale"
-                table[path_of_norm] = _same(f"{stored}self_attn.{theirs}", c.head_dim)
-    return table
-
-
-def _cross(c: TransformerConfig, path: str, name: str):
-    return {
-        f"{path}query_norm/scale": _same(f"{name}q_norm", c.dim),
-        f"{path}key_norm/scale": _same(f"{name}k_norm", c.dim),
-        f"{path}query/kernel": _linear(f"{name}q_proj", (c.dim,), (c.heads, c.head_dim)),
-        f"{path}key_value/kernel": _fused(
-            (c.dim,), (2, c.kv_heads, c.head_dim), {"k_proj": (0, 1), "v_proj": (1, 2)}, name
-        ),
-        f"{path}out/kernel": _linear(f"{name}o_proj", (c.heads, c.head_dim), (c.dim,)),
-    }
-
-
-def _queries_keys_values(c: TransformerConfig, name: str):
-    """The fused kernel [D, K, G + 2, hd]: each key head with its G queries, its key, its value."""
-    group = c.heads // c.kv_heads
-    places = {"q_proj": (0, group), "k_proj": (group, group + 1), "v_proj": (group + 1, group + 2)}
-    return _fused((c.dim,), (c.kv_heads, group + 2, c.head_dim), places, name, axis=1)
-
-
-def _fused(inputs, outputs, places, name, *, axis=0):
-    """Linear maps concatenated along an output axis; `places` gives the range of each tensor."""
-    parts = []
-    for tensor, (start, stop) in places.items():
-        own = (*outputs[:axis], stop - start, *outputs[axis + 1 :])
-        (part,) = _linear(f"{name}{tensor}", inputs, own).slices
-        at = (*[slice(None)] * (len(inputs) + axis), slice(start, stop))
-        parts.append(dataclasses.replace(part, at=at))
-    return Parameter((*inputs, *outputs), tuple(parts))
-
-
-def _linear(name, inputs, outputs):
-    """A linear map, stored as [out, in] in the state dict and as [*inputs, *outputs] in bytelax."""
-    split = (*outputs, *inputs)
-    order = (*range(len(outputs), len(split)), *range(len(outputs)))
-    shape = (math.prod(outputs), math.prod(inputs))
-    return Parameter((*inputs, *outputs), (TensorSlice(f"{name}.weight", shape, split, order),))
-
-
-def _bias_of(kernel):
-    """The bias of a linear map, from the table's entry of its kernel."""
-    inputs, parts = len(kernel.contracted), []
-    for part in kernel.slices:
-        outputs = part.split[: len(part.split) - inputs]
-        name, order = f"{part.name.removesuffix('weight')}bias", tuple(range(len(outputs)))
-        parts.append(TensorSlice(name, part.shape[:1], outputs, order, part.at[inputs:]))
-    return Parameter(kernel.shape[inputs:], tuple(parts))
-
-
-def _same(name, *shape):
-    return Parameter(
-        shape, (TensorSlice(f"{name}.weight", shape, shape, tuple(range(len(shape)))),)
-    )
 
 
 def check_shapes(

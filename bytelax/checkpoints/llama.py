@@ -124,12 +124,13 @@ class _Fields(Stack):
         return "all" if self.attention_bias and self.model_type != "mistral" else "none"
 
 
-def config_fields(fields: Mapping, source: str) -> dict:
+def config_fields(fields: Mapping, source: str, tensors: Mapping[str, Tensor]) -> dict:
     """Builds the fields of a ByteLMConfig from those of transformers.
 
     Args:
       fields: the JSON object.
       source: name of config.json in error messages.
+      tensors: the state dict, of which nothing is needed.
 
     Raises:
       CheckpointError: a field has a value with which bytelax does not compute.
@@ -173,7 +174,7 @@ def to_config_json(config: ByteLMConfig) -> dict:
         fields["sliding_window"] = trunk.window
     if kind.startswith("qwen") and trunk.window is not None:
         fields |= {"use_sliding_window": True, "max_window_layers": 0}
-    return fields
+    return {**fields, "bytelax": {}}  # by which its vocabulary is known to be ours
 
 
 def to_state_dict(config: ByteLMConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -187,7 +188,7 @@ def to_state_dict(config: ByteLMConfig, state: Mapping[str, Tensor]) -> dict[str
 
 
 def from_state_dict(
-    config: ByteLMConfig, state: Mapping[str, Tensor], *, tied: bool
+    config: ByteLMConfig, state: Mapping[str, Tensor], fields: Mapping, source: str
 ) -> dict[str, Tensor]:
     """The inverse of `to_state_dict`; names that it does not write stay as they are.
 
@@ -196,8 +197,10 @@ def from_state_dict(
     Args:
       config: the config of the model.
       state: the stored tensors.
-      tied: whether the embedding and the output layer have the same weights, so that a file may
-        lack one of them. A file with both is taken at its word, as in transformers.
+      fields: the JSON object. With `tie_word_embeddings` the embedding and the output layer have
+        the same weights, and the file may lack one of them. A file with both is taken at its word,
+        as in transformers.
+      source: name of config.json in error messages.
     """
     named, unused = {}, []
     for stored, tensor in state.items():
@@ -215,7 +218,7 @@ def from_state_dict(
             "there, and transformers leaves them out, too",
             stacklevel=2,
         )
-    if tied:
+    if fields.get("tie_word_embeddings") is True:
         for there, missing in (_TIED, _TIED[::-1]):
             if there in named:
                 named.setdefault(missing, named[there])

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
-from bytelax.checkpoints import architectures, layout
+from bytelax import architectures
+from bytelax.architectures import PATCHER
 from bytelax.checkpoints import config as plain
+from bytelax.checkpoints import layout
 from bytelax.checkpoints.config import CheckpointError, one_line
-from bytelax.checkpoints.layout import PATCHER, Shardings
+from bytelax.checkpoints.layout import Shardings
 from bytelax.checkpoints.tensors import check_finite, not_finite
 from bytelax.models.configs import Config
 from bytelax.models.narrow import Int8
@@ -47,9 +49,9 @@ def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
             f"{source} is of format version {fields.get('version')!r}; this bytelax reads {VERSION}"
         )
     kind = fields.get("kind")
-    if not isinstance(kind, str) or kind not in architectures.KINDS:
+    if not isinstance(kind, str) or kind not in architectures.CONFIGS:
         raise CheckpointError(f"{source} is of an unknown kind {kind!r}")
-    config: Config = plain.from_fields(architectures.KINDS[kind], fields.get("config"), source)
+    config: Config = plain.from_fields(architectures.CONFIGS[kind], fields.get("config"), source)
     path = directory.absolute() / _PARAMETERS  # Orbax requires an absolute path
     if not path.is_dir():
         raise CheckpointError(f"{directory} has no folder {_PARAMETERS}; copy it again")
@@ -63,7 +65,7 @@ def check(config: Config, stored: Stored, source: str) -> None:
     """Raises CheckpointError if the stored parameters do not match the config."""
     shapes = {name: tuple(array.shape) for name, array in stored.arrays.items()}
     layout.check_counts(config, len(shapes), source)
-    wanted = {name: parameter.shape for name, parameter in layout.parameters(config).items()}
+    wanted = {name: parameter.shape for name, parameter in architectures.parameters(config).items()}
     layout.check_shapes(
         wanted, shapes, source, kind="parameter", ignored=lambda name: name.startswith(PATCHER)
     )
@@ -150,7 +152,7 @@ def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
     fields = {
         "format": "bytelax",
         "version": VERSION,
-        "kind": architectures.kind(config),
+        "kind": architectures.of(config).name,
         "config": plain.to_fields(config),
     }
     if distributed.is_first():

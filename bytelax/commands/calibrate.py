@@ -8,7 +8,7 @@ import pathlib
 import tyro
 
 from bytelax.commands import console, flags
-from bytelax.models.configs import BLTConfig, PatchingConfig
+from bytelax.models.configs import PatchingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +34,7 @@ class Calibrate:
 
 def run(command: Calibrate) -> None:
     """Finds the threshold, and writes it if that is asked for."""
-    from bytelax import checkpoints, vocab
-    from bytelax.checkpoints import architectures
+    from bytelax import architectures, checkpoints, vocab
     from bytelax.loading import model_directory
     from bytelax.measure.patch_lengths import entropies, text_windows, threshold
     from bytelax.model import Model
@@ -43,7 +42,7 @@ def run(command: Calibrate) -> None:
 
     directory = pathlib.Path(model_directory(command.model))
     config, params = checkpoints.read(directory)
-    own = config.patching if isinstance(config, BLTConfig) else None
+    own = config.patching
     if own is not None and own.mode != "entropy":
         raise ValueError(f"{command.model} cuts patches by {own.mode}, not by entropy")
     if command.write and own is None:

@@ -85,8 +85,8 @@ def value_of(flag: str, args: Sequence[str]) -> str:
 
 
 def _assignment(text):
-    from bytelax.checkpoints.architectures import OVERRIDES
     from bytelax.checkpoints.byte_ids import ASKED
+    from bytelax.checkpoints.overrides import OVERRIDES
 
     name, equals, value = text.partition("=")
     if not equals:

@@ -8,7 +8,6 @@ from typing import Annotated
 import tyro
 
 from bytelax.commands import console, flags
-from bytelax.models.configs import ByteLMConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +36,7 @@ def run(command: Patches) -> None:
     changes = command.overrides.fields
     patcher = load_patcher(command.model, **changes)
     config = checkpoints.read_config(model_directory(command.model))
-    if isinstance(config, ByteLMConfig) and "patching_threshold" not in changes:
+    if config.patching is None and "patching_threshold" not in changes:
         print(
             f"{command.model} is a byte transformer and has no threshold: taking that of the "
             f"released models, {patcher.rule.threshold:.4g} nats; "

@@ -78,7 +78,7 @@ class ByteLMRun(Run):
         """A byte transformer, and a function that returns its initial parameters, or None."""
         from bytelax.models.byte_lm import ByteLM
 
-        found = _initial(self, ByteLMConfig)
+        found = _initial(self, "byte-lm")
         if found is None:
             return ByteLM(self.model), None
         config, params = found
@@ -117,8 +117,7 @@ class ByteTransformer(ByteLMRun):
 
     def prepare(self) -> Prepared:
         """Returns the next-byte loss of the model, or its distillation."""
-        from bytelax import checkpoints
-        from bytelax.checkpoints import architectures
+        from bytelax import architectures, checkpoints
         from bytelax.compiling import random_key
         from bytelax.loading import model_directory
         from bytelax.training.objectives import Distillation, NextByte
@@ -155,7 +154,7 @@ class Heads(HeadsLoss, ByteLMRun):
         """Returns the loss of the heads."""
         import jax
 
-        from bytelax.checkpoints import architectures
+        from bytelax import architectures
         from bytelax.compiling import random_key
         from bytelax.training.head_objective import HeadLoss
 
@@ -163,7 +162,7 @@ class Heads(HeadsLoss, ByteLMRun):
             raise ValueError(
                 "--init is required: the trained model that the heads are for; or --joint"
             )
-        found = _initial(self, ByteLMConfig | BLTConfig)
+        found = _initial(self, "byte-lm", "blt")
         config, params = found or (self.model, {})
         config = dataclasses.replace(config, heads=self.heads)
         loss = {field.name: getattr(self, field.name) for field in dataclasses.fields(HeadsLoss)}
@@ -201,7 +200,7 @@ class BLTRun(Run):
         from bytelax import checkpoints
         from bytelax.loading import model_directory
 
-        found = _initial(self, BLTConfig)
+        found = _initial(self, "blt")
         if found is not None:
             if self.patcher is not None:
                 raise ValueError("--init brings its own entropy model: leave --patcher out")
@@ -268,13 +267,12 @@ KINDS: dict[str, type[Run]] = {
 }
 
 
-def _initial(run, kind):
-    """Config and float32 parameters of `--init`, or None. The config must be of class `kind`.
+def _initial(run, *kinds):
+    """Config and float32 parameters of `--init`, a model of one of these kinds; or None.
 
     Its heads are left out: they fit the weights as they are, and nothing would train them along.
     """
-    from bytelax import checkpoints
-    from bytelax.checkpoints import architectures
+    from bytelax import architectures, checkpoints
     from bytelax.loading import model_directory
 
     if run.init is None:
@@ -283,8 +281,9 @@ def _initial(run, kind):
     if run.model != model.default:
         raise ValueError("--init brings a config of its own: leave --preset and --model... out")
     config, params = checkpoints.read(model_directory(run.init), dtype="float32")
-    if not isinstance(config, kind):
-        raise ValueError(f"--init {run.init} is a {architectures.kind(config)}")
+    kind = architectures.of(config).name
+    if kind not in kinds:
+        raise ValueError(f"--init {run.init} is a {kind}")
     trunk = {name: part for name, part in params.items() if name != "heads"}
     return dataclasses.replace(config, heads=None), trunk
 

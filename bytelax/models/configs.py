@@ -202,8 +202,29 @@ class PatchingConfig:
         check_least(self, 1, "max_patch_length", "stride")
 
 
+class ModelConfig:
+    """Base of the configs of models: what only some kinds have, and what it is without.
+
+    Attributes:
+      patching: the rule that divides a text into patches; None for a model without patches.
+      patcher: the entropy model that the rule needs.
+      block_size: longest block of masked bytes that the model was trained to fill in.
+      bos, eos: whether the model knows a BOS and an EOS.
+    """
+
+    patching: PatchingConfig | None = None
+    patcher: Optional["ByteLMConfig"] = None
+    block_size: int = 0
+    bos: bool = True
+    eos: bool = True
+
+    def without_idle_patcher(self) -> Any:
+        """Returns the config without an entropy model that the patching rule does not use."""
+        return self
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ByteLMConfig:
+class ByteLMConfig(ModelConfig):
     """Configuration of a byte transformer.
 
     Attributes:
@@ -282,7 +303,7 @@ class BLTSizes:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BLTConfig(BLTSizes):
+class BLTConfig(BLTSizes, ModelConfig):
     """Configuration of a Byte Latent Transformer: its sizes, and what follows.
 
     Attributes:
@@ -293,7 +314,7 @@ class BLTConfig(BLTSizes):
       heads: prediction heads, whose trunk is the local decoder; None for no heads.
     """
 
-    patcher: ByteLMConfig | None
+    patcher: ByteLMConfig | None = dataclasses.field()  # not the default of `ModelConfig`
     block_size: int = 0
     vocab_size: int = vocab.SIZE
     heads: HeadsConfig | None = None
@@ -322,6 +343,10 @@ class BLTConfig(BLTSizes):
             )
         if self.heads is not None:
             self.heads.check(self.decoder, blt=True, block_size=self.block_size)
+
+    def without_idle_patcher(self) -> Any:
+        """As `ModelConfig.without_idle_patcher`."""
+        return self if self.patching.mode == "entropy" else dataclasses.replace(self, patcher=None)
 
     @property
     def trunk(self) -> TransformerConfig:

@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax.compiling import late_jit, own_settings
 from bytelax.model import Model, check_model
 from bytelax.models import patching
-from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig
@@ -49,9 +48,8 @@ class Patcher:
         """
         check_model(model)
         config = model.config
-        if not isinstance(config, BLTConfig) or config.patching.mode != "entropy":
+        if config.patching is None or config.patcher is None:
             raise ValueError("the model has no entropy model; load_patcher takes one alone")
-        assert config.patcher is not None  # entropy patching has one
         return cls.from_config(config.patcher, config.patching, model.params["patcher"])
 
 

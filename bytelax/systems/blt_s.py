@@ -173,9 +173,8 @@ def network(config: Config, execution: Execution) -> LatentNetwork:
     return LatentNetwork(stack, execution)
 
 
-def example(config: Config) -> tuple:
+def example(config: BLTConfig) -> tuple:
     """Returns arguments to initialise the network with."""
-    assert isinstance(config, BLTConfig)
     states, *_ = texts_like(config)
     recent = jnp.zeros((*states[0].shape[:2], RECENT, config.encoder.dim))
     return states[0], states[-1], recent, jnp.ones(recent.shape[:-1], bool)

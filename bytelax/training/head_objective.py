@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key
 
-from bytelax import vocab
-from bytelax.checkpoints import architectures
+from bytelax import architectures, vocab
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
 from bytelax.systems import trained
@@ -39,7 +38,7 @@ class HeadLoss(HeadsLoss, Objective):
         heads = self.module.config.heads
         if heads is None or not heads.present:
             raise ValueError("there are no heads to train: say which, such as heads.medusa.count")
-        if self.joint and not isinstance(self.module, ByteLM):
+        if self.joint and self.module.config.patching is not None:
             raise ValueError("joint training is for byte transformers; a BLT stays as it is")
 
     def init(self, key: Key[Array, ""]) -> dict:

@@ -330,7 +330,7 @@ def next_byte(logits, targets):
 
 def _latent_metrics(module, params, ids, max_patches) -> Metrics:
     """Increase in bits per byte if a BLT's latents are replaced; see `models.blt.latents`."""
-    if not isinstance(module, BLT):
+    if module.config.patching is None:
         return {}
     bits = latents.bits_by_latents(module, params, ids, max_patches=max_patches)
     own, count = bits.pop("own")

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from bytelax_kernels import dispatch, gpus
 
-from bytelax import Model, methods
-from bytelax.checkpoints import architectures
+from bytelax import Model, architectures, methods
 from bytelax.decode import Params, Text
 from bytelax.models import weight_layouts
 

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from bytelax import Model, methods
-from bytelax.checkpoints import architectures
+from bytelax import Model, architectures, methods
 from bytelax.decode import Params, Text
 from bytelax.models.blt import BLT
 from bytelax.pods import sharding

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 
 import bytelax
-from bytelax import vocab
-from bytelax.checkpoints import architectures
+from bytelax import architectures, vocab
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.byte_lm import ByteLMConfig

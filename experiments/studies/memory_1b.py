@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 import psutil
 
+from bytelax import architectures
 from bytelax.checkpoints import huggingface, layout, safetensors_file
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
@@ -178,7 +179,7 @@ def write(directory: pathlib.Path, config: BLTConfig) -> None:
 
     tensors = {
         part.name: tensor(path, part)
-        for path, parameter in layout.parameters(config).items()
+        for path, parameter in architectures.parameters(config).items()
         for part in parameter.slices
     }
     directory.mkdir(parents=True)

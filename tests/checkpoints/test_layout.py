@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bytelax import architectures
 from bytelax.checkpoints import CheckpointError, layout
 from tests.helpers.random_models import BYTE_LM, GROUPED, META, OWN, SQUARE, random_params, shapes
 
@@ -10,7 +11,7 @@ from tests.helpers.random_models import BYTE_LM, GROUPED, META, OWN, SQUARE, ran
 @pytest.mark.parametrize("config", [SQUARE, GROUPED, META, OWN, BYTE_LM])
 def test_the_table_is_the_parameter_tree(config):
     expected = {path: x.shape for path, x in layout.flatten(shapes(config)).items()}
-    assert {path: x.shape for path, x in layout.parameters(config).items()} == expected
+    assert {path: x.shape for path, x in architectures.parameters(config).items()} == expected
 
 
 def test_query_heads_lie_with_their_key_head():

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from bytelax import architectures
 from bytelax.checkpoints import layout
 from bytelax.models.blt.encoder import HashConfig
 from tests.helpers import meta_layout
@@ -44,7 +45,7 @@ def test_peak_memory_is_about_the_size_of_the_file(name, tmp_path):
     rng = np.random.default_rng(0)
     params = {
         path: rng.standard_normal(parameter.shape, np.float32)
-        for path, parameter in layout.parameters(config).items()
+        for path, parameter in architectures.parameters(config).items()
     }
     meta_layout.write(tmp_path / "a", config, layout.unflatten(params), layout=name)
     size = sum(file.stat().st_size for file in (tmp_path / "a").rglob("*") if file.is_file())

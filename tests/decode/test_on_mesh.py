@@ -9,8 +9,7 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
-from bytelax import constraints, engine
-from bytelax.checkpoints import architectures
+from bytelax import architectures, constraints, engine
 from bytelax.decode import Text
 from bytelax.engine import requests
 from bytelax.options import (

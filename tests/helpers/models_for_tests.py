@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bytelax import vocab
-from bytelax.checkpoints import architectures
-from bytelax.checkpoints.architectures import module_of
+from bytelax import architectures, vocab
+from bytelax.architectures import module_of
 from bytelax.model import Model
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.blt.encoder import HashConfig

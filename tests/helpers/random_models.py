@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from bytelax.checkpoints import architectures
-from bytelax.checkpoints.architectures import module_of
+from bytelax import architectures
+from bytelax.architectures import module_of
 from bytelax.models.blt import BLTConfig
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.byte_lm import ByteLMConfig

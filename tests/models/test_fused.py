@@ -12,7 +12,7 @@ import pytest
 from bytelax_kernels import dispatch
 from bytelax_kernels.dispatch import traced_for
 
-from bytelax.checkpoints import architectures
+from bytelax import architectures
 from bytelax.models import kv_cache, narrow, weight_layouts
 from bytelax.models.block import Block, CrossAttention
 from bytelax.models.configs import RopeScaling

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bytelax.checkpoints.architectures import module_of
+from bytelax.architectures import module_of
 from bytelax.models import presets
 
 

@@ -15,9 +15,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from bytelax import loading
+from bytelax import architectures, loading
+from bytelax.architectures import module_of
 from bytelax.checkpoints import layout
-from bytelax.checkpoints.architectures import module_of
 from bytelax.models import layers
 from bytelax.models.blt import BLT
 from bytelax.models.byte_lm import ByteLM
@@ -40,7 +40,7 @@ def shape(*sizes):
 @pytest.mark.parametrize("config", [*models_for_tests.VARIANTS.values(), tiny_runs.CONFIG])
 def test_every_parameter_has_logical_axes(config):
     axes = flatten_dict(module_of(config).logical_axes(), sep="/")
-    parameters = layout.parameters(config)
+    parameters = architectures.parameters(config)
     assert set(axes) == set(parameters)
     for name, parameter in parameters.items():
         assert len(axes[name]) == len(parameter.shape), name
