@@ -118,6 +118,7 @@ def _parse(args: Sequence[str]) -> tuple[ModuleType, Any]:
     command = importlib.import_module(f"bytelax.commands.{name}")
     import tyro
 
+    # A command is a module; see COMMANDS for what it may have.
     if hasattr(command, "KINDS"):  # each with flags of its own
         told = {kind: cls.__doc__.splitlines()[0] for kind, cls in command.KINDS.items()}
         kind, *rest = _chosen(f"bytelax {name}", told, rest)

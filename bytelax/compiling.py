@@ -106,9 +106,18 @@ _LEAST = 0.1  # seconds of compiling; all programs below take 0.1 s of a start t
 _OF_THE_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU", "Features")
 PATIENCE = 1.0  # seconds after which a line says that a program compiles
 _EVENTS = "/jax/core/compile/"
-_here = threading.local()
+
 _last = 0.0  # seconds that the last program took whose line was due
 _log = logging.getLogger(__name__)
+
+
+class _Here(threading.local):
+    """What a thread measures now."""
+
+    compiling: "Compiling | None" = None
+
+
+_here = _Here()
 
 
 class Compiling:
@@ -149,7 +158,7 @@ class Compiling:
 @contextlib.contextmanager
 def watch() -> Iterator[Compiling]:
     """Measures the seconds spent compiling in its body, from the events of `jax.monitoring`."""
-    outer, _here.compiling = getattr(_here, "compiling", None), Compiling()
+    outer, _here.compiling = _here.compiling, Compiling()
     try:
         yield _here.compiling
     finally:
@@ -159,7 +168,7 @@ def watch() -> Iterator[Compiling]:
 
 def _listen(event: str, duration_secs: float, **_) -> None:
     global _last
-    compiling = getattr(_here, "compiling", None)
+    compiling = _here.compiling
     if compiling is None or not event.startswith(_EVENTS):
         return
     compiling.add(duration_secs)
@@ -183,6 +192,7 @@ def keep_programs() -> None:
     once, where JAX would warn of every program.
     """
     where = os.environ.get(CACHE_VARIABLE, "")
+    # The names of settings are not in the type of `jax.config`.
     if where == "off" or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     programs = (Path(where) if where else user_cache() / "programs") / machine()

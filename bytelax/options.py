@@ -50,8 +50,8 @@ class Options:
 
     def __post_init__(self):
         hints = typing.get_type_hints(type(self))
-        for field in dataclasses.fields(self):
-            _check(field.name, getattr(self, field.name), hints[field.name])
+        for name, value in vars(self).items():
+            _check(name, value, hints[name])
 
     def build(self, model: Any) -> Any:
         """Returns the `bytelax.decode.Method` that decodes with a model.
@@ -342,7 +342,7 @@ def check_least(config: Any, least: int, *names: str, place: str = "") -> None:
       place: what stands before a name in the message.
     """
     for name in names:
-        value = getattr(config, name)
+        value = vars(config)[name]
         if value is not None and value < least:
             raise ValueError(f"{place}{name} must be at least {least}, got {value}")
 
@@ -424,11 +424,11 @@ class DraftStackHead(Head):
 
     def stack(self, trunk: Stack, layers: int = 1) -> Stack:
         """Returns the `TransformerConfig` of the layers, for a model with this trunk."""
-        own: dict[str, Any] = {x: getattr(self, x) for x in _SIZES if getattr(self, x) is not None}
+        own: dict[str, Any] = {x: vars(self)[x] for x in _SIZES if vars(self)[x] is not None}
         known: Any = trunk
         if self.dim is None:
             return dataclasses.replace(known, layers=layers, **own)
-        shared = {name: getattr(known, name) for name in _OF_TEXTS}
+        shared = {name: vars(known)[name] for name in _OF_TEXTS}
         return type(known)(layers=layers, **(shared | own))
 
     def check(self, trunk: Any, block_size: int) -> None:
@@ -439,7 +439,7 @@ class DraftStackHead(Head):
     def device_shard(self, trunk: Any, devices: int) -> DraftStackHead:
         """Returns the sizes on one of several devices, which share heads and hidden units."""
         shard = self.stack(trunk).device_shard(devices)
-        return dataclasses.replace(self, **{name: getattr(shard, name) for name in _SIZES})
+        return dataclasses.replace(self, **{name: vars(shard)[name] for name in _SIZES})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -603,8 +603,7 @@ class HeadsConfig:
     @property
     def present(self) -> dict[str, Head]:
         """The networks that there are, by name."""
-        heads = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: head for name, head in heads.items() if head.present}
+        return {name: head for name, head in vars(self).items() if head.present}
 
     def check(self, trunk: Any, *, blt: bool, block_size: int = 0) -> None:
         """Raises ValueError if the networks do not fit a model.

@@ -12,6 +12,7 @@ import pytest
 import bytelax
 from bytelax.commands.methods import markdown
 from bytelax.decode import Lossless, rejection, unmasking
+from bytelax.models.configs import ModelConfig
 from bytelax.options import METHODS, TargetError
 from bytelax.systems import BltSDrafter
 from bytelax.testing import TableTarget
@@ -223,7 +224,8 @@ FOR_ANY = {"ar", "lookup", "draft-model", "spectr", "tuned"}
 
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - FOR_ANY))
 def test_a_method_tells_a_model_of_ones_own_what_it_needs(name):
-    config = types.SimpleNamespace(max_bytes=64, vocab_size=7)
+    config = ModelConfig()
+    config.max_bytes, config.vocab_size = 64, 7
     model = types.SimpleNamespace(config=config, held={}, mesh=None, target=TableTarget)
     with pytest.raises(TargetError, match=f"{name} needs a.*, not "):
         bytelax.options.named(name).build(model)

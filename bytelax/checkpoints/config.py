@@ -46,7 +46,7 @@ def to_fields(value: Any, texts: Texts = _NO_TEXTS) -> Any:
     if isinstance(value, tuple(texts)):
         return str(value)
     if dataclasses.is_dataclass(value):
-        value = {x.name: getattr(value, x.name) for x in dataclasses.fields(value)}
+        value = {x.name: vars(value)[x.name] for x in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {name: to_fields(x, texts) for name, x in value.items()}
     return [to_fields(x, texts) for x in value] if isinstance(value, tuple) else value
@@ -86,7 +86,7 @@ def known_fields(cls: type[T], fields: Any, source: str) -> T:
 def require(fields: object, **values: Any) -> None:
     """Raises ValueError unless each of these attributes has this value, or is None."""
     for name, value in values.items():
-        found = getattr(fields, name)
+        found = vars(fields)[name]
         if found is not None and found != value:
             raise ValueError(
                 f"{name} is {_short(found)}; bytelax computes only with {value!r}, so run this "

@@ -170,9 +170,7 @@ def _blt(
         )
 
     def part(key, name, window=None):
-        dim, layers, heads = (
-            getattr(args, f"{size}_{key}") for size in ("dim", "n_layers", "n_heads")
-        )
+        dim, layers, heads = (vars(args)[f"{x}_{key}"] for x in ("dim", "n_layers", "n_heads"))
         return _transformer(args, dim, layers, heads, window, state, f"model.{name}.")
 
     window = args.local_attention_window_len

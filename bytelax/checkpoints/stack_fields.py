@@ -43,7 +43,7 @@ class Rope:
                 f"{self.kind!r} rotary positions are not supported; default, {', '.join(_READ)} are"
             )
         for name in _NEEDED.get(self.kind, ()):
-            if getattr(self, name) is None:
+            if vars(self)[name] is None:
                 raise ValueError(f"{self.kind!r} rotary positions need {name}")
 
     @property
@@ -114,7 +114,7 @@ def stack_json(c: TransformerConfig, model_type: str, max_bytes: int) -> dict:
 def _rope_json(c):
     if c.rope_scaling is None:
         return {"rope_type": "default", "rope_theta": c.rope_theta}
-    fields = {name: getattr(c.rope_scaling, name) for name in _READ[c.rope_scaling.kind]}
+    fields = {name: vars(c.rope_scaling)[name] for name in _READ[c.rope_scaling.kind]}
     if "original_positions" in fields:
         fields["original_max_position_embeddings"] = fields.pop("original_positions")
     return {"rope_type": c.rope_scaling.kind, "rope_theta": c.rope_theta, **fields}

@@ -71,7 +71,7 @@ def run(command: Bench) -> None:
         rows.append({"method": method, **options, **timing.figures(timed)})
     if command.json:
         names = ("batch", "repeats", "temperature")
-        how = {name: getattr(command, name) for name in names} | {"max_new_bytes": new}
+        how = {name: vars(command)[name] for name in names} | {"max_new_bytes": new}
         how["prompt_bytes"] = list(map(len, prompts))
         print(console.json_line(how | {"rows": rows}))
         return

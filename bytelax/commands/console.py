@@ -18,7 +18,7 @@ def json_line(value: Any) -> str:
 
 def check_json(flags: Any, name: str) -> None:
     """Raises a ValueError if the flag of this name is given without `--json`."""
-    if getattr(flags, name) and not flags.json:
+    if vars(flags)[name] and not flags.json:
         raise ValueError(f"--{name} is printed as JSON only: add --json")
 
 

@@ -101,7 +101,7 @@ def run(command: Generate) -> None:
         small = load(str(method.draft_model), dtype=command.loading.dtype)
         method = dataclasses.replace(method, draft_model=small)
     names = ("max_new_bytes", "window", "temperature", "top_k", "top_p", "allow_eos")
-    keywords = {name: getattr(command, name) for name in names} | {
+    keywords = {name: vars(command)[name] for name in names} | {
         "method": method,
         "stop": [stop.encode("utf-8", _ESCAPE) for stop in command.stop],
     }

@@ -165,7 +165,7 @@ class Heads(HeadsLoss, ByteLMRun):
         found = _initial(self, "byte-lm", "blt")
         config, params = found or (self.model, {})
         config = dataclasses.replace(config, heads=self.heads)
-        loss = {field.name: getattr(self, field.name) for field in dataclasses.fields(HeadsLoss)}
+        loss = {field.name: vars(self)[field.name] for field in dataclasses.fields(HeadsLoss)}
         objective = HeadLoss(architectures.module_of(config), **loss)
         if found is None:
             return objective, None
@@ -405,7 +405,7 @@ def preset_of(kind: str, preset: str) -> dict[str, Any]:
         raise ValueError(f"--preset {preset} is not one of {', '.join(_RUNS)}")
     run = {"preset": preset} | _RUNS[preset]
     if kind == "heads":  # whose model is that of --init, and whose rates are not those of a model
-        length = {name: getattr(run["optimizer"], name) for name in ("steps", "warmup")}
+        length = {name: vars(run["optimizer"])[name] for name in ("steps", "warmup")}
         return run | {"optimizer": OptimizerConfig(**length)}
     byte_lm, entropy_model, blt = _MODELS[preset]
     if kind in ("byte-lm", "entropy"):
@@ -417,7 +417,7 @@ def preset_of(kind: str, preset: str) -> dict[str, Any]:
 
 
 def _sizes(config: BLTConfig, *, joint: bool) -> BLTSizes:
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(BLTSizes)}
+    fields = {field.name: vars(config)[field.name] for field in dataclasses.fields(BLTSizes)}
     sizes = BLTSizes(**fields)
     return dataclasses.replace(sizes, decoder_input="embedding") if joint else sizes
 

@@ -61,6 +61,14 @@ class Acceptance(Protocol):
         ...
 
 
+_UNDECLARED: dict[str, Any] = {"lossless": False, "trees": False, "judges": lambda drafter: True}
+
+
+def declared(rule: Any, name: str) -> Any:
+    """Returns what a rule declares of itself; see `Acceptance`."""
+    return getattr(rule, name, _UNDECLARED[name])  # a rule may be any function
+
+
 def lossless_rule(rule: Rule) -> Rule:
     """Decorator that declares that a rule is lossless."""
     rule.__dict__["lossless"] = True

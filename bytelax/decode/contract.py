@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from bytelax.decode.acceptance import Emitted, Lossless
+from bytelax.decode.acceptance import Emitted, Lossless, declared
 from bytelax.decode.draft import Draft
 from bytelax.decode.drafter import Drafter
 from bytelax.decode.target import Target
@@ -15,8 +15,8 @@ from bytelax.decode.target import Target
 def check_target(target: Any) -> None:
     """Raises TypeError if this is no target."""
     if not isinstance(target, Target):
-        hint = ": take its target()" if hasattr(target, "target") else ""  # a model
-        raise TypeError(f"{type(target).__name__} is no subclass of decode.Target{hint}")
+        name = type(target).__name__
+        raise TypeError(f"{name} is no subclass of decode.Target: of a model, take its target()")
 
 
 def check_drafter(drafter: Any) -> None:
@@ -55,8 +55,8 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
         raise TypeError(f"{name} must return a Draft and the drafter's state, see draft_of")
     draft, state = proposed
     rows, places = ids.shape[0], drafter.draft_length
-    for part, shape in (("ids", (rows, places)), ("length", (rows,))):
-        values = getattr(draft, part)
+    ids_and_length = ("ids", draft.ids, (rows, places)), ("length", draft.length, (rows,))
+    for part, values, shape in ids_and_length:
         check_shape(f"{name}, Draft.{part}", values, shape)
         if not jnp.issubdtype(values.dtype, jnp.integer):
             raise TypeError(f"{name}, Draft.{part}: must be integers, not {values.dtype}")
@@ -76,14 +76,14 @@ def check_shape(name: str, values: Any, shape: tuple[int, ...]) -> None:
 
 def check_judge(rule: Any, drafter: Drafter, *, tree: bool) -> None:
     """Raises ValueError if a rule cannot judge what this drafter proposed, a `tree` or a chain."""
-    whose, judges = type(drafter).__name__, getattr(rule, "judges", None)
-    if tree != getattr(rule, "trees", False):
+    whose = type(drafter).__name__
+    if tree != declared(rule, "trees"):
         other, kinds = ("Tree", ("chains", "trees")) if tree else ("lossless", ("trees", "chains"))
         raise ValueError(
             f"the rule {_name(rule)} judges {kinds[0]}, but {whose} proposes {kinds[1]}: "
             f"use accept={other}"
         )
-    if judges is not None and not judges(drafter):
+    if not declared(rule, "judges")(drafter):
         raise ValueError(
             f"the rule {rule} cannot judge the drafts of {whose}: accept=lossless takes its own"
         )
@@ -116,10 +116,11 @@ def check_emitted(rule: Any, emitted: Any, window: tuple[int, int]) -> Emitted:
     name = _name(rule)
     if not isinstance(emitted, Emitted):
         raise TypeError(f"the acceptance rule {name} must return an Emitted, as decode.follow does")
-    for part, shape in (("ids", window), ("count", window[:1]), ("drafted", window[:1])):
-        check_shape(f"{name}, Emitted.{part}", getattr(emitted, part), shape)
+    check_shape(f"{name}, Emitted.ids", emitted.ids, window)
+    check_shape(f"{name}, Emitted.count", emitted.count, window[:1])
+    check_shape(f"{name}, Emitted.drafted", emitted.drafted, window[:1])
     return emitted
 
 
 def _name(rule):
-    return getattr(rule, "__name__", type(rule).__name__)
+    return getattr(rule, "__name__", type(rule).__name__)  # a function has a name of its own

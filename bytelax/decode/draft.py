@@ -94,7 +94,7 @@ class Draft:
             return x if x is None else jnp.pad(x, ((0, 0), (0, further), *((0, 0),) * (x.ndim - 2)))
 
         names = ("ids", "log_probs", "step", "parents")
-        return dataclasses.replace(self, **{name: pad(getattr(self, name)) for name in names})
+        return dataclasses.replace(self, **{name: pad(vars(self)[name]) for name in names})
 
 
 def certain(ids: Int[Array, "B K"], *, length: Int[Array, " B"] | None = None) -> Draft:

@@ -14,7 +14,14 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from bytelax.compiling import own_settings
 from bytelax.decode import sampling as sampling_
 from bytelax.decode import stopping, trees
-from bytelax.decode.acceptance import Acceptance, Emitted, Lossless, greedy, lossless
+from bytelax.decode.acceptance import (
+    Acceptance,
+    Emitted,
+    Lossless,
+    declared,
+    greedy,
+    lossless,
+)
 from bytelax.decode.constraint import Automaton
 from bytelax.decode.contract import (
     check_carried,
@@ -160,7 +167,7 @@ class Method:
     @property
     def lossless(self) -> bool:
         """Whether the output follows the target's distribution, as the rule `accept` declares."""
-        return getattr(self.accept, "lossless", False)
+        return declared(self.accept, "lossless")
 
     @own_settings()
     def init(
@@ -313,9 +320,11 @@ class Method:
         with jax.named_scope("draft"):
             proposed = self.drafter.propose(inputs, decoding.draft_state)
         draft, draft_state = check_proposed(self.drafter, proposed, text.ids)
-        decided = {name: getattr(draft, name) for name in ("ids", "length", "step", "parents")}
+        decided = (draft.ids, draft.length, draft.step, draft.parents)
         with jax.named_scope("drafted"):
-            return dataclasses.replace(draft, **self.verifier.agreed(decided)), draft_state
+            ids, length, step, parents = self.verifier.agreed(decided)
+        same = dataclasses.replace(draft, ids=ids, length=length, step=step, parents=parents)
+        return same, draft_state
 
     @own_settings()
     def verify(
@@ -531,7 +540,7 @@ def _appended(decoding, draft, emitted, logits, kept):
         new["likeliest"] = likeliest_of(logits, decoding.likeliest.ids.shape[2])
     if decoding.origins is not None:
         new["origins"] = origins_of(draft, emitted)
-    known = {name: getattr(decoding, name) for name in new}
+    known = {name: vars(decoding)[name] for name in new}
     kinds = jax.tree.map(lambda known, new: _append(known, start, new, kept), known, new)
     text = Text(_append(decoding.text.ids, start, emitted.ids, kept), start + kept)
     return dataclasses.replace(decoding, text=text, **kinds)

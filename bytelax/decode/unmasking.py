@@ -9,7 +9,6 @@ Any other function works too, as plain JAX.
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable
 
 import jax
@@ -62,11 +61,11 @@ def entropy_bound(gamma: float = 1.0, but_one: bool = False) -> Known:
     return Known(Rule("entropy-but-one" if but_one else "entropy", gamma))
 
 
-RULES: dict[str, Callable[..., Unmask]] = {
-    "confidence": confidence,
-    "entropy": entropy_bound,
-    "entropy-minus-max": functools.partial(entropy_bound, but_one=True),
-    "one-step": lambda: ONE_STEP,
+RULES: dict[str, tuple[Callable[..., Unmask], str | None]] = {  # by name, and its bound
+    "confidence": (confidence, "alpha"),
+    "entropy": (entropy_bound, "gamma"),
+    "entropy-minus-max": (functools.partial(entropy_bound, but_one=True), "gamma"),
+    "one-step": (lambda: ONE_STEP, None),
 }
 
 
@@ -80,9 +79,9 @@ def known(unmask: str | Unmask, **bounds: float | None) -> Unmask:
     Raises:
       ValueError: the rule does not have a bound, or it is out of range.
     """
-    rule = RULES[unmask] if isinstance(unmask, str) else lambda: unmask
+    rule, own = RULES[unmask] if isinstance(unmask, str) else (lambda: unmask, None)
     given = {name: bound for name, bound in bounds.items() if bound is not None}
-    for name in given.keys() - inspect.signature(rule).parameters.keys():
+    for name in given.keys() - {own}:
         raise ValueError(f"the unmasking rule {unmask!r} has no {name}")
     return rule(**given)
 

@@ -111,12 +111,12 @@ class TransformerConfig:
             "ffn_dim": -(-self.dim * 8 // 3 // 64) * 64,
         }
         for field, default in defaults.items():
-            if getattr(self, field) is None:
+            if vars(self)[field] is None:
                 object.__setattr__(self, field, default)
         check_least(self, 1, "dim", "layers", *defaults, "window")
         for field in ("rope_theta", "norm_eps"):
-            if not 0 < getattr(self, field) < math.inf:
-                raise ValueError(f"{field} must be positive, got {getattr(self, field)}")
+            if not 0 < (value := vars(self)[field]) < math.inf:
+                raise ValueError(f"{field} must be positive, got {value}")
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads do not divide among {self.kv_heads} kv_heads")
         if self.head_dim % 2:
@@ -126,8 +126,12 @@ class TransformerConfig:
 
     def device_shard(self, devices: int) -> "TransformerConfig":
         """The config of one tensor-parallel shard: heads and hidden units divided by `devices`."""
-        shares = {x: getattr(self, x) // devices for x in ("heads", "kv_heads", "ffn_dim")}
-        return dataclasses.replace(self, **shares)
+        return dataclasses.replace(
+            self,
+            heads=self.heads // devices,
+            kv_heads=self.kv_heads // devices,
+            ffn_dim=self.ffn_dim // devices,
+        )
 
 
 PRIMES = (
@@ -206,17 +210,28 @@ class ModelConfig:
     """Base of the configs of models: what only some kinds have, and what it is without.
 
     Attributes:
+      max_bytes: longest text that the model supports, BOS included.
+      vocab_size: number of ids.
+      heads: prediction heads for drafting.
       patching: the rule that divides a text into patches; None for a model without patches.
       patcher: the entropy model that the rule needs.
       block_size: longest block of masked bytes that the model was trained to fill in.
       bos, eos: whether the model knows a BOS and an EOS.
     """
 
+    max_bytes: int
+    vocab_size: int
+    heads: HeadsConfig | None = None
     patching: PatchingConfig | None = None
     patcher: Optional["ByteLMConfig"] = None
     block_size: int = 0
     bos: bool = True
     eos: bool = True
+
+    @property
+    def depth(self) -> int:
+        """Number of layers whose states drafters read; 1 in a model that does not show them."""
+        return 1
 
     def without_idle_patcher(self) -> Any:
         """Returns the config without an entropy model that the patching rule does not use."""
@@ -260,6 +275,11 @@ class ByteLMConfig(ModelConfig):
         return -1 if self.bos else 0
 
     @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return self.trunk.layers
+
+    @property
     def state_dims(self) -> tuple[int, ...]:
         """Widths of the states that `heads` read: of an embedding, and behind each block."""
         return (self.trunk.dim,) * (self.trunk.layers + 1)
@@ -298,8 +318,7 @@ class BLTSizes:
 
     def config(self, patcher: ByteLMConfig | None) -> "BLTConfig":
         """Returns the config of a BLT of these sizes with the given entropy model."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(BLTSizes)}
-        return BLTConfig(patcher=patcher, **own)
+        return BLTConfig(patcher=patcher, **vars(self))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -352,6 +371,11 @@ class BLTConfig(BLTSizes, ModelConfig):
     def trunk(self) -> TransformerConfig:
         """The stack that `heads` sit on."""
         return self.decoder
+
+    @property
+    def depth(self) -> int:
+        """Number of layers of the decoder."""
+        return self.decoder.layers
 
     @property
     def state_dims(self) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ class Fused(Execution):
 
 def decoding(module: Module) -> Module:
     """The module as programs that decode or score run it, on the same parameters."""
-    own = {field.name: getattr(module.execution, field.name) for field in _FIELDS}
+    own = {field.name: vars(module.execution)[field.name] for field in _FIELDS}
     return module.clone(execution=Fused(**own | {"remat": False}))
 
 

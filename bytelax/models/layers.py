@@ -70,6 +70,7 @@ def weights(params: Any) -> int:
 
     Embedding tables are not counted, since a pass looks up only a few of their rows.
     """
+    # Kernels in int8 and in panels are trees of arrays, which have a shape themselves.
     leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=lambda x: hasattr(x, "shape"))
     tables = (jax.tree_util.DictKey("embedding"),)
     return sum(math.prod(x.shape) for path, x in leaves if path[-1:] != tables)

@@ -18,6 +18,8 @@ import numpy as np
 from bytelax_kernels import dispatch
 from jaxtyping import Array, Float, Int, Shaped, UInt16
 
+from bytelax.models.pytree import keys
+
 ONE_DEVICE = "int8 weights decode on one device: use a mesh or int8, not both"
 _CACHE = 3 << 19  # bytes of a widened block: 1.5 MB, so that it stays in a core's cache
 _FEW = 32  # rows of the other factor, up to which reading the matrix is what a product costs
@@ -114,7 +116,7 @@ def params_as_bits(params: Any) -> Any:
     """
 
     def view(path, x):
-        name = getattr(path[-1], "key", None)
+        name = keys(path)[-1]
         large = name == "kernel" and 4 * x.size > _CACHE
         bits = as_bits(x) if name == "embedding" or large else None
         return x if bits is None else bits

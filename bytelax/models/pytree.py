@@ -30,6 +30,11 @@ def pytree(cls: type[T]) -> type[T]:
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
 
 
+def keys(path: tuple) -> list[typing.Any]:
+    """Returns the keys of dicts on the path to a leaf, and None for what is no dict."""
+    return [x.key if isinstance(x, jax.tree_util.DictKey) else None for x in path]
+
+
 def where_rows(rows: Bool[Array, " B"], new: T, old: T) -> T:
     """Takes `new` in these rows and `old` in the others, in every leaf of two trees [B, ...]."""
     return jax.tree.map(

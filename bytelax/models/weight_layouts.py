@@ -16,6 +16,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import Sharding
 
 from bytelax.models import narrow
+from bytelax.models.pytree import keys
 
 _LANES = 128
 
@@ -82,12 +83,12 @@ def for_gpus(path: tuple, x: Any) -> Any:
 
 
 def _is_kernel(path):
-    return getattr(path[-1], "key", None) == "kernel"
+    return keys(path)[-1] == "kernel"
 
 
 def _form(path, shape):
     """How a kernel is multiplied, from its place among the parameters."""
-    gated = getattr(path[-2], "key", None) == "gate_up"
+    gated = keys(path)[-2] == "gate_up"
     return {"contracted": _contracted(path, shape), "gated": gated}
 
 
@@ -137,7 +138,7 @@ def major_to_minor(path: tuple, shape: tuple[int, ...]) -> tuple[int, ...]:
       path: of the parameter in its tree.
       shape: of the part that a device holds.
     """
-    names = [getattr(key, "key", None) for key in path[-2:]]
+    names = keys(path)[-2:]
     axes = tuple(range(len(shape)))
     if names[-1] != "kernel":
         return axes
@@ -150,7 +151,7 @@ def major_to_minor(path: tuple, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _contracted(path, shape):
     """Number of axes of a kernel that are contracted: heads and their widths, or one."""
-    return 2 if getattr(path[-2], "key", None) == "out" and len(shape) == 3 else 1
+    return 2 if keys(path)[-2] == "out" and len(shape) == 3 else 1
 
 
 def _on(platform, x):

@@ -85,6 +85,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     if config.size < len(found) and jax.process_count() > 1:
         raise ValueError(f"a mesh of {wanted} leaves some of the {len(found)} devices out")
     taken = found[: config.size]
+    # A TPU of a single slice may lack this attribute.
     slices = {getattr(device, "slice_index", 0) for device in taken if device.platform == "tpu"}
     if len(slices) > 1:
         raise ValueError(f"a mesh of {wanted} spans {len(slices)} slices of TPUs, not one")

@@ -342,7 +342,9 @@ def _verified(options: BltDV, model: Model, size: int, rule: unmasking.Unmask) -
 
 
 def _checked_size(size: int, model: Model) -> int:
-    trained = getattr(model.config, "block_size", size)  # the drafter needs a BLT
+    if model.config.patching is None:
+        return size  # the drafter says that it needs a BLT
+    trained = model.config.block_size
     if not trained:
         raise ValueError(
             "the model was not trained to fill in masked bytes, as by `bytelax train blt-d`"

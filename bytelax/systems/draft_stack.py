@@ -125,7 +125,7 @@ class StackDrafter(Drafter):
         return layers.weights(target_params["heads"][self.system])
 
     def _sizes(self, config) -> DraftStackHead:
-        return getattr(config.heads or HeadsConfig(), self.system)
+        return vars(config.heads or HeadsConfig())[self.system]
 
     def _latest(
         self, inputs: DraftInput, network: DraftStack

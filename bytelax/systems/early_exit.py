@@ -21,7 +21,7 @@ from bytelax.models.transformer import LayerRange
 from bytelax.options import Composed, EarlyExit
 from bytelax.systems import two_byte
 from bytelax.systems.draft_ahead import draft_ahead
-from bytelax.systems.fitting import Model, checked_length, expect_heads, heads_of, layers_of
+from bytelax.systems.fitting import Model, checked_length, expect_heads, heads_of
 from bytelax.systems.trained import Drafted, Texts, texts_like
 from bytelax.targets.byte_lm import ByteLMTarget
 
@@ -170,7 +170,7 @@ def build(options: EarlyExit | Composed, model: Model) -> Method:
 
     It drafts with the exit head nearest to half the depth, or without one at half the depth.
     """
-    half = max(layers_of(model) // 2, 1)
+    half = max(model.config.depth // 2, 1)
     exits, layer = heads_of(model).early_exit.depths, options.exit_layer
     if layer is None:
         layer = min(exits or (half,), key=lambda layer: abs(layer - half))

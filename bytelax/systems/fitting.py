@@ -3,7 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 from bytelax.decode.target import Target
-from bytelax.models.configs import HeadsConfig
+from bytelax.models.configs import HeadsConfig, ModelConfig
 
 
 @runtime_checkable
@@ -11,7 +11,7 @@ class Model(Protocol):
     """The parts of a `bytelax.Model` that a system is built from."""
 
     @property
-    def config(self) -> Any:
+    def config(self) -> ModelConfig:
         """The configuration of the module."""
         ...
 
@@ -35,13 +35,7 @@ def checked_length(length: int, model: Model) -> int:
 
 def heads_of(model: Model) -> HeadsConfig:
     """Returns which heads a model has."""
-    return getattr(model.config, "heads", None) or HeadsConfig()
-
-
-def layers_of(model: Model) -> int:
-    """Returns the depth of a byte transformer; 1 of another model, which the drafter refuses."""
-    trunk = getattr(model.config, "trunk", None)
-    return trunk.layers if trunk else 1
+    return model.config.heads or HeadsConfig()
 
 
 def expect_heads(found: Any, what: str) -> None:

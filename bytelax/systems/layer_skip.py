@@ -11,7 +11,7 @@ from bytelax.decode.method import Method
 from bytelax.models.transformer import LayerRange
 from bytelax.options import LayerSkip
 from bytelax.systems.draft_ahead import draft_ahead
-from bytelax.systems.fitting import Model, checked_length, layers_of
+from bytelax.systems.fitting import Model, checked_length
 from bytelax.targets.byte_lm import ByteLMTarget
 
 
@@ -54,6 +54,6 @@ def build(options: LayerSkip, model: Model) -> Method:
     """Returns the method that its options describe."""
     attention, mlp = tuple(options.skip_attention), tuple(options.skip_mlp)
     if not attention and not mlp:
-        attention = mlp = tuple(range(1, layers_of(model) - 1, 2))
+        attention = mlp = tuple(range(1, model.config.depth - 1, 2))
     length = checked_length(options.draft_length, model)
     return Method(model.target(), LayerSkipDrafter(length, attention, mlp))

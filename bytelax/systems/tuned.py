@@ -11,6 +11,7 @@ import jax
 
 from bytelax import compiling
 from bytelax.decode.method import Method
+from bytelax.models.pytree import keys
 from bytelax.options import METHODS, Tuned
 from bytelax.pods import global_arrays
 from bytelax.systems.fitting import Model
@@ -88,7 +89,7 @@ def digest(model: Model) -> str:
     """
     leaves = jax.tree_util.tree_leaves_with_path(model.held)
     int8 = any(leaf.dtype == "int8" for _, leaf in leaves)
-    scales = [leaf for path, leaf in leaves if getattr(path[-1], "key", None) == "scale"]
+    scales = [leaf for path, leaf in leaves if keys(path)[-1] == "scale"]
     found = hashlib.sha256(repr((model.config, int8)).encode())
     for scale in global_arrays.fetch(scales):
         found.update(str(scale.dtype).encode() + scale.tobytes())

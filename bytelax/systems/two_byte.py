@@ -13,7 +13,7 @@ from bytelax.models.configs import Config
 from bytelax.models.execution import Execution
 from bytelax.models.layers import only_bytes, project
 from bytelax.options import TwoByte
-from bytelax.systems.fitting import Model, expect_heads, layers_of
+from bytelax.systems.fitting import Model, expect_heads
 from bytelax.systems.trained import Drafted, Texts, texts_like
 from bytelax.targets.byte_lm import ByteLMTarget
 from bytelax.targets.module_target import kept_state
@@ -138,4 +138,4 @@ def bound(inputs: DraftInput) -> TwoByteNetwork:
 def build(options: TwoByte, model: Model) -> Method:
     """Returns the method that its options describe."""
     layer = options.state_layer
-    return Method(model.target(), TwoByteDrafter(layers_of(model) if layer is None else layer))
+    return Method(model.target(), TwoByteDrafter(model.config.depth if layer is None else layer))

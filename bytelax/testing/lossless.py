@@ -20,6 +20,7 @@ from bytelax.decode import (
     is_drafted,
     take_all,
 )
+from bytelax.decode.acceptance import declared
 from bytelax.decode.sampling import one_hot
 from bytelax.testing.chance import Chance
 from bytelax.testing.exact_law import (
@@ -121,14 +122,16 @@ def assert_lossless(
     far = dataclasses.replace(
         written,
         limit=written.text.length + min(FEW, new_bytes),
-        **{name: getattr(alone, name) for name in ("sampling", "ended", "log_probs")},
+        sampling=alone.sampling,
+        ended=alone.ended,
+        log_probs=alone.log_probs,
     )
     _assert_law(chance, far, following, f" behind {reach} bytes")
     if isinstance(method.drafter, Empty):
         return
     assert kept > FAULTY, NOTHING_KEPT
     judge = method.drafter.judged_by or method.accept
-    keeps_all = _KeepsBranch() if getattr(judge, "trees", False) else take_all
+    keeps_all = _KeepsBranch() if declared(judge, "trees") else take_all
     faulty = Chance(one_round(dataclasses.replace(method, accept=keeps_all), params), rows)
     seen = distance(law_and_kept(faulty, begin)[0], _own(following, begin))
     assert seen > FAULTY, (

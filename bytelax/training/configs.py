@@ -83,9 +83,9 @@ class Source:
     def __str__(self) -> str:
         """Formats the source as a line that `parse` reads back."""
         changed = {
-            field.name: value
+            field.name: vars(self)[field.name]
             for field in dataclasses.fields(self)[1:]
-            if (value := getattr(self, field.name)) != field.default
+            if vars(self)[field.name] != field.default
         }
         words = [self.path, *(f"{name}={value}" for name, value in changed.items())]
         return " ".join(map(_quote, words))
@@ -134,8 +134,8 @@ class DataConfig:
 
     def __post_init__(self):
         for name, least in (("window", 1), ("batch", 1), ("prefetch", 0)):
-            if getattr(self, name) < least:
-                raise DataError(f"data.{name} must be at least {least}, not {getattr(self, name)}")
+            if (value := vars(self)[name]) < least:
+                raise DataError(f"data.{name} must be at least {least}, not {value}")
         if not 0 <= self.valid_fraction < 1:
             raise DataError(f"data.valid_fraction must be in [0, 1), not {self.valid_fraction}")
 
@@ -303,8 +303,8 @@ class OptimizerConfig:
                 f"{self.warmup_steps}, got {self.cooldown}"
             )
         for field in ("peak", "muon_peak"):
-            if getattr(self, field) <= 0:
-                raise ValueError(f"optimizer.{field} must be positive, got {getattr(self, field)}")
+            if (value := vars(self)[field]) <= 0:
+                raise ValueError(f"optimizer.{field} must be positive, got {value}")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"optimizer.clip must be positive or None, got {self.clip}")
 

@@ -174,7 +174,7 @@ def _content(file: str) -> bytes:
             raise EOFError("an empty file is no gzip")
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DataError(f"{file}: cannot be read: {reason}") from None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from bytelax.pods import distributed
 
@@ -82,7 +83,6 @@ def matmul_flops(jaxpr: Any) -> int:
     Args:
       jaxpr: the traced function, from `jax.jit(f).trace(...).jaxpr`.
     """
-    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     return sum(_flops(equation) for equation in jaxpr.eqns)
 
 
@@ -235,5 +235,5 @@ def _flops(equation):
         )
     if equation.primitive.name == "cond":
         return max(map(matmul_flops, params["branches"]))
-    inner = sum(matmul_flops(p) for p in params.values() if hasattr(p, "eqns"))
+    inner = sum(matmul_flops(p) for p in params.values() if isinstance(p, Jaxpr | ClosedJaxpr))
     return inner * (params["length"] if equation.primitive.name == "scan" else 1)

@@ -306,10 +306,9 @@ class BLTD(JointLoss, Objective):
 
 def executed(objective: Objective, execution: Execution) -> Objective:
     """Returns the objective with `execution` set on all of its networks."""
-    fields = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
     networks: dict[str, Any] = {
         name: value.clone(execution=execution)
-        for name, value in fields.items()
+        for name, value in vars(objective).items()
         if isinstance(value, nn.Module)
     }
     return dataclasses.replace(objective, **networks)

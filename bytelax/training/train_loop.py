@@ -144,7 +144,7 @@ def train(
         log = metrics_lib.MetricsLog(out, start=begin, report=display.tell)
         interrupts = stack.enter_context(Interrupts(run.log_every, display.tell))
         data = batches("train", position) if step < steps else iter(())
-        stack.callback(getattr(data, "close", lambda: None))
+        stack.callback(_close, data)
         clock, pending, valid, scored = Clock(), [], {}, -1
         while step < steps and not interrupts.agreed(step):
             batch = next(data, None)
@@ -391,10 +391,14 @@ class _Program:
         ):
             part = jax.random.fold_in(key, index)
             measured.append(self._measure(params, self._placed(batch.ids), part))
-        getattr(batches, "close", lambda: None)()
+        _close(batches)
         if not measured:
             raise TrainingError("there is nothing to validate on: set run.validate_every to 0")
         return metrics_lib.means(measured)
+
+
+def _close(batches: Iterator) -> None:
+    getattr(batches, "close", lambda: None)()  # which not every iterator has
 
 
 def _due(step, every, steps):

@@ -238,7 +238,7 @@ def test_what_no_loop_carries_is_told(drafter, words):
 
 def test_a_model_is_no_target():
     with pytest.raises(
-        TypeError, match=r"Model is no subclass of decode\.Target: take its target\(\)"
+        TypeError, match=r"Model is no subclass of decode\.Target: of a model, take its target\(\)"
     ):
         contract.check_target(models.model(models.BYTE_LM))
 

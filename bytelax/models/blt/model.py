@@ -362,11 +362,15 @@ class BLT(nn.Module):
         if devices == 1:
             return self
         c = self.config
-        stacks = ("encoder", "global_transformer", "decoder")
-        shards = {name: getattr(c, name).device_shard(devices) for name in stacks}
-        shards["heads"] = c.heads and c.heads.device_shard(c.decoder, devices)
+        shard = dataclasses.replace(
+            c,
+            encoder=c.encoder.device_shard(devices),
+            global_transformer=c.global_transformer.device_shard(devices),
+            decoder=c.decoder.device_shard(devices),
+            heads=c.heads and c.heads.device_shard(c.decoder, devices),
+        )
         return self.clone(
-            config=dataclasses.replace(c, **shards),
+            config=shard,
             execution=dataclasses.replace(self.execution, tensor_axis=TENSOR),
         )
 

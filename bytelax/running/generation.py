@@ -143,6 +143,7 @@ _ELSEWHERE = {  # what other libraries call it
 
 def _check_names(function: Callable, given: Iterable[str]) -> None:
     """Raises ValueError for a keyword that is nearly one of the function's own."""
+    # Names of keywords are read from the functions, so that there is no list of them to keep.
     own = {*inspect.signature(function).parameters, *inspect.signature(generate).parameters}
     classes = METHODS.values()
     of_methods = {field.name for method in classes for field in dataclasses.fields(method)}

@@ -113,7 +113,7 @@ class Statistics:
         """Sums over batches that ran one after another; times are None if one of them is."""
         summed: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
-            values = [getattr(batch, field.name) for batch in batches]
+            values = [vars(batch)[field.name] for batch in batches]
             if field.name.endswith("_by_position"):
                 summed[field.name] = tuple(np.sum(values, axis=0, dtype=int).tolist())
             else:
@@ -124,7 +124,7 @@ class Statistics:
     def total(cls, rows: Sequence["Statistics"]) -> "Statistics":
         """Sums over rows of one batch; of `global_chunks` and `batch_windows` takes the maxima."""
         shared = ("global_chunks", "batch_windows")
-        most = {name: max(getattr(row, name) for row in rows) for name in shared}
+        most = {name: max(vars(row)[name] for row in rows) for name in shared}
         return dataclasses.replace(cls.sum(rows), **most)
 
     def timed(
