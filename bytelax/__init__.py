@@ -11,47 +11,47 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same names for editors and type checkers
     from bytelax import decode as decode
     from bytelax import vocab as vocab
-    from bytelax.engine.results import Output as Output
-    from bytelax.engine.results import Result as Result
-    from bytelax.engine.results import Statistics as Statistics
-    from bytelax.generation import generate as generate
-    from bytelax.generation import generate_many as generate_many
-    from bytelax.generation import stream as stream
-    from bytelax.generation import turns as turns
     from bytelax.loading import load as load
     from bytelax.loading import load_patcher as load_patcher
     from bytelax.model import Model as Model
     from bytelax.pods.configs import MeshConfig as MeshConfig
+    from bytelax.running import Output as Output
+    from bytelax.running import Result as Result
+    from bytelax.running import Statistics as Statistics
+    from bytelax.running import generate as generate
+    from bytelax.running import generate_many as generate_many
+    from bytelax.running import stream as stream
+    from bytelax.running import turns as turns
+    from bytelax.scoring import Patcher as Patcher
+    from bytelax.scoring import Patches as Patches
     from bytelax.scoring import Score as Score
     from bytelax.scoring import Scores as Scores
+    from bytelax.scoring import patches as patches
     from bytelax.scoring import score as score
     from bytelax.scoring import score_many as score_many
-    from bytelax.scoring.patcher import Patcher as Patcher
-    from bytelax.scoring.patcher import Patches as Patches
-    from bytelax.scoring.patcher import patches as patches
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "MeshConfig": "pods.configs",
     "Model": "model",
-    "Output": "engine.results",
-    "Patcher": "scoring.patcher",
-    "Patches": "scoring.patcher",
-    "Result": "engine.results",
+    "Output": "running",
+    "Patcher": "scoring",
+    "Patches": "scoring",
+    "Result": "running",
     "Score": "scoring",
     "Scores": "scoring",
-    "Statistics": "engine.results",
+    "Statistics": "running",
     "decode": "",
-    "generate": "generation",
-    "generate_many": "generation",
+    "generate": "running",
+    "generate_many": "running",
     "load": "loading",
     "load_patcher": "loading",
-    "patches": "scoring.patcher",
+    "patches": "scoring",
     "score": "scoring",
     "score_many": "scoring",
-    "stream": "generation",
-    "turns": "generation",
+    "stream": "running",
+    "turns": "running",
     "vocab": "",
 }
 __all__ = list(_HOMES)

@@ -5,11 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bytelax import checkpoints, cli, generation, loading
+import bytelax
+from bytelax import checkpoints, cli, loading
 from bytelax.decode.record import Origins
-from bytelax.engine.results import Result, Statistics
 from bytelax.measure import demo
 from bytelax.measure.demo import PLAIN, PROMPTS, STOP, Run
+from bytelax.running import Result, Statistics
 from tests.helpers import models_for_tests as models
 
 NEW = 20
@@ -94,7 +95,7 @@ def test_bad_input(tmp_path, capsys):
 def test_the_prompts_do_not_loop():
     """Greedy continuations by `tiny` end by themselves, or repeat no phrase three times."""
     model = loading.load("tiny")
-    for output in generation.generate(model, PROMPTS, max_new_bytes=96, stop=STOP).bytes:
+    for output in bytelax.generate(model, PROMPTS, max_new_bytes=96, stop=STOP).bytes:
         phrases = {output[i : i + 12] for i in range(len(output) - 11)}
         assert max((output.count(phrase) for phrase in phrases), default=0) < 3, output
 

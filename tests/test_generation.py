@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax import engine, vocab
+from bytelax import vocab
+from bytelax.running import programs
+from bytelax.running.engine import Engine
 from tests.helpers import models_for_tests as models
 
 PROMPTS = [b"Ragged prompts: ", bytes(range(256))[::-1][:70], "naïve 日本".encode()]
@@ -364,7 +366,7 @@ def test_generate_many_as_one_by_one(temperature):
 @pytest.mark.slow
 def test_rows_are_refilled_together(monkeypatch):
     """An eighth of the batch at once; each prompt is taken in once, and alone."""
-    taken, start = [], engine.Engine.start
+    taken, start = [], Engine.start
 
     def counted(self, asked, **how):
         taken.append(sum(map(bool, asked)))
@@ -373,7 +375,7 @@ def test_rows_are_refilled_together(monkeypatch):
     request = {"max_new_bytes": NEW, "temperature": 1.0, "stop": [bytes([i]) for i in range(16)]}
     prompts = [bytes([65 + i % 26]) * (1 + i % 9) for i in range(40)]
     alone = bytelax.generate(byte_lm(), prompts, seeds=7, **request)
-    monkeypatch.setattr(engine.Engine, "start", counted)
+    monkeypatch.setattr(Engine, "start", counted)
     many = by_index(bytelax.generate_many(byte_lm(), prompts, batch=16, seeds=7, **request))
     assert [result.bytes for result in many] == alone.bytes
     assert sum(taken) == len(prompts) and max(taken) == 2 and len(taken) < 30
@@ -412,7 +414,7 @@ def test_results_come_as_they_finish():
 
 
 def compiled():
-    return sum(f._cache_size() for f in (engine._start(), engine._advance()))
+    return sum(f._cache_size() for f in (programs.start(), programs.advance()))
 
 
 def test_other_lengths_compile_nothing():
@@ -444,7 +446,7 @@ def test_other_numbers_of_prompts_compile_nothing():
 
 
 def test_numbers_of_rows():
-    rows = engine.Engine.of(byte_lm()).rows
+    rows = Engine.of(byte_lm()).rows
     assert [rows(n) for n in (1, 2, 3, 5, 8, 9, 16, 17, 63)] == [1, 2, 4, 8, 8, 16, 16, 24, 64]
 
 

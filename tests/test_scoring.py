@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax import score, score_many, scoring, vocab
+from bytelax import score, score_many, vocab
+from bytelax.scoring import scores
 from tests.helpers import models_for_tests as models
 
 MODELS = {"byte transformer": models.BYTE_LM, "blt": models.BASE}
@@ -91,7 +92,7 @@ def test_what_else_is_scored_changes_nothing(model):
 
 def test_padding_is_not_seen(model):
     """Neither what follows a text in its row nor the rows without one."""
-    tell = scoring.likelihoods(model)
+    tell = scores.likelihoods(model)
     clean = np.zeros((BATCH, WINDOW + 1), np.int32)
     clean[0, :31] = vocab.encode(LONG[:30])
     garbage = np.random.default_rng(1).integers(0, vocab.SIZE, clean.shape, np.int32)
@@ -139,9 +140,9 @@ def test_one_program_a_shape(monkeypatch):
         traced.append(ids.shape)
         return likelihoods.plain(module, params, ids)
 
-    likelihoods.plain = scoring._likelihoods
+    likelihoods.plain = scores._likelihoods
     once_each = jax.jit(chex.assert_max_traces(likelihoods, n=2), static_argnums=0)
-    monkeypatch.setattr(scoring, "_compiled", lambda: once_each)
+    monkeypatch.setattr(scores, "_compiled", lambda: once_each)
     model = models.model(models.BYTE_LM)
     chex.clear_trace_counter()
     for count in (1, 3, 9):

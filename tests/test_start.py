@@ -70,7 +70,7 @@ def test_every_public_name_is_there():
 
 
 def test_generating_with_a_bundled_model_imports_neither_orbax_nor_kernels_of_accelerators():
-    code = "import sys, bytelax.generation; bytelax.load('tiny-draft'); print(*sys.modules)"
+    code = "import sys, bytelax.running; bytelax.load('tiny-draft'); print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = ran.stdout.split()
     kernels = {name.rpartition(".")[2] for name in modules if name.startswith("bytelax_kernels")}

@@ -85,9 +85,9 @@ def run(command: Generate) -> None:
     """Generates, and prints what was generated."""
     import jax
 
-    from bytelax.generation import generate, stream, turns
     from bytelax.loading import load
     from bytelax.pods import distributed
+    from bytelax.running import generate, stream, turns
 
     prompts = _prompts(command)
     if command.turns and (command.stream or command.json or command.logprobs or len(prompts) > 1):

@@ -11,10 +11,9 @@ from rich.text import Text
 
 from bytelax import calculator, methods
 from bytelax.decode.record import Origin
-from bytelax.engine.results import Output, Result, Statistics
-from bytelax.generation import generate
 from bytelax.model import Model
 from bytelax.models.blt import BLTConfig
+from bytelax.running import Output, Result, Statistics, generate
 
 # Short tasks, after which a model as small as `tiny` stops by itself. Its greedy continuations of
 # open prose soon repeat a phrase for ever, which any drafter predicts: such figures flatter.

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bytelax.decode import stopping
-from bytelax.engine.results import Statistics
-from bytelax.generation import generate_many
 from bytelax.model import Model
+from bytelax.running import Statistics, generate_many
 from bytelax.scoring import score_continuations, score_many
 
 try:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bytelax.decode import Method
-from bytelax.engine.results import Output, Statistics
-from bytelax.generation import generate
 from bytelax.model import Model
+from bytelax.running import Output, Statistics, generate
 
 
 class Ratio(NamedTuple):

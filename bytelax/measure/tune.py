@@ -14,14 +14,13 @@ import rich.console
 import rich.table
 
 from bytelax import calculator, methods
-from bytelax.engine import rows_for
-from bytelax.engine.results import Statistics
-from bytelax.generation import generate
 from bytelax.loading import load
 from bytelax.measure import timing
 from bytelax.measure.timing import Contestant, Ratio
 from bytelax.model import Model
 from bytelax.options import METHODS
+from bytelax.running import Statistics, generate
+from bytelax.running.engine import rows_for
 from bytelax.systems import tuned
 from bytelax.systems.tuned import Setting
 

@@ -1,33 +1,30 @@
-"""The host side of a request: buffers, compiled programs, results."""
+"""`Engine`, the host side of a request: its buffers, and which programs run on them."""
 
 import dataclasses
 import functools
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from bytelax_kernels.dispatch import traced_for
 from jax.sharding import Mesh
 
 from bytelax import methods, vocab
 from bytelax.calculator import Sizes
-from bytelax.compiling import late_jit, own_settings, say_without_kernels
+from bytelax.compiling import say_without_kernels
 from bytelax.decode import stopping
 from bytelax.decode.constraint import Automaton
 from bytelax.decode.method import Decoding, Method, Params
 from bytelax.decode.sampling import ByRow, Sampling
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Text
-from bytelax.engine import requests
-from bytelax.engine.requests import Request
-from bytelax.engine.results import Result, Statistics
 from bytelax.model import Model, check_model
 from bytelax.options import Options
 from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import Placement
+from bytelax.running import programs, requests
+from bytelax.running.requests import Request
+from bytelax.running.results import Result, Statistics
 
 _SMALLEST_BUFFER = 256  # ids; buffers are powers of two, so that few programs are compiled
 _SHORTEST_TURN = 64  # ids; so are buffers of what is appended
@@ -167,7 +164,7 @@ class Engine:
         text, budget, seeds, index = self._arrays(requests, capacity, absent=[vocab.BOS])
         own = jax.tree.map(lambda x: x[index % len(x)], (self.sampling, self.stops))
         rows = self._rows((text, budget, seeds, *own))
-        return self._run(_start, self.params, *rows, method=self.method, kept=self.kept)
+        return self._run(programs.start, self.params, *rows, method=self.method, kept=self.kept)
 
     def append(self, decoding: Decoding, requests: Sequence[Request | None]) -> Decoding:
         """Appends the ids of requests to rows that have ended. The decoding is donated."""
@@ -175,11 +172,11 @@ class Engine:
         capacity = max(_SHORTEST_TURN, 1 << (longest - 1).bit_length())
         text, budget, *_ = self._arrays(requests, capacity, absent=[])
         more = self._rows((text, budget))
-        return self._run(_append, self.params, decoding, *more, method=self.method)
+        return self._run(programs.append, self.params, decoding, *more, method=self.method)
 
     def repeat(self, decoding: Decoding, times: int, seeds: np.ndarray) -> Decoding:
         """Returns each row `times` times, with these seeds, u32[rows * times]."""
-        return self._run(_repeat, decoding, self._rows(seeds), times=times)
+        return self._run(programs.repeat, decoding, self._rows(seeds), times=times)
 
     def _arrays(self, requests, capacity, absent):
         """Texts, budgets, seeds and indices of rows, on the host; rows of None hold `absent`."""
@@ -206,11 +203,11 @@ class Engine:
           ended: number of rows per batch shard after whose end to return.
         """
         how = {"method": self.method, "rounds": rounds, "ended": ended}
-        return self._run(_advance, self.params, decoding, **how)
+        return self._run(programs.advance, self.params, decoding, **how)
 
     def idle(self, one: Decoding, rows: int) -> Decoding:
         """Returns an all-finished batch shaped and sharded as `one`, `rows` rows per shard."""
-        return self._run(_idle, one, rows=rows)
+        return self._run(programs.idle, one, rows=rows)
 
     def insert(self, decoding: Decoding, new: Decoding, where: np.ndarray) -> Decoding:
         """Replaces rows of the decoding by new ones. The decoding is donated.
@@ -221,7 +218,7 @@ class Engine:
           where: for each new row, the row within the same shard that it replaces; an index beyond
             the last row drops it.
         """
-        return self._run(_insert, decoding, new, self._rows(where))
+        return self._run(programs.insert, decoding, new, self._rows(where))
 
     def ended(self, decoding: Decoding) -> np.ndarray:
         """Returns which rows have ended, bool[B]."""
@@ -278,79 +275,3 @@ class Engine:
 def rows_for(prompts: int) -> int:
     """Returns the number of rows of a batch of prompts on one device: 1, 2, 4, 8, 16, 24, ..."""
     return 1 << (prompts - 1).bit_length() if prompts <= _ROWS else -(-prompts // _ROWS) * _ROWS
-
-
-def _program(body: Callable, kinds: tuple[sharding.Kind, ...], **how: Any) -> Callable[[], Any]:
-    """Returns a function that gives the compiled program of a body, on every device of a mesh.
-
-    Args:
-      body: function of arrays, and of what is static by keyword.
-      kinds: how each of the arrays lies on a mesh; see `sharding.spread`.
-      **how: keywords of `jax.jit`.
-    """
-
-    def run(*arrays, placement, platform, **static):
-        whole = functools.partial(body, **static)
-        with traced_for(platform):
-            if placement is None:
-                return whole(*arrays)
-            return sharding.spread(whole, placement, kinds, *arrays)
-
-    run.__name__ = body.__name__  # the program's
-    known = inspect.signature(body).parameters.values()
-    static = [each.name for each in known if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    how |= {"static_argnames": ("placement", "platform", *static)}
-    return late_jit(own_settings()(run), **how)
-
-
-def _started(params, text, budget, seeds, sampling, stops, *, method, kept):
-    return method.init(
-        params, text, budget=budget, seeds=seeds, sampling=sampling, stops=stops, **dict(kept)
-    )
-
-
-def _appended(params, decoding, more, budget, *, method):
-    return method.append(params, decoding, more, budget=budget)
-
-
-def _advanced(params, decoding, *, method, rounds, ended):
-    before, running = decoding.counts.rounds, _running(decoding)
-
-    def until(now):
-        enough = jnp.zeros((), bool)
-        if rounds is not None:
-            enough |= (now.counts.rounds >= before + rounds).any()
-        if ended is not None:
-            enough |= _running(now) <= running - ended
-        return enough
-
-    return method.decode(params, decoding, until=until)
-
-
-def _repeated(decoding, seeds, *, times):
-    return decoding.repeated(times, seeds)
-
-
-def _idle_as(one, *, rows):
-    wide = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
-    return dataclasses.replace(
-        wide,
-        text=Text(wide.text.ids, jnp.ones(rows, jnp.int32)),
-        ended=jnp.full(rows, stopping.BY_LENGTH, jnp.int32),
-    )
-
-
-def _inserted(decoding, new, where):
-    return jax.tree.map(lambda batch, new: batch.at[where].set(new, mode="drop"), decoding, new)
-
-
-_start = _program(_started, ("params", "rows", "rows", "rows", "rows", "rows"))
-_append = _program(_appended, ("params", "rows", "rows", "rows"), donate_argnums=1)
-_advance = _program(_advanced, ("params", "rows"), donate_argnums=1)
-_repeat = _program(_repeated, ("rows", "rows"))
-_idle = _program(_idle_as, ("rows",))
-_insert = _program(_inserted, ("rows", "rows", "rows"), donate_argnums=0)
-
-
-def _running(decoding):
-    return (decoding.ended == stopping.RUNNING).sum()

@@ -1,4 +1,4 @@
-"""Text generation with a `Method`: `generate`, `stream` and `generate_many`."""
+"""Text generation with a `Method`: `generate`, `stream`, `generate_many` and `turns`."""
 
 import codecs
 import dataclasses
@@ -19,11 +19,13 @@ from bytelax.decode.acceptance import Acceptance, Lossless
 from bytelax.decode.constraint import Automaton
 from bytelax.decode.method import Method
 from bytelax.decode.sampling import ByRow
-from bytelax.engine import Engine, requests
-from bytelax.engine.requests import Request, Stop
-from bytelax.engine.results import Output, Result, Statistics
 from bytelax.model import Model
 from bytelax.options import METHODS, Options
+from bytelax.running import requests
+from bytelax.running.engine import Engine
+from bytelax.running.requests import Request, Stop
+from bytelax.running.results import Output, Result, Statistics
+from bytelax.running.rows import Queue, in_rows
 
 
 def generate(
@@ -128,9 +130,6 @@ def _run(
     return results, total.timed(seconds, compiled.seconds, prefill=prefill)
 
 
-_RUNNING = stopping.REASONS[stopping.RUNNING]
-
-
 _ELSEWHERE = {  # what other libraries call it
     "key": "seeds",
     "rng": "seeds",
@@ -214,8 +213,8 @@ def stream(
         characters = [new() for _ in asked]
         sent = [0] * len(asked)
         broken = ""
-        for result in _in_rows(engine, _Queue(asked), rows, rounds=every):
-            index, finished = result.index, result.stop != _RUNNING
+        for result in in_rows(engine, Queue(asked), rows, rounds=every):
+            index, finished = result.index, result.stop != stopping.REASONS[stopping.RUNNING]
             known = len(result.bytes) - (0 if finished else engine.held_back(index))
             known = max(sent[index], known)
             piece = characters[index].decode(result.bytes[sent[index] : known], final=finished)
@@ -277,7 +276,7 @@ def generate_many(
             (one,) = requests.all_of([prompt], int(seeds) + index)
             yield one._replace(index=index)
 
-    return _in_rows(engine, _Queue(asked()), batch)
+    return in_rows(engine, Queue(asked()), batch)
 
 
 def turns(
@@ -324,69 +323,3 @@ def _turns(engine: Engine, whole: Request, texts: Iterable[bytes | str]) -> Iter
         yield dataclasses.replace(engine.results(decoding, {0: 0})[0], index=index)
     if decoding is None:
         raise ValueError("there is no text to continue")
-
-
-class _Queue:
-    """Yields requests, up to the first bad one.
-
-    Its error is kept in `error`, so that the rows before it can be finished first.
-    """
-
-    def __init__(self, asked: Iterable[Request]):
-        self._asked = iter(asked)
-        self.error: Exception | None = None
-
-    def take(self) -> Request | None:
-        """Returns the next request, or None if there is none."""
-        try:
-            return next(self._asked, None)
-        except Exception as error:  # including errors raised by the caller's iterable
-            self.error = error
-        return None
-
-
-def _in_rows(
-    engine: Engine, queue: _Queue, batch: int, *, rounds: int | None = None
-) -> Iterator[Result]:
-    """Runs requests in a batch whose rows are refilled, and yields each result at its end.
-
-    With `rounds`, it yields the results so far of all rows whenever these have run, too.
-    """
-    each = batch // engine.parts  # rows per batch shard of the mesh
-    together = max(1, each // 8)  # prompts that a shard prefills at once
-    slots = range(engine.parts * together)
-    waiting = queue.take()
-    while waiting is not None:
-        capacity = engine.capacity(waiting)
-        rows: dict[int, int] = {}  # index of the prompt in each occupied row
-        decoding = None
-        while True:
-            while waiting is not None and engine.fits(waiting, capacity):
-                taken: list[Request | None] = [None for _ in slots]
-                where = np.full(len(slots), each, np.int32)  # row within the shard; `each` drops it
-                for slot in slots:
-                    own = range(slot // together * each, (slot // together + 1) * each)
-                    free = [row for row in own if row not in rows]
-                    if free and waiting is not None and engine.fits(waiting, capacity):
-                        taken[slot], rows[free[0]] = waiting, waiting.index
-                        where[slot] = free[0] - own.start
-                        waiting = queue.take()
-                if not any(taken):
-                    break
-                new = engine.start(taken, capacity=capacity)
-                if decoding is None and len(slots) == batch:  # the rows not taken have ended
-                    decoding = new
-                    continue
-                decoding = engine.idle(new, each) if decoding is None else decoding
-                decoding = engine.insert(decoding, new, where)
-            if not rows:
-                break  # the next prompt needs larger buffers, or is too long for any
-            assert decoding is not None  # it holds the rows
-            decoding = engine.advance(decoding, ended=together, rounds=rounds)
-            ended = engine.ended(decoding)
-            finished = {row: index for row, index in rows.items() if ended[row]}
-            told = engine.results(decoding, finished if rounds is None else rows)
-            rows = {row: index for row, index in rows.items() if not ended[row]}
-            yield from told.values()
-    if queue.error is not None:
-        raise queue.error

@@ -205,7 +205,8 @@ def _likelihoods(
     module, params, ids: Int[Array, "B S"]
 ) -> tuple[Float[Array, "B S-1"], Bool[Array, "B S-1"]]:
     law = Sampling.of(len(ids), allow_eos=module.config.eos)
-    known = byte_log_probs(Model(module, params).logits(ids)[:, :-1], law)
+    logits, _ = module.apply({"params": params}, ids, method="predict")
+    known = byte_log_probs(logits[:, :-1], law)
     log_probs = jnp.take_along_axis(known, ids[:, 1:, None], axis=-1)[..., 0]
     return log_probs, known.argmax(-1) == ids[:, 1:]
 

@@ -110,8 +110,8 @@ def ours(directory: str, kind: str) -> dict:
 
     import bytelax
     from bytelax import compiling, vocab
-    from bytelax.engine import Engine
-    from bytelax.engine.requests import Request
+    from bytelax.running.engine import Engine
+    from bytelax.running.requests import Request
 
     compiling.keep_programs()
     begin = time.perf_counter()

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import bytelax
-from bytelax import decode, engine, systems, vocab
+from bytelax import decode, systems, vocab
 from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, contract, stopping
+from bytelax.running.engine import Engine
 from bytelax.targets.byte_lm import ByteLMTarget
 from bytelax.testing import TableDrafter, TableTarget, table
 from tests.helpers import models_for_tests as models
@@ -362,7 +363,7 @@ def test_parameters_of_a_drafter_are_any_pytree(params, weights):
     out = bytelax.generate(model, [b"a"], method=method, draft_params=params, max_new_bytes=2)
     plain = bytelax.generate(model, [b"a"], max_new_bytes=2, window=3)
     assert out.bytes == plain.bytes and out.stats.drafted
-    assert engine.Engine.of(model, method=method, draft_params=params).weights[-1] == weights
+    assert Engine.of(model, method=method, draft_params=params).weights[-1] == weights
 
 
 @pytest.mark.parametrize("leaf", [1.5, "abc", object(), True])

@@ -9,9 +9,8 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 import bytelax
-from bytelax import architectures, constraints, engine
+from bytelax import architectures, constraints
 from bytelax.decode import Text
-from bytelax.engine import requests
 from bytelax.options import (
     DFlashHead,
     EagleHead,
@@ -22,6 +21,8 @@ from bytelax.options import (
 )
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
+from bytelax.running import programs, requests
+from bytelax.running.engine import Engine
 from bytelax.targets.blt import BLTTarget
 from experiments.studies import compile_pods as pods
 from tests.helpers import models_for_tests
@@ -113,13 +114,13 @@ def test_a_mesh_writes_what_one_device_does(name, mesh):
 
 def program(model, keywords):
     """What decodes, as compiled."""
-    request = engine.Engine.of(model, **keywords)
+    request = Engine.of(model, **keywords)
     asked = requests.all_of(PROMPTS, 0)
     empty = [None] * (request.rows(len(asked)) - len(asked))
     decoding = request.start([*asked, *empty], capacity=max(map(request.capacity, asked)))
     how = {"method": request.method, "placement": request.placement, "platform": "cpu"}
     how |= {"rounds": None, "ended": None}
-    return engine._advance().lower(request.params, decoding, **how).compile().as_text()
+    return programs.advance().lower(request.params, decoding, **how).compile().as_text()
 
 
 @pytest.mark.slow

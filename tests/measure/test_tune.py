@@ -11,10 +11,10 @@ import pytest
 
 import bytelax
 from bytelax import checkpoints, cli
-from bytelax.engine.results import Statistics
 from bytelax.measure import timing, tune
 from bytelax.measure.timing import Contestant, Ratio
 from bytelax.model import Model
+from bytelax.running import Statistics
 from bytelax.systems import tuned
 from bytelax.systems.tuned import Setting
 from tests.helpers import models_for_tests as models

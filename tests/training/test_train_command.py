@@ -14,10 +14,10 @@ import pytest
 from bytelax import cli, loading
 from bytelax.checkpoints import config
 from bytelax.commands import train
-from bytelax.generation import generate
 from bytelax.measure import patch_lengths
 from bytelax.models import presets
 from bytelax.models.patching import PatchingConfig
+from bytelax.running import generate
 from bytelax.training import data
 from tests.helpers import byte_llamas
 
