@@ -176,11 +176,14 @@ def _first_part(framed: str) -> str:
 
 def _fail(error: Exception, args: Sequence[str]) -> int:
     """Prints what is wrong with the input in one line; raises errors that are not the input's."""
-    full = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-    if not full and not isinstance(error, ValueError | OSError):
+    told = _message(error)
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told:
+        told = "there is not enough memory for this; ask for less at once"
+    elif found := re.search("a kernel of bytelax did not start .*", told):
+        told = found[0]
+    elif not isinstance(error, ValueError | OSError):
         raise error
     _drop_output()
-    told = "there is not enough memory for this; ask for less at once" if full else _message(error)
     print(f"bytelax: {' '.join(_with_flags(told, args).split())}", file=sys.stderr)
     return 2
 

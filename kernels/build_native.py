@@ -91,7 +91,9 @@ def nvcc() -> str | None:
 
 
 def build_for_gpus(found: str, library: pathlib.Path = cuda.LIBRARY) -> None:
-    """Compiles the library for GPUs, for Hopper and as PTX for those after it.
+    """Compiles the library for GPUs: for Hopper and Blackwell.
+
+    An `nvcc` before CUDA 12.8 does not know Blackwell, and leaves PTX for its driver to compile.
 
     Args:
       found: `nvcc`.
@@ -101,12 +103,15 @@ def build_for_gpus(found: str, library: pathlib.Path = cuda.LIBRARY) -> None:
       subprocess.CalledProcessError: it fails.
     """
     sources = [str(PACKAGE / kernel / "gpu.cu") for kernel in cuda.KERNELS]
+    known = subprocess.run([found, "--list-gpu-code"], capture_output=True, text=True).stdout
+    after = ["-gencode", "arch=compute_100,code=sm_100"] if "sm_100" in known.split() else []
     with tempfile.TemporaryDirectory() as scratch:
         linked = f"{scratch}/{library.name}"
         subprocess.run(
             [
-                found, "-O3", "-std=c++17", "-shared", "--threads", "2", "-Xcompiler", "-fPIC",
-                "-gencode", "arch=compute_90,code=[sm_90,compute_90]", "-diag-suppress", "1650",
+                found, "-O3", "-std=c++17", "-shared", "--threads", "0", "-Xcompiler", "-fPIC",
+                "-gencode", "arch=compute_90,code=[sm_90,compute_90]", *after,
+                "-diag-suppress", "1650",
                 f'-DSOURCES="{native.sources(cuda.SOURCES)}"', "-isystem", str(native.headers()),
                 *sources, "-o", linked,
             ],

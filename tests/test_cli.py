@@ -8,6 +8,7 @@ import subprocess
 import sys
 import typing
 
+import jax
 import pytest
 
 from bytelax import checkpoints, cli
@@ -235,6 +236,17 @@ def test_bad_commands(model, capsys, tmp_path):
 
 
 @pytest.mark.slow  # test_output.py
+def test_a_kernel_that_does_not_start_is_one_line(capsys, monkeypatch):
+    """With the way out that `gpu.h` names, and without what XLA says around it."""
+    told = "a kernel of bytelax did not start on this GPU (why): BYTELAX_NATIVE=0 leaves it to XLA"
+
+    def run(*_):
+        raise jax.errors.JaxRuntimeError(f"INTERNAL: {told}\nwhere")
+
+    monkeypatch.setattr(cli, "_run", run)
+    assert _fails(capsys, "generate") == f"bytelax: {told}"
+
+
 def test_exit_code_of_the_process(tmp_path):
     ran = subprocess.run(
         [sys.executable, "-m", "bytelax.cli", "generate", "--model", str(tmp_path / "no"), "x"],

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from bytelax_kernels import dispatch
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from bytelax.compiling import own_settings
@@ -359,12 +361,17 @@ class Method:
     @own_settings()
     def decode(self, params: Params, decoding: Decoding, *, until: Until | None = None) -> Decoding:
         """Runs rounds in one `lax.while_loop` until every row has ended or `until` holds."""
+        together, apart = _carried(decoding)
 
-        def unfinished(decoding):
+        def unfinished(carry):
+            decoding = apart(carry)
             running = (decoding.ended == stopping.RUNNING).any()
             return running if until is None else running & ~until(decoding)
 
-        return jax.lax.while_loop(unfinished, functools.partial(self.round, params), decoding)
+        def body(carry):
+            return together(self.round(params, apart(carry)))
+
+        return apart(jax.lax.while_loop(unfinished, body, together(decoding)))
 
     def _read(
         self, params: Params, decoding: Decoding, draft: Draft
@@ -507,6 +514,32 @@ class Method:
         if rule is greedy and not sampling.greedy:
             raise ValueError("accept=greedy takes the likeliest bytes, but the sampling draws them")
         return rule
+
+
+def _carried(decoding):
+    """Returns what makes a decoding the carry of a loop, and what makes it a decoding again.
+
+    On a GPU the numbers of a row are one array: apart, each would be an operation a round. On a TPU
+    it is the other way round, since it computes what they are stacked of in more steps.
+    """
+    leaves, tree = jax.tree.flatten(decoding)
+    stacked = [
+        dispatch.platform() == "gpu" and x.shape == decoding.ended.shape and x.dtype == jnp.int32
+        for x in leaves
+    ]
+    if not any(stacked):
+        return lambda decoding: decoding, lambda carry: carry
+
+    def together(decoding):
+        leaves = jax.tree.leaves(decoding)
+        others = itertools.compress(leaves, [not number for number in stacked])
+        return [*others], jnp.stack([*itertools.compress(leaves, stacked)])
+
+    def apart(carry):
+        others, numbers = map(iter, carry)
+        return jax.tree.unflatten(tree, [next(numbers if x else others) for x in stacked])
+
+    return together, apart
 
 
 def _begin(constraint, budget):

@@ -106,7 +106,7 @@ class ByteLM(nn.Module):
 
         The states may come from any block; those of an earlier one give an early exit.
         """
-        return self.head(self.norm(hidden)).astype(jnp.float32)
+        return self.head(hidden, norm=self.norm.of(hidden)).astype(jnp.float32)
 
 
 def last_eos_before(

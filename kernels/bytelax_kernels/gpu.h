@@ -6,10 +6,17 @@
 #define BYTELAX_GPU_H_
 
 #include <cstdint>
+#include <string>
 
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
+
+// Why a kernel did not start, with the way out; the command line prints it as it is.
+inline ffi::Error failure(const char* reason) {
+  return ffi::Error::Internal(std::string("a kernel of bytelax did not start on this GPU (") +
+                              reason + "): BYTELAX_NATIVE=0 leaves it to XLA");
+}
 
 #ifndef BYTELAX_EMULATED
 #include <cuda_runtime.h>
@@ -72,22 +79,35 @@ __device__ inline float* in_block(float* mine, int block) {
   return static_cast<float*>(__cluster_map_shared_rank(mine, block));
 }
 
-inline int attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&value, which, device);
-  return value;
+inline ffi::Error failure(cudaError_t error) {
+  cudaGetLastError();  // or a call of XLA's would find this error
+  return failure(cudaGetErrorString(error));
 }
-inline int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
-inline int shared_bytes_of_block() { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
+
+// What the kernels have to know of the GPU that they are started on.
+struct Device {
+  cudaError_t error = cudaSuccess;
+  int multiprocessors = 0, shared = 0;  // bytes of shared memory that a thread block may use
+
+  Device() {
+    int device = 0;
+    error = cudaGetDevice(&device);
+    ask(cudaDevAttrMultiProcessorCount, device, &multiprocessors);
+    ask(cudaDevAttrMaxSharedMemoryPerBlockOptin, device, &shared);
+  }
+
+ private:
+  void ask(cudaDeviceAttr which, int device, int* value) {
+    if (!error) error = cudaDeviceGetAttribute(value, which, device);
+  }
+};
 
 // Launches a kernel; `cluster` thread blocks share their memories.
 template <class Arguments>
 ffi::Error launch(Stream stream, void (*kernel)(Arguments), const Arguments& arguments, int blocks,
                   int threads, int shared, int cluster) {
-  auto failed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  if (!failed) {
+  auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (!error) {
     cudaLaunchAttribute clusters{};
     clusters.id = cudaLaunchAttributeClusterDimension;
     clusters.val.clusterDim.x = cluster;
@@ -96,9 +116,9 @@ ffi::Error launch(Stream stream, void (*kernel)(Arguments), const Arguments& arg
     config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared, config.stream = stream;
     config.attrs = &clusters, config.numAttrs = cluster > 1;
-    failed = cudaLaunchKernelEx(&config, kernel, arguments);
+    error = cudaLaunchKernelEx(&config, kernel, arguments);
   }
-  return failed ? ffi::Error::Internal(cudaGetErrorString(failed)) : ffi::Error::Success();
+  return error ? failure(error) : ffi::Error::Success();
 }
 #endif  // BYTELAX_EMULATED
 

@@ -4,7 +4,7 @@
 // Every CUDA thread is a fiber that runs until it waits for others. Which goes on then can be chosen:
 // without a barrier that is needed, a warp that runs ahead of the others changes the result. Shared
 // memory begins as NaN. Asynchronous copies arrive when they are waited for, no earlier, and bring
-// what was there then, or what was there when they were asked for.
+// what was there then, or what was there when they were asked for, or either.
 #pragma once
 #include <ucontext.h>
 
@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "xla/ffi/api/ffi.h"
@@ -79,7 +80,10 @@ struct Fiber {
 inline Fiber* current;
 inline ucontext_t scheduler;
 inline std::function<void()>* entered;
-inline int order = 0;  // 0: in turn; 1: always the first that can go on; 2: always the last
+// 0: in turn; 1: always the first that can go on; 2: always the last; 3: any.
+inline int order = 0;
+inline std::minstd_rand chance;
+inline const char* error = nullptr;  // of the GPU, which then runs nothing
 
 inline void wait(Barrier& barrier) {
   if (++barrier.arrived == barrier.needed) {
@@ -119,7 +123,9 @@ inline void run(std::function<void()> kernel, int blocks, int threads, int bytes
     if (order == 2) std::reverse(left.begin(), left.end());
     while (!left.empty()) {
       bool any = false, ended = false;
-      for (Fiber* f : left) {
+      const size_t first = order == 3 ? chance() % left.size() : 0;
+      for (size_t i = 0; i < left.size(); ++i) {
+        Fiber* f = left[(first + i) % left.size()];
         if (f->waits && f->waits->passed < f->until) continue;
         f->waits = nullptr, any = true, current = f;
         swapcontext(&scheduler, &f->context);
@@ -180,7 +186,10 @@ template <int kLater>
 inline void wait_for_copies() {
   auto& groups = emulated::current->copies;
   while (groups.size() > kLater + 1) {
-    for (const auto& copy : groups.front()) *copy.to = emulated::order ? copy.early : *copy.from;
+    for (const auto& copy : groups.front()) {
+      const bool early = emulated::order == 3 ? emulated::chance() & 1 : emulated::order;
+      *copy.to = early ? copy.early : *copy.from;
+    }
     groups.erase(groups.begin());
   }
 }
@@ -236,16 +245,19 @@ inline void mma_tf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint3
       [&](auto& held, int k, int column) { return cut(held[column * 4 + k % 4][4 + k / 4]); });
 }
 
-inline int multiprocessors() { return 3; }
-inline int shared_bytes_of_block() { return 227 << 10; }
+struct Device {
+  const char* error = emulated::error;
+  int multiprocessors = 3, shared = 227 << 10;
+};
 
 template <class Arguments>
 xla::ffi::Error launch(Stream, void (*kernel)(Arguments), const Arguments& arguments, int blocks,
                        int threads, int shared, int cluster) {
-  if (shared > shared_bytes_of_block())
+  if (shared > Device().shared)
     return xla::ffi::Error::InvalidArgument("more shared memory than there is");
   emulated::run([&] { kernel(arguments); }, blocks, threads, shared, cluster);
   return xla::ffi::Error::Success();
 }
 
 extern "C" __attribute__((weak)) void emulate_in_order(int order) { emulated::order = order; }
+extern "C" __attribute__((weak)) void emulate_error(const char* error) { emulated::error = error; }

@@ -13,9 +13,8 @@ import tempfile
 import jax
 import pytest
 from bytelax_kernels import cuda
-from bytelax_kernels.dense import gpu
 
-ORDERS = [0, 1, 2]  # of threads: in turn; the first, or the last, as far as it can
+ORDERS = [0, 1, 2, 3]  # of threads: in turn; the first, or the last, as far as it can; at random
 _COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 _HERE = pathlib.Path(__file__).parent
 EMULATED = pytest.param(
@@ -24,12 +23,17 @@ EMULATED = pytest.param(
 
 
 @contextlib.contextmanager
-def on_gpu(order: int = 0):
-    """Calls of the kernels in here run on the processor, threads of a block in one of `ORDERS`."""
+def on_gpu(order: int = 0, error: bytes | None = None):
+    """Calls of the kernels in here run on the processor.
+
+    Args:
+      order: of the threads of a block, one of `ORDERS`.
+      error: of the GPU, which then runs nothing.
+    """
     _library().emulate_in_order(order)
+    _library().emulate_error(error)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda, "why_not", lambda: None)
-        patch.setattr(gpu, "_MULTIPROCESSORS", 3)  # as `emulated.h` has
         yield
 
 

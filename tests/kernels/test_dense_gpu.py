@@ -112,6 +112,13 @@ def test_threads_wait_for_one_another(order, depth):
     np.testing.assert_array_equal(by_kernel(rows, kernel, options, order), wanted)
 
 
+def test_a_gpu_that_does_not_run_it_is_an_error_with_a_way_out():
+    rows, kernel, options = operands(1, "float32", **FORMS["alone"])
+    with on_gpu(error=b"no image for it"), pytest.raises(jax.errors.JaxRuntimeError) as raised:
+        jax.block_until_ready(run(rows, Panels.of(kernel), **options))
+    assert "(no image for it): BYTELAX_NATIVE=0 leaves it to XLA" in str(raised.value)
+
+
 @pytest.mark.parametrize("contracted, gated", [(1, False), (2, False), (1, True)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_panels_hold_the_kernel(contracted, gated, dtype):

@@ -227,7 +227,7 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
         """Applies the final norm and the output layer; the logits are float32."""
-        return self.head(self.norm(hidden)).astype(jnp.float32)
+        return self.head(hidden, norm=self.norm.of(hidden)).astype(jnp.float32)
 
     def read_latent(
         self,

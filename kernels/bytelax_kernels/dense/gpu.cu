@@ -9,6 +9,8 @@
 // Order of sums, whatever the number of rows: warp w adds chunks w, w + 16, ... of C numbers, then
 // the 16 warps are added in order. So the bits of a row depend on nothing but the row.
 
+#include <algorithm>
+
 #include "../gpu.h"
 
 namespace {
@@ -17,6 +19,7 @@ constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kColumns = 8;  // of a panel
 constexpr int kAhead = 8;    // steps that are copied ahead, 8 KB each
 constexpr int kGroup = 128;  // threads that normalize a row together
+constexpr int kMost = 32;    // rows
 
 struct Product {
   const void *rows, *panels, *scale, *onto;  // scale and onto may be null
@@ -180,16 +183,21 @@ __global__ void __launch_bounds__(kThreads) dense(Product p) {
 
 template <class Number>
 ffi::Error launched(Stream stream, Product p) {
-  const int blocks = p.panels_in_all < multiprocessors() ? p.panels_in_all : multiprocessors();
-  const int mine = (p.panels_in_all + blocks - 1) / blocks;
-  const int bytes = shared_bytes<Number>(p, mine);
-  const int room = (shared_bytes_of_block() - bytes) / bytes_of_sums(p);
-  p.together = room < mine ? room : mine;
-  if (room < 1) return ffi::Error::InvalidArgument("dense: too many rows for shared memory");
+  const Device device;
+  if (device.error) return failure(device.error);
+  // A block on each multiprocessor, or more where its panels have no room beside the rows.
+  int blocks = std::min(p.panels_in_all, device.multiprocessors);
+  auto mine = [&] { return (p.panels_in_all + blocks - 1) / blocks; };
+  auto room = [&] { return (device.shared - shared_bytes<Number>(p, mine())) / bytes_of_sums(p); };
+  while (room() < 1 && mine() > 1) blocks = std::min(p.panels_in_all, 2 * blocks);
+  if (room() < 1 || p.count > kMost)
+    return ffi::Error::InvalidArgument("dense: too many rows for shared memory");
+  p.together = std::min(room(), mine());
   auto kernel = p.count <= 8    ? dense<Number, 1>
                 : p.count <= 16 ? dense<Number, 2>
-                                : dense<Number, 4>;
-  return launch(stream, kernel, p, blocks, kThreads, bytes + p.together * bytes_of_sums(p), 1);
+                                : dense<Number, kMost / 8>;
+  return launch(stream, kernel, p, blocks, kThreads,
+                shared_bytes<Number>(p, mine()) + p.together * bytes_of_sums(p), 1);
 }
 
 ffi::Error multiply(Stream stream, ffi::AnyBuffer rows, ffi::AnyBuffer panels, ffi::AnyBuffer scale,

@@ -24,7 +24,6 @@ _ROWS = 32
 _SHARED = 227 * 2**10  # bytes of shared memory that a thread block may use
 _AHEAD = 8 * 2**13  # bytes of it for what is copied ahead
 _WARPS = 16
-_MULTIPROCESSORS = 78  # of the smallest Hopper, an H20; each has its share of the panels
 
 
 @jax.tree_util.register_dataclass
@@ -81,12 +80,10 @@ def takes(rows: Float[Array, "R D"], matrix: Panels, *others: Array | None) -> b
 
 
 def shared_bytes(count: int, depth: int, matrix: Panels) -> int:
-    """Bytes of shared memory that the kernel needs at the least, as it counts them."""
+    """Bytes of shared memory that the kernel needs for one panel, as it counts them."""
     size, chunk = matrix.dtype.itemsize, CHUNKS[matrix.dtype.name]
     rows = count * ((depth + chunk) * size + 16) + depth * size
-    of_a_panel = count * COLUMNS
-    panels_of_block = -(-matrix.values.shape[0] // _MULTIPROCESSORS)
-    return _AHEAD + rows + of_a_panel * (panels_of_block * size + _WARPS * 4)
+    return _AHEAD + rows + count * COLUMNS * (size + _WARPS * 4)
 
 
 def dense(
