@@ -8,6 +8,8 @@ if the library is up to date. It serves the package beside this script, which `p
 makes that of an environment. `build_hook.py` compiles the same into a wheel.
 """
 
+import concurrent.futures
+import functools
 import importlib.machinery
 import importlib.util
 import os
@@ -56,19 +58,18 @@ def build(found: str, library: pathlib.Path = LIBRARY) -> None:
     flags = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=fast", "-isystem", str(native.headers())]
     flags += [f'-DSOURCES="{native.sources(native.SOURCES)}"']
     with tempfile.TemporaryDirectory() as scratch:
-        running: dict[str, subprocess.Popen] = {}
+        commands: dict[str, list[str]] = {}  # by the file that each writes
         for source in SOURCES:
             for name, more in INSTRUCTIONS[platform.machine()].items():
-                if not _knows(found, more):
-                    continue
-                target = f"{scratch}/{len(running)}.o"
-                command = [found, *flags, *more, f"-DISA={name}", "-c", str(PACKAGE / source)]
-                running[target] = subprocess.Popen([*command, "-o", target])
-        for process in running.values():
-            if process.wait():
-                raise subprocess.CalledProcessError(process.returncode, process.args)
+                if _knows(found, more):
+                    target, own = f"{scratch}/{len(commands)}.o", [*more, f"-DISA={name}"]
+                    code = str(PACKAGE / source)
+                    commands[target] = [found, *flags, *own, "-c", code, "-o", target]
+        # No more at once than there are processors: each takes hundreds of megabytes.
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(functools.partial(subprocess.run, check=True), commands.values()))
         # The linker takes what they share from the first: it has to run on every processor.
-        objects = list(reversed(running))
+        objects = list(reversed(commands))
         linked = f"{scratch}/{library.name}"
         subprocess.run([found, "-shared", *objects, "-o", linked], check=True)
         shutil.move(linked, library)
