@@ -13,8 +13,8 @@ export PYTHONDONTWRITEBYTECODE =
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-demo: $(VENV)/.installed compiled ## drafted and plain decoding side by side, each byte coloured by its origin
-	$(PYTHON) -m bytelax demo --model small-lm --draft-model small-draft
+demo: $(VENV)/.installed compiled ## plain and drafted decoding side by side, each byte coloured by who wrote it
+	$(PYTHON) -m bytelax demo
 
 test: $(VENV)/.installed-$(EXTRAS) compiled ## run the tests that take seconds
 	$(PYTHON) -m pytest $(WORKERS) -m "not slow and not exhaustive" $(TESTS)

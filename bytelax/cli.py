@@ -20,7 +20,7 @@ import bytelax
 # name or as several in `KINDS`, and what it does, as the function `run`. Only `run` imports JAX.
 COMMANDS = {
     "generate": "Continue prompts from arguments, files, or standard input.",
-    "demo": "Continue prompts by plain decoding and with drafts, each byte with its origin.",
+    "demo": "Show plain and drafted decoding side by side, each byte coloured by who wrote it.",
     "methods": "List the decoding methods and their options.",
     "bench": "Time decoding methods against plain decoding, in alternating runs in one process.",
     "tune": "Find the fastest lossless setting for a model on this machine, for --method tuned.",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import operator
 import reprlib
 import sys
@@ -139,6 +140,28 @@ class Model:
     def config(self) -> Config:
         """The configuration of the module."""
         return self.module.config
+
+    # Names of the package, looked up when they are called: imports run downwards.
+    def generate(self, prompts: Any, **request: Any) -> Any:
+        """Continues prompts: `bytelax.generate` of this model."""
+        return sys.modules["bytelax"].generate(self, prompts, **request)
+
+    def score(self, texts: Any, **how: Any) -> Any:
+        """Scores texts: `bytelax.score` of this model."""
+        return sys.modules["bytelax"].score(self, texts, **how)
+
+    def __repr__(self) -> str:
+        leaves = jax.tree.leaves(self.held, is_leaf=weight_layouts.is_panels)
+        size = sum(math.prod(leaf.shape) for leaf in leaves)
+        arrays = (x.values if weight_layouts.is_panels(x) else x for x in leaves)
+        dtypes = {str(x.dtype) for x in arrays} - {"uint16"}  # the bits of tables in bfloat16
+        held = f"{size / 1e6:.3g}M parameters, {', '.join(sorted(dtypes))}"
+        devices = "one device" if self.mesh is None else f"a mesh of {dict(self.mesh.shape)}"
+        return (
+            f"Model({type(self.module).__name__}, {held})\n"
+            f"  reads {self.config.max_bytes - 1} bytes, on {devices}\n"
+            "  model.generate, model.score; model.module, model.params for functional use"
+        )
 
     def logits(self, ids: Int[Array | np.ndarray, "B S"]) -> Float[Array, "B S V"]:
         """Returns next-byte logits after each position of whole texts, float32.

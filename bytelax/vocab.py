@@ -61,9 +61,9 @@ def decode(ids: Iterable[SupportsIndex]) -> bytes:
 
 
 def strings(name: str, strings: Any) -> Iterable[Any]:
-    """Returns strings; raises ValueError for a single one, which would be iterated, or for none."""
-    if isinstance(strings, bytes | str):
-        raise ValueError(f"{name} must be a list of strings, not one string: [{strings!r}]")
+    """Returns strings, a single one as a list of it; raises ValueError for anything else."""
+    if isinstance(strings, bytes | bytearray | str):
+        return [strings]
     if not isinstance(strings, Iterable):
         raise ValueError(f"{name} must be a list of strings, got {reprlib.repr(strings)}")
     return strings

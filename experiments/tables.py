@@ -1,4 +1,4 @@
-"""Writes docs/results.md, and the tables of README.md, from the rows of all studies.
+"""Writes docs/results.md, the tables of other pages and the README's figure, from rows of studies.
 
 python -m experiments.tables            with --check, nothing is written: status 1 if they differ
 """
@@ -12,10 +12,12 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
-from experiments import studies, study
+from experiments import studies, study, timeline
 from experiments.study import RESULTS, ROOT, Column, shown
 
 PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
+SPEED = ROOT / "docs" / "speed.md"
+FIGURE = ROOT / "docs" / "drafts.svg"
 CLAIMS = RESULTS / "claims.json"
 HEAD = """\
 # Results
@@ -111,10 +113,12 @@ def claims_table(rows: Iterable[dict]) -> list[str]:
     )  # fmt: skip
 
 
-def speed_table(results: pathlib.Path = RESULTS) -> list[str]:
-    """The README's table of speeds, from `speeds.json`: a row a model and drafter."""
+def speed_table(*, headline: bool = False, results: pathlib.Path = RESULTS) -> list[str]:
+    """The table of speeds, from `speeds.json`: a row a model and drafter, or the README's rows."""
     lines = []
     for row in json.loads((results / "speeds.json").read_text()):
+        if headline and not row.get("readme"):
+            continue
         cells = [speed(key, results) if key else "" for key in row["figures"]]
         lines.append([row["model"], row["drafts"], row["on"], *cells])
     return markdown(
@@ -150,18 +154,22 @@ def replaced(text: str, name: str, lines: Sequence[str]) -> str:
     return new
 
 
-def readme(text: str, results: pathlib.Path = RESULTS) -> str:
-    """The README with its tables made again."""
-    text = replaced(text, "speeds", speed_table(results))
-    headline = [row for row in claims(results) if row.get("readme")]
-    return replaced(text, "claims", claims_table(headline))
+def pages(results: pathlib.Path = RESULTS) -> dict[pathlib.Path, str]:
+    """All that is made of rows, by its path."""
+    headline = speed_table(headline=True, results=results)
+    return {
+        PAGE: page(results),
+        README: replaced(README.read_text(), "headline", headline),
+        SPEED: replaced(SPEED.read_text(), "speeds", speed_table(results=results)),
+        FIGURE: timeline.svg(results),
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
-    wanted = {PAGE: page(), README: readme(README.read_text())}
+    wanted = pages()
     other = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in other:
         if options.check:

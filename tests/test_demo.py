@@ -1,20 +1,19 @@
-"""`bytelax demo`: what it prints, writes and refuses."""
+"""`bytelax demo`: what it prints and refuses."""
 
 import dataclasses
+import io
+import math
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-import bytelax
-from bytelax import checkpoints, cli, loading
-from bytelax.decode.record import Origins
+from bytelax import checkpoints, cli, generate, loading
+from bytelax.decode.record import Origin, Origins
 from bytelax.measure import demo
-from bytelax.measure.demo import PLAIN, PROMPTS, STOP, Run
-from bytelax.running import Result, Statistics
+from bytelax.measure.timing import Runs
+from bytelax.running import Output, Result, Statistics
 from tests.helpers import models_for_tests as models
-
-NEW = 20
-BLOCK = 4
 
 
 def saved(directory, config):
@@ -23,57 +22,73 @@ def saved(directory, config):
     return str(directory)
 
 
-@pytest.fixture(scope="module")
-def made():
-    """The runs of a model that has every method."""
-    config = models.replace(models.BASE, decoder_input="embedding", block_size=BLOCK)
-    settings, notes = demo.settings_of(model := models.model(config))
-    assert notes == []
-    return demo.compare(model, settings, max_new_bytes=NEW)
+def written(text, kinds, seconds):
+    """Runs of one prompt, whose text has these origins."""
+    rounds = 1 + sum(kind != Origin.DRAFTED for kind in kinds[:-1])
+    counts = {
+        field.name: () if field.name.endswith("_by_position") else 0
+        for field in dataclasses.fields(Statistics)
+    }
+    counts |= {"bytes": len(text), "rounds": rounds, "seconds": seconds}
+    counts |= {"drafted": 8, "accepted": kinds.count(Origin.DRAFTED)}
+    stats = Statistics(**counts)
+    origins = Origins(np.array(kinds, np.int8), np.zeros(len(kinds), np.int8))
+    result = Result(0, text, "length", stats, origins=origins)
+    return Runs([Output([result], stats, True)], (seconds,) * 3, (seconds,) * 3)
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    monkeypatch.setattr(demo, "PROMPTS", [b"One "])
+    text = "two däy\xff".encode("latin-1").replace(b"\xe4", "ä".encode())
+    kinds = [Origin.DRAFTED] * 4 + [Origin.FREE] + [Origin.DRAFTED] * 3 + [Origin.CORRECTED]
+    return written(text, [Origin.PLAIN] * 9, 0.09), written(text, kinds, 0.02)
+
+
+def test_whole_rounds_appear_when_they_end(runs):
+    plain, drafted = runs
+    assert demo._written(plain, 0.0).plain == ""
+    assert demo._written(plain, 0.035).plain == "One two"
+    assert demo._written(plain, 0.065).plain == "One two d"  # half of the next character is there
+    assert demo._written(drafted, 0.009).plain == "One "
+    assert demo._written(drafted, 0.011).plain == "One two d"
+    assert demo._written(drafted, math.inf).plain == "One two däy\\xff"
+
+
+def test_on_a_terminal_the_texts_appear(runs):
+    out = io.StringIO()
+    demo.show(*runs, Console(file=out, force_terminal=True, color_system="standard", width=80))
+    told = out.getvalue()
+    assert told.count("plain decoding") > 2  # frames
+    assert "2 passes of the model instead of 9, 4.50 times as fast" in " ".join(told.split())
+    assert "drafted and kept" in told.splitlines()[-1]
+
+
+def test_elsewhere_only_the_end_is_printed(runs):
+    out = io.StringIO()
+    demo.show(*runs, Console(file=out, width=80))
+    told = out.getvalue()
+    assert told.count("plain decoding") == 1 and told.count("\\xff") == 2
+    assert "\x1b" not in told and "drafted and kept" not in told
 
 
 @pytest.mark.slow
-def test_every_method_on_every_prompt(made):
-    names = [run.setting.method for run in made]
-    assert names == ["ar", "blt-s", "blt-dv", "blt-d", "blt-d"]
-    for run in made:
-        assert len(run.results) == len(PROMPTS)
-        if run.setting.method != "blt-d":
-            assert run.output in ("identical", "same but rounding")
-        assert run.bytes_per_second > 0
-        for result in run.results:
-            assert len(result.origins.kind) == len(result.bytes)
-            drafted = result.origins.names.count("drafted")
-            assert drafted == result.stats.accepted or result.stop == "eos"
-    assert all(run.stats.drafted for run in made[1:])
-
-
-@pytest.mark.slow  # the demo
-def test_a_block_tells_which_pass_filled_each_byte(made):
-    for run in made:
-        for result in run.results:
-            steps = [s for s, o in zip(result.origins.step, result.origins.names, strict=True) if s]
-            assert len(steps) == result.origins.names.count("drafted")
-            if run.setting.method == "blt-dv":
-                assert set(steps) <= {1}
-            if run.setting.method == "blt-d":
-                assert set(result.origins.names) == {"drafted"}
-                assert 1 < max(steps) <= BLOCK
-
-
-@pytest.mark.slow
-def test_a_byte_transformer_shows_what_it_has(tmp_path, capsys):
+def test_a_model_that_drafts_for_itself(tmp_path, capsys):
     model = saved(tmp_path / "model", models.BYTE_LM)
     assert cli.main(["demo", "--model", model, "--max-new-bytes", "8"]) == 0
-    out = capsys.readouterr().out
-    lines = out.splitlines()
-    head = next(i for i, line in enumerate(lines) if line.startswith("method "))
-    assert lines[head + 1].startswith("plain ") and lines[head + 2].startswith("early-exit")
-    assert "1.00x" in lines[head + 1] and "identical" in lines[head + 2]
-    assert max(len(line) for line in lines[head:]) <= 80
-    assert "writes the same bytes as plain decoding, in " in lines[0]
-    assert "This is a processor" in " ".join(out.split())
-    assert "\x1b" not in out  # no colour where there is no terminal
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert "The same bytes in " in " ".join(lines)
+
+
+def test_drafters_are_those_that_the_model_has():
+    def names(config):
+        return [each.method for each in demo.drafters_of(models.model(config))]
+
+    assert names(models.BYTE_LM) == ["early-exit", "lookup"]
+    trained = models.replace(models.BASE, decoder_input="embedding", block_size=8)
+    assert names(models.BASE) == ["blt-s", "lookup"]
+    assert names(trained) == ["blt-s", "blt-dv", "lookup"]
 
 
 def test_bad_input(tmp_path, capsys):
@@ -93,28 +108,9 @@ def test_bad_input(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_prompts_do_not_loop():
-    """Greedy continuations by `tiny` end by themselves, or repeat no phrase three times."""
-    model = loading.load("tiny")
-    for output in bytelax.generate(model, PROMPTS, max_new_bytes=96, stop=STOP).bytes:
-        phrases = {output[i : i + 12] for i in range(len(output) - 11)}
+    """Greedy continuations by `small-lm` end by themselves, or repeat no line of the screen."""
+    model = loading.load("small-lm")
+    found = generate(model, demo.PROMPTS, max_new_bytes=demo.NEW, stop=demo.STOP)
+    for output in found.bytes:
+        phrases = {output[i : i + 38] for i in range(len(output) - 37)}
         assert max((output.count(phrase) for phrase in phrases), default=0) < 3, output
-
-
-def test_notes_stand_beside_the_figures(capsys, monkeypatch):
-    monkeypatch.setattr(demo, "PROMPTS", [b"x"])
-    runs = [fake_run(PLAIN, b"y\xff"), fake_run(demo.Setting("eagle"), b"y\xff")]
-    demo.show(runs, ["no heads"])
-    shown = capsys.readouterr().out
-    assert "no heads" in shown
-    assert shown.count("y\\xff") == 2  # what is no text, in hexadecimal
-
-
-def fake_run(setting, output):
-    """A run that has written `output`."""
-    figures = {
-        field.name: () if field.name.endswith("_by_position") else 0
-        for field in dataclasses.fields(Statistics)
-    }
-    stats = Statistics(**figures | {"bytes": len(output), "rounds": len(output), "seconds": 1.0})
-    origins = Origins(np.ones(len(output), np.int8), np.zeros(len(output), np.int8))
-    return Run(setting, "identical", [Result(0, output, "length", stats, origins=origins)], stats)

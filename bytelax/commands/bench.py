@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -18,11 +18,12 @@ class Bench:
     """Flags of `bytelax bench`."""
 
     settings: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Methods to time, as METHOD or METHOD:option=value,...; by default those of `bytelax demo`."""
+    """Methods to time, as METHOD or METHOD:option=value,...; by default those with which
+    the model drafts by itself."""
     model: flags.Model = "tiny"
     loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
-    """A file whose whole text is a prompt; by default three built-in prompts."""
+    """A file whose whole text is a prompt; by default a few built-in prompts."""
     max_new_bytes: int | None = None
     """Number of bytes to generate for each prompt; by default 256, or what the context holds."""
     batch: int = 1
@@ -46,16 +47,16 @@ def run(command: Bench) -> None:
     from bytelax import methods
     from bytelax.decode.sampling import Sampling
     from bytelax.measure import timing
-    from bytelax.measure.demo import PROMPTS, settings_of
+    from bytelax.measure.demo import PROMPTS, drafters_of
 
     check_least(command, 1, "max_new_bytes", "batch", "repeats")
-    wanted = [parsed(setting) for setting in command.settings]
+    wanted: list[tuple[Any, dict]] = [parsed(setting) for setting in command.settings]
     prompts = [path.read_bytes() for path in command.file] or list(PROMPTS)
     whole = -(-len(prompts) // command.batch) * command.batch
     prompts = list(itertools.islice(itertools.cycle(prompts), whole))
     model = command.loading.load(command.model)
     if not wanted:
-        wanted = [(setting.method, setting.options) for setting in settings_of(model)[0]]
+        wanted = [*drafters_of(model)]
     Sampling.of(1, temperature=command.temperature)
     for method, options in wanted:  # before anything is timed
         methods.build(method, model, **options)

@@ -1,12 +1,11 @@
-"""`bytelax demo`: shows what the methods of a model write and cost, side by side."""
+"""`bytelax demo`: shows plain and drafted decoding side by side."""
 
 import dataclasses
-import sys
 from typing import Annotated
 
 import tyro
 
-from bytelax.commands import flags
+from bytelax.commands import console, flags
 from bytelax.options import check_least
 
 
@@ -14,10 +13,11 @@ from bytelax.options import check_least
 class Demo:
     """Flags of `bytelax demo`."""
 
-    model: flags.Model = "tiny"
+    model: flags.Model = "small-lm"
     loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
     draft_model: str | None = None
-    """A smaller model that drafts for it, named as in --model."""
+    """A smaller model that drafts, named as in --model; by default small-draft for small-lm, and
+    otherwise what the model has itself."""
     max_new_bytes: int = 96
     """Maximum number of bytes to generate for each prompt."""
 
@@ -25,10 +25,15 @@ class Demo:
 def run(command: Demo) -> None:
     """Shows the comparison."""
     from bytelax.measure import demo
+    from bytelax.measure.timing import Contestant
 
     check_least(command, 1, "max_new_bytes")
     model = command.loading.load(command.model)
-    if sys.stderr.isatty():
-        print("compiling a program for each method, once: about a minute", file=sys.stderr)
-    settings, notes = demo.settings_of(model, command.draft_model)
-    demo.show(demo.compare(model, settings, max_new_bytes=command.max_new_bytes), notes)
+    small = command.draft_model or ("small-draft" if command.model == "small-lm" else None)
+    drafted = None
+    if small is not None:
+        drafts = {"draft_model": flags.QuantizedLoading().load(small), "draft_length": 4}
+        drafted = Contestant("draft-model", drafts)
+    with console.waiting("compiling, once, and timing both"):
+        runs = demo.compare(model, drafted, new=command.max_new_bytes)
+    demo.show(*runs)

@@ -1,291 +1,177 @@
-"""`bytelax demo`: the same prompts under several methods, with the provenance of each byte."""
+"""`bytelax demo`: plain and drafted decoding write the same text, as fast as they are here."""
 
-import concurrent.futures
-import dataclasses
-import statistics
-from collections.abc import Iterator, Sequence
+import math
+import time
+from collections.abc import Iterator
 
-import jax
-from rich.console import Console
+from rich.console import Console, ConsoleRenderable, Group
+from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
-from bytelax import calculator, methods
+from bytelax import methods
 from bytelax.decode.record import Origin
+from bytelax.measure import timing
+from bytelax.measure.timing import Contestant, Runs
 from bytelax.model import Model
-from bytelax.models.blt import BLTConfig
-from bytelax.running import Output, Result, Statistics, generate
+from bytelax.running import Result
 
-# Short tasks, after which a model as small as `tiny` stops by itself. Its greedy continuations of
-# open prose soon repeat a phrase for ever, which any drafter predicts: such figures flatter.
+# A small model soon repeats a phrase for ever, which is easy to draft: so the texts are short.
 PROMPTS = (
-    "de: Warum bist du so spät nach Hause gekommen?\nen: ".encode(),
-    b"for i in range(len(values)):\n        if ",
-    b"fr: Nous avons besoin de plus de temps.\nen: ",
-    b"    if not isinstance(value, str):\n        raise ",
-    b"de: Ich glaube nicht, dass das eine gute Idee ist.\nen: ",
+    b"The heart pumps blood ",
+    b"A good teacher ",
+    b"An economy grows when ",
+    b"for i in range(len(values)):\n    if ",
 )
+NEW = 96  # bytes of each text, at most
 STOP = (b"\n\n",)
-TIMED = 3  # runs of each setting, in turns
-_STYLES = {Origin.PLAIN: "default", Origin.CORRECTED: "bold red", Origin.FREE: "yellow"}
-# Styles by the pass that drafted a byte; the last one is for all later passes.
-_DRAFTED = ("green", "cyan", "bright_blue", "magenta")
-_COLUMNS = ("method", "output", "rounds", "global", "weights", "bytes/s", "speed here")
-_EXPLAINED = (
-    "Per byte of output: rounds, in each of which the whole model checks its drafts in one pass; "
-    "passes of the global transformer; and millions of weights read. Plain decoding makes a round "
-    "for every byte."
+_REPEATS = 3
+_SHOWN = {"stop": STOP, "origins": True}
+_FRAME = 1 / 30  # seconds
+_WIDTH = 80
+_STYLES = {
+    Origin.DRAFTED: "green",
+    Origin.CORRECTED: "bold red",
+    Origin.FREE: "yellow",
+    Origin.PLAIN: "default",
+}
+_DRAFTERS = (
+    Contestant("eagle", {"draft_length": 3}),
+    Contestant("medusa", {}),
+    Contestant("blt-s", {"draft_length": 4}),
+    Contestant("blt-dv", {"unmask": "one-step"}),
+    Contestant("early-exit", {"draft_length": 4}),
+    Contestant("lookup", {"draft_length": 8}),
 )
-_NO_FEWER = (
-    " {} reads no fewer weights here: its drafts are passes of the local decoder, which is small "
-    "beside the global transformer of a large BLT and not of this one."
-)
-_ON_A_CPU = (
-    " This is a processor, where the time of a pass grows with the bytes in it, so that checking "
-    "drafts is not free. On an accelerator a pass over a few bytes takes the time to read its "
-    "weights once: rounds and weights decide there."
-)
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A method and its options."""
-
-    method: str
-    options: dict = dataclasses.field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """The method and its options in words."""
-        told = {"draft_length": "{} bytes", "block_size": "blocks of {}", "draft_model": "{}"}
-        words = (told.get(name, "{}").format(value) for name, value in self.options.items())
-        return ", ".join(["plain" if self.method == "ar" else self.method, *words])
+def drafters_of(model: Model) -> Iterator[Contestant]:
+    """Yields the lossless methods by which a model can draft for itself."""
+    for each in _DRAFTERS:
+        try:
+            methods.build(each.method, model, **each.settings)
+        except ValueError:
+            continue
+        yield each
 
 
-PLAIN = Setting("ar")
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """The results of all prompts under one setting.
-
-    Attributes:
-      setting: the method and its options.
-      output: in words, whether it is that of plain decoding.
-      results: one per prompt, with origins.
-      stats: sums over the prompts; the seconds are those of decoding, without the prefill of the
-        prompts and without compilation, the median of runs in turns.
-    """
-
-    setting: Setting
-    output: str
-    results: list[Result]
-    stats: Statistics
-
-    @property
-    def bytes_per_second(self) -> float:
-        """Speed of decoding; 0 where nothing was written."""
-        return self.stats.to_dict()["bytes_per_second"] or 0.0
-
-    @property
-    def weights(self) -> float:
-        """Number of weights that all passes read."""
-        return self.stats.bandwidth_gb_with_patcher * 1e9 / calculator.BYTES_PER_WEIGHT
-
-
-def settings_of(model: Model, draft_model: str | None = None) -> tuple[list[Setting], list[str]]:
-    """Returns settings that show what a model supports, and why other methods are left out.
-
-    The first is plain decoding, and the second the best lossless method.
+def compare(
+    model: Model, drafted: Contestant | None = None, *, new: int = NEW
+) -> tuple[Runs, Runs]:
+    """Continues each prompt greedily without and with drafts, in turns; returns both runs.
 
     Args:
       model: the model.
-      draft_model: the name of a smaller model that drafts for it; None if there is none.
+      drafted: the drafting method; None takes the first one that the model has.
+      new: maximum number of bytes of each text.
     """
-    if draft_model is not None:
-        lengths = [{"draft_model": draft_model, "draft_length": length} for length in (8, 4)]
-        drafted = [Setting("draft-model", options) for options in lengths]
-        return [PLAIN, *drafted, Setting("lookup", {"draft_length": 8})], []
-    if not isinstance(model.config, BLTConfig):
-        return _settings_of_byte_lm(model)
-    settings = [PLAIN, Setting("blt-s", {"draft_length": 4})]
-    if model.config.heads is not None and model.config.heads.eagle.present:
-        settings.insert(1, Setting("eagle", {"draft_length": 3}))
-    trained = model.config.block_size
-    if trained:
-        settings.append(Setting("blt-dv", {"block_size": min(8, trained), "unmask": "one-step"}))
-        settings += [
-            Setting("blt-d", {"block_size": trained, "unmask": unmask})
-            for unmask in ("confidence", "entropy")
-        ]
-    return settings, []
-
-
-def _settings_of_byte_lm(model: Model) -> tuple[list[Setting], list[str]]:
-    settings, left_out = [PLAIN], []
-    for setting in (
-        Setting("eagle", {"draft_length": 3}),
-        Setting("medusa"),
-        Setting("composed"),
-        Setting("early-exit", {"draft_length": 4}),
-        Setting("lookup", {"draft_length": 8}),
-    ):
-        try:
-            methods.build(setting.method, model, **setting.options)
-            settings.append(setting)
-        except ValueError as error:
-            left_out.append(f"{setting.method}: left out, {error}")
-    return settings, left_out
-
-
-def compare(model: Model, settings: Sequence[Setting], *, max_new_bytes: int) -> list[Run]:
-    """Continues each prompt by itself under every setting, greedily; the first is `PLAIN`.
-
-    Each setting runs once to compile, two of them at once because most of the time is spent there,
-    and then in turns with the others, when nothing else is running.
-    """
-
-    def outputs_of(setting: Setting, **window) -> list[Output]:
-        asked = {"method": setting.method, "max_new_bytes": max_new_bytes, "stop": STOP, **window}
-        return [
-            generate(model, [prompt], origins=True, **asked, **setting.options)
-            for prompt in PROMPTS
-        ]
-
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        plain, *_ = pool.map(outputs_of, settings)
-    turns = [[outputs_of(setting) for setting in settings] for _ in range(TIMED)]
-
-    def verdict(outputs: list[Output]) -> str:
-        """Whether the output is that of plain decoding, or of plain decoding in wider windows."""
-        same = [a.bytes == b.bytes for a, b in zip(outputs, plain, strict=True)]
-        if all(same):
-            return "identical"
-        if not outputs[0].lossless:
-            return f"its own ({sum(same)} of {len(same)} same)"
-        width = 1 + len(outputs[0].stats.drafted_by_position)
-        wide = outputs_of(PLAIN, window=width)
-        same = [a.bytes == b.bytes for a, b in zip(outputs, wide, strict=True)]
-        return "same but rounding" if all(same) else "DIFFERS"
-
-    def seconds(outputs: list[Output]) -> float:
-        stats = [output.stats for output in outputs]
-        return sum((x.seconds or 0.0) - (x.prefill_seconds or 0.0) for x in stats)
-
-    runs = []
-    for setting, *timed in zip(settings, *turns, strict=True):
-        outputs = timed[0]
-        total = Statistics.sum([output.stats for output in outputs])
-        total = total.timed(statistics.median(map(seconds, timed)), 0.0)
-        results = [output.results[0] for output in outputs]
-        runs.append(Run(setting, verdict(outputs), results, total))
-    return runs
-
-
-def show(runs: Sequence[Run], notes: Sequence[str] = ()) -> None:
-    """Prints the outputs of all runs, a table of their figures, and what it shows.
-
-    Args:
-      runs: plain decoding, the best lossless method, and others.
-      notes: what else is to be known, one line each.
-    """
-    # rich omits colour if standard output is not a terminal or NO_COLOR is set.
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    console.print(_certain(*runs[:2]), soft_wrap=False)
-    if console.color_system and not console.no_color:
-        console.print(_legend())
-    by_prompt = zip(*(run.results for run in runs), strict=True)
-    for prompt, results in zip(PROMPTS, by_prompt, strict=True):
-        console.print(Text(f"\n{prompt.decode().rstrip()}", "bold"))
-        for run, result in zip(runs, results, strict=True):
-            console.print(Text(f"\n  {run.setting.label}: {_summary(result.stats)}", "dim"))
-            console.print(_coloured(result))
-    console.print()
-    _table(console, runs)
-    for line in (_EXPLAINED, *notes, _closing(*runs[:2])):
-        console.print()
-        console.print(line, soft_wrap=False)
-
-
-def _legend() -> Text:
-    text = Text("each byte: drafted and accepted, in pass ")
-    for step, style in enumerate(_DRAFTED, 1):
-        text.append(f"{step}{' or later' if step == len(_DRAFTED) else ''} ", style)
-    text.append("| ").append("corrected", _STYLES[Origin.CORRECTED]).append(" | ")
-    text.append("free", _STYLES[Origin.FREE]).append(" (behind a whole draft) | plain")
-    return text
-
-
-def _coloured(result: Result) -> Text:
-    """The text of a result, each character in the colour of its first byte's origin."""
-    assert result.origins is not None
-    text = Text("  ")
-    for place, shown in _characters(result.bytes):
-        origin, step = Origin(int(result.origins.kind[place])), int(result.origins.step[place])
-        drafted = _DRAFTED[min(max(step, 1), len(_DRAFTED)) - 1]
-        style = drafted if origin == Origin.DRAFTED else _STYLES[origin]
-        text.append(shown.replace("\n", "\n  "), style)
-    return text
-
-
-def _characters(text: bytes) -> Iterator[tuple[int, str]]:
-    """Yields the index of the first byte of each character; what is no text is in hexadecimal."""
-    place = 0
-    for character in text.decode("utf-8", "surrogateescape"):
-        data = character.encode("utf-8", "surrogateescape")
-        if character.isprintable() or character in "\n\t":
-            yield place, character
-        else:
-            yield from ((place + i, f"\\x{byte:02x}") for i, byte in enumerate(data))
-        place += len(data)
-
-
-def _table(console: Console, runs: Sequence[Run]) -> None:
-    rows = [list(_COLUMNS), *(_row(run, runs[0]) for run in runs)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for index, row in enumerate(rows):
-        cells = (
-            cell.ljust(width) if place < 2 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        console.print(Text("  ".join(cells), "bold" if index == 0 else ""))
-
-
-def _row(run: Run, plain: Run) -> list[str]:
-    stats, written = run.stats, max(run.stats.bytes, 1)
-    return [
-        run.setting.label,
-        run.output,
-        f"{stats.rounds / written:.2f}",
-        f"{stats.global_passes / written:.2f}",
-        f"{run.weights / 1e6 / written:.2f} M",
-        f"{run.bytes_per_second:.0f}",
-        f"{run.bytes_per_second / (plain.bytes_per_second or 1):.2f}x",
+    drafted = drafted or next(drafters_of(model))
+    contestants = [
+        Contestant(each.method, _SHOWN | each.settings) for each in (timing.PLAIN, drafted)
     ]
+    plain, own = timing.in_turns(model, PROMPTS, contestants, new=new, repeats=_REPEATS)
+    return plain, own
 
 
-def _certain(plain: Run, best: Run) -> str:
-    """The first sentence: what the best lossless method does on any machine."""
-    same = "the same bytes as" if best.output == "identical" else "the bytes of"
-    rounds, own = plain.stats.rounds, best.stats.rounds
-    fewer = f" ({rounds / own:.1f} times fewer)" if own else ""
+def show(plain: Runs, drafted: Runs, console: Console | None = None) -> None:
+    """Prints both texts, on a terminal as they appear, and what they show.
+
+    Each text appears at the speed at which it was written, alone; none is written meanwhile.
+    """
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    end = max(map(_seconds, (plain, drafted)))
+    if console.is_terminal:
+        begin = time.perf_counter()
+        with Live(console=console, transient=True, auto_refresh=False) as live:
+            while (now := time.perf_counter() - begin) < end:
+                live.update(_frame(plain, drafted, now), refresh=True)
+                time.sleep(_FRAME)
+    told: list[ConsoleRenderable] = [
+        _frame(plain, drafted, math.inf),
+        Text(""),
+        Text(_sentence(plain, drafted)),
+    ]
+    if console.color_system and not console.no_color:
+        told.append(_legend())
+    console.print(Group(*told), width=min(console.width, _WIDTH))
+
+
+def _seconds(runs: Runs) -> float:
+    return sorted(runs.decode_seconds)[len(runs.decode_seconds) // 2]
+
+
+def _frame(plain: Runs, drafted: Runs, now: float) -> Table:
+    """Both columns at this time in seconds."""
+    table = Table.grid(padding=(0, 2), expand=True)
+    for _ in range(2):
+        table.add_column(ratio=1)
+    table.add_row(Text("plain decoding", "bold"), Text("with drafts", "bold"))
+    table.add_row(*(_written(runs, now) for runs in (plain, drafted)))
+    table.add_row(*(Text(_progress(runs, now), "dim") for runs in (plain, drafted)))
+    table.width = _WIDTH
+    return table
+
+
+def _progress(runs: Runs, now: float) -> str:
+    seconds = _seconds(runs)
+    done = min(now / seconds, 1)
+    rounds = int(runs.stats.rounds * done)
+    return f"{rounds} passes of the model, {min(now, seconds):.2f} s"
+
+
+def _written(runs: Runs, now: float) -> Text:
+    """What stands in a column at this time: whole rounds, each of the mean length."""
+    left = now * runs.stats.rounds / _seconds(runs)  # rounds that have ended
+    text = Text()
+    for prompt, output in zip(PROMPTS, runs.outputs, strict=True):
+        if left <= 0:
+            break
+        (result,) = output.results
+        text.append(("\n" if text else "") + prompt.decode(), "bold")
+        for ended, shown, origin in _characters(result):
+            if ended <= left:
+                text.append(shown, _STYLES[origin])
+        left -= result.stats.rounds
+    return text
+
+
+def _characters(result: Result) -> Iterator[tuple[int, str, Origin]]:
+    """Yields each character with the round, from 1, that ended with it, and where it is from.
+
+    Where a character has several bytes, that is the origin of its first one. What is no text is in
+    hexadecimal.
+    """
+    assert result.origins is not None
+    kinds = [Origin(int(kind)) for kind in result.origins.kind]
+    place = 0
+    for character in result.bytes.decode("utf-8", "surrogateescape"):
+        size = len(character.encode("utf-8", "surrogateescape"))
+        last = place + size - 1
+        ended = 1 + sum(kind != Origin.DRAFTED for kind in kinds[:last])
+        if character.isprintable() or character in "\n\t":
+            yield ended, character, kinds[place]
+        else:
+            for byte in result.bytes[place : last + 1]:
+                yield ended, f"\\x{byte:02x}", kinds[place]
+        place += size
+
+
+def _sentence(plain: Runs, drafted: Runs) -> str:
+    """What the drafts gained on this machine."""
+    found = timing.beside(plain, drafted)
+    same = "The same bytes"
+    if found.same_outputs < found.rows:
+        same = f"{found.same_outputs} of {found.rows} texts with the same bytes"
+    kept = drafted.stats.to_dict()["acceptance"] or 0
     return (
-        f"{best.setting.label} writes {same} plain decoding, in {own} rounds instead of "
-        f"{rounds}{fewer}."
+        f"{same} in {drafted.stats.rounds} passes of the model instead of {plain.stats.rounds}, "
+        f"{found.decode_speed.median:.2f} times as fast on this machine; {kept:.0%} of the drafted "
+        "bytes were kept."
     )
 
 
-def _closing(plain: Run, best: Run) -> str:
-    """Explains in words what the table says of speed."""
-    told = "Speed is beside plain decoding on this machine, one prompt at a time."
-    if best.weights >= plain.weights and plain.stats.patches:
-        told += _NO_FEWER.format(best.setting.label)
-    return told + (_ON_A_CPU if jax.default_backend() == "cpu" else "")
-
-
-def _summary(stats: Statistics) -> str:
-    """The passes and the acceptance rate of one prompt in words."""
-    line = f"{stats.bytes} bytes, {stats.decoder_passes} decoder"
-    if encoder := stats.encoder_passes + stats.draft_encoder_passes:
-        line += f", {encoder} encoder, {stats.global_passes} global"
-    kept = f", {stats.accepted / stats.drafted:.0%} accepted" if stats.drafted else ""
-    return f"{line} passes{kept}"
+def _legend() -> Text:
+    text = Text("drafted and kept", _STYLES[Origin.DRAFTED])
+    text.append(" | ", "default").append("its own, for a refused byte", _STYLES[Origin.CORRECTED])
+    text.append(" | ", "default").append("its own, after a whole draft", _STYLES[Origin.FREE])
+    return text

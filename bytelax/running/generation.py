@@ -23,14 +23,14 @@ from bytelax.model import Model
 from bytelax.options import METHODS, Options
 from bytelax.running import requests
 from bytelax.running.engine import Engine
-from bytelax.running.requests import Request, Stop
+from bytelax.running.requests import Request, Seeds, Stop
 from bytelax.running.results import Output, Result, Statistics
 from bytelax.running.rows import Queue, in_rows
 
 
 def generate(
     model: Model,
-    prompts: Sequence[bytes | str],
+    prompts: bytes | str | Sequence[bytes | str],
     *,
     samples: int = 1,
     method: str | Options | Method = "ar",
@@ -38,7 +38,7 @@ def generate(
     temperature: ByRow = 0.0,
     top_k: ByRow = 0,
     top_p: ByRow = 1.0,
-    seeds: int | np.integer | Sequence[int] = 0,
+    seeds: Seeds = 0,
     stop: Stop = (),
     allow_eos: bool = True,
     logprobs: bool | int = False,
@@ -57,8 +57,8 @@ def generate(
 
     Args:
       model: from `load`. On several processes, each must pass the same arguments.
-      prompts: bytes of any kind, or text, which is encoded as UTF-8. An empty one is continued from
-        the beginning of a text.
+      prompts: bytes of any kind, or text, which is encoded as UTF-8; one of them, or a
+        list. An empty one is continued from the beginning of a text.
       samples: number of continuations of each prompt, which is prefilled once. They stand one
         behind another in the results.
       method: a name from `bytelax.options.METHODS`; one of the classes there, with its options; or
@@ -69,8 +69,10 @@ def generate(
         prompt.
       top_p: samples from the smallest set of likeliest bytes with this total probability. One
         number, or one per prompt.
-      seeds: one per result, or a single number, with which result i has seed `seeds + i`.
-      stop: strings that end a row; they are not part of the result. One list, or one per prompt.
+      seeds: one per result; a single number, with which result i has seed `seeds + i`; or a key,
+        `jax.random.key(0)`, that draws them.
+      stop: a string or strings that end a row, which are not part of the result. One list, or one
+        per prompt.
       allow_eos: whether the model may end a row by emitting EOS.
       logprobs: whether to return the model's log-probabilities of the emitted bytes. A number
         returns those of as many likeliest ids beside each byte, too.
@@ -171,7 +173,7 @@ def stream(
     every: int = 8,
     errors: str = "replace",
     batch: int = 64,
-    seeds: int | np.integer | Sequence[int] = 0,
+    seeds: Seeds = 0,
     **request,
 ) -> Iterator[Any]:
     """Continues prompts and yields their texts as they are generated, in whole UTF-8 characters.
@@ -195,8 +197,7 @@ def stream(
     """
     _check_names(stream, request)
     alone = isinstance(prompts, bytes | bytearray | str)
-    texts = typing.cast(Sequence[bytes | str], [prompts] if alone else prompts)
-    asked = requests.all_of(texts, seeds)
+    asked = requests.all_of(prompts, seeds)
     if every < 1 or batch < 1:
         raise ValueError(f"every and batch must be at least 1, got {every} and {batch}")
     engine = Engine.of(model, len(asked), min(batch, len(asked)), **request)

@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array, Key
 
 from bytelax import vocab
+from bytelax.compiling import own_settings
 from bytelax.decode.constraint import Automaton
 
-# Strings that end every row, or one list of them for each prompt.
-Stop = Sequence[bytes | str] | Sequence[Sequence[bytes | str]]
+# A string or strings that end every row, or one list of them for each prompt.
+Stop = bytes | str | Sequence[bytes | str] | Sequence[Sequence[bytes | str]]
+# A number for each row, one from which they count on, or a key of JAX that draws them.
+Seeds = int | np.integer | Sequence[int] | Key[Array, ""]
 
 
 class Request(NamedTuple):
@@ -32,7 +36,7 @@ class Request(NamedTuple):
 
 
 def all_of(
-    prompts: Iterable[bytes | str], seeds: int | np.integer | Sequence[int], samples: int = 1
+    prompts: bytes | str | Iterable[bytes | str], seeds: Seeds, samples: int = 1
 ) -> list[Request]:
     """Returns the requests of a batch of prompts.
 
@@ -109,19 +113,22 @@ def arrays(draft_params: Any) -> Any:
     return draft_params
 
 
-def row_seeds(seeds: int | np.integer | Sequence[int], rows: int) -> np.ndarray:
-    """Returns one seed per row, uint32; a single number counts on from there.
+def row_seeds(seeds: Seeds, rows: int) -> np.ndarray:
+    """Returns one seed per row, uint32; a number counts on from there, and a key draws them.
 
     Raises:
       ValueError: there are not as many seeds as rows, or they are out of range.
     """
+    if isinstance(seeds, jax.Array) and _is_key(seeds):
+        with own_settings():
+            return np.asarray(jax.random.bits(seeds, (rows,), "uint32"))
     if isinstance(seeds, int | np.integer):
         seeds = range(int(seeds), int(seeds) + rows)
     try:
         seeds = [operator.index(seed) for seed in seeds]
     except TypeError:
-        given = "a key" if _is_key(seeds) else repr(seeds)
-        raise ValueError(f"seeds are whole numbers, or one of them; got {given}") from None
+        told = reprlib.repr(seeds)
+        raise ValueError(f"seeds are whole numbers, one of them, or a key; got {told}") from None
     if len(seeds) != rows:
         raise ValueError(f"{len(seeds)} seeds for {rows} prompts; give one each, or one number")
     if any(not 0 <= seed < 1 << 32 for seed in seeds):
@@ -129,6 +136,6 @@ def row_seeds(seeds: int | np.integer | Sequence[int], rows: int) -> np.ndarray:
     return np.array(seeds, np.uint32)
 
 
-def _is_key(x: Any) -> bool:
-    """Whether an array is of typed keys, whose text is of several lines."""
-    return isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+def _is_key(x: jax.Array) -> bool:
+    """Whether this is a single typed key."""
+    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) and not x.shape

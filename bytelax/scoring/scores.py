@@ -84,7 +84,7 @@ def figures(count: int, log_prob: float) -> dict[str, int | float]:
 
 def score(
     model: Model,
-    texts: Iterable[bytes | str],
+    texts: bytes | str | Iterable[bytes | str],
     *,
     window: int | None = None,
     stride: int | None = None,
@@ -102,8 +102,8 @@ def score(
 
     Args:
       model: any model; a BLT trained for blocks is read causally.
-      texts: bytes of any kind, valid UTF-8 or not, or text, which is encoded as UTF-8. An empty
-        text has no log-probabilities.
+      texts: bytes of any kind, valid UTF-8 or not, or text, which is encoded as UTF-8; one of
+        them, or a list. An empty text has no log-probabilities.
       window: maximum number of bytes that the model sees at once; by default 1023, or the model's
         context if that is shorter.
       stride: number of bytes between windows; by default half of the window. A smaller stride gives
@@ -121,7 +121,7 @@ def score(
 
 def score_many(
     model: Model,
-    texts: Iterable[bytes | str],
+    texts: bytes | str | Iterable[bytes | str],
     *,
     window: int | None = None,
     stride: int | None = None,

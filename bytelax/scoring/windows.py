@@ -104,7 +104,7 @@ def tell_pieces(tell: Tell, pieces: Iterable[Piece], *, batch: int) -> Iterator[
 
 def tell_texts(
     tell: Tell,
-    texts: Iterable[bytes | str],
+    texts: bytes | str | Iterable[bytes | str],
     windows: Windows,
     *,
     batch: int,
@@ -120,7 +120,7 @@ def tell_texts(
       progress: called with the number of bytes that are newly done.
 
     Raises:
-      ValueError: the batch is less than 1, or `texts` is a single text.
+      ValueError: the batch is less than 1, or `texts` are no strings.
     """
     texts = vocab.strings("texts", texts)
     pieces = (piece for text in texts for piece in windows.cut(vocab.as_bytes(text)))

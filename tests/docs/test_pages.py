@@ -36,10 +36,11 @@ def test_python(page, tmp_path, monkeypatch):
 
 
 def test_the_first_example_of_the_readme(tmp_path, monkeypatch, capsys):
-    """With a small byte transformer of that name, which takes less time to compile."""
+    """With small byte transformers of these names, which take less time to compile."""
     monkeypatch.chdir(tmp_path)
     model = models.model(models.BYTE_LM)
-    checkpoints.write("small-lm", model.config, model.params, layout="huggingface")
+    for name in ("small-lm", "small-draft"):
+        checkpoints.write(name, model.config, model.params, layout="huggingface")
     readme = pages.PAGES[0]
     names = pages.run(pages.blocks(readme, "python")[:1], readme)
     assert names["model"].config == model.config and capsys.readouterr().out

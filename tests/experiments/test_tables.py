@@ -40,9 +40,10 @@ def test_figure_names_a_row_that_is_not_there():
         tables.figure(tables.claims()[0]["key"] | {"where": {"model": "none"}})
 
 
-def test_tables_of_the_readme_are_made():
-    text = tables.readme((study.ROOT / "README.md").read_text())
-    assert "| `tiny-lm`" in text and "**no**" in text
+def test_pages_are_made():
+    made = tables.pages()
+    assert "| `tiny-lm`" in made[tables.README] and "| `tiny-lm`" in made[tables.SPEED]
+    assert "<svg" in made[tables.FIGURE]
 
 
 def test_replaced_needs_its_markers():
