@@ -109,6 +109,18 @@ __attribute__((always_inline)) inline void add_products(const BFloat16* rows, in
 }
 #endif
 
+// Asks the second cache for what is read `kAhead` bytes after the next `bytes` of a panel, line by line.
+// Panels follow one another, so at the end of one that is the beginning of the next. Closer, or every
+// second line alone, five rows took nearly twice the time of one on a Xeon where now they take the same.
+constexpr int64_t kAhead = 8192, kLine = 64;
+
+template <int64_t bytes>
+__attribute__((always_inline)) inline void fetch(const void* from) {
+  const char* ahead = static_cast<const char*>(from) + kAhead;
+#pragma GCC unroll 32
+  for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(ahead + at, 0, 2);
+}
+
 // The sums of `M` rows by the columns of `P` panels, which lie `apart` numbers apart. They stay in
 // registers: the loops over rows and vectors are unrolled.
 template <int M, int P, typename X, typename W>
@@ -119,7 +131,7 @@ inline void multiply(const X* rows, int64_t depth, const W* panels, int64_t apar
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
       const W* here = panels + p * apart + k * kColumns;
-      __builtin_prefetch(here + 2048 / sizeof(W));
+      fetch<kDeep * kColumns * sizeof(W)>(here);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
         add_products(rows + k, depth, here + v * kLanes * kDeep, held[p], v);
@@ -183,9 +195,11 @@ inline void multiply_in_tiles(const BFloat16* rows, int64_t depth, const W* pane
   _tile_zero(3);
   for (int64_t k = 0; k < depth; k += kDepthOfATile) {
     _tile_loadd(4, rows + k, depth * sizeof(BFloat16));
+    fetch<kDepthOfATile * kColumns * sizeof(W)>(panels + k * kColumns);
     const BFloat16* here = as_bfloat16(panels + k * kColumns, held[0]);
     MULTIPLY_TILES(0, 1, here, kPairs);
     if constexpr (P == 2) {
+      fetch<kDepthOfATile * kColumns * sizeof(W)>(panels + apart + k * kColumns);
       here = as_bfloat16(panels + apart + k * kColumns, held[1]);
       MULTIPLY_TILES(2, 3, here, kPairs);
     }
