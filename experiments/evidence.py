@@ -26,6 +26,7 @@ TIMED = 2  # prompts of each genre that are timed
 REPEATS = 5  # of what is timed, in turns
 SMALL = "tiny-draft"
 TEMPERATURES = (0.0, 1.0)
+DTYPES = ("float32", "bfloat16")
 
 SETTING = [
     Column("model", "model"),

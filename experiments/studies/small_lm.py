@@ -9,12 +9,11 @@ draft for it. Times are of one row, without the prompt; counts of all prompts.
 
 from bytelax.measure.timing import Contestant
 from experiments import evidence, study
-from experiments.evidence import COUNTED, SETTING, TEMPERATURES, TIMED_COLUMNS
+from experiments.evidence import COUNTED, DTYPES, SETTING, TEMPERATURES, TIMED_COLUMNS
 from experiments.study import Column
 
 MODEL = "small-lm"
 LENGTHS = {"small-draft": (4, 8), "tiny-draft": (4,)}
-DTYPES = ("float32", "bfloat16")
 OWN = [column for column in COUNTED if column.key != "published_acceptance"]
 COLUMNS = [*SETTING, Column("dtype", "dtype"), *OWN, *TIMED_COLUMNS]
 

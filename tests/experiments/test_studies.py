@@ -123,6 +123,23 @@ def test_vs_peers(smoke):
     assert all(row["same_bytes"] for row in smoke("vs_peers"))
 
 
+@pytest.mark.exhaustive
+def test_vs_llama_cpp(smoke):
+    pytest.importorskip("llama_cpp")
+    rows = smoke("vs_llama_cpp")
+    assert {row["what"] for row in rows} == {"plain byte", "pass of 5", "pass of 9", "drafted byte"}
+    exact = [row for row in rows if row["setting"]["dtype"] == "float32"]
+    assert all(row["same_bytes"] in (True, None) for row in exact)
+
+
+@pytest.mark.exhaustive
+def test_tuned(smoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rows = smoke("tuned")
+    assert max(row["of_the_fastest"] for row in rows) == 1
+    assert all(row["expected"] > 0 for row in rows)
+
+
 @pytest.mark.slow
 def test_lm_eval(smoke, monkeypatch):
     pytest.importorskip("lm_eval")

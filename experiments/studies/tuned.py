@@ -1,0 +1,83 @@
+"""Whether the setting that `bytelax tune` finds is the fastest of a full grid.
+
+`tune` measures windows, a few draft lengths and what long drafts keep, and calculates the rest. The
+grid times every length on the same prompts, in turns with plain decoding. "Expected": what `tune`
+calculates.
+
+    python -m experiments.studies.tuned --data DIR
+"""
+
+from bytelax.measure import timing
+from bytelax.measure.timing import PLAIN, Contestant
+from bytelax.measure.tune import candidates, tune
+from experiments import evidence, study
+from experiments.study import Column
+
+MODELS = {"small-lm": "small-draft"}
+LONGEST = 12
+COLUMNS = [
+    Column("model", "model"),
+    Column("weights", "dtype"),
+    Column("method", "method"),
+    Column("bytes drafted", "draft_length"),
+    Column("expected", "expected", ".2f"),
+    Column("measured", "speed", ".2f"),
+    Column("chosen", "chosen"),
+    Column("of the fastest", "of_the_fastest", ".2f"),
+]
+
+
+def main():
+    parser = evidence.parser(__doc__, new=64)
+    parser.set_defaults(prompts=16, split="valid")
+    options = evidence.parsed(parser)
+    models = {"tiny-lm": "tiny-draft"} if options.smoke else MODELS
+    texts = [text for _, text in evidence.prompts(options)]
+    settings = [{"model": name, "dtype": dtype} for name in models for dtype in evidence.DTYPES]
+
+    def measure(setting):
+        return grid(setting, models[setting["model"]], texts, options)
+
+    study.run("tuned", options, settings, measure, conditions=evidence.conditions(options))
+
+
+def grid(setting: dict, draft_model: str, texts: list[bytes], options) -> list[dict]:
+    """A row for each method and length."""
+    longest = 2 if options.smoke else LONGEST
+    dtype = setting["dtype"]
+    model = evidence.loaded(setting["model"], dtype=dtype)
+    small = evidence.loaded(draft_model, dtype=dtype)
+    tuning = tune(
+        model, texts, draft_model=draft_model, draft_dtype=dtype, max_new_bytes=options.new,
+        longest=longest,
+    )  # fmt: skip
+    expected = {(plan.method, plan.draft_length): plan.speed for plan in tuning.plans}
+    known = candidates(model, longest, small)
+    places = [place for place in expected if place[1] and place[0] in ("draft-model", "lookup")]
+    runs = timing.in_turns(
+        model, texts[:: max(len(texts) // 8, 1)],
+        [PLAIN, *(Contestant(method, known[method][length]) for method, length in places)],
+        new=options.new, repeats=options.repeats,
+    )  # fmt: skip
+    plain, *others = runs
+    speeds = {
+        place: timing.beside(plain, own).decode_speed
+        for place, own in zip(places, others, strict=True)
+    }
+    fastest = max(speed.median for speed in speeds.values())
+    best = tuning.plans[0]
+    return [
+        {
+            "method": method,
+            "draft_length": length,
+            "expected": expected[method, length],
+            "speed": {"value": speed.median, "interval": [speed.lowest, speed.highest]},
+            "chosen": (method, length) == (best.method, best.draft_length),
+            "of_the_fastest": speed.median / fastest,
+        }
+        for (method, length), speed in speeds.items()
+    ]
+
+
+if __name__ == "__main__":
+    main()
