@@ -361,14 +361,16 @@ class Head:
 
     Attributes:
       needs: the kind of model that it is for; None for any.
+      size: the field that is 0 or empty where a model has no such network, which is the default.
     """
 
     needs: ClassVar[Literal["a byte transformer", "a BLT"] | None] = None
+    size: ClassVar[str]
 
     @property
     def present(self) -> bool:
-        """Whether the model has this network; by default it has none."""
-        raise NotImplementedError
+        """Whether the model has this network."""
+        return bool(vars(self)[self.size])
 
     def check(self, trunk: Any, block_size: int) -> None:
         """Raises ValueError if the sizes do not fit a model, or conflict.
@@ -402,6 +404,7 @@ class DraftStackHead(Head):
         before it.
     """
 
+    size = "depths"
     depths: tuple[int, ...] = ()
     dim: int | None = None
     heads: int | None = None
@@ -411,11 +414,6 @@ class DraftStackHead(Head):
     window: int | None = None
     latent: bool = False
     confidence: bool = False
-
-    @property
-    def present(self) -> bool:
-        """Whether the model has these layers."""
-        return bool(self.depths)
 
     @property
     def fused(self) -> tuple[int, ...]:
@@ -476,6 +474,7 @@ class MedusaHead(Head):
       correction: whether they add a table indexed by the byte before the predicted one.
     """
 
+    size = "count"
     count: int = 0
     correction: bool = False
 
@@ -483,11 +482,6 @@ class MedusaHead(Head):
         check_least(self, 0, "count")
         if self.correction and not self.count:
             raise ValueError("the correction belongs to multi-byte heads: give a count")
-
-    @property
-    def present(self) -> bool:
-        """Whether the model has such heads."""
-        return self.count > 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -499,12 +493,8 @@ class EarlyExitHead(Head):
     """
 
     needs = "a byte transformer"
+    size = "depths"
     depths: tuple[int, ...] = ()
-
-    @property
-    def present(self) -> bool:
-        """Whether the model has such exits."""
-        return bool(self.depths)
 
     def check(self, trunk: Any, block_size: int) -> None:
         """Raises ValueError if there is no such layer, or it is the last one."""
@@ -520,12 +510,8 @@ class TwoByteHead(Head):
     """
 
     needs = "a byte transformer"
+    size = "depths"
     depths: tuple[int, ...] = ()
-
-    @property
-    def present(self) -> bool:
-        """Whether the model has such heads."""
-        return bool(self.depths)
 
     def check(self, trunk: Any, block_size: int) -> None:
         """Raises ValueError if there is no such layer."""
@@ -541,15 +527,11 @@ class BltDHead(Head):
     """
 
     needs = "a BLT"
+    size = "block_size"
     block_size: int = 0
 
     def __post_init__(self):
         check_least(self, 0, "block_size")
-
-    @property
-    def present(self) -> bool:
-        """Whether the model has such a table."""
-        return self.block_size > 0
 
     def check(self, trunk: Any, block_size: int) -> None:
         """Raises ValueError if the model does not fill in blocks as long."""
@@ -569,15 +551,11 @@ class BltSHead(Head):
     """
 
     needs = "a BLT"
+    size = "ffn_dim"
     ffn_dim: int = 0
 
     def __post_init__(self):
         check_least(self, 0, "ffn_dim")
-
-    @property
-    def present(self) -> bool:
-        """Whether the model has such a network."""
-        return self.ffn_dim > 0
 
     def device_shard(self, trunk: Any, devices: int) -> BltSHead:
         """Returns the sizes on one of several devices, which share the hidden units."""

@@ -36,7 +36,7 @@ from bytelax.decode.record import Origin, Origins
 from bytelax.decode.sampling import Sampling, happens, process_logits, sample
 from bytelax.decode.stopping import Stops
 from bytelax.decode.target import Branching, Rewindable, Target, Text
-from bytelax.decode.trees import SpecTr, Tree, k_seq
+from bytelax.decode.trees import KSeq, Tree, k_seq
 
 __all__ = [
     "Acceptance",
@@ -50,6 +50,7 @@ __all__ = [
     "Drawn",
     "Emitted",
     "Empty",
+    "KSeq",
     "Lossless",
     "Method",
     "Origin",
@@ -57,7 +58,6 @@ __all__ = [
     "Params",
     "Rewindable",
     "Sampling",
-    "SpecTr",
     "Stops",
     "Target",
     "Text",

@@ -253,7 +253,7 @@ def k_seq(
 
 
 @dataclasses.dataclass(frozen=True)
-class SpecTr:
+class KSeq:
     """Applies `k_seq` to the drafts of `drafters.ParallelDrafts`, and to no other trees.
 
     Position j of draft n is node j * many + n of the tree.

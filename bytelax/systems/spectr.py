@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
 from bytelax.decode.target import Branching
-from bytelax.decode.trees import SpecTr as SpecTrRule
+from bytelax.decode.trees import KSeq
 from bytelax.options import SpecTr
 from bytelax.systems import draft_model
 from bytelax.systems.fitting import Model
@@ -19,7 +19,7 @@ from bytelax.systems.fitting import Model
 
 @dataclasses.dataclass(frozen=True)
 class ParallelDrafter(Drafter):
-    """Proposes `many` independent drafts of one drafter, among which `trees.SpecTrRule` selects.
+    """Proposes `many` independent drafts of one drafter, among which `trees.KSeq` selects.
 
     Under greedy sampling the drafts would all be equal. The
     drafts of a row are cut to the length of the shortest. They lie in the window position by
@@ -42,8 +42,8 @@ class ParallelDrafter(Drafter):
         return self.many * self.drafter.draft_length
 
     @property
-    def judged_by(self) -> SpecTrRule:
-        return SpecTrRule(self.many)
+    def judged_by(self) -> KSeq:
+        return KSeq(self.many)
 
     def fit(self, target):
         expect(target, Branching, self)

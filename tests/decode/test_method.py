@@ -160,8 +160,8 @@ SIDE_BY_SIDE = systems.ParallelDrafter(TableDrafter(2), 2)
     [
         (Star(2), decode.lossless, "block_verification judges chains, but Star proposes trees"),
         (TableDrafter(2), decode.Tree(2), "Tree judges trees, but TableDrafter proposes chains"),
-        (Star(2), decode.SpecTr(2), r"SpecTr\(many=2\) cannot judge the drafts of Star"),
-        (SIDE_BY_SIDE, decode.SpecTr(4), r"SpecTr\(many=4\) cannot judge the drafts of Parallel"),
+        (Star(2), decode.KSeq(2), r"KSeq\(many=2\) cannot judge the drafts of Star"),
+        (SIDE_BY_SIDE, decode.KSeq(4), r"KSeq\(many=4\) cannot judge the drafts of Parallel"),
     ],
 )
 def test_a_rule_refuses_what_it_cannot_judge(drafter, accept, words):

@@ -6,7 +6,7 @@ import jax
 
 from bytelax import vocab
 from bytelax.decode import (
-    SpecTr,
+    KSeq,
     Tree,
 )
 from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
@@ -131,5 +131,5 @@ FOR_ANY = [draft_model, lookup]
 TREES = {
     medusa_tree: Tree(3),
     eagle_tree: Tree(3),
-    several: SpecTr(2),
+    several: KSeq(2),
 }
