@@ -338,14 +338,10 @@ class Method:
         emitted, lawful = self._judged(decoding, draft, allowed)
         if emitted.path is not None:
             draft, logits, trial, lawful = self._along(emitted.path, draft, logits, trial, lawful)
-        # A rule that emitted nothing would never end.
-        count = jnp.clip(emitted.count, 1, known)
         lawful = jnp.cumprod(lawful, axis=1).sum(1)
+        count = jnp.clip(emitted.count, 1, known)  # a rule that emitted nothing would never end
         kept, ended, automaton = self._kept(params, decoding, emitted.ids, count, lawful, running)
-        # Of the branches of a tree that were not followed, nothing is known here.
-        known_ids = draft.length if emitted.path is None else emitted.drafted
-        within = self._within(params, decoding, draft, known_ids)
-        offered = dataclasses.replace(draft, length=jnp.minimum(within, lawful))
+        counts = self._counted(params, decoding, draft, emitted, kept, lawful)
         inputs = self._round_inputs(params, decoding)
         draft_state = self.drafter.commit(inputs, draft_state, trial, kept)
         check_carried(self.drafter, decoding.draft_state, draft_state)
@@ -355,7 +351,7 @@ class Method:
             draft_state=draft_state,
             ended=ended,
             automaton=automaton,
-            counts=count_round(decoding.counts, offered, kept, emitted.drafted),
+            counts=counts,
         )
 
     @own_settings()
@@ -483,21 +479,30 @@ class Method:
             eos=self.vocabulary.eos,
         )
 
-    def _within(
-        self, params: Params, decoding: Decoding, draft: Draft, count: Int[Array, " B"]
-    ) -> Int[Array, " B"]:
-        """Returns how much of a draft lies within the text that it continues.
+    def _counted(
+        self,
+        params: Params,
+        decoding: Decoding,
+        draft: Draft,
+        emitted: Emitted,
+        kept: Int[Array, " B"],
+        lawful: Int[Array, " B"],
+    ) -> Counts:
+        """Returns the counters with this round, whose draft is cut where the text would end.
 
-        No verdict keeps what lies behind an end of the text, so the counters leave that out. An end
-        is looked for among the first `count` ids.
+        No verdict keeps what lies behind an end of the text, so it counts as neither kept nor
+        refused. Of the branches of a tree that were not followed, no end is known.
         """
-        if not draft.ids.shape[1]:
-            return draft.length
-        _, complete = _behind(params.constraint, decoding.automaton, draft.ids)
-        within, ended = self._trim(decoding, draft.ids, count, complete)
-        room = decoding.limit - decoding.text.length
-        whole = ended == stopping.RUNNING
-        return jnp.where(whole, jnp.minimum(draft.length, room), within)
+        offered = draft.length
+        if draft.ids.shape[1]:
+            known = draft.length if emitted.path is None else emitted.drafted
+            _, complete = _behind(params.constraint, decoding.automaton, draft.ids)
+            within, ended = self._trim(decoding, draft.ids, known, complete)
+            room = decoding.limit - decoding.text.length
+            whole = ended == stopping.RUNNING
+            offered = jnp.where(whole, jnp.minimum(draft.length, room), within)
+        cut = dataclasses.replace(draft, length=jnp.minimum(offered, lawful))
+        return count_round(decoding.counts, cut, kept, emitted.drafted)
 
     def _round_inputs(self, params, decoding):
         text, state, sampling = decoding.text, decoding.state, decoding.sampling
