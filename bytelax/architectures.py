@@ -16,13 +16,13 @@ from bytelax.decode.target import Rewindable
 from bytelax.models import tensor_table
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.byte_model import ByteModel
 from bytelax.models.configs import Config
 from bytelax.models.tensor_table import Parameter, linear, same
 from bytelax.systems import trained
 from bytelax.targets.blt import BLTTarget
 from bytelax.targets.byte_lm import ByteLMTarget
 
-Module = BLT | ByteLM
 PATCHER = "patcher/"  # path of the entropy model's parameters, which are always float32
 
 
@@ -41,7 +41,7 @@ class Architecture:
 
     name: str
     config: type
-    module: Callable[[Any], Module]
+    module: Callable[[Any], ByteModel]
     target: Callable[[Any], Rewindable]
     parameters: Callable[[Any], dict[str, Parameter]]
 
@@ -105,17 +105,17 @@ def of(config: Config) -> Architecture:
     return next(each for each in ARCHITECTURES if each.config is type(config))
 
 
-def module_of(config: Config) -> Module:
+def module_of(config: Config) -> ByteModel:
     """Creates the Flax module that a config describes."""
     return of(config).module(config)
 
 
-def target_of(module: Module) -> Rewindable:
+def target_of(module: ByteModel) -> Rewindable:
     """Creates the decoding target of a module, for a `decode.Method`."""
     return of(module.config).target(module)
 
 
-def shapes(module: Module) -> dict:
+def shapes(module: ByteModel) -> dict:
     """Returns the shapes of every parameter of a model, those of its heads included."""
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     own = jax.eval_shape(module.init, jax.eval_shape(jax.random.key, 0), ids)["params"]
@@ -123,7 +123,7 @@ def shapes(module: Module) -> dict:
     return own | ({"heads": heads} if heads else {})
 
 
-def logical_axes(module: Module) -> dict:
+def logical_axes(module: ByteModel) -> dict:
     """Returns the logical axes of every parameter of a model, those of its heads included."""
     heads = trained.logical_axes(module.config)
     return module.logical_axes() | ({"heads": heads} if heads else {})

@@ -21,6 +21,7 @@ from bytelax.calculator import Sizes
 from bytelax.compiling import own_settings
 from bytelax.decode.target import Rewindable
 from bytelax.models import fused, narrow, weight_layouts
+from bytelax.models.byte_model import ByteModel
 from bytelax.models.configs import Config
 from bytelax.pods import global_arrays, sharding
 
@@ -45,7 +46,7 @@ class Model:
         parameters.
     """
 
-    module: architectures.Module
+    module: ByteModel
     params: dict
     mesh: Mesh | None = None
 
@@ -117,7 +118,7 @@ class Model:
             return own["params"] if "params" in own else own["_device_params"]
 
     @property
-    def device_module(self) -> architectures.Module:
+    def device_module(self) -> ByteModel:
         """The module as compiled programs run it, on `device_params`; see `fused.decoding`."""
         return fused.decoding(self.module)
 

@@ -131,7 +131,10 @@ def _kind(fields: Mapping, source: str) -> str:
 
 
 def _format_of(config: Config) -> types.ModuleType:
-    return _FORMATS[architectures.of(config).name]
+    kind = architectures.of(config).name
+    if kind not in _FORMATS:
+        raise CheckpointError(f"transformers cannot express a {kind}; use the layout 'orbax'")
+    return _FORMATS[kind]
 
 
 def to_config_json(config: Config) -> dict:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
-from bytelax.calculator import Sizes
-from bytelax.models import kv_cache, layers, patching
+from bytelax.models import kv_cache
+from bytelax.models.byte_model import ByteModel
 from bytelax.models.configs import ByteLMConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
@@ -18,7 +18,7 @@ from bytelax.models.transformer import Transformer
 from bytelax.pods.sharding import TENSOR
 
 
-class ByteLM(nn.Module):
+class ByteLM(ByteModel):
     """A decoder-only transformer over bytes: embedding, blocks, final norm, untied output layer."""
 
     config: ByteLMConfig
@@ -42,27 +42,9 @@ class ByteLM(nn.Module):
         """The embedding and the states behind each block, and None, since there are no patches."""
         return self.trunk.states(self.embed(ids), span=self.span(ids))[0], None
 
-    def predict(
-        self, ids: Int[Array, "B S"], *, max_patches: int | None = None
-    ) -> tuple[Float[Array, "B S V"], None]:
-        """Computes next-byte logits of whole texts, and None, since there are no patches."""
-        return self(ids), None
-
-    def entropies(self, ids: Int[Array, "B S"]) -> Float[Array, "B S"]:
-        """Computes next-byte entropies of whole texts, in nats."""
-        return patching.next_byte_entropy(self(ids))
-
-    @nn.nowrap
-    def logical_axes(self) -> dict:
-        """The logical axes of every parameter; see `pods.sharding`."""
-        return layers.logical_axes(self)
-
     @nn.nowrap
     def device_shard(self, devices: int) -> "ByteLM":
-        """The module that each device runs when `devices` of them share heads and hidden units.
-
-        See `pods.sharding`.
-        """
+        """As `ByteModel.device_shard`; see `pods.sharding`."""
         if devices == 1:
             return self
         trunk, heads = self.config.trunk, self.config.heads
@@ -72,12 +54,6 @@ class ByteLM(nn.Module):
             config=dataclasses.replace(self.config, trunk=trunk, heads=heads),
             execution=dataclasses.replace(self.execution, tensor_axis=TENSOR),
         )
-
-    @nn.nowrap
-    def weights_per_pass(self, params: dict) -> Sizes:
-        """Number of weights that one pass reads, without prediction heads and embedding tables."""
-        own = {name: part for name, part in params.items() if name != "heads"}
-        return Sizes(decoder=layers.weights(own), encoder=0, global_=0)
 
     def span(self, ids: Int[Array, "B S"]) -> Span:
         """The causal span of whole texts: which positions each byte attends to."""

@@ -6,7 +6,7 @@ once.
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, Generic, Literal, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Optional, TypeVar
 
 from bytelax import vocab
 from bytelax.options import HeadsConfig, check_least
@@ -207,21 +207,29 @@ class PatchingConfig:
 
 
 class ModelConfig:
-    """Base of the configs of models: what only some kinds have, and what it is without.
+    """Base of the configs of models, and what those have that lack a part.
+
+    A subclass is a frozen dataclass.
 
     Attributes:
       max_bytes: longest text that the model supports, BOS included.
       vocab_size: number of ids.
-      heads: prediction heads for drafting.
+      trunk: the stack whose states prediction heads read.
+      heads: sizes of these heads.
+      mask_documents: whether bytes do not attend past the latest EOS before them.
       patching: the rule that divides a text into patches; None for a model without patches.
       patcher: the entropy model that the rule needs.
       block_size: longest block of masked bytes that the model was trained to fill in.
       bos, eos: whether the model knows a BOS and an EOS.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
     max_bytes: int
     vocab_size: int
+    trunk: TransformerConfig
     heads: HeadsConfig | None = None
+    mask_documents: bool = False
     patching: PatchingConfig | None = None
     patcher: Optional["ByteLMConfig"] = None
     block_size: int = 0
@@ -232,6 +240,11 @@ class ModelConfig:
     def depth(self) -> int:
         """Number of layers whose states drafters read; 1 in a model that does not show them."""
         return 1
+
+    @property
+    def state_dims(self) -> tuple[int, ...]:
+        """Widths of the states that heads read, from the first layer to the last."""
+        raise NotImplementedError(f"{type(self).__name__}.state_dims")
 
     def without_idle_patcher(self) -> Any:
         """Returns the config without an entropy model that the patching rule does not use."""
@@ -368,7 +381,7 @@ class BLTConfig(BLTSizes, ModelConfig):
         return self if self.patching.mode == "entropy" else dataclasses.replace(self, patcher=None)
 
     @property
-    def trunk(self) -> TransformerConfig:
+    def trunk(self) -> TransformerConfig:  # type: ignore[override]  # nobody writes to it
         """The stack that `heads` sit on."""
         return self.decoder
 
@@ -388,4 +401,4 @@ class BLTConfig(BLTSizes, ModelConfig):
         return self.decoder.layers if self.decoder_cross_attention == "all" else 1
 
 
-Config = BLTConfig | ByteLMConfig
+Config = ModelConfig

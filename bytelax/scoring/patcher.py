@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax import architectures
 from bytelax.compiling import late_jit, own_settings
 from bytelax.model import Model, check_model
 from bytelax.models import patching
-from bytelax.models.byte_lm import ByteLM, ByteLMConfig
+from bytelax.models.byte_model import ByteModel
+from bytelax.models.configs import Config
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig
 from bytelax.scoring.windows import Windows, tell_texts
@@ -25,19 +27,19 @@ class Patcher:
     """An entropy model with its patching rule; `bytelax.load_patcher` returns one.
 
     Attributes:
-      module: the entropy model, a byte transformer.
+      module: the entropy model, such as a byte transformer.
       params: its parameters, float32.
       rule: decides from the entropies where patches start.
     """
 
-    module: ByteLM
+    module: ByteModel
     params: dict
     rule: PatchingConfig
 
     @classmethod
-    def from_config(cls, config: ByteLMConfig, rule: PatchingConfig, params: dict) -> "Patcher":
+    def from_config(cls, config: Config, rule: PatchingConfig, params: dict) -> "Patcher":
         """Creates the patcher from what `checkpoints.read_patcher` returns."""
-        return cls(ByteLM(config, EXACT), params, rule)
+        return cls(architectures.module_of(config).clone(execution=EXACT), params, rule)
 
     @classmethod
     def of(cls, model: Model) -> "Patcher":

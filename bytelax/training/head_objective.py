@@ -8,8 +8,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from bytelax import architectures, vocab
-from bytelax.models.blt import BLT
-from bytelax.models.byte_lm import ByteLM
+from bytelax.models.byte_model import ByteModel
 from bytelax.systems import trained
 from bytelax.systems.trained import Drafted, Term, Texts
 from bytelax.training.configs import HeadsLoss
@@ -31,7 +30,7 @@ class HeadLoss(HeadsLoss, Objective):
       module: a byte transformer or a BLT, whose config has heads.
     """
 
-    module: ByteLM | BLT
+    module: ByteModel
 
     def __post_init__(self):
         super().__post_init__()

@@ -13,6 +13,7 @@ from bytelax import vocab
 from bytelax.models.block_attention import Blocks
 from bytelax.models.blt import BLT, latents
 from bytelax.models.byte_lm import ByteLM
+from bytelax.models.byte_model import ByteModel
 from bytelax.models.execution import Execution
 from bytelax.training.configs import CorruptionConfig, JointLoss
 
@@ -31,7 +32,7 @@ class Objective:
       module: the model that is trained, all of it but the entropy model inside a BLT.
     """
 
-    module: ByteLM | BLT
+    module: ByteModel
 
     @property
     def context(self) -> int:
@@ -84,7 +85,7 @@ class NextByte(Objective):
         `latents.late`.
     """
 
-    module: ByteLM | BLT
+    module: ByteModel
     max_patches: int | None = None
     late: float = 0.0
 
@@ -128,7 +129,7 @@ class Distillation(Objective):
     """
 
     module: ByteLM
-    teacher: ByteLM | BLT
+    teacher: ByteModel
     weight: float = 0.5
     max_patches: int | None = None
 

@@ -17,6 +17,7 @@ from bytelax.models.block_attention import Blocks
 from bytelax.models.blt.decoder import Decoder
 from bytelax.models.blt.encoder import Encoder, Global
 from bytelax.models.byte_lm import ByteLM, last_eos_before
+from bytelax.models.byte_model import ByteModel
 from bytelax.models.configs import BLTConfig
 from bytelax.models.execution import EXACT, Execution
 from bytelax.models.kv_cache import Caches, KVCache, Span
@@ -78,7 +79,7 @@ class Forward(NamedTuple):
     latents: Float[Array, "B P G"]  # outputs of the global transformer, in order of the patches
 
 
-class BLT(nn.Module):
+class BLT(ByteModel):
     """A Byte Latent Transformer (arXiv 2412.09871).
 
     A forward pass calls `read`, then `latents` for the patches that close, then the decoder. With
@@ -355,10 +356,7 @@ class BLT(nn.Module):
 
     @nn.nowrap
     def device_shard(self, devices: int) -> "BLT":
-        """The module that each device runs when `devices` of them share heads and hidden units.
-
-        See `pods.sharding`.
-        """
+        """As `ByteModel.device_shard`; see `pods.sharding`."""
         if devices == 1:
             return self
         c = self.config
@@ -376,7 +374,7 @@ class BLT(nn.Module):
 
     @nn.nowrap
     def weights_per_pass(self, params: dict) -> Sizes:
-        """Number of weights that one pass of each network reads, without embedding tables."""
+        """As `ByteModel.weights_per_pass`."""
         size = {name: layers.weights(params.get(name, {})) for name in _NETWORKS}
         return Sizes(
             decoder=size["decoder"],
