@@ -194,7 +194,7 @@ class Model:
         ids = self._placed(ids, "S")
         closes = _predict(self.device_module, self.device_params, ids[None])[1]
         if closes is None:
-            raise TypeError("a plain byte transformer has no patches")
+            raise TypeError("the model has no patches")
         starts = np.flatnonzero(jax.device_get(closes)[0]) + 1
         return np.diff(starts, prepend=0, append=len(ids) + 1).tolist()
 
