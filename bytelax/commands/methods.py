@@ -18,13 +18,28 @@ _USE = """\
 Made by `bytelax methods --markdown`. A method is chosen by `--method blt-s --draft-length 4` on the
 command line, and in `bytelax.generate` by `method="blt-s", draft_length=4` or by its class, which
 an editor completes: `method=bytelax.options.BltS(draft_length=4)`.
-With any of them `window=W` pads windows to W bytes: [exactness.md](exactness.md).
-
-`ar`, `lookup` and `draft-model` run on every model, and so do `medusa`, `eagle` and `dflash`, if it
-has their heads. `blt-s` is for a BLT, `blt-d` and `blt-dv` are for one that was trained to fill
-blocks. `spectr`, `early-exit`, `composed`, `layer-skip`, `two-byte` and trees of drafts are for a
-byte transformer; `composed` and `two-byte` need heads too.
+With any of them `window=W` pads windows to W bytes: [same_bytes.md](same_bytes.md).
 """
+
+_ANY, _BYTES, _BLT = "any model", "a byte transformer", "a BLT"
+# Which models a method runs on, and what has to be trained for it.
+_NEEDS = {
+    "ar": (_ANY, ""),
+    "tuned": (_ANY, ""),
+    "lookup": (_ANY, ""),
+    "draft-model": (_ANY, "a small model"),
+    "spectr": (_BYTES, "a small model"),
+    "blt-s": (_BLT, "for predicted latents a head"),
+    "blt-d": (_BLT, "the model, to fill blocks"),
+    "blt-dv": (_BLT, "the model, to fill blocks"),
+    "early-exit": (_BYTES, ""),
+    "layer-skip": (_BYTES, ""),
+    "medusa": (_ANY, "heads; trees for byte transformers alone"),
+    "two-byte": (_BYTES, "heads"),
+    "composed": (_BYTES, "heads"),
+    "eagle": (_ANY, "heads; trees for byte transformers alone"),
+    "dflash": (_ANY, "heads"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +82,12 @@ def table() -> list[dict[str, Any]]:
 
 def markdown() -> str:
     """Generates the reference of all methods and options as Markdown."""
-    lines = ["# Methods", "", *_USE.splitlines()]
+    lines = ["# Methods", "", *_USE.splitlines(), ""]
+    lines += ["| method | runs on | has to be trained | lossless |", "|---|---|---|---|"]
+    for name, method in METHODS.items():
+        runs_on, trained = _NEEDS[name]
+        lossless = "yes" if method.lossless else "**no**"
+        lines.append(f"| [`{name}`](#{name}) | {runs_on} | {trained} | {lossless} |")
     for row in table():
         method = METHODS[row["name"]]
         home = f"`bytelax.options.{method.__name__}`"
