@@ -17,7 +17,7 @@ from bytelax.models import tensor_table
 from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.byte_model import ByteModel
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.tensor_table import Parameter, linear, same
 from bytelax.systems import trained
 from bytelax.targets.blt import BLTTarget
@@ -100,12 +100,12 @@ ARCHITECTURES = (
 CONFIGS = {each.name: each.config for each in ARCHITECTURES}
 
 
-def of(config: Config) -> Architecture:
+def of(config: ModelConfig) -> Architecture:
     """Returns the architecture of a config."""
     return next(each for each in ARCHITECTURES if each.config is type(config))
 
 
-def module_of(config: Config) -> ByteModel:
+def module_of(config: ModelConfig) -> ByteModel:
     """Creates the Flax module that a config describes."""
     return of(config).module(config)
 
@@ -129,12 +129,12 @@ def logical_axes(module: ByteModel) -> dict:
     return module.logical_axes() | ({"heads": heads} if heads else {})
 
 
-def parameters(config: Config) -> dict[str, Parameter]:
+def parameters(config: ModelConfig) -> dict[str, Parameter]:
     """Returns how every parameter of a model is stored, by its path."""
     return of(config).parameters(config) | heads(config)
 
 
-def heads(config: Config, path: str = "", name: str = "") -> dict[str, Parameter]:
+def heads(config: ModelConfig, path: str = "", name: str = "") -> dict[str, Parameter]:
     """Parameters of prediction heads. Other layouts have no names for them, so ours are used.
 
     Args:

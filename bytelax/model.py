@@ -22,7 +22,7 @@ from bytelax.compiling import own_settings
 from bytelax.decode.target import Rewindable
 from bytelax.models import fused, narrow, weight_layouts
 from bytelax.models.byte_model import ByteModel
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.pods import global_arrays, sharding
 
 _LAYING_OUT = threading.RLock()  # of one model at a time, so that no thread finds it without any
@@ -138,7 +138,7 @@ class Model:
         return self.module.weights_per_pass(self.held)
 
     @property
-    def config(self) -> Config:
+    def config(self) -> ModelConfig:
         """The configuration of the module."""
         return self.module.config
 

@@ -15,7 +15,7 @@ from bytelax import architectures
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints import layout, safetensors_file
 from bytelax.checkpoints.config import CheckpointError
-from bytelax.models.configs import Config, HeadsConfig, TransformerConfig
+from bytelax.models.configs import HeadsConfig, ModelConfig, TransformerConfig
 
 VERSION = 1
 _FORMAT = "bytelax-heads"
@@ -40,7 +40,7 @@ class _Fields:
     model: _Trained
 
 
-def write_heads(directory: pathlib.Path, config: Config, params: Mapping) -> None:
+def write_heads(directory: pathlib.Path, config: ModelConfig, params: Mapping) -> None:
     """Writes the heads of a model to a directory.
 
     Args:
@@ -64,11 +64,11 @@ def write_heads(directory: pathlib.Path, config: Config, params: Mapping) -> Non
 
 def read_heads(
     directory: pathlib.Path,
-    config: Config,
+    config: ModelConfig,
     *,
     dtype: np.dtype | None = None,
     shardings: layout.Shardings | None = None,
-) -> tuple[Config, dict]:
+) -> tuple[ModelConfig, dict]:
     """Reads heads; returns the config of the model with heads, and the heads' parameters.
 
     Args:
@@ -107,6 +107,6 @@ def read_heads(
     return config, params["heads"]
 
 
-def _trained(config: Config) -> _Trained:
+def _trained(config: ModelConfig) -> _Trained:
     kind = architectures.of(config).name
     return _Trained(kind=kind, vocab_size=config.vocab_size, trunk=config.trunk)

@@ -21,7 +21,7 @@ from bytelax.checkpoints import blt, byte_ids, layout, llama, safetensors_file
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.tensors import Tensor
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 
 _FORMATS = {"blt": blt, "byte-lm": llama}  # by the name of the architecture
 _KINDS = {model_type: kind for kind, form in _FORMATS.items() for model_type in form.MODEL_TYPES}
@@ -32,7 +32,7 @@ _HEADS = "heads."  # fields of heads, which transformers ignores
 
 def read_config(
     directory: pathlib.Path, asked: Mapping[str, Any]
-) -> tuple[Config, dict[str, Tensor]]:
+) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Reads the config of a directory and its state dict.
 
     Args:
@@ -63,7 +63,9 @@ check = layout.check
 read_parameters = layout.read_parameters
 
 
-def write(directory: pathlib.Path, config: Config, params: Mapping, *, int8: bool = False) -> None:
+def write(
+    directory: pathlib.Path, config: ModelConfig, params: Mapping, *, int8: bool = False
+) -> None:
     """Writes config.json and model.safetensors.
 
     Args:
@@ -84,7 +86,7 @@ def write(directory: pathlib.Path, config: Config, params: Mapping, *, int8: boo
     safetensors_file.write_file(directory / safetensors_file.SINGLE, tensors)
 
 
-def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config:
+def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> ModelConfig:
     """Parses a config.json, as written by bytelax or by any release of transformers.
 
     Args:
@@ -101,7 +103,7 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> Config
     own = fields.get("bytelax") or {}
     if not isinstance(own, dict):
         raise CheckpointError(f"{source}: 'bytelax' must be an object, not {own!r}")
-    config: Config = plain.from_fields(
+    config: ModelConfig = plain.from_fields(
         architectures.CONFIGS[kind], plain.merge(theirs, own), source
     )
     unlike = [] if fields["model_type"] == "bytelax-blt" else _fatal(plain.difference(own, theirs))
@@ -130,14 +132,14 @@ def _kind(fields: Mapping, source: str) -> str:
     return _KINDS[model_type]
 
 
-def _format_of(config: Config) -> types.ModuleType:
+def _format_of(config: ModelConfig) -> types.ModuleType:
     kind = architectures.of(config).name
     if kind not in _FORMATS:
         raise CheckpointError(f"transformers cannot express a {kind}; use the layout 'orbax'")
     return _FORMATS[kind]
 
 
-def to_config_json(config: Config) -> dict:
+def to_config_json(config: ModelConfig) -> dict:
     """Converts a config to the JSON object from which `parse` restores it."""
     fields, lost = _format_of(config).to_config_json(config), _lost(config)
     if lost:
@@ -148,7 +150,7 @@ def to_config_json(config: Config) -> dict:
     return fields
 
 
-def check_transformers(config: Config) -> None:
+def check_transformers(config: ModelConfig) -> None:
     """Checks that transformers can load the model that `write` writes and computes the same.
 
     Warns of heads, which transformers ignores, and if the results differ for some texts only.
@@ -175,7 +177,7 @@ def check_transformers(config: Config) -> None:
         )
 
 
-def _lost(config: Config) -> dict:
+def _lost(config: ModelConfig) -> dict:
     """The config fields that are lost if only the fields of transformers are stored."""
     form = _format_of(config)
     theirs = form.config_fields(form.to_config_json(config), "config.json", {})

@@ -15,13 +15,13 @@ from bytelax.architectures import PATCHER, parameters
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.tensors import Tensor, check_finite
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.narrow import Int8
 from bytelax.models.tensor_table import Parameter, TensorSlice
 from bytelax.pods import global_arrays
 
 # (config, tree of `jax.ShapeDtypeStruct`) -> tree of `jax.sharding.Sharding`; None: one device
-Shardings = Callable[[Config, dict], dict | None]
+Shardings = Callable[[ModelConfig, dict], dict | None]
 HEADS = "heads/"
 HASH_TABLE = "encoder/hash_embed/embedding"
 flatten = functools.partial(flatten_dict, sep="/")  # {"a": {"b": x}} -> {"a/b": x}
@@ -31,12 +31,12 @@ _COUNTS = ("layers", "count")  # config fields on which the number of tensors de
 _ALIGNMENT = 64  # alignment, in bytes, at which JAX on CPU uses host arrays without a copy
 
 
-def parameters_under(start: str, config: Config) -> dict[str, Parameter]:
+def parameters_under(start: str, config: ModelConfig) -> dict[str, Parameter]:
     """As `parameters`, those whose paths begin so."""
     return {path: x for path, x in parameters(config).items() if path.startswith(start)}
 
 
-def network_kernels(config: Config) -> dict[str, Parameter]:
+def network_kernels(config: ModelConfig) -> dict[str, Parameter]:
     """The kernels of a model's networks, without those of its entropy model and of its heads."""
     return {
         path: x
@@ -45,7 +45,7 @@ def network_kernels(config: Config) -> dict[str, Parameter]:
     }
 
 
-def quantized_axes(config: Config) -> dict[str, tuple[int, ...]]:
+def quantized_axes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Paths of the parameters that quantization takes, and the axes along which scales are shared.
 
     They are the kernels of the networks, with a scale for each output, and the hash table, with a
@@ -56,7 +56,7 @@ def quantized_axes(config: Config) -> dict[str, tuple[int, ...]]:
     return axes | ({HASH_TABLE: (1,)} if HASH_TABLE in parameters(config) else {})
 
 
-def quantized(config: Config, params: dict) -> dict:
+def quantized(config: ModelConfig, params: dict) -> dict:
     """Replaces those parameters of a model in memory by int8 that `quantized_axes` names."""
     axes = quantized_axes(config)
     return unflatten(
@@ -94,7 +94,9 @@ def check_counts(config: Any, arrays: int, source: str) -> None:
             )
 
 
-def check(config: Config, tensors: Mapping[str, Tensor], source: str, *, under: str = "") -> None:
+def check(
+    config: ModelConfig, tensors: Mapping[str, Tensor], source: str, *, under: str = ""
+) -> None:
     """Checks that a state dict holds exactly the parameters of a config.
 
     Rotary tables, and an entropy model that the config does not use, are allowed in addition.
@@ -124,7 +126,7 @@ def check(config: Config, tensors: Mapping[str, Tensor], source: str, *, under: 
 
 
 def read_parameters(
-    config: Config,
+    config: ModelConfig,
     tensors: Mapping[str, Tensor],
     source: str,
     *,
@@ -184,7 +186,7 @@ def read_parameters(
     return unflatten(read)
 
 
-def state_dict(config: Config, params: Mapping) -> dict[str, Tensor]:
+def state_dict(config: ModelConfig, params: Mapping) -> dict[str, Tensor]:
     """Converts parameters to a state dict of lazy tensors, which copy nothing until they are read.
 
     Raises:

@@ -21,7 +21,7 @@ from bytelax.checkpoints.stack_fields import first
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.blt import BLTConfig
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.patching import PatchingConfig
 
 _ENTROPY = "entropy_model"
@@ -123,7 +123,7 @@ class _LMArgs:
     vocab_size: int = 260
 
 
-def read_config(directory: pathlib.Path) -> tuple[Config, dict[str, Tensor]]:
+def read_config(directory: pathlib.Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Reads the config of a directory, and its state dict with the names of transformers.
 
     Raises:

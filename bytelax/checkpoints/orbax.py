@@ -21,7 +21,7 @@ from bytelax.checkpoints import layout
 from bytelax.checkpoints.config import CheckpointError, one_line
 from bytelax.checkpoints.layout import Shardings
 from bytelax.checkpoints.tensors import check_finite, not_finite
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.narrow import Int8
 from bytelax.pods import distributed
 
@@ -36,7 +36,7 @@ class Stored(NamedTuple):
     arrays: dict[str, Any]
 
 
-def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
+def read_config(directory: pathlib.Path) -> tuple[ModelConfig, Stored]:
     """Reads the config of a checkpoint directory and the metadata of its arrays.
 
     Raises:
@@ -51,7 +51,9 @@ def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
     kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in architectures.CONFIGS:
         raise CheckpointError(f"{source} is of an unknown kind {kind!r}")
-    config: Config = plain.from_fields(architectures.CONFIGS[kind], fields.get("config"), source)
+    config: ModelConfig = plain.from_fields(
+        architectures.CONFIGS[kind], fields.get("config"), source
+    )
     path = directory.absolute() / _PARAMETERS  # Orbax requires an absolute path
     if not path.is_dir():
         raise CheckpointError(f"{directory} has no folder {_PARAMETERS}; copy it again")
@@ -61,7 +63,7 @@ def read_config(directory: pathlib.Path) -> tuple[Config, Stored]:
         raise CheckpointError(f"{path} is no Orbax checkpoint: {one_line(error)}") from None
 
 
-def check(config: Config, stored: Stored, source: str) -> None:
+def check(config: ModelConfig, stored: Stored, source: str) -> None:
     """Raises CheckpointError if the stored parameters do not match the config."""
     shapes = {name: tuple(array.shape) for name, array in stored.arrays.items()}
     layout.check_counts(config, len(shapes), source)
@@ -72,7 +74,7 @@ def check(config: Config, stored: Stored, source: str) -> None:
 
 
 def read_parameters(
-    config: Config,
+    config: ModelConfig,
     stored: Stored,
     source: str,
     *,
@@ -142,7 +144,7 @@ def _in_host_memory(x: jax.Array) -> bool:
     return x.is_fully_addressable and all(device.platform == "cpu" for device in x.devices())
 
 
-def write(directory: pathlib.Path, config: Config, params: Mapping) -> None:
+def write(directory: pathlib.Path, config: ModelConfig, params: Mapping) -> None:
     """Writes config.json, and an Orbax checkpoint in the folder `parameters`.
 
     Raises:

@@ -7,7 +7,7 @@ import numpy as np
 
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import CheckpointError
-from bytelax.models.configs import Config, PatchingConfig
+from bytelax.models.configs import ModelConfig, PatchingConfig
 
 OVERRIDES = {  # flat name -> path of the field in the config
     "monotonicity": "patching.monotonicity",
@@ -21,7 +21,7 @@ OVERRIDES = {  # flat name -> path of the field in the config
 }
 
 
-def override(config: Config, changes: dict) -> Config:
+def override(config: ModelConfig, changes: dict) -> ModelConfig:
     """Replaces fields of a config, by the flat names in `OVERRIDES`.
 
     `mask_documents` is set in the patcher's config too. A patcher that the patching mode does not
@@ -45,7 +45,7 @@ def override(config: Config, changes: dict) -> Config:
     return changed.without_idle_patcher()
 
 
-def patcher_of(config: Config, changes: dict) -> tuple[Config, PatchingConfig]:
+def patcher_of(config: ModelConfig, changes: dict) -> tuple[ModelConfig, PatchingConfig]:
     """The config with changes as in `override`, and the rule by which it cuts texts into patches.
 
     A byte transformer has no rule of its own: it gets the default one, which the changes are of.

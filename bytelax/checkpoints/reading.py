@@ -20,7 +20,7 @@ from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.layout import Shardings, network_kernels
 from bytelax.checkpoints.overrides import override, patcher_of
 from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.patching import PatchingConfig
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -36,7 +36,7 @@ def read(
     shardings: Shardings | None = None,
     quantize: str | None = None,
     **overrides: Any,
-) -> tuple[Config, dict]:
+) -> tuple[ModelConfig, dict]:
     """Reads the config and the parameters of a model from a directory or from the hub.
 
     The layouts of transformers and Meta are read parameter by parameter, so that the host never
@@ -107,7 +107,7 @@ def check_quantize(kind: object) -> None:
         raise CheckpointError(f"quantize {kind!r} is not int8, the only kind there is")
 
 
-def read_config(location: str | os.PathLike, **overrides: Any) -> Config:
+def read_config(location: str | os.PathLike, **overrides: Any) -> ModelConfig:
     """Reads the config of a model, and checks it against the shapes of the stored parameters.
 
     Arguments and errors are those of `read`.
@@ -168,7 +168,7 @@ class _Opened(NamedTuple):
 
     layout: types.ModuleType
     source: str  # what to call it in errors
-    config: Config
+    config: ModelConfig
     stored: Any  # handles of the stored arrays, with their shapes and dtypes
 
 

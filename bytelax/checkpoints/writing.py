@@ -11,7 +11,7 @@ import jax
 
 from bytelax.checkpoints import huggingface
 from bytelax.checkpoints.config import CheckpointError
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.pods import distributed
 
 Layout = Literal["orbax", "huggingface"]  # Meta's is read alone
@@ -20,7 +20,7 @@ _WRITTEN = {"config.json", "model.safetensors", "parameters"}  # at the top of a
 
 def write(
     directory: str | os.PathLike,
-    config: Config,
+    config: ModelConfig,
     params: Mapping,
     *,
     layout: Layout,

@@ -399,6 +399,3 @@ class BLTConfig(BLTSizes, ModelConfig):
     def decoder_cross_layers(self) -> int:
         """Number of decoder layers with cross-attention."""
         return self.decoder.layers if self.decoder_cross_attention == "all" else 1
-
-
-Config = ModelConfig

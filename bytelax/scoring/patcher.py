@@ -14,7 +14,7 @@ from bytelax.compiling import late_jit, own_settings
 from bytelax.model import Model, check_model
 from bytelax.models import patching
 from bytelax.models.byte_model import ByteModel
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig
 from bytelax.scoring.windows import Windows, tell_texts
@@ -37,7 +37,7 @@ class Patcher:
     rule: PatchingConfig
 
     @classmethod
-    def from_config(cls, config: Config, rule: PatchingConfig, params: dict) -> "Patcher":
+    def from_config(cls, config: ModelConfig, rule: PatchingConfig, params: dict) -> "Patcher":
         """Creates the patcher from what `checkpoints.read_patcher` returns."""
         return cls(architectures.module_of(config).clone(execution=EXACT), params, rule)
 

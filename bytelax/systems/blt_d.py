@@ -18,7 +18,7 @@ from bytelax.decode.draft import Draft, DraftPasses, draft_of, draw, no_passes, 
 from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
 from bytelax.decode.unmasking import Unmask, fill_in
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution, rows_of
 from bytelax.models.layers import parameter
 from bytelax.models.pytree import where_rows
@@ -61,12 +61,12 @@ class BlockTableNetwork(nn.Module):
         return jnp.pad(row, [(0, 0)] * before.ndim + [(vocab.OFFSET, 0)])
 
 
-def network(config: Config, execution: Execution) -> BlockTableNetwork:
+def network(config: ModelConfig, execution: Execution) -> BlockTableNetwork:
     """Returns the block table of a model."""
     return BlockTableNetwork()
 
 
-def example(config: Config) -> tuple:
+def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with."""
     *_, ids = texts_like(config)
     return ids, jnp.zeros((*ids.shape, config.vocab_size))

@@ -31,7 +31,7 @@ from bytelax.decode.method import Method, Params
 from bytelax.decode.target import Text
 from bytelax.models import layers
 from bytelax.models.block import SwiGLU
-from bytelax.models.configs import BLTConfig, Config, TransformerConfig
+from bytelax.models.configs import BLTConfig, ModelConfig, TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, RMSNorm, project
 from bytelax.models.patching import nth_true
@@ -166,7 +166,7 @@ class _ClosingHead(nn.Module):
         return out[..., 0].astype(jnp.float32)
 
 
-def network(config: Config, execution: Execution) -> LatentNetwork:
+def network(config: ModelConfig, execution: Execution) -> LatentNetwork:
     """Returns the network of a model."""
     assert config.heads is not None
     stack = dataclasses.replace(config.trunk, ffn_dim=config.heads.blt_s.ffn_dim)

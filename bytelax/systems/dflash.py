@@ -17,7 +17,7 @@ from bytelax.decode.drafter import DraftInput
 from bytelax.decode.method import Method
 from bytelax.models import block_attention, kv_cache
 from bytelax.models.block_attention import Blocks
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution, rows_of
 from bytelax.models.kv_cache import Caches
 from bytelax.models.layers import parameter, with_specials
@@ -172,7 +172,7 @@ class DFlashNetwork(DraftStack):
         return Predicted(self.out(x).astype(jnp.float32), x), tuple(written)
 
 
-def network(config: Config, execution: Execution) -> DFlashNetwork:
+def network(config: ModelConfig, execution: Execution) -> DFlashNetwork:
     """Returns the network of a model."""
     assert config.heads is not None
     sizes, values = config.heads.dflash, config.vocab_size - vocab.OFFSET
@@ -180,7 +180,7 @@ def network(config: Config, execution: Execution) -> DFlashNetwork:
     return DFlashNetwork(stack, values, sizes.latent, sizes.confidence, execution, rank)
 
 
-def example(config: Config) -> tuple:
+def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with: one block of one byte."""
     assert config.heads is not None
     states, embedded, ids = texts_like(config)

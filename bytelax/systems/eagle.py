@@ -19,7 +19,7 @@ from bytelax.decode.method import Method
 from bytelax.decode.target import Branching
 from bytelax.decode.trees import Tree
 from bytelax.models import kv_cache
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution
 from bytelax.models.kv_cache import Caches, Span
 from bytelax.models.layers import RMSNorm, with_specials
@@ -147,7 +147,7 @@ def _attend_to_own_outputs(projections, before, *, window):
     return attended, steps
 
 
-def network(config: Config, execution: Execution) -> EagleNetwork:
+def network(config: ModelConfig, execution: Execution) -> EagleNetwork:
     """Returns the network of a model."""
     assert config.heads is not None
     sizes, values = config.heads.eagle, config.vocab_size - vocab.OFFSET
@@ -155,7 +155,7 @@ def network(config: Config, execution: Execution) -> EagleNetwork:
     return EagleNetwork(stack, values, sizes.latent, sizes.confidence, execution)
 
 
-def example(config: Config) -> tuple:
+def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with."""
     assert config.heads is not None
     states, embedded, ids = texts_like(config)

@@ -14,7 +14,7 @@ from bytelax import vocab
 from bytelax.decode.draft import draw, in_a_row
 from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
-from bytelax.models.configs import Config, HeadsConfig
+from bytelax.models.configs import HeadsConfig, ModelConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import LayerNorm, head, only_bytes, with_specials
 from bytelax.models.transformer import LayerRange
@@ -64,14 +64,14 @@ class _Head(nn.Module):
         return head(self.values, self.execution, name="out")(normed).astype(jnp.float32)
 
 
-def network(config: Config, execution: Execution) -> EarlyExitNetwork:
+def network(config: ModelConfig, execution: Execution) -> EarlyExitNetwork:
     """Returns the network of a model."""
     assert config.heads is not None
     values = config.vocab_size - vocab.OFFSET
     return EarlyExitNetwork(values, config.heads.early_exit.depths, execution)
 
 
-def example(config: Config) -> tuple:
+def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with."""
     assert config.heads is not None
     states, *_ = texts_like(config)

@@ -18,7 +18,7 @@ from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
 from bytelax.decode.target import Branching
 from bytelax.decode.trees import Tree
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, head, parameter, with_specials
 from bytelax.options import Medusa
@@ -100,14 +100,14 @@ class MedusaHead(nn.Module):
         return head(self.values, self.execution, name="out")(hidden).astype(jnp.float32)
 
 
-def network(config: Config, execution: Execution) -> MedusaNetwork:
+def network(config: ModelConfig, execution: Execution) -> MedusaNetwork:
     """Returns the network of a model."""
     assert config.heads is not None
     sizes, values = config.heads.medusa, config.vocab_size - vocab.OFFSET
     return MedusaNetwork(config.trunk.dim, values, sizes.count, sizes.correction, execution)
 
 
-def example(config: Config) -> tuple:
+def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with."""
     states, _, ids = texts_like(config)
     return states[-1], jnp.pad(ids, ((0, 0), (0, 1)))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from bytelax.models import layers
-from bytelax.models.configs import Config, HeadsConfig
+from bytelax.models.configs import HeadsConfig, ModelConfig
 from bytelax.models.execution import Execution
 
 
@@ -68,20 +68,20 @@ def systems(heads: HeadsConfig | None) -> dict[str, Any]:
     return {name: importlib.import_module(f"bytelax.systems.{name}") for name in names}
 
 
-def init(config: Config, key: Key[Array, ""]) -> dict:
+def init(config: ModelConfig, key: Key[Array, ""]) -> dict:
     """Initialises the parameters of all networks, `params["heads"]`."""
     return _variables(config, key)["params"]
 
 
 @functools.lru_cache(maxsize=32)  # a load asks more than once, and tracing takes a part of a second
-def shapes(config: Config) -> dict:
+def shapes(config: ModelConfig) -> dict:
     """Returns the shapes of all parameters, as a tree of `jax.ShapeDtypeStruct`."""
     key = jax.eval_shape(jax.random.key, 0)
     return jax.eval_shape(functools.partial(_variables, config), key)["params"]
 
 
 @functools.lru_cache(maxsize=32)
-def logical_axes(config: Config) -> dict:
+def logical_axes(config: ModelConfig) -> dict:
     """Returns the logical axes of all parameters; see `pods.sharding`."""
     key = jax.eval_shape(jax.random.key, 0)
     variables = jax.eval_shape(functools.partial(_variables, config), key)
@@ -97,7 +97,7 @@ def _variables(config, key):
 
 
 def losses(
-    config: Config, execution: Execution, params: dict, texts: Texts
+    config: ModelConfig, execution: Execution, params: dict, texts: Texts
 ) -> list[Drafted | Term]:
     """Returns what all networks predicted of whole texts.
 
@@ -114,7 +114,7 @@ def losses(
     return found
 
 
-def texts_like(config: Config) -> tuple[tuple[Array, ...], Array, Array]:
+def texts_like(config: ModelConfig) -> tuple[tuple[Array, ...], Array, Array]:
     """Returns states, embeddings and ids of a text of zeros, to initialise networks with."""
     states = tuple(jnp.zeros((1, 8, dim)) for dim in config.state_dims)
     return states, jnp.zeros((1, 8, config.trunk.dim)), jnp.zeros((1, 8), jnp.int32)

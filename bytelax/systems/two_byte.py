@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from bytelax.decode.draft import draft_of, draw
 from bytelax.decode.drafter import Drafter, DraftInput, expect
 from bytelax.decode.method import Method
-from bytelax.models.configs import Config
+from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import only_bytes, project
 from bytelax.options import TwoByte
@@ -70,13 +70,13 @@ class _Head(nn.Module):
         return project(self.dim, self.execution, name="project")(both)
 
 
-def network(config: Config, execution: Execution) -> TwoByteNetwork:
+def network(config: ModelConfig, execution: Execution) -> TwoByteNetwork:
     """Returns the network of a model."""
     assert config.heads is not None
     return TwoByteNetwork(config.trunk.dim, config.heads.two_byte.depths, execution)
 
 
-def example(config: Config) -> tuple:
+def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with."""
     assert config.heads is not None
     states, embedded, _ = texts_like(config)
