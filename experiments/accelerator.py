@@ -1,10 +1,12 @@
-"""Measures what an accelerator is worth, the most valuable first, within a time.
+"""Measures what an accelerator is worth, the most decisive first, within a time.
 
-    python -m experiments.accelerator --minutes 25 [--data DIR] [--results DIR]
+    python -m experiments.accelerator [--minutes 8.5] [--data DIR] [--results DIR]
 
-Each step is a study in a process of its own, so that a crash ends one step only. A step first gets
-its share of the time; what is left goes to unfinished ones, in order. Every row is kept as it is
-measured: the same command resumes.
+First the kernels are checked: where they are wrong, only XLA is timed. Each step is a study, or a
+part of one, in a process of its own, so that a crash ends one step only. A step first gets its
+seconds; what is left then goes to the steps that were cut short, in order. Figures are printed as
+they come and every row is kept: the same command resumes. `--smoke` tries each step on a few bytes,
+on a processor too.
 """
 
 import argparse
@@ -13,39 +15,76 @@ import pathlib
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 from experiments.study import RESULTS
 
-SHARES = {"accelerator_decode": 0.4, "accelerator_kernels": 0.25, "exactness": 0.2,
-          "accelerator_training": 0.15}  # fmt: skip
-NEED_DATA = {"exactness"}
 OUT_OF_TIME = "out of time"
+WRONG = "exit status 1"
 
 
-def run(name: str, options: argparse.Namespace, seconds: float) -> str:
-    """Runs a study for at most so many seconds; returns its outcome."""
-    if name in NEED_DATA and not options.data:
+class Step(NamedTuple):
+    """A study, or a part of it.
+
+    Attributes:
+      name: what is printed.
+      study: the module.
+      flags: the part.
+      seconds: what it gets at first, with starting and compiling.
+    """
+
+    name: str
+    study: str
+    flags: tuple[str, ...]
+    seconds: int
+
+
+def decode(name: str, seconds: int, *flags: str, rows: str = "1") -> Step:
+    return Step(name, "accelerator_decode", ("--rows", rows, *flags), seconds)
+
+
+CHECK = Step("kernels are right", "accelerator_kernels", ("--steps", "check"), 90)
+XLA_ONLY = decode("XLA only", 50, "--methods", "plain", "--without", "kernels")
+# With a step, what it decides.
+STEPS = [
+    CHECK,
+    decode("plain", 50, "--methods", "plain"),  # the share of bandwidth, and which kernels take it
+    decode("BLT-DV 8", 50, "--methods", "blt-dv 8, one step"),  # the fewest bytes read
+    XLA_ONLY,  # whether kernels of our own pay
+    decode("no graphs", 50, "--methods", "plain", "--without", "graphs"),  # what launches cost
+    decode("BLT-S 8", 50, "--methods", "blt-s 8"),  # many small passes
+    Step("kernels, timed", "accelerator_kernels", ("--steps", "time"), 60),  # each beside its floor
+    decode("BLT-DV 16", 50, "--methods", "blt-dv 16, one step"),  # windows of 17
+    decode("batch 8", 60, rows="8"),
+    decode("batch 64", 60, rows="64"),
+    decode("the other methods", 60),
+    Step("verify passes", "accelerator_kernels", ("--steps", "verify pass"), 60),
+    Step("exactness", "exactness", (), 120),
+    Step("training", "accelerator_training", (), 120),
+]
+NEED_DATA = {"exactness"}
+
+
+def run(step: Step, options: argparse.Namespace, seconds: float) -> str:
+    """Runs a step for at most so many seconds; returns its outcome."""
+    if step.study in NEED_DATA and not options.data:
         return "needs --data"
-    command = [sys.executable, "-m", f"experiments.studies.{name}", "--results", options.results]
+    command = [sys.executable, "-m", f"experiments.studies.{step.study}", *step.flags]
+    command += ["--results", str(options.results)]
     command += ["--data", options.data] if options.data else []
     command += ["--smoke"] if options.smoke else []
     # Memory as it is needed: a study may start processes of its own.
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    options.results.mkdir(parents=True, exist_ok=True)
-    with (options.results / f"{name}.log").open("a") as log:
-        try:
-            done = subprocess.run(
-                list(map(str, command)), env=environment, stdout=log, stderr=log, timeout=seconds,
-                check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return OUT_OF_TIME
+    try:
+        done = subprocess.run(command, env=environment, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return OUT_OF_TIME
     return "done" if done.returncode == 0 else f"exit status {done.returncode}"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=25.0, help="time for all steps")
+    parser.add_argument("--minutes", type=float, default=8.5, help="time for all steps")
     parser.add_argument("--data", help="directory of the data sets, as in docs/data.md")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--smoke", action="store_true", help="a few bytes of everything")
@@ -53,12 +92,16 @@ def main(arguments: list[str] | None = None) -> int:
     whole, begin = 60 * options.minutes, time.monotonic()
     outcomes: dict[str, str] = {}
     for again in (False, True):
-        for name, share in SHARES.items():
-            left = whole - (time.monotonic() - begin)
-            if left <= 0 or outcomes.get(name, OUT_OF_TIME) != OUT_OF_TIME:
+        for step in STEPS:
+            passed = time.monotonic() - begin
+            wrong = outcomes.get(CHECK.name) == WRONG and step is not XLA_ONLY
+            finished = outcomes.get(step.name, OUT_OF_TIME) != OUT_OF_TIME
+            if passed >= whole or wrong or finished:
                 continue
-            outcomes[name] = run(name, options, left if again else min(left, share * whole))
-            print(f"{name}: {outcomes[name]}", flush=True)
+            print(f"=== {passed:.0f} s: {step.name}", flush=True)
+            left = whole - passed
+            outcomes[step.name] = run(step, options, left if again else min(left, step.seconds))
+            print(f"=== {step.name}: {outcomes[step.name]}", flush=True)
     return int(any(outcome.startswith("exit") for outcome in outcomes.values()))
 
 

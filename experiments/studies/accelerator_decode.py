@@ -4,17 +4,21 @@ Random weights in bfloat16, the entropy model in float32, patches of four bytes.
 at the rates that Fast BLT publishes for its 3B, for which `blt-s` renews the latent before each
 draft, as published, or at those of `tiny` at temperature 1; the text means nothing, the passes and
 their times do. "Operations": of the device, counted in a trace. "Floor": reading the weights and
-caches of all passes at the bandwidth measured on the device.
+caches of all passes at the bandwidth measured on the device. Without kernels XLA runs everything;
+without graphs the host launches each operation, where a CUDA graph launches many at once.
 
-    python -m experiments.studies.accelerator_decode
+    python -m experiments.studies.accelerator_decode [--methods M ...] [--rows N] [--without graphs]
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import math
 import os
 import statistics
+
+from bytelax_kernels import gpus, native
 
 import bytelax
 from bytelax.measure import timing
@@ -63,13 +67,12 @@ SETTINGS = [
     for batch, context in SHAPES
     for name, source, more in ASKED
 ]
-SMOKE = [each | {"batch": 2, "context": 24} for each in SETTINGS[:2]]
-
 
 COLUMNS = [
     Column("rows", "batch"),
     Column("context, bytes", "context"),
     Column("method", "method"),
+    Column("without", "without"),
     Column("replayed acceptance", "source"),
     Column("acceptance", "acceptance", ".1%"),
     Column("bytes per round", "bytes_per_round", ".2f"),
@@ -151,20 +154,46 @@ def _measure(setting, *, new, repeats, layers, megabytes):
     }
 
 
+NO_GRAPHS = "--xla_gpu_enable_command_buffer="
+
+
+@contextlib.contextmanager
+def without(what: str | None):
+    """A context in which programs run without "kernels" of our own, or "graphs" of operations."""
+    if what == "graphs":  # JAX reads it when it looks for devices
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {NO_GRAPHS}".strip()
+    if what != "kernels":
+        yield
+        return
+    with gpus.traced_for("none"), native.left_out():
+        yield
+
+
 def main():
-    options = study.parser(__doc__)
-    options.add_argument("--new", type=int, default=256, help="bytes generated for each row")
-    options.add_argument("--repeats", type=int, default=3)
-    options = options.parse_args()
+    parser = study.parser(__doc__)
+    parser.add_argument("--new", type=int, default=256, help="bytes generated for each row")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
+    parser.add_argument("--rows", nargs="+", type=int, choices=(1, 8, 64), default=[1, 8, 64])
+    parser.add_argument("--without", choices=("kernels", "graphs"))
+    options = parser.parse_args()
+    layers, megabytes = (1, 16) if options.smoke else (None, 2048)
     if options.smoke:
         options.new, options.repeats = 8, 1
-    layers, megabytes = (1, 16) if options.smoke else (None, 2048)
+    chosen = [
+        each | ({"without": options.without} if options.without else {})
+        for each in SETTINGS
+        if each["method"] in options.methods and each["batch"] in options.rows
+    ]
+    if options.smoke:
+        chosen = [each | {"batch": 2, "context": 24} for each in chosen[:1]]
     # Milliseconds of a byte in plain decoding, which is measured first.
     plain = {
         (row["setting"]["batch"], row["setting"]["context"]): row["ms_per_byte"]
         for report in study.reports("accelerator_decode", options.results)
         for row in report["rows"]
         if row["setting"]["method"] == "plain" and "ms_per_byte" in row
+        if "without" not in row["setting"]
     }
 
     def row(setting):
@@ -172,19 +201,18 @@ def main():
             setting, new=options.new, repeats=options.repeats, layers=layers, megabytes=megabytes
         )
         shape = setting["batch"], setting["context"]
-        if setting["method"] == "plain" and "ms_per_byte" in found:
+        if setting["method"] == "plain" and not options.without and "ms_per_byte" in found:
             plain[shape] = found["ms_per_byte"]
         if shape in plain and "ms_per_byte" in found:
             found["speed"] = plain[shape] / found["ms_per_byte"]
+        print(setting, found, flush=True)
         return found
 
-    study.run(
-        "accelerator_decode", options, SMOKE if options.smoke else SETTINGS, row,
-        conditions={
-            "new": options.new, "repeats": options.repeats,
-            "xla_flags": os.environ.get("XLA_FLAGS", ""),
-        },
-    )  # fmt: skip
+    with without(options.without):
+        study.run(
+            "accelerator_decode", options, chosen, row,
+            conditions={"new": options.new, "repeats": options.repeats},
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """Kernels on an accelerator: whether they are right, how fast, and what a verify pass costs.
 
-A kernel must agree with its reference, and its bits must not depend on what each check changes,
-such as other rows of the batch. Times are of the kernels' own benchmarks, in microseconds for each
-call: "floor" is what must be read over the bandwidth measured for a plain copy, XLA the reference
-compiled for the device, "loop" what measuring costs. The exit status is 1 where numbers or bits are
-wrong.
+A kernel must agree with its reference, and its bits must not depend on what each check changes:
+other rows of the batch, or whether there are 1, 9, 17 or 32 of them. Times are of the kernels' own
+benchmarks, in microseconds for each call: "floor" is what must be read over the bandwidth measured
+for a plain copy, XLA the reference compiled for the device, "loop" what measuring costs. The exit
+status is 1 where numbers or bits are wrong.
 
-    python -m experiments.studies.accelerator_kernels
+    python -m experiments.studies.accelerator_kernels [--steps check time "verify pass"]
 """
 
+import dataclasses
 import functools
 import sys
 
@@ -17,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from bytelax_kernels import timing
 from bytelax_kernels.append_attention import benchmark as append_benchmark
+from bytelax_kernels.append_attention import gpu as append_gpu
 from bytelax_kernels.dense import benchmark as dense_benchmark
+from bytelax_kernels.dense import gpu as dense_gpu
 from bytelax_kernels.unmask import benchmark as unmask_benchmark
 from bytelax_kernels.unmask import unmask
 from bytelax_kernels.verify_attention import benchmark as attention_benchmark
@@ -27,6 +30,7 @@ from bytelax_kernels.verify_attention.sight import positions, visible
 from bytelax import vocab
 from bytelax.decode import Text
 from bytelax.models.blt import BLT
+from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.targets.blt import BLTTarget
 from experiments import study
@@ -89,8 +93,17 @@ def check_unmask(case, *, kernel: str) -> dict:
 
 
 def check_dense(case, *, kernel: str) -> dict:
-    """The kernel beside the reference, and its bits for rows in reverse and for the first alone."""
-    operands, options = dense_benchmark.example(case)
+    """The kernel beside the reference, and its bits for rows in reverse and for fewer of them."""
+
+    def given(count):
+        return dense_benchmark.example(case._replace(rows=count))
+
+    def taken(count):
+        operands, _ = given(count)
+        return dense_gpu.takes(operands.rows, operands.panels, operands.scale, operands.onto)
+
+    counts = [count for count in ROWS if kernel == "xla" or taken(count)]
+    operands, options = given(counts[-1])
     run, plain = (
         jax.jit(lambda operands, which=which: dense_benchmark.multiply(operands, options, which))
         for which in (kernel, "xla")
@@ -103,13 +116,21 @@ def check_dense(case, *, kernel: str) -> dict:
         return np.array_equal(np.asarray(out, np.float32), made[rows])
 
     error = float((np.abs(made - wanted) / (1 + np.abs(wanted))).max())
-    alone = same(slice(0, 1))
-    return {"error": error, "exact": error < 3e-2 and same(slice(None, None, -1)) and alone}
+    changed = [slice(None, None, -1), *map(slice, counts[:-1])]
+    same_bits = [same(rows) for rows in changed if kernel != "xla"]
+    return {"error": error, "exact": error < 3e-2 and all(same_bits), "counts": counts}
 
 
 def check_append(case, *, kernel: str) -> dict:
-    """The kernel beside its two steps, and its bits beside another row of the batch."""
-    window = append_benchmark.example(case)
+    """The kernel beside its two steps, and its bits beside another row and for fewer entries."""
+
+    def given(count):
+        return append_benchmark.example(case._replace(window=count))
+
+    group = case.heads // case.kv_heads
+    sizes = sorted({max(1, count // group) for count in ROWS})
+    counts = [count for count in sizes if kernel == "xla" or append_gpu.takes(given(count))]
+    window = given(counts[-1])
     run, plain = (
         jax.jit(functools.partial(append_benchmark.attend, implementation=which))
         for which in (kernel, "xla")
@@ -121,10 +142,29 @@ def check_append(case, *, kernel: str) -> dict:
     qkv = window.projections.qkv.at[1:].multiply(2)
     others = window._replace(projections=window.projections._replace(qkv=qkv))
     same = np.array_equal(np.asarray(run(others)[0], np.float32)[0], made[0][0])
-    return {"error": error, "exact": error < 1e-2 and same}
+    _, keys, values = run(window)
+
+    def last(count):
+        """Whether the last entries give the same on the cache that all of them are in."""
+        projections, sight = window.projections, window.sight
+        again = window._replace(
+            projections=projections._replace(
+                qkv=projections.qkv[:, -count:], turns=projections.turns[:, -count:]
+            ),
+            keys=keys,
+            values=values,
+            positions=window.positions[:, -count:],
+            sight=sight._replace(first=sight.first[:, -count:], last=sight.last[:, -count:]),
+        )
+        return np.array_equal(np.asarray(run(again)[0], np.float32), made[0][:, -count:])
+
+    same = same and (kernel == "xla" or all(map(last, counts[:-1])))
+    return {"error": error, "exact": error < 1e-2 and same, "counts": counts}
 
 
-def verify_pass(batch: int, length: int = 2049) -> dict:
+def verify_pass(
+    batch: int, length: int = 2049, *, layers: int | None = None, repeats: int = 50
+) -> dict:
     """A verify pass of 16 bytes beside a pass of one that runs the global model, too.
 
     The 1B model with random weights. Patches are cut to four bytes and end where a multiple of four
@@ -132,7 +172,9 @@ def verify_pass(batch: int, length: int = 2049) -> dict:
     """
     assert length % 4 == 1
     patching = PatchingConfig(threshold=100.0, max_patch_length=4)
-    module = BLT(one_b(patching=patching))
+    # Of the hash table only rows are read.
+    config = dataclasses.replace(one_b(layers, patching=patching), hashing=HashConfig(vocab=5003))
+    module = BLT(config)
     params = random_params(module)
     target = BLTTarget(module, window=16)
     ids = jnp.full((batch, length + 63), vocab.OFFSET + 32, jnp.int32).at[:, 0].set(vocab.BOS)
@@ -144,7 +186,7 @@ def verify_pass(batch: int, length: int = 2049) -> dict:
             functools.partial(extended_and_taken_back, BLTTarget(module, window=width)),
             (state, ids[:, 1 : 1 + width]),
             params,
-            repeats=50,
+            repeats=repeats,
         )
         row[name] = 1e3 * spent
     return row
@@ -164,6 +206,8 @@ KERNELS = {
     "append_attention": (append_benchmark, check_append),
 }
 FOR_GPUS = ("dense", "append_attention")
+ROWS = (1, 9, 17, 32)  # numbers of rows, or of queries, that give the same bits
+STEPS = ("check", "time", "verify pass")
 
 
 def settings(platform: str) -> list[dict]:
@@ -178,16 +222,17 @@ def settings(platform: str) -> list[dict]:
     return cases + [{"step": "verify pass", "batch": batch} for batch in (1, 8)]
 
 
-def measure(setting: dict, *, kernel: str) -> dict:
-    """One row of the results; what does not run says why. `kernel` is "gpu" or "tpu"."""
+def measure(setting: dict, *, kernel: str, smoke: bool = False) -> dict:
+    """One row of the results; what does not run says why. `kernel` is "gpu", "tpu" or "xla"."""
     try:
         if setting["step"] == "verify pass":
-            return verify_pass(setting["batch"])
+            few = {"length": 41, "layers": 1, "repeats": 1} if smoke else {}
+            return verify_pass(setting["batch"], **few)
         benchmark, check = KERNELS[setting["kernel"]]
         case = benchmark.CASES[setting["case"]]
         if setting["step"] == "check":
             return check(case, kernel=kernel)
-        return benchmark.times(case, bandwidth())
+        return benchmark.times(case, timing.bandwidth(2**20) if smoke else bandwidth())
     except Exception as error:  # of any kind: the other rows still count
         return {"exact": False, "failed": f"{type(error).__name__}: {str(error)[:300]}"}
 
@@ -197,18 +242,34 @@ def bandwidth() -> float:
     return timing.bandwidth()
 
 
+def firsts(found: list[dict]) -> list[dict]:
+    """The first row of each step and kernel; one alone is timed, which takes a moment."""
+    first = {(each["step"], each.get("kernel")): each for each in reversed(found)}
+    return [each for name, each in first.items() if name[0] != "time" or name[1] == "unmask"]
+
+
 def main() -> int:
-    options = study.parser(__doc__).parse_args()
-    device = jax.devices()[0]
-    if device.platform not in ("gpu", "tpu"):
-        print(f"needs a GPU or a TPU, found {device}", file=sys.stderr)
+    parser = study.parser(__doc__)
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
+    options = parser.parse_args()
+    platform = jax.devices()[0].platform
+    if platform not in ("gpu", "tpu") and not options.smoke:
+        print(f"needs a GPU or a TPU, found {jax.devices()[0]}", file=sys.stderr)
         return 2
-    rows = study.run(
-        "accelerator_kernels", options,
-        settings(device.platform)[: 1 if options.smoke else None],
-        functools.partial(measure, kernel=device.platform),
-    )  # fmt: skip
-    return int(not all(row.get("exact", True) for row in rows))
+    found = settings("gpu" if options.smoke else platform)
+    if options.smoke:
+        found = firsts(found)
+        platform = platform if platform in ("gpu", "tpu") else "xla"  # beside itself
+    chosen = [each for each in found if each["step"] in options.steps]
+
+    def row(setting):
+        found = measure(setting, kernel=platform, smoke=options.smoke)
+        print(setting, found, flush=True)
+        return found
+
+    rows = study.run("accelerator_kernels", options, chosen, row)
+    asked = [row for row in rows if row["setting"] in chosen]
+    return int(not all(row.get("exact", True) for row in asked))
 
 
 if __name__ == "__main__":

@@ -17,39 +17,60 @@ def times(monkeypatch):
     """Replaces steps by ones that take the given seconds of a clock that stands still otherwise."""
     clock, needed, given = [0.0], {}, []
 
-    def run(name, options, seconds):
-        given.append((name, round(seconds)))
-        clock[0] += min(seconds, needed[name])
-        enough = seconds >= needed[name]
-        needed[name] -= min(seconds, needed[name])
+    def run(step, options, seconds):
+        given.append((step.name, round(seconds)))
+        clock[0] += min(seconds, needed[step.name])
+        enough = seconds >= needed[step.name]
+        needed[step.name] -= min(seconds, needed[step.name])
         return "done" if enough else accelerator.OUT_OF_TIME
 
-    monkeypatch.setattr(accelerator, "SHARES", {"first": 0.25, "second": 0.75})
+    steps = [accelerator.Step(*each, (), 15) for each in (("first", "one"), ("second", "two"))]
+    monkeypatch.setattr(accelerator, "STEPS", steps)
     monkeypatch.setattr(accelerator, "run", run)
     monkeypatch.setattr(accelerator.time, "monotonic", lambda: clock[0])
     return needed, given
 
 
-def test_what_is_left_goes_to_the_unfinished(times, tmp_path):
+def test_what_is_left_goes_to_the_unfinished(times):
     needed, given = times
     needed |= {"first": 20.0, "second": 10.0}
-    assert accelerator.main(["--minutes", "1", "--results", str(tmp_path)]) == 0
-    assert given == [("first", 15), ("second", 45), ("first", 35)]
+    assert accelerator.main(["--minutes", "1"]) == 0
+    assert given == [("first", 15), ("second", 15), ("first", 35)]
 
 
-def test_no_step_begins_when_the_time_is_over(times, tmp_path):
+def test_no_step_begins_when_the_time_is_over(times):
     needed, given = times
     needed |= {"first": 1000.0, "second": 1000.0}
-    accelerator.main(["--minutes", "1", "--results", str(tmp_path)])
-    assert sum(seconds for _, seconds in given) == 60
+    accelerator.main(["--minutes", "0.4"])
+    assert given == [("first", 15), ("second", 9)]
 
 
-def test_a_step_that_fails_or_takes_too_long_says_so(tmp_path):
+def test_wrong_kernels_are_not_timed(monkeypatch):
+    ran = []
+
+    def run(step, options, seconds):
+        ran.append(step)
+        return accelerator.WRONG if step is accelerator.CHECK else "done"
+
+    monkeypatch.setattr(accelerator, "run", run)
+    assert accelerator.main([]) == 1
+    assert ran == [accelerator.CHECK, accelerator.XLA_ONLY]
+
+
+def test_a_step_that_fails_or_takes_too_long_says_so(tmp_path, capfd):
     options = argparse.Namespace(results=tmp_path, data=None, smoke=True)
-    assert accelerator.run("no_such_study", options, 60.0) == "exit status 1"
-    assert "no_such_study" in (tmp_path / "no_such_study.log").read_text()
-    assert accelerator.run("no_such_study", options, 0.0) == accelerator.OUT_OF_TIME
-    assert accelerator.run("exactness", options, 1.0) == "needs --data"
+    step = accelerator.Step("", "no_such_study", (), 1)
+    assert accelerator.run(step, options, 60.0) == "exit status 1"
+    assert "no_such_study" in capfd.readouterr().err
+    assert accelerator.run(step, options, 0.0) == accelerator.OUT_OF_TIME
+    assert accelerator.run(step._replace(study="exactness"), options, 1.0) == "needs --data"
+
+
+@pytest.mark.exhaustive
+def test_every_step_runs_on_a_processor(tmp_path, monkeypatch):
+    monkeypatch.setattr(accelerator, "NEED_DATA", {"exactness", "accelerator_training"})
+    options = ["--smoke", "--minutes", "60", "--results", str(tmp_path)]
+    assert accelerator.main(options) == 0
 
 
 SAVES = """

@@ -110,7 +110,9 @@ def test_a_verify_pass_is_timed(monkeypatch):
 
     monkeypatch.setattr(BLTTarget, "commit", watched)
     monkeypatch.setattr(
-        study_of_kernels, "one_b", lambda patching: models.replace(models.BASE, patching=patching)
+        study_of_kernels,
+        "one_b",
+        lambda layers, patching: models.replace(models.BASE, patching=patching),
     )
     assert min(study_of_kernels.verify_pass(2, length=41).values()) > 0
     assert ran and all(ran)

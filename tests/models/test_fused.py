@@ -151,6 +151,38 @@ def test_on_a_gpu_a_product_takes_in_what_surrounds_it(platform, part, kernels, 
     assert list(kernels_of(program)) == kernels
 
 
+def scaled_sums(jaxpr):
+    """The products with a whole sum of a matrix product and something else."""
+    made = {id(out): eqn for eqn in jaxpr.eqns for out in eqn.outvars}
+
+    def source(x):
+        eqn = made.get(id(x))
+        while eqn is not None and eqn.primitive.name in ("reshape", "convert_element_type"):
+            eqn = made.get(id(eqn.invars[0]))
+        return eqn
+
+    def made_by(name, x):
+        return (eqn := source(x)) is not None and eqn.primitive.name == name
+
+    return [
+        eqn
+        for eqn in jaxpr.eqns
+        if eqn.primitive.name == "mul"
+        for x in eqn.invars
+        if made_by("add", x) and any(made_by("dot_general", y) for y in source(x).invars)
+    ]
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_no_whole_sum_with_a_bias_is_scaled(qk_norm):
+    """XLA compiles that wrongly for NVIDIA GPUs until jaxlib 0.11.0 (openxla/xla#46110)."""
+    wrong = jax.make_jaxpr(lambda x: 2 * (x @ KERNEL[:, 0, 0] + 1))(X[0, :, :1].T)
+    assert scaled_sums(wrong)
+    block = Block(models.replace(QWEN, qk_norm=qk_norm))
+    for part in ("projections", "attends"):
+        assert not scaled_sums(run(block, part, "float32")[1])
+
+
 def products_of(execution, platform, rows):
     """How many rows a program multiplies, after a look at what comes out."""
     dense = Dense((2, 5), ("head", "head_dim", None, "embed"), execution)
