@@ -41,6 +41,8 @@ COUNTED = [
     Column("acceptance", "acceptance", ".1%"),
     Column("published acceptance", "published_acceptance"),
     Column("weights read, beside plain", "weights_read", ".2f"),
+    Column("without the entropy model", "weights_by_formula", ".2f"),
+    Column("published", "published_weights"),
 ]
 TIMED_COLUMNS = [
     Column("plain, ms per byte", "plain_ms", ".3f"),
@@ -134,16 +136,22 @@ def drafted(
     how = {"new": options.new, "temperature": temperature}
     found = decoded(model, stems, own, **how)
     plain = plainly(model, stems, options.new, temperature)
-    row = figures(found) | {
-        "published_acceptance": published_fast_blt.shown(setting["method"], setting["options"]),
-        "weights_read": beside(found, plain, "bandwidth_gb_with_patcher"),
-        "same_outputs": None if temperature else same_outputs(found, plain),
-    }
+    row = counts(setting, found, plain)
     if timed:
         row |= speed(model, few(texts), own, repeats=options.repeats, **how)
     if not row.get("lossless", True):
         row |= {"acceptance": None, "same_outputs": None}
     return row
+
+
+def counts(setting: dict, found: Sequence[Result], plain: Sequence[Result]) -> dict:
+    """The figures of a setting's row that take no clock, beside plain decoding of its prompts."""
+    return figures(found) | {
+        **published_fast_blt.shown(setting["method"], setting["options"]),
+        "weights_read": beside(found, plain, "bandwidth_gb_with_patcher"),
+        "weights_by_formula": beside(found, plain, "bandwidth_gb"),
+        "same_outputs": None if setting["temperature"] else same_outputs(found, plain),
+    }
 
 
 def decoded(

@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from bytelax.calculator import Sizes
@@ -74,39 +74,66 @@ def acceptance() -> dict[str, tuple[float, ...]]:
     return {name: printed[row] for name, row in _VERIFIED.items()}
 
 
-# How the rules of unmasking are printed, but for their thresholds.
-_RULES = {"one-step": "one-step", "confidence": "a=", "entropy": "g="}
+# How a rule of unmasking is printed: what its threshold is called here, and its letter.
+_THRESHOLDS = {"confidence": ("alpha", "a"), "entropy": ("gamma", "g")}
+
+
+def rules(method: str) -> list[dict]:
+    """The rules of unmasking that are published for `blt-d` or `blt-dv`, as options of bytelax."""
+    printed = dict.fromkeys(row.setting for row in rows() if row.method.lower() == method)
+    names = {letter: (rule, name) for rule, (name, letter) in _THRESHOLDS.items()}
+    found = []
+    for setting in printed:
+        letter, _, threshold = setting.partition("=")
+        rule, name = names.get(letter, (setting, ""))
+        found.append({"unmask": rule} | ({name: float(threshold)} if threshold else {}))
+    return found
+
+
+def _setting(options: dict) -> str:
+    """How the options of a method are printed."""
+    if "draft_length" in options:
+        return f"k={options['draft_length']}"
+    rule = options.get("unmask", "one-step")
+    if rule not in _THRESHOLDS:
+        return rule
+    name, letter = _THRESHOLDS[rule]
+    return f"{letter}={options.get(name)}"
 
 
 def _like(method: str, options: dict) -> list[Row]:
-    """Rows of a method of bytelax with as many drafted bytes and the same kind of unmasking."""
+    """Rows of a method of bytelax with as many drafted bytes and the same rule of unmasking."""
     drafted = options.get("draft_length", options.get("block_size"))
-    unmask = options.get("unmask", "one-step")
-    rule = _RULES.get(unmask, "") if method in ("blt-d", "blt-dv") else "k="
     return [
         row
         for row in rows()
-        if row.method.lower() == method and row.drafted == drafted and row.setting.startswith(rule)
+        if row.method.lower() == method
+        and row.drafted == drafted
+        and row.setting == _setting(options)
     ]
 
 
-def shown(method: str, options: dict) -> str | None:
-    """The lowest and the highest acceptance printed for a method, in per cent, over all tables.
+def shown(method: str, options: dict) -> dict[str, str | None]:
+    """What is printed of a method, the lowest and the highest of all tables, as fields of a row.
 
     Args:
       method: its name in bytelax.
-      options: of the method. Rows of other lengths and kinds of unmasking are left out; thresholds
-        may differ.
+      options: of the method. Rows of other lengths, rules and thresholds are left out.
 
     Returns:
-      "86 to 96", or None if there is no such row.
+      `published_acceptance` in per cent, "86 to 96", and `published_weights`, what it reads of the
+      weights that plain decoding reads, "0.32 to 0.67"; None if there is no such row.
     """
-    return _range(row.acceptance for row in _like(method, options))
+    found = _like(method, options)
+    kept = [100 * row.acceptance for row in found if row.acceptance is not None]
+    read = [1 - row.decrease / 100 for row in found if row.decrease is not None]
+    return {
+        "published_acceptance": _range(kept, ".0f"), "published_weights": _range(read, ".2f")
+    }  # fmt: skip
 
 
-def _range(shares: Iterable[float | None]) -> str | None:
-    found = [100 * share for share in shares if share is not None]
-    return f"{min(found):.0f} to {max(found):.0f}" if found else None
+def _range(figures: list[float], form: str) -> str | None:
+    return f"{min(figures):{form}} to {max(figures):{form}}" if figures else None
 
 
 def weights(table: str) -> Sizes:

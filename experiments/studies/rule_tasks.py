@@ -23,7 +23,7 @@ import numpy as np
 from bytelax import load
 from bytelax.scoring import score_continuations
 from experiments import study
-from experiments.harness import intervals, published_fast_blt, trained
+from experiments.harness import intervals, trained
 from experiments.study import Column
 
 NEW = 96  # bytes; the longest answer has fewer
@@ -32,14 +32,6 @@ SEEDS = (1, 2, 3)
 BASE, CONTROL = "task", "task-more"
 MODELS = dict(zip((BASE, CONTROL, "task-d-paper", "task-d"), trained.LABELS, strict=True))
 TRAINED = [(BASE, 0), *((name, seed) for seed in SEEDS for name in MODELS if name != BASE)]
-RULES = [
-    {"unmask": "one-step"},
-    {"unmask": "confidence", "alpha": 0.9},
-    {"unmask": "entropy", "gamma": 1.0},
-    trained.ONE_BYTE,
-]
-
-
 COLUMNS = [
     Column("model", "label"),
     Column("seed", "seed"),
@@ -52,6 +44,9 @@ COLUMNS = [
     Column("decoder passes", "decoder_passes", ".1f"),
     Column("global passes", "global_passes", ".1f"),
     Column("GB", "bandwidth_gb_with_patcher", ".4f"),
+    Column("weights read, beside plain", "weights_read", ".2f"),
+    Column("without the entropy model", "weights_by_formula", ".2f"),
+    Column("published", "published_weights"),
     Column("ranked first", "ranked_first", ".1%"),
     Column("bits per byte", "bits_per_byte", ".4f"),
 ]
@@ -62,7 +57,7 @@ def settings(runs: pathlib.Path) -> Iterator[dict]:
     for name, seed in TRAINED:
         if model := trained.model_of(runs / run_of(name, seed)):
             own = {"model": name, "seed": seed, "trained": trained.digest(model)}
-            yield from (own | way for way in trained.ways(MODELS[name], RULES))
+            yield from (own | way for way in trained.ways(MODELS[name]))
 
 
 def run_of(name: str, seed: int) -> str:
@@ -87,7 +82,6 @@ def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: i
         "label": MODELS[setting["model"]],
         "exact_match": share(right),
         "by_task": {task: np.mean(each) for task, each in by_task.items()},
-        "published_acceptance": published_fast_blt.shown(setting["method"], setting["options"]),
         **figures,
         **(likelihoods(model, examples, batch=batch) if setting["method"] == "ar" else {}),
     }

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from bytelax import load
 from experiments import study
-from experiments.harness import published_fast_blt, trained
+from experiments.harness import trained
 from experiments.study import Column
 
 NEW = 128  # bytes; the longest reference has fewer
@@ -26,12 +26,6 @@ RESAMPLES = 1000  # of sentences, for the intervals
 LANGUAGES = {"deu": "de", "fra": "fr"}  # corpus to what its lines begin with
 BASE, CONTROL = "blt", "blt-more"
 MODELS = dict(zip((BASE, CONTROL, "blt-d-paper", "blt-d"), trained.LABELS, strict=True))
-RULES = [
-    {"unmask": "one-step"},
-    {"unmask": "confidence", "alpha": 0.9},
-    {"unmask": "entropy", "gamma": 0.1},
-    trained.ONE_BYTE,
-]
 METRICS = {"bleu": "BLEU", "chrf": "chrF"}
 COLUMNS = [
     Column("model", "label"),
@@ -44,6 +38,9 @@ COLUMNS = [
     Column("decoder passes", "decoder_passes", ".1f"),
     Column("global passes", "global_passes", ".1f"),
     Column("GB", "bandwidth_gb_with_patcher", ".4f"),
+    Column("weights read, beside plain", "weights_read", ".2f"),
+    Column("without the entropy model", "weights_by_formula", ".2f"),
+    Column("published", "published_weights"),
 ]  # fmt: skip
 
 
@@ -52,7 +49,7 @@ def settings(runs: pathlib.Path) -> Iterator[dict]:
     for name in MODELS:
         if model := trained.model_of(runs / name):
             own = {"model": name, "trained": trained.digest(model)}
-            yield from (own | way for way in trained.ways(MODELS[name], RULES))
+            yield from (own | way for way in trained.ways(MODELS[name]))
 
 
 def read(data: str, count: int) -> list[dict]:
@@ -81,9 +78,7 @@ def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: i
     prompts = [prompt(each) for each in examples]
     results, figures = trained.answers(model, prompts, setting, new=NEW, batch=batch)
     written = [result.bytes.decode(errors="replace").strip() for result in results]
-    published = published_fast_blt.shown(setting["method"], setting["options"])
-    label = {"label": MODELS[setting["model"]], "published_acceptance": published}
-    return label | scores(written, examples) | figures
+    return {"label": MODELS[setting["model"]]} | scores(written, examples) | figures
 
 
 class _Floats:

@@ -1,8 +1,8 @@
 """What a pass over W bytes costs a byte transformer, beside W passes over one.
 
 "From the exit": verifying from the states of the exit at half the depth. The published shape (85M,
-12 layers of width 768) has random weights. The last column is one pass over the whole text, without
-caches.
+12 layers of width 768) has random weights, and so has one of 800M, in bfloat16. The last column is
+one pass over the whole text, without caches.
 
     python -m experiments.studies.windows
 """
@@ -18,20 +18,20 @@ import numpy as np
 from bytelax import load, vocab
 from bytelax.decode import Text
 from bytelax.model import Model
-from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.configs import TransformerConfig
+from bytelax.models import presets
+from bytelax.models.byte_lm import ByteLM
 from bytelax.targets.byte_lm import ByteLMTarget, FirstLayers
 from experiments import study
+from experiments.harness.one_b import random_params
 from experiments.study import Column
 
-PUBLISHED = TransformerConfig(
-    dim=768, layers=12, heads=12, kv_heads=12, head_dim=64, ffn_dim=2048, window=None
-)
-CONTEXT, WIDTHS = 512, (1, 2, 4, 8, 16, 32)
+CONTEXT = 512
+WIDTHS = {"tiny-lm": (1, 2, 4, 8, 16, 32), "85M": (1, 2, 4, 8, 16, 32), "800M": (1, 5, 9, 17)}
 COLUMNS = [
     Column("model", "model"),
     Column("W", "width"),
     Column("ms", "ms", ".2f"),
+    Column("in passes over one", "relative", ".2f"),
     Column("W passes over one, in passes over W", "cheaper", ".2f"),
     Column("from the exit, ms", "exit_ms", ".2f"),
     Column("without caches, ms", "uncached_ms", ".2f"),
@@ -44,7 +44,7 @@ def main():
     options = options.parse_args()
     if options.smoke:
         options.repeats = 1
-    models = ["tiny-lm"] if options.smoke else ["tiny-lm", "85M"]
+    models = ["tiny-lm"] if options.smoke else list(WIDTHS)
     study.run(
         "windows", options, [{"model": name} for name in models],
         lambda setting: measure(setting["model"], options.repeats),
@@ -54,70 +54,78 @@ def main():
 
 def measure(name: str, repeats: int) -> list[dict]:
     """A row for each W."""
-    model = published_shape() if name == "85M" else load(name, dtype="float32")
+    model = SHAPES[name]() if name in SHAPES else load(name, dtype="float32")
     ids = np.full((1, CONTEXT), vocab.OFFSET + 97, np.int32)
     ids[:, 0] = vocab.BOS
     text = Text(jnp.asarray(ids), jnp.asarray([CONTEXT]))
     exit_layer = model.config.trunk.layers // 2
-    target = ByteLMTarget(model.module, capacity=CONTEXT + 64, window=max(WIDTHS))
+    target = ByteLMTarget(model.module, capacity=CONTEXT + 64, window=max(WIDTHS[name]))
     state = jax.jit(target.prefill)(model.params, text)
 
-    def whole(state, window):
-        return target.extend(model.params, state, window)
-
-    def from_the_exit(state, window):
-        bound = model.module.bind({"params": model.params})
+    def from_the_exit(params, state, window):
+        bound = model.module.bind({"params": params})
         computed = FirstLayers(bound.embed(window), state.caches[:exit_layer], exit_layer)
-        return target.extend(model.params, dataclasses.replace(state, computed=computed), window)
+        return target.extend(params, dataclasses.replace(state, computed=computed), window)
 
-    parallel = jax.jit(lambda ids: model.module.apply({"params": model.params}, ids)[:, -1])
-    parallel(jnp.asarray(ids)).block_until_ready()
+    parallel = jax.jit(lambda params, ids: model.module.apply({"params": params}, ids)[:, -1])
+    parallel(model.params, ids).block_until_ready()
     begin = time.perf_counter()
     for _ in range(3):
-        parallel(jnp.asarray(ids)).block_until_ready()
+        parallel(model.params, ids).block_until_ready()
     uncached = (time.perf_counter() - begin) / 3
     rows = []
-    for width in WIDTHS:
+    for width in WIDTHS[name]:
         taken, exit_ = (
-            timed(target, step, state, width, repeats=repeats) for step in (whole, from_the_exit)
+            timed(target, step, model.params, state, width, repeats=repeats)
+            for step in (target.extend, from_the_exit)
         )
         one = rows[0]["ms"] if rows else 1e3 * taken
         rows.append({
-            "width": width, "ms": 1e3 * taken, "cheaper": width * one / (1e3 * taken),
-            "exit_ms": 1e3 * exit_, "uncached_ms": None if rows else 1e3 * uncached,
+            "width": width, "ms": 1e3 * taken, "relative": 1e3 * taken / one,
+            "cheaper": width * one / (1e3 * taken), "exit_ms": 1e3 * exit_,
+            "uncached_ms": None if rows else 1e3 * uncached,
         })  # fmt: skip
     return rows
 
 
-def timed(target, step, state, width: int, *, repeats: int, loops: int = 20) -> float:
+def timed(target, step, params, state, width: int, *, repeats: int, loops: int = 20) -> float:
     """Median seconds of a pass, many of them inside one program so that calls cost nothing."""
     window = jnp.full((1, width), vocab.OFFSET + 97, jnp.int32)
 
     @jax.jit
-    def many(state, window):
+    def many(params, state, window):
         def body(_, carry):
             state, window = carry
-            logits, trial = step(state, window)
+            logits, trial = step(params, state, window)
             # The next pass depends on the result of this one.
             shift = (logits[0, 0, 0] > 1e30).astype(jnp.int32)
             return target.commit(trial, jnp.zeros(1, jnp.int32)), window + shift
 
         return jax.lax.fori_loop(0, loops, body, (state, window))
 
-    jax.block_until_ready(many(state, window))
+    jax.block_until_ready(many(params, state, window))
     times = []
     for _ in range(max(repeats, 3)):
         begin = time.perf_counter()
-        jax.block_until_ready(many(state, window))
+        jax.block_until_ready(many(params, state, window))
         times.append((time.perf_counter() - begin) / loops)
     return statistics.median(times)
 
 
 def published_shape() -> Model:
     """Twelve layers of width 768, random weights."""
-    module = ByteLM(ByteLMConfig(trunk=PUBLISHED, max_bytes=2048))
+    module = ByteLM(presets.BYTE_LM_85M)
     init = jax.jit(module.init)
     return Model(module, init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"])
+
+
+def large_shape() -> Model:
+    """800M parameters, random ones in bfloat16."""
+    module = ByteLM(presets.BYTE_LM_800M)
+    return Model(module, random_params(module))
+
+
+SHAPES = {"85M": published_shape, "800M": large_shape}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from experiments.harness import intervals, loops, trained
 from experiments.recipes import rule_tasks as rule_tasks_recipe
 from experiments.recipes import rule_tasks_data
 from experiments.recipes import translation as translation_recipe
-from experiments.studies import batch, rule_tasks, translation
+from experiments.studies import batch, blt_methods, rule_tasks, translation
 from tests.helpers import score_data
 
 ASSETS = pathlib.Path(bytelax.__file__).parent / "assets"
@@ -45,6 +45,15 @@ def smoke(data, tmp_path, monkeypatch):
         return json.loads(written)["rows"]
 
     return run
+
+
+def test_projections(smoke):
+    rows = {row["setting"]["what"]: row for row in smoke("projections")}
+    assert rows["exit head"]["parameters"] == 768 + 768 * 256
+    assert rows["two-byte head"]["parameters"] == 2 * 768 * 768
+    assert rows["three heads for four bytes"]["parameters"] == 3 * (768 * 768 + 768 * 256)
+    # One byte from six of twelve layers, and the rest, which go on from there, for both bytes.
+    assert rows["early exit"]["verified"] == pytest.approx(1.42 / 1.5, rel=1e-4)
 
 
 def test_accounting(smoke):
@@ -150,12 +159,17 @@ def test_lm_eval(smoke, monkeypatch):
 
 
 @pytest.mark.exhaustive
-def test_decoder_window(smoke, tmp_path):
+def test_late_latents(smoke, tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "window8-layers3").symlink_to(ASSETS / "tiny")
-    rows = smoke("decoder_window", "--runs", str(tmp_path / "runs"))
-    assert [row["temperature"] for row in rows] == [0, 1]
+    rows = smoke("late_latents", "--runs", str(tmp_path / "runs"))
+    models = [row["setting"]["model"] for row in rows[::2]]
+    assert models[:2] == ["tiny", "tiny-d"] and models[-1] == "window8-layers3"
     assert all(row["kept_before"]["value"] == 1 for row in rows if row.get("kept_before"))
+    # The last one is `tiny`, too.
+    assert [rows[-1][name] for name in ("costs", "acceptance")] == [
+        rows[1][name] for name in ("costs", "acceptance")
+    ]
 
 
 @pytest.mark.exhaustive
@@ -179,6 +193,7 @@ def test_rule_tasks(smoke, tmp_path):
     (tmp_path / "runs" / "task").symlink_to(ASSETS / "tiny")
     flags = ("--tasks", str(tmp_path / "tasks"), "--runs", str(tmp_path / "runs"))
     plain, drafted = smoke("rule_tasks", *flags)
+    assert plain["weights_read"]["value"] == 1 != drafted["weights_read"]["value"]
     assert plain["exact_match"]["value"] == drafted["exact_match"]["value"]
     assert drafted["rounds"] < plain["rounds"] == pytest.approx(plain["bytes"], abs=1)
     assert 0 <= plain["ranked_first"]["value"] <= 1 < plain["bits_per_byte"]["value"]
@@ -201,9 +216,9 @@ def test_studies_look_for_the_runs_of_the_recipes(tmp_path):
     for name in ("task", "task-more-2", "task-d-2"):
         (tmp_path / name).symlink_to(ASSETS / "tiny")
     made = list(rule_tasks.settings(tmp_path))
-    # Every unmasking rule at every block size, of the models that are there.
-    sizes = len(trained.BLOCK_SIZES)
-    assert len(made) == (1 + sizes) + 1 + (1 + sizes * (len(rule_tasks.RULES) + 1))
+    # At every length `blt-s` twice; of a BLT-D what is published, three more, and `blt-dv` twice.
+    sizes, published = len(trained.BLOCK_SIZES), sum(map(len, blt_methods.RULES.values()))
+    assert len(made) == (1 + 2 * sizes) + 1 + (1 + sizes * (2 + published + 2))
 
 
 def test_wrong_answers_look_like_the_right_one():

@@ -1,4 +1,4 @@
-"""The study of decoder windows: what is counted at patch boundaries, and costs of latents."""
+"""The study of late latents: what is counted at patch boundaries, and costs of latents."""
 
 import dataclasses
 
