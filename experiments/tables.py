@@ -26,7 +26,8 @@ Made by `python -m experiments.tables` from [experiments/results](../experiments
 for each study and machine. In brackets: 95 % intervals from resampling prompts, or the range of the
 repeats of a time. "Loops" are continuations that end in a repeated stretch, which is easy to draft;
 columns "without loops" leave them out. "T" is the temperature. Speeds are multiples of plain
-decoding (one byte a pass, with caches) of the same weights on the same machine.
+decoding (one byte a pass, with caches) of the same weights on the same machine, of one row of text
+if no column says of how many.
 """
 
 
@@ -122,7 +123,7 @@ def speed_table(*, headline: bool = False, results: pathlib.Path = RESULTS) -> l
         cells = [speed(key, results) if key else "" for key in row["figures"]]
         lines.append([row["model"], row["drafts"], row["on"], *cells])
     return markdown(
-        ["model", "drafts of each round", "on", "T = 0", "T = 1", "at published acceptance"], lines
+        ["model", "drafts of each round", "one row on", "T = 0", "T = 1", "at published acceptance"], lines
     )
 
 

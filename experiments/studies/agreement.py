@@ -4,7 +4,8 @@ Where they agree, a cheap drafter has a chance. The law of their largest agreeme
 exactly from `tiny-lm`'s law of the next byte, by bands of its entropy; the row "as drawn" has eight
 drawn samples as a check. "Greedy" and "overlap": the chance that a byte drafted by `tiny-draft` is
 accepted at temperature 0, where both take their likeliest byte, and at temperature 1. Two flat laws
-overlap much, so the overlap hardly falls where the next byte is uncertain.
+overlap much, so the overlap hardly falls where the next byte is uncertain. "Bits": quantiles of the
+entropy over positions.
 
     python -m experiments.studies.agreement --data DIR
 """
@@ -27,6 +28,7 @@ DRAWS = 8
 CONTEXT, WINDOW = 128, 512  # bytes before the first position of a window; bytes of a window
 ROWS = 4  # windows at a time
 BANDS = (0.0, 0.5, 1.0, 2.0, 3.0, math.inf)  # of next-byte entropy, in bits
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 COLUMNS = [
     Column("positions", "positions"),
     Column("share", "share", ".1%"),
@@ -35,6 +37,7 @@ COLUMNS = [
     Column("mean", "mean", ".2f"),
     Column("greedy", "greedy", ".1%"),
     Column("overlap", "overlap", ".1%"),
+    Column("bits", "bits", ".3f"),
 ]
 
 
@@ -66,8 +69,9 @@ def measure(model, small, texts: dict[str, bytes], count: int) -> list[dict]:
     bits, law, commonest, overlap, greedy = (
         np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True)
     )
+    quantiles = {f"{share:.0%}": np.quantile(bits, share) for share in QUANTILES}
     rows = [
-        {"positions": "all", "share": 1.0, **summary(law, overlap, greedy)},
+        {"positions": "all", "share": 1.0, **summary(law, overlap, greedy), "bits": quantiles},
         {
             "positions": "all, as drawn", "share": 1.0,
             "unanimous": (commonest == DRAWS).mean(), "at_least_6": (commonest >= 6).mean(),

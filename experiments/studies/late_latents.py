@@ -138,14 +138,15 @@ def kept(model, prompts: Sequence[bytes], results: Sequence[Result]) -> dict:
         bands.append(by_band(kinds, bits[len(prompt) : -1]))
     before, kept_before, after, kept_after = zip(*sides, strict=True)
     reached, kept_in = np.moveaxis(np.array(bands), 0, -1)  # each [bands, prompts]
+    names = [
+        f"{low:g} to {high:g}" if high < math.inf else f"from {low:g}"
+        for low, high in itertools.pairwise(BANDS)
+    ]
+    shares = map(intervals.of_ratio, kept_in, reached)
     return {
         "kept_before": intervals.of_ratio(kept_before, before),
         "kept_after": intervals.of_ratio(kept_after, after),
-        "kept_by_bits": {
-            f"{low:g} to {high:g}" if high < math.inf else f"from {low:g}": share
-            for (low, high), *counts in zip(itertools.pairwise(BANDS), kept_in, reached, strict=True)
-            if (share := intervals.of_ratio(*counts))
-        },
+        "kept_by_bits": {name: share for name, share in zip(names, shares, strict=True) if share},
     }
 
 

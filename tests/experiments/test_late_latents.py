@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from bytelax.decode import Origin
 from experiments.harness import boundary, latent_costs, random_blt
+from experiments.studies import late_latents
 
 D, C, F = Origin.DRAFTED, Origin.CORRECTED, Origin.FREE
 
@@ -34,6 +36,14 @@ def test_the_byte_that_begins_a_round_closes_its_patch():
 
 def test_a_patch_that_closes_in_the_last_round_does_not_matter_in_the_next():
     assert boundary.counted([C, D], [True, False]) == (1, 1, 1, 0)
+
+
+def test_bytes_are_counted_in_the_band_of_the_law_that_judged_them():
+    """The target's own byte after a whole draft was not drafted."""
+    bits = np.array([0.0, 0.1, 0.9, 0.2, 0.3, 2.0, 3.5, 0.1])
+    reached, kept = late_latents.by_band(np.array([D, D, C, D, D, D, F, C]), bits)
+    assert late_latents.BANDS[:3] == (0, 0.25, 1)
+    assert (reached.tolist(), kept.tolist()) == ([4, 2, 1, 0], [3, 1, 1, 0])
 
 
 @pytest.mark.exhaustive
