@@ -41,8 +41,6 @@ COUNTED = [
     Column("acceptance", "acceptance", ".1%"),
     Column("published acceptance", "published_acceptance"),
     Column("weights read, beside plain", "weights_read", ".2f"),
-    Column("without the entropy model", "weights_by_formula", ".2f"),
-    Column("published", "published_weights"),
 ]
 TIMED_COLUMNS = [
     Column("plain, ms per byte", "plain_ms", ".3f"),

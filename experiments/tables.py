@@ -82,9 +82,10 @@ def figure(key: dict, results: pathlib.Path = RESULTS) -> str:
     values = [json.loads(each) for each in found]
     if not values:
         raise KeyError(f"{key['file']}: no row with {key['where']} has {key['figure']}")
-    if len(values) > 2:
+    texts = list(dict.fromkeys(shown(value, key["form"]) for value in values))
+    if len(texts) > 2:
         return f"{min(values):{key['form']}} to {max(values):{key['form']}}"
-    return " and ".join(shown(value, key["form"]) for value in values)
+    return " and ".join(texts)
 
 
 def flat(row: dict) -> dict:
@@ -122,9 +123,8 @@ def speed_table(*, headline: bool = False, results: pathlib.Path = RESULTS) -> l
             continue
         cells = [speed(key, results) if key else "" for key in row["figures"]]
         lines.append([row["model"], row["drafts"], row["on"], *cells])
-    return markdown(
-        ["model", "drafts of each round", "one row on", "T = 0", "T = 1", "at published acceptance"], lines
-    )
+    header = ["model", "drafts of each round", "one row on", "T = 0", "T = 1"]
+    return markdown([*header, "at published acceptance"], lines)
 
 
 def speed(key: dict, results: pathlib.Path = RESULTS) -> str:

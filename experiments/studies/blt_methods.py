@@ -9,6 +9,7 @@ many drafted bytes and the same rule of unmasking; weights there leave out the e
 
 from experiments import evidence, study
 from experiments.harness.published_fast_blt import rules
+from experiments.study import Column
 
 ONE_STEP = {"unmask": "one-step"}
 RULES = {"blt-d": [ONE_STEP, *rules("blt-d")], "blt-dv": rules("blt-dv")}
@@ -32,6 +33,8 @@ METHODS = (
 COLUMNS = [
     *evidence.SETTING,
     *evidence.COUNTED,
+    Column("without the entropy model", "weights_by_formula", ".2f"),
+    Column("published", "published_weights"),
     *evidence.TIMED_COLUMNS,
 ]
 
