@@ -1,9 +1,9 @@
 """bytelax beside llama.cpp: the same weights and ids, one row, in turns on the same threads.
 
 `small-lm`, plain and with drafts (`small-draft` here, the package's prompt lookup there), and a
-random byte transformer of the published shape (85M). int8 is one scale for each output here and
-Q8_0 there, so that its bytes may differ. Times are without the prompt; a pass is over so many ids,
-of which one is kept.
+random byte transformer of the published shape (85M). Times are without the prompt; a pass is over
+so many ids, of which one is kept. With `--dtypes int8` it is one scale for each output here and
+Q8_0 there; on a Xeon with AMX llama.cpp ended with an illegal instruction.
 
     CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python gguf
     python -m experiments.studies.vs_llama_cpp --data DIR
@@ -28,7 +28,6 @@ from experiments.study import Column
 WIDTHS = (1, 5, 9)
 CONTEXTS = (128, 384)  # below the attention window of `small-lm`, which a GGUF Llama lacks
 DRAFT_LENGTH = 4
-DTYPES = ("float32", "bfloat16", "int8")
 COLUMNS = [
     Column("model", "model"),
     Column("weights", "dtype"),
@@ -46,6 +45,7 @@ def main():
     options.add_argument("--new", type=int, default=64, help="bytes of a run")
     options.add_argument("--repeats", type=int, default=7)
     options.add_argument("--models", nargs="+", default=["small-lm", "85M"])
+    options.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     options = options.parse_args()
     contexts = CONTEXTS
     if options.smoke:
@@ -59,7 +59,7 @@ def main():
     settings = [
         {"model": model, "dtype": dtype, "context": context}
         for model in options.models
-        for dtype in DTYPES
+        for dtype in options.dtypes
         for context in contexts
     ]
     with tempfile.TemporaryDirectory() as scratch:
