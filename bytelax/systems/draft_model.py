@@ -30,11 +30,10 @@ class DraftModelState:
 class DraftModelDrafter(Drafter):
     """Drafts `draft_length` bytes one by one with a smaller model, under the request's sampling.
 
-    The draft model's caches hold
-    the text as it was at the last call of `propose`. `propose` first processes the bytes emitted
-    since then, whoever drafted them, in windows of K + 1 bytes: one window if every round proposes.
-    It then runs ahead of the text one byte per pass, and rewinds. So `commit` has nothing to do,
-    and a draft of K bytes takes K passes.
+    The draft model's caches hold the text as it was at the last call of `propose`, which first
+    processes the bytes emitted since then, whoever drafted them, in windows of K + 1 bytes: one
+    window if every round proposes. It then runs ahead of the text one byte per pass, and rewinds.
+    So `commit` has nothing to do, and a draft of K bytes takes K passes.
 
     `DraftInput.params` are the parameters of the draft model.
 
