@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from bytelax.scoring import patches as patches
     from bytelax.scoring import score as score
     from bytelax.scoring import score_many as score_many
+    from bytelax.training import train as train
 
 __version__ = "0.1.0"
 
@@ -51,6 +52,7 @@ _HOMES = {
     "score": "scoring",
     "score_many": "scoring",
     "stream": "running",
+    "train": "training",
     "turns": "running",
     "vocab": "",
 }

@@ -13,7 +13,7 @@ from bytelax import decode, systems
 from bytelax.pods import sharding
 from bytelax.pods.configs import MeshConfig
 from bytelax.testing import TableDrafter, TableTarget, assert_lossless, table
-from bytelax.training import train_loop
+from bytelax.training import runs
 from tests.helpers import heads_of_a_blt, tiny_runs
 from tests.helpers import models_for_tests as models
 from tests.helpers import self_drafting_models as drafting
@@ -159,7 +159,7 @@ def trained(tmp_path):
     """Parameters after a short run, in which random numbers matter."""
     settings = tiny_runs.config(steps=2, validate_every=1, save_every=0)
     objective = tiny_runs.NextByte(noise=0.5)
-    result = train_loop.train(settings, objective, tiny_runs.batches, tmp_path, report=str)
+    result = runs.train(settings, objective, tiny_runs.batches, tmp_path, report=str)
     return jax.device_get(result.params)
 
 

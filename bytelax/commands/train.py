@@ -35,9 +35,9 @@ from bytelax.training.configs import (
     Source,
 )
 
-# What `prepare` returns: a `training.objectives.Objective`, and a function that returns its initial
-# parameters, or None to initialize them at random.
-Prepared = tuple[Any, Any]
+# What `prepare` returns: a `training.objectives.Objective`, and its known parameters, as
+# `training.initialise` takes them.
+Prepared = tuple[Any, dict]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Run:
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 
     def prepare(self) -> Prepared:
-        """Returns what is trained, and from which parameters."""
+        """Returns what is trained, and which of its parameters are known."""
         raise NotImplementedError
 
 
@@ -75,14 +75,11 @@ class ByteLMRun(Run):
     model: tyro.conf.AvoidSubcommands[ByteLMConfig]
 
     def _byte_lm(self):
-        """A byte transformer, and a function that returns its initial parameters, or None."""
+        """A byte transformer, and its known parameters."""
         from bytelax.models.byte_lm import ByteLM
 
-        found = _initial(self, "byte-lm")
-        if found is None:
-            return ByteLM(self.model), None
-        config, params = found
-        return ByteLM(config), lambda: params
+        config, params = _initial(self, "byte-lm") or (self.model, {})
+        return ByteLM(config), params
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,8 +94,8 @@ class Entropy(ByteLMRun):
         """Returns the next-byte loss of the model."""
         from bytelax.training.objectives import NextByte
 
-        module, initial = self._byte_lm()
-        return NextByte(module), initial
+        module, known = self._byte_lm()
+        return NextByte(module), known
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,22 +115,16 @@ class ByteTransformer(ByteLMRun):
     def prepare(self) -> Prepared:
         """Returns the next-byte loss of the model, or its distillation."""
         from bytelax import architectures, checkpoints
-        from bytelax.compiling import random_key
         from bytelax.loading import model_directory
         from bytelax.training.objectives import Distillation, NextByte
 
-        module, initial = self._byte_lm()
+        module, known = self._byte_lm()
         if self.teacher is None:
-            return NextByte(module), initial
+            return NextByte(module), known
         config, taught = checkpoints.read(model_directory(self.teacher), dtype="float32")
         teacher = architectures.module_of(config)
-
-        def with_teacher():
-            own = initial() if initial else NextByte(module).init(random_key(self.run.seed))
-            return own | {"teacher": taught}
-
         weight, patches = self.teacher_weight, self.teacher_max_patches
-        return Distillation(module, teacher, weight, patches), with_teacher
+        return Distillation(module, teacher, weight, patches), known | {"teacher": taught}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,26 +143,17 @@ class Heads(HeadsLoss, ByteLMRun):
 
     def prepare(self) -> Prepared:
         """Returns the loss of the heads."""
-        import jax
-
         from bytelax import architectures
-        from bytelax.compiling import random_key
         from bytelax.training.head_objective import HeadLoss
 
         if self.init is None and not self.joint:
             raise ValueError(
                 "--init is required: the trained model that the heads are for; or --joint"
             )
-        found = _initial(self, "byte-lm", "blt")
-        config, params = found or (self.model, {})
+        config, known = _initial(self, "byte-lm", "blt") or (self.model, {})
         config = dataclasses.replace(config, heads=self.heads)
         loss = {field.name: vars(self)[field.name] for field in dataclasses.fields(HeadsLoss)}
-        objective = HeadLoss(architectures.module_of(config), **loss)
-        if found is None:
-            return objective, None
-        # Compiled, so that only the heads are made of a model that may be large.
-        fresh = jax.jit(objective.init_heads)
-        return objective, lambda: params | {"heads": fresh(random_key(self.run.seed))}
+        return HeadLoss(architectures.module_of(config), **loss), known
 
 
 _SIZES = BLTSizes(
@@ -193,7 +175,7 @@ class BLTRun(Run):
     model: BLTSizes
 
     def _blt(self, **changes):
-        """The config of a BLT, and a function that returns its initial parameters, or None.
+        """The config of a BLT, and its known parameters.
 
         `changes` replace fields in the config of `--init`.
         """
@@ -205,23 +187,21 @@ class BLTRun(Run):
             if self.patcher is not None:
                 raise ValueError("--init brings its own entropy model: leave --patcher out")
             config, params = found
-            config = dataclasses.replace(config, **changes)
-            return config, functools.partial(_started, config, params, self.run.seed)
+            return dataclasses.replace(config, **changes), params
         mode = self.model.patching.mode
         if mode != "entropy":
             if self.patcher is not None:
                 raise ValueError(
                     f"--model.patching.mode {mode} needs no entropy model: drop --patcher"
                 )
-            return self.model.config(None), None
+            return self.model.config(None), {}
         if self.patcher is None:
             raise ValueError(
                 "--patcher is required: an entropy model from `bytelax train entropy`, or a BLT; "
                 "or set --model.patching.mode stride"
             )
         patcher, _, params = checkpoints.read_patcher(model_directory(self.patcher))
-        config = self.model.config(patcher)
-        return config, functools.partial(_started, config, {"patcher": params}, self.run.seed)
+        return self.model.config(patcher), {"patcher": params}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,8 +216,8 @@ class PlainBLT(BLTRun):
         from bytelax.models.blt import BLT
         from bytelax.training.objectives import NextByte
 
-        config, initial = self._blt(block_size=0)  # without its loss, block prediction degrades
-        return NextByte(BLT(config), **vars(self.objective)), initial
+        config, known = self._blt(block_size=0)  # without its loss, block prediction degrades
+        return NextByte(BLT(config), **vars(self.objective)), known
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -252,10 +232,10 @@ class BlockDiffusionBLT(BLTRun):
         from bytelax.models.blt import BLT
         from bytelax.training.objectives import BLTD
 
-        config, initial = self._blt(decoder_input="embedding")
+        config, known = self._blt(decoder_input="embedding")
         longest = max(self.objective.corruption.block_sizes)
         config = dataclasses.replace(config, block_size=longest)
-        return BLTD(BLT(config), **vars(self.objective)), initial
+        return BLTD(BLT(config), **vars(self.objective)), known
 
 
 KINDS: dict[str, type[Run]] = {
@@ -288,33 +268,13 @@ def _initial(run, *kinds):
     return dataclasses.replace(config, heads=None), trunk
 
 
-def _started(config, known, seed):
-    """Initializes parameters at random, except for known ones.
-
-    If the decoder embeds bytes itself but the known decoder read the encoder's states, its
-    embedding is initialized with that of the encoder.
-    """
-    import jax
-
-    from bytelax.compiling import random_key
-    from bytelax.models.blt import BLT
-    from bytelax.training.objectives import NextByte
-
-    fresh = NextByte(BLT(config)).init
-    params = jax.jit(fresh)(random_key(seed)) | known
-    if config.decoder_input == "embedding" and "embed" not in params["decoder"]:
-        embed = params["encoder"]["embed"]
-        params["decoder"] = params["decoder"] | {"embed": embed}
-    return params
-
-
 def run(command: Run) -> None:
     """Trains, and prints the result."""
     import jax
 
     from bytelax import checkpoints
     from bytelax.pods import distributed, global_arrays, sharding
-    from bytelax.training import data, train_loop
+    from bytelax.training import data, runs, train_loop
     from bytelax.training.data import Split
     from bytelax.training.metrics import BITS_PER_BYTE
 
@@ -326,11 +286,10 @@ def run(command: Run) -> None:
     splits: list[Split] = ["train", "valid"] if command.run.validate_every else ["train"]
     for split in splits:  # reports missing data now, not after many steps
         data.examples(command.data, split)
-    objective, initial = command.prepare()
+    objective, known = command.prepare()
     train_loop.check_window(objective, command.data.window)
-    settings = train_loop.TrainConfig(
-        optimizer=command.optimizer, mesh=command.mesh, run=command.run
-    )
+    settings = runs.TrainConfig(optimizer=command.optimizer, mesh=command.mesh, run=command.run)
+    initial = functools.partial(train_loop.initialise, objective, known, seed=command.run.seed)
 
     def batches(split, start):
         rows = global_arrays.rows_here(sharding.make_mesh(command.mesh), command.data.batch)
@@ -338,9 +297,9 @@ def run(command: Run) -> None:
 
     uses = {"train": "to train on", "valid": "held out"}
     told = " and ".join(f"{data.size(command.data, x):,} bytes {uses[x]}" for x in splits)
-    result = train_loop.train(
-        settings, objective, batches, command.out, initial=initial, record=to_fields(command),
-        about=f"data: {told}",
+    result = runs.train(
+        settings, objective, batches, command.out, initial=initial if known else None,
+        record=to_fields(command), about=f"data: {told}",
     )  # fmt: skip
     if not result.finished:
         raise KeyboardInterrupt
@@ -349,18 +308,19 @@ def run(command: Run) -> None:
     # On several processes the heads may lie on the devices of others.
     if isinstance(command, Heads) and jax.process_count() == 1:
         checkpoints.write_heads(command.out / "heads", objective.module.config, result.params)
+    model = command.out / "model"
     if command.json:
         print(console.json_line({
-            "out": str(command.out), "model": str(result.model), "step": result.step,
+            "out": str(command.out), "model": str(model), "step": result.step,
             "valid": result.valid,
         }))  # fmt: skip
         return
     count = sum(leaf.size for leaf in jax.tree.leaves(objective.model_params(result.params)))
     score = result.valid.get(BITS_PER_BYTE)
-    known = "" if score is None else f", {score:.4f} bits per byte on the validation text"
-    print(f"{result.model}: {count:,} parameters, {result.step} steps{known}")
+    bits = "" if score is None else f", {score:.4f} bits per byte on the validation text"
+    print(f"{model}: {count:,} parameters, {result.step} steps{bits}")
     if isinstance(command, Heads):
-        print(f"heads of few steps draft badly: bytelax bench --model {result.model} times them")
+        print(f"heads of few steps draft badly: bytelax bench --model {model} times them")
 
 
 # Presets: sizes of a run, as default values of its flags

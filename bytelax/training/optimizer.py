@@ -1,7 +1,7 @@
 """AdamW or Muon with a learning-rate schedule and clipping, and gradient accumulation."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,25 @@ from bytelax.training.objectives import Metrics
 Params = Any  # nested dict of arrays, with None for parameters that `partition` removed
 Trainable = Callable[[tuple[str, ...]], bool]  # takes a path such as ("decoder", "head", "kernel")
 Loss = Callable[[Params, Int[Array, "B L"], Key[Array, ""]], tuple[Float[Array, ""], Metrics]]
+
+
+class Optimizer(NamedTuple):
+    """What updates the parameters in a step.
+
+    Attributes:
+      transformation: the Optax transformation for the trained parameters.
+      rate: its learning rates, which are logged.
+      accumulate: number of microbatches that a batch is divided into.
+    """
+
+    transformation: optax.GradientTransformation
+    rate: optax.Schedule | None = None
+    accumulate: int = 1
+
+
+def from_config(config: OptimizerConfig) -> Optimizer:
+    """Builds the optimizer of a config."""
+    return Optimizer(transformation(config), learning_rate(config), config.accumulate)
 
 
 def learning_rate(config: OptimizerConfig, *, peak: float | None = None) -> optax.Schedule:

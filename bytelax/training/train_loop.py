@@ -5,148 +5,250 @@ import dataclasses
 import functools
 import itertools
 import math
-import pathlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
-from bytelax import checkpoints
-from bytelax.checkpoints.orbax import quiet
 from bytelax.compiling import compiler_options, own_jit, own_settings, random_key
+from bytelax.model import Model
 from bytelax.models import narrow
 from bytelax.models.execution import Execution
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
-from bytelax.training import guards, objectives, train_state
 from bytelax.training import metrics as metrics_lib
+from bytelax.training import objectives, train_state
 from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.configs import RunConfig
-from bytelax.training.guards import Interrupts
-from bytelax.training.metrics import BITS_PER_BYTE, Clock, Display
+from bytelax.training.data import Batch
+from bytelax.training.metrics import Clock, Display
 from bytelax.training.objectives import Metrics, Objective
-from bytelax.training.optimizer import OptimizerConfig
-from bytelax.training.train_state import Checkpoints, TrainingError, TrainState
+from bytelax.training.optimizer import Optimizer
+from bytelax.training.train_state import Kept, Managed, TrainingError, TrainState
 
 _PATCHER = "patcher/"  # never cast, because its entropies are compared with a threshold
 _STEPS, _VALIDATION = 0, 1  # folded into the PRNG key, one for each purpose
 
+_RUN, _ONE_DEVICE = RunConfig(), MeshConfig()
+
+# The parameters of an objective, or a function that returns them if they are needed.
+Initial = dict | Callable[[], dict]
+Report = Callable[[int, str, Mapping[str, float | None]], None]
+
 
 @runtime_checkable
-class Batch(Protocol):
-    """One process's rows of a batch, and the index of the first example after the batch.
+class Numbered(Protocol):
+    """One process's rows of a batch, and the position in the data after the batch.
 
     The rows are those that `global_arrays.rows_here` lists.
     """
 
-    ids: np.ndarray
-    index: int
+    @property
+    def ids(self) -> np.ndarray:
+        """The rows, i32[b, N + 1]."""
 
-
-# (split, index of the first example) -> batches.
-Batches = Callable[[Literal["train", "valid"], int], Iterator[Batch]]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """Configuration of the training loop, without data, model and objective."""
-
-    optimizer: OptimizerConfig = OptimizerConfig()
-    mesh: MeshConfig = MeshConfig()
-    run: RunConfig = RunConfig()
+    @property
+    def index(self) -> int:
+        """The position."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
-    """The outcome of a training run.
+class Trained:
+    """The outcome of training.
 
     Attributes:
-      step: total number of steps taken, including those before the run was resumed.
+      objective: what was trained.
+      state: the state after the last step; `bytelax.train` saves it as a dict of its fields.
       finished: False if the run was interrupted.
-      params: float32 parameters after the last step.
       valid: metrics of the last validation, by name; empty if there was none.
-      model: directory of the exported model, also if the run was interrupted.
     """
 
-    step: int
+    objective: Objective
+    state: TrainState
     finished: bool
-    params: dict
     valid: dict[str, float]
-    model: pathlib.Path
+
+    @property
+    def step(self) -> int:
+        """Total number of steps taken, including those before the run was resumed."""
+        return int(self.state.step)
+
+    @property
+    def params(self) -> dict:
+        """All parameters of the objective, float32."""
+        return self.state.params
+
+    @property
+    def model(self) -> Model:
+        """The trained model, which can decode."""
+        return Model(self.objective.module, self.objective.model_params(self.params))
+
+
+@own_settings()
+def initialise(
+    objective: Objective, known: Mapping[str, Any] | None = None, *, seed: int = 0
+) -> dict:
+    """Initializes the parameters of an objective at random, except for known ones.
+
+    Args:
+      objective: the model and its loss.
+      known: parameters that are trained already, by the name of their part: `{"patcher": ...}` for
+        the entropy model of a BLT, `{"teacher": ...}` for that of a student, or a whole model. If
+        the decoder of a BLT embeds bytes itself but the known decoder read the encoder's states,
+        its embedding is that of the encoder.
+      seed: seed of the random ones. With nothing known they are those that `train` starts from.
+
+    Returns:
+      A nested dict of arrays.
+
+    Raises:
+      ValueError: the objective has no part of a known name.
+    """
+    known = dict(known or {})
+
+    def fresh(key):
+        params = objective.init(key)
+        for name in known.keys() - params.keys():
+            raise ValueError(f"{name!r} is not one of the parts {', '.join(params)}")
+        return {name: part for name, part in params.items() if name not in known}
+
+    # Compiled, so that nothing is made of what is known, which may be large.
+    params = jax.jit(fresh)(random_key(seed)) | known
+    config = objective.module.config
+    if config.patching is not None and config.decoder_input == "embedding":
+        params["decoder"] = {"embed": params["encoder"]["embed"]} | params["decoder"]
+    return params
 
 
 @own_settings()
 def train(
-    config: TrainConfig,
     objective: Objective,
-    batches: Batches,
-    out: pathlib.Path,
+    batches: Iterable[Int[np.ndarray, "B L"]],
     *,
-    initial: Callable[[], dict] | None = None,
-    record: Mapping | None = None,
-    about: str = "",
-    report: Callable[[str], None] | None = None,
-) -> Result:
-    """Trains a model, and resumes from the latest checkpoint in `out` if there is one.
+    optimizer: optax.GradientTransformation,
+    steps: int | None = None,
+    valid: Iterable[Int[np.ndarray, "B L"]] | None = None,
+    params: Initial | None = None,
+    checkpoints: ocp.CheckpointManager | None = None,
+    report: Report | None = None,
+    show: Callable[[str], None] | None = None,
+    run: RunConfig = _RUN,
+    mesh: MeshConfig = _ONE_DEVICE,
+) -> Trained:
+    """Trains a model on batches of ids, by any Optax transformation.
 
-    Results do not depend on how often the run was stopped and resumed: on the same machine, with
-    the same mesh and config, the parameters are identical bit for bit. On SIGINT or SIGTERM the
-    function saves a checkpoint and returns, after two more steps at most in a single process.
+    If `checkpoints` has a checkpoint, training goes on from the latest: the same call with the same
+    batches then ends with the same parameters, bit for bit, as if it had not been interrupted.
+    `bytelax train` runs the same loop, on text files and with a directory of its own.
 
     Args:
-      config: configuration of the loop.
-      objective: the model and its loss.
-      batches: returns the batches of a split from an example on. They have `ids` i32[b, N + 1],
-        with the same number of rows b each, and `index`; see `bytelax.training.data.batches`.
-      out: directory of the run, with checkpoints, metrics and, at the end, the model in
-        `out/model`.
-      initial: returns the parameters to start from; by default those of `objective.init`.
-      record: the whole config of the run as nested dicts. It is recorded in `out`, and compared
-        when the run is resumed. By default it is `config`.
-      about: a message to show before the first step, with the number of parameters.
-      report: called with messages, by another thread with that of a signal; by default they are
-        shown on standard error.
+      objective: the model and its loss, such as `training.objectives.NextByte(module)`.
+      batches: the ids of each step, of one shape: inputs are `ids[:, :-1]`, targets `ids[:, 1:]`.
+        They begin with the first step also when training goes on, which skips those it has seen.
+        An array i32[steps, B, L] is such an iterable. On several processes each gives its own
+        rows, see `pods.global_arrays.rows_here`.
+      optimizer: updates the parameters that `objective.trainable` names.
+      steps: number of steps in all; by default the number of batches, if they have a length.
+      valid: batches to validate on every `run.validate_every` steps, the first
+        `run.validation_batches` of them; they are iterated over each time.
+      params: the parameters to start from, as `initialise` returns them, or a function that
+        returns them, which is called if there is no checkpoint. By default they are random.
+      checkpoints: an Orbax `CheckpointManager`. It decides in which steps to save
+        `{"step": ..., "params": ..., "optimizer": ...}`, is given the metrics of a validation in
+        the same step, and also has the last step. It is not closed.
+      report: called with the step, "train" or "valid", and metrics by name: means over the
+        `run.log_every` steps since the last call.
+      show: called with lines of progress; by default they are printed to standard error.
+      run: seed, compute dtype, and how often to log and validate. What it says of checkpoints is
+        for `bytelax train`.
+      mesh: devices to train on.
 
     Raises:
-      TrainingError: `out` holds another run or is in use by one, no checkpoint in it can be read,
-        the last checkpoint cannot be written, the data end too early, or the loss is not finite.
+      TrainingError: the ids or the parameters do not fit the objective, there are fewer batches
+        than steps, or the loss is not finite.
+      ValueError: `steps` is missing for batches without a length, or the mesh has too many devices.
     """
-    out = pathlib.Path(out)
-    steps, run = config.optimizer.steps, config.run
-    display = Display(steps, report)
-    program = _Program(config, objective, sharding.make_mesh(config.mesh))
+    if steps is None:
+        if not isinstance(batches, Sized):
+            raise ValueError("steps is missing: these batches have no length")
+        steps = len(batches)
+    display = Display(steps, show)
+    program = Program(objective, Optimizer(optimizer), run, sharding.make_mesh(mesh))
+    display.tell(program.parameters())
+    kept = Kept() if checkpoints is None else Managed(checkpoints)
+    state, position = program.begin(kept, params, display)
+    return loop(
+        program,
+        state,
+        numbered(batches, position, objective),
+        steps=steps,
+        valid=None if valid is None else lambda: numbered(valid, 0, objective),
+        kept=kept,
+        report=report or (lambda *_: None),
+        display=display,
+    )
+
+
+def numbered(
+    batches: Iterable[Int[np.ndarray, "B L"]], start: int, objective: Objective
+) -> Iterator[Batch]:
+    """Batches from the `start`-th on, each with the number of those up to and including it.
+
+    Raises:
+      TrainingError: one is not i32[B, L], or has an id that the model of the objective lacks.
+    """
+    known = objective.module.config.vocab_size
+    for index, ids in enumerate(itertools.islice(batches, start, None), start + 1):
+        ids = np.asarray(ids)
+        if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
+            raise TrainingError(
+                f"a batch of ids is i32[B, L], and batch {index} is {ids.dtype}{list(ids.shape)}"
+            )
+        if ids.min() < 0 or ids.max() >= known:
+            raise TrainingError(f"batch {index} has ids outside of 0..{known - 1}")
+        yield Batch(ids, index)
+
+
+def loop(
+    program: "Program",
+    state: TrainState,
+    data: Iterator[Numbered],
+    *,
+    steps: int,
+    valid: Callable[[], Iterator[Numbered]] | None,
+    kept: Kept,
+    report: Report,
+    display: Display,
+    stop: Callable[[int], bool] = lambda step: False,
+) -> Trained:
+    """Takes steps from a state on, with validations and checkpoints, and saves the last one.
+
+    Args:
+      program: the programs of the run.
+      state: the state to go on from; its arrays are donated.
+      data: the batches from there on; it is closed at the end if it has a `close`.
+      steps: the number of steps of the whole run.
+      valid: returns the batches to validate on.
+      kept: where the state is saved, and when.
+      report: as in `train`.
+      display: shows progress.
+      stop: whether to stop before the step after this one.
+
+    Raises:
+      TrainingError: the data end too early, the loss is not finite, or the last state cannot be
+        saved.
+    """
+    run, begin = program.run, int(state.step)
+    step, clock, pending, scores, scored = begin, Clock(), [], {}, -1
     with contextlib.ExitStack() as stack:
-        stack.enter_context(quiet())  # Orbax's failures are reported in one line
-        stack.enter_context(guards.held(out, report=display.tell))
-        kept = Checkpoints(out / "checkpoints", run, display.tell)
-        stack.callback(kept.close)
-        record = dataclasses.asdict(config) if record is None else record
-        train_state.keep_config(
-            out,
-            record,
-            started=bool(kept.steps),
-            free=functools.partial(_may_differ, config.optimizer, max(kept.steps, default=0)),
-        )
-        display.tell("; ".join(filter(None, (about, program.parameters()))))
-        restored = kept.restore(program.abstract)
-        if restored is None:
-            display.tell("making the parameters")
-            state, position = program.start(initial), 0
-        else:
-            state, position = restored
-            display.tell(f"going on from step {int(state.step)} in {out}")
-        begin = step = int(state.step)
-        log = metrics_lib.MetricsLog(out, start=begin, report=display.tell)
-        interrupts = stack.enter_context(Interrupts(run.log_every, display.tell))
-        data = batches("train", position) if step < steps else iter(())
         stack.callback(_close, data)
-        clock, pending, valid, scored = Clock(), [], {}, -1
-        while step < steps and not interrupts.agreed(step):
+        while step < steps and not stop(step):
             batch = next(data, None)
             if batch is None:
                 raise TrainingError(f"the training data ended after {step} of {steps} steps")
@@ -160,59 +262,35 @@ def train(
             jax.block_until_ready(pending[-2:-1])
             position, step = batch.index, step + 1
             display.pulse(step)
-            if any(
-                _due(step, every, steps)
-                for every in (run.log_every, run.validate_every, run.save_steps)
-            ):
+            validates = valid if _due(step, run.validate_every, steps) else None
+            saves = step < steps and kept.due(step)
+            if validates or saves or _due(step, run.log_every, steps):
                 speed = program.speed(clock.lap(pending), len(pending), batch.ids)
                 means = metrics_lib.means(pending)
                 values = {**means, **speed}
                 pending = []
-                log.write(step, "train", values)
+                report(step, "train", values)
                 display.show(step, values)
                 if not math.isfinite(means["loss"]):
                     raise TrainingError(
                         f"the loss is {means['loss']} at step {step}; checkpoints of steps "
-                        f"{kept.steps} are kept: lower optimizer.peak"
+                        f"{list(kept.steps)} are kept: lower the learning rate (optimizer.peak)"
                     )
-            if run.validate_every and _due(step, run.validate_every, steps):
+            if validates is not None:
                 with clock.paused():
-                    valid, scored = program.validate(state.params, batches("valid", 0)), step
-                    log.write(step, "valid", valid)
-                    display.show(step, valid, "valid")
-            if run.save_steps and step % run.save_steps == 0 and step < steps:
+                    scores, scored = program.validate(state.params, validates()), step
+                    report(step, "valid", scores)
+                    display.show(step, scores, "valid")
+            if saves:
                 with clock.paused():
-                    score = valid.get(BITS_PER_BYTE) if scored == step else None
-                    kept.save(state, position=position, score=score)
-        whole = True
-        if step > begin:
-            score = valid.get(BITS_PER_BYTE) if scored == step else None
-            whole = kept.save(state, position=position, score=score) and kept.wait()
-        if distributed.anywhere(not whole):  # all processes stop, or some would wait forever
-            raise TrainingError(f"step {step} could not be saved to {out}; see above")
-        params = objective.model_params(state.params)
-        model = export(out / "model", objective.module.config, params, replace=step > begin)
-        if step < steps:
-            display.tell(
-                f"stopped and saved at step {step}: run the same command again to go on; "
-                f"the model as it is now is {model}"
-            )
-    return Result(step, step == steps, state.params, valid, model)
-
-
-def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> pathlib.Path:
-    """Writes a trained model that `bytelax.load` can read, and returns its directory.
-
-    Args:
-      directory: where to write the model.
-      config: config of the model.
-      params: its parameters.
-      replace: overwrite a model that is already there; otherwise that one is kept.
-    """
-    if replace or not directory.exists():
-        checkpoints.write(directory, config, params, layout="orbax", overwrite=True)
-    distributed.wait("exported")
-    return directory
+                    kept.save(state, position=position, scores=scores if scored == step else {})
+    whole = True
+    if step > begin:
+        whole = kept.save(state, position=position, scores=scores if scored == step else {})
+        whole = kept.wait() and whole
+    if distributed.anywhere(not whole):  # all processes stop, or some would wait forever
+        raise TrainingError(f"step {step} could not be saved to {kept.place}; see above")
+    return Trained(program.objective, state, step == steps, scores)
 
 
 def cast(params: dict, dtype: str) -> dict:
@@ -228,8 +306,8 @@ def cast(params: dict, dtype: str) -> dict:
 
 def make_step(
     objective: Objective,
-    config: TrainConfig,
-    transformation: optax.GradientTransformation,
+    optimizer: Optimizer,
+    run: RunConfig,
     mesh: Mesh | None = None,
 ) -> Callable[[TrainState, Int[Array, "B L"], Key[Array, ""]], tuple[TrainState, Metrics]]:
     """Builds a training step: a pure function of the state, a batch i32[B, N + 1], and the key.
@@ -237,8 +315,7 @@ def make_step(
     The step folds its number into the key, so the same key is passed to all steps. On a mesh of
     several devices, hidden states are sharded along the batch axis; see `Execution`.
     """
-    schedule = optimizer_lib.learning_rate(config.optimizer)
-    execution = Execution(remat=config.run.remat, scan=config.run.scan, mesh=_several(mesh))
+    execution = Execution(remat=run.remat, scan=run.scan, mesh=_several(mesh))
     running = objectives.executed(objective, execution)
 
     @own_settings()
@@ -246,21 +323,22 @@ def make_step(
         trained, frozen = optimizer_lib.partition(state.params, objective.trainable)
 
         def loss(trained, ids, key):
-            params = cast(optimizer_lib.combine(trained, frozen), config.run.dtype)
+            params = cast(optimizer_lib.combine(trained, frozen), run.dtype)
             return running.loss(params, ids, key)
 
         key = jax.random.fold_in(jax.random.fold_in(key, _STEPS), state.step)
         gradient, value, metrics = optimizer_lib.accumulated_gradient(
-            loss, trained, ids, key, microbatches=config.optimizer.accumulate
+            loss, trained, ids, key, microbatches=optimizer.accumulate
         )
-        updates, moments = transformation.update(gradient, state.optimizer, trained)
+        updates, moments = optimizer.transformation.update(gradient, state.optimizer, trained)
         trained = optax.apply_updates(trained, updates)
         one = jnp.ones(())
         metrics = metrics | {
             "loss": (value, one),
             "gradient_norm": (optax.tree.norm(gradient), one),
-            "learning_rate": (schedule(state.step), one),
         }
+        if optimizer.rate is not None:
+            metrics["learning_rate"] = (optimizer.rate(state.step), one)
         params = optimizer_lib.combine(trained, frozen)
         return TrainState(state.step + 1, params, moments), metrics
 
@@ -287,13 +365,12 @@ def _trainable(params):
     return params
 
 
-class _Program:
+class Program:
     """The compiled programs of a run, its mesh, and its random key."""
 
-    def __init__(self, config: TrainConfig, objective: Objective, mesh: Mesh):
-        self.config, self.objective, self.mesh = config, objective, mesh
-        self.transformation = optimizer_lib.transformation(config.optimizer)
-        key = functools.partial(random_key, config.run.seed)
+    def __init__(self, objective: Objective, optimizer: Optimizer, run: RunConfig, mesh: Mesh):
+        self.objective, self.optimizer, self.run, self.mesh = objective, optimizer, run, mesh
+        key = functools.partial(random_key, run.seed)
         self.key = jax.jit(key, out_shardings=sharding.replicated(mesh))()
         shapes = jax.eval_shape(self._drawn, self.key)
         self.places = train_state.state_shardings(shapes, objective.logical_axes(), mesh)
@@ -304,12 +381,38 @@ class _Program:
         )
         self._compiled: jax.stages.Compiled | None = None
 
-    def start(self, initial: Callable[[], dict] | None) -> TrainState:
-        """Creates the sharded state before the first step."""
-        if initial is None:
-            return jax.jit(self._drawn, out_shardings=self.places)(self.key)
-        params = global_arrays.put(_trainable(initial()), self.places.params)
-        return jax.jit(self._begun, out_shardings=self.places)(params)
+    def begin(self, kept: Kept, params: Initial | None, display: Display) -> tuple[TrainState, int]:
+        """The sharded state of the latest checkpoint, or before the first step, and its position.
+
+        Args:
+          kept: the checkpoints of the run.
+          params: the parameters before the first step; by default random ones.
+          display: shows which of the two it is.
+        """
+        restored = kept.restore(self.abstract)
+        if restored is not None:
+            display.tell(f"going on from step {int(restored[0].step)} in {kept.place}")
+            return restored
+        display.tell("making the parameters")
+        if params is None:
+            return jax.jit(self._drawn, out_shardings=self.places)(self.key), 0
+        given = _trainable(params() if callable(params) else params)
+        self._check_shapes(given)
+        given = global_arrays.put(given, self.places.params)
+        return jax.jit(self._begun, out_shardings=self.places)(given), 0
+
+    def _check_shapes(self, params):
+        """Raises TrainingError if these are not the parameters of the objective."""
+        wanted, given = (
+            {jax.tree_util.keystr(path, simple=True, separator="/"): x.shape for path, x in leaves}
+            for leaves in map(jax.tree_util.tree_leaves_with_path, (self.abstract.params, params))
+        )
+        for name in sorted({**wanted, **given}):
+            if wanted.get(name) != given.get(name):
+                raise TrainingError(
+                    f"the parameter {name} has the shape {given.get(name)}, and that of the "
+                    f"objective {wanted.get(name)}"
+                )
 
     def _drawn(self, key):
         return self._begun(_trainable(self.objective.init(key)))
@@ -317,7 +420,9 @@ class _Program:
     def _begun(self, params):
         # Copied, because steps donate the state and would overwrite the caller's arrays.
         params = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=True), params)
-        return train_state.new_state(params, self.transformation, self.objective.trainable)
+        return train_state.new_state(
+            params, self.optimizer.transformation, self.objective.trainable
+        )
 
     def parameters(self) -> str:
         """The numbers of parameters in words."""
@@ -339,7 +444,7 @@ class _Program:
         """Compiles the step for batches of this shape."""
         ids = self._placed(ids)
         self._check_batch(*ids.shape)
-        step = make_step(self.objective, self.config, self.transformation, self.mesh)
+        step = make_step(self.objective, self.optimizer, self.run, self.mesh)
         places = (self.places, sharding.replicated(self.mesh))
         jitted = jax.jit(step, donate_argnums=0, out_shardings=places)
         traced = jitted.trace(self.abstract, ids, self.key)
@@ -352,7 +457,7 @@ class _Program:
 
     def _check_batch(self, rows, ids):
         check_window(self.objective, ids - 1)
-        parts, microbatches = sharding.batch_shards(self.mesh), self.config.optimizer.accumulate
+        parts, microbatches = sharding.batch_shards(self.mesh), self.optimizer.accumulate
         if rows % (parts * microbatches):
             raise TrainingError(
                 f"a batch of {rows} examples does not divide among {microbatches} microbatches on "
@@ -374,7 +479,7 @@ class _Program:
         objective = objectives.executed(self.objective, Execution(mesh=_several(self.mesh)))
 
         def measure(params, ids, key):
-            params = cast(params, self.config.run.dtype)
+            params = cast(params, self.run.dtype)
             value, metrics = objective.loss(params, ids, key)
             metrics |= objective.diagnostics(params, ids)
             return metrics | {"loss": (value, jnp.ones(()))}
@@ -382,13 +487,11 @@ class _Program:
         everywhere = sharding.replicated(self.mesh)
         return own_jit(measure, out_shardings=everywhere)
 
-    def validate(self, params: dict, batches: Iterator[Batch]) -> dict[str, float]:
+    def validate(self, params: dict, batches: Iterator[Numbered]) -> dict[str, float]:
         """Averages metrics over the first validation batches, with the same keys each time."""
         measured = []
         key = jax.random.fold_in(self.key, _VALIDATION)
-        for index, batch in enumerate(
-            itertools.islice(batches, self.config.run.validation_batches)
-        ):
+        for index, batch in enumerate(itertools.islice(batches, self.run.validation_batches)):
             part = jax.random.fold_in(key, index)
             measured.append(self._measure(params, self._placed(batch.ids), part))
         _close(batches)
@@ -403,24 +506,3 @@ def _close(batches: Iterator) -> None:
 
 def _due(step, every, steps):
     return (every and step % every == 0) or step == steps
-
-
-def _may_differ(optimizer: OptimizerConfig, taken: int, field: str, before: Mapping) -> bool:
-    """Whether a run of `taken` steps may be resumed with another value of a field of its config.
-
-    `before` are the recorded fields.
-    """
-    if field.startswith("run."):
-        return field not in ("run.seed", "run.dtype", "run.remat", "run.scan")
-    if field in ("optimizer.steps", "optimizer.cooldown"):
-        return taken <= optimizer.steps and _had_these_rates(optimizer, taken, before)
-    return field.startswith("mesh.") or field == "data.prefetch"
-
-
-def _had_these_rates(optimizer: OptimizerConfig, taken: int, before: Mapping) -> bool:
-    """Whether the steps taken had the learning rates that this config gives them."""
-    names = ("steps", "cooldown", "warmup")
-    length: dict[str, Any] = {name: before.get(f"optimizer.{name}") for name in names}
-    each = (optimizer, dataclasses.replace(optimizer, **length))
-    rates = (optimizer_lib.learning_rate(one)(jnp.arange(taken)) for one in each)
-    return np.array_equal(*rates)

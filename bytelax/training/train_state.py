@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
+from orbax.checkpoint import CheckpointManager, args
 from orbax.checkpoint import v1 as ocp
 
 from bytelax.checkpoints import config as plain
@@ -68,7 +69,86 @@ def state_shardings(abstract: TrainState, axes: dict, mesh: Mesh) -> TrainState:
     return TrainState(everywhere, params, moments)
 
 
-class Checkpoints:
+class Kept:
+    """Where the loop saves states: nowhere, in `Checkpoints`, or by an Orbax manager (`Managed`).
+
+    Attributes:
+      place: the directory, for messages.
+    """
+
+    place: Any = None
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """Steps of the complete checkpoints, ascending."""
+        return ()
+
+    def restore(self, abstract: TrainState) -> tuple[TrainState, int] | None:
+        """Restores the latest state and its position in the data, or None if there is none.
+
+        Args:
+          abstract: the state as `jax.ShapeDtypeStruct`s with shardings.
+        """
+        return None
+
+    def due(self, step: int) -> bool:
+        """Whether the state after this step is to be saved, should it not be the last."""
+        return False
+
+    def save(self, state: TrainState, *, position: int, scores: Mapping[str, float]) -> bool:
+        """Starts to save a state.
+
+        Args:
+          state: the state; it is copied before this returns, so the next step may overwrite it.
+          position: position in the data of the first example that was not trained on.
+          scores: metrics of its validation, if it had one.
+
+        Returns:
+          False if it is known to fail.
+        """
+        return True
+
+    def wait(self) -> bool:
+        """Waits for what is being saved; returns False if it failed."""
+        return True
+
+
+class Managed(Kept):
+    """The checkpoints of an Orbax `CheckpointManager`, whose options say when to save.
+
+    The position in the data is the number of steps. What fails raises the manager's exceptions.
+    """
+
+    def __init__(self, manager: CheckpointManager):
+        """Takes a manager, which stays the caller's to close."""
+        self._manager = manager
+        self.place = manager.directory
+
+    @property
+    def steps(self) -> Sequence[int]:
+        return self._manager.all_steps()
+
+    def restore(self, abstract: TrainState) -> tuple[TrainState, int] | None:
+        step = self._manager.latest_step()
+        if step is None:
+            return None
+        loaded = self._manager.restore(step, args=args.StandardRestore(vars(abstract)))
+        return TrainState(**loaded), step
+
+    def due(self, step: int) -> bool:
+        return self._manager.should_save(step)
+
+    def save(self, state: TrainState, *, position: int, scores: Mapping[str, float]) -> bool:
+        fields = args.StandardSave(vars(state))
+        step, metrics = int(state.step), dict(scores) or None
+        return self._manager.save(step, args=fields, metrics=metrics, force=True)
+
+    def wait(self) -> bool:
+        self._manager.wait_until_finished()
+        return True
+
+
+class Checkpoints(Kept):
     """The checkpoints of a run, written atomically and in the background.
 
     Each checkpoint holds the state, the position in the data and the seed. The latest checkpoints
@@ -86,6 +166,7 @@ class Checkpoints:
         Raises:
           OSError: the directory cannot be created or written.
         """
+        self.place = directory.parent
         self._directory = directory.absolute()
         self._run = run
         self._report = report
@@ -98,7 +179,6 @@ class Checkpoints:
 
     @property
     def steps(self) -> list[int]:
-        """Steps of the complete checkpoints, ascending."""
         return [found.step for found in self._checkpointer.checkpoints]
 
     def restore(self, abstract: TrainState) -> tuple[TrainState, int] | None:
@@ -138,7 +218,10 @@ class Checkpoints:
             raise TrainingError(f"{self._directory / str(step)} cannot be read: {reason}")
         return None
 
-    def save(self, state: TrainState, *, position: int, score: float | None) -> bool:
+    def due(self, step: int) -> bool:
+        return bool(self._run.save_steps) and step % self._run.save_steps == 0
+
+    def save(self, state: TrainState, *, position: int, scores: Mapping[str, float]) -> bool:
         """Starts to write a checkpoint, after waiting for the one before.
 
         A failure leaves earlier checkpoints unchanged. It is reported in a message, now or at the
@@ -147,7 +230,8 @@ class Checkpoints:
         Args:
           state: the state; it is copied before this returns, so the next step may overwrite it.
           position: position in the data of the first example that was not trained on.
-          score: bits per byte on the validation text. None ranks below all other checkpoints.
+          scores: metrics of the validation. Without bits per byte the checkpoint ranks below all
+            others.
 
         Returns:
           False if this checkpoint or the one before is known to have failed.
@@ -160,7 +244,7 @@ class Checkpoints:
                 _tree(state, position=position, seed=self._run.seed),
                 force=True,
                 overwrite=step in self.steps,
-                metrics=None if score is None else {BITS_PER_BYTE: score},
+                metrics={BITS_PER_BYTE: scores[BITS_PER_BYTE]} if BITS_PER_BYTE in scores else None,
             )
         except Exception as error:
             self._failed(step, error)
@@ -169,7 +253,6 @@ class Checkpoints:
         return whole
 
     def wait(self) -> bool:
-        """Waits for the checkpoint that is being written; returns False if it failed."""
         if self._saving is None:
             return True
         step, pending = self._saving

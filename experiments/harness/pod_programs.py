@@ -12,25 +12,23 @@ from bytelax.models.blt import BLT
 from bytelax.pods import sharding
 from bytelax.pods.sharding import Placement
 from bytelax.training import optimizer, train_loop, train_state
+from bytelax.training.configs import RunConfig
 from bytelax.training.objectives import NextByte
 from bytelax.training.optimizer import OptimizerConfig
-from bytelax.training.train_loop import RunConfig, TrainConfig
 from experiments.harness.decode_program import for_decoding
 from experiments.harness.pods import Case
 
 
 def training_step(case: Case, mesh: Mesh) -> tuple:
     """A step of plain BLT training in bfloat16, blocks scanned and recomputed; its arguments."""
-    config = TrainConfig(
-        optimizer=OptimizerConfig(),
-        mesh=case.mesh,
-        run=RunConfig(dtype="bfloat16", remat=True, scan=True),
-    )
+    run = RunConfig(dtype="bfloat16", remat=True, scan=True)
+    updates = optimizer.from_config(OptimizerConfig())
     objective = NextByte(BLT(case.config()), max_patches=case.context // 4)
-    transformation = optimizer.transformation(config.optimizer)
 
     def fresh(key):
-        return train_state.new_state(objective.init(key), transformation, objective.trainable)
+        return train_state.new_state(
+            objective.init(key), updates.transformation, objective.trainable
+        )
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     shapes = jax.eval_shape(fresh, key)
@@ -42,7 +40,7 @@ def training_step(case: Case, mesh: Mesh) -> tuple:
         _lying(ids, sharding.batch_sharding(mesh)),
         _lying(key, sharding.replicated(mesh)),
     )
-    step = train_loop.make_step(objective, config, transformation, mesh)
+    step = train_loop.make_step(objective, updates, run, mesh)
     out = (places, sharding.replicated(mesh))
     return jax.jit(step, donate_argnums=0, out_shardings=out), args
 

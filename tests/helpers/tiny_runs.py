@@ -23,10 +23,11 @@ from bytelax.models.byte_lm import ByteLM, ByteLMConfig
 from bytelax.models.configs import TransformerConfig
 from bytelax.pods import distributed, global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
-from bytelax.training import train_loop
+from bytelax.training import runs
+from bytelax.training.configs import RunConfig
 from bytelax.training.objectives import Objective
 from bytelax.training.optimizer import OptimizerConfig
-from bytelax.training.train_loop import RunConfig, TrainConfig
+from bytelax.training.runs import TrainConfig
 
 TEXT = b"the cat sat on the mat; the dog sat on the log; the hen sat in the pen. " * 40
 WINDOW, BATCH = 32, 8
@@ -110,7 +111,7 @@ def main():
     args = parser.parse_args()
     distributed.start()
     mesh = MeshConfig(data=args.data, fsdp=args.fsdp, tensor=args.tensor)
-    train_loop.train(
+    runs.train(
         config(steps=args.steps, mesh=mesh, seed=args.seed),
         NextByte(noise=0.1),
         of_process(sharding.make_mesh(mesh), args.out, pace=args.pace),

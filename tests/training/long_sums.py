@@ -15,7 +15,7 @@ from bytelax import vocab
 from bytelax.model import Model
 from bytelax.models.execution import Execution
 from bytelax.scoring import score_continuations
-from bytelax.training import train_loop
+from bytelax.training import runs
 from tests.helpers import tiny_runs
 
 ROWS = 32_769
@@ -48,7 +48,7 @@ class Scored(nn.Module):
 
 def main(out):
     config = tiny_runs.config(steps=3, validate_every=3)
-    train_loop.train(config, Objective(), tiny_runs.batches, out)
+    runs.train(config, Objective(), tiny_runs.batches, out)
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     found = {f"{line['step']} {line['split']}": line["off_by"] for line in lines}
     (scored,) = score_continuations(Model(Scored(), {}), [(b"a", b"b")])

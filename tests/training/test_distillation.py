@@ -7,7 +7,7 @@ import pytest
 
 from bytelax import load
 from bytelax.models.byte_lm import ByteLM
-from bytelax.training import train_loop
+from bytelax.training import runs
 from bytelax.training.objectives import Distillation, NextByte
 from tests.helpers import models_for_tests as models
 from tests.helpers import tiny_runs
@@ -56,7 +56,7 @@ def test_the_student_alone_is_exported_and_the_teacher_stays(tmp_path):
     init = jax.jit(NextByte(STUDENT).init)
     taught = init(jax.random.key(7))
     objective = Distillation(STUDENT, STUDENT)
-    result = train_loop.train(
+    result = runs.train(
         tiny_runs.config(steps=6),
         objective,
         tiny_runs.batches,
@@ -64,7 +64,7 @@ def test_the_student_alone_is_exported_and_the_teacher_stays(tmp_path):
         initial=lambda: init(jax.random.key(0)) | {"teacher": taught},
     )
     jax.tree.map(np.testing.assert_array_equal, result.params["teacher"], taught)
-    student = load(result.model)
+    student = load(tmp_path / "model")
     assert "teacher" not in student.params
     jax.tree.map(
         np.testing.assert_array_equal, student.params, objective.model_params(result.params)

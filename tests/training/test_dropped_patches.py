@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bytelax import vocab
-from bytelax.training import train_loop
+from bytelax.training import runs
 from bytelax.training.head_objective import HeadLoss
 from bytelax.training.objectives import BLTD, NextByte
 from tests.helpers import heads_of_a_blt, tiny_runs
@@ -49,7 +49,7 @@ def test_what_is_dropped_is_told(objective, room, tmp_path):
         module = module.clone(config=dataclasses.replace(model.config, heads=None))
         params = {name: part for name, part in params.items() if name != "heads"}
     told = []
-    train_loop.train(
+    runs.train(
         tiny_runs.config(steps=2, validate_every=0, save_every=None),
         objective(module, max_patches=room),
         batches,

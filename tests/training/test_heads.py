@@ -24,7 +24,7 @@ from bytelax.options import (
 )
 from bytelax.systems import blt_s, eagle, trained
 from bytelax.targets.local_decoder import RECENT
-from bytelax.training import train_loop
+from bytelax.training import runs
 from bytelax.training.head_objective import HeadLoss
 from tests.helpers import heads_of_a_blt, self_drafting_models, tiny_runs
 from tests.helpers import models_for_tests as models
@@ -49,7 +49,7 @@ def ids(length=24):
 )
 def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
     trunk = HeadLoss(MODULE).init(jax.random.key(0))
-    result = train_loop.train(
+    result = runs.train(
         tiny_runs.config(steps=3),
         HeadLoss(MODULE, loss_of=loss_of),
         tiny_runs.batches,
@@ -60,7 +60,7 @@ def test_the_trunk_stays_and_every_head_learns(loss_of, tmp_path):
         after = functools.reduce(lambda tree, key: tree[key.key], path, result.params)
         assert np.array_equal(before, after) == (path[0].key != "heads"), path
     np.testing.assert_array_equal(
-        load(result.model).params["heads"]["medusa"]["correction"],
+        load(tmp_path / "model").params["heads"]["medusa"]["correction"],
         result.params["heads"]["medusa"]["correction"],
     )
 

@@ -21,9 +21,10 @@ from bytelax.models.blt.latents import bits_by_latents
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.training import optimizer, train_loop, train_state
+from bytelax.training.configs import RunConfig
 from bytelax.training.objectives import NextByte
 from bytelax.training.optimizer import OptimizerConfig
-from bytelax.training.train_loop import RunConfig, TrainConfig
+from bytelax.training.runs import TrainConfig
 
 WORDS = np.array(
     [vocab.encode(bytes([*word, 32]), bos=False) for word in itertools.product(b"abcdef", repeat=3)]
@@ -70,7 +71,7 @@ def test_training_learns_what_only_latents_can_carry():
         objective.init(jax.random.key(0)), transformation, objective.trainable
     )
     step = jax.jit(
-        train_loop.make_step(objective, config, transformation),
+        train_loop.make_step(objective, optimizer.from_config(config.optimizer), config.run),
         donate_argnums=0,
         compiler_options={"xla_backend_optimization_level": 3},  # 400 steps are worth it
     )

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from bytelax.training import guards, train_loop
+from bytelax.training import guards, runs
 from bytelax.training.train_state import TrainingError
 from tests.helpers import tiny_runs
 from tests.helpers.tiny_runs import NextByte, batches
@@ -25,7 +25,7 @@ def test_the_second_run_is_refused_and_changes_nothing(tmp_path):
     with guards.held(tmp_path):
         before = sorted(tmp_path.iterdir())
         with pytest.raises(TrainingError, match=r"is in use by process \d+ on .*: wait for it"):
-            train_loop.train(tiny_runs.config(), NextByte(), batches, tmp_path)
+            runs.train(tiny_runs.config(), NextByte(), batches, tmp_path)
         assert sorted(tmp_path.iterdir()) == before
     with guards.held(tmp_path):
         pass

@@ -15,9 +15,9 @@ from bytelax import loading
 from bytelax.models.byte_lm import ByteLM
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
-from bytelax.training import metrics, optimizer, train_loop, train_state
+from bytelax.training import metrics, optimizer, runs, train_loop, train_state
+from bytelax.training.configs import RunConfig
 from bytelax.training.optimizer import OptimizerConfig
-from bytelax.training.train_loop import RunConfig
 from bytelax.training.train_state import TrainingError
 from tests.helpers import tiny_runs
 from tests.helpers.tiny_runs import WINDOW, NextByte, batches, config
@@ -43,7 +43,9 @@ def one_step(config, objective=PLAIN, step=0):
     transformation = optimizer.transformation(config.optimizer)
     state = train_state.new_state(initial(), transformation, objective.trainable)
     state = dataclasses.replace(state, step=jnp.int32(step))
-    run = jax.jit(train_loop.make_step(objective, config, transformation))
+    run = jax.jit(
+        train_loop.make_step(objective, optimizer.from_config(config.optimizer), config.run)
+    )
     state, measured = run(state, IDS, KEY)
     return state, metrics.means([measured])
 
@@ -59,7 +61,7 @@ def assert_same(left, right):
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
     told = []
-    result = train_loop.train(SETTINGS, PLAIN, batches, out, report=told.append)
+    result = runs.train(SETTINGS, PLAIN, batches, out, report=told.append)
     return out, result, told
 
 
@@ -73,7 +75,7 @@ def test_a_run_is_never_silent_for_long(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "PATIENCE", 0.05)
     told, rare = [], config(steps=30, log_every=30, validate_every=0, save_every=0)
     slowly = functools.partial(batches, pace=0.02)
-    train_loop.train(rare, PLAIN, slowly, tmp_path, report=told.append)
+    runs.train(rare, PLAIN, slowly, tmp_path, report=told.append)
     compiling = told.index("compiling the training step, once")
     assert told[compiling + 1].startswith("still compiling the training step, for ")
     assert any(re.fullmatch(r"step \d+/30(  0:00:\d\d left)?", line) for line in told)
@@ -84,7 +86,7 @@ def test_windows_longer_than_the_context(tmp_path):
     for context, wrong in ((WINDOW - 1, True), (WINDOW, False)):
         module = ByteLM(dataclasses.replace(PLAIN.module.config, max_bytes=context))
         with pytest.raises(TrainingError, match="longer than") if wrong else nullcontext():
-            train_loop.train(config(steps=2), NextByte(module), batches, tmp_path / str(context))
+            runs.train(config(steps=2), NextByte(module), batches, tmp_path / str(context))
 
 
 def test_the_loss_falls_as_the_golden_curve(run):
@@ -109,9 +111,9 @@ def test_metrics_are_complete_and_bits_are_nats(run):
 
 
 def test_the_model_is_exported(run):
-    _, result, _ = run
+    out, result, _ = run
     assert result.finished and result.step == 30
-    model = loading.load(result.model)
+    model = loading.load(out / "model")
     assert model.config == tiny_runs.CONFIG
     assert_same(model.params, result.params)
 
@@ -119,7 +121,7 @@ def test_the_model_is_exported(run):
 def test_a_finished_run_is_left_alone(run):
     out, result, _ = run
     before = (out / "metrics.jsonl").read_text()
-    again = train_loop.train(SETTINGS, PLAIN, batches, out, report=print)
+    again = runs.train(SETTINGS, PLAIN, batches, out, report=print)
     assert again.finished and again.step == 30 and (out / "metrics.jsonl").read_text() == before
     assert_same(again.params, result.params)
 
@@ -131,9 +133,7 @@ def test_what_the_caller_holds_survives(tmp_path):
     params = jax.device_put(initial(), places)  # nothing is left to move
     before = jax.tree.map(np.array, params)
     settings = config(steps=2, save_every=0, validate_every=0)
-    result = train_loop.train(
-        settings, PLAIN, batches, tmp_path, initial=lambda: params, report=print
-    )
+    result = runs.train(settings, PLAIN, batches, tmp_path, initial=lambda: params, report=print)
     assert_same(params, before)
     assert not np.array_equal(result.params["head"]["kernel"], before["head"]["kernel"])
 
@@ -141,7 +141,7 @@ def test_what_the_caller_holds_survives(tmp_path):
 @pytest.mark.slow
 def test_bfloat16_learns_with_float32_masters(tmp_path):
     settings = config(steps=12, dtype="bfloat16", validate_every=0, save_every=0)
-    result = train_loop.train(settings, PLAIN, batches, tmp_path, report=print)
+    result = runs.train(settings, PLAIN, batches, tmp_path, report=print)
     curve = [row["loss"] for row in lines(tmp_path)]
     assert curve[-1] < curve[0] - 1
     assert {leaf.dtype for leaf in jax.tree.leaves(result.params)} == {jnp.dtype("float32")}
@@ -155,19 +155,19 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
             return value / 0, measured
 
     with pytest.raises(TrainingError, match="at step 1"):
-        train_loop.train(config(), Broken(), batches, tmp_path, report=print)
+        runs.train(config(), Broken(), batches, tmp_path, report=print)
     assert lines(tmp_path)[0]["loss"] is None
 
 
 def test_data_that_ends_or_does_not_divide_is_told(tmp_path):
     few = lambda split, start: batches(split, start, end=16)  # noqa: E731
     with pytest.raises(TrainingError, match="ended after 2 of 30 steps"):
-        train_loop.train(SETTINGS, PLAIN, few, tmp_path / "a", report=print)
+        runs.train(SETTINGS, PLAIN, few, tmp_path / "a", report=print)
     with pytest.raises(TrainingError, match="8 examples does not divide among 3 microbatches"):
-        train_loop.train(config(accumulate=3), PLAIN, batches, tmp_path / "b", report=print)
+        runs.train(config(accumulate=3), PLAIN, batches, tmp_path / "b", report=print)
     none = lambda split, start: batches(split, start, end=None if split == "train" else 0)  # noqa: E731
     with pytest.raises(TrainingError, match="nothing to validate on"):
-        train_loop.train(SETTINGS, PLAIN, none, tmp_path / "c", report=print)
+        runs.train(SETTINGS, PLAIN, none, tmp_path / "c", report=print)
 
 
 @pytest.mark.parametrize(

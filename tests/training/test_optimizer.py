@@ -11,7 +11,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
-from bytelax.training import objectives, optimizer, train_loop, train_state
+from bytelax.training import objectives, optimizer, runs, train_state
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.train_state import TrainingError
 from tests.helpers import models_for_tests, tiny_runs
@@ -134,7 +134,7 @@ def run_of(steps, cooldown):
 @pytest.mark.slow
 def test_a_run_with_a_cooldown_can_be_made_longer(tmp_path):
     def train(config, out):
-        return train_loop.train(
+        return runs.train(
             config, tiny_runs.NextByte(), tiny_runs.batches, tmp_path / out, report=lambda _: None
         )
 

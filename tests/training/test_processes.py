@@ -17,7 +17,7 @@ import pytest
 from bytelax import checkpoints, cli, loading
 from bytelax.pods import distributed
 from bytelax.pods.distributed import Processes
-from bytelax.training import train_loop
+from bytelax.training import runs
 from tests.helpers import models_for_tests, tiny_runs
 
 STEPS = 12
@@ -108,7 +108,7 @@ def alone(tmp_path_factory):
 
 def train(out):
     objective = tiny_runs.NextByte(noise=0.1)
-    return train_loop.train(tiny_runs.config(), objective, tiny_runs.batches, out, report=print)
+    return runs.train(tiny_runs.config(), objective, tiny_runs.batches, out, report=print)
 
 
 def assert_close(left, right):

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from bytelax.pods import distributed
-from bytelax.training import train_loop, train_state
+from bytelax.training import runs, train_loop, train_state
 from bytelax.training.train_state import TrainingError
 from tests.helpers import tiny_runs
 from tests.helpers.tiny_runs import NextByte, batches, config
@@ -28,7 +28,7 @@ NOISY = NextByte(noise=0.1)
 
 def train(out, settings=None, batches=batches, told=None):
     told = [] if told is None else told
-    result = train_loop.train(settings or config(), NOISY, batches, out, report=told.append)
+    result = runs.train(settings or config(), NOISY, batches, out, report=told.append)
     for line in [line for line in told if line.endswith(" parameters")]:
         told.remove(line)
     return result
@@ -77,7 +77,7 @@ def half(tmp_path_factory):
     out = tmp_path_factory.mktemp("half")
     told = []
     result = train(out, batches=stop_at(7), told=told)
-    assert (result.step, result.finished, result.model) == (7, False, out / "model")
+    assert (result.step, result.finished) == (7, False) and (out / "model").is_dir()
     assert "run the same command again" in told[-1]
     return out
 
@@ -94,7 +94,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(alone, stopped):
     assert told[0].startswith("going on from step 7")
     assert_same(resumed.params, whole.params)
     assert losses(stopped) == losses(out)
-    assert resumed.model == stopped / "model" and resumed.valid == whole.valid
+    assert resumed.valid == whole.valid
 
 
 @pytest.mark.slow  # like an interrupted one
@@ -144,7 +144,7 @@ def test_a_signal_is_answered_before_the_step_ends(number, tmp_path, interruptib
         os.kill(os.getpid(), number)
         told.append(answered.wait(timeout=10))
 
-    result = train_loop.train(config(), Signalled(), batches, tmp_path, report=report)
+    result = runs.train(config(), Signalled(), batches, tmp_path, report=report)
     assert result.step == 1 and not result.finished
     answer = told.index(
         "stopping within 2 steps, with a checkpoint; another Ctrl-C stops without one"
@@ -174,7 +174,7 @@ class UnderWay:
 @pytest.mark.slow
 def test_two_steps_at_most_are_under_way(tmp_path, monkeypatch, interruptible):
     under_way, most = set(), []
-    step = train_loop._Program.step
+    step = train_loop.Program.step
 
     def done(number):
         if number == 4:
@@ -188,7 +188,7 @@ def test_two_steps_at_most_are_under_way(tmp_path, monkeypatch, interruptible):
         most.append(len(under_way))
         return state, measured
 
-    monkeypatch.setattr(train_loop._Program, "step", watched)
+    monkeypatch.setattr(train_loop.Program, "step", watched)
     result = train(tmp_path, config(steps=20, log_every=20, validate_every=0, save_every=20))
     assert max(most) == 2  # a device has the next step before it ends one
     assert 4 < result.step <= 6 and not result.finished
@@ -357,7 +357,7 @@ def test_a_full_disk_loses_nothing(alone, tmp_path, capfd, caplog):
             if "cannot be written" in line:
                 free()
 
-        result = train_loop.train(config(), NOISY, disk, tmp_path, report=report)
+        result = runs.train(config(), NOISY, disk, tmp_path, report=report)
     failed = [line for line in told if "cannot be written" in line]
     assert len(failed) == 1, told
     assert "checkpoint of step 6" in failed[0] and "that of step 3 is whole" in failed[0]

@@ -24,10 +24,11 @@ from bytelax.models.byte_lm import ByteLM
 from bytelax.models.execution import Execution
 from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
-from bytelax.training import objectives, optimizer, train_loop, train_state
+from bytelax.training import objectives, optimizer, runs, train_loop, train_state
+from bytelax.training.configs import RunConfig
 from bytelax.training.objectives import BLTD, CorruptionConfig, NextByte
 from bytelax.training.optimizer import OptimizerConfig
-from bytelax.training.train_loop import RunConfig, TrainConfig
+from bytelax.training.runs import TrainConfig
 from tests.helpers import models_for_tests, tiny_runs
 
 MESH = AbstractMesh((2, 2, 2), ("data", "fsdp", "tensor"))
@@ -119,7 +120,7 @@ def test_eight_devices_learn_what_one_does(tmp_path):
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
     run = subprocess.run([*script, *axes], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    one = train_loop.train(
+    one = runs.train(
         tiny_runs.config(steps=6),
         tiny_runs.NextByte(noise=0.1),
         tiny_runs.batches,
@@ -196,7 +197,9 @@ def after_two_steps(name, mesh):
     shapes = jax.eval_shape(fresh, jax.random.key(3))
     places = train_state.state_shardings(shapes, objective.logical_axes(), devices)
     state = jax.jit(fresh, out_shardings=places)(jax.random.key(3))
-    step = train_loop.make_step(objective, config, transformation, devices)
+    step = train_loop.make_step(
+        objective, optimizer.from_config(config.optimizer), config.run, devices
+    )
     step = jax.jit(step, out_shardings=(places, sharding.replicated(devices)))
     rows = models_for_tests.random_text(16, 25).reshape(2, 8, 25)
     key = jax.random.key(1)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from bytelax import cli, loading
+from bytelax import cli, loading, training
 from bytelax.checkpoints import config
 from bytelax.commands import train
 from bytelax.measure import patch_lengths
@@ -127,8 +127,8 @@ def test_a_student_is_counted_without_its_teacher(tmp_path, source, patcher, cap
 def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt):
     arguments = ["--out", str(tmp_path), "--init", str(blt), *source, *RUN]
     run = parsed(["train", "blt-d", *arguments])
-    objective, initial = run.prepare()
-    params, before = initial(), loading.load(blt / "model").params
+    objective, known = run.prepare()
+    params, before = training.initialise(objective, known), loading.load(blt / "model").params
     embed = params["decoder"].pop("embed")
     assert_same(embed, before["encoder"]["embed"])
     assert_same(params, before)
@@ -144,9 +144,9 @@ def test_blt_d_starts_from_a_blt_that_read_encoder_states(tmp_path, source, blt)
 def test_heads_are_left_behind_when_their_model_is_trained_on(tmp_path, source):
     """They would no longer fit it, and nothing would train them along."""
     run = parsed(["train", "blt", "--out", str(tmp_path), "--init", "tiny", *source])
-    objective, initial = run.prepare()
+    objective, known = run.prepare()
     assert loading.load("tiny").config.heads is not None
-    assert objective.module.config.heads is None and "heads" not in initial()
+    assert objective.module.config.heads is None and "heads" not in known
 
 
 @pytest.mark.slow
@@ -157,10 +157,10 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     losses = ["--loss-of", "lk", "--own-outputs", "2", "--blocks", "5", "--decay", "4"]
     arguments = ["train", "heads", "--init", blt, "--out", tmp_path, *source, *RUN, *heads]
     arguments = [str(argument) for argument in [*arguments, *losses]]
-    _, initial = parsed(arguments).prepare()
+    before = training.initialise(*parsed(arguments).prepare())
     assert cli.main(arguments) == 0
     assert "heads of few steps draft badly: bytelax bench --model" in capsys.readouterr().out
-    before, after = initial(), loading.load(tmp_path / "model")
+    after = loading.load(tmp_path / "model")
     learned = after.params.pop("heads")
     same = jax.tree.map(np.array_equal, learned, before["heads"])
     assert not any(jax.tree.leaves(same)), same

@@ -1,0 +1,151 @@
+"""A training run in a directory: its lock, recorded config, checkpoints, log and model."""
+
+import contextlib
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from bytelax import checkpoints
+from bytelax.checkpoints.orbax import quiet
+from bytelax.compiling import own_settings
+from bytelax.pods import distributed, sharding
+from bytelax.pods.sharding import MeshConfig
+from bytelax.training import guards, train_loop, train_state
+from bytelax.training import optimizer as optimizer_lib
+from bytelax.training.configs import OptimizerConfig, RunConfig
+from bytelax.training.guards import Interrupts
+from bytelax.training.metrics import Display, MetricsLog
+from bytelax.training.objectives import Objective
+from bytelax.training.train_loop import Numbered, Trained
+from bytelax.training.train_state import Checkpoints
+
+# (split, index of the first example) -> batches.
+Batches = Callable[[Literal["train", "valid"], int], Iterator[Numbered]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Configuration of the training loop, without data, model and objective."""
+
+    optimizer: OptimizerConfig = OptimizerConfig()
+    mesh: MeshConfig = MeshConfig()
+    run: RunConfig = RunConfig()
+
+
+@own_settings()
+def train(
+    config: TrainConfig,
+    objective: Objective,
+    batches: Batches,
+    out: pathlib.Path,
+    *,
+    initial: Callable[[], dict] | None = None,
+    record: Mapping | None = None,
+    about: str = "",
+    report: Callable[[str], None] | None = None,
+) -> Trained:
+    """Trains a model, and resumes from the latest checkpoint in `out` if there is one.
+
+    Results do not depend on how often the run was stopped and resumed: on the same machine, with
+    the same mesh and config, the parameters are identical bit for bit. On SIGINT or SIGTERM the
+    function saves a checkpoint and returns, after two more steps at most in a single process.
+
+    Args:
+      config: configuration of the loop.
+      objective: the model and its loss.
+      batches: returns the batches of a split from an example on. They have `ids` i32[b, N + 1],
+        with the same number of rows b each, and `index`; see `bytelax.training.data.batches`.
+      out: directory of the run, with checkpoints, metrics and, at the end, the model in
+        `out/model`, also if the run was interrupted.
+      initial: returns the parameters to start from; by default those of `objective.init`.
+      record: the whole config of the run as nested dicts. It is recorded in `out`, and compared
+        when the run is resumed. By default it is `config`.
+      about: a message to show before the first step, with the number of parameters.
+      report: called with messages, by another thread with that of a signal; by default they are
+        shown on standard error.
+
+    Raises:
+      TrainingError: `out` holds another run or is in use by one, no checkpoint in it can be read,
+        the last checkpoint cannot be written, the data end too early, or the loss is not finite.
+    """
+    out = pathlib.Path(out)
+    steps, run = config.optimizer.steps, config.run
+    display = Display(steps, report)
+    optimizer, mesh = optimizer_lib.from_config(config.optimizer), sharding.make_mesh(config.mesh)
+    program = train_loop.Program(objective, optimizer, run, mesh)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(quiet())  # Orbax's failures are reported in one line
+        stack.enter_context(guards.held(out, report=display.tell))
+        kept = Checkpoints(out / "checkpoints", run, display.tell)
+        stack.callback(kept.close)
+        train_state.keep_config(
+            out,
+            dataclasses.asdict(config) if record is None else record,
+            started=bool(kept.steps),
+            free=functools.partial(_may_differ, config.optimizer, max(kept.steps, default=0)),
+        )
+        display.tell("; ".join(filter(None, (about, program.parameters()))))
+        state, position = program.begin(kept, initial, display)
+        begin = int(state.step)
+        log = MetricsLog(out, start=begin, report=display.tell)
+        interrupts = stack.enter_context(Interrupts(run.log_every, display.tell))
+        done = train_loop.loop(
+            program,
+            state,
+            batches("train", position) if begin < steps else iter(()),
+            steps=steps,
+            valid=functools.partial(batches, "valid", 0) if run.validate_every else None,
+            kept=kept,
+            report=log.write,
+            display=display,
+            stop=interrupts.agreed,
+        )
+        params, replace = objective.model_params(done.params), done.step > begin
+        model = export(out / "model", objective.module.config, params, replace=replace)
+        if not done.finished:
+            display.tell(
+                f"stopped and saved at step {done.step}: run the same command again to go on; "
+                f"the model as it is now is {model}"
+            )
+    return done
+
+
+def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> pathlib.Path:
+    """Writes a trained model that `bytelax.load` can read, and returns its directory.
+
+    Args:
+      directory: where to write the model.
+      config: config of the model.
+      params: its parameters.
+      replace: overwrite a model that is already there; otherwise that one is kept.
+    """
+    if replace or not directory.exists():
+        checkpoints.write(directory, config, params, layout="orbax", overwrite=True)
+    distributed.wait("exported")
+    return directory
+
+
+def _may_differ(optimizer: OptimizerConfig, taken: int, field: str, before: Mapping) -> bool:
+    """Whether a run of `taken` steps may be resumed with another value of a field of its config.
+
+    `before` are the recorded fields.
+    """
+    if field.startswith("run."):
+        return field not in ("run.seed", "run.dtype", "run.remat", "run.scan")
+    if field in ("optimizer.steps", "optimizer.cooldown"):
+        return taken <= optimizer.steps and _had_these_rates(optimizer, taken, before)
+    return field.startswith("mesh.") or field == "data.prefetch"
+
+
+def _had_these_rates(optimizer: OptimizerConfig, taken: int, before: Mapping) -> bool:
+    """Whether the steps taken had the learning rates that this config gives them."""
+    names = ("steps", "cooldown", "warmup")
+    length: dict[str, Any] = {name: before.get(f"optimizer.{name}") for name in names}
+    each = (optimizer, dataclasses.replace(optimizer, **length))
+    rates = (optimizer_lib.learning_rate(one)(jnp.arange(taken)) for one in each)
+    return np.array_equal(*rates)
