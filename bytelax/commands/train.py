@@ -115,12 +115,15 @@ class ByteTransformer(ByteLMRun):
     def prepare(self) -> Prepared:
         """Returns the next-byte loss of the model, or its distillation."""
         from bytelax import architectures, checkpoints
+        from bytelax.compiling import random_key
         from bytelax.loading import model_directory
         from bytelax.training.objectives import Distillation, NextByte
 
         module, known = self._byte_lm()
         if self.teacher is None:
             return NextByte(module), known
+        # Not compiled: that changes the last bits, and so those of a run.
+        known = known or NextByte(module).init(random_key(self.run.seed))
         config, taught = checkpoints.read(model_directory(self.teacher), dtype="float32")
         teacher = architectures.module_of(config)
         weight, patches = self.teacher_weight, self.teacher_max_patches
