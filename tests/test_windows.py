@@ -102,8 +102,3 @@ def test_defaults():
 def test_batches_that_cannot_be(batch):
     with pytest.raises(ValueError, match="batch must be an integer"):
         tell_pieces(echo, [], batch=batch)
-
-
-def test_one_text_is_no_list():
-    with pytest.raises(ValueError, match="texts must be a list of strings"):
-        tell_texts(echo, "one", Windows(9, 9), batch=1)
