@@ -11,6 +11,7 @@ import numpy as np
 
 import bytelax
 from bytelax import vocab
+from bytelax.checkpoints import layout
 
 TYPES = {
     "float32": gguf.GGMLQuantizationType.F32,
@@ -21,8 +22,7 @@ TYPES = {
 
 def write(model: bytelax.Model, path: pathlib.Path, dtype: str) -> None:
     """Writes a byte transformer, whose texts must fit its attention window, as a GGUF file."""
-    c, params = model.config.trunk, model.params
-    group = c.heads // c.kv_heads
+    c = model.config.trunk
     file = gguf.GGUFWriter(path, "llama")
     file.add_context_length(model.config.max_bytes)
     file.add_embedding_length(c.dim)
@@ -38,36 +38,19 @@ def write(model: bytelax.Model, path: pathlib.Path, dtype: str) -> None:
     file.add_vocab_size(model.config.vocab_size)
     file.add_tokenizer_model("no_vocab")
 
-    def add(name, matrix):
-        """A vector, or a matrix [D, ...] that is stored with its outputs first."""
-        matrix = np.asarray(matrix, np.float32)
-        if matrix.ndim == 1:
-            file.add_tensor(name, matrix)
-            return
-        rows = np.ascontiguousarray(matrix.reshape(matrix.shape[0], -1).T)
-        kind = TYPES[dtype]
-        file.add_tensor(name, gguf.quants.quantize(rows, kind), raw_dtype=kind)
-
-    add("token_embd.weight", np.asarray(params["embed"]["embedding"]).T)
-    add("output_norm.weight", params["norm"]["scale"])
-    add("output.weight", params["head"]["kernel"])
-    for index in range(c.layers):
-        block = params["trunk"][f"layers_{index}"]
-        qkv = np.asarray(block["attention"]["qkv"]["kernel"])  # [D, K, group + 2, d]
-        gate_up = np.asarray(block["mlp"]["gate_up"]["kernel"])  # [D, 2, F]
-        out = np.asarray(block["attention"]["out"]["kernel"]).reshape(-1, c.dim)
-        for name, matrix in {
-            "attn_norm": block["attention_norm"]["scale"],
-            "attn_q": qkv[:, :, :group],
-            "attn_k": qkv[:, :, group],
-            "attn_v": qkv[:, :, group + 1],
-            "attn_output": out,
-            "ffn_norm": block["mlp_norm"]["scale"],
-            "ffn_gate": gate_up[:, 0],
-            "ffn_up": gate_up[:, 1],
-            "ffn_down": block["mlp"]["down"]["kernel"],
-        }.items():
-            add(f"blk.{index}.{name}.weight", matrix)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, c.layers)
+    for name, tensor in layout.state_dict(model.config, model.params).items():
+        if name.startswith("heads."):
+            continue
+        # Rotary pairs lie side by side in both, so that nothing is permuted.
+        known = name if name.startswith("lm_head") else f"model.{name}"
+        stored = names.get_name(known, try_suffixes=(".weight",))
+        array = np.ascontiguousarray(tensor.whole(), np.float32)
+        if array.ndim == 1:
+            file.add_tensor(stored, array)
+        else:
+            kind = TYPES[dtype]
+            file.add_tensor(stored, gguf.quants.quantize(array, kind), raw_dtype=kind)
     file.write_header_to_file()
     file.write_kv_data_to_file()
     file.write_tensors_to_file()

@@ -9,7 +9,8 @@ import transformers
 
 import bytelax
 from bytelax import vocab
-from bytelax.models.byte_lm import ByteLMConfig
+from bytelax.checkpoints import layout
+from bytelax.checkpoints import llama as llama_names
 
 transformers.logging.set_verbosity_error()
 
@@ -41,7 +42,15 @@ def llama(model: bytelax.Model) -> transformers.PreTrainedModel:
         pad_token_id=vocab.EOS,
     )
     theirs = transformers.LlamaForCausalLM(config)
-    theirs.load_state_dict(_as_llama(model.params, model.config), strict=True)
+    state = layout.state_dict(model.config, model.params)
+    theirs.load_state_dict(
+        {
+            name: torch.from_numpy(np.array(tensor.whole(), np.float32))
+            for name, tensor in llama_names.to_state_dict(model.config, state).items()
+            if not name.startswith("heads.")
+        },
+        strict=True,
+    )
     return theirs.eval()
 
 
@@ -79,44 +88,3 @@ def generate(
         )
     seconds = time.perf_counter() - begin
     return vocab.decode(out[0, ids.shape[1] :].tolist()), seconds
-
-
-def _as_llama(params: dict, config: ByteLMConfig) -> dict[str, torch.Tensor]:
-    c = config.trunk
-    group = c.heads // c.kv_heads
-
-    def tensor(x):
-        return torch.from_numpy(np.array(x, np.float32))
-
-    def halves(kernel):
-        """[D, heads, d] with rotary pairs side by side, as [heads * d, D] with them d / 2 apart."""
-        apart = np.concatenate([kernel[..., 0::2], kernel[..., 1::2]], axis=-1)
-        return tensor(apart.reshape(c.dim, -1).T)
-
-    state = {
-        "model.embed_tokens.weight": tensor(params["embed"]["embedding"]),
-        "model.norm.weight": tensor(params["norm"]["scale"]),
-        "lm_head.weight": tensor(params["head"]["kernel"]).T,
-    }
-    for index in range(c.layers):
-        block = params["trunk"][f"layers_{index}"]
-        qkv = np.asarray(block["attention"]["qkv"]["kernel"], np.float32)  # [D, K, group + 2, d]
-        gate_up = np.asarray(block["mlp"]["gate_up"]["kernel"], np.float32)  # [D, 2, F]
-        queries = qkv[:, :, :group].reshape(c.dim, c.heads, c.head_dim)
-        state |= {
-            f"model.layers.{index}.{name}.weight": value
-            for name, value in {
-                "input_layernorm": tensor(block["attention_norm"]["scale"]),
-                "post_attention_layernorm": tensor(block["mlp_norm"]["scale"]),
-                "self_attn.q_proj": halves(queries),
-                "self_attn.k_proj": halves(qkv[:, :, group]),
-                "self_attn.v_proj": tensor(qkv[:, :, group + 1].reshape(c.dim, -1).T),
-                "self_attn.o_proj": tensor(
-                    np.asarray(block["attention"]["out"]["kernel"]).reshape(-1, c.dim).T
-                ),
-                "mlp.gate_proj": tensor(gate_up[:, 0].T),
-                "mlp.up_proj": tensor(gate_up[:, 1].T),
-                "mlp.down_proj": tensor(block["mlp"]["down"]["kernel"]).T,
-            }.items()
-        }
-    return state
