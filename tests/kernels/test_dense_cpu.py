@@ -4,6 +4,7 @@ import ctypes
 import dataclasses
 import functools
 import itertools
+import mmap
 import os
 import pathlib
 import subprocess
@@ -258,3 +259,16 @@ def test_what_to_do_names_a_script_only_where_there_is_one(monkeypatch, tmp_path
     assert "pip install" in native.why_not() and str(script) not in native.why_not()
     script.touch()
     assert str(script) in native.why_not() and "pip install" not in native.why_not()
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="the system has no large pages")
+def test_panels_lie_in_large_pages_and_are_not_copied():
+    kernel = np.random.default_rng(0).normal(size=(512, 2, 1376)).astype(np.float32)
+    panels = cpu.Panels.of(kernel, gated=True)
+    address = panels.values.ctypes.data
+    assert address % (1 << 21) == 0
+    (device,) = jax.devices()[:1]
+    on_device = jax.device_put(panels, device, may_alias=True)
+    assert on_device.values.unsafe_buffer_pointer() == address
+    del panels
+    np.testing.assert_array_equal(on_device.arrays()[0], kernel)

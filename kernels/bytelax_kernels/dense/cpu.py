@@ -4,9 +4,11 @@ XLA:CPU packs a matrix anew for every product of two rows and more, and widens a
 memory. Here it lies in panels, and is widened in registers.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
+import mmap
 from typing import Any
 
 import jax
@@ -20,6 +22,7 @@ from bytelax_kernels.dense import panels
 COLUMNS = 32  # of a panel
 _TILE = 32  # the depth of a narrow matrix is a multiple of it
 DTYPES = ("float32", "bfloat16", "int8")
+_PAGE = 1 << 21  # bytes of a large page of memory
 
 
 @jax.tree_util.register_dataclass
@@ -64,7 +67,7 @@ class Panels(panels.Panels):
         padded = -(-columns // COLUMNS) * COLUMNS
         pair = _pair(kernel.dtype)
         deep = depth if pair == 1 else -(-depth // _TILE) * _TILE
-        values = np.zeros((halves, padded // COLUMNS, deep // pair, COLUMNS, pair), kernel.dtype)
+        values = _zeros((halves, padded // COLUMNS, deep // pair, COLUMNS, pair), kernel.dtype)
         for half, first in np.ndindex(halves, padded // COLUMNS):
             own = groups[:, half, first * COLUMNS : (first + 1) * COLUMNS]
             for at in range(pair):
@@ -174,6 +177,22 @@ def _product(width, eps, times, gated):
         return out.reshape(size, -1, width), True
 
     return product
+
+
+def _zeros(shape, dtype):
+    """Zeros in large pages where they fill any, so that reading them waits less for addresses.
+
+    They begin at a page, so that JAX takes them as they are: arrays elsewhere are copied first.
+    """
+    count = math.prod(shape)
+    size = count * dtype.itemsize
+    if size < _PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(shape, dtype)
+    memory = mmap.mmap(-1, size + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    first = -np.frombuffer(memory, np.uint8).ctypes.data % _PAGE
+    with contextlib.suppress(OSError):  # a kernel without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE, first, size // _PAGE * _PAGE)
+    return np.frombuffer(memory, dtype, count, first).reshape(shape)
 
 
 def _pair(dtype):
