@@ -2,7 +2,7 @@
 
 PYTHON3 ?= python3
 VENV ?= .venv
-EXTRAS ?= test,studies
+EXTRAS ?= test
 TESTS ?= tests
 PYTHON = $(VENV)/bin/python
 # A module's tests share what they compile, and stay together. Each worker takes up to 4 GB.
@@ -43,8 +43,7 @@ docs: $(VENV)/.installed-docs ## build the site into site/; a broken link or an 
 # A torch for CPUs only: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make parity
 parity: ## compare with transformers, run in lm-evaluation-harness: an environment of its own
 	$(MAKE) test-all VENV=$(VENV) EXTRAS=test,parity,eval \
-	  TESTS="tests/test_live_parity.py tests/docs/test_pages.py::test_python[docs/evaluation.md] \
-	    tests/experiments/test_studies.py::test_lm_eval"
+	  TESTS="tests/test_live_parity.py tests/docs/test_pages.py::test_python[docs/evaluation.md]"
 
 aot: ## compile kernels and decode loops for TPU and H200 without the hardware; count what they do
 	$(MAKE) $(VENV)/.installed-aot compiled VENV=$(VENV)

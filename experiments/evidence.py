@@ -8,14 +8,12 @@ time, on a few prompts of every genre.
 
 import argparse
 import functools
-import math
 from collections.abc import Sequence
 
 from bytelax import Result, Statistics, generate, load
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.model import Model
-from bytelax.scoring import score_continuations
 from experiments import study
 from experiments.harness import bundled_data, intervals, loops, published_fast_blt
 from experiments.study import Column
@@ -217,16 +215,6 @@ def beside(own: Sequence[Result], plain: Sequence[Result], name: str) -> dict | 
 def same_outputs(results: Sequence[Result], plain: Sequence[Result]) -> int:
     """Number of prompts that two methods continue with the same bytes."""
     return sum(own.bytes == other.bytes for own, other in zip(results, plain, strict=True))
-
-
-def bits_per_byte(model: Model, prompts: Sequence[bytes], results: Sequence[Result]) -> dict | None:
-    """Bits per byte of continuations under a model at temperature 1, with an interval."""
-    written = [result.bytes for result in results]
-    pairs = list(zip(prompts, written, strict=True))
-    scored = score_continuations(model, pairs, batch=BATCH)
-    return intervals.of_ratio(
-        [-each.log_prob / math.log(2) for each in scored], [len(text) for text in written]
-    )
 
 
 def few(texts: Texts, each: int = TIMED) -> list[bytes]:

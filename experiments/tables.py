@@ -19,6 +19,7 @@ PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
 SPEED = ROOT / "docs" / "speed.md"
 FIGURE = ROOT / "docs" / "drafts.svg"
 CLAIMS = RESULTS / "claims.json"
+ENDED = RESULTS / "ended.json"
 HEAD = """\
 # Results
 
@@ -46,10 +47,23 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [first, "|---" * len(header) + "|", *others]
 
 
-def section(name: str, results: pathlib.Path = RESULTS) -> list[str]:
-    """The part of the page that shows a study: its docstring, and a table for each machine."""
+def ended() -> dict[str, dict]:
+    """The studies whose question is answered, by name: what they measured, and their columns."""
+    return json.loads(ENDED.read_text())
+
+
+def described(name: str) -> tuple[str, list[Column]]:
+    """What a study says of itself, and the columns of its table."""
+    if found := ended().get(name):
+        return found["about"], [Column(*each) for each in found["columns"]]
     module = importlib.import_module(f"{studies.__name__}.{name}")
-    lines = [f"## {name}", "", module.__doc__.strip(), ""]
+    return module.__doc__.strip(), module.COLUMNS
+
+
+def section(name: str, results: pathlib.Path = RESULTS) -> list[str]:
+    """The part of the page that shows a study: what it measures, and a table for each machine."""
+    about, columns = described(name)
+    lines = [f"## {name}", "", about, ""]
     found = study.reports(name, results)
     for report in found:
         conditions = shown(report["conditions"]).replace("_", " ")
@@ -57,7 +71,7 @@ def section(name: str, results: pathlib.Path = RESULTS) -> list[str]:
             f"{report['machine']}, jax {report['jax']}, commit {report['commit']}"
             f"{'; ' if conditions else ''}{conditions}.",
             "",
-            *table(module.COLUMNS, report["rows"]),
+            *table(columns, report["rows"]),
             "",
         ]
     return lines if found else [*lines, "Not measured.", ""]
@@ -136,11 +150,15 @@ def speed(key: dict, results: pathlib.Path = RESULTS) -> str:
     return f"{figure(key, results)}, {kept.split(' (')[0]} kept"
 
 
+def names() -> list[str]:
+    """All studies, those that have ended too."""
+    return sorted([*ended(), *(module.name for module in pkgutil.iter_modules(studies.__path__))])
+
+
 def page(results: pathlib.Path = RESULTS) -> str:
     """The page of all results."""
-    names = [module.name for module in pkgutil.iter_modules(studies.__path__)]
     lines = [HEAD, "## Published beside measured", "", *claims_table(claims(results)), ""]
-    for name in names:
+    for name in names():
         lines += section(name, results)
     return "\n".join(lines)
 

@@ -1,1 +1,1 @@
-"""How the models of studies are trained: `python -m experiments.recipes.NAME STAGE`."""
+"""How models are trained: `python -m experiments.recipes STAGE`, a TOML file for each stage."""

@@ -6,11 +6,9 @@ patches old. All figures but the loops and the acceptance beside the published o
 has closed since the draft began; before it `blt-s` on stale latents drafts what plain decoding
 would write. "By entropy": the same bytes, by the bits of the model's law of the next byte. Models
 named "windowN-layersM" differ in their decoder alone, by the bytes that its attention spans and its
-layers, and have seen equal bytes. Models that are not trained yet are left out.
+layers, and have seen equal bytes. With `--runs`, the models of a directory are measured too.
 
-    python -m experiments.studies.late_latents --data DIR
-    python -m experiments.recipes.decoder_window window8-layers3 --data DIR --runs RUNS  and others
-    python -m experiments.studies.late_latents --data DIR --runs RUNS
+    python -m experiments.studies.late_latents --data DIR [--runs RUNS]
 """
 
 import functools
@@ -27,7 +25,6 @@ from bytelax import Result, load, vocab
 from bytelax.decode import Origin, Sampling, process_logits
 from experiments import evidence, study
 from experiments.harness import boundary, bundled_data, intervals, latent_costs, loops, trained
-from experiments.recipes.decoder_window import STAGES
 from experiments.study import Column
 
 KEPT_MODELS = study.ROOT / "experiments" / "recipes" / "models"
@@ -59,16 +56,18 @@ COLUMNS = [
 
 def main():
     options = evidence.parser(__doc__, new=96, timed=False)
-    options.add_argument("--runs", type=study.directory, help="of the recipes")
+    options.add_argument("--runs", type=study.directory, help="further models")
     options = evidence.parsed(options)
     texts = bundled_data.held_out(options.data, None, options.split)
     prompts = tuple(text for _, text in evidence.prompts(options))
     stretches = BATCH if options.smoke else STRETCHES
-    directories = [KEPT_MODELS, *([pathlib.Path(options.runs)] if options.runs else [])]
+    models: dict[str, pathlib.Path | None] = dict.fromkeys(BUNDLED) | models_in(KEPT_MODELS)
+    if options.runs:
+        models |= models_in(pathlib.Path(options.runs))
 
     @functools.cache
     def model(name):
-        return load(name if name in BUNDLED else _found(name, directories), dtype="float32")
+        return load(models[name] or name, dtype="float32")
 
     @functools.cache
     def costs(name):
@@ -76,7 +75,7 @@ def main():
             model(name), list(texts.values()), length=STRETCH, each=stretches, batch=BATCH
         ))  # fmt: skip
 
-    asked = list(settings(directories))
+    asked = list(settings(models))
     if options.smoke:
         asked = [each for each in asked if each["options"] == DRAFTS[0][1]]
     study.run(
@@ -87,21 +86,19 @@ def main():
     )  # fmt: skip
 
 
-def settings(directories: Sequence[pathlib.Path]) -> Iterator[dict]:
-    """The models that are there, each with its methods at both temperatures."""
-    for name in (*BUNDLED, *(path.name for path in sorted(KEPT_MODELS.iterdir())), *STAGES):
-        found = None if name in BUNDLED else _found(name, directories)
-        if found or name in BUNDLED:
-            own = {"model": name} | ({"trained": trained.digest(found)} if found else {})
-            for temperature in evidence.TEMPERATURES:
-                for method, options in DRAFTS + MORE.get(name, []):
-                    yield own | {
-                        "method": method, "options": options, "temperature": temperature
-                    }  # fmt: skip
+def models_in(directory: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The models of a directory, by name."""
+    models = {path.name: trained.model_of(path) for path in sorted(directory.iterdir())}
+    return {name: model for name, model in models.items() if model}
 
 
-def _found(name: str, directories: Sequence[pathlib.Path]) -> pathlib.Path | None:
-    return next(filter(None, (trained.model_of(each / name) for each in directories)), None)
+def settings(models: dict[str, pathlib.Path | None]) -> Iterator[dict]:
+    """The models, each with its methods at both temperatures."""
+    for name, path in models.items():
+        own = {"model": name} | ({"trained": trained.digest(path)} if path else {})
+        for temperature in evidence.TEMPERATURES:
+            for method, options in DRAFTS + MORE.get(name, []):
+                yield own | {"method": method, "options": options, "temperature": temperature}
 
 
 def drafted(model, prompts: tuple[bytes, ...], setting: dict, new: int) -> dict:

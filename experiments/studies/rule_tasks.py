@@ -8,7 +8,8 @@ right answer is likelier than three wrong ones that look like it. Models that ar
 are left out.
 
     python -m experiments.recipes.rule_tasks_data --out TASKS
-    python -m experiments.recipes.rule_tasks task --data TASKS --runs RUNS    and the others
+    python -m experiments.recipes task --data TASKS --runs RUNS
+    python -m experiments.recipes task-d --seed 1 --data TASKS --runs RUNS    and the others
     python -m experiments.studies.rule_tasks --tasks TASKS --runs RUNS
 """
 
@@ -20,17 +21,27 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bytelax import load
+from bytelax import Result, Statistics, generate, load
 from bytelax.scoring import score_continuations
-from experiments import study
-from experiments.harness import intervals, trained
+from experiments import evidence, study
+from experiments.harness import intervals, published_fast_blt, trained
 from experiments.study import Column
 
 NEW = 96  # bytes; the longest answer has fewer
 WRONG = 3  # answers beside the right one
 SEEDS = (1, 2, 3)
 BASE, CONTROL = "task", "task-more"
-MODELS = dict(zip((BASE, CONTROL, "task-d-paper", "task-d"), trained.LABELS, strict=True))
+MODELS = {
+    BASE: "the base", CONTROL: "the control", "task-d-paper": "BLT-D, published loss",
+    "task-d": "BLT-D, our loss",
+}  # fmt: skip
+BLOCK_SIZES = (4, 8, 16)
+ONE_BYTE = {"unmask": "entropy", "gamma": 0.0}  # only the most certain byte fits this bound
+ONE_STEP, REFRESH = {"unmask": "one-step"}, {"latent": "refresh"}
+# Means of an answer; what is read counts all weights, or those of Fast BLT's formula.
+MEANS = (
+    "rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher", "bandwidth_gb",
+)  # fmt: skip
 TRAINED = [(BASE, 0), *((name, seed) for seed in SEEDS for name in MODELS if name != BASE)]
 COLUMNS = [
     Column("model", "label"),
@@ -57,20 +68,40 @@ def settings(runs: pathlib.Path) -> Iterator[dict]:
     for name, seed in TRAINED:
         if model := trained.model_of(runs / run_of(name, seed)):
             own = {"model": name, "seed": seed, "trained": trained.digest(model)}
-            yield from (own | way for way in trained.ways(MODELS[name]))
+            for method, options in ways(name):
+                yield own | {"method": method, "options": options}
+
+
+def ways(name: str) -> Iterator[tuple[str, dict]]:
+    """The methods that are compared on a model, with options: BLT-S on all but the control.
+
+    What verifies runs with a pass a round, and as published, with a second one that renews the
+    latent.
+    """
+    yield "ar", {}
+    for size in BLOCK_SIZES if name != CONTROL else ():
+        yield from (("blt-s", {"draft_length": size, **how}) for how in ({}, REFRESH))
+        if name != BASE:
+            quality = (ONE_STEP, *published_fast_blt.rules("blt-d"), ONE_BYTE)
+            drafts = (*published_fast_blt.rules("blt-dv"), ONE_STEP | REFRESH)
+            yield from (("blt-d", {"block_size": size, **rule}) for rule in quality)
+            yield from (("blt-dv", {"block_size": size, **rule}) for rule in drafts)
 
 
 def run_of(name: str, seed: int) -> str:
-    """What `train.py` calls the run; the base has one seed and no number."""
+    """The directory of a run; the base has one seed and no number."""
     return f"{name}-{seed}" if seed else name
 
 
 def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: int) -> dict:
     """Answers all questions, `batch` at a time; in plain decoding it ranks the answers too."""
     found = trained.model_of(runs / run_of(setting["model"], setting["seed"]))
-    model = load(found, dtype="float32")
+    model, method = load(found, dtype="float32"), setting["method"]
     questions = [each["question"] for each in examples]
-    results, figures = trained.answers(model, questions, setting, new=NEW, batch=batch)
+    if setting["trained"] not in _plain:
+        _plain[setting["trained"]] = answers(model, questions, "ar", batch=batch)
+    plain = _plain[setting["trained"]]
+    results = answers(model, questions, method, batch=batch, **setting["options"])
     right = [
         result.bytes.decode(errors="replace") == each["answer"]
         for result, each in zip(results, examples, strict=True)
@@ -78,13 +109,34 @@ def measure(setting: dict, examples: list[dict], runs: pathlib.Path, *, batch: i
     by_task: dict[str, list[bool]] = {}
     for each, example in zip(right, examples, strict=True):
         by_task.setdefault(example["task"], []).append(each)
+    rows = [result.stats for result in results]
+    total, verified = Statistics.total(rows), method not in ("ar", "blt-d")
     return {
         "label": MODELS[setting["model"]],
         "exact_match": share(right),
         "by_task": {task: np.mean(each) for task, each in by_task.items()},
-        **figures,
-        **(likelihoods(model, examples, batch=batch) if setting["method"] == "ar" else {}),
+        "acceptance": evidence.ratio(rows, "accepted", "drafted") if verified else None,
+        **published_fast_blt.shown(method, setting["options"]),
+        "weights_read": evidence.beside(results, plain, "bandwidth_gb_with_patcher"),
+        "weights_by_formula": evidence.beside(results, plain, "bandwidth_gb"),
+        "bytes": total.bytes / len(rows),
+        **{name: getattr(total, name) / len(rows) for name in MEANS},
+        **(likelihoods(model, examples, batch=batch) if method == "ar" else {}),
     }
+
+
+_plain: dict[str, list[Result]] = {}  # of plain decoding, by the digest of the model
+
+
+def answers(model, questions: Sequence[str], method: str, *, batch: int, **options) -> list[Result]:
+    """Continues all questions to the end of their line."""
+    results: list[Result] = []
+    for begin in range(0, len(questions), batch):
+        results += generate(
+            model, questions[begin : begin + batch], method=method, max_new_bytes=NEW, stop=["\n"],
+            **options,
+        ).results  # fmt: skip
+    return results
 
 
 def likelihoods(model, examples: list[dict], *, batch: int) -> dict:

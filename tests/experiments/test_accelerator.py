@@ -1,10 +1,6 @@
 """The command that measures everything on an accelerator, as far as a CPU takes it."""
 
 import argparse
-import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -71,28 +67,6 @@ def test_every_step_runs_on_a_processor(tmp_path, monkeypatch):
     monkeypatch.setattr(accelerator, "NEED_DATA", {"exactness", "accelerator_training"})
     options = ["--smoke", "--minutes", "60", "--results", str(tmp_path)]
     assert accelerator.main(options) == 0
-
-
-SAVES = """
-import sys, time
-try: print("begun", flush=True), time.sleep(60)
-except KeyboardInterrupt: time.sleep(1), sys.exit(3)
-"""
-RECIPE = f"""
-import sys
-from experiments.harness import recipes
-recipes.command = lambda *_: [sys.executable, "-c", {SAVES!r}]
-sys.argv = ["train", "base", "--data", "."]
-sys.exit(recipes.main("Trains.", ["base"], lambda *_: [], lambda _: []))
-"""
-
-
-def test_a_recipe_that_is_interrupted_waits_for_the_trainer():
-    command = [sys.executable, "-c", RECIPE]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdout.readline() == b"begun\n"
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(20) == 3
 
 
 class Named:

@@ -3,18 +3,18 @@
 import importlib
 import json
 import pathlib
+import tomllib
 
 import pytest
 from bytelax_kernels import native
 
 import bytelax
-from bytelax import cli
+from bytelax.commands import train
 from experiments import studies, tables
-from experiments.harness import intervals, loops, trained
-from experiments.recipes import rule_tasks as rule_tasks_recipe
+from experiments.harness import intervals, loops
+from experiments.recipes import __main__ as recipes
 from experiments.recipes import rule_tasks_data
-from experiments.recipes import translation as translation_recipe
-from experiments.studies import batch, blt_methods, rule_tasks, translation
+from experiments.studies import batch, blt_methods, rule_tasks
 from tests.helpers import score_data
 
 ASSETS = pathlib.Path(bytelax.__file__).parent / "assets"
@@ -64,9 +64,8 @@ def test_accounting(smoke):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
-    ["agreement", "blt_methods", "bundled", "draft_rules", "int8", "latents", "precisions",
-     "self_drafting", "windows"],
-)  # fmt: skip
+    ["agreement", "blt_methods", "bundled", "int8", "self_drafting", "windows"],
+)
 def test_study(smoke, name):
     rows = smoke(name)
     for row in rows:
@@ -108,22 +107,9 @@ def test_wall_clock(smoke):
 
 
 @pytest.mark.exhaustive
-def test_requests(smoke):
-    rows = smoke("requests")
-    assert [row["setting"]["what"] for row in rows] == ["turn", "samples", "constraint"]
-    assert all(row["same_bytes"] for row in rows)
-
-
-@pytest.mark.exhaustive
 def test_exactness(smoke):
     (row,) = smoke("exactness")
     assert row["same_bits"] == row["outputs"] == 2
-
-
-@pytest.mark.exhaustive
-def test_memory_1b(smoke, tmp_path):
-    compiled, cached = smoke("memory_1b", "--checkpoint", str(tmp_path / "checkpoint"))
-    assert compiled["weights_gb"] == cached["weights_gb"] < compiled["peak_gb"]
 
 
 @pytest.mark.exhaustive
@@ -149,15 +135,6 @@ def test_tuned(smoke, tmp_path, monkeypatch):
     assert all(row["expected"] > 0 for row in rows)
 
 
-@pytest.mark.slow
-def test_lm_eval(smoke, monkeypatch):
-    pytest.importorskip("lm_eval")
-    monkeypatch.setenv("DISABLE_MULTIPROC", "1")  # put back what the study sets
-    likelihood, generated = smoke("lm_eval")
-    assert likelihood["examples"] == 2 and likelihood["acc"]["value"] == 1.0
-    assert generated["rounds"] < generated["bytes"] <= 96
-
-
 @pytest.mark.exhaustive
 def test_late_latents(smoke, tmp_path):
     (tmp_path / "runs").mkdir()
@@ -170,19 +147,6 @@ def test_late_latents(smoke, tmp_path):
     assert [rows[-1][name] for name in ("costs", "acceptance")] == [
         rows[1][name] for name in ("costs", "acceptance")
     ]
-
-
-@pytest.mark.exhaustive
-def test_draft_curve(smoke, tmp_path, data):
-    run = tmp_path / "runs" / "layer-1"
-    assert not cli.main([
-        "train", "heads", "--init", "tiny-lm", "--out", str(run),
-        "--data", f"{data}/openstax_ccby/valid.txt.gz", "--heads.eagle.depths", "3", "6", "12",
-        "--data.batch", "2", "--data.window", "64", "--optimizer.steps", "1",
-        "--optimizer.warmup", "0", "--run.validate-every", "0",
-    ])  # fmt: skip
-    rows = smoke("draft_curve", "--runs", str(tmp_path / "runs"))
-    assert all(row["setting"]["trained_bytes"] == 128 for row in rows)
 
 
 @pytest.mark.exhaustive
@@ -199,25 +163,33 @@ def test_rule_tasks(smoke, tmp_path):
     assert 0 <= plain["ranked_first"]["value"] <= 1 < plain["bits_per_byte"]["value"]
 
 
-@pytest.mark.exhaustive
-def test_translation(smoke, tmp_path):
-    pytest.importorskip("sacrebleu")
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "blt").symlink_to(ASSETS / "tiny")
-    plain, drafted = smoke("translation", "--runs", str(tmp_path / "runs"))
-    assert (plain["bleu"], plain["chrf"]) == (drafted["bleu"], drafted["chrf"])
-    assert drafted["rounds"] < plain["rounds"] == pytest.approx(plain["bytes"], abs=1)
+@pytest.mark.parametrize("stage", recipes.STAGES)
+def test_recipe_is_a_config_of_a_run(stage, data, tmp_path):
+    file = tmp_path / "stage.toml"
+    file.write_text(recipes.config(stage, data, tmp_path))
+    kind = tomllib.loads(file.read_text())["kind"]
+    run = train.default(kind, ["--config", str(file), "--out", str(tmp_path / stage)])
+    assert type(run) is train.KINDS[kind] and run.optimizer.name == "muon"
+    assert all(data in source.path for source in run.data.sources)
 
 
-def test_studies_look_for_the_runs_of_the_recipes(tmp_path):
-    runs = {rule_tasks.run_of(*each) for each in rule_tasks.TRAINED}
-    assert runs == {"task", *rule_tasks_recipe.CONTINUED}
-    assert [*translation.MODELS] == ["blt", *translation_recipe.CONTINUED]
+def test_recipe_trains_into_the_directory_of_its_seed(data, tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr(recipes.cli, "main", lambda flags: called.extend(flags))
+    command = ["recipes", "task-d", "--data", data, "--runs", str(tmp_path), "--seed", "2"]
+    monkeypatch.setattr("sys.argv", [*command, "--optimizer.steps", "9"])
+    recipes.main()
+    assert called[:2] == ["train", "blt-d"] and str(tmp_path / "task-d-2") in called
+    assert called[-6:] == ["--data.seed", "2", "--run.seed", "2", "--optimizer.steps", "9"]
+
+
+def test_rule_tasks_look_for_the_runs_of_the_recipes(tmp_path):
+    assert {name for name, _ in rule_tasks.TRAINED} <= {*recipes.STAGES}
     for name in ("task", "task-more-2", "task-d-2"):
         (tmp_path / name).symlink_to(ASSETS / "tiny")
     made = list(rule_tasks.settings(tmp_path))
     # At every length `blt-s` twice; of a BLT-D what is published, three more, and `blt-dv` twice.
-    sizes, published = len(trained.BLOCK_SIZES), sum(map(len, blt_methods.RULES.values()))
+    sizes, published = len(rule_tasks.BLOCK_SIZES), sum(map(len, blt_methods.RULES.values()))
     assert len(made) == (1 + 2 * sizes) + 1 + (1 + sizes * (2 + published + 2))
 
 
@@ -228,34 +200,6 @@ def test_wrong_answers_look_like_the_right_one():
     ]  # fmt: skip
     orders = rule_tasks.wrong({"task": "sort", "answer": "fig kiwi plum"}, [])
     assert orders == ["kiwi fig plum", "fig plum kiwi", "kiwi plum fig"]
-
-
-def test_scores_are_of_each_sentence_beside_its_own_references(data):
-    pytest.importorskip("sacrebleu")
-    examples = translation.read(data, 8)
-    examples[0]["right"].pop()  # sentences have different numbers of references
-    for place in (0, -1):
-        own = translation.scores([each["right"][place] for each in examples], examples)
-        found = [figure["value"] for each in own.values() for figure in each.values()]
-        assert found == 4 * [pytest.approx(100)]
-    right = [each["right"] for each in examples]
-    moved = [
-        each | {"right": other} for each, other in zip(examples, right[1:] + right[:1], strict=True)
-    ]
-    wrong = translation.scores([each[0] for each in right], moved)
-    for figure in (*wrong["bleu"].values(), *wrong["chrf"].values()):
-        low, high = figure["interval"]
-        assert low <= high < 90 and figure["value"] < 90
-
-
-def test_a_prompt_is_the_beginning_of_a_training_text(data):
-    german, french = (
-        source.template.replace(r"\n", "\n") for source in translation_recipe.pairs(data)
-    )
-    for example in translation.read(data, 3):
-        template = german if example["language"] == "de" else french
-        text = template.format(example["source"], example["right"][0])
-        assert text == f"{translation.prompt(example)} {example['right'][0]}\n"
 
 
 def test_loops_period():
