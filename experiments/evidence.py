@@ -14,6 +14,7 @@ from bytelax import Result, Statistics, generate, load
 from bytelax.measure import timing
 from bytelax.measure.timing import PLAIN, Contestant
 from bytelax.model import Model
+from bytelax.options import METHODS
 from experiments import study
 from experiments.harness import bundled_data, intervals, loops, published_fast_blt
 from experiments.study import Column
@@ -99,21 +100,15 @@ loaded = functools.cache(load)
 
 
 def contestant(method: str, options: dict, dtype: str = "float32") -> Contestant:
-    """A method and its options, with the bundled draft model for those that take one."""
-    small = method in ("draft-model", "spectr")
-    return Contestant(
-        method, options | ({"draft_model": loaded(SMALL, dtype=dtype)} if small else {})
-    )
+    """A method and its options; those that take a draft model get it by name, or `SMALL`."""
+    if method not in ("draft-model", "spectr"):
+        return Contestant(method, options)
+    small = loaded(options.get("draft_model", SMALL), dtype=dtype)
+    return Contestant(method, options | {"draft_model": small})
 
 
 def drafted(
-    setting: dict,
-    texts: Texts,
-    options: argparse.Namespace,
-    *,
-    model: Model | None = None,
-    own: Contestant | None = None,
-    timed: bool = True,
+    setting: dict, texts: Texts, options: argparse.Namespace, *, timed: bool = True
 ) -> dict:
     """The row of a method on a model: counts of all prompts, and its speed on a few.
 
@@ -121,13 +116,11 @@ def drafted(
       setting: `model`, `method`, `options` and `temperature`, and `dtype` if it is not float32.
       texts: of `prompts`.
       options: of the study.
-      model: in place of the bundled one that the setting names.
-      own: in place of the method that the setting names.
       timed: whether to time it.
     """
     dtype, temperature = setting.get("dtype", "float32"), setting["temperature"]
-    model = model or loaded(setting["model"], dtype=dtype)
-    own = own or contestant(setting["method"], setting["options"], dtype)
+    model = loaded(setting["model"], dtype=dtype)
+    own = contestant(setting["method"], setting["options"], dtype)
     stems = tuple(text for _, text in texts)
     how = {"new": options.new, "temperature": temperature}
     found = decoded(model, stems, own, **how)
@@ -135,7 +128,7 @@ def drafted(
     row = counts(setting, found, plain)
     if timed:
         row |= speed(model, few(texts), own, repeats=options.repeats, **how)
-    if not row.get("lossless", True):
+    if not row["lossless"]:
         row |= {"acceptance": None, "same_outputs": None}
     return row
 
@@ -144,6 +137,7 @@ def counts(setting: dict, found: Sequence[Result], plain: Sequence[Result]) -> d
     """The figures of a setting's row that take no clock, beside plain decoding of its prompts."""
     return figures(found) | {
         **published_fast_blt.shown(setting["method"], setting["options"]),
+        "lossless": METHODS[setting["method"]].lossless,
         "weights_read": beside(found, plain, "bandwidth_gb_with_patcher"),
         "weights_by_formula": beside(found, plain, "bandwidth_gb"),
         "same_outputs": None if setting["temperature"] else same_outputs(found, plain),
@@ -240,10 +234,8 @@ def speed(
     """
     plain, own = timing.in_turns(model, texts, [PLAIN, contestant], temperature=temperature, **how)
     found = timing.beside(plain, own)
-    median, low, high = found.decode_speed
     seconds = timing.beside(plain, plain).decode_seconds
     return {
         "plain_ms": 1e3 * seconds / plain.stats.bytes,
-        "speed": {"value": median, "interval": [low, high]},
-        "lossless": found.lossless,
+        "speed": study.spread(*found.decode_speed),
     }

@@ -182,6 +182,11 @@ def measured(name: str, **where) -> dict:
     raise KeyError(f"no row of {name} has the setting {where}")
 
 
+def spread(median: float, lowest: float, highest: float) -> dict:
+    """A figure of repeats with its range, as a row has it; takes a `timing.Ratio`, unpacked."""
+    return {"value": median, "interval": [lowest, highest]}
+
+
 def write(path: pathlib.Path, report: dict) -> None:
     """Writes a file of results, a row a line."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
 """How often do eight samples of the next byte agree, on held-out text?
 
 Where they agree, a cheap drafter has a chance. The law of their largest agreement is computed
-exactly from `tiny-lm`'s law of the next byte, by bands of its entropy; the row "as drawn" has eight
-drawn samples as a check. "Greedy" and "overlap": the chance that a byte drafted by `tiny-draft` is
-accepted at temperature 0, where both take their likeliest byte, and at temperature 1. Two flat laws
-overlap much, so the overlap hardly falls where the next byte is uncertain. "Bits": quantiles of the
-entropy over positions.
+exactly from a model's law of the next byte, by bands of its entropy. "Greedy" and "overlap": the
+chance that a byte drafted by its draft model is accepted at temperature 0, where both take their
+likeliest byte, and at temperature 1. Two flat laws overlap much, so the overlap hardly falls where
+the next byte is uncertain. "Entropy": bits, as quantiles over positions. "Bits per byte": of the
+text under the model.
 
     python -m experiments.studies.agreement --data DIR
 """
@@ -29,7 +29,9 @@ CONTEXT, WINDOW = 128, 512  # bytes before the first position of a window; bytes
 ROWS = 4  # windows at a time
 BANDS = (0.0, 0.5, 1.0, 2.0, 3.0, math.inf)  # of next-byte entropy, in bits
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+DRAFT_MODELS = {"tiny-lm": "tiny-draft", "small-lm": "small-draft"}
 COLUMNS = [
+    Column("model", "model"),
     Column("positions", "positions"),
     Column("share", "share", ".1%"),
     Column("all agree", "unanimous", ".1%"),
@@ -37,7 +39,8 @@ COLUMNS = [
     Column("mean", "mean", ".2f"),
     Column("greedy", "greedy", ".1%"),
     Column("overlap", "overlap", ".1%"),
-    Column("bits", "bits", ".3f"),
+    Column("entropy", "bits", ".3f"),
+    Column("bits per byte", "bits_per_byte", ".3f"),
 ]
 
 
@@ -45,39 +48,32 @@ def main():
     options = study.parser(__doc__)
     options.add_argument("--positions", type=int, default=40_000)
     options = options.parse_args()
-    model, small = (load(name, dtype="float32") for name in ("tiny-lm", "tiny-draft"))
     texts = held_out(options.data, None)
+    models = [*DRAFT_MODELS][: 1 if options.smoke else None]
     count = 1 if options.smoke else options.positions
     study.run(
-        "agreement", options, [{"model": "tiny-lm", "draft_model": "tiny-draft"}],
-        lambda setting: measure(model, small, texts, count),
+        "agreement", options,
+        [{"model": name, "draft_model": DRAFT_MODELS[name]} for name in models],
+        lambda setting: measure(setting, texts, count),
         conditions={"positions": count}, timed=False,
     )  # fmt: skip
 
 
-def measure(model, small, texts: dict[str, bytes], count: int) -> list[dict]:
-    """A row for all positions, for them as drawn, and for each band of entropy."""
+def measure(setting: dict, texts: dict[str, bytes], count: int) -> list[dict]:
+    """A row for all positions, and for each band of entropy."""
+    model, small = (load(setting[name], dtype="float32") for name in ("model", "draft_model"))
     each = -(-count // (len(texts) * (WINDOW - CONTEXT + 1)))
     ids = np.concatenate([windows(text, each) for text in texts.values()])
     parts = [
-        of_windows(
-            model.module, small.module, model.params, small.params, ids[begin : begin + ROWS],
-            jax.random.key(begin),
-        )
-        for begin in range(0, len(ids), ROWS)
-    ]  # fmt: skip
-    bits, law, commonest, overlap, greedy = (
+        of_windows(model.module, small.module, model.params, small.params, ids[at : at + ROWS])
+        for at in range(0, len(ids), ROWS)
+    ]
+    bits, law, overlap, greedy, told = (
         np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True)
     )
     quantiles = {f"{share:.0%}": np.quantile(bits, share) for share in QUANTILES}
-    rows = [
-        {"positions": "all", "share": 1.0, **summary(law, overlap, greedy), "bits": quantiles},
-        {
-            "positions": "all, as drawn", "share": 1.0,
-            "unanimous": (commonest == DRAWS).mean(), "at_least_6": (commonest >= 6).mean(),
-            "mean": commonest.mean(),
-        },
-    ]  # fmt: skip
+    whole = {"bits": quantiles, "bits_per_byte": told.mean()}
+    rows = [{"positions": "all", "share": 1.0, **summary(law, overlap, greedy), **whole}]
     for low, high in itertools.pairwise(BANDS):
         inside = (bits >= low) & (bits < high)
         if inside.any():
@@ -121,9 +117,9 @@ def agreement_law(probs: jax.Array, *, draws: int) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def of_windows(module, small, params, small_params, ids, key):
-    """For each position: entropy in bits, law of agreement, the commonest of those drawn, overlap,
-    and whether both models have the same likeliest byte.
+def of_windows(module, small, params, small_params, ids):
+    """For each position: entropy in bits, law of agreement, overlap, whether both models have the
+    same likeliest byte, and the bits of the byte that follows.
     """
 
     def law(module, params):
@@ -134,12 +130,11 @@ def of_windows(module, small, params, small_params, ids, key):
     log_probs = law(module, params)
     probs = jnp.exp(log_probs)
     bits = jnp.where(probs > 0, probs * log_probs, 0).sum(-1) / -math.log(2)
-    drawn = jax.random.categorical(key, log_probs, shape=(DRAWS, len(log_probs)))
-    commonest = (drawn[:, None] == drawn).sum(0).max(0)
     drafted = law(small, small_params)
     overlap = jnp.minimum(probs, jnp.exp(drafted)).sum(-1)
     greedy = log_probs.argmax(-1) == drafted.argmax(-1)
-    return bits, agreement_law(probs, draws=DRAWS), commonest, overlap, greedy
+    told = jnp.take_along_axis(log_probs, ids[:, CONTEXT:].reshape(-1, 1), axis=1)[:, 0]
+    return bits, agreement_law(probs, draws=DRAWS), overlap, greedy, told / -math.log(2)
 
 
 def summary(law: np.ndarray, overlap: np.ndarray, greedy: np.ndarray) -> dict:

@@ -95,10 +95,9 @@ def measure(setting: dict, texts: list[bytes], machine, options) -> list[dict]:
     for at, (way, own) in enumerate(zip(ways, runs, strict=True)):
         timed = timing.beside(runs[best], own)
         counted = evidence.figures([result for output in own.outputs for result in output.results])
-        median, low, high = timed.decode_speed
         rows.append({
             "method": way[0], "options": way[1], "baseline": baseline,
-            "speed": {"value": median, "interval": [low, high]},
+            "speed": study.spread(*timed.decode_speed),
             "roofline_speed": least[best] / least[at],
             "bytes_per_round": counted["bytes_per_round"],
             "acceptance": counted["acceptance"] if timed.lossless and at >= len(plain) else None,

@@ -4,7 +4,7 @@
 is not measured here. Published: the lowest and the highest in Tables 3 to 10 of Fast BLT with as
 many drafted bytes and the same rule of unmasking; weights there leave out the entropy model.
 
-    python -m experiments.studies.blt_methods --data DIR
+    python -m experiments.studies.blt_methods --data DIR [--counts]
 """
 
 from experiments import evidence, study
@@ -16,7 +16,7 @@ RULES = {"blt-d": [ONE_STEP, *rules("blt-d")], "blt-dv": rules("blt-dv")}
 REFRESH = {"latent": "refresh"}  # as published: a second pass renews the latent before each draft
 METHODS = (
     *(("tiny", "blt-s", {"draft_length": k}) for k in (4, 8, 16)),
-    ("tiny", "blt-s", {"draft_length": 8} | REFRESH),
+    *(("tiny", "blt-s", {"draft_length": k} | REFRESH) for k in (4, 8, 16)),
     ("tiny", "eagle", {"draft_length": 8}),
     ("tiny", "eagle", {"draft_length": 8, "min_survival": 0.3}),
     ("tiny", "medusa", {}),
@@ -28,7 +28,7 @@ METHODS = (
         for size in (4, 8, 16)
         for rule in chosen
     ),
-    ("tiny-d", "blt-dv", {"block_size": 8} | ONE_STEP | REFRESH),
+    *(("tiny-d", "blt-dv", {"block_size": size} | ONE_STEP | REFRESH) for size in (4, 8, 16)),
 )
 COLUMNS = [
     *evidence.SETTING,
@@ -40,7 +40,9 @@ COLUMNS = [
 
 
 def main():
-    options = evidence.parsed(evidence.parser(__doc__, new=96))
+    parser = evidence.parser(__doc__, new=96)
+    parser.add_argument("--counts", action="store_true", help="no times: rows of any commit stay")
+    options = evidence.parsed(parser)
     texts = evidence.prompts(options)
     settings = [
         {"model": model, "method": method, "options": chosen, "temperature": temperature}
@@ -49,8 +51,9 @@ def main():
     ]
     study.run(
         "blt_methods", options, settings[:1] if options.smoke else settings,
-        lambda setting: evidence.drafted(setting, texts, options),
-        conditions=evidence.conditions(options),
+        lambda setting: evidence.drafted(setting, texts, options, timed=not options.counts),
+        conditions=evidence.conditions(options, **({"times": False} if options.counts else {})),
+        timed=not options.counts,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import statistics
 from bytelax_kernels import native
 
 import bytelax
-from bytelax.measure.timing import PLAIN, Contestant
+from bytelax.measure.timing import PLAIN, Contestant, Ratio
 from experiments import study
 from experiments.harness import floor, random_blt, replay, roofline
 from experiments.study import Column
@@ -98,18 +98,17 @@ def measure(setting: dict, options) -> dict:
         **{f"{kind}_{name}_ms": 1e3 * statistics.median(taken[kind, name]) for kind, name in pairs},
         "floor_ms": 1e3 * least,
         "same_bytes": first[XLA, "plain"].bytes == first[COMPILED, "plain"].bytes,
-        **{f"{name}_speed": ratio(taken[XLA, name], taken[COMPILED, name]) for name in ways},
         **{
-            f"{kind}_in_plain_bytes": ratio(taken[kind, "round"], taken[kind, "plain"])
+            f"{name}_speed": study.spread(*Ratio.of(taken[XLA, name], taken[COMPILED, name]))
+            for name in ways
+        },
+        **{
+            f"{kind}_in_plain_bytes": study.spread(
+                *Ratio.of(taken[kind, "round"], taken[kind, "plain"])
+            )
             for kind in KERNELS
         },
     }
-
-
-def ratio(above, below) -> dict:
-    """The median of the ratios of neighbouring runs, with the lowest and the highest."""
-    each = sorted(a / b for a, b in zip(above, below, strict=True))
-    return {"value": statistics.median(each), "interval": [each[0], each[-1]]}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ draft for it. Times are of one row, without the prompt; counts of all prompts.
     python -m experiments.studies.small_lm --data DIR
 """
 
-from bytelax.measure.timing import Contestant
 from experiments import evidence, study
 from experiments.evidence import COUNTED, DTYPES, SETTING, TEMPERATURES, TIMED_COLUMNS
 from experiments.study import Column
@@ -32,14 +31,12 @@ def main():
         for length in lengths
     ]  # fmt: skip
 
-    def measure(setting):
-        small = evidence.loaded(setting["options"]["draft_model"], dtype=setting["dtype"])
-        own = Contestant("draft-model", setting["options"] | {"draft_model": small})
-        return evidence.drafted(setting, texts, options, own=own)
-
     if options.smoke:
         settings = settings[-1:]
-    study.run("small_lm", options, settings, measure, conditions=evidence.conditions(options))
+    study.run(
+        "small_lm", options, settings, lambda setting: evidence.drafted(setting, texts, options),
+        conditions=evidence.conditions(options),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

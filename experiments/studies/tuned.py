@@ -71,7 +71,7 @@ def grid(setting: dict, draft_model: str, texts: list[bytes], options) -> list[d
             "method": method,
             "draft_length": length,
             "expected": expected[method, length],
-            "speed": {"value": speed.median, "interval": [speed.lowest, speed.highest]},
+            "speed": study.spread(*speed),
             "chosen": (method, length) == (best.method, best.draft_length),
             "of_the_fastest": speed.median / fastest,
         }

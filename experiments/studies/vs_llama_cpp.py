@@ -156,11 +156,10 @@ def in_turns(own, other, repeats: int) -> dict:
     (mine, _), (yours, _) = own(), other()  # compiles and warms up
     pairs = [(own()[1], other()[1]) for _ in range(repeats)]
     seconds, theirs = zip(*pairs, strict=True)
-    middle, low, high = Ratio.of(theirs, seconds)
     return {
         "ms": 1e3 * statistics.median(seconds),
         "theirs_ms": 1e3 * statistics.median(theirs),
-        "ratio": {"value": middle, "interval": [low, high]},
+        "ratio": study.spread(*Ratio.of(theirs, seconds)),
         "same_bytes": None if yours is None else mine == yours,
     }
 

@@ -11,6 +11,7 @@ time counts. "Floor": reading the weights and caches once at the bandwidth that 
 """
 
 import functools
+import math
 import os
 import pathlib
 import statistics
@@ -21,9 +22,9 @@ import psutil
 
 import bytelax
 from bytelax import checkpoints
-from bytelax.measure.timing import Ratio
+from bytelax.measure.timing import PLAIN, Ratio
 from experiments import evidence, study
-from experiments.harness import bundled_data, floor, random_blt
+from experiments.harness import bundled_data, floor, random_blt, roofline
 from experiments.study import Column
 
 CONTEXTS = (128, 512, 1024, 2048)
@@ -103,7 +104,8 @@ class Blt:
         checkpoints.write(scratch / "model", model.config, model.params, layout="huggingface")
         self.model = bytelax.load(scratch / "model")
         self.theirs = peers.released_blt(scratch / "model")
-        self.machine = floor.measured(megabytes=8 if options.smoke else 512)
+        machine = floor.measured(megabytes=8 if options.smoke else 512)
+        self.machine = machine._replace(flops_per_second=math.inf)
         self.new = options.new
 
     def measure(self, context: int, repeats: int) -> dict:
@@ -114,6 +116,9 @@ class Blt:
         ours = bytelax.generate(self.model, [prompt], max_new_bytes=self.new, allow_eos=False)
         expected, _ = peers.generate(self.theirs, prompt, count, use_cache=False)  # warms up
         stream_seconds(self.model, prompt, self.new)
+        least = roofline.seconds(
+            self.model, PLAIN, ours.stats, self.machine, rows=1, context=context
+        )
         slow, fast = [], []
         for _ in range(repeats):
             slow.append(peers.generate(self.theirs, prompt, count, use_cache=False)[1] / count)
@@ -123,19 +128,9 @@ class Blt:
             "same_bytes": ours.bytes[0][:count] == expected,
             "transformers_ms": 1e3 * statistics.median(slow),
             "ms": 1e3 * statistics.median(fast),
-            "floor_ms": 1e3 * self.floor(context, ours.stats.bytes / ours.stats.patches),
-            "ratio": ratio(slow, fast),
+            "floor_ms": 1e3 * least / ours.stats.bytes,
+            "ratio": study.spread(*Ratio.of(slow, fast)),
         }
-
-    def floor(self, context: int, patch: float) -> float:
-        """Seconds that reading weights and caches takes for each byte."""
-        weights = floor.weights(self.model)
-        caches = floor.caches(self.model, context, bytes_per_patch=patch)
-        passes = {"decoder": 1, "encoder": 1, "patcher": 1, "global_": 1 / patch}
-        return sum(
-            passes[name] * 4 * (getattr(weights, name) + getattr(caches, name))
-            for name in passes
-        ) / self.machine.bytes_per_second  # fmt: skip
 
 
 def assisted(name: str, options) -> list[dict]:
@@ -173,21 +168,20 @@ def assisted(name: str, options) -> list[dict]:
             written[name] = [text for text, _ in out]
             if repeat:
                 seconds[name].append(sum(spent for _, spent in out))
+
+    def beside(other, own):
+        return study.spread(*Ratio.of(seconds[other], seconds[own]))
+
     return [
         {
             "decoded_by": name,
             "ms": 1e3 * statistics.median(spent) / (new * len(texts)),
-            "over_plain": ratio(seconds[name.split(",")[0]], spent) if "," in name else None,
-            "ratio": ratio(seconds["transformers"], spent),
+            "over_plain": beside(name.split(",")[0], name) if "," in name else None,
+            "ratio": beside("transformers", name),
             "same_bytes": written[name] == written["bytelax"],
         }
         for name, spent in seconds.items()
     ]
-
-
-def ratio(other, own) -> dict:
-    median, low, high = Ratio.of(other, own)
-    return {"value": median, "interval": [low, high]}
 
 
 def stream_seconds(model, prompt: bytes, count: int) -> float:

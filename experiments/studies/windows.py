@@ -8,12 +8,11 @@ one pass over the whole text, without caches.
 """
 
 import dataclasses
-import statistics
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from bytelax_kernels import timing
 
 from bytelax import load, vocab
 from bytelax.decode import Text
@@ -25,7 +24,7 @@ from experiments import study
 from experiments.harness.one_b import random_params
 from experiments.study import Column
 
-CONTEXT = 512
+CONTEXT, LOOPS = 512, 20
 WIDTHS = {"tiny-lm": (1, 2, 4, 8, 16, 32), "85M": (1, 2, 4, 8, 16, 32), "800M": (1, 5, 9, 17)}
 COLUMNS = [
     Column("model", "model"),
@@ -39,20 +38,16 @@ COLUMNS = [
 
 
 def main():
-    options = study.parser(__doc__)
-    options.add_argument("--repeats", type=int, default=5)
-    options = options.parse_args()
-    if options.smoke:
-        options.repeats = 1
+    options = study.parser(__doc__).parse_args()
     models = ["tiny-lm"] if options.smoke else list(WIDTHS)
     study.run(
         "windows", options, [{"model": name} for name in models],
-        lambda setting: measure(setting["model"], options.repeats),
-        conditions={"context": CONTEXT, "repeats": options.repeats},
+        lambda setting: measure(setting["model"]),
+        conditions={"context": CONTEXT, "times": "best of five"},
     )  # fmt: skip
 
 
-def measure(name: str, repeats: int) -> list[dict]:
+def measure(name: str) -> list[dict]:
     """A row for each W."""
     model = SHAPES[name]() if name in SHAPES else load(name, dtype="float32")
     ids = np.full((1, CONTEXT), vocab.OFFSET + 97, np.int32)
@@ -67,16 +62,15 @@ def measure(name: str, repeats: int) -> list[dict]:
         computed = FirstLayers(bound.embed(window), state.caches[:exit_layer], exit_layer)
         return target.extend(params, dataclasses.replace(state, computed=computed), window)
 
-    parallel = jax.jit(lambda params, ids: model.module.apply({"params": params}, ids)[:, -1])
-    parallel(model.params, ids).block_until_ready()
-    begin = time.perf_counter()
-    for _ in range(3):
-        parallel(model.params, ids).block_until_ready()
-    uncached = (time.perf_counter() - begin) / 3
+    def whole(ids, params):
+        logits = model.module.apply({"params": params}, ids)[0, -1, 0]
+        return ids + (logits > 1e30).astype(ids.dtype)
+
+    uncached = timing.seconds_of_step(whole, text.ids, model.params, repeats=3)
     rows = []
     for width in WIDTHS[name]:
         taken, exit_ = (
-            timed(target, step, model.params, state, width, repeats=repeats)
+            seconds(target, step, model.params, state, width)
             for step in (target.extend, from_the_exit)
         )
         one = rows[0]["ms"] if rows else 1e3 * taken
@@ -88,28 +82,18 @@ def measure(name: str, repeats: int) -> list[dict]:
     return rows
 
 
-def timed(target, step, params, state, width: int, *, repeats: int, loops: int = 20) -> float:
-    """Median seconds of a pass, many of them inside one program so that calls cost nothing."""
+def seconds(target, step, params, state, width: int) -> float:
+    """Of a pass, many of them inside one program so that calls cost nothing."""
+
+    def once(carry, params):
+        state, window = carry
+        logits, trial = step(params, state, window)
+        # The next pass depends on the result of this one.
+        shift = (logits[0, 0, 0] > 1e30).astype(jnp.int32)
+        return target.commit(trial, jnp.zeros(1, jnp.int32)), window + shift
+
     window = jnp.full((1, width), vocab.OFFSET + 97, jnp.int32)
-
-    @jax.jit
-    def many(params, state, window):
-        def body(_, carry):
-            state, window = carry
-            logits, trial = step(params, state, window)
-            # The next pass depends on the result of this one.
-            shift = (logits[0, 0, 0] > 1e30).astype(jnp.int32)
-            return target.commit(trial, jnp.zeros(1, jnp.int32)), window + shift
-
-        return jax.lax.fori_loop(0, loops, body, (state, window))
-
-    jax.block_until_ready(many(params, state, window))
-    times = []
-    for _ in range(max(repeats, 3)):
-        begin = time.perf_counter()
-        jax.block_until_ready(many(params, state, window))
-        times.append((time.perf_counter() - begin) / loops)
-    return statistics.median(times)
+    return timing.seconds_of_step(once, (state, window), params, repeats=LOOPS)
 
 
 def published_shape() -> Model:

@@ -64,7 +64,7 @@ def test_accounting(smoke):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
-    ["agreement", "blt_methods", "bundled", "int8", "self_drafting", "windows"],
+    ["agreement", "blt_methods", "bundled", "self_drafting", "windows"],
 )
 def test_study(smoke, name):
     rows = smoke(name)
@@ -187,7 +187,7 @@ def test_rule_tasks_look_for_the_runs_of_the_recipes(tmp_path):
     assert {name for name, _ in rule_tasks.TRAINED} <= {*recipes.STAGES}
     for name in ("task", "task-more-2", "task-d-2"):
         (tmp_path / name).symlink_to(ASSETS / "tiny")
-    made = list(rule_tasks.settings(tmp_path))
+    made = rule_tasks.settings(tmp_path)
     # At every length `blt-s` twice; of a BLT-D what is published, three more, and `blt-dv` twice.
     sizes, published = len(rule_tasks.BLOCK_SIZES), sum(map(len, blt_methods.RULES.values()))
     assert len(made) == (1 + 2 * sizes) + 1 + (1 + sizes * (2 + published + 2))
