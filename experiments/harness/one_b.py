@@ -1,13 +1,13 @@
 """The shapes of the released 1B model, for studies that need no trained weights."""
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 
+from bytelax.models import presets
 from bytelax.models.blt import BLTConfig
-from bytelax.models.byte_lm import ByteLMConfig
-from bytelax.models.configs import TransformerConfig
 from bytelax.models.patching import PatchingConfig
 
 
@@ -21,22 +21,25 @@ def one_b(
       block_size: not 0: as Fast BLT changes the model.
       patching: None for its own rule.
     """
+    return dataclasses.replace(
+        shallow(presets.BLT_1B, layers), patching=patching or PatchingConfig(),
+        decoder_input="embedding" if block_size else "encoder", block_size=block_size,
+    )  # fmt: skip
 
-    def stack(dim, depth, **fields):
-        depth = depth if layers is None else min(depth, layers)
-        sizes = {"heads": 16, "kv_heads": 16, "head_dim": dim // 16, "ffn_dim": 2816}
-        return TransformerConfig(dim=dim, layers=depth, **(sizes | fields))
 
-    patcher = stack(768, 14, heads=12, kv_heads=12, head_dim=64, ffn_dim=2048, window=512)
-    return BLTConfig(
-        encoder=stack(1024, 1, window=512),
-        global_transformer=stack(2048, 25, ffn_dim=5632),
-        decoder=stack(1024, 9, window=512),
-        patching=patching or PatchingConfig(),
-        patcher=ByteLMConfig(trunk=patcher),
-        decoder_input="embedding" if block_size else "encoder",
-        block_size=block_size,
-    )
+def shallow(config: BLTConfig, layers: int | None) -> BLTConfig:
+    """A configuration with so many layers of each stack at most; None for all of them."""
+    if layers is None:
+        return config
+
+    def cut(stack):
+        return dataclasses.replace(stack, layers=min(stack.layers, layers))
+
+    stacks = {
+        name: cut(getattr(config, name)) for name in ("encoder", "global_transformer", "decoder")
+    }
+    patcher = dataclasses.replace(config.patcher, trunk=cut(config.patcher.trunk))
+    return dataclasses.replace(config, patcher=patcher, **stacks)
 
 
 def random_params(module) -> dict:

@@ -9,6 +9,7 @@ from bytelax.models.blt import BLTConfig
 from bytelax.pods import sharding
 from bytelax.pods.sharding import MeshConfig
 from experiments.harness import ahead_of_time
+from experiments.harness.one_b import shallow
 
 GIB = 2**30
 MODELS = {"1B": presets.BLT_1B, "3B": presets.BLT_3B, "8B": presets.BLT_8B}
@@ -78,16 +79,7 @@ class Case:
         config = MODELS[self.model]
         if self.what == "blt-dv":
             config = dataclasses.replace(config, decoder_input="embedding", block_size=8)
-        if self.layers is None:
-            return config
-
-        def cut(stack):
-            return dataclasses.replace(stack, layers=min(stack.layers, self.layers))
-
-        stacks = ("encoder", "global_transformer", "decoder")
-        patcher = dataclasses.replace(config.patcher, trunk=cut(config.patcher.trunk))
-        shallow = {name: cut(getattr(config, name)) for name in stacks}
-        return dataclasses.replace(config, patcher=patcher, **shallow)
+        return shallow(config, self.layers)
 
 
 def cases(full: bool) -> list[Case]:
