@@ -106,7 +106,7 @@ def plan(
       windows: costs of a pass over 1, 2, ... bytes in any unit, such as seconds; the first is that
         of a plain byte.
       acceptance: by method, the share of rounds that keep the byte drafted at each position. It
-        must not depend on how many bytes are drafted behind that position.
+        must not depend on how many bytes are drafted after that position.
       drafting: by method, costs of drafting 1, 2, ... bytes, in the same unit.
 
     Raises:

@@ -95,9 +95,6 @@ def _run(args: Sequence[str], started: Callable[[], object]) -> None:
     except SystemExit:  # help was printed
         return
     if args[0] not in ("methods", "pack"):  # they run no model
-        # XLA says of each program in its cache whether the processor lacks what is no instruction
-        # (openxla/xla#44565). Errors that matter are exceptions.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from bytelax import compiling, loading  # noqa: F401  # most of what `run` imports
 
         compiling.keep_programs()
@@ -168,6 +165,8 @@ def _first_part(framed: str) -> str:
     parts = itertools.groupby(lines, lambda line: bool(set(line) - set("─-╰╯")))
     told = next((" ".join(part) for is_text, part in parts if is_text), "").rstrip(".")
     told = re.sub(r"^Error parsing [A-Z]\w*: ", "", told)
+    told = told.replace("invalid literal for int() with base 10", "not a whole number")
+    told = told.replace("could not convert string to float", "not a number")
     if "valid parse for arguments" in told:  # of a flag that takes several values
         return f"{told}; it reads all up to the next flag, so other words come first"
     hint = "Perhaps you meant:"

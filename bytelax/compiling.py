@@ -144,7 +144,10 @@ class Compiling:
     def begin(self) -> None:
         """Logs a line when XLA has compiled for `PATIENCE` seconds."""
         self.end()
-        before = f"; the program before took {_last:.0f} s" if _last else ""
+        where = getattr(jax.config, "jax_compilation_cache_dir", None)
+        before = f"; programs are kept in {where}" if where else ""
+        if _last:
+            before = f"; the program before took {_last:.0f} s"
         self._said = threading.Timer(PATIENCE, _log.warning, [f"bytelax: compiling{before}"])
         self._said.daemon = True
         self._said.start()
@@ -183,7 +186,7 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 def keep_programs() -> None:
-    """Caches compiled programs in the user's cache directory, so that later runs start faster.
+    """Caches compiled programs in the user's cache directory, so that later processes start faster.
 
     A cache directory set in JAX itself takes precedence. The environment variable BYTELAX_CACHE
     names another directory, or "off" to cache nothing. Each version of jaxlib on each processor has
@@ -202,6 +205,10 @@ def keep_programs() -> None:
     except OSError as error:
         warnings.warn(f"compiled programs are not kept: {error}", stacklevel=2)
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+    # XLA says of each program in its cache whether the processor lacks what is no instruction
+    # (openxla/xla#44565). Errors that matter are exceptions. JAX sets 1 where nothing is set.
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     jax.config.update("jax_compilation_cache_dir", str(programs))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST)
 

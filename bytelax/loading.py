@@ -31,6 +31,9 @@ def load(
 ) -> Model:
     """Loads a model from a directory, from a model hub, or from those bundled with the package.
 
+    From then on JAX keeps compiled programs, in `~/.cache/bytelax` or where BYTELAX_CACHE says, if
+    it keeps none yet.
+
     Args:
       location: name of a bundled model, a directory (Orbax, Hugging Face or Meta layout, or of a
         run of `bytelax train`), or a hub id. A directory with the name of a bundled model takes
@@ -64,6 +67,7 @@ def load(
     if quantize is not None and mesh is not None:
         raise ValueError(narrow.ONE_DEVICE)
     source = model_directory(location)
+    compiling.keep_programs()
     if mesh is None and jax.default_backend() == "cpu":
         compiling.say_without_kernels()
     if _bundled(location):

@@ -96,18 +96,13 @@ class _Drafting(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ar(Options):
-    """Plain autoregressive decoding, one byte per round.
-
-    The rows of a BLT's batch close their patches at different bytes, so in most rounds some row
-    needs the global transformer. With `synchronous`, rows that have closed a patch wait for the
-    others; with 1, until every running row has closed one.
-    """
+    """Plain autoregressive decoding, one byte per round."""
 
     name = "ar"
     system = "ar"
     synchronous: float = 0.0
-    """Share of a BLT's rows that must have closed a patch before the global transformer runs for
-    all of them at once. Rows that are ready wait; the output stays the same."""
+    """Wait until this share of a BLT's running rows needs the global transformer, which then runs
+    for all of them at once; 0 waits for none, 1 for all. The output stays the same."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,8 +219,8 @@ class _Exit(_Drafting):
     exit_layer: int | None = None
     """Number of layers to draft with; by default half of them, or to the nearest exit head."""
     verify_from: Literal["exit", "embedding"] | None = None
-    """Continue verification from the states at the exit, or compute all layers again; by default
-    the former in float32 and the latter in narrower dtypes, where rounding changes bytes."""
+    """Continue verification from the states at the exit, the default in float32; or compute all
+    layers again, the default in bfloat16, where rounding would change bytes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -608,6 +603,14 @@ class HeadsConfig:
         return dataclasses.replace(self, **shards)
 
 
+_WORDS = {
+    int: "a whole number below 2**31",
+    float: "a number",
+    bool: "True or False",
+    types.NoneType: "None",
+}
+
+
 def _check(name: str, value: Any, hint: Any) -> None:
     """Raises ValueError if a value is not of the type of an option."""
     union = typing.get_origin(hint) in (types.UnionType, typing.Union)
@@ -616,7 +619,8 @@ def _check(name: str, value: Any, hint: Any) -> None:
     if choices and isinstance(value, str) and value not in choices:
         raise ValueError(f"{name} {value!r} is not one of {', '.join(choices)}")
     if not any(_fits(value, kind) for kind in kinds):
-        raise ValueError(f"{name} cannot be {reprlib.repr(value)}")
+        words = (_WORDS.get(kind, "a list of whole numbers") for kind in kinds)
+        raise ValueError(f"{name} is {' or '.join(words)}, got {reprlib.repr(value)}")
 
 
 def _fits(value, kind):
@@ -647,7 +651,8 @@ def find(name: str) -> type[Options]:
         return METHODS[name]
     if hasattr(name, "propose"):  # this file knows no drafters
         raise ValueError(f"wrap a drafter: decode.Method(model.target(), drafter), got {name!r}")
-    hint = f"{meant(name, METHODS)} " if isinstance(name, str) else ""
+    near = meant(name, METHODS) if isinstance(name, str) else ""
+    hint = f"{near} " if near else ""
     raise ValueError(f"unknown method {name!r}; {hint}there are: {', '.join(METHODS)}")
 
 
@@ -666,7 +671,8 @@ def named(name: str, /, **options: Any) -> Options:
     fields = {field.name: field for field in dataclasses.fields(method)}
     options = {option: value for option, value in options.items() if value is not None}
     for option in options.keys() - fields.keys():
-        raise ValueError(f"method {name!r} takes no {option!r}; its options: {', '.join(fields)}")
+        own = f"; its options: {', '.join(fields)}" if fields else ", and no other option"
+        raise ValueError(f"method {name!r} takes no {option!r}{own}")
     for option, field in fields.items():
         if option not in options and field.default is dataclasses.MISSING:
             raise ValueError(f"method {name!r} needs {option}")

@@ -24,7 +24,7 @@ class Vocabulary:
 
     Attributes:
       first: first id that may be emitted.
-      stop: id behind the last one that may be.
+      stop: id after the last one that may be.
       eos: id that ends a text, inside this range or outside; None if there is none.
     """
 

@@ -189,7 +189,7 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
     ("flags", "says"),
     [
         (["--max-new-bytes", "0", "x"], "--max-new-bytes must"),
-        (["--max-new-bytes", "many", "x"], "max-new-bytes"),
+        (["--max-new-bytes", "many", "x"], "--max-new-bytes: not a whole number: 'many'; see"),
         (["--max-new-bytes", "999999999", "x"], "context"),
         (["--temperature", "-1", "x"], "temperature"),
         (["--top-p", "0", "x"], "--top-p"),

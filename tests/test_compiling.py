@@ -40,7 +40,8 @@ def test_a_program_that_compiles_for_long_is_news(monkeypatch, caplog):
     for number in range(2):
         with compiling.watch():
             jax.jit(lambda x, y=number: jnp.linalg.svd(x + y)[0] * 2)(jnp.ones((3, 3)))
-    assert caplog.messages[0] == "bytelax: compiling"
+    kept = jax.config.jax_compilation_cache_dir
+    assert caplog.messages[0] == f"bytelax: compiling; programs are kept in {kept}"
     assert caplog.messages[-1].startswith("bytelax: compiling; the program before took ")
 
 

@@ -410,6 +410,19 @@ def test_results_come_as_they_finish():
     assert order[-1] == 0 and sorted(order) == [0, 1, 2, 3, 4]
 
 
+def test_progress_adds_up_to_what_was_asked_for():
+    """Also if rows end before, at a stop string; and it changes nothing."""
+    model = chain(b"abcdefghijklmnopqrstu", loop=False)
+    request = {"max_new_bytes": [30, 9], "samples": 2, "stop": "t"}
+    plain = bytelax.generate(model, [b"a", b"d" * 299], **request)
+    calls = []
+    shown = bytelax.generate(model, [b"a", b"d" * 299], progress=calls.append, **request)
+    assert shown.bytes == plain.bytes and shown.results[0].stop == "stop"
+    assert len(calls) > 2 and min(calls) >= 0 and sum(calls) == 2 * (30 + 9)
+    with pytest.raises(ValueError, match="stream takes no progress; generate does"):
+        bytelax.stream(model, "a", progress=True)
+
+
 # Programs
 
 

@@ -67,6 +67,10 @@ CALLS = {
     "lm.patch_lengths([[1, 5]])": "ids are integers [S], got int64[1,2]",
     "decode.Text.of(['abc'], length=9)": "ids are made of bytes, not of text: encode 'abc' first",
     "bytelax.vocab.decode([5, 260])": "ids lie in 0..259, got 260; a byte b is id b + 4",
+    "generate(lm, ['a'], method='nosuch')": "unknown method 'nosuch'; there are: ar,",
+    "generate(lm, ['a'], progress=3)": "progress is whether to show a bar, or a function, got 3",
+    "decode.Method(lm.target()).init(lm.params, decode.Text.of(['a'.encode()], length=9), "
+    "budget=2)": "params is decode.Params(model.params), not a dict",
     "distributed.start(Processes(coordinator='auto'))": "without a cluster that tells it",
 }
 

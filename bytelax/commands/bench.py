@@ -81,9 +81,9 @@ def run(command: Bench) -> None:
     context = " to ".join(str(length) for length in dict.fromkeys((lengths[0], lengths[-1])))
     print(
         f"Batch {command.batch}, prompts of {context} bytes, {new} new ones, "
-        f"temperature {command.temperature:g}. Speed: beside plain decoding at the same batch "
-        f"size, median and range of {command.repeats} pairs of runs; taking in the prompts is "
-        "left out."
+        f"temperature {command.temperature:g}. Speed: against plain decoding at the same batch "
+        f"size, median and range of {command.repeats} pairs of runs; time to read the prompts is "
+        "not counted."
     )
 
 

@@ -1,12 +1,11 @@
-"""What commands print, as JSON and as progress, and the text files that they read."""
+"""What commands print, as JSON and while they wait, and the text files that they read."""
 
 import contextlib
 import dataclasses
-import functools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +27,6 @@ def waiting(what: str) -> contextlib.AbstractContextManager:
 
     console = rich.console.Console(stderr=True)
     return console.status(what) if console.is_terminal else contextlib.nullcontext()
-
-
-@contextlib.contextmanager
-def progress_bar(name: str, total: int) -> Iterator[Callable[..., None]]:
-    """Shows a bar on standard error if that is a terminal; yields the function that advances it."""
-    import rich.console
-    import rich.progress
-
-    console = rich.console.Console(stderr=True)
-    with rich.progress.Progress(
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,  # a bar would leave an empty line
-        redirect_stdout=sys.stdout.isatty(),  # printed text goes above the bar
-    ) as progress:
-        bar = progress.add_task(name, total=total)
-        yield functools.partial(progress.advance, bar)
 
 
 def _finite(value):

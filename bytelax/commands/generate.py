@@ -22,7 +22,7 @@ class Generate:
     """Flags of `bytelax generate`."""
 
     prompts: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Texts to continue. Behind a flag that takes several values they stand after `--`."""
+    """Texts to continue. After a flag that takes several values, put `--` before them."""
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """A file to continue; `-` is standard input, which is the default."""
     model: flags.Model = "tiny"
@@ -126,8 +126,8 @@ def run(command: Generate) -> None:
         if distributed.is_first():
             sys.stdout.buffer.write(b"\n")
         return
-    with console.waiting("compiling and generating"):
-        out = generate(model, prompts, seeds=command.seed, logprobs=command.logprobs, **keywords)
+    keywords |= {"logprobs": command.logprobs, "progress": True}
+    out = generate(model, prompts, seeds=command.seed, **keywords)
     if not distributed.is_first():
         return
     if command.json:

@@ -18,7 +18,7 @@ _USE = """\
 Made by `bytelax methods --markdown`. A method is chosen by `--method blt-s --draft-length 4` on the
 command line, and in `bytelax.generate` by `method="blt-s", draft_length=4` or by its class, which
 an editor completes: `method=bytelax.options.BltS(draft_length=4)`.
-With any of them `window=W` pads windows to W bytes: [same_bytes.md](same_bytes.md).
+With any method `window=W` pads windows to W bytes: [same_bytes.md](same_bytes.md).
 """
 
 _ANY, _BYTES, _BLT = "any model", "a byte transformer", "a BLT"
@@ -83,21 +83,24 @@ def table() -> list[dict[str, Any]]:
 def markdown() -> str:
     """Generates the reference of all methods and options as Markdown."""
     lines = ["# Methods", "", *_USE.splitlines(), ""]
-    lines += ["| method | runs on | has to be trained | lossless |", "|---|---|---|---|"]
+    lines += [
+        "| method | class | runs on | has to be trained | lossless |",
+        "|---|---|---|---|---|",
+    ]
     for name, method in METHODS.items():
         runs_on, trained = _NEEDS[name]
         lossless = "yes" if method.lossless else "**no**"
-        lines.append(f"| [`{name}`](#{name}) | {runs_on} | {trained} | {lossless} |")
+        cells = f"[`{name}`](#{name})", f"`{method.__name__}`", runs_on, trained, lossless
+        lines.append(f"| {' | '.join(cells)} |")
     for row in table():
-        method = METHODS[row["name"]]
-        home = f"`bytelax.options.{method.__name__}`"
-        lines += ["", f"## {row['name']}", "", row["description"], *_doc(method)[1:], "", home]
+        more = _doc(METHODS[row["name"]])[1:]
+        lines += ["", f"## {row['name']}", "", row["description"], *more]
         if row["options"]:
-            lines += ["", "| option | default | |", "|---|---|---|"]
+            lines.append("")
         for option in row["options"]:
             choices = f" One of {', '.join(option['choices'])}." if option["choices"] else ""
-            default = "needed" if option["needed"] else option["default"]
-            lines.append(f"| `{option['name']}` | {default} | {option['help']}{choices} |")
+            default = "" if option["needed"] else f" = {option['default']}"
+            lines.append(f"- `{option['name']}{default}`: {option['help']}{choices}")
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from bytelax.commands import console
+from bytelax import progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ def run(command: Pack) -> None:
         *(documents.files(source.valid) if source.valid else ()),
     }
     size = sum(map(os.path.getsize, names))
-    with console.progress_bar("pack", size) as advance:
+    with progress.shown(True, "pack", size) as advance:
         trained, held_out = packed.write(
             command.out, source, valid_fraction=command.valid_fraction, advance=advance
         )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from bytelax import progress
 from bytelax.commands import console, flags
 
 
@@ -43,7 +44,7 @@ def run(command: Patches) -> None:
             "--override patching_threshold=... sets another",
             file=sys.stderr,
         )
-    with console.progress_bar("patches", sum(file.size for file in files)) as advance:
+    with progress.shown(True, "patches", sum(file.size for file in files)) as advance:
         texts = (file.read() for file in files)
         found = patches(patcher, texts, **vars(command.windows), progress=advance)
         for file, cut in zip(files, found, strict=True):

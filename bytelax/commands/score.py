@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from bytelax import progress
 from bytelax.commands import console, flags
 
 
@@ -32,7 +33,7 @@ def run(command: Score) -> None:
     files = console.text_files(command.files)
     model = command.loading.load(command.model)
     count, log_prob = 0, 0.0
-    with console.progress_bar("score", sum(file.size for file in files)) as advance:
+    with progress.shown(True, "score", sum(file.size for file in files)) as advance:
         texts = (file.read() for file in files)
         scores = score_many(model, texts, **vars(command.windows), progress=advance)
         for file, found in zip(files, scores, strict=True):

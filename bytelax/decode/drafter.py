@@ -95,7 +95,7 @@ class Drafter:
 
         The target's state must keep its meaning; see `Draft.state`.
         """
-        raise NotImplementedError(f"{type(self).__name__}.propose")
+        raise NotImplementedError(f"{type(self).__name__} has no method propose")
 
     def commit(
         self, inputs: DraftInput, draft_state: DraftState, trial: Trial, count: Int[Array, " B"]

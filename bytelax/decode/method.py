@@ -80,7 +80,7 @@ class Decoding:
       ended: why the row has ended, a code of `stopping`; RUNNING as long as it has not.
       log_probs: the target's log-probability of each id of the text, among all of its vocabulary
         and before temperature, in nats; 0 for the prompt. None if not requested.
-      automaton: state of the constraint's automaton behind the text. None without a constraint.
+      automaton: state of the constraint's automaton after the text. None without a constraint.
       likeliest: the likeliest ids after the text before each id of it. None if not requested.
       origins: provenance of each id of the text. None if not requested.
       counts: counters of rounds, bytes and draft passes.
@@ -206,13 +206,16 @@ class Method:
 
         Raises:
           ValueError: the acceptance rule is for greedy decoding and the sampling is not; or the
-            buffers cannot hold `budget` ids behind a prompt.
+            buffers cannot hold `budget` ids after a prompt.
+          TypeError: `params` are those of the target alone.
         """
+        if not isinstance(params, Params):
+            raise TypeError(f"params is decode.Params(model.params), not a {type(params).__name__}")
         chex.assert_rank(text.ids, 2)
         text = jax.tree.map(lambda x: x.astype(jnp.int32), text)
         batch, length = text.ids.shape
         if isinstance(budget, int) and budget >= length:
-            raise ValueError(f"buffers of {length} ids have no room for {budget} behind a prompt")
+            raise ValueError(f"buffers of {length} ids have no room for {budget} after a prompt")
         chex.assert_shape(text.length, (batch,))
         sampling = Sampling.of(batch) if sampling is None else sampling
         sampling = dataclasses.replace(sampling, vocabulary=self.vocabulary)
@@ -252,11 +255,11 @@ class Method:
     def append(
         self, params: Params, decoding: Decoding, more: Text, *, budget: int | Int[Array, "*B"]
     ) -> Decoding:
-        """Appends bytes to texts, as the next turn of a conversation, to be continued anew.
+        """Appends bytes to texts, as the next turn of a conversation, to be continued again.
 
         The caches are kept: the target processes only what it has not seen. What follows is what
         `init` with the whole text would be continued with. An EOS that ended a row is taken back.
-        Statistics begin anew, and stop strings are looked for behind the appended bytes.
+        Statistics begin again, and stop strings are looked for after the appended bytes.
 
         Args:
           params: as in `init`.
@@ -317,7 +320,7 @@ class Method:
 
     @own_settings()
     def draft(self, params: Params, decoding: Decoding) -> tuple[Draft, DraftState]:
-        """Runs the first half of a round: returns a draft, and the drafter's state behind it."""
+        """Runs the first half of a round: returns a draft, and the drafter's state after it."""
         text, inputs = decoding.text, self._round_inputs(params, decoding)
         with jax.named_scope("draft"):
             proposed = self.drafter.propose(inputs, decoding.draft_state)

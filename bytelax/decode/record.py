@@ -19,8 +19,8 @@ class Counts:
     Attributes:
       rounds: draft-verify-commit rounds in which the row was running.
       bytes: ids emitted, including EOS and stop strings.
-      drafted: bytes proposed, without those that lie behind an end of the text: of the byte budget,
-        or behind a drafted EOS or stop string. They could not be kept.
+      drafted: bytes proposed, without those that lie after an end of the text: of the byte budget,
+        or after a drafted EOS or stop string. They could not be kept.
       accepted: proposed bytes that were emitted.
       accepted_by_position: `accepted` for each position in the draft.
       drafted_by_position: `drafted` for each position in the draft.

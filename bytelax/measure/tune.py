@@ -153,7 +153,7 @@ def tune(
     best, timed, setting = plans[0], None, Setting("ar")
     if best.draft_length:
         options = known[best.method][best.draft_length]
-        report(f"timing {best.method} with {best.draft_length} bytes beside plain decoding")
+        report(f"timing {best.method} with {best.draft_length} bytes against plain decoding")
         spread = batches[:: -(-len(batches) // _CONFIRMED)]
         timed = timing.beside_plain(
             model, list(itertools.chain(*spread)), best.method, options, new=max_new_bytes,
@@ -277,7 +277,7 @@ def show(tuning: Tuning) -> None:
     console = rich.console.Console(highlight=False)
     console.print(table)
     console.print(
-        "Expected speed beside plain decoding. A round takes a window of one byte more than it "
+        "Expected speed against plain decoding. A round takes a window of one byte more than it "
         "drafts, and what it drafts with:\n"
     )
     for method, shares in tuning.acceptance.items():

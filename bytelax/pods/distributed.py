@@ -34,8 +34,9 @@ def start(processes: Processes = _DETECTED) -> None:
     try:
         jax.distributed.initialize(**found)
     except ValueError as error:
+        told = str(error).rstrip(".")
         raise ValueError(
-            f"{error}: without a cluster that tells it (a TPU pod, SLURM, ...), each process has "
+            f"{told}: without a cluster that tells it (a TPU pod, SLURM, ...), each process has "
             "to know the coordinator, HOST:PORT, and its num_processes and process_id, from 0"
         ) from None
     except jax.errors.JaxRuntimeError as error:

@@ -224,6 +224,13 @@ class Engine:
         """Returns which rows have ended, bool[B]."""
         return global_arrays.fetch(decoding.ended) != stopping.RUNNING
 
+    def done(self, decoding: Decoding) -> int:
+        """Returns how many bytes of the budgets are done; those of a row that has ended all are."""
+        ended, begin, length, end = global_arrays.fetch(
+            (decoding.ended, decoding.prompt, decoding.text.length, decoding.limit)
+        )
+        return int((np.where(ended == stopping.RUNNING, length, end) - begin).sum())
+
     def text(self, decoding: Decoding, row: int) -> list[int]:
         """Returns the ids of a row, prompt and output, without the EOS that ended it."""
         text, ended = global_arrays.fetch((decoding.text, decoding.ended))

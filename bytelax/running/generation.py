@@ -17,15 +17,18 @@ from bytelax import compiling, vocab
 from bytelax.decode import stopping
 from bytelax.decode.acceptance import Acceptance, Lossless
 from bytelax.decode.constraint import Automaton
-from bytelax.decode.method import Method
+from bytelax.decode.method import Decoding, Method
 from bytelax.decode.sampling import ByRow
 from bytelax.model import Model
 from bytelax.options import METHODS, Options
+from bytelax.progress import Progress, shown
 from bytelax.running import requests
 from bytelax.running.engine import Engine
 from bytelax.running.requests import Request, Seeds, Stop
 from bytelax.running.results import Output, Result, Statistics
 from bytelax.running.rows import Queue, in_rows
+
+_EVERY = 8  # rounds between two looks at the output
 
 
 def generate(
@@ -47,6 +50,7 @@ def generate(
     accept: Acceptance | Lossless | None = None,
     window: int | None = None,
     draft_params: Any = (),
+    progress: Progress = False,
     **options,
 ) -> Output:
     """Continues prompts with a decoding method.
@@ -59,8 +63,8 @@ def generate(
       model: from `load`. On several processes, each must pass the same arguments.
       prompts: bytes of any kind, or text, which is encoded as UTF-8; one of them, or a
         list. An empty one is continued from the beginning of a text.
-      samples: number of continuations of each prompt, which is prefilled once. They stand one
-        behind another in the results.
+      samples: number of continuations of each prompt, which is prefilled once. In the results
+        they follow one another.
       method: a name from `bytelax.options.METHODS`; one of the classes there, with its options; or
         a `Method` whose target is `model.target()`.
       max_new_bytes: maximum number of bytes emitted. One number, or one per prompt.
@@ -75,7 +79,7 @@ def generate(
         per prompt.
       allow_eos: whether the model may end a row by emitting EOS.
       logprobs: whether to return the model's log-probabilities of the emitted bytes. A number
-        returns those of as many likeliest ids beside each byte, too.
+        also returns those of as many likeliest ids for each byte.
       origins: whether to return the provenance of each emitted byte: drafted, the target's own, ...
       constraint: what the output must obey, from `bytelax.constraints`. A row ends when nothing may
         follow. By `max_new_bytes` or `stop` it may end before.
@@ -83,6 +87,9 @@ def generate(
       window: number of bytes to pad every verified window to. Lossless methods with the same window
         write the same bytes, bit for bit. None verifies no more than what was drafted.
       draft_params: parameters of the drafter, any pytree of arrays, if `method` is a `Method`.
+      progress: True shows a bar on a terminal; a function is called with the number of bytes that
+        are newly done. These add up to `max_new_bytes` of each result: what a row leaves out counts
+        once it has ended.
       **options: options of a method that is given by name, the fields of its class in
         `bytelax.options`: `draft_length`, `block_size`, `unmask`, `latent`, `draft_model`, ...
 
@@ -101,18 +108,23 @@ def generate(
     for each in asked:
         batches.setdefault(engine.capacity(each), []).append(each)
     results, stats = [], []
-    for capacity, batch in batches.items():
-        found, total = _run(engine, batch, capacity)
-        results += found
-        stats.append(total)
+    size = samples * sum(map(engine.budget, asked))
+    with shown(progress, "compiling and generating", size) as advance:
+        for capacity, batch in batches.items():
+            found, total = _run(engine, batch, capacity, advance)
+            results += found
+            stats.append(total)
     results.sort(key=lambda each: each.index)
     return Output(results, Statistics.sum(stats), engine.method.lossless)
 
 
 def _run(
-    engine: Engine, batch: Sequence[Request], capacity: int
+    engine: Engine, batch: Sequence[Request], capacity: int, advance: Callable[[int], object] | None
 ) -> tuple[list[Result], Statistics]:
-    """Decodes a batch to its end; returns results and their total, with times."""
+    """Decodes a batch to its end; returns results and their total, with times.
+
+    With `advance` it looks at the rows every few rounds, and calls it.
+    """
     empty = [None] * (engine.rows(len(batch)) - len(batch))
     begin = time.perf_counter()
     each = 1 + len(batch[0].further)  # rows of each request
@@ -124,12 +136,25 @@ def _run(
             decoding = engine.repeat(decoding, each, np.array(seeds, np.uint32))
         decoding = jax.block_until_ready(decoding)
         prefill = time.perf_counter() - begin - compiled.seconds
-        decoding = jax.block_until_ready(engine.advance(decoding))
+        decoding = jax.block_until_ready(_to_the_end(engine, decoding, advance))
     indices = {row: batch[row // each].index for row in range(each * len(batch))}
     results = list(engine.results(decoding, indices).values())
     seconds = time.perf_counter() - begin - compiled.seconds
     total = Statistics.total([result.stats for result in results])
     return results, total.timed(seconds, compiled.seconds, prefill=prefill)
+
+
+def _to_the_end(
+    engine: Engine, decoding: Decoding, advance: Callable[[int], object] | None
+) -> Decoding:
+    if advance is None:
+        return engine.advance(decoding)
+    done = 0
+    while not engine.ended(decoding).all():
+        decoding = engine.advance(decoding, rounds=_EVERY)
+        before, done = done, engine.done(decoding)
+        advance(done - before)
+    return decoding
 
 
 _ELSEWHERE = {  # what other libraries call it
@@ -149,8 +174,8 @@ def _check_names(function: Callable, given: Iterable[str]) -> None:
     classes = METHODS.values()
     of_methods = {field.name for method in classes for field in dataclasses.fields(method)}
     for name in given:
-        if name == "samples":
-            raise ValueError(f"{function.__name__} takes no samples; generate does")
+        if name in ("samples", "progress"):
+            raise ValueError(f"{function.__name__} takes no {name}; generate does")
         near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, own, 1)
         if near and name not in own | of_methods:
             raise ValueError(f"{function.__name__} takes no {name!r}; did you mean {near[0]!r}?")
@@ -170,7 +195,7 @@ def stream(
     model: Model,
     prompts: bytes | str | Sequence[bytes | str],
     *,
-    every: int = 8,
+    every: int = _EVERY,
     errors: str = "replace",
     batch: int = 64,
     seeds: Seeds = 0,

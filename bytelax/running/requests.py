@@ -24,7 +24,7 @@ class Request(NamedTuple):
 
     Attributes:
       index: index of the prompt among those given.
-      ids: the prompt behind a BOS.
+      ids: a BOS and the prompt.
       seed: seed of the row.
       further: seeds of further rows that continue the same prompt.
     """

@@ -18,7 +18,7 @@ class Statistics:
     Attributes:
       bytes: ids emitted, including EOS and stop strings.
       rounds: draft-verify-commit rounds.
-      drafted: bytes proposed, without those behind an end of the text (of the byte budget, or a
+      drafted: bytes proposed, without those after an end of the text (of the byte budget, or a
         drafted EOS or stop string): they count neither as kept nor as refused.
       accepted: proposed bytes that were emitted.
       accepted_by_position: `accepted` for each position in the draft.

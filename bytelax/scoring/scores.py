@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from bytelax import vocab
 from bytelax.compiling import late_jit, own_settings
 from bytelax.decode.sampling import Sampling, byte_log_probs
 from bytelax.model import Model, check_model
+from bytelax.progress import Progress, shown
 from bytelax.scoring.windows import Piece, Tell, Told, Windows, capacity, tell_pieces, tell_texts
 
 
@@ -89,6 +91,7 @@ def score(
     window: int | None = None,
     stride: int | None = None,
     batch: int = 8,
+    progress: Progress = False,
 ) -> Scores:
     """Computes the log-probability of each byte of texts.
 
@@ -110,13 +113,21 @@ def score(
         bytes more context, and takes `window / stride` times as long as reading a text once.
       batch: number of windows in a batch. Memory depends on the batch and the window, and grows by
         four bytes for each byte of the texts.
+      progress: True shows a bar on a terminal; a function is called with the number of bytes that
+        have just been scored.
 
     Raises:
       ValueError: the window exceeds the model's context, the stride the window, or the batch is
         less than 1; or the model's logits are NaN or infinite.
     """
-    found = score_many(model, texts, window=window, stride=stride, batch=batch)
-    return Scores(list(found))
+    texts = vocab.strings("texts", texts)
+    known = isinstance(texts, Sequence)
+    total = sum(len(vocab.as_bytes(text)) for text in texts) if known else None
+    with shown(progress, "compiling and scoring", total) as advance:
+        found = score_many(
+            model, texts, window=window, stride=stride, batch=batch, progress=advance
+        )
+        return Scores(list(found))
 
 
 def score_many(

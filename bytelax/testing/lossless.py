@@ -64,8 +64,8 @@ def assert_lossless(
 
     1. The joint distribution of the next `new_bytes` ids is that of the target to 1e-6, with every
        draft, acceptance decision and sampled byte integrated out. So is that of the next two ids,
-       with `top_k` 2, in a batch of one row and a window wider by two, and behind `reach` bytes
-       that the method itself has written, where caches that hold fewer have begun anew.
+       with `top_k` 2, in a batch of one row and a window wider by two, and after `reach` bytes
+       that the method itself has written, where caches that hold fewer have begun again.
     2. The bytes and log-probabilities of 2 `rows` rows are bitwise the same in any order of the
        batch and with anything in the padding.
     3. The target reads a window as it reads a prompt, wherever EOS lies among its kept or its
@@ -96,7 +96,10 @@ def assert_lossless(
     Raises:
       AssertionError: the method is not lossless, or that was not tested; the message says what
         differs, and by how much.
+      TypeError: it is no `Method`.
     """
+    if not isinstance(method, Method):
+        raise TypeError(f"what is certified is a decode.Method, not a {type(method).__name__}")
     law: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
     few = law | {"top_k": min(top_k or FEW, FEW)}
     if new_bytes is None:
@@ -126,7 +129,7 @@ def assert_lossless(
         ended=alone.ended,
         log_probs=alone.log_probs,
     )
-    _assert_law(chance, far, following, f" behind {reach} bytes")
+    _assert_law(chance, far, following, f" after {reach} bytes")
     if isinstance(method.drafter, Empty):
         return
     assert kept > FAULTY, NOTHING_KEPT
@@ -209,8 +212,8 @@ def _assert_reads_eos(method, params, begin, following):
     ]
     off = abs(found - following(texts, begin.sampling)).max(1)
     assert off.max() < EXACT, (
-        f"behind a window with an EOS a probability is off by {off.max():.2g}: the target must "
-        "keep an EOS as any other id, and forget one that was refused, as behind the ids "
+        f"after a window with an EOS a probability is off by {off.max():.2g}: the target must "
+        "keep an EOS as any other id, and forget one that was refused, as after the ids "
         f"{[*map(int, texts[off.argmax()])]}"
     )
 

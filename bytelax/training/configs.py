@@ -299,7 +299,7 @@ class OptimizerConfig:
         most = self.steps - self.warmup_steps
         if self.cooldown is not None and not 0 <= self.cooldown <= most:
             raise ValueError(
-                f"optimizer.cooldown must lie in 0..{most}, the steps behind the warm-up of "
+                f"optimizer.cooldown must lie in 0..{most}, the steps after the warm-up of "
                 f"{self.warmup_steps}, got {self.cooldown}"
             )
         for field in ("peak", "muon_peak"):

@@ -151,5 +151,5 @@ def _check_size(source: Source, corpus: Documents, window: int) -> None:
     if not packing.full_windows(corpus.ids.size, window):
         raise DataError(
             f"{source.path}: {corpus.bytes:,} bytes to train on do not fill a window of "
-            f"{window:,}; lower data.window"
+            f"{window:,}; lower --data.window"
         )

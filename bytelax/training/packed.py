@@ -56,7 +56,7 @@ def write(
     source: Source,
     *,
     valid_fraction: float,
-    advance: Callable[[int], object] = lambda size: None,
+    advance: Callable[[int], object] | None = None,
 ) -> tuple[int, int]:
     """Packs a source file by file, with one file in memory at a time.
 
@@ -94,7 +94,8 @@ def write(
                 starts[side].write((part.starts[1:] + ends[side]).astype("<i8").tobytes())
                 ends[side] += part.ids.size
                 counts[side] += part.bytes
-            advance(os.path.getsize(name))
+            if advance is not None:
+                advance(os.path.getsize(name))
     if not any(counts):
         shutil.rmtree(unfinished)
         raise DataError(f"{source.path}: there is no text in it")

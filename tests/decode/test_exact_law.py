@@ -675,10 +675,10 @@ class Wraps(TableTarget):
         slow(TableTarget(), Untrue(1, when="alone"), "in a batch of one row .*: the method is not"),
         exhaustive(TableTarget(), Untrue(1, when="row 100"), "another order of the rows"),
         exhaustive(
-            TableTarget(), Untrue(1, when="ring"), "behind 64 bytes: the method is not lossless"
+            TableTarget(), Untrue(1, when="ring"), "after 64 bytes: the method is not lossless"
         ),
-        slow(Wraps(), TableDrafter(1), "behind 64 bytes: the method is not lossless"),
-        (ForgetsEos(), TableDrafter(1), r"an EOS .* behind the ids \[1, .*2.*\]"),
+        slow(Wraps(), TableDrafter(1), "after 64 bytes: the method is not lossless"),
+        (ForgetsEos(), TableDrafter(1), r"an EOS .* after the ids \[1, .*2.*\]"),
         exhaustive(KeepsRefusedEos(), TableDrafter(1, temperature=0.0), "an EOS"),
     ],
     ids=lambda part: type(part).__name__ + getattr(part, "when", ""),

@@ -291,7 +291,7 @@ def test_a_rule_that_returns_something_else_is_told():
 
 def test_a_buffer_without_room_is_refused():
     method = Method(TableTarget(), TableDrafter(2))
-    with pytest.raises(ValueError, match="buffers of 16 ids have no room for 16 behind a prompt"):
+    with pytest.raises(ValueError, match="buffers of 16 ids have no room for 16 after a prompt"):
         jax.jit(method.init, static_argnames="budget")(PARAMS, text(), budget=16)
     with pytest.raises(ValueError, match="BOS and a prompt are 3 ids, in a buffer of 2"):
         Text.of([b"ab"], length=2)

@@ -71,7 +71,7 @@ def test_options_with_commas():
         (["nope"], "unknown method 'nope'"),
         (["lookup:draft_length"], "option=value"),
         (["lookup:latent=reuse"], "takes no 'latent'"),
-        (["lookup:draft_length=x"], "bytelax: draft_length cannot be 'x'"),
+        (["lookup:draft_length=x"], "bytelax: draft_length is a whole number below 2**31, got 'x'"),
         (["ar", "blt-s"], "needs a Byte Latent Transformer"),
         (["ar", "--temperature", "-1"], "temperature must be"),
         (["ar", "--repeats", "0"], "repeats must be at least 1"),

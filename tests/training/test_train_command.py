@@ -289,7 +289,7 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
             "byte-lm", *source, *RUN, *BYTE_LM, "--data.window", "5000"],
         "--optimizer.warmup must lie in 0..4, the steps, got 9": [
             "byte-lm", *source, *RUN, *BYTE_LM, "--optimizer.warmup", "9"],
-        "Error parsing --optimizer.steps: invalid literal for int() with base 10: '1.5'": [
+        "Error parsing --optimizer.steps: not a whole number: '1.5'": [
             "byte-lm", "--optimizer.steps", "1.5"],
         "Error parsing model.trunk: layers must be at least 1, got 0": [
             "byte-lm", "--model.trunk.layers", "0"],
