@@ -49,13 +49,14 @@ def svg(results: pathlib.Path = RESULTS) -> str:
         drawn.append(_text(x + 15, top, words, "label"))
         x += 40 + 6.4 * len(words)
     scale = (WIDTH - 2 * LEFT) / (byte * bytes_)
+    faster = f", {byte * bytes_ / (round_ * rounds):.1f} times as fast"
     bars = (
-        ("plain decoding", bytes_, byte, "#57606a"),
-        ("with drafts of 4 bytes", rounds, round_, COLOURS["d"]),
+        ("plain decoding", bytes_, byte, "#57606a", ""),
+        ("with drafts of 4 bytes", rounds, round_, COLOURS["d"], faster),
     )
-    for name, count, each, colour in bars:
+    for name, count, each, colour, more in bars:
         top += STEP
-        told = f"{name}: {count} passes of the model, {count * each / 1000:.1f} s"
+        told = f"{name}: {count} passes of the model, {count * each / 1000:.1f} s{more}"
         drawn.append(_text(LEFT, top - 6, told, "label"))
         drawn += [
             f'<rect x="{LEFT + scale * each * i:.2f}" y="{top}" width="{scale * each - 0.6:.2f}" '
@@ -64,7 +65,10 @@ def svg(results: pathlib.Path = RESULTS) -> str:
         ]
         top += 8
     processor = re.sub(r" \(.*", "", timed["machine"])
-    told = f"one row, greedy, float32, two threads of an {processor}; prompts in grey"
+    told = (
+        f"{setting['model']}, one text at a time, greedy, float32, on two threads of an "
+        f"{processor}; prompts in grey"
+    )
     drawn.append(_text(LEFT, top + STEP, told, "label"))
     height = top + STEP + 12
     return (
