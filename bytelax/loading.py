@@ -1,6 +1,5 @@
 """`load` and `load_patcher`, which read a directory, a hub id or a bundled model."""
 
-import dataclasses
 import math
 import os
 from pathlib import Path
@@ -106,7 +105,7 @@ def quantized(model: Model, kind: str = "int8") -> Model:
     if model.mesh is not None:
         raise ValueError(narrow.ONE_DEVICE)
     params = checkpoints.quantized(model.config, model.params)
-    return dataclasses.replace(model, params=params)
+    return Model(model.module, params, model.mesh)
 
 
 def load_patcher(location: str | Path, **overrides) -> Patcher:

@@ -48,7 +48,7 @@ def build(
         raise ValueError(f"{', '.join(given)}: only methods given by name take options")
     if isinstance(method, Method):
         module = method.target.module if isinstance(method.target, ModuleTarget) else None
-        if module not in (None, model.device_shard.module):
+        if module not in (None, model.device_shard):
             raise ValueError("this Method was built for another model")
         built = method
     else:

@@ -1,12 +1,9 @@
 """A loaded model: its module and parameters, and predictions without decoding."""
 
-import dataclasses
 import functools
 import math
-import operator
 import reprlib
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,35 +17,36 @@ from bytelax import architectures
 from bytelax.calculator import Sizes
 from bytelax.compiling import own_settings
 from bytelax.decode.target import Rewindable
-from bytelax.models import fused, narrow, weight_layouts
+from bytelax.models import fused, narrow
 from bytelax.models.byte_model import ByteModel
 from bytelax.models.configs import ModelConfig
+from bytelax.models.weights import Weights, is_panels
 from bytelax.pods import global_arrays, sharding
 
-_LAYING_OUT = threading.RLock()  # of one model at a time, so that no thread finds it without any
-_ALONE: dict = {0: {}}  # a dict that nothing else refers to
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class Model:
     """A loaded model: a Flax module with its parameters, as returned by `bytelax.load`.
-
-    A model equals itself only.
 
     Attributes:
       module: the Flax module, for functional use: `module.apply({"params": params}, ids)` gives
         the logits, f32[B, S, V], of any model.
-      params: its parameters. Arrays that are replaced in this dict count from the next use of the
-        model on. Once compiled kernels of a processor have run, the model holds its weights in
-        panels only, as long as nothing else holds this dict, and makes these arrays again when they
-        are asked for.
       mesh: the devices to decode on, from `sharding.make_mesh`; None uses the device that holds the
         parameters.
     """
 
-    module: ByteModel
-    params: dict
-    mesh: Mesh | None = None
+    def __init__(self, module: ByteModel, params: dict, mesh: Mesh | None = None):
+        self.module, self.mesh = module, mesh
+        self._weights = Weights(params)
+
+    @property
+    def params(self) -> dict:
+        """The parameters, as dicts of arrays.
+
+        Arrays that are replaced in these dicts count from the next use of the model on. Once
+        compiled kernels have run, the model holds its weights in panels only, as long as nothing
+        else holds these dicts, and makes the arrays again when they are asked for.
+        """
+        return self._weights.as_given()
 
     def on(self, mesh: Mesh) -> "Model":
         """Returns the model on a mesh, with its parameters sharded for decoding.
@@ -63,7 +61,7 @@ class Model:
             raise ValueError(narrow.ONE_DEVICE)
         axes = architectures.logical_axes(self.module)
         places = sharding.shardings(self.params, axes, mesh, sharding.DECODE_RULES)
-        return dataclasses.replace(self, params=global_arrays.put(self.params, places), mesh=mesh)
+        return Model(self.module, global_arrays.put(self.params, places), mesh)
 
     @property
     def quantized(self) -> bool:
@@ -71,51 +69,21 @@ class Model:
         return any(x.dtype == jnp.int8 for x in jax.tree.leaves(self.held))
 
     @property
-    def device_shard(self) -> "Model":
-        """This model with `module` resized to one device's shard; `params` stay global."""
+    def device_shard(self) -> ByteModel:
+        """The module resized to one device's shard of the parameters."""
         if self.mesh is None:
-            return self
-        module = self.module.device_shard(self.mesh.shape[sharding.TENSOR])
-        return dataclasses.replace(self, module=module)
+            return self.module
+        return self.module.device_shard(self.mesh.shape[sharding.TENSOR])
 
     @property
     def device_params(self) -> dict:
-        """The parameters as compiled programs take them; see `fused.laid_out`."""
-        own = self.__dict__
-        with _LAYING_OUT:
-            if "params" not in own:
-                return own["_device_params"]
-            panels_only = weight_layouts.taken_in_panels(own["params"]) and not _shared(
-                own, "params"
-            )
-            known = _same(own["params"], own.pop("_laid_out", None))
-            held = [own["params"]]
-            if panels_only:
-                del own["params"]  # `__getattr__` makes them again
-            else:
-                own["_laid_out"] = jax.tree.flatten(held[0])
-            if not known:
-                own.pop("_device_params", None)
-                own["_device_params"] = fused.laid_out(held)
-            return own["_device_params"]
-
-    def __getattr__(self, name: str) -> Any:
-        # Only for what is not there.
-        if name == "params":
-            with _LAYING_OUT:
-                own = self.__dict__
-                if "_device_params" in own:
-                    own["params"] = fused.as_given(own["_device_params"])
-                    own["_laid_out"] = jax.tree.flatten(own["params"])
-                    return own["params"]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        """The parameters as compiled programs take them."""
+        return self._weights.for_device()
 
     @property
     def held(self) -> dict:
         """The parameters as they lie in memory: as given, or as compiled programs take them."""
-        with _LAYING_OUT:
-            own = self.__dict__
-            return own["params"] if "params" in own else own["_device_params"]
+        return self._weights.held
 
     @property
     def device_module(self) -> ByteModel:
@@ -130,7 +98,7 @@ class Model:
 
     def target(self) -> Rewindable:
         """Returns the target of a `Method` for this model, on one device of its mesh."""
-        return architectures.target_of(self.device_shard.module)
+        return architectures.target_of(self.device_shard)
 
     @property
     def weights_per_pass(self) -> Sizes:
@@ -152,9 +120,9 @@ class Model:
         return sys.modules["bytelax"].score(self, texts, **how)
 
     def __repr__(self) -> str:
-        leaves = jax.tree.leaves(self.held, is_leaf=weight_layouts.is_panels)
+        leaves = jax.tree.leaves(self.held, is_leaf=is_panels)
         size = sum(math.prod(leaf.shape) for leaf in leaves)
-        arrays = (x.values if weight_layouts.is_panels(x) else x for x in leaves)
+        arrays = (x.values if is_panels(x) else x for x in leaves)
         dtypes = {str(x.dtype) for x in arrays} - {"uint16"}  # the bits of tables in bfloat16
         held = f"{size / 1e6:.3g}M parameters, {', '.join(sorted(dtypes))}"
         devices = "one device" if self.mesh is None else f"a mesh of {dict(self.mesh.shape)}"
@@ -213,21 +181,6 @@ class Model:
         if isinstance(ids, jax.Array):
             return ids.astype(jnp.int32)
         return self.put(ids.astype(np.int32))
-
-
-def _same(params: dict, flat: tuple[list, Any] | None) -> bool:
-    """Whether parameters are still those of which `jax.tree.flatten` gave `flat`."""
-    if flat is None:
-        return False
-    leaves, tree = jax.tree.flatten(params)
-    return tree == flat[1] and all(map(operator.is_, leaves, flat[0]))
-
-
-def _shared(holder: dict, name: str) -> bool:
-    """Whether anything but `holder` refers to its dict of this name, or to a dict within it."""
-    return sys.getrefcount(holder[name]) > sys.getrefcount(_ALONE[0]) or any(
-        _shared(holder[name], part) for part in holder[name] if isinstance(holder[name][part], dict)
-    )
 
 
 def check_model(model: Any) -> None:

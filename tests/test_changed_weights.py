@@ -1,7 +1,6 @@
 """Weights that are replaced in `model.params` count, and the model lets go of what nobody holds."""
 
 import contextlib
-import dataclasses
 import gc
 import weakref
 
@@ -87,9 +86,15 @@ def test_arrays_that_nobody_holds_are_gone_after_the_next_use():
     assert kernel() is None
 
 
+def test_params_that_are_assigned_are_refused():
+    model = fresh()
+    with pytest.raises(AttributeError, match="property 'params' of 'Model' object has no setter"):
+        model.params = fresh(b"afedcb").params
+
+
 def test_a_model_equals_itself_only():
     model = fresh()
     for _ in range(2):
         assert model == model and model in {model}
-        assert model != dataclasses.replace(model)
+        assert model != bytelax.Model(model.module, model.params)
         model.logits(IDS)

@@ -122,7 +122,7 @@ ALL = {
 
 def written(model, how, temperature):
     """Bytes, reasons to stop, log-probabilities and origins of a continuation of each prompt."""
-    model = dataclasses.replace(model)  # without what it has cached
+    model = bytelax.Model(model.module, model.params)  # without what it has cached
     method, options = how(model)
     out = bytelax.generate(
         model, PROMPTS, method=method, temperature=temperature, max_new_bytes=NEW, logprobs=True,
@@ -132,7 +132,7 @@ def written(model, how, temperature):
 
 
 def scored(model):
-    model = dataclasses.replace(model)
+    model = bytelax.Model(model.module, model.params)
     return [one.log_probs for one in bytelax.score(model, TEXTS, window=63, batch=4).documents]
 
 

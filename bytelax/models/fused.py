@@ -11,13 +11,12 @@ import math
 from typing import Any, TypeVar
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from bytelax_kernels import dispatch
 from bytelax_kernels.dense import added, cpu, dense
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import narrow, weight_layouts
+from bytelax.models import narrow, weights
 from bytelax.models.execution import Execution, Norm
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -31,7 +30,7 @@ _LEAST_ROWS = {"tpu": 8, "gpu": 8}
 class Fused(Execution):
     """The execution of programs that decode or score; for inference only.
 
-    Kernels and tables are arrays, or what `laid_out` and int8 models store in their place.
+    Kernels and tables are arrays, or what `weights.Weights` and int8 models store in their place.
     """
 
     def rows_of(self, table: Any, ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
@@ -53,7 +52,7 @@ class Fused(Execution):
         if onto is not None and self.tensor_axis is not None:  # the sum over devices comes between
             out = self.product(x, kernel, contracted, norm=norm, gated=gated)
             return added(self.psum(out), onto, times=times)
-        if not weight_layouts.is_panels(kernel):
+        if not weights.is_panels(kernel):
             how: dict[str, Any] = {"norm": norm, "gated": gated, "onto": onto, "times": times}
             return super().product(x, kernel, contracted, **how)
         leading, features = x.shape[: x.ndim - contracted], kernel.features
@@ -94,26 +93,3 @@ def decoding(module: Module) -> Module:
     """The module as programs that decode or score run it, on the same parameters."""
     own = {field.name: vars(module.execution)[field.name] for field in _FIELDS}
     return module.clone(execution=Fused(**own | {"remat": False}))
-
-
-def skips_zeros(params: Any) -> bool:
-    """Whether products with these parameters, from `laid_out`, leave out rows of zeros."""
-    leaves = jax.tree.leaves(params, is_leaf=weight_layouts.is_panels)
-    return any(isinstance(leaf, cpu.Panels) for leaf in leaves)
-
-
-def laid_out(params: list) -> Any:
-    """The parameters as these programs read them; see `weight_layouts`, and `narrow` for tables.
-
-    Args:
-      params: a list that holds those of a model, on its devices. Where they are moved to panels,
-        the list is emptied; see `weight_layouts.in_panels`.
-    """
-    if weight_layouts.taken_in_panels(params[0]):
-        return narrow.params_as_bits(weight_layouts.in_panels(params))
-    return narrow.params_as_bits(weight_layouts.for_products(params[0]))
-
-
-def as_given(params: Any) -> Any:
-    """The parameters again from which `laid_out` has moved these."""
-    return weight_layouts.as_arrays(narrow.from_bits(params))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.decode.target import Rewindable, Text, check_window, take_in
-from bytelax.models import fused, kv_cache, patching, ring
+from bytelax.models import kv_cache, patching, ring, weights
 from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
 from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
 from bytelax.models.pytree import pytree
@@ -256,7 +256,7 @@ class BLTTarget(ModuleTarget, Rewindable):
         Returns the state with their keys in the caches, and the number of chunks that were run.
         """
         size = self.chunk
-        if size is None and fused.skips_zeros(model.variables["params"]):
+        if size is None and weights.skips_zeros(model.variables["params"]):
             size = self.window or 1  # absent patches cost nothing, and a second run much
         elif size is None:
             size = _derived_chunk(self.window or 1, len(closes))

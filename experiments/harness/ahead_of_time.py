@@ -12,7 +12,7 @@ from bytelax_kernels.dispatch import traced_for
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bytelax.models import weight_layouts
+from bytelax.models import weights
 
 CHIPS = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1"}
 CHIPS |= dict.fromkeys(("h200", "a100", "b200"), "1x1x4")
@@ -156,7 +156,7 @@ def compiled(
     def lying(path, x, spec):
         place = NamedSharding(mesh, spec)
         if decodes and where == "tpu":
-            place = weight_layouts.place_of(path, x.shape, place)
+            place = weights.place_of(path, x.shape, place)
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
 
     lie = [

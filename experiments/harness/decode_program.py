@@ -10,7 +10,7 @@ from bytelax_kernels import dispatch, gpus
 
 from bytelax import Model, architectures, methods
 from bytelax.decode import Params, Text
-from bytelax.models import weight_layouts
+from bytelax.models import weights
 
 
 def decode_program(
@@ -29,7 +29,7 @@ def decode_program(
     params = for_decoding(architectures.shapes(module))
     method, _ = methods.build(name, Model(module, params), **options)
     if dispatch.platform() == "gpu" and gpus.run(gpus.CUDA):
-        lay_out = functools.partial(jax.tree_util.tree_map_with_path, weight_layouts.for_gpus)
+        lay_out = functools.partial(jax.tree_util.tree_map_with_path, weights.for_gpus)
         params = jax.eval_shape(lay_out, params)
     text = Text(ids, jax.ShapeDtypeStruct((batch,), jnp.int32))
     begin = functools.partial(method.init, budget=1)

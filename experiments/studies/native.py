@@ -10,7 +10,6 @@ reading the weights of a plain byte takes at the bandwidth of this machine's mem
 """
 
 import contextlib
-import dataclasses
 import math
 import statistics
 
@@ -67,7 +66,8 @@ def measure(setting: dict, options) -> dict:
     dtype = setting["dtype"]
     machine = floor.measured(dtype, megabytes=16 if options.smoke else 512)
     model, text = random_blt.or_bundled(setting["model"], options.context + options.new, dtype)
-    models = {kind: dataclasses.replace(model) for kind in KERNELS}  # weights laid out for each
+    # Weights are laid out for each.
+    models = {kind: bytelax.Model(model.module, model.params) for kind in KERNELS}
     accept = replay.Replayed((1.0,) * KEPT + (0.0,) * (DRAFTED - KEPT))
     method = "eagle" if setting["model"] == "tiny-lm" else "blt-s"
     ways = {

@@ -11,7 +11,7 @@ from bytelax_kernels.dispatch import traced_for
 
 from bytelax import methods
 from bytelax.decode import Params, Text
-from bytelax.models import weight_layouts
+from bytelax.models import weights
 from tests.helpers import models_for_tests as models
 from tests.helpers.emulating import EMULATED, on_gpu
 
@@ -41,7 +41,7 @@ def test_fused_layers_of_gpus(platform, monkeypatch):
     params, text = Params(model.params, own), Text(ids, jnp.asarray([24, 11]))
     wanted = decoded(method, params, text, platform="cpu")
     monkeypatch.setitem(dispatch._PLATFORMS, platform, "cpu")
-    laid = jax.tree_util.tree_map_with_path(weight_layouts.for_gpus, model.params)
+    laid = jax.tree_util.tree_map_with_path(weights.for_gpus, model.params)
     params = params._replace(target=laid)
     with on_gpu(), traced_for(platform):
         traced = str(jax.make_jaxpr(functools.partial(decode, method))(params, text))

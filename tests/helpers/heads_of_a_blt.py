@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bytelax import vocab
+from bytelax import Model, vocab
 from bytelax.options import BltDHead, BltSHead, DFlashHead, EagleHead, HeadsConfig, MedusaHead
 from bytelax.systems import (
     BlockInOrderDrafter,
@@ -54,7 +54,7 @@ def blt(config=CONFIG, spread=0.1):
         ),
         numbered(small.params)["heads"],
     )
-    return dataclasses.replace(small, params=unnumbered(small.params | {"heads": heads}))
+    return Model(small.module, unnumbered(small.params | {"heads": heads}))
 
 
 SURE = replace(

@@ -13,7 +13,7 @@ from bytelax_kernels import dispatch
 from bytelax_kernels.dispatch import traced_for
 
 from bytelax import architectures
-from bytelax.models import kv_cache, narrow, weight_layouts
+from bytelax.models import kv_cache, narrow, weights
 from bytelax.models.block import Block, CrossAttention
 from bytelax.models.configs import RopeScaling
 from bytelax.models.execution import Execution, Norm
@@ -85,7 +85,7 @@ def run(module, part, dtype, platform="cpu"):
     is_block = part in PARTS
     params = {"params": given["block" if is_block else "cross"]}
     if platform == "gpu":
-        params = jax.tree_util.tree_map_with_path(weight_layouts.for_gpus, params)
+        params = jax.tree_util.tree_map_with_path(weights.for_gpus, params)
 
     def apply(params, x, other):
         return module.apply(params, x, other, method=(PARTS | CROSS)[part])

@@ -1,6 +1,5 @@
 """Weights in the layouts of a TPU and in panels: the same bytes, each axis where it belongs."""
 
-import dataclasses
 import gc
 import weakref
 
@@ -13,7 +12,7 @@ from bytelax_kernels.dense.cpu import Panels, dense
 
 import bytelax
 from bytelax import loading
-from bytelax.models import weight_layouts
+from bytelax.models import weights
 from bytelax.pods.configs import MeshConfig
 from bytelax.pods.sharding import make_mesh
 from tests.helpers import models_for_tests as models
@@ -36,18 +35,18 @@ def key(*names):
 )
 def test_layouts_are_those_that_xla_would_choose(module, shape, order):
     """As `Layout.AUTO` gave them for v5e at the shape of the 1B model."""
-    assert weight_layouts.major_to_minor(key(module, "kernel"), shape) == order
+    assert weights.major_to_minor(key(module, "kernel"), shape) == order
 
 
 def test_tables_and_norms_stay_as_they_are():
     for name, shape in (("embedding", (260, 1024)), ("scale", (1024,)), ("embedding", (3, 130))):
-        order = weight_layouts.major_to_minor(key("embed", name), shape)
+        order = weights.major_to_minor(key("embed", name), shape)
         assert order == tuple(range(len(shape)))
 
 
 def test_programs_that_are_being_traced_may_ask():
     params = models.model(models.BASE).params
-    jax.eval_shape(weight_layouts.for_products, params)
+    jax.eval_shape(weights.for_products, params)
 
 
 @pytest.mark.skipif(not native.available(), reason=str(native.why_not()))
@@ -56,7 +55,7 @@ class TestPanels:
     def test_hold_every_kernel(self, config):
         """Multiplied by ones in turn, a kernel in panels gives its rows; tables stay arrays."""
         params = models.model(config).params
-        laid = weight_layouts.in_panels([params])
+        laid = weights.Weights(params).for_device()
         pairs = zip(
             jax.tree_util.tree_leaves_with_path(params),
             jax.tree.leaves(laid, is_leaf=lambda x: isinstance(x, Panels)),
@@ -103,21 +102,22 @@ class TestPanels:
         jax.tree.map(np.testing.assert_array_equal, model.params, given)
         dtypes = [[x.dtype for x in jax.tree.leaves(tree)] for tree in (model.params, given)]
         assert dtypes[0] == dtypes[1]
-        assert dataclasses.replace(model).weights_per_pass == model.weights_per_pass
+        again = bytelax.Model(model.module, model.params)
+        assert again.weights_per_pass == model.weights_per_pass
 
     def test_programs_on_several_devices_read_arrays(self):
         model = models.model(models.BASE).on(make_mesh(MeshConfig(data=2)))
-        assert not weight_layouts.taken_in_panels(model.params)
+        assert not weights.taken_in_panels(model.params)
 
 
 @pytest.mark.slow
 def test_decoding_is_the_same():
     model = models.model(models.BASE)
     params = model.params  # built from panels each time that it is asked for
-    relaid = weight_layouts.relaid(params)
+    relaid = weights.relaid(params)
     with native.left_out():
-        assert not weight_layouts.taken_in_panels(params)
-        assert weight_layouts.for_products(params) is params  # this is no TPU
+        assert not weights.taken_in_panels(params)
+        assert weights.for_products(params) is params  # this is no TPU
     layouts = [x.format.layout.major_to_minor for x in jax.tree.leaves(relaid)]
     assert any(order != tuple(range(len(order))) for order in layouts)
     jax.tree.map(np.testing.assert_array_equal, relaid, params)

@@ -1,4 +1,4 @@
-"""How weights lie in memory, so that products read them as they are.
+"""How the weights of a model lie in memory, so that products read them as they are, and back.
 
 On a TPU an array lies by default in the order of its axes. XLA multiplies by a matrix whose minor
 axis fills the 128 lanes, and would copy all kernels with several axes of features at the beginning
@@ -6,6 +6,9 @@ of each call of a program: 2 GB of the 1B model. On a processor, and on one GPU,
 kernels read panels.
 """
 
+import operator
+import sys
+import threading
 from typing import Any
 
 import jax
@@ -19,6 +22,63 @@ from bytelax.models import narrow
 from bytelax.models.pytree import keys
 
 _LANES = 128
+_LAYING_OUT = threading.RLock()  # of one model at a time, so that each is laid out once
+_ALONE: dict = {0: {}}  # a dict that nothing else refers to
+
+
+class Weights:
+    """The parameters of a model, as given and as programs read them; each is made of the other.
+
+    Arrays that are replaced in the given dicts count from the next use on. Weights in panels are
+    the only ones in memory, as long as nothing else refers to these dicts.
+    """
+
+    def __init__(self, params: dict):
+        self._given: dict | None = params
+        self._laid_out: Any = None
+        self._source: tuple[list, Any] | None = None  # the given arrays that are laid out
+
+    def as_given(self) -> dict:
+        """Returns the parameters as they were given, made again if they are gone."""
+        with _LAYING_OUT:
+            if self._given is None:
+                self._given = as_arrays(narrow.from_bits(self._laid_out))
+                self._source = jax.tree.flatten(self._given)
+            return self._given
+
+    def for_device(self) -> dict:
+        """Returns the parameters as compiled programs take them."""
+        with _LAYING_OUT:
+            if self._given is not None:
+                self._lay_out()
+            return self._laid_out
+
+    def _lay_out(self):
+        """Lays out what was given if it has changed, and lets go of it if nothing refers to it."""
+        known, in_panels = _same(self._given, self._source), taken_in_panels(self._given)
+        keep = not in_panels or _shared(vars(self), "_given")
+        leaves, tree = jax.tree_util.tree_flatten_with_path(self._given, is_leaf=narrow.is_int8)
+        self._source = jax.tree.flatten(self._given) if keep else None
+        self._given = self._given if keep else None
+        if known:
+            return
+        self._laid_out = None  # freed before the new ones are made
+        if in_panels:
+            laid = []
+            leaves.reverse()
+            with jax.ensure_compile_time_eval():  # a model may be used inside a program
+                while leaves:  # an array that nothing else refers to is freed once it is in panels
+                    laid.append(_in_panels(*leaves.pop()))
+            moved = jax.tree.unflatten(tree, laid)
+        else:
+            moved = for_products(self._given)
+        self._laid_out = narrow.params_as_bits(moved)
+
+    @property
+    def held(self) -> dict:
+        """The parameters as they lie in memory."""
+        with _LAYING_OUT:
+            return self._laid_out if self._given is None else self._given
 
 
 def for_products(params: Any) -> Any:
@@ -33,7 +93,7 @@ def for_products(params: Any) -> Any:
 
 
 def taken_in_panels(params: Any) -> bool:
-    """Whether the compiled kernels take these parameters, which `in_panels` lays out for them."""
+    """Whether the compiled kernels take these parameters, which are then laid out in panels."""
     leaves = jax.tree.leaves(params)
     for platform, compiled in (("cpu", native.available), ("gpu", lambda: gpus.run(gpus.CUDA))):
         if leaves and all(_on(platform, x) and len(x.devices()) == 1 for x in leaves):
@@ -41,21 +101,23 @@ def taken_in_panels(params: Any) -> bool:
     return False
 
 
-def in_panels(params: list) -> Any:
-    """The parameters with every kernel as the compiled product reads it.
+def _same(params: Any, flat: tuple[list, Any] | None) -> bool:
+    """Whether parameters are still those of which `jax.tree.flatten` gave `flat`."""
+    if flat is None:
+        return False
+    leaves, tree = jax.tree.flatten(params)
+    return tree == flat[1] and all(map(operator.is_, leaves, flat[0]))
 
-    Args:
-      params: a list that holds them, and is emptied: an array to which nothing else refers is
-        freed as soon as it is in panels, so that no second copy of the weights comes to be.
-    """
-    leaves, tree = jax.tree_util.tree_flatten_with_path(params.pop(), is_leaf=narrow.is_int8)
-    laid = []
-    leaves.reverse()
-    with jax.ensure_compile_time_eval():  # a model may be used inside a program
-        while leaves:
-            path, x = leaves.pop()
-            laid.append((for_gpus if _on("gpu", x) else _for_processors)(path, x))
-    return jax.tree.unflatten(tree, laid)
+
+def _shared(holder: dict, name: str) -> bool:
+    """Whether anything but `holder` refers to its dict of this name, or to a dict within it."""
+    return sys.getrefcount(holder[name]) > sys.getrefcount(_ALONE[0]) or any(
+        _shared(holder[name], part) for part in holder[name] if isinstance(holder[name][part], dict)
+    )
+
+
+def _in_panels(path, x):
+    return (for_gpus if _on("gpu", x) else _for_processors)(path, x)
 
 
 def _for_processors(path, x):
@@ -98,7 +160,7 @@ def is_panels(x: Any) -> bool:
 
 
 def as_arrays(params: Any) -> Any:
-    """The parameters again from which `in_panels` has made these."""
+    """The parameters of a model from those in panels."""
 
     def array(x):
         if not is_panels(x):
@@ -108,6 +170,12 @@ def as_arrays(params: Any) -> Any:
         return values if scale is None else narrow.Int8(values, scale, x.stands_for)
 
     return jax.tree.map(array, params, is_leaf=is_panels)
+
+
+def skips_zeros(params: Any) -> bool:
+    """Whether products with these parameters, of `Weights.for_device`, leave out rows of zeros."""
+    leaves = jax.tree.leaves(params, is_leaf=is_panels)
+    return any(isinstance(leaf, cpu.Panels) for leaf in leaves)
 
 
 def relaid(params: Any) -> Any:
