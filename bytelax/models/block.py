@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 from bytelax_kernels.append_attention import Projections
 from bytelax_kernels.append_attention import frequencies as unscaled
-from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import ring
 from bytelax.models.configs import TransformerConfig
-from bytelax.models.execution import Execution, Norm
+from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, RMSNorm, parameter
 
 # (projections, cache) -> (attended, cache). The function decides which positions each query of the
@@ -47,20 +46,22 @@ class SelfAttention(nn.Module):
         x: Float[Array, "B W D"],
         cache: Cache,
         *,
-        norm: Norm,
         positions: Int[Array, "B W"],
         attend: Attend,
     ) -> tuple[Float[Array, "B W D"], Cache]:
-        """Computes `x + attention(norm(x))`, and the cache that `attend` returns."""
-        attended, cache = attend(self.projections(x, positions, norm=norm), cache)
-        onto = x + self.out_bias if self.config.biases == "all" else x
-        return self.out(attended, onto=onto), cache
+        """Computes the attention of `x`, and the cache that `attend` returns."""
+        attended, cache = attend(self.projections(self.qkv(x), positions), cache)
+        return self.projected(attended), cache
+
+    def projected(self, attended: Float[Array, "B W H D"]) -> Float[Array, "B W D"]:
+        """Projects the attended values."""
+        out = self.execution.psum(self.out(attended))
+        return out + self.out_bias if self.config.biases == "all" else out
 
     def projections(
-        self, x: Float[Array, "B W D"], positions: Int[Array, "B W"], *, norm: Norm
+        self, qkv: Float[Array, "B W K _ d"], positions: Int[Array, "B W"]
     ) -> Projections:
-        """Queries, keys and values of `norm(x)`, with the positions of their rotary phases."""
-        qkv = self.qkv(x, norm=norm)
+        """Queries, keys and values, with the positions of their rotary phases."""
         c = self.config
         if c.biases != "none":
             qkv = qkv + self.qkv_bias
@@ -122,9 +123,10 @@ class SwiGLU(nn.Module):
         self.gate_up = Dense((2, c.ffn_dim), ("embed", None, "hidden"), execution)
         self.down = Dense((c.dim,), ("hidden", "embed"), execution)
 
-    def __call__(self, x: Float[Array, "B W D"], *, norm: Norm) -> Float[Array, "B W D"]:
-        """Computes `x + mlp(norm(x))`."""
-        return self.down(self.gate_up(x, norm=norm, gated=True), onto=x)
+    def __call__(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
+        """Computes the MLP of `x`."""
+        pair = self.gate_up(x)
+        return self.execution.psum(self.down(nn.silu(pair[..., 0, :]) * pair[..., 1, :]))
 
 
 class Block(nn.Module):
@@ -169,16 +171,18 @@ class Block(nn.Module):
         attend: Attend,
     ) -> tuple[Float[Array, "B W D"], Cache]:
         """The first half: `x + attention(norm(x))`, and the cache."""
-        norm = self.attention_norm.of(x)
-        return self.attention(x, cache, norm=norm, positions=positions, attend=attend)
+        normed = self.attention_norm(x)
+        attended, cache = self.attention(normed, cache, positions=positions, attend=attend)
+        return x + attended, cache
 
     def transforms(self, x: Float[Array, "B W D"]) -> Float[Array, "B W D"]:
         """The second half: `x + mlp(norm(x))`."""
-        return self.mlp(x, norm=self.mlp_norm.of(x))
+        return x + self.mlp(self.mlp_norm(x))
 
     def projections(self, x: Float[Array, "B W D"], positions: Int[Array, "B W"]) -> Projections:
         """Queries, keys and values of the attention."""
-        return self.attention.projections(x, positions, norm=self.attention_norm.of(x))
+        qkv = self.attention.qkv(self.attention_norm(x))
+        return self.attention.projections(qkv, positions)
 
 
 class RematBlock(Block):
@@ -212,13 +216,13 @@ class CrossAttention(nn.Module):
 
     def queries(self, x: Float[Array, "B W D"]) -> Float[Array, "B W H d"]:
         """Normalizes and projects `x` to queries."""
-        return self.query(x, norm=self.query_norm.of(x))
+        return self.query(self.query_norm(x))
 
     def keys_values(
         self, x: Float[Array, "*B D"]
     ) -> tuple[Float[Array, "*B K d"], Float[Array, "*B K d"]]:
         """Normalizes and projects `x` to keys and values."""
-        pair = self.key_value(x, norm=self.key_norm.of(x))
+        pair = self.key_value(self.key_norm(x))
         return pair[..., 0, :, :], pair[..., 1, :, :]
 
     def read_one(
@@ -236,17 +240,6 @@ class CrossAttention(nn.Module):
           patch: index of the patch that each byte reads.
         """
         c = self.config
-        if self.execution.compiled(self.out.get_variable("params", "kernel")):
-            # The k vectors of a patch are as many positions, one after another.
-            k, first = keys.shape[2], patch * keys.shape[2]
-            keys, values = (
-                part.reshape(*part.shape[:1], -1, c.kv_heads * c.head_dim)
-                for part in (keys, values)
-            )
-            last = first + k - 1
-            return verify_attention(
-                queries, keys, values, first=first, last=last, newest=last.max(1)
-            )
         keys, values = (ring.at(part, patch).astype(queries.dtype) for part in (keys, values))
         # k is small, e.g. 2 or 4: elementwise products and sums instead of a tiny matmul per byte.
         # Rows and bytes are one axis: jaxlib 0.10 crashes on a product of rank 7 (see LOG.md), and
@@ -262,4 +255,4 @@ class CrossAttention(nn.Module):
         self, x: Float[Array, "B W D"], attended: Float[Array, "B W H d"]
     ) -> Float[Array, "B W D"]:
         """Projects the attended values and adds the input twice: `2 x + out(attended)`."""
-        return self.out(attended, onto=x, times=2)
+        return x + (x + self.execution.psum(self.out(attended)))

@@ -82,7 +82,7 @@ class ByteLM(ByteModel):
 
         The states may come from any block; those of an earlier one give an early exit.
         """
-        return self.head(hidden, norm=self.norm.of(hidden)).astype(jnp.float32)
+        return self.execution.logits(self.norm, self.head, hidden)
 
 
 def last_eos_before(

@@ -1,18 +1,19 @@
 """Execution options of a network: devices, precision, and rematerialization."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from bytelax_kernels.dense import added, normalized
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from bytelax.pods import sharding
 from bytelax.pods.sharding import DATA, FSDP
+
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 @jax.custom_jvp
@@ -52,13 +53,6 @@ def rows_on(
     return per_device(table, ids)
 
 
-class Norm(NamedTuple):
-    """An RMSNorm in front of a product."""
-
-    scale: Float[Array, " D"]
-    eps: float
-
-
 @dataclasses.dataclass(frozen=True)
 class Execution:
     """How a module runs; an attribute of every module.
@@ -82,44 +76,17 @@ class Execution:
     mesh: Mesh | None = None
     tensor_axis: str | None = None
 
-    def product(
-        self,
-        x: Float[Array, "..."],
-        kernel: Any,
-        contracted: int,
-        *,
-        norm: Norm | None = None,
-        gated: bool = False,
-        onto: Float[Array, "..."] | None = None,
-        times: int = 1,
-    ) -> Float[Array, "..."]:
-        """Computes `times * onto + norm(x) @ kernel`, or the gated half of a SwiGLU.
+    def layer(self, kind: type[Layer]) -> type[Layer]:
+        """The class that runs a layer of this kind, on the same parameters."""
+        return kind
 
-        Args:
-          x: the input.
-          kernel: the matrix.
-          contracted: number of axes of `x` that are contracted with the first ones of `kernel`.
-          norm: normalizes the input first.
-          gated: whether the first of the other axes of `kernel` is a pair, of whose products
-            `silu(gate) * other` remains.
-          onto: a residual stream that the product is added to, once it is summed as by `psum`. None
-            adds and sums nothing.
-          times: how many times `onto` is added.
-        """
-        if norm is not None:
-            x = normalized(x, norm.scale, eps=norm.eps)
-        out = self.multiply(x, kernel, contracted)
-        if gated:
-            out = nn.silu(out[..., 0, :]) * out[..., 1, :]
-        return out if onto is None else added(self.psum(out), onto, times=times)
-
-    def multiply(self, x: Float[Array, "..."], kernel: Any, contracted: int) -> Float[Array, "..."]:
+    def product(self, x: Float[Array, "..."], kernel: Any, contracted: int) -> Float[Array, "..."]:
         """Contracts the last `contracted` axes of `x` with the first ones of `kernel`."""
         return jnp.tensordot(x, kernel, contracted, precision=self.precision)
 
-    def compiled(self, kernel: Any) -> bool:
-        """Whether the compiled kernels of a processor run a layer that holds this matrix."""
-        return False
+    def logits(self, norm: Any, head: Any, hidden: Array) -> Float[Array, "B W V"]:
+        """Applies the last norm and the output layer of a model; the logits are float32."""
+        return head(norm(hidden)).astype(jnp.float32)
 
     def rows_of(self, table: Float[Array, "R D"], ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
         """Looks up rows of an embedding table: `table[ids]`."""

@@ -16,7 +16,7 @@ from bytelax_kernels.dense import normalized
 from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
-from bytelax.models.execution import Execution, Norm
+from bytelax.models.execution import Execution
 from bytelax.pods.sharding import Axes
 
 _AXES = "logical_axes"  # a variable collection that `init` creates next to "params"
@@ -96,18 +96,13 @@ class Dense(nn.Module):
     init: nn.initializers.Initializer | None = None  # type: ignore[assignment]
 
     @nn.compact
-    def __call__(self, x: Float[Array, "..."], **around: Any) -> Float[Array, "..."]:
-        """Contracts the last axes of `x` with the kernel, and appends the axes of `features`.
-
-        Args:
-          x: the input.
-          **around: what happens before and behind the product; see `Execution.product`.
-        """
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Contracts the last axes of `x` with the kernel, and appends the axes of `features`."""
         contracted = len(self.axes) - len(self.features)
         shape = (*x.shape[x.ndim - contracted :], *self.features)
         init = self.init or _by_fan_in(contracted, len(self.axes))
         kernel = parameter(self, "kernel", init, shape, self.axes)
-        return self.execution.product(x, kernel, contracted, **around)
+        return self.execution.product(x, kernel, contracted)
 
 
 def _by_fan_in(contracted, axes):
@@ -143,15 +138,11 @@ class RMSNorm(nn.Module):
 
     eps: float
 
+    @nn.compact
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         """Normalizes the last axis of `x` and multiplies it by a learned scale."""
-        return normalized(x, self.of(x).scale, eps=self.eps)
-
-    @nn.compact
-    def of(self, x: Float[Array, "*B D"]) -> Norm:
-        """The normalization of `x`, for a product that takes it in."""
         scale = parameter(self, "scale", nn.initializers.ones, (x.shape[-1],), ("norm",))
-        return Norm(scale, self.eps)
+        return normalized(x, scale, eps=self.eps)
 
 
 class LayerNorm(nn.Module):

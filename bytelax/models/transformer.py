@@ -48,8 +48,8 @@ class Transformer(nn.Module):
 
     def setup(self):
         # Layers are unrolled because a scan over layers copies the caches on CPU.
-        kind = RematBlock if self.execution.remat else Block
-        self.layers = [kind(self.config, self.execution) for _ in range(self.config.layers)]
+        block = self.execution.layer(RematBlock if self.execution.remat else Block)
+        self.layers = [block(self.config, self.execution) for _ in range(self.config.layers)]
 
     def __call__(
         self,
@@ -76,17 +76,8 @@ class Transformer(nn.Module):
         whole = caches is None and layers == ALL and not self.is_initializing()
         if self.execution.scan and whole and self.config.layers > 1:
             return self._scanned(x, span=span, block=block), None
-        how: dict[str, Any] = {
-            "positions": span.positions if span.turns is None else span.turns,
-            "attend": functools.partial(kv_cache.attend, span=span, block=block),
-        }
-        written: list[Any] = list(caches or [None] * len(self.layers))
-        for index in range(len(self.layers))[layers.first : layers.last]:
-            if index in layers.no_mlp + layers.no_attention:
-                x, written[index] = self._part(index, x, written[index], layers, **how)
-            else:
-                x, written[index] = self.layers[index](x, written[index], **how)
-        return x, caches and tuple(written)
+        hidden, caches = self.states(x, caches, span=span, block=block, layers=layers)
+        return hidden[-1], caches
 
     def states(
         self,
@@ -94,21 +85,25 @@ class Transformer(nn.Module):
         caches: Caches | None = None,
         *,
         span: Span,
+        block: int | None = None,
         layers: LayerRange = ALL,
     ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
         """As `__call__`, with the hidden states before the first block and after each block."""
-        hidden, written = [x], caches
+        how: dict[str, Any] = {
+            "positions": span.positions if span.turns is None else span.turns,
+            "attend": functools.partial(kv_cache.attend, span=span, block=block),
+        }
+        hidden, written = [x], list(caches or [None] * len(self.layers))
         for index in range(len(self.layers))[layers.first : layers.last]:
-            one = dataclasses.replace(layers, first=index, last=index + 1)
-            x, written = self(x, written, span=span, layers=one)
+            one, attention = self.layers[index], index not in layers.no_attention
+            if attention and index not in layers.no_mlp:
+                x, written[index] = one(x, written[index], **how)
+            elif attention:
+                x, written[index] = one.attends(x, written[index], **how)
+            elif index not in layers.no_mlp:
+                x = one.transforms(x)
             hidden.append(x)
-        return tuple(hidden), written
-
-    def _part(self, index, x, cache, layers, **how):
-        """The halves of a block that are not skipped."""
-        if index not in layers.no_attention:
-            x, cache = self.layers[index].attends(x, cache, **how)
-        return (x if index in layers.no_mlp else self.layers[index].transforms(x)), cache
+        return tuple(hidden), caches and tuple(written)
 
     def _scanned(self, x, **how):
         """Runs the blocks as a `lax.scan`, so that XLA compiles only one of them.

@@ -68,7 +68,8 @@ class Weights:
             leaves.reverse()
             with jax.ensure_compile_time_eval():  # a model may be used inside a program
                 while leaves:  # an array that nothing else refers to is freed once it is in panels
-                    laid.append(_in_panels(*leaves.pop()))
+                    path, x = leaves.pop()
+                    laid.append((for_gpus if _on("gpu", x) else _for_processors)(path, x))
             moved = jax.tree.unflatten(tree, laid)
         else:
             moved = for_products(self._given)
@@ -103,10 +104,8 @@ def taken_in_panels(params: Any) -> bool:
 
 def _same(params: Any, flat: tuple[list, Any] | None) -> bool:
     """Whether parameters are still those of which `jax.tree.flatten` gave `flat`."""
-    if flat is None:
-        return False
     leaves, tree = jax.tree.flatten(params)
-    return tree == flat[1] and all(map(operator.is_, leaves, flat[0]))
+    return flat is not None and tree == flat[1] and all(map(operator.is_, leaves, flat[0]))
 
 
 def _shared(holder: dict, name: str) -> bool:
@@ -114,10 +113,6 @@ def _shared(holder: dict, name: str) -> bool:
     return sys.getrefcount(holder[name]) > sys.getrefcount(_ALONE[0]) or any(
         _shared(holder[name], part) for part in holder[name] if isinstance(holder[name][part], dict)
     )
-
-
-def _in_panels(path, x):
-    return (for_gpus if _on("gpu", x) else _for_processors)(path, x)
 
 
 def _for_processors(path, x):

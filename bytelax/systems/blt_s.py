@@ -132,8 +132,8 @@ class _LatentHead(nn.Module):
         parts = {"latent": latent, "state": state, "mean": mean, "last": recent[..., -1, :]}
         normed = [RMSNorm(c.norm_eps, name=f"{name}_norm")(x) for name, x in parts.items()]
         x = project(c.dim, self.execution, name="inward")(jnp.concatenate(normed, axis=-1))
-        norm = RMSNorm(c.norm_eps, name="mlp_norm").of(x)
-        x = SwiGLU(c, self.execution, name="mlp")(x, norm=norm)
+        mlp = self.execution.layer(SwiGLU)(c, self.execution, name="mlp")
+        x = x + mlp(RMSNorm(c.norm_eps, name="mlp_norm")(x))
         x = RMSNorm(c.norm_eps, name="norm")(x)
         return project(latent.shape[-1], self.execution, name="out")(x)
 

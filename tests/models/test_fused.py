@@ -13,12 +13,12 @@ from bytelax_kernels import dispatch
 from bytelax_kernels.dispatch import traced_for
 
 from bytelax import architectures
-from bytelax.models import kv_cache, narrow, weights
+from bytelax.models import fused, kv_cache, narrow, weights
 from bytelax.models.block import Block, CrossAttention
 from bytelax.models.configs import RopeScaling
-from bytelax.models.execution import Execution, Norm
+from bytelax.models.execution import Execution
 from bytelax.models.fused import Fused
-from bytelax.models.layers import Dense
+from bytelax.models.layers import Dense, RMSNorm
 from tests.helpers import models_for_tests as models
 from tests.helpers.emulating import EMULATED, on_gpu
 
@@ -97,7 +97,7 @@ def run(module, part, dtype, platform="cpu"):
 
 def modules(part, stack):
     kind = Block if part in PARTS else CrossAttention
-    return kind(stack), kind(stack, Fused())
+    return kind(stack), Fused().layer(kind)(stack, Fused())
 
 
 @pytest.mark.parametrize("part", [*PARTS, *CROSS])
@@ -225,8 +225,14 @@ def test_narrow_kernels_have_surroundings_too(stored):
     gate, other = jnp.moveaxis(jnp.tensordot(normed, jnp.asarray(kernel, jnp.float32), 1), 1, 0)
     onto = X.reshape(9, 12)
     wanted = 2 * onto + jax.nn.silu(gate) * other
-    how = {"norm": Norm(scale, 1e-5), "gated": True, "onto": onto, "times": 2}
-    out = jax.jit(lambda x, kernel: Fused().product(x, kernel, 1, **how))(x, given)
+    layer = Dense((2, 12), ("embed", None, "hidden"), Fused())
+    norm = RMSNorm(1e-5).bind({"params": {"scale": scale}})
+
+    def run(x, kernel):
+        bound = layer.bind({"params": {"kernel": kernel}})
+        return fused.product(bound, x, norm=norm, gated=True, onto=onto, times=2)
+
+    out = jax.jit(run)(x, given)
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -244,7 +250,7 @@ def test_a_target_decodes_with_the_fused_execution(config):
     assert target.module is model.module and type(model.module.execution) is Execution
     bound = target.bound(model.params)
     trunk = (bound.decoder if hasattr(bound, "decoder") else bound).trunk
-    assert all(type(layer.execution) is Fused for layer in trunk.layers)
+    assert all(type(layer) is fused.FusedBlock for layer in trunk.layers)
     ids = jnp.asarray(models.random_text(2, 9))
     plain, fast = (
         jax.jit(lambda params, m=m: m.apply({"params": params}, ids))(model.params)

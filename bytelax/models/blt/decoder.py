@@ -56,7 +56,8 @@ class Decoder(nn.Module):
             self.embed = Embedding(c.vocab_size, c.decoder.dim, execution=execution)
         self.split = project(c.patch_vectors * c.decoder.dim, execution)
         layers = range(c.decoder_cross_layers)
-        self.cross = [CrossAttention(c.decoder, execution) for _ in layers]
+        cross_attention = execution.layer(CrossAttention)
+        self.cross = [cross_attention(c.decoder, execution) for _ in layers]
         self.trunk = Transformer(c.decoder, execution)
         self.norm = RMSNorm(c.decoder.norm_eps)
         self.head = head(c.vocab_size, execution)
@@ -227,7 +228,7 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Float[Array, "B W D"]) -> Float[Array, "B W V"]:
         """Applies the final norm and the output layer; the logits are float32."""
-        return self.head(hidden, norm=self.norm.of(hidden)).astype(jnp.float32)
+        return self.execution.logits(self.norm, self.head, hidden)
 
     def read_latent(
         self,

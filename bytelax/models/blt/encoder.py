@@ -33,7 +33,7 @@ class Encoder(nn.Module):
         )
         self.trunk = Transformer(c.encoder, execution)
         self.split = project(c.patch_vectors * c.encoder.dim, execution)
-        self.cross = CrossAttention(c.encoder, execution)
+        self.cross = execution.layer(CrossAttention)(c.encoder, execution)
 
     def __call__(
         self, ids: Int[Array, "B T"], caches: Caches | None = None, *, span: Span
