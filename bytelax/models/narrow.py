@@ -91,17 +91,14 @@ def has_int8(params: Any) -> bool:
     return any(map(is_int8, jax.tree.leaves(params, is_leaf=is_int8)))
 
 
-def as_bits(x: Array) -> Array | None:
-    """Views a bfloat16 array on a CPU as uint16, without a copy; None if there is no need to.
+def as_bits(x: Array) -> Array:
+    """Views a bfloat16 array on a CPU as uint16, without a copy; others are unchanged.
 
     Integers are widened where they are used, unlike bfloat16; see the head of this module.
     """
-    if x.dtype != jnp.bfloat16 or len(x.devices()) > 1:
-        return None
-    (device,) = x.devices()
-    if device.platform != "cpu":
-        return None
-    return jax.device_put(np.asarray(x).view(np.uint16), device, may_alias=True)
+    if x.dtype != jnp.bfloat16 or [device.platform for device in x.devices()] != ["cpu"]:
+        return x
+    return jax.device_put(np.asarray(x).view(np.uint16), x.device, may_alias=True)
 
 
 def params_as_bits(params: Any) -> Any:
@@ -118,8 +115,7 @@ def params_as_bits(params: Any) -> Any:
     def view(path, x):
         name = keys(path)[-1]
         large = name == "kernel" and 4 * x.size > _CACHE
-        bits = as_bits(x) if name == "embedding" or large else None
-        return x if bits is None else bits
+        return as_bits(x) if name == "embedding" or large else x
 
     return jax.tree_util.tree_map_with_path(view, params)
 
