@@ -53,7 +53,7 @@ class SelfAttention(nn.Module):
         attended, cache = attend(self.projections(self.qkv(x), positions), cache)
         return self.projected(attended), cache
 
-    def projected(self, attended: Float[Array, "B W H D"]) -> Float[Array, "B W D"]:
+    def projected(self, attended: Float[Array, "B W H d"]) -> Float[Array, "B W D"]:
         """Projects the attended values."""
         out = self.execution.psum(self.out(attended))
         return out + self.out_bias if self.config.biases == "all" else out

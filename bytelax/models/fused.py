@@ -92,7 +92,8 @@ def product(
     In panels it is one operation; see `bytelax_kernels.dense.dense`. The product is summed as by
     `Execution.psum` before it is added to the residual stream `onto`.
     """
-    kernel, execution = layer.get_variable("params", "kernel"), layer.execution
+    kernel: Any = layer.get_variable("params", "kernel")
+    execution = layer.execution
     if isinstance(kernel, Panels) and (onto is None or execution.tensor_axis is None):
         return _product(
             x, kernel, onto=onto, gated=gated, times=times, precision=execution.precision,

@@ -93,7 +93,8 @@ class Transformer(nn.Module):
             "positions": span.positions if span.turns is None else span.turns,
             "attend": functools.partial(kv_cache.attend, span=span, block=block),
         }
-        hidden, written = [x], list(caches or [None] * len(self.layers))
+        hidden: list[Any] = [x]
+        written: list[Any] = list(caches or [None] * len(self.layers))
         for index in range(len(self.layers))[layers.first : layers.last]:
             one, attention = self.layers[index], index not in layers.no_attention
             if attention and index not in layers.no_mlp:
