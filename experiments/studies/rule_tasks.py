@@ -192,11 +192,14 @@ def main():
     options = study.parser(__doc__)
     options.add_argument("--tasks", type=pathlib.Path, required=True, help="of rule_tasks_data")
     options.add_argument("--runs", type=study.directory, required=True, help="of the recipes")
+    options.add_argument("--questions", type=int, default=2000, help="evenly of all tasks")
     options.add_argument("--batch", type=int, default=64)
     options = options.parse_args()
-    examples, asked = read(options.tasks / "test.jsonl"), settings(pathlib.Path(options.runs))
+    asked = settings(pathlib.Path(options.runs))
     if options.smoke:
-        examples, asked = examples[:: max(1, len(examples) // 2)], asked[:2]
+        options.questions, asked = 2, asked[:2]
+    examples = read(options.tasks / "test.jsonl")
+    examples = examples[:: max(1, len(examples) // options.questions)]
     study.run(
         "rule_tasks", options, asked,
         lambda setting: measure(
