@@ -5,13 +5,15 @@
 First the kernels are checked: where they are wrong, only XLA is timed. Each step is a study, or a
 part of one, in a process of its own, so that a crash ends one step only. A step first gets its
 seconds; what is left then goes to the steps that were cut short, in order. Figures are printed as
-they come and every row is kept: the same command resumes. `--smoke` tries each step on a few bytes,
-on a processor too.
+they come and every row is kept: the same command resumes. `--smoke` tries each step on a few bytes
+of a toy, on a processor too, and lets it finish.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -75,11 +77,15 @@ def run(step: Step, options: argparse.Namespace, seconds: float) -> str:
     command += ["--smoke"] if options.smoke else []
     # Memory as it is needed: a study may start processes of its own.
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    try:
-        done = subprocess.run(command, env=environment, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return OUT_OF_TIME
-    return "done" if done.returncode == 0 else f"exit status {done.returncode}"
+    with subprocess.Popen(command, env=environment, start_new_session=True) as process:
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return OUT_OF_TIME
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # also what the study has started
+                os.killpg(process.pid, signal.SIGKILL)
+    return "done" if status == 0 else f"exit status {status}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -100,10 +106,12 @@ def main(arguments: list[str] | None = None) -> int:
                 continue
             print(f"=== {passed:.0f} s: {step.name}", flush=True)
             left = whole - passed
-            outcomes[step.name] = run(step, options, left if again else min(left, step.seconds))
+            seconds = left if again or options.smoke else min(left, step.seconds)
+            outcomes[step.name] = run(step, options, seconds)
             print(f"=== {step.name}: {outcomes[step.name]}", flush=True)
     return int(any(outcome.startswith("exit") for outcome in outcomes.values()))
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the step, too
     sys.exit(main())

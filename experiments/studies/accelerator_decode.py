@@ -94,12 +94,18 @@ COLUMNS = [
 
 
 @functools.cache
-def model(layers: int | None) -> bytelax.Model:
-    """The 1B shape with a small hash table, since only rows of it are read."""
-    patching = PatchingConfig(threshold=100.0, max_patch_length=4)
-    config = one_b(layers, block_size=16, patching=patching)
-    heads = random_blt.draft_heads(config.decoder)
-    module = BLT(dataclasses.replace(config, hashing=HashConfig(vocab=5003), heads=heads))
+def model(toy: bool) -> bytelax.Model:
+    """The 1B shape, or a toy's, with a small hash table, since only rows of it are read."""
+    shape = random_blt.SHAPES["smallest"] if toy else one_b()
+    config = dataclasses.replace(
+        shape,
+        patching=PatchingConfig(threshold=100.0, max_patch_length=4),
+        hashing=HashConfig(vocab=5003),
+        heads=random_blt.draft_heads(shape.decoder),
+        decoder_input="embedding",
+        block_size=16,
+    )
+    module = BLT(config)
     return bytelax.Model(module, random_params(module))
 
 
@@ -120,23 +126,23 @@ def contestant(setting: dict, new: int) -> tuple[Contestant, int]:
     return Contestant(method, options | {"accept": replay.Replayed(rates[name])}), seed
 
 
-def measure(setting: dict, *, new: int, repeats: int, layers: int | None, megabytes: int) -> dict:
+def measure(setting: dict, *, new: int, repeats: int, toy: bool = False) -> dict:
     """One method at one shape; what does not run says why."""
     try:
-        return _measure(setting, new=new, repeats=repeats, layers=layers, megabytes=megabytes)
+        return _measure(setting, new=new, repeats=repeats, toy=toy)
     except Exception as error:  # of any kind, so that the other rows are still measured
         return {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
 
 
-def _measure(setting, *, new, repeats, layers, megabytes):
-    one, batch, context = model(layers), setting["batch"], setting["context"]
+def _measure(setting, *, new, repeats, toy):
+    one, batch, context = model(toy), setting["batch"], setting["context"]
     chosen, seed = contestant(setting, new)
     seeded = chosen._replace(settings=chosen.settings | {"seeds": seed})
     texts = [bytes([65 + row % 26]) * context for row in range(batch)]
     (runs,) = timing.in_turns(one, texts, [seeded], new=new, repeats=repeats, batch=batch)
     stats, seconds = runs.stats, statistics.median(runs.decode_seconds)
     least = roofline.seconds(
-        one, chosen, stats, machine(megabytes)._replace(flops_per_second=math.inf),
+        one, chosen, stats, machine(16 if toy else 2048)._replace(flops_per_second=math.inf),
         rows=batch, context=context, itemsize=2, patcher_itemsize=4,
     )  # fmt: skip
 
@@ -184,7 +190,6 @@ def main():
     parser.add_argument("--rows", nargs="+", type=int, choices=(1, 8, 64), default=[1, 8, 64])
     parser.add_argument("--without", choices=("kernels", "graphs"))
     options = parser.parse_args()
-    layers, megabytes = (1, 16) if options.smoke else (None, 2048)
     if options.smoke:
         options.new, options.repeats = 8, 1
     chosen = [
@@ -204,9 +209,7 @@ def main():
     }
 
     def row(setting):
-        found = measure(
-            setting, new=options.new, repeats=options.repeats, layers=layers, megabytes=megabytes
-        )
+        found = measure(setting, new=options.new, repeats=options.repeats, toy=options.smoke)
         shape = setting["batch"], setting["context"]
         if setting["method"] == "plain" and not options.without and "ms_per_byte" in found:
             plain[shape] = found["ms_per_byte"]

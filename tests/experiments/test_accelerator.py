@@ -1,7 +1,11 @@
 """The command that measures everything on an accelerator, as far as a CPU takes it."""
 
 import argparse
+import subprocess
+import sys
+import time
 
+import psutil
 import pytest
 
 from experiments import accelerator
@@ -60,6 +64,18 @@ def test_a_step_that_fails_or_takes_too_long_says_so(tmp_path, capfd):
     assert "no_such_study" in capfd.readouterr().err
     assert accelerator.run(step, options, 0.0) == accelerator.OUT_OF_TIME
     assert accelerator.run(step._replace(study="exactness"), options, 1.0) == "needs --data"
+
+
+def test_a_run_that_is_ended_ends_its_step(tmp_path):
+    command = [sys.executable, "-m", "experiments.accelerator", "--smoke"]
+    command += ["--results", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline().startswith(b"===")
+        while not (steps := psutil.Process(process.pid).children()):
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(20) == 1
+    assert not psutil.pid_exists(steps[0].pid)
 
 
 @pytest.mark.exhaustive
