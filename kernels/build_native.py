@@ -103,7 +103,7 @@ def build_for_gpus(found: str, library: pathlib.Path = cuda.LIBRARY) -> None:
     Raises:
       subprocess.CalledProcessError: it fails.
     """
-    sources = [str(PACKAGE / kernel / "gpu.cu") for kernel in cuda.KERNELS]
+    sources = [str(PACKAGE / kernel / "gpu.cu") for kernel in cuda.FOLDERS]
     known = subprocess.run([found, "--list-gpu-code"], capture_output=True, text=True).stdout
     after = ["-gencode", "arch=compute_100,code=sm_100"] if "sm_100" in known.split() else []
     with tempfile.TemporaryDirectory() as scratch:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -62,6 +63,9 @@ class Params(NamedTuple):
     target: Any
     drafter: Any = ()
     constraint: Automaton | None = None
+
+
+_SHORT = 16  # numbers of a row that a loop carries together with others, on a GPU
 
 
 @pytree
@@ -362,15 +366,16 @@ class Method:
         """Runs rounds in one `lax.while_loop` until every row has ended or `until` holds."""
         together, apart = _carried(decoding)
 
-        def unfinished(carry):
-            decoding = apart(carry)
+        def unfinished(decoding):
             running = (decoding.ended == stopping.RUNNING).any()
             return running if until is None else running & ~until(decoding)
 
         def body(carry):
-            return together(self.round(params, apart(carry)))
+            decoding = self.round(params, apart(carry[1]))
+            return unfinished(decoding), together(decoding)
 
-        return apart(jax.lax.while_loop(unfinished, body, together(decoding)))
+        begin = unfinished(decoding), together(decoding)
+        return apart(jax.lax.while_loop(lambda carry: carry[0], body, begin)[1])
 
     def _read(
         self, params: Params, decoding: Decoding, draft: Draft
@@ -460,9 +465,12 @@ class Method:
         keys = (sampling_.row_keys(decoding.seeds, position, purpose) for purpose in judging)
         uniforms = jnp.stack([sampling_.row_uniforms(key, width) for key in keys], axis=1)
         lawful = sampling_.has_law(logits, sampling)
-        # What is emitted before such logits must not depend on them, so a rule sees others instead.
-        laws = sampling_.process_logits(jnp.where(lawful[..., None], logits, 0), sampling)
         accept = self._rule(sampling)
+        if accept is greedy:  # it reads only which id is likeliest
+            laws = sampling_.without_banned(logits, sampling)
+        else:
+            # What is emitted before such logits must not depend on them: a rule sees others.
+            laws = sampling_.process_logits(jnp.where(lawful[..., None], logits, 0), sampling)
         check_judge(accept, self.drafter, tree=draft.parents is not None)
         emitted = accept(draft, laws, uniforms)
         with jax.named_scope("emitted"):
@@ -531,23 +539,36 @@ def _carried(decoding):
     it is the other way round, since it computes what they are stacked of in more steps.
     """
     leaves, tree = jax.tree.flatten(decoding)
-    stacked = [
-        dispatch.platform() == "gpu" and x.shape == decoding.ended.shape and x.dtype == jnp.int32
+    rows = len(decoding.ended)
+    short = [
+        dispatch.platform() == "gpu"
+        and x.dtype.itemsize == 4
+        and x.shape[:1] == (rows,)
+        and math.prod(x.shape[1:]) <= _SHORT
         for x in leaves
     ]
-    if not any(stacked):
+    if not any(short):
         return lambda decoding: decoding, lambda carry: carry
+    known = [*itertools.compress(leaves, short)]
+    ends = np.cumsum([math.prod(x.shape[1:]) for x in known])[:-1]
 
     def together(decoding):
         leaves = jax.tree.leaves(decoding)
-        others = itertools.compress(leaves, [not number for number in stacked])
-        return [*others], jnp.stack([*itertools.compress(leaves, stacked)])
+        others = itertools.compress(leaves, [not each for each in short])
+        bits = [_bits(x, jnp.int32) for x in itertools.compress(leaves, short)]
+        return [*others], jnp.concatenate([x.reshape(rows, -1) for x in bits], axis=1)
 
     def apart(carry):
-        others, numbers = map(iter, carry)
-        return jax.tree.unflatten(tree, [next(numbers if x else others) for x in stacked])
+        others, parts = iter(carry[0]), jnp.split(carry[1], ends, axis=1)
+        found = (
+            _bits(part.reshape(x.shape), x.dtype) for x, part in zip(known, parts, strict=True)
+        )
+        return jax.tree.unflatten(tree, [next(found if each else others) for each in short])
 
     return together, apart
+
+
+_bits = jax.lax.bitcast_convert_type
 
 
 def _begin(constraint, budget):
@@ -594,6 +615,12 @@ def _at(values, index):
 
 def _append(buffer, length, values, count):
     """Writes the first `count` values of each row from index `length` on, and drops the rest."""
+    if dispatch.platform() == "gpu":  # where a scatter is three operations
+        place = jnp.arange(buffer.shape[1]) - length[:, None]
+        there = (place >= 0) & (place < count[:, None])
+        place, there = (x.reshape(*x.shape, *(1,) * (buffer.ndim - 2)) for x in (place, there))
+        new = jnp.take_along_axis(values, jnp.clip(place, 0, values.shape[1] - 1), axis=1)
+        return jnp.where(there, new.astype(buffer.dtype), buffer)
     place = jnp.arange(values.shape[1])
     at = jnp.where(place < count[:, None], length[:, None] + place, buffer.shape[1])
     row = jnp.arange(buffer.shape[0])[:, None]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from bytelax_kernels import cross_attention, dispatch
 from bytelax_kernels.append_attention import Projections
 from bytelax_kernels.append_attention import frequencies as unscaled
 from jaxtyping import Array, Float, Int
 
-from bytelax.models import ring
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, RMSNorm, parameter
@@ -84,6 +84,13 @@ def frequencies(config: TransformerConfig) -> Float[Array, " {config.head_dim//2
     Sources: `transformers.modeling_rope_utils`, which all scalings are compared with; YaRN (arXiv
     2309.00071).
     """
+    if dispatch.platform() != "gpu":
+        return _frequencies(config)
+    with jax.ensure_compile_time_eval():  # or XLA computes them in every round of a loop
+        return _frequencies(config)
+
+
+def _frequencies(config):
     plain, scaling = unscaled(config.head_dim, config.rope_theta), config.rope_scaling
     if scaling is None:
         return plain
@@ -239,17 +246,7 @@ class CrossAttention(nn.Module):
           keys, values: rings of those of the patches.
           patch: index of the patch that each byte reads.
         """
-        c = self.config
-        keys, values = (ring.at(part, patch).astype(queries.dtype) for part in (keys, values))
-        # k is small, e.g. 2 or 4: elementwise products and sums instead of a tiny matmul per byte.
-        # Rows and bytes are one axis: jaxlib 0.10 crashes on a product of rank 7 (see LOG.md), and
-        # `jax.vmap` adds an axis.
-        grouped = queries.reshape(-1, 1, c.kv_heads, c.heads // c.kv_heads, c.head_dim)
-        keys, values = (part.reshape(-1, *part.shape[2:])[..., None, :] for part in (keys, values))
-        scores = (grouped * keys).astype(jnp.float32).sum(-1)
-        weights = jax.nn.softmax(scores * c.head_dim**-0.5, axis=1)[..., None]
-        attended = (weights.astype(queries.dtype) * values).sum(1)
-        return attended.reshape(queries.shape)
+        return cross_attention.read_one(queries, keys, values, patch % keys.shape[1])
 
     def residual(
         self, x: Float[Array, "B W D"], attended: Float[Array, "B W H d"]

@@ -14,8 +14,8 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from bytelax_kernels import dispatch
-from bytelax_kernels.append_attention import Projections, append, append_attention, slots_of
+from bytelax_kernels import cross_attention, dispatch
+from bytelax_kernels.append_attention import Projections, append_attention, slots_of
 from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Bool, Float, Int
 
@@ -203,10 +203,12 @@ def write(
 ) -> KVCache:
     """Writes keys and values to the slots of their positions; position -1 is not written."""
 
+    if not cache.in_lines:
+        slots = slots_of(positions, cache.slots)
+        return type(cache)(*cross_attention.write(cache, (keys, values), slots))
+
     def put(buffer, new):
-        if cache.in_lines:
-            return ring.put(buffer, new.reshape(*positions.shape, -1), positions)
-        return append(buffer, new, slots_of(positions, cache.slots))
+        return ring.put(buffer, new.reshape(*positions.shape, -1), positions)
 
     return cache._replace(keys=put(cache.keys, keys), values=put(cache.values, values))
 

@@ -6,16 +6,19 @@ patch, so the first patch is the BOS alone. Nothing here has parameters. A whole
 whose first byte has position 0.
 """
 
+import itertools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from bytelax_kernels import dispatch
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
 from bytelax.models.configs import BLTConfig, PatchingConfig
 
 _WINDOW = 256  # bytes; longer texts are those of training and scoring
+_FEW = 34  # states around a window of a draft
 
 
 class OpenPatch(NamedTuple):
@@ -57,12 +60,12 @@ def open_patches(
     after = positions + 1
     rule = jnp.where(_starts(entropies, entropy[:, :-1], positions, config), after, -1)
     rule = jnp.concatenate([state.rule_start[:, None], rule], axis=1)
-    rule = jax.lax.cummax(rule, axis=1)
+    rule = _latest(rule)
     if config.max_patch_length is None:
         return OpenPatch(rule, rule, entropy)
     cut = (after - rule[:, 1:]) % config.max_patch_length == 0
     start = jnp.concatenate([state.start[:, None], jnp.where(cut, after, -1)], axis=1)
-    return OpenPatch(jax.lax.cummax(start, axis=1), rule, entropy)
+    return OpenPatch(_latest(start), rule, entropy)
 
 
 def closing(open_patch: OpenPatch, positions: Int[Array, "B W"]) -> Bool[Array, "B W"]:
@@ -159,8 +162,8 @@ def advanced(
         open_patch=open_patch,
         patches=jnp.concatenate([before.patches[:, None], patches], axis=1),
         last_eos=last_eos,
-        last_eos_patch=jax.lax.cummax(
-            jnp.concatenate([before.last_eos_patch[:, None], eos_patch], axis=1), axis=1
+        last_eos_patch=_latest(
+            jnp.concatenate([before.last_eos_patch[:, None], eos_patch], axis=1)
         ),
         pool=_running_maximum(
             before.pool.astype(states.dtype), states, open_patch.start[:, :-1] == positions
@@ -169,37 +172,51 @@ def advanced(
     )
 
 
-def closing_patches(
-    frontier: Frontier,
-    closes: Bool[Array, "B W"],
-    positions: Int[Array, "B W"],
-    nth: Int[Array, " P"],
-) -> Patches:
-    """Selects patches among those that close in a window, by their order.
+class Candidates(NamedTuple):
+    """What patches that close in a window are selected from."""
+
+    closes: Bool[Array, "B W"]
+    pool: Float[Array, "B W+1 D"]
+    numbers: Int[Array, "B 4 W"]  # of the patch that ends at each byte, as in `Patches`
+
+
+def candidates(
+    frontier: Frontier, closes: Bool[Array, "B W"], positions: Int[Array, "B W"]
+) -> Candidates:
+    """What `closing_patches` selects from.
 
     Args:
       frontier: from `advanced`.
       closes: the bytes at which a patch closes, or a subset of them.
       positions: positions of the window's bytes.
+    """
+    first, index = frontier.open_patch.start[:, :-1], frontier.patches[:, :-1]
+    document = frontier.last_eos_patch[:, :-1] + 1
+    return Candidates(closes, frontier.pool, jnp.stack([first, positions, index, document], axis=1))
+
+
+def closing_patches(found: Candidates, nth: Int[Array, " P"]) -> Patches:
+    """Selects patches among those that close in a window, by their order.
+
+    Args:
+      found: from `candidates`.
       nth: which of these patches to select, counted from 0. Where a row has fewer patches, the
         entry is marked as absent, and its pool is zero. Then so is its latent, and compiled
         products leave it out.
     """
-    width = closes.shape[1]
-    slot = nth_true(closes, nth)
+    width = found.closes.shape[1]
+    slot = nth_true(found.closes, nth)
     there = slot < width
     slot = jnp.minimum(slot, width - 1)
-
-    def at(slots):
-        return jnp.take_along_axis(slots, slot, axis=1)
-
-    pool = jnp.take_along_axis(frontier.pool, (slot + 1)[..., None], axis=1)
+    pool = jnp.take_along_axis(found.pool, (slot + 1)[..., None], axis=1)
+    numbers = jnp.take_along_axis(found.numbers, slot[:, None], axis=2)
+    first, last, index, document = (numbers[:, place] for place in range(4))
     return Patches(
         pool=jnp.where(there[..., None], pool, 0),
-        first=jnp.where(there, at(frontier.open_patch.start), 1),
-        last=jnp.where(there, at(positions), 0),
-        index=jnp.where(there, at(frontier.patches), -1),
-        document=at(frontier.last_eos_patch) + 1,
+        first=jnp.where(there, first, 1),
+        last=jnp.where(there, last, 0),
+        index=jnp.where(there, index, -1),
+        document=document,
     )
 
 
@@ -209,6 +226,14 @@ def nth_true(flags: Bool[Array, "B S"], n: Int[Array, "*N"]) -> Int[Array, "B *N
     # In a window, comparing everything is one kernel; a search is a loop, which ends a CUDA graph.
     method = "compare_all" if flags.shape[1] <= _WINDOW else "scan"
     return jax.vmap(lambda row: jnp.searchsorted(row, n + 1, method=method))(count)
+
+
+def _latest(places: Int[Array, "B S"]) -> Int[Array, "B S"]:
+    """Running maximum of places in a text."""
+    if dispatch.platform() != "gpu" or places.shape[1] > _FEW:
+        return jax.lax.cummax(places, axis=1)
+    # Each maximum becomes part of what reads it, where `cummax` is an operation of its own.
+    return jnp.stack([*itertools.accumulate(places.T, jnp.maximum)], axis=1)
 
 
 def _running_maximum(

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from bytelax_kernels import dispatch
+from bytelax_kernels import cross_attention, dispatch
+from bytelax_kernels.append_attention import slots_of
 from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
@@ -261,6 +262,7 @@ class BLTTarget(ModuleTarget, Rewindable):
         elif size is None:
             size = _derived_chunk(self.window or 1, len(closes))
         most = closes.sum(1).max()
+        candidates = patching.candidates(read.frontier, closes, read.positions)
 
         def unfinished(carry):
             return carry[0] * size < most
@@ -268,7 +270,7 @@ class BLTTarget(ModuleTarget, Rewindable):
         def run_chunk(carry):
             index, caches, contexts, kept = carry
             nth = index * size + jnp.arange(size)
-            patches = patching.closing_patches(read.frontier, closes, read.positions, nth)
+            patches = patching.closing_patches(candidates, nth)
             before = dataclasses.replace(state, global_=caches, contexts=contexts, latents=kept)
             after = self._run_global(model, before, read, patches)
             return index + 1, after.global_, after.contexts, after.latents
@@ -287,8 +289,10 @@ class BLTTarget(ModuleTarget, Rewindable):
         )
         assert caches is not None  # as caches were passed
         new = model.decoder.context(latents)
-        contexts = jax.tree.map(
-            lambda old, new: ring.put(old, new, patches.index), state.contexts, new
+        slots = slots_of(patches.index, state.contexts[0].keys.shape[1])
+        contexts = tuple(
+            Context(*cross_attention.write(*pair, slots))
+            for pair in zip(state.contexts, new, strict=True)
         )
         kept = tuple(ring.put(each, latents, patches.index) for each in state.latents)
         return dataclasses.replace(state, global_=caches, contexts=contexts, latents=kept)

@@ -19,6 +19,7 @@ import numpy as np
 from bytelax_kernels import timing
 from bytelax_kernels.append_attention import benchmark as append_benchmark
 from bytelax_kernels.append_attention import gpu as append_gpu
+from bytelax_kernels.cross_attention import benchmark as cross_benchmark
 from bytelax_kernels.dense import benchmark as dense_benchmark
 from bytelax_kernels.dense import gpu as dense_gpu
 from bytelax_kernels.unmask import benchmark as unmask_benchmark
@@ -29,11 +30,12 @@ from bytelax_kernels.verify_attention.sight import positions, visible
 
 from bytelax import vocab
 from bytelax.decode import Text
-from bytelax.models.blt import BLT
+from bytelax.models.blt import BLT, BLTConfig
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.targets.blt import BLTTarget
 from experiments import study
+from experiments.harness import random_blt
 from experiments.harness.one_b import one_b, random_params
 from experiments.study import Column
 
@@ -162,19 +164,33 @@ def check_append(case, *, kernel: str) -> dict:
     return {"error": error, "exact": error < 1e-2 and same, "counts": counts}
 
 
-def verify_pass(
-    batch: int, length: int = 2049, *, layers: int | None = None, repeats: int = 50
-) -> dict:
+def check_cross(case, *, kernel: str) -> dict:
+    """The kernel beside XLA, and its bits beside another row."""
+    inputs = cross_benchmark.example(case)
+    run, plain = (
+        jax.jit(functools.partial(cross_benchmark.run, implementation=which))
+        for which in (kernel, "xla")
+    )
+    made, wanted = ([np.asarray(x, np.float32) for x in way(inputs)] for way in (run, plain))
+    error = max(
+        float((np.abs(a - b) / (1 + np.abs(b))).max()) for a, b in zip(made, wanted, strict=True)
+    )
+    others = inputs._replace(new=tuple(x.at[1:].multiply(2) for x in inputs.new))
+    same = np.array_equal(np.asarray(run(others)[0], np.float32)[0], made[0][0])
+    return {"error": error, "exact": error < 1e-2 and same}
+
+
+def verify_pass(batch: int, length: int = 2049, *, shape: BLTConfig, repeats: int = 50) -> dict:
     """A verify pass of 16 bytes beside a pass of one that runs the global model, too.
 
-    The 1B model with random weights. Patches are cut to four bytes and end where a multiple of four
-    does, so that a pass of one byte behind a text of `length` closes one.
+    A model of this shape with random weights. Patches are cut to four bytes and end where a
+    multiple of four does, so that a pass of one byte behind a text of `length` closes one.
     """
     assert length % 4 == 1
     patching = PatchingConfig(threshold=100.0, max_patch_length=4)
     # Of the hash table only rows are read.
-    config = dataclasses.replace(one_b(layers, patching=patching), hashing=HashConfig(vocab=5003))
-    module = BLT(config)
+    hashing = HashConfig(vocab=5003)
+    module = BLT(dataclasses.replace(shape, patching=patching, hashing=hashing))
     params = random_params(module)
     target = BLTTarget(module, window=16)
     ids = jnp.full((batch, length + 63), vocab.OFFSET + 32, jnp.int32).at[:, 0].set(vocab.BOS)
@@ -204,8 +220,9 @@ KERNELS = {
     "verify_attention": (attention_benchmark, check_attention),
     "dense": (dense_benchmark, check_dense),
     "append_attention": (append_benchmark, check_append),
+    "cross_attention": (cross_benchmark, check_cross),
 }
-FOR_GPUS = ("dense", "append_attention")
+FOR_GPUS = ("dense", "append_attention", "cross_attention")
 ROWS = (1, 9, 17, 32)  # numbers of rows, or of queries, that give the same bits
 STEPS = ("check", "time", "verify pass")
 
@@ -226,8 +243,10 @@ def measure(setting: dict, *, kernel: str, smoke: bool = False) -> dict:
     """One row of the results; what does not run says why. `kernel` is "gpu", "tpu" or "xla"."""
     try:
         if setting["step"] == "verify pass":
-            few = {"length": 41, "layers": 1, "repeats": 1} if smoke else {}
-            return verify_pass(setting["batch"], **few)
+            if smoke:
+                toy = random_blt.SHAPES["smallest"]
+                return verify_pass(setting["batch"], 41, shape=toy, repeats=1)
+            return verify_pass(setting["batch"], shape=one_b())
         benchmark, check = KERNELS[setting["kernel"]]
         case = benchmark.CASES[setting["case"]]
         if setting["step"] == "check":

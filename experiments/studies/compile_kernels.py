@@ -190,7 +190,8 @@ class Loop:
     @property
     def kernels(self):
         block = {"unmask"} if self.method.startswith("blt-d") else set()
-        return {"verify_attention", "append_attention", "dense"} | block
+        cross = set() if self.method == "early-exit" else {"cross_read", "cross_write"}
+        return {"verify_attention", "append_attention", "dense"} | block | cross
 
     def on_chip_bytes(self, platform):
         return None
@@ -234,8 +235,8 @@ MORE = {
 LOOPS = {f"loop, {name}": Loop(name) for name in ("blt-s", "blt-dv", "early-exit")}
 # Kernels that there are not for a chip.
 WITHOUT = {
-    **dict.fromkeys(TPUS, frozenset({"append_attention", "dense"})),
-    "a100": frozenset(NAMES),
+    **dict.fromkeys(TPUS, frozenset(gpus.CUDA.kernels)),
+    "a100": frozenset({*gpus.MOSAIC.kernels, *gpus.CUDA.kernels}),
     "b200": frozenset({"verify_attention", "unmask"}),
 }
 # Whether they compile at all: a kernel for Hopper would end the process.

@@ -11,7 +11,8 @@ import pathlib
 from bytelax_kernels import native
 
 LIBRARY = pathlib.Path(__file__).with_name("libbytelax_cuda.so")
-KERNELS = ("append_attention", "dense")
+FOLDERS = ("append_attention", "cross_attention", "dense")
+KERNELS = ("append_attention", "cross_read", "cross_write", "dense")
 SOURCES = ("gpu.h", "gpu.cu")
 
 
@@ -40,6 +41,6 @@ def register(library: ctypes.CDLL, platform: str) -> None:
     """Lets programs for a platform, as XLA names it, call the kernels of a library."""
     import jax
 
-    for kernel in KERNELS:
-        handler = jax.ffi.pycapsule(getattr(library, f"bytelax_{kernel}_gpu"))
-        jax.ffi.register_ffi_target(f"bytelax_{kernel}_gpu", handler, platform=platform)
+    for name in KERNELS:
+        handler = jax.ffi.pycapsule(getattr(library, f"bytelax_{name}_gpu"))
+        jax.ffi.register_ffi_target(f"bytelax_{name}_gpu", handler, platform=platform)

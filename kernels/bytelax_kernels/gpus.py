@@ -48,7 +48,7 @@ CUDA = Backend(
     lambda: cuda.why_not(),
     ("9.0", "10.0", "10.3"),
     "H100, H200, B200 and B300",
-    ("dense", "append_attention"),
+    cuda.KERNELS,
 )
 BACKENDS = (MOSAIC, CUDA)
 

@@ -49,9 +49,10 @@ struct Warp {
 struct Cluster;
 struct Block {
   Block(int index, int grid, int threads, int bytes, Cluster* cluster)
-      : index{index}, grid{grid}, together{threads}, warps(threads / 32), memory(bytes, 0xff),
-        cluster(cluster) {}
+      : index{index}, grid{grid}, running(threads), together{threads}, warps(threads / 32),
+        memory(bytes, 0xff), cluster(cluster) {}
   Index index, grid;
+  int running;  // threads
   Barrier together;
   std::vector<Warp> warps;
   std::vector<unsigned char> memory;  // NaN: what is read must have been written
@@ -129,7 +130,11 @@ inline void run(std::function<void()> kernel, int blocks, int threads, int bytes
         if (f->waits && f->waits->passed < f->until) continue;
         f->waits = nullptr, any = true, current = f;
         swapcontext(&scheduler, &f->context);
-        ended |= f->done;
+        if (f->done) {
+          ended = true;
+          auto& memory = f->block->memory;  // another block's by now, once all threads have ended
+          if (!--f->block->running) std::fill(memory.begin(), memory.end(), 0xff);
+        }
         if (order) break;
       }
       if (!any) std::puts("threads wait for one another for ever"), std::abort();

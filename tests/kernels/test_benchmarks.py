@@ -7,6 +7,8 @@ import pytest
 from bytelax_kernels import timing
 from bytelax_kernels.append_attention import benchmark as append_benchmark
 from bytelax_kernels.append_attention import reference as append_reference
+from bytelax_kernels.cross_attention import benchmark as cross_benchmark
+from bytelax_kernels.cross_attention import reference as cross_reference
 from bytelax_kernels.dense import benchmark as dense_benchmark
 from bytelax_kernels.dense import reference
 from bytelax_kernels.unmask import Rule
@@ -22,6 +24,7 @@ from tests.helpers.interpreting import on
 ATTENTION = attention_benchmark.Case(2, 3, 2, 1, slots=72, dim=64, length=100)
 CASES = {"ring": ATTENTION, "tree": ATTENTION._replace(length=60, tree=True)}
 DENSE = dense_benchmark.Case(3, 64, 96, gated=True, onto=True)
+CROSS = cross_benchmark.Case(batch=2, window=3, heads=4, slots=7, dim=16)
 APPEND = append_benchmark.Case(2, 3, heads=4, kv_heads=2, slots=72, dim=16, length=100)
 UNMASK = unmask_benchmark.Case(Rule("entropy", 1.0), drawn=True, batch=2, cells=4)
 
@@ -42,6 +45,7 @@ def test_times():
     rows = [attention_benchmark.times(case, per_second) for case in CASES.values()]
     rows.append(unmask_benchmark.times(UNMASK, per_second))
     rows += [dense_benchmark.times(DENSE, per_second), append_benchmark.times(APPEND, per_second)]
+    rows.append(cross_benchmark.times(CROSS, per_second))
     for row in rows:
         assert set(row) == {"floor_us", "kernel_us", "xla_us", "loop_us"}
         assert all(time > 0 for time in row.values())
@@ -77,7 +81,11 @@ def test_unmask_is_checked():
 
 @pytest.mark.parametrize(
     "kernel, case",
-    [("dense", DENSE), pytest.param("append_attention", APPEND, marks=pytest.mark.slow)],
+    [
+        ("dense", DENSE),
+        pytest.param("append_attention", APPEND, marks=pytest.mark.slow),
+        ("cross_attention", CROSS),
+    ],
 )
 def test_fused_layers_are_checked(kernel, case, monkeypatch):
     """Also an error is seen: the kernel of another reference."""
@@ -86,6 +94,7 @@ def test_fused_layers_are_checked(kernel, case, monkeypatch):
         assert check(case, kernel="gpu")["exact"]
         monkeypatch.setattr(reference, "normalized", lambda x, scale, *, eps: x * scale)
         monkeypatch.setattr(append_reference, "slots_of", lambda positions, slots: positions % 7)
+        monkeypatch.setattr(cross_reference.jax.nn, "softmax", lambda x, axis: x)
     with on_gpu():
         assert not check(case, kernel="gpu")["exact"]
 
@@ -95,7 +104,7 @@ def test_what_gpus_alone_have_is_measured_there():
         {row.get("kernel") for row in study_of_kernels.settings(platform)}
         for platform in ("tpu", "gpu")
     ]
-    assert kernels[1] - kernels[0] == {"dense", "append_attention"}
+    assert kernels[1] - kernels[0] == {"dense", "append_attention", "cross_attention"}
 
 
 @pytest.mark.slow
@@ -109,12 +118,7 @@ def test_a_verify_pass_is_timed(monkeypatch):
         return commit(self, trial, count)
 
     monkeypatch.setattr(BLTTarget, "commit", watched)
-    monkeypatch.setattr(
-        study_of_kernels,
-        "one_b",
-        lambda layers, patching: models.replace(models.BASE, patching=patching),
-    )
-    assert min(study_of_kernels.verify_pass(2, length=41).values()) > 0
+    assert min(study_of_kernels.verify_pass(2, 41, shape=models.BASE).values()) > 0
     assert ran and all(ran)
 
 

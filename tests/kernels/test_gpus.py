@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 from bytelax_kernels import cuda, gpus
 from bytelax_kernels.append_attention.benchmark import Case, attend, example
+from bytelax_kernels.cross_attention import benchmark as cross
 from bytelax_kernels.dispatch import on_gpus, traced_for
 from bytelax_kernels.unmask import Rule, unmask
 from bytelax_kernels.verify_attention import verify_attention
@@ -24,9 +25,11 @@ CALLS = {  # with the name of a kernel's call in a trace
         LOGITS, PLACES, PLACES == 0, rule=Rule("entropy", 0.7)
     )),
     "append_attention": ("ffi_call", lambda: attend(example(Case(slots=64)))),
+    "cross_read": ("ffi_call", lambda: cross.run(cross.example(cross.Case()))),
+    "cross_write": ("ffi_call", lambda: cross.run(cross.example(cross.Case(reads=False)))),
 }  # fmt: skip
 KERNELS = {*CALLS, "dense"}
-IN_CUDA = {"dense", "append_attention"}
+IN_CUDA = set(cuda.KERNELS)
 RUN = {
     "9.0": KERNELS,
     "10.0": IN_CUDA,
@@ -76,7 +79,7 @@ def test_ahead_of_time():
 def test_jax_has_what_the_kernels_are_written_with():
     """Where a newer jax has it no longer, XLA runs everything, and nobody else would notice."""
     assert gpus.MOSAIC.lacking() is None
-    for kernel in KERNELS:
+    for kernel in ("verify_attention", "unmask", *cuda.FOLDERS):
         importlib.import_module(f"bytelax_kernels.{kernel}.gpu")
 
 
@@ -92,7 +95,8 @@ def test_kernels_that_are_not_there_leave_their_place_to_xla(monkeypatch):
     monkeypatch.setattr(gpus, "BACKENDS", (gone, gpus.CUDA))
     assert gpus.report() == [
         "On NVIDIA H100: XLA runs verify_attention, unmask: this jax has no "
-        "jax.experimental.pallas.gone. XLA runs dense, append_attention: not compiled."
+        "jax.experimental.pallas.gone. XLA runs append_attention, cross_read, cross_write, dense: "
+        "not compiled."
     ]
 
 

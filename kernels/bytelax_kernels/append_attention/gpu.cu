@@ -19,10 +19,10 @@ constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr float kFloor = -1e30f;
 
 struct Append {
-  const void* qkv;                                // [B, W, K, G + 2, D]
-  const int *turns, *slots_of, *limits, *newest;  // [B, W], [B, W], [B, 3, W], [B]
-  const float* frequency;                         // [D / 2]
-  void *out, *keys, *values;                      // [B, W, K G, D], [B, K, S, D] twice
+  const void* qkv;              // [B, W, K, G + 2, D]
+  const int *entries, *newest;  // [B, 5, W]: first, last, cells, slot, turns; [B]
+  const float* frequency;       // [D / 2]
+  void *out, *keys, *values;    // [B, W, K G, D], [B, K, S, D] twice
   int batch, window, heads, group, slots, dim;
 };
 
@@ -71,11 +71,7 @@ __global__ void __launch_bounds__(kThreads, kOwn > 16 ? 1 : 2) append(Append a) 
   int *slot_of = cells + a.window, *turns = slot_of + a.window;
 
   const int newest = a.newest[row], lap = newest - newest % a.slots;
-  for (int i = thread; i < a.window; i += kThreads) {
-    const int* limits = a.limits + row * 3 * a.window + i;
-    first[i] = limits[0], last[i] = limits[a.window], cells[i] = limits[2 * a.window];
-    slot_of[i] = a.slots_of[row * a.window + i], turns[i] = a.turns[row * a.window + i];
-  }
+  for (int i = thread; i < 5 * a.window; i += kThreads) first[i] = a.entries[row * 5 * a.window + i];
   for (int i = thread; i < rows; i += kThreads) top[i] = kFloor, total[i] = 0;
   __syncthreads();
 
@@ -295,16 +291,13 @@ ffi::Error launched(Stream stream, const Append& a) {
   return launch(stream, kernel, a, blocks, kThreads, layout_of<Number>(a).bytes, kParts);
 }
 
-ffi::Error attend(Stream stream, ffi::AnyBuffer qkv, ffi::Buffer<ffi::S32> turns,
-                  ffi::Buffer<ffi::F32> frequency, ffi::Buffer<ffi::S32> slots_of,
-                  ffi::Buffer<ffi::S32> limits, ffi::Buffer<ffi::S32> newest, ffi::AnyBuffer,
+ffi::Error attend(Stream stream, ffi::AnyBuffer qkv, ffi::Buffer<ffi::S32> entries,
+                  ffi::Buffer<ffi::F32> frequency, ffi::Buffer<ffi::S32> newest, ffi::AnyBuffer,
                   ffi::AnyBuffer, ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::AnyBuffer> keys,
                   ffi::Result<ffi::AnyBuffer> values) {
   const auto shape = qkv.dimensions();
   const Append a{qkv.untyped_data(),
-                 turns.typed_data(),
-                 slots_of.typed_data(),
-                 limits.typed_data(),
+                 entries.typed_data(),
                  newest.typed_data(),
                  frequency.typed_data(),
                  out->untyped_data(),
@@ -328,8 +321,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(bytelax_append_attention_gpu, attend,
                                   .Arg<ffi::AnyBuffer>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::S32>>()
-                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::AnyBuffer>()
                                   .Arg<ffi::AnyBuffer>()

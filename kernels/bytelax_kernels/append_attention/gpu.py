@@ -54,12 +54,10 @@ def attention(
     call = jax.ffi.ffi_call(
         "bytelax_append_attention_gpu",
         (jax.ShapeDtypeStruct(shape, qkv.dtype), *map(jax.typeof, (keys, values))),
-        input_output_aliases={6: 1, 7: 2},
+        input_output_aliases={4: 1, 5: 2},
     )
-    limits = jnp.stack([sight.first, sight.last, flags(sight)], axis=1)
     where = slots_of(positions, sizes.slots)
-    integers = (x.astype(jnp.int32) for x in (where, limits, sight.newest))
-    attended, keys, values = call(
-        qkv, turns.astype(jnp.int32), frequency.astype(jnp.float32), *integers, keys, values
-    )
+    entries = jnp.stack([sight.first, sight.last, flags(sight), where, turns], axis=1)
+    entries, newest = (x.astype(jnp.int32) for x in (entries, sight.newest))
+    attended, keys, values = call(qkv, entries, frequency.astype(jnp.float32), newest, keys, values)
     return attended, keys, values
