@@ -189,6 +189,8 @@ inline void copy_async(uint4* to, const uint4* from) {
 inline void end_of_copies() { emulated::current->copies.emplace_back(); }
 template <int kLater>
 inline void wait_for_copies() {
+  // In any order others may go on meanwhile, and write what is being copied.
+  if (emulated::order == 3) swapcontext(&emulated::current->context, &emulated::scheduler);
   auto& groups = emulated::current->copies;
   while (groups.size() > kLater + 1) {
     for (const auto& copy : groups.front()) {

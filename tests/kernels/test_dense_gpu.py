@@ -10,7 +10,7 @@ import pytest
 from bytelax_kernels.dense import reference
 from bytelax_kernels.dense.gpu import Panels, dense, takes
 
-from tests.helpers.emulating import EMULATED, ORDERS, on_gpu
+from tests.helpers.emulating import EMULATED, ORDERS, faults, on_gpu, planted
 
 pytestmark = list(EMULATED.marks)
 # More panels than have room at once beside 32 rows, the last of them not full.
@@ -103,13 +103,26 @@ def test_a_row_knows_nothing_of_the_others(name, dtype):
     np.testing.assert_array_equal(again(np.arange(9), garbage)[4], out[4])
 
 
-@pytest.mark.parametrize("order", ORDERS[1:])
-@pytest.mark.parametrize("depth", [32, DEPTH], ids=["fewer chunks than warps", "more"])
-def test_threads_wait_for_one_another(order, depth):
-    """In any order in which they run, the result is the same."""
+DEPTHS = {"fewer chunks than warps": 32, "more": DEPTH}
+
+
+def disagree(depth):
+    """Whether it matters in which order the threads run, or something read was never written."""
     rows, kernel, options = operands(32, "float32", depth=depth, **FORMS["all"])
-    wanted = by_kernel(rows, kernel, options)
-    np.testing.assert_array_equal(by_kernel(rows, kernel, options, order), wanted)
+    first, *made = [by_kernel(rows, kernel, options, order) for order in ORDERS]
+    return any(not np.array_equal(each, first) for each in (first, *made))
+
+
+@pytest.mark.parametrize("depth", DEPTHS.values(), ids=DEPTHS)
+def test_threads_wait_for_one_another(depth):
+    assert not disagree(depth)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("fault", faults("dense"))
+def test_each_barrier_is_missed(fault):
+    with planted(fault):
+        assert any(map(disagree, DEPTHS.values()))
 
 
 def test_a_gpu_that_does_not_run_it_is_an_error_with_a_way_out():
