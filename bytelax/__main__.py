@@ -2,7 +2,7 @@
 
 import sys
 
-from bytelax.cli import script
+from bytelax.cli import main
 
 if __name__ == "__main__":
-    sys.exit(script())
+    sys.exit(main())

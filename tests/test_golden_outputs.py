@@ -33,13 +33,10 @@ NEW = 24
 CASES = {
     "ar": ("blt", {}),
     "ar, padded": ("blt", {"window": 5}),
-    "ar, in step": ("blt", {"synchronous": 1.0}),
     "ar, byte model": ("lm", {}),
     "blt-s": ("blt", {"draft_length": 4}),
     "blt-s, encoder": ("base", {"draft_length": 4, "accept": Lossless(rejection)}),
     "blt-s, refreshed": ("blt", {"draft_length": 4, "latent": "refresh"}),
-    "blt-s, nested": ("blt", {"draft_length": 4, "draft_with": "lookup"}),
-    "blt-s, nested over heads": ("blt with heads", {"draft_length": 4, "draft_with": "medusa"}),
     "blt-d": ("blt", {"block_size": 4}),
     "blt-d, entropy": ("blt", {"block_size": 4, "unmask": "entropy"}),
     "blt-d, one step": ("blt", {"block_size": 4, "unmask": "one-step"}),

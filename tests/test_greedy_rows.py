@@ -43,7 +43,7 @@ SMALL = {"draft_model": "tiny-draft"}
 CASES = [  # model, window, rows, methods
     ("tiny-lm", 5, 1, [("eagle", {"draft_length": 4})]),
     ("tiny", 9, 3, [
-        ("blt-s", {"draft_length": 8}), ("blt-s", {"draft_length": 8, "draft_with": "lookup"}),
+        ("blt-s", {"draft_length": 8}),
     ]),
     ("tiny-d", 9, 3, [("blt-dv", {"block_size": 8})]),
     ("tiny-lm", 5, 3, [
@@ -68,7 +68,7 @@ MORE = [
         ("early-exit", {"draft_length": 4, "verify_from": "embedding"}),
     ]),
     ("tiny-lm, bfloat16", 5, 3, [("lookup", {"draft_length": 4})]),
-    ("heads", 4, 3, [("medusa", {}), ("blt-s", {"draft_length": 3, "draft_with": "medusa"})]),
+    ("heads", 4, 3, [("medusa", {})]),
     ("norms", 5, 3, [
         ("lookup", {"draft_length": 4}), ("layer-skip", {"draft_length": 4, "skip_mlp": (1,)}),
     ]),

@@ -110,13 +110,7 @@ ALL = {
         )
         for make in (drafting.composed_handed_over, *drafting.TREES)
     },
-    **{
-        f"BLT, {make.__name__}": (model, own(make))
-        for model, make in (
-            (heads_of_a_blt.blt, heads_of_a_blt.nested),
-            (heads_of_a_blt.with_block_table, heads_of_a_blt.IN_ORDER[-1]),
-        )
-    },
+    "BLT, block table": (heads_of_a_blt.with_block_table, own(heads_of_a_blt.IN_ORDER[-1])),
 }
 
 

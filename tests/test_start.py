@@ -50,13 +50,6 @@ def test_configs_import_no_jax():
     assert set(imported(f"import {', '.join(names)}")) <= {"tyro"}
 
 
-def test_a_command_that_is_nearly_right(capsys):
-    assert cli.main(["genrate", "x"]) == 2
-    assert capsys.readouterr().err == (
-        "bytelax: there is no `bytelax genrate`; did you mean generate?\n"
-    )
-
-
 def test_every_public_name_is_there():
     assert [name for name in bytelax.__all__ if not hasattr(bytelax, name)] == []
     root = pathlib.Path(__file__).parents[1]

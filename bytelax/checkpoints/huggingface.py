@@ -100,18 +100,8 @@ def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> ModelC
     """
     kind = _kind(fields, source)
     theirs = _FORMATS[kind].config_fields(fields, source, tensors)
-    own = fields.get("bytelax") or {}
-    if not isinstance(own, dict):
-        raise CheckpointError(f"{source}: 'bytelax' must be an object, not {own!r}")
-    config: ModelConfig = plain.from_fields(
-        architectures.CONFIGS[kind], plain.merge(theirs, own), source
-    )
-    unlike = [] if fields["model_type"] == "bytelax-blt" else _fatal(plain.difference(own, theirs))
-    if unlike:
-        raise CheckpointError(
-            f"{source}: the object 'bytelax' has {', '.join(unlike)}, unlike the fields that "
-            "transformers reads; change the one or the other"
-        )
+    own = plain.merge(theirs, fields.get("bytelax") or {})
+    config: ModelConfig = plain.from_fields(architectures.CONFIGS[kind], own, source)
     mode = fields.get("patching_mode", "entropy")
     # A mode that transformers does not have is accepted if the object "bytelax" repeats it.
     rule = config.patching

@@ -10,9 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bytelax import vocab
 from bytelax.architectures import PATCHER, parameters
-from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.config import CheckpointError
 from bytelax.checkpoints.tensors import Tensor, check_finite
 from bytelax.models.configs import ModelConfig
@@ -27,7 +25,6 @@ HASH_TABLE = "encoder/hash_embed/embedding"
 flatten = functools.partial(flatten_dict, sep="/")  # {"a": {"b": x}} -> {"a/b": x}
 unflatten = functools.partial(unflatten_dict, sep="/")
 _BUFFERS = ("inv_freq", "freqs_cis")  # rotary tables in some files, which no model reads
-_COUNTS = ("layers", "count")  # config fields on which the number of tensors depends
 _ALIGNMENT = 64  # alignment, in bytes, at which JAX on CPU uses host arrays without a copy
 
 
@@ -72,28 +69,6 @@ def on_device(x: Int8) -> Int8:
     return jax.block_until_ready(jax.device_put(x, may_alias=True))
 
 
-def check_counts(config: Any, arrays: int, source: str) -> None:
-    """Refuses a damaged config, whose table of parameters could fill the memory.
-
-    Args:
-      config: config of a model or of heads.
-      arrays: number of stored arrays.
-      source: name of the checkpoint in error messages.
-
-    Raises:
-      CheckpointError: there are more layers or heads than stored arrays, or too few ids.
-    """
-    for field, value in flatten_dict(plain.to_fields(config), sep=".").items():
-        last = field.rpartition(".")[2]
-        if last in _COUNTS and value > arrays:
-            raise CheckpointError(f"{source}: {field} is {value}, of {arrays} tensors in all")
-        if last == "vocab_size" and value < vocab.OFFSET + vocab.BYTES:
-            raise CheckpointError(
-                f"{source}: {field} is {value}; with {vocab.OFFSET} special ids and "
-                f"{vocab.BYTES} bytes it is at least {vocab.OFFSET + vocab.BYTES}"
-            )
-
-
 def check(
     config: ModelConfig, tensors: Mapping[str, Tensor], source: str, *, under: str = ""
 ) -> None:
@@ -116,8 +91,6 @@ def check(
         for name, tensor in tensors.items()
         if not (idle and name.startswith("model.patcher."))
     }
-    if not under:
-        check_counts(config, len(shapes), source)
     table = parameters_under(under, config)
     wanted = {part.name: part.shape for parameter in table.values() for part in parameter.slices}
     check_shapes(

@@ -138,12 +138,12 @@ def read_config(directory: pathlib.Path) -> tuple[ModelConfig, dict[str, Tensor]
         return plain.from_fields(ByteLMConfig, theirs, source), state
     known = plain.known_fields(_Args, args, source)
     state = _state_dict(stored, known)
-    entropy, patcher, rule = _entropy_model(directory), None, {}
+    entropy, patcher = _entropy_model(directory), None
+    rule: dict = {}
     if entropy is not None:
         entropy_fields, entropy_source = _config_file(entropy)
         entropy_args = _args(entropy_fields, (_ENTROPY, "args", "model"), entropy_source)
-        data = _object(entropy_fields, "data", entropy_source)
-        rule = _object(data, "patcher_args", entropy_source)
+        rule = (entropy_fields.get("data") or {}).get("patcher_args") or {}
         plain.known_fields(_PatcherArgs, rule, entropy_source)  # checks the types
         for name, tensor in _weights(entropy).items():
             state[f"model.patcher.{_renamed(name)}"] = tensor
@@ -310,14 +310,6 @@ def _args(fields, keys, source):
     raise CheckpointError(f"{source} has no model arguments under {', '.join(keys)}")
 
 
-def _object(fields, name, source):
-    """A JSON object that is a field of another one; empty if the field is missing."""
-    found = fields.get(name)
-    if not isinstance(found, dict | None):
-        raise CheckpointError(f"{source}: {name} is no object")
-    return found or {}
-
-
 def _read_torch(path: pathlib.Path) -> dict[str, Tensor]:
     """Maps the tensors of a `.pth` file into memory without executing any code in the file.
 
@@ -334,25 +326,15 @@ def _read_torch(path: pathlib.Path) -> dict[str, Tensor]:
         stored = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception:  # torch raises RuntimeError, UnpicklingError, EOFError, KeyError, ...
         raise CheckpointError(f"{path} is not a PyTorch checkpoint; download it again") from None
-    stored = stored.get("model", stored) if isinstance(stored, dict) else {}
-    tensors = {
-        name: _tensor(x, f"{path}: {name}")
-        for name, x in stored.items()
-        if isinstance(x, torch.Tensor)
-    }
-    if not tensors:
-        raise CheckpointError(f"{path} holds no state dict under 'model'")
-    return tensors
+    stored = stored.get("model", stored)
+    return {name: _tensor(x) for name, x in stored.items() if isinstance(x, torch.Tensor)}
 
 
-def _tensor(x, source):
+def _tensor(x) -> Tensor:
     import torch
 
     narrow = x.dtype == torch.bfloat16
-    try:
-        dtype = np.dtype(ml_dtypes.bfloat16 if narrow else str(x.dtype).removeprefix("torch."))
-    except TypeError:
-        raise CheckpointError(f"{source} is {x.dtype}; convert it to float32 first") from None
+    dtype = np.dtype(ml_dtypes.bfloat16 if narrow else str(x.dtype).removeprefix("torch."))
 
     def rows(start, stop):
         part = x[start:stop].contiguous()

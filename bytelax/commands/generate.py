@@ -65,18 +65,10 @@ class Generate:
 
 
 def default(args: Sequence[str]) -> Generate:
-    """Returns the defaults, with the options of the method that `--method` names.
-
-    Raises:
-      ValueError: there is no such method, or it does not take an option of another one.
-    """
+    """Returns the defaults, with the options of the method that `--method` names."""
     args = args[: args.index("--")] if "--" in args else args  # behind it are prompts
     name = flags.value_of("--method", args) or "ar"
     method = options.find(name)
-    known = {x.name for each in options.METHODS.values() for x in dataclasses.fields(each)}
-    given = {x for x in known if flags.value_of(f"--{x.replace('_', '-')}", args)}
-    for option in sorted(given - {x.name for x in dataclasses.fields(method)}):
-        options.named(name, **{option: ""})
     needed = [x.name for x in dataclasses.fields(method) if x.default is dataclasses.MISSING]
     return Generate(method=name, decoding=method(**dict.fromkeys(needed, tyro.MISSING)))
 

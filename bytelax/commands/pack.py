@@ -14,7 +14,7 @@ class Pack:
     """Flags of `bytelax pack`."""
 
     source: tyro.conf.Positional[str]
-    """'PATH [valid=..] [separator=..] [template=..]', as for `bytelax train --data`."""
+    """'PATH [valid=..] [separator=..]', as for `bytelax train --data`."""
     out: Path
     """Directory to write, which must not exist. `bytelax train --data OUT` trains on it."""
     valid_fraction: float = 0.01

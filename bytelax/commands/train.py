@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -32,7 +32,6 @@ from bytelax.training.configs import (
     NextByteLoss,
     OptimizerConfig,
     RunConfig,
-    Source,
 )
 
 # What `prepare` returns: a `training.objectives.Objective`, and its known parameters, as
@@ -131,16 +130,13 @@ class ByteTransformer(ByteLMRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Heads(HeadsLoss, ByteLMRun):
+class Heads(HeadsLoss, Run):
     """Train the heads with which a byte transformer or a BLT drafts for itself.
 
     The model is frozen. The result holds both, and `OUT/heads` the heads alone, for
     `load(..., heads=)`.
     """
 
-    model: tyro.conf.AvoidSubcommands[ByteLMConfig] = ByteLMConfig(
-        trunk=TransformerConfig(dim=384, layers=6)
-    )
     heads: HeadsConfig = HeadsConfig()
     data: DataConfig = DataConfig(window=256, batch=16)  # 1000 such steps take minutes on a laptop
 
@@ -149,11 +145,10 @@ class Heads(HeadsLoss, ByteLMRun):
         from bytelax import architectures
         from bytelax.training.head_objective import HeadLoss
 
-        if self.init is None and not self.joint:
-            raise ValueError(
-                "--init is required: the trained model that the heads are for; or --joint"
-            )
-        config, known = _initial(self, "byte-lm", "blt") or (self.model, {})
+        found = _initial(self, "byte-lm", "blt")
+        if found is None:
+            raise ValueError("--init is required: the trained model that the heads are for")
+        config, known = found
         config = dataclasses.replace(config, heads=self.heads)
         loss = {field.name: vars(self)[field.name] for field in dataclasses.fields(HeadsLoss)}
         return HeadLoss(architectures.module_of(config), **loss), known
@@ -260,8 +255,8 @@ def _initial(run, *kinds):
 
     if run.init is None:
         return None
-    model = next(field for field in dataclasses.fields(run) if field.name == "model")
-    if run.model != model.default:
+    model = {field.name: field.default for field in dataclasses.fields(run)}.get("model")
+    if model is not None and run.model != model:
         raise ValueError("--init brings a config of its own: leave --preset and --model... out")
     config, params = checkpoints.read(model_directory(run.init), dtype="float32")
     kind = architectures.of(config).name
@@ -278,31 +273,25 @@ def run(command: Run) -> None:
     from bytelax import checkpoints
     from bytelax.pods import distributed, global_arrays, sharding
     from bytelax.training import data, runs, train_loop
-    from bytelax.training.data import Split
     from bytelax.training.metrics import BITS_PER_BYTE
 
-    if re.match(r"[a-z0-9]+:/", str(command.out)):
-        raise ValueError(
-            f"--out takes a directory of a file system, mounted if need be: {command.out}"
-        )
+    if re.match(r"[a-z0-9]+:/", str(command.out)):  # a bucket
+        raise ValueError(f"--out takes a directory of a file system, not {command.out}")
     distributed.start(command.processes)
-    splits: list[Split] = ["train", "valid"] if command.run.validate_every else ["train"]
-    for split in splits:  # reports missing data now, not after many steps
-        data.examples(command.data, split)
+    for split in ("train", "valid") if command.run.validate_every else ("train",):
+        data.examples(command.data, split)  # reports missing data now, not after many steps
     objective, known = command.prepare()
     train_loop.check_window(objective, command.data.window)
     settings = runs.TrainConfig(optimizer=command.optimizer, mesh=command.mesh, run=command.run)
     initial = functools.partial(train_loop.initialise, objective, known, seed=command.run.seed)
 
-    def batches(split, start):
+    def batches(split, step):
         rows = global_arrays.rows_here(sharding.make_mesh(command.mesh), command.data.batch)
-        return data.batches(command.data, split=split, start=start, rows=rows)
+        return data.batches(command.data, split=split, start=step * command.data.batch, rows=rows)
 
-    uses = {"train": "to train on", "valid": "held out"}
-    told = " and ".join(f"{data.size(command.data, x):,} bytes {uses[x]}" for x in splits)
     result = runs.train(
-        settings, objective, batches, command.out, initial=initial if known else None,
-        record=to_fields(command), about=f"data: {told}",
+        settings, objective, batches, command.out,
+        initial=initial if known else None, record=to_fields(command),
     )  # fmt: skip
     if not result.finished:
         raise KeyboardInterrupt
@@ -313,17 +302,13 @@ def run(command: Run) -> None:
         checkpoints.write_heads(command.out / "heads", objective.module.config, result.params)
     model = command.out / "model"
     if command.json:
-        print(console.json_line({
-            "out": str(command.out), "model": str(model), "step": result.step,
-            "valid": result.valid,
-        }))  # fmt: skip
+        fields = {"out": str(command.out), "model": str(model)}
+        print(console.json_line(fields | {"step": result.step, "valid": result.valid}))
         return
     count = sum(leaf.size for leaf in jax.tree.leaves(objective.model_params(result.params)))
     score = result.valid.get(BITS_PER_BYTE)
     bits = "" if score is None else f", {score:.4f} bits per byte on the validation text"
     print(f"{model}: {count:,} parameters, {result.step} steps{bits}")
-    if isinstance(command, Heads):
-        print(f"heads of few steps draft badly: bytelax bench --model {model} times them")
 
 
 # Presets: sizes of a run, as default values of its flags
@@ -357,15 +342,9 @@ _MODELS = {
 
 
 def preset_of(kind: str, preset: str) -> dict[str, Any]:
-    """Returns the fields of a kind of run that a preset sets; none if it is empty.
-
-    Raises:
-      ValueError: there is no such preset for this kind.
-    """
-    if not preset:
+    """Returns the fields of a kind of run that a preset sets; none if there is no such preset."""
+    if preset not in _RUNS:  # which is reported with the other flags
         return {}
-    if preset not in _RUNS:
-        raise ValueError(f"--preset {preset} is not one of {', '.join(_RUNS)}")
     run = {"preset": preset} | _RUNS[preset]
     if kind == "heads":  # whose model is that of --init, and whose rates are not those of a model
         length = {name: vars(run["optimizer"])[name] for name in ("steps", "warmup")}
@@ -387,39 +366,29 @@ def _sizes(config: BLTConfig, *, joint: bool) -> BLTSizes:
 
 # The file of a run
 
-# Classes that are written as on the command line.
-_TEXTS: dict[type, Callable[[str], Any]] = {Source: Source.parse, pathlib.Path: pathlib.Path}
 NOT_RECORDED = {"out", "config", "preset", "json", "processes"}
 
 
 def default(kind: str, args: Sequence[str]) -> Any:
     """Returns the defaults of a kind of run for tyro: those of `--preset` and of `--config`.
 
-    Args:
-      kind: name of the kind.
-      args: the arguments behind it.
-
     Raises:
-      CheckpointError: the file cannot be used; the message is one line that says why.
-      ValueError: the preset is unknown, or not one of this kind of run.
+      ValueError: the file cannot be used; the message is one line that says why.
     """
     path, preset, out = (flags.value_of(flag, args) for flag in ("--config", "--preset", "--out"))
     if not (path or preset):
         return tyro.MISSING_NONPROP
-    from bytelax.checkpoints import config as plain
-
     if not out and not {"-h", "--help"} & set(args):
         raise ValueError("--out is required: the directory of the run")
     known = KINDS[kind](out=pathlib.Path(out or "OUT"), **preset_of(kind, preset))
     if not path:
         return known
+    from bytelax.checkpoints import config as plain
+
     fields = plain.read_toml(pathlib.Path(path))
-    if fields.pop("kind", kind) != kind:
-        raise ValueError(f"{path} is the config of another kind of model than {kind}")
-    for name in fields.keys() & NOT_RECORDED:
-        raise ValueError(f"{path}: {name} is a flag, not a field of the file")
-    merged = plain.merge(plain.to_fields(known, _TEXTS), fields)
-    return plain.from_fields(KINDS[kind], merged, path, texts=_TEXTS)
+    if fields.pop("kind", kind) != kind or fields.keys() & NOT_RECORDED:
+        raise ValueError(f"{path} is not the config of a run of the kind {kind}")
+    return plain.from_fields(KINDS[kind], plain.merge(plain.to_fields(known), fields), path)
 
 
 def to_fields(run: Run) -> dict:
@@ -427,7 +396,7 @@ def to_fields(run: Run) -> dict:
     from bytelax.checkpoints import config as plain
 
     kind = next(name for name, cls in KINDS.items() if type(run) is cls)
-    fields = plain.to_fields(run, _TEXTS)
+    fields = {"kind": kind} | plain.to_fields(run)
     # Recorded as a number, because the default depends on the number of steps, which may change.
     fields["optimizer"]["warmup"] = run.optimizer.warmup_steps
-    return {"kind": kind} | {name: x for name, x in fields.items() if name not in NOT_RECORDED}
+    return {name: value for name, value in fields.items() if name not in NOT_RECORDED}

@@ -62,14 +62,11 @@ class Draft:
     parents: Int[Array, "B K"] | None = None
     state: State = None
 
-    def written_out(
-        self, vocab_size: int | None = None, *, most: Int[Array, "*B"] | None = None
-    ) -> "Draft":
+    def written_out(self, vocab_size: int | None = None) -> "Draft":
         """Returns the draft as rules read it: no `state`, and no None in a field but `parents`.
 
         Args:
           vocab_size: number of ids of the target; None leaves `log_probs` as it is.
-          most: number of bytes at which the draft is cut off; None leaves its length as it is.
         """
         batch, places = self.ids.shape
         log_probs = self.log_probs
@@ -77,7 +74,6 @@ class Draft:
             log_probs = sampling.one_hot(self.ids, vocab_size)
         return dataclasses.replace(
             self,
-            length=self.length if most is None else jnp.minimum(self.length, most),
             log_probs=log_probs,
             step=jnp.zeros((batch, places), jnp.int32) if self.step is None else self.step,
             passes=no_passes(batch) if self.passes is None else self.passes,

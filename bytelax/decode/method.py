@@ -316,10 +316,7 @@ class Method:
 
     @own_settings()
     def round(self, params: Params, decoding: Decoding) -> Decoding:
-        """Runs one draft-verify-commit round.
-
-        Rows that have ended, or that wait for others, stand still.
-        """
+        """Runs one draft-verify-commit round. Rows that have ended stand still."""
         return self.verify(params, decoding, *self.draft(params, decoding))
 
     @own_settings()
@@ -340,13 +337,15 @@ class Method:
         self, params: Params, decoding: Decoding, draft: Draft, draft_state: DraftState
     ) -> Decoding:
         """Runs the second half of a round: verifies a draft, and keeps what was accepted of it."""
-        draft, logits, trial, running, known = self._read(params, decoding, draft)
+        draft, logits, trial, running = self._read(params, decoding, draft)
         draft, allowed = self._allowed(params.constraint, decoding.automaton, draft, logits)
         emitted, lawful = self._judged(decoding, draft, allowed)
         if emitted.path is not None:
             draft, logits, trial, lawful = self._along(emitted.path, draft, logits, trial, lawful)
         lawful = jnp.cumprod(lawful, axis=1).sum(1)
-        count = jnp.clip(emitted.count, 1, known)  # a rule that emitted nothing would never end
+        count = jnp.clip(
+            emitted.count, 1, self.window
+        )  # a rule that emitted nothing would never end
         kept, ended, automaton = self._kept(params, decoding, emitted.ids, count, lawful, running)
         counts = self._counted(params, decoding, draft, emitted, kept, lawful)
         inputs = self._round_inputs(params, decoding)
@@ -379,11 +378,11 @@ class Method:
 
     def _read(
         self, params: Params, decoding: Decoding, draft: Draft
-    ) -> tuple[Draft, Float[Array, "B W V"], Trial, Bool[Array, " B"], Int[Array, "*B"]]:
+    ) -> tuple[Draft, Float[Array, "B W V"], Trial, Bool[Array, " B"]]:
         """Has the target read a draft.
 
-        Returns the draft as rules read it, the logits and the trial of the window, the rows that
-        take part, and the number of bytes that may be kept.
+        Returns the draft as rules read it, the logits and the trial of the window, and the rows
+        that take part.
         """
         target, draft = self.verifier, draft.widened(self.window - 1)
         running = decoding.ended == stopping.RUNNING
@@ -395,11 +394,7 @@ class Method:
             **({} if draft.parents is None else {"parents": draft.parents}),
         )
         chex.assert_shape(logits, (len(running), self.window, None))
-        if (waits := target.waits(trial)) is not None:
-            running &= ~waits
-        if (known := target.known(trial)) is None:
-            known = jnp.asarray(self.window)
-        return draft.written_out(logits.shape[-1], most=known), logits, trial, running, known
+        return draft.written_out(logits.shape[-1]), logits, trial, running
 
     def _along(
         self,

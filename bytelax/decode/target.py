@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.models.pytree import pytree
@@ -137,22 +137,6 @@ class Target:
     def bound(self, params: Any) -> Any:
         """Returns what drafters may run of the model: a Flax module, bound to its parameters."""
         raise NotImplementedError(f"{type(self).__name__}.bound")
-
-    def waits(self, trial: Trial) -> Bool[Array, " B"] | None:
-        """Returns the rows whose window was not computed; None if there are none.
-
-        They wait for others to share an expensive pass. Nothing of their window may be kept, and it
-        is tried again.
-        """
-        return None
-
-    def known(self, trial: Trial) -> Int[Array, " B"] | None:
-        """Returns the number of leading bytes, at least 1, after which logits are right.
-
-        No more of the window is kept. The number may depend on these bytes and on the next one, and
-        on nothing else of the window. None means all of the window.
-        """
-        return None
 
     def agreed(self, values: Any) -> Any:
         """Returns the integers of the first of the devices that hold parts of the same rows.

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import rich.box
-import rich.console
+import rich
 import rich.table
 
 from bytelax import calculator, methods
@@ -153,7 +152,7 @@ def tune(
     best, timed, setting = plans[0], None, Setting("ar")
     if best.draft_length:
         options = known[best.method][best.draft_length]
-        report(f"timing {best.method} with {best.draft_length} bytes against plain decoding")
+        report(f"timing {best.method} with {best.draft_length} bytes beside plain decoding")
         spread = batches[:: -(-len(batches) // _CONFIRMED)]
         timed = timing.beside_plain(
             model, list(itertools.chain(*spread)), best.method, options, new=max_new_bytes,
@@ -264,42 +263,22 @@ def _place(location: str | None) -> str | None:
 
 
 def show(tuning: Tuning) -> None:
-    """Prints the table of all settings, which one is fastest, and where that is kept."""
-    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for name in ("drafted", "window, ms", *tuning.acceptance):
-        table.add_column(name.replace("-", "-\n"), justify="right")
-    plans = {(plan.method, plan.draft_length): plan for plan in tuning.plans}
-    best = tuning.plans[0]
-    for length, seconds in enumerate(tuning.windows):
-        own = [plans.get((method if length else "ar", length)) for method in tuning.acceptance]
-        speeds = (f"{'*' * (plan is best)}{plan.speed:.2f}x" if plan else "" for plan in own)
-        table.add_row(f"{length}" if length else "0, plain", f"{1e3 * seconds:.2f}", *speeds)
-    console = rich.console.Console(highlight=False)
-    console.print(table)
-    console.print(
-        "Expected speed against plain decoding. A round takes a window of one byte more than it "
-        "drafts, and what it drafts with:\n"
-    )
-    for method, shares in tuning.acceptance.items():
-        first, last = (f"{1e3 * tuning.drafting[method][place]:.2f}" for place in (0, -1))
-        keeps = " ".join(f"{100 * share:.0f}" for share in shares)
-        console.print(
-            f"{method}: {first} ms for 1 byte, {last} ms for {len(shares)}; of 100 rounds {keeps} "
-            "keep the byte at each position"
+    """Prints the best setting of each method, which one is fastest, and where that is kept."""
+    table = rich.table.Table("method", "drafted", "expected", "kept at each position", box=None)
+    best: dict[str, calculator.Plan] = {}
+    for plan in tuning.plans:  # the fastest first
+        best.setdefault(plan.method, plan)
+    for method, plan in best.items():
+        shares = tuning.acceptance.get(method, [])[: plan.draft_length]
+        kept = " ".join(f"{share:.0%}" for share in shares)
+        table.add_row(method, str(plan.draft_length), f"{plan.speed:.2f}x", kept)
+    rich.print(table)
+    first = tuning.plans[0]
+    told = "nothing is faster than plain decoding"
+    if tuning.timed is not None:
+        median, low, high = tuning.timed
+        told = (
+            f"{first.method} with {first.draft_length} bytes: {median:.2f} times plain decoding "
+            f"({low:.2f} to {high:.2f} in {_TURNS} turns)"
         )
-    console.print(f"\n{_choice(tuning)}\nKept in {tuning.path}", soft_wrap=True)
-
-
-def _choice(tuning: Tuning) -> str:
-    """Says which setting is the fastest, and by how much."""
-    best = tuning.plans[0]
-    if tuning.timed is None:
-        return "Nothing is faster than plain decoding, which `--method tuned` will run."
-    median, low, high = tuning.timed
-    told = (
-        f"{best.method} with {best.draft_length} bytes: {median:.2f} times plain decoding "
-        f"({low:.2f} to {high:.2f} in {_TURNS} turns; {best.speed:.2f} expected)."
-    )
-    if tuning.setting.method == "ar":
-        return f"Nothing is faster than plain decoding, which `--method tuned` will run. {told}"
-    return f"Fastest: {told} `--method tuned` runs it."
+    print(f"Timed: {told}. `--method tuned` runs {tuning.setting.method}; kept in {tuning.path}")

@@ -1,7 +1,7 @@
 """The named systems: a file each, with its network, loss, drafter, and how it is built."""
 
 from bytelax.systems.blt_d import BlockDiffusionDrafter, BlockInOrderDrafter
-from bytelax.systems.blt_s import BltSDrafter, NestedDrafter
+from bytelax.systems.blt_s import BltSDrafter
 from bytelax.systems.dflash import DFlashDrafter
 from bytelax.systems.draft_model import DraftModelDrafter
 from bytelax.systems.eagle import EagleDrafter
@@ -24,7 +24,6 @@ __all__ = [
     "LookupDrafter",
     "MedusaDrafter",
     "MedusaTreeDrafter",
-    "NestedDrafter",
     "ParallelDrafter",
     "TwoByteDrafter",
 ]

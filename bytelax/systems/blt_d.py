@@ -129,7 +129,7 @@ class _Blocks(Drafter):
         pending = text.pending
 
         def refreshed():
-            target = dataclasses.replace(inputs.target, ahead=self.draft_length, synchronous=0)
+            target = dataclasses.replace(inputs.target, ahead=self.draft_length)
             _, trial = target.extend(inputs.target_params, state, pending)
             one = jnp.ones_like(text.length)
             patcher = one * (model.config.patching.mode == "entropy")

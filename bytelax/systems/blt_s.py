@@ -6,18 +6,17 @@ section 5.1.
 
 import dataclasses
 import functools
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from bytelax import vocab
-from bytelax.decode import sampling
 from bytelax.decode.draft import (
-    Draft,
     DraftPasses,
     draft_of,
     draw,
@@ -27,27 +26,24 @@ from bytelax.decode.draft import (
     scanned,
 )
 from bytelax.decode.drafter import Drafter, expect
-from bytelax.decode.method import Method, Params
+from bytelax.decode.method import Method
 from bytelax.decode.target import Text
-from bytelax.models import layers
+from bytelax.models import fused, kv_cache, layers, patching, ring
 from bytelax.models.block import SwiGLU
+from bytelax.models.blt import Context
 from bytelax.models.configs import BLTConfig, ModelConfig, TransformerConfig
 from bytelax.models.execution import Execution
+from bytelax.models.kv_cache import Caches
 from bytelax.models.layers import Dense, RMSNorm, project
-from bytelax.models.patching import nth_true
+from bytelax.models.patching import OpenPatch, nth_true
+from bytelax.models.pytree import pytree, where_rows
 from bytelax.options import BltS
-from bytelax.systems.fitting import Model, check_latent, checked_length, expect_heads, heads_of
-from bytelax.systems.lookup import LookupDrafter
-from bytelax.systems.medusa import MedusaDrafter
+from bytelax.systems.fitting import Model, check_latent, checked_length, expect_heads
 from bytelax.systems.trained import Drafted, Term, Texts, texts_like
-from bytelax.targets.blt import BLTTarget
-from bytelax.targets.local_decoder import (
-    RECENT,
-    LocalDecoderTarget,
-    predicted,
-    reading_latents,
-)
+from bytelax.targets.blt import BLTState, BLTTarget
+from bytelax.targets.module_target import Rings, with_states
 
+RECENT = 8  # bytes of a patch, its last ones, from which its latent is predicted
 _HIDDEN = 32  # of a `_ClosingHead`
 
 # The network
@@ -235,41 +231,184 @@ def _apart_by_variance(contexts, own, there) -> Float[Array, "B P"]:
     return jnp.stack(apart).mean(0)
 
 
-# The drafters
+# The drafter
 
 
-class _OfDecoder(Drafter):
-    """Base of drafters that draft what the local decoder would write."""
+@pytree
+class DecoderState:
+    """The local decoder ahead of its BLT.
 
-    draft_length: int
-    latent: str
+    Attributes:
+      length: number of processed bytes.
+      decoder: self-attention caches of the decoder.
+      encoder: those of the encoder, if the decoder reads its states; otherwise empty.
+      history: the latest ids, for the hash embeddings of the encoder.
+      contexts: keys and values of the latent that the latest byte has read.
+      first: first position that a byte sees, the attention window aside.
+      hidden: states of the latest bytes, as in `BLTState`.
+      windows: number of forward passes.
+      open_patch, recent: the open patch, and what the encoder looks up of the latest bytes; None if
+        latents are not predicted.
+      predicted: number of latents predicted.
+    """
 
-    def fit(self, target):
-        expect(target, BLTTarget, self)
-        if self.latent != "predicted":
-            return target
-        config = target.module.config
-        expect_heads(config.heads and config.heads.blt_s.present, "head of latents")
-        return reading_latents(target)
-
-    def weights_read(self, params, target_params):
-        """Returns the number of weights that a pass of the latents' network reads."""
-        return layers.weights(target_params["heads"]["blt_s"] if self.latent == "predicted" else ())
-
-    def decoder(self, target: BLTTarget) -> LocalDecoderTarget:
-        """Returns the local decoder of the target that verifies."""
-        module, latents = target.module, None
-        if self.latent == "predicted":
-            latents = network(module.config, module.execution)
-        return LocalDecoderTarget.of(target, self.draft_length, latents=latents)
+    length: Int[Array, " B"]
+    decoder: Caches
+    encoder: Caches
+    history: Int[Array, "B T"]
+    contexts: tuple[Context, ...]
+    first: Int[Array, " B"]
+    hidden: Rings
+    windows: Int[Array, " B"]
+    open_patch: OpenPatch | None
+    recent: Float[Array, "B R E"] | None
+    predicted: Int[Array, " B"]
 
 
 @dataclasses.dataclass(frozen=True)
-class BltSDrafter(_OfDecoder):
+class LocalDecoder:
+    """Decodes byte by byte with the local decoder of a BLT.
+
+    The global transformer, the entropy model and, if the decoder embeds bytes itself, the encoder
+    do not run. Either no patch closes: every byte reads the latent that was the latest when the
+    decoder ran ahead. Or a head says of each byte, before it is read, whether it is the last of its
+    patch. If it is, another head predicts the latent of that patch, which is read from there on;
+    its context is kept apart from those of the BLT.
+
+    Attributes:
+      target: the BLT, which keeps what is read of its states.
+      latents: the network that predicts latents and ends of patches, whose parameters are
+        `params["heads"]["blt_s"]`; None predicts none.
+    """
+
+    target: BLTTarget
+    latents: LatentNetwork | None = None
+
+    def begin(self, params, state: BLTState, text: Text) -> DecoderState:
+        """Goes ahead of a BLT, in its caches."""
+        batch, config = len(state.length), self.target.module.config
+        patch = state.frontier.patches[:, None] - 1
+        none = jnp.zeros(batch, jnp.int32)
+        ahead = DecoderState(
+            length=state.length,
+            decoder=state.decoder,
+            encoder=state.encoder if config.decoder_input == "encoder" else (),
+            history=state.frontier.history,
+            contexts=jax.tree.map(lambda slots: ring.at(slots, patch), state.contexts),
+            first=state.frontier.last_eos + 1,
+            hidden=state.hidden,
+            windows=none,
+            open_patch=None,
+            recent=None,
+            predicted=none,
+        )
+        if self.latents is None:
+            return ahead
+        recent = _recent_of(self.target.bound(params), text)
+        return dataclasses.replace(ahead, open_patch=state.frontier.open_patch, recent=recent)
+
+    def step(
+        self, params, state: DecoderState, ids: Int[Array, "B 1"], predict: Callable
+    ) -> tuple[Float[Array, "B 1 V"], DecoderState]:
+        """Computes the next-byte logits after a byte.
+
+        `predict` predicts a latent, from the arguments of `LatentNetwork.following`.
+        """
+        model = self.target.bound(params)
+        c = model.config
+        positions = state.length[:, None]
+        first = state.first[:, None]
+        history = jnp.concatenate([state.history, ids], axis=1)
+        latent, contexts, crossed = self._read(state, 0), state.contexts, {}
+        if self.latents is not None:
+            network = fused.decoding(self.latents).bind({"params": params["heads"]["blt_s"]})
+            looked_up = model.encoder.looked_up(history)
+            latent, crossed = self._renewed(model, network, state, looked_up, latent, predict)
+            contexts = crossed["contexts"]
+        encoded, encoder = None, state.encoder
+        if c.decoder_input == "encoder":
+            span = kv_cache.causal_span(positions, window=c.encoder.window, first=first)
+            encoded, written = model.encoder(history, encoder, span=span)
+            assert written is not None  # as caches were passed
+            encoder = written
+        states, decoder = model.decoder.states(
+            ids,
+            encoded,
+            contexts,
+            state.decoder,
+            patch=jnp.zeros_like(ids),
+            span=kv_cache.causal_span(positions, window=c.decoder.window, first=first),
+        )
+        assert decoder is not None  # as caches were passed
+        kept = tuple(states[depth - 1] if depth else latent for depth in self.target.keep)
+        state = dataclasses.replace(
+            state,
+            length=state.length + 1,
+            decoder=decoder,
+            encoder=encoder,
+            history=history[:, 1:],
+            hidden=with_states(state.hidden, kept, positions),
+            windows=state.windows + 1,
+            **crossed,
+        )
+        return model.logits(states[-1]), state
+
+    def _read(self, state, depth):
+        """The state of the latest byte at a depth, of the latent at 0; None if it is not kept."""
+        keep = self.target.keep
+        if depth not in keep:
+            return None
+        return ring.at(state.hidden[keep.index(depth)], state.length[:, None] - 1)
+
+    def _renewed(self, model, network, state, looked_up, latent, predict):
+        """Predicts the latent that a byte reads, if the byte closes its patch.
+
+        Returns it, and the fields of the state that change.
+        """
+        place = state.length[:, None]
+        recent = jnp.concatenate([state.recent, looked_up], axis=1)[:, 1:]
+        hidden = self._read(state, model.config.decoder.layers)
+        ends = network.ends(hidden, recent[:, -1:]) > 0
+        ends = jnp.where(self.target.agreed(ends.astype(jnp.int32)) > 0, 1.0, -1.0)
+        # In the place of entropies.
+        patching_rule = dataclasses.replace(
+            model.config.patching, threshold=0.0, monotonicity=False, threshold_add=None
+        )
+        open_patch = patching.open_patches(state.open_patch, ends, place, config=patching_rule)
+        closes = patching.closing(open_patch, place)[:, 0]
+        inside = place + jnp.arange(1 - RECENT, 1) >= state.open_patch.start[:, None]
+
+        def new(latent, contexts):
+            latent = predict(latent, hidden, recent, inside)
+            made = model.decoder.context(latent)
+            # A state may keep them wider than the model makes them.
+            return latent, jax.tree.map(lambda new, old: new.astype(old.dtype), made, contexts)
+
+        before = latent, state.contexts
+        after = jax.lax.cond(closes.any(), new, lambda *same: same, *before)
+        latent, contexts = where_rows(closes, after, before)
+        return latent, {
+            "contexts": contexts,
+            "open_patch": jax.tree.map(lambda slots: slots[:, 1], open_patch),
+            "recent": recent,
+            "predicted": state.predicted + closes,
+        }
+
+
+def _recent_of(model: Any, text: Text) -> Float[Array, "B R E"]:
+    """Returns what the encoder looks up of the latest bytes before the pending one."""
+    count = RECENT + model.config.hashing.history
+    places = text.length[:, None] - 1 + jnp.arange(-count, 0)
+    ids = jnp.take_along_axis(text.ids, jnp.maximum(places, 0), axis=1)
+    return model.encoder.looked_up(jnp.where(places < 0, vocab.BOE, ids))
+
+
+@dataclasses.dataclass(frozen=True)
+class BltSDrafter(Drafter):
     """Drafts byte by byte with the local decoder of a BLT, past the boundary of its patch.
 
-    The decoder continues whatever the
-    entropies say about patch boundaries. Needs no training, unless latents are predicted.
+    The decoder continues whatever the entropies say about patch boundaries. Needs no training,
+    unless latents are predicted.
 
     Attributes:
       draft_length: K, number of bytes drafted per round.
@@ -287,34 +426,61 @@ class BltSDrafter(_OfDecoder):
     def __post_init__(self):
         check_latent(self, "reuse", "refresh", "predicted")
 
+    def fit(self, target):
+        expect(target, BLTTarget, self)
+        if self.latent != "predicted":
+            return target
+        config = target.module.config
+        expect_heads(config.heads and config.heads.blt_s.present, "head of latents")
+        return target.keeping(0, config.decoder.layers)  # latents and last states
+
+    def weights_read(self, params, target_params):
+        """Returns the number of weights that a pass of the latents' network reads."""
+        return layers.weights(target_params["heads"]["blt_s"] if self.latent == "predicted" else ())
+
     def propose(self, inputs, draft_state):
         target, params, state = inputs.target, inputs.target_params, inputs.state
         pending, uniforms = inputs.text.pending, inputs.uniforms(self.draft_length)
         drawn, made, one = [], no_passes(len(pending)), jnp.ones_like(state.length)
         if self.latent == "refresh":
-            alone = dataclasses.replace(target, synchronous=0)  # a latent is needed now
-            logits, trial = alone.extend(params, state, pending)
-            state = alone.commit(trial, one)
+            logits, trial = target.extend(params, state, pending)
+            state = target.commit(trial, one)
             drawn.append(draw(logits, inputs.sampling, uniforms[:, :1]))
             pending, uniforms = drawn[0].ids, uniforms[:, 1:]
             patcher = one * (target.module.config.patching.mode == "entropy")
             made = DraftPasses(one, one, trial.ran_global.astype(jnp.int32), patcher, made[-1])
 
-        decoder = self.decoder(target)
+        module, latents = target.module, None
+        if self.latent == "predicted":
+            latents = network(module.config, module.execution)
+        decoder = LocalDecoder(target, latents)
         predict = functools.partial(self.latent_of, inputs)
 
         def step(carry, uniform):
             ids, ahead = carry
-            logits, trial = decoder.extend(params, ahead, ids, predict=predict)
+            logits, ahead = decoder.step(params, ahead, ids, predict)
             out = draw(logits, inputs.sampling, uniform[:, None])
-            return (out.ids, decoder.commit(trial, one)), out
+            return (out.ids, ahead), out
 
         begin = pending, decoder.begin(params, state, inputs.text)
         (_, ahead), out = scan(step, begin, uniforms.T)
+        reads_encoder = module.config.decoder_input == "encoder"
+        # The state of the BLT, with the caches in which the decoder has written ahead.
+        state = dataclasses.replace(
+            inputs.state,
+            decoder=ahead.decoder,
+            encoder=ahead.encoder or inputs.state.encoder,
+            hidden=ahead.hidden,
+        )
         draft = draft_of(
             in_a_row(*drawn, scanned(out)),
             step=1 + jnp.arange(self.draft_length),
-            **decoder.handed_back(inputs.state, ahead, made),
+            state=state,
+            passes=made._replace(
+                decoder=made.decoder + ahead.windows,
+                encoder=made.encoder + ahead.windows * reads_encoder,
+                draft_model=made.draft_model + ahead.predicted,
+            ),
         )
         return draft, draft_state
 
@@ -322,93 +488,10 @@ class BltSDrafter(_OfDecoder):
         """Predicts the latents f[B, 1, G] of the patches that end now; see `LatentNetwork`."""
         model = inputs.model
         latents = inputs.trained(network(model.config, model.execution), "blt_s")
-        return predicted(latents)(latent, hidden, recent, inside)
-
-
-@dataclasses.dataclass(frozen=True)
-class NestedDrafter(_OfDecoder):
-    """BLT-S whose own drafting is speculative.
-
-    The local decoder on frozen latents is a target of its own. A second `Method` decodes with it:
-    `drafter` proposes, and the decoder verifies several bytes in a pass. What it keeps follows the
-    decoder's own distribution, and is the draft that the whole BLT verifies.
-
-    Attributes:
-      draft_length: K, number of bytes drafted for the BLT.
-      drafter: drafts for the local decoder. Its state is the one after its first proposal of a
-        round, which the BLT's windows bring up to date.
-      latent: as in `BltSDrafter`, without "refresh".
-    """
-
-    draft_length: int
-    drafter: Drafter
-    latent: Literal["reuse", "predicted"] = "reuse"
-
-    def __post_init__(self):
-        check_latent(self, "reuse", "predicted")
-
-    def fit(self, target):
-        target = super().fit(target)
-        _ = self._method(target).verifier  # raises if the local decoder lacks what it needs
-        return self.drafter.fit(target)
-
-    def weights_read(self, params, target_params):
-        if self.latent == "predicted":
-            return super().weights_read(params, target_params)
-        return self.drafter.weights_read(params, target_params)
-
-    def init(self, inputs):
-        return self.drafter.init(inputs)
-
-    def propose(self, inputs, draft_state):
-        method, text = self._method(inputs.target), inputs.text
-        ids = jnp.pad(text.ids, ((0, 0), (0, self.draft_length)))
-        params = Params(inputs.target_params, inputs.params)
-        target = method.verifier
-        assert isinstance(target, LocalDecoderTarget)
-        decoding = method.init(
-            params,
-            Text(ids, text.length),
-            budget=self.draft_length,
-            seeds=jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(inputs.key),
-            sampling=inputs.sampling,
-            state=target.begin(params.target, inputs.state, text),
-            draft_state=draft_state,
-        )
-        if jax.tree.leaves(draft_state):
-            # The state behind the text itself stays true; later ones hold what the BLT may refuse.
-            draft, draft_state = method.draft(params, decoding)
-            decoding = method.verify(params, decoding, draft, draft_state)
-        decoding = method.decode(params, decoding)
-        place = text.length[:, None] + jnp.arange(self.draft_length)
-        ids = jnp.take_along_axis(decoding.text.ids, place, axis=1, mode="clip")
-        draft = Draft(
-            ids=ids,
-            length=decoding.text.length - text.length,
-            log_probs=sampling.process_logits(decoding.state.logits, inputs.sampling),
-            **target.handed_back(inputs.state, decoding.state, decoding.counts.draft_passes),
-        )
-        return draft, draft_state
-
-    def commit(self, inputs, draft_state, trial, count):
-        return self.drafter.commit(inputs, draft_state, trial, count)
-
-    def _method(self, target: BLTTarget) -> Method:
-        return Method(self.decoder(target), self.drafter)
+        return latents.following(latent, hidden, recent[:, None], inside[:, None])
 
 
 def build(options: BltS, model: Model) -> Method:
     """Returns the method that its options describe."""
-    return Method(model.target(), _drafter(options, model))
-
-
-def _drafter(options: BltS, model: Model) -> Drafter:
-    length, latent = checked_length(options.draft_length, model), options.latent
-    if options.draft_with is None:
-        return BltSDrafter(length, latent)
-    if latent == "refresh":
-        raise ValueError("draft_with goes with latent 'reuse' or 'predicted', not 'refresh'")
-    if options.draft_with == "lookup":
-        return NestedDrafter(length, LookupDrafter(min(4, length)), latent)
-    ahead = heads_of(model).medusa.count
-    return NestedDrafter(length, MedusaDrafter(min(ahead, length)), latent)
+    length = checked_length(options.draft_length, model)
+    return Method(model.target(), BltSDrafter(length, options.latent))

@@ -69,7 +69,6 @@ class Trial(NamedTuple):
     frontier: Frontier  # [B, W + 1]: entry w is the frontier after w bytes are kept
     ran_global: Bool[Array, " B"]
     chunks: Int[Array, ""]
-    waits: Bool[Array, " B"]  # rows that closed a patch while the global transformer did not run
     hidden: tuple[Float[Array, "B W _"], ...]  # of the window, at the depths that are kept
 
 
@@ -90,9 +89,6 @@ class BLTTarget(ModuleTarget, Rewindable):
       prefill_chunk: `chunk` during the prefill.
       ahead: C, number of masked cells that the decoder runs after every window in the same pass,
         once the prefill is over. For block diffusion drafts that are kept whole; see `Ahead`.
-      synchronous: share of the running rows that must have closed a patch before the global
-        transformer runs for them together; rows that have closed one wait until then. With 0 no row
-        waits, with 1 each waits for all.
     """
 
     module: BLT
@@ -102,28 +98,21 @@ class BLTTarget(ModuleTarget, Rewindable):
     prefill_width: int = 128
     prefill_chunk: int = 48
     ahead: int = 0
-    synchronous: float = 0.0
     keep: tuple[int, ...] = ()
     reach: int | None = 1
 
     model_kind = "a Byte Latent Transformer"
 
     def __post_init__(self):
-        if not 0 <= self.synchronous <= 1:
-            raise ValueError(f"synchronous is a share of the rows, 0..1, got {self.synchronous}")
         if self.ahead and self.keep:
             raise ValueError("a target with cells ahead keeps no hidden states for drafters")
-        if self.ahead and self.synchronous:
-            raise ValueError("rows that wait have no cells ahead: synchronous must be 0")
 
     def prefill(self, params, text: Text, state: BLTState | None = None) -> BLTState:
         """Processes all bytes but the pending one; see `Target.prefill`."""
         rows, longest = text.ids.shape
         width, window = self.prefill_width, self.window or 1
         sized = dataclasses.replace(self, capacity=self.capacity or longest, window=window)
-        wide = dataclasses.replace(
-            sized, window=width, chunk=self.prefill_chunk, ahead=0, synchronous=0
-        )
+        wide = dataclasses.replace(sized, window=width, chunk=self.prefill_chunk, ahead=0)
         if state is None:
             state = sized._empty(params, rows, width)
         else:
@@ -160,8 +149,7 @@ class BLTTarget(ModuleTarget, Rewindable):
         closes = read.closes
         if most is not None:
             closes &= jnp.arange(window.shape[1]) < most[:, None]
-        waits = self._waiting(closes.any(1), most)
-        state, chunks = self._close(model, state, read, closes & ~waits[:, None])
+        state, chunks = self._close(model, state, read, closes)
         ran_global = closes.any(1)
         if not self.ahead:
             states, decoder = model.decoder.states(
@@ -177,7 +165,7 @@ class BLTTarget(ModuleTarget, Rewindable):
             kept = (*latents, *(states[depth - 1] for depth in self.keep if depth))
             rings = with_states(state.hidden, kept, read.positions)
             state = dataclasses.replace(state, decoder=decoder, hidden=rings)
-            trial = Trial(state, read.frontier, ran_global, chunks, waits, kept)
+            trial = Trial(state, read.frontier, ran_global, chunks, kept)
             return model.logits(states[-1]), trial
 
         width = window.shape[1]
@@ -195,7 +183,7 @@ class BLTTarget(ModuleTarget, Rewindable):
         )
         ahead = Ahead(start, patch, logits[:, width:])
         state = dataclasses.replace(state, decoder=decoder, ahead=ahead)
-        return logits[:, :width], Trial(state, read.frontier, ran_global, chunks, waits, ())
+        return logits[:, :width], Trial(state, read.frontier, ran_global, chunks, ())
 
     def commit(self, trial: Trial, count: Int[Array, " B"]) -> BLTState:
         """Keeps the first `count` window bytes of each row; see `Target.commit`."""
@@ -216,10 +204,6 @@ class BLTTarget(ModuleTarget, Rewindable):
             ),
         )
 
-    def waits(self, trial: Trial) -> Bool[Array, " B"]:
-        """Returns the rows that wait for others to close a patch; see `Target`."""
-        return trial.waits
-
     def rewind(self, ahead: BLTState, back: BLTState) -> BLTState:
         """Returns to the state `back` in the buffers of `ahead`; see `Rewindable.rewind`."""
         # Fewer bytes than the window holds close fewer patches than the ring of contexts has slots,
@@ -239,15 +223,6 @@ class BLTTarget(ModuleTarget, Rewindable):
         if self.module.config.patching.mode == "entropy":
             made["patcher_passes"] = state.passes.windows
         return made
-
-    def _waiting(
-        self, closed: Bool[Array, " B"], most: Int[Array, " B"] | None
-    ) -> Bool[Array, " B"]:
-        """Returns the rows that closed a patch and wait for others to do so."""
-        if not self.synchronous:
-            return jnp.zeros_like(closed)
-        all_rows = len(closed) if most is None else (most > 0).sum()
-        return closed & (closed.sum() < self.synchronous * all_rows)
 
     def _close(
         self, model: BLT, state: BLTState, read: Window, closes: Bool[Array, "B W"]

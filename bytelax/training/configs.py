@@ -24,9 +24,8 @@ class DataError(ValueError):
 class Source:
     r"""A source of training text: files, how they divide into documents, and a sampling weight.
 
-    A `.py` file is one document. Each line of a `.jsonl` or `.tsv` file is one document. A `.txt`
-    file is one document unless `separator` splits it. Documents that contain only white space are
-    dropped.
+    A `.txt` file is one document unless `separator` splits it, a `.py` file is one, and each line
+    `{"text": ...}` of a `.jsonl` file is one. Documents that contain only white space are dropped.
 
     Attributes:
       path: a file, a directory (all files with a suffix above, subdirectories included), or a glob
@@ -37,16 +36,12 @@ class Source:
       separator: a regular expression for the text between the documents of a `.txt` file, which
         belongs to none of them; `^` and `$` match at every line. Two blank lines: `\n{3,}`.
         A header to drop: `\n*^# file: .*\n`. A header to keep: `^(?=# file: )`.
-      template: format string that makes a document from a line of a table; `\n` and `\t` are
-        written as here. `.jsonl`: fields of the object, as in `{question}\n{answer}` (default
-        `{text}`). `.tsv`: columns counted from 0, as in `{1}\t{0}\n` (default: the whole line).
     """
 
     path: str
     weight: float = 1.0
     valid: str = ""
     separator: str = ""
-    template: str = ""
 
     def __post_init__(self):
         if not self.path:
@@ -56,52 +51,35 @@ class Source:
         try:
             re.compile(self.separator)
         except re.error as error:
-            raise DataError(
-                f"{self.path}: the separator {self.separator!r} is no regular expression: {error}"
-            ) from None
+            raise DataError(f"{self.path}: separator {self.separator!r}: {error}") from None
 
     @classmethod
     def parse(cls, text: str) -> "Source":
         r"""Parses a source from a line such as `books/*.txt.gz weight=2 separator="\n{3,}"`.
 
-        The path comes first. Text with spaces has to be quoted; backslashes are literal.
+        The path comes first. Words are quoted as in a shell.
         """
-        lexer = shlex.shlex(text, posix=True)
-        lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
         try:
-            path, *settings = lexer
+            path, *settings = shlex.split(text)
             fields: dict[str, Any] = dict(setting.split("=", 1) for setting in settings)
-            if "weight" in fields:
-                fields["weight"] = float(fields["weight"])
-            return cls(path, **fields)
+            return cls(path, **fields | {"weight": float(fields.get("weight", 1))})
         except DataError:
             raise
         except (TypeError, ValueError):
-            names = ", ".join(f"{field.name}=" for field in dataclasses.fields(cls)[1:])
-            raise DataError(f"{text!r}: a source is a path, then any of {names}") from None
+            told = "a source is a path, then any of weight=, valid=, separator="
+            raise DataError(f"{text!r}: {told}") from None
 
     def __str__(self) -> str:
         """Formats the source as a line that `parse` reads back."""
-        changed = {
-            field.name: vars(self)[field.name]
-            for field in dataclasses.fields(self)[1:]
-            if vars(self)[field.name] != field.default
-        }
-        words = [self.path, *(f"{name}={value}" for name, value in changed.items())]
-        return " ".join(map(_quote, words))
-
-
-def _quote(word: str) -> str:
-    """Quotes a word for `Source.parse` if it has spaces or quotes."""
-    if word and not set(word) & set(" \t\r\n'\""):
-        return word
-    return '"' + word.replace('"', '"\'"\'"') + '"'
+        settings = {"weight": self.weight, "valid": self.valid, "separator": self.separator}
+        words = [f"{name}={value}" for name, value in settings.items() if value not in ("", 1.0)]
+        return shlex.join([self.path, *words])
 
 
 # tyro cannot parse a tuple of dataclasses, so each source is one argument on the command line.
 _SOURCE_ARGUMENTS = PrimitiveConstructorSpec(
     nargs="*",
-    metavar="'PATH [weight=..] [valid=..] [separator=..] [template=..]' ..",
+    metavar="'PATH [weight=..] [valid=..] [separator=..]' ..",
     instance_from_str=lambda arguments: tuple(map(Source.parse, arguments)),
     is_instance=lambda value: isinstance(value, tuple),
     str_from_instance=lambda sources: list(map(str, sources)),
@@ -117,9 +95,9 @@ class DataConfig:
         _SOURCE_ARGUMENTS,
         tyro.conf.arg(name="data", prefix_name=False),
     ] = ()
-    """Text to train on: files, directories or globs of .txt and .py (a file is a document), .jsonl
-    and .tsv (a line is a document; template= makes its text), plain or .gz. separator= cuts a .txt
-    file into documents, and valid= names files to hold out; see docs/training.md."""
+    """Text to train on: files, directories or globs of .txt and .py (a file is a document) and
+    .jsonl (a line with a "text" is one), plain or .gz. separator= cuts a .txt file into documents,
+    and valid= names files to hold out; see docs/training.md."""
     window: int = 1024
     """Number of targets in an example, which has one more id than that."""
     batch: int = 32
@@ -219,12 +197,9 @@ class HeadsLoss:
     """Loss of prediction heads.
 
     Attributes:
-      loss_of: "kl" for KL(model || head); "total-variation" for the total variation distance,
-        which is 1 minus the acceptance probability (both arXiv 2310.08461, section 3); "lk" for
-        -log sum(min(p, q)) (arXiv 2602.23881); or "cross-entropy" with the bytes of the text.
-      joint: whether the trunk of a byte transformer is trained too, with the next-byte loss. It
-        starts at random, or as the model in `init`.
-      head_weight: weight of the heads' loss relative to the trunk's own.
+      loss_of: "kl" for KL(model || head) (arXiv 2310.08461, section 3), or "lk" for
+        -log sum(min(p, q)) (arXiv 2602.23881), of which sum(min(p, q)) is the probability that a
+        drafted byte is accepted.
       own_outputs: number of steps that a draft layer is unrolled for in training, all but the first
         of them on its own outputs (EAGLE-3, arXiv 2503.01840, "training-time test").
       decay: the loss at byte k of a draft has weight exp(-(k - 1) / decay); None weighs all alike.
@@ -232,9 +207,7 @@ class HeadsLoss:
       max_patches: largest number of closed patches in the pass of a BLT; None is one per byte.
     """
 
-    loss_of: Literal["kl", "total-variation", "cross-entropy", "lk"] = "kl"
-    joint: bool = False
-    head_weight: float = 1.0
+    loss_of: Literal["kl", "lk"] = "kl"
     own_outputs: int = 4
     decay: float | None = None
     blocks: int = 32

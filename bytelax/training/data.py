@@ -1,7 +1,7 @@
 """Batches for training and validation: windows of text files, mixed, shuffled and resumable."""
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import grain
 import numpy as np
@@ -12,20 +12,6 @@ from bytelax.training.configs import DataConfig, DataError, Source
 from bytelax.training.documents import Documents
 
 Split = Literal["train", "valid"]
-
-
-class Batch(NamedTuple):
-    """The examples of one process in one step.
-
-    Attributes:
-      ids: inputs are `[:, :-1]` and targets are `[:, 1:]`. A target BOE (0) is padding, which
-        occurs only in the last windows of the validation split.
-      index: number of examples that all processes have taken up to and including this step. Pass
-        it as `start` to continue after this step.
-    """
-
-    ids: Int32[np.ndarray, "B N+1"]
-    index: int  # type: ignore[assignment]  # hides `tuple.index`
 
 
 def examples(config: DataConfig, split: Split) -> grain.MapDataset:
@@ -63,28 +49,22 @@ def examples(config: DataConfig, split: Split) -> grain.MapDataset:
     return endless[: 1 << 53]  # Grain reckons the number of batches in float64
 
 
-def size(config: DataConfig, split: Split) -> int:
-    """Number of bytes in a split, over all sources.
-
-    Raises:
-      DataError: a source cannot be read.
-    """
-    return sum(_documents(source, config, split).bytes for source in config.sources)
-
-
 def batches(
     config: DataConfig,
     *,
     split: Split,
     start: int = 0,
     rows: Int[np.ndarray, " R"] | None = None,
-) -> Iterator[Batch]:
-    """Iterates over the batches of one process, starting at global example `start`.
+) -> Iterator[Int32[np.ndarray, "B N+1"]]:
+    """Iterates over the batches of ids of one process, starting at global example `start`.
+
+    Inputs are `[:, :-1]` and targets are `[:, 1:]`. A target BOE (0) is padding, which occurs only
+    in the last windows of the validation split.
 
     Each step takes the next `config.batch` examples: example `start + r` is row r of the first
     batch, whichever process holds that row. The batches therefore do not depend on the number of
-    processes, and a run may resume from `Batch.index` with another number of them. The time to
-    resume does not depend on `start`. Training batches never end. The last validation batch is
+    processes, and a run may resume with another number of them. The time to resume does not depend
+    on `start`. Training batches never end. The last validation batch is
     padded.
 
     Args:
@@ -111,7 +91,7 @@ def batches(
         own = grain.MapDataset.source(_Rows(ahead, rows.tolist(), config.batch))
     own = own.batch(len(rows))
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=config.prefetch)
-    return _numbered(own.to_iter_dataset(options), start, config.batch)
+    return iter(own.to_iter_dataset(options))
 
 
 class _Rows:
@@ -128,19 +108,10 @@ class _Rows:
         return self._dataset[step * self._batch + self._rows[place]]
 
 
-def _numbered(dataset: grain.IterDataset, start: int, step: int) -> Iterator[Batch]:
-    for ids in dataset:
-        start += step
-        yield Batch(ids, start)
-
-
 def _documents(source: Source, config: DataConfig, split: Split) -> Documents:
     if packed.is_packed(source.path):
-        if source.valid or source.separator or source.template:
-            raise DataError(
-                f"{source.path} is packed: valid=, separator= and template= belong to its text, "
-                "give them to bytelax pack"
-            )
+        if source.valid or source.separator:
+            raise DataError(f"{source.path} is packed: give valid= and separator= to bytelax pack")
         return packed.read(source.path)[split == "valid"]
     return documents.load(source, config.valid_fraction)[split == "valid"]
 

@@ -1,6 +1,5 @@
 """Reads text files as documents `BOS bytes EOS`, packed into one buffer of ids per source."""
 
-import codecs
 import functools
 import glob
 import gzip
@@ -9,10 +8,9 @@ import itertools
 import json
 import os
 import re
-import string
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, UInt16
@@ -20,10 +18,8 @@ from jaxtyping import Int64, UInt16
 from bytelax import vocab
 from bytelax.training.configs import DataError, Source
 
-SUFFIXES = (".txt", ".py", ".jsonl", ".tsv")
-_WIDEST = 10_000  # largest width, in characters, that a template may pad a field to
+SUFFIXES = (".txt", ".py", ".jsonl")
 _TAIL = 16_384  # ids; fewer are too few to validate on
-_KINDS = ".txt, .py, .jsonl or .tsv, plain or .gz"
 
 
 class Documents(NamedTuple):
@@ -52,9 +48,9 @@ def pack(texts: Sequence[bytes]) -> Documents:
 def load(source: Source, valid_fraction: float) -> tuple[Documents, Documents]:
     """Loads the training and the validation documents of a source.
 
-    If `source.valid` is empty, a document is held out if the hash of its bytes (for a table, of its
-    line) falls into a share `valid_fraction` of all hashes. The split therefore does not depend on
-    other files, on other sources or on the template, and copies of a text are in the same split.
+    If `source.valid` is empty, a document is held out if the hash of its bytes falls into a share
+    `valid_fraction` of all hashes. The split therefore does not depend on other files or on other
+    sources, and copies of a text are in the same split.
     If no document is held out by that, or every one, because there are too few, the tail of the
     text is: a share `valid_fraction` or 16 KB, whichever is more, but at most a tenth.
     Results are cached, so each source is read once per process.
@@ -76,9 +72,9 @@ def by_file(source: Source, valid_fraction: float) -> Iterator[tuple[str, Docume
     fraction = 0.0 if source.valid else valid_fraction
     for file in files(source.path):
         if os.path.realpath(file) not in held:
-            yield file, *_split(file, cut=cut, template=source.template, fraction=fraction)
+            yield file, *_split(file, cut, fraction)
     for file in held.values():
-        inside, outside = _split(file, cut=cut, template=source.template, fraction=0.0)
+        inside, outside = _split(file, cut, 0.0)
         yield file, outside, inside
 
 
@@ -100,42 +96,35 @@ def files(path: str) -> list[str]:
     """Lists the files that a path matches: a file, a directory or a glob, in a fixed order."""
     path = os.path.expanduser(path)
     if os.path.isdir(path):
-        inside = glob.glob(os.path.join(glob.escape(path), "**", "*"), recursive=True)
-        found = sorted(file for file in inside if _suffix(file) in SUFFIXES)
-        if not found:
-            raise DataError(f"{path}: no file in this directory is {_KINDS}")
-        return found
-    if os.path.exists(path):
-        found = [path]
+        path = os.path.join(glob.escape(path), "**", "*")
+        found = [x for x in glob.glob(path, recursive=True) if _suffix(x) in SUFFIXES]
     else:
-        found = sorted(filter(os.path.isfile, glob.glob(path, recursive=True)))
+        found = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
     if not found:
-        raise DataError(f"{path}: no such file, and no file matches it as a pattern")
+        raise DataError(f"{path}: no such file of {', '.join(SUFFIXES)}, plain or .gz")
     for file in found:
         if _suffix(file) not in SUFFIXES:
-            raise DataError(f"{file}: unknown kind of file; it must be {_KINDS}")
-    return found
+            raise DataError(f"{file} is none of {', '.join(SUFFIXES)}, plain or .gz")
+    return sorted(filter(os.path.isfile, found))
 
 
 def _suffix(file: str) -> str:
     return os.path.splitext(file.removesuffix(".gz"))[1]
 
 
-def _split(
-    file: str, *, cut: re.Pattern[bytes], template: str, fraction: float
-) -> tuple[Documents, Documents]:
+def _split(file: str, cut: re.Pattern[bytes], fraction: float) -> tuple[Documents, Documents]:
     """Packs the documents of a file, separately for training and for validation."""
     sides: tuple[list[bytes], list[bytes]] = ([], [])
-    for record, text in _documents(file, cut, template):
+    for text in _texts(file, cut):
         if text.strip():
-            sides[_is_held_out(record, fraction)].append(text)
+            sides[_is_held_out(text, fraction)].append(text)
     return pack(sides[False]), pack(sides[True])
 
 
-def _is_held_out(record: bytes, fraction: float) -> bool:
+def _is_held_out(text: bytes, fraction: float) -> bool:
     if not fraction:
         return False
-    digest = hashlib.blake2b(record, digest_size=8).digest()
+    digest = hashlib.blake2b(text, digest_size=8).digest()
     return int.from_bytes(digest, "little") < fraction * 2**64
 
 
@@ -146,101 +135,28 @@ def _join(parts: Iterable[Documents]) -> Documents:
     return Documents(np.concatenate([part.ids for part in parts]), starts)
 
 
-def _documents(file: str, cut: re.Pattern[bytes], template: str) -> Iterator[tuple[bytes, bytes]]:
-    """Iterates over the documents of a file: the record that decides the split, and the text."""
-    content = _content(file)
-    if _suffix(file) == ".tsv":
-        content = content.removeprefix(codecs.BOM_UTF8)  # else it belongs to the first column
-    match _suffix(file):
-        case ".jsonl":
-            return _rows(file, content, _of_json(template or "{text}"))
-        case ".tsv" if template:
-            return _rows(file, content, _of_columns(template))
-        case ".tsv":
-            return ((line, line) for line in content.splitlines())
-        case ".txt" if cut.pattern:
-            return ((text, text) for text in _pieces(content, cut))
-        case _:
-            return iter([(content, content)])
-
-
-def _content(file: str) -> bytes:
+def _texts(file: str, cut: re.Pattern[bytes]) -> Iterator[bytes]:
+    """Iterates over the documents of a file."""
     try:
-        with open(file, "rb") as handle:
+        with gzip.open(file) if file.endswith(".gz") else open(file, "rb") as handle:
             content = handle.read()
-        if not file.endswith(".gz"):
-            return content
-        if not content:
-            raise EOFError("an empty file is no gzip")
-        return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise DataError(f"{file}: cannot be read: {reason}") from None
+        raise DataError(f"{file}: cannot be read: {error}") from None
+    if _suffix(file) == ".jsonl":
+        yield from _rows(file, content)
+    elif _suffix(file) == ".txt" and cut.pattern:
+        cuts = itertools.chain.from_iterable(match.span() for match in cut.finditer(content))
+        bounds = [0, *cuts, len(content)]
+        for begin, end in zip(bounds[::2], bounds[1::2], strict=True):
+            yield content[begin:end]
+    else:
+        yield content
 
 
-def _pieces(content: bytes, cut: re.Pattern[bytes]) -> Iterator[bytes]:
-    cuts = itertools.chain.from_iterable(match.span() for match in cut.finditer(content))
-    bounds = [0, *cuts, len(content)]
-    return (content[begin:end] for begin, end in zip(bounds[::2], bounds[1::2], strict=True))
-
-
-def _rows(file: str, content: bytes, text: Callable[[bytes], str]) -> Iterator[tuple[bytes, bytes]]:
+def _rows(file: str, content: bytes) -> Iterator[bytes]:
     for number, line in enumerate(content.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            yield line, text(line).encode()
-        except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-            raise DataError(f"{file}:{number}: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    match error:
-        case json.JSONDecodeError() | RecursionError():
-            return f"invalid JSON: {error}"
-        case UnicodeEncodeError(object=text, start=at):
-            return f"{text[at]!r} is half a character, a lone surrogate; repair or drop the line"
-        case UnicodeError():
-            return f"invalid UTF-8: {error}"
-        case KeyError():
-            return f"no field {error}"
-        case _:
-            return str(error)
-
-
-def _of_json(template: str) -> Callable[[bytes], str]:
-    formatter, template = _Template(), _with_controls(template)
-
-    def text(line: bytes) -> str:
-        record = json.loads(line)
-        if not isinstance(record, dict):
-            raise ValueError("the line is no JSON object")
-        return formatter.vformat(template, (), record)
-
-    return text
-
-
-def _of_columns(template: str) -> Callable[[bytes], str]:
-    formatter, template = _Template(), _with_controls(template)
-    return lambda line: formatter.vformat(template, line.decode().split("\t"), {})
-
-
-def _with_controls(template: str) -> str:
-    r"""Replaces `\n` and `\t`, as typed on a command line, by the characters they denote."""
-    return template.replace(r"\n", "\n").replace(r"\t", "\t")
-
-
-class _Template(string.Formatter):
-    """Python's string formatter, restricted to text and numbers and to bounded widths."""
-
-    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if isinstance(key, int) and key >= len(args):
-            raise ValueError(f"no column {key}; the columns are counted from 0")
-        return super().get_value(key, args, kwargs)
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if not isinstance(value, str | int | float):
-            raise ValueError(f"a field is {type(value).__name__}, not text")
-        if any(int(number) > _WIDEST for number in re.findall(r"\d+", format_spec)):
-            raise ValueError(f"{format_spec!r} asks for more than {_WIDEST} characters")
-        return super().format_field(value, format_spec)
+        if line.strip():
+            try:
+                yield json.loads(line)["text"].encode()
+            except (ValueError, LookupError, AttributeError, TypeError) as error:
+                raise DataError(f'{file}:{number}: not a line {{"text": ...}}: {error}') from None

@@ -1,6 +1,7 @@
 """Training objective of prediction heads: by default the distributions of the frozen model."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +38,6 @@ class HeadLoss(HeadsLoss, Objective):
         heads = self.module.config.heads
         if heads is None or not heads.present:
             raise ValueError("there are no heads to train: say which, such as heads.medusa.count")
-        if self.joint and self.module.config.patching is not None:
-            raise ValueError("joint training is for byte transformers; a BLT stays as it is")
 
     def init(self, key: Key[Array, ""]) -> dict:
         """Initializes all parameters at random."""
@@ -57,14 +56,13 @@ class HeadLoss(HeadsLoss, Objective):
     ) -> tuple[Float[Array, ""], Metrics]:
         """Computes the loss of a batch of windows of N + 1 ids, and metrics to log."""
         trunk = {name: part for name, part in params.items() if name != "heads"}
-        if not self.joint:
-            trunk = jax.lax.stop_gradient(trunk)
+        trunk = jax.lax.stop_gradient(trunk)
         texts, logits = self._read(trunk, ids, key)
-        found = self._judged(params["heads"], texts)
+        found = trained.losses(self.module.config, self.module.execution, params["heads"], texts)
         drafted = [x for x in found if isinstance(x, Drafted)]
         terms = [x for x in found if isinstance(x, Term)]
         taught = jax.lax.stop_gradient(jax.nn.log_softmax(logits[..., vocab.OFFSET :]))
-        own_loss, metrics = next_byte(logits, ids[:, 1:])
+        _, metrics = next_byte(logits, ids[:, 1:])
         if texts.closes is not None:
             metrics |= patch_metrics(texts.closes, self.max_patches)
         losses, weights, of_confidence = [], [], []
@@ -72,12 +70,14 @@ class HeadLoss(HeadsLoss, Objective):
             byte = jnp.broadcast_to(byte, head_logits.shape[:2])
             p = jnp.take_along_axis(taught, byte[..., None] - 1, axis=1)
             q = jax.nn.log_softmax(head_logits[..., vocab.OFFSET :])
-            text = jnp.take_along_axis(ids, byte, axis=1)
-            known = text >= vocab.OFFSET
-            total_of_head, count_of_head = summed(self._apart(p, q, text), known)
+            known = jnp.take_along_axis(ids, byte, axis=1) >= vocab.OFFSET
+            overlap, agreed = _overlap(p, q), p.argmax(-1) == q.argmax(-1)
+            apart = jnp.sum(jnp.exp(p) * (p - q), axis=-1)
+            if self.loss_of == "lk":
+                apart = -jnp.log(overlap + 1e-9)
+            total_of_head, count_of_head = summed(apart, known)
             losses.append(total_of_head / jnp.maximum(count_of_head, 1))
             weights.append(1.0 if self.decay is None else jnp.exp(-(place - 1) / self.decay))
-            overlap, agreed = _overlap(p, q), p.argmax(-1) == q.argmax(-1)
             metrics[f"overlap_{name}"] = summed(overlap, known)
             metrics[f"agreed_{name}"] = summed(agreed, known)
             if confidence is not None:
@@ -85,17 +85,18 @@ class HeadLoss(HeadsLoss, Objective):
                 apart = optax.sigmoid_binary_cross_entropy(confidence, accepted).sum(-1)
                 metrics[f"confidence_loss_{name}"] = summed(apart, known)
                 of_confidence.append(summed(apart, known)[0] / jnp.maximum(count_of_head, 1))
-        loss = sum(w * x for w, x in zip(weights, losses, strict=True)) / sum(weights)
+        total: Any = sum(w * x for w, x in zip(weights, losses, strict=True))
+        loss = total / sum(weights)
         # Their gradients reach other parameters than those of the heads that they judge.
         loss += sum(of_confidence) / max(len(of_confidence), 1)
         for name, values, present, weight in terms:
             metrics[name] = summed(values, present)
             loss += weight * metrics[name][0] / jnp.maximum(metrics[name][1], 1)
-        return self.head_weight * loss + self.joint * own_loss, metrics
+        return loss, metrics
 
     def trainable(self, path: tuple[str, ...]) -> bool:
-        """Whether a parameter is trained: those of the heads, and with `joint` all."""
-        return self.joint or path[0] == "heads"
+        """Whether a parameter is trained: those of the heads."""
+        return path[0] == "heads"
 
     def _read(self, trunk, ids, key) -> tuple[Texts, Float[Array, "B S V"]]:
         """Runs the model over texts; returns what heads read, and the model's own logits."""
@@ -113,22 +114,6 @@ class HeadLoss(HeadsLoss, Objective):
             key=key,
         )
         return texts, model.logits(hidden[-1])
-
-    def _judged(self, heads: dict, texts: Texts) -> list[Drafted | Term]:
-        """Runs the heads over texts."""
-        return trained.losses(self.module.config, self.module.execution, heads, texts)
-
-    def _apart(self, p, q, text):
-        """The loss of a head at each position, [B, N], from log-probabilities of byte values."""
-        match self.loss_of:
-            case "cross-entropy":
-                value = jnp.maximum(text - vocab.OFFSET, 0)[..., None]
-                return -jnp.take_along_axis(q, value, axis=-1)[..., 0]
-            case "kl":
-                return jnp.sum(jnp.exp(p) * (p - q), axis=-1)
-            case "lk":
-                return -jnp.log(_overlap(p, q) + 1e-9)
-        return jnp.abs(jnp.exp(p) - jnp.exp(q)).sum(-1) / 2
 
 
 def _overlap(p, q):

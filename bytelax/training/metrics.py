@@ -2,14 +2,13 @@
 
 import contextlib
 import datetime
+import functools
 import json
 import math
-import os
 import pathlib
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -18,7 +17,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from bytelax.pods import distributed
 
-PATIENCE = 15.0  # seconds without a line of progress
 BITS_PER_BYTE = "bits_per_byte"  # the metric by which checkpoints are ranked
 
 # Dense bfloat16 FLOP/s of one device, as JAX counts devices, from the vendors' data sheets. The
@@ -86,35 +84,23 @@ def matmul_flops(jaxpr: Any) -> int:
     return sum(_flops(equation) for equation in jaxpr.eqns)
 
 
-class MetricsLog:
-    """Appends to `metrics.jsonl` of a run.
+def write_line(path: pathlib.Path, step: int, split: str, values: Mapping[str, Any]) -> None:
+    """Appends `{"step": ..., "split": ..., ...}` to a file; the first process only.
 
-    A full disk loses lines, with a single message, but never stops the run. Only the first process
-    writes.
+    Non-finite numbers become null.
     """
+    if distributed.is_first():
+        finite = {x: v if v is not None and math.isfinite(v) else None for x, v in values.items()}
+        with open(path, "a") as file:
+            file.write(json.dumps({"step": step, "split": split, **finite}) + "\n")
 
-    def __init__(
-        self, directory: pathlib.Path, *, start: int, report: Callable[[str], None] = print
-    ):
-        """Opens the file of a run that continues from step `start`, and drops later lines."""
-        self._path = directory / "metrics.jsonl"
-        self._report = report
-        self._failed = False
-        if distributed.is_first():
-            _drop_after(self._path, start)
 
-    def write(self, step: int, split: str, values: Mapping[str, float | None]) -> None:
-        """Appends a line `{"step": ..., "split": ..., ...}`; non-finite numbers become null."""
-        if not distributed.is_first():
-            return
-        finite = {name: _finite(value) for name, value in values.items()}
-        try:
-            with open(self._path, "a") as file:
-                file.write(json.dumps({"step": step, "split": split, **finite}) + "\n")
-        except OSError as error:
-            if not self._failed:
-                self._report(f"metrics cannot be written, and training goes on: {error}")
-            self._failed = True
+def drop_after(path: pathlib.Path, step: int) -> None:
+    """Removes the lines of later steps, of a run that goes on from this one."""
+    if distributed.is_first() and path.exists():
+        lines = path.read_text().splitlines(keepends=True)
+        whole = (line for line in lines if line.endswith("}\n"))
+        path.write_text("".join(line for line in whole if json.loads(line)["step"] <= step))
 
 
 class Clock:
@@ -147,42 +133,14 @@ class Display:
     """
 
     def __init__(self, steps: int, report: Callable[[str], None] | None = None):
-        self._steps, self._report = steps, report
+        self._steps = steps
+        self._report = report or functools.partial(print, file=sys.stderr, flush=True)
         self._first: tuple[int, float] | None = None  # step and time of the first line
-        self._told = time.perf_counter()  # when the last line was shown
 
     def tell(self, message: str) -> None:
         """Shows a message."""
-        self._told = time.perf_counter()
-        if not distributed.is_first():
-            return
-        if self._report is not None:
+        if distributed.is_first():
             self._report(message)
-        else:
-            print(message, file=sys.stderr, flush=True)
-
-    @contextlib.contextmanager
-    def during(self, what: str) -> Iterator[None]:
-        """Shows what the body does, and again from time to time until it is done."""
-        begin, done = time.perf_counter(), threading.Event()
-
-        def repeat():
-            while not done.wait(PATIENCE):
-                self.tell(f"still {what}, for {time.perf_counter() - begin:.0f} s")
-
-        self.tell(f"{what}, once")
-        thread = threading.Thread(target=repeat, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-
-    def pulse(self, step: int) -> None:
-        """Shows that a step is done, and the time left, if no line was shown for a while."""
-        if time.perf_counter() - self._told > PATIENCE:
-            self.tell("  ".join([f"step {step}/{self._steps}", *self._left(step)]))
 
     def show(self, step: int, values: Mapping[str, float | None], split: str = "train") -> None:
         """Shows the metrics of a step, and beside those of training the time that is left."""
@@ -192,37 +150,12 @@ class Display:
             if values.get(name) is not None and (values[name] or name not in _FAULTS)
         ]
         if split == "train":
-            figures += self._left(step)
+            now = time.perf_counter()
+            before, begin = self._first = self._first or (step, now)
+            if step > before:
+                seconds = (now - begin) / (step - before) * (self._steps - step)
+                figures.append(f"{datetime.timedelta(seconds=round(seconds))} left")
         self.tell(f"step {step}/{self._steps} {split}: {'  '.join(figures)}")
-
-    def _left(self, step):
-        now = time.perf_counter()
-        if self._first is None:
-            self._first = (step, now)
-            return []
-        before, begin = self._first
-        seconds = (now - begin) / (step - before) * (self._steps - step)
-        return [f"{datetime.timedelta(seconds=round(seconds))} left"]
-
-
-def _drop_after(path, step):
-    """Rewrites a file of JSON lines without lines of later steps or incomplete lines."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text().splitlines():
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-        except (ValueError, LookupError, TypeError, RecursionError):  # cut off, or not written here
-            continue
-    rewritten = path.with_suffix(".partial")
-    rewritten.write_text("".join(kept))
-    os.replace(rewritten, path)
-
-
-def _finite(value):
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _flops(equation):

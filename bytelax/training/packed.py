@@ -63,7 +63,7 @@ def write(
     Batches of the directory are those of the source, bit for bit.
 
     Args:
-      directory: where to; it appears when it is whole.
+      directory: output directory; created when all files are packed.
       source: files, how they divide into documents, and which are held out. Its weight stays with
         whoever trains on the directory.
       valid_fraction: share of the documents that is held out if `source.valid` names no files.

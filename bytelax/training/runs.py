@@ -3,29 +3,32 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
 
-from bytelax import checkpoints
+from bytelax import checkpoints as models
+from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.orbax import quiet
 from bytelax.compiling import own_settings
 from bytelax.pods import distributed, sharding
 from bytelax.pods.sharding import MeshConfig
-from bytelax.training import guards, train_loop, train_state
+from bytelax.training import guards, metrics, train_loop, train_state
 from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.configs import OptimizerConfig, RunConfig
 from bytelax.training.guards import Interrupts
-from bytelax.training.metrics import Display, MetricsLog
+from bytelax.training.metrics import BITS_PER_BYTE, Display
 from bytelax.training.objectives import Objective
-from bytelax.training.train_loop import Numbered, Trained
-from bytelax.training.train_state import Checkpoints
+from bytelax.training.train_loop import Trained
 
-# (split, index of the first example) -> batches.
-Batches = Callable[[Literal["train", "valid"], int], Iterator[Numbered]]
+# (split, number of batches taken before) -> batches of ids, i32[B, N + 1].
+Batches = Callable[[Literal["train", "valid"], int], Iterable[np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,6 @@ def train(
     *,
     initial: Callable[[], dict] | None = None,
     record: Mapping | None = None,
-    about: str = "",
     report: Callable[[str], None] | None = None,
 ) -> Trained:
     """Trains a model, and resumes from the latest checkpoint in `out` if there is one.
@@ -58,50 +60,45 @@ def train(
     Args:
       config: configuration of the loop.
       objective: the model and its loss.
-      batches: returns the batches of a split from an example on. They have `ids` i32[b, N + 1],
-        with the same number of rows b each, and `index`; see `bytelax.training.data.batches`.
+      batches: returns the batches of a split from a step on, each with the rows of this process;
+        see `bytelax.training.data.batches`.
       out: directory of the run, with checkpoints, metrics and, at the end, the model in
         `out/model`, also if the run was interrupted.
       initial: returns the parameters to start from; by default those of `objective.init`.
       record: the whole config of the run as nested dicts. It is recorded in `out`, and compared
         when the run is resumed. By default it is `config`.
-      about: a message to show before the first step, with the number of parameters.
-      report: called with messages, by another thread with that of a signal; by default they are
-        shown on standard error.
+      report: called with messages; by default they are shown on standard error.
 
     Raises:
-      TrainingError: `out` holds another run or is in use by one, no checkpoint in it can be read,
-        the last checkpoint cannot be written, the data end too early, or the loss is not finite.
+      TrainingError: `out` holds another run or is in use by one, the data end too early, or the
+        loss is not finite. Checkpoints that cannot be read or written raise Orbax's own errors.
     """
     out = pathlib.Path(out)
     steps, run = config.optimizer.steps, config.run
-    display = Display(steps, report)
+    display, log = Display(steps, report), out / "metrics.jsonl"
     optimizer, mesh = optimizer_lib.from_config(config.optimizer), sharding.make_mesh(config.mesh)
     program = train_loop.Program(objective, optimizer, run, mesh)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(quiet())  # Orbax's failures are reported in one line
-        stack.enter_context(guards.held(out, report=display.tell))
-        kept = Checkpoints(out / "checkpoints", run, display.tell)
-        stack.callback(kept.close)
+        stack.enter_context(quiet())
+        stack.enter_context(guards.held(out))
+        checkpoints = stack.enter_context(_checkpoints(out / "checkpoints", run, steps))
+        begin = checkpoints.latest_step() or 0
         train_state.keep_config(
             out,
-            dataclasses.asdict(config) if record is None else record,
-            started=bool(kept.steps),
-            free=functools.partial(_may_differ, config.optimizer, max(kept.steps, default=0)),
+            plain.to_fields(config) if record is None else record,
+            started=bool(begin),
+            free=functools.partial(_may_differ, config.optimizer, begin),
         )
-        display.tell("; ".join(filter(None, (about, program.parameters()))))
-        state, position = program.begin(kept, initial, display)
-        begin = int(state.step)
-        log = MetricsLog(out, start=begin, report=display.tell)
+        metrics.drop_after(log, begin)
         interrupts = stack.enter_context(Interrupts(run.log_every, display.tell))
         done = train_loop.loop(
             program,
-            state,
-            batches("train", position) if begin < steps else iter(()),
+            functools.partial(batches, "train"),
             steps=steps,
             valid=functools.partial(batches, "valid", 0) if run.validate_every else None,
-            kept=kept,
-            report=log.write,
+            params=initial,
+            checkpoints=checkpoints,
+            report=functools.partial(metrics.write_line, log),
             display=display,
             stop=interrupts.agreed,
         )
@@ -115,6 +112,25 @@ def train(
     return done
 
 
+def _checkpoints(directory: pathlib.Path, run: RunConfig, steps: int) -> ocp.CheckpointManager:
+    """The manager of a run's checkpoints: the latest ones, and those with the fewest bits."""
+
+    def bits(scores: Mapping[str, float]) -> float:
+        return scores.get(BITS_PER_BYTE, math.inf)
+
+    best = policies.BestN(
+        get_metric_fn=bits, reverse=True, n=run.keep_best, keep_checkpoints_without_metrics=False
+    )
+    options = ocp.CheckpointManagerOptions(
+        best_fn=bits,
+        best_mode="min",
+        save_decision_policy=policies.FixedIntervalPolicy(run.save_steps or steps),
+        preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(run.keep_last), best]),
+        cleanup_tmp_directories=True,
+    )
+    return ocp.CheckpointManager(directory.absolute(), options=options)
+
+
 def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> pathlib.Path:
     """Writes a trained model that `bytelax.load` can read, and returns its directory.
 
@@ -125,7 +141,7 @@ def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> p
       replace: overwrite a model that is already there; otherwise that one is kept.
     """
     if replace or not directory.exists():
-        checkpoints.write(directory, config, params, layout="orbax", overwrite=True)
+        models.write(directory, config, params, layout="orbax", overwrite=True)
     distributed.wait("exported")
     return directory
 
@@ -139,7 +155,7 @@ def _may_differ(optimizer: OptimizerConfig, taken: int, field: str, before: Mapp
         return field not in ("run.seed", "run.dtype", "run.remat", "run.scan")
     if field in ("optimizer.steps", "optimizer.cooldown"):
         return taken <= optimizer.steps and _had_these_rates(optimizer, taken, before)
-    return field.startswith("mesh.") or field == "data.prefetch"
+    return field in ("mesh", "data.prefetch")
 
 
 def _had_these_rates(optimizer: OptimizerConfig, taken: int, before: Mapping) -> bool:

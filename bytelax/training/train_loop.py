@@ -1,12 +1,11 @@
 """The training loop: a jitted step, validation, checkpoints, and resuming."""
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,17 +19,16 @@ from bytelax.compiling import compiler_options, own_jit, own_settings, random_ke
 from bytelax.model import Model
 from bytelax.models import narrow
 from bytelax.models.execution import Execution
-from bytelax.pods import distributed, global_arrays, sharding
+from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
 from bytelax.training import metrics as metrics_lib
 from bytelax.training import objectives, train_state
 from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.configs import RunConfig
-from bytelax.training.data import Batch
 from bytelax.training.metrics import Clock, Display
 from bytelax.training.objectives import Metrics, Objective
 from bytelax.training.optimizer import Optimizer
-from bytelax.training.train_state import Kept, Managed, TrainingError, TrainState
+from bytelax.training.train_state import TrainingError, TrainState
 
 _PATCHER = "patcher/"  # never cast, because its entropies are compared with a threshold
 _STEPS, _VALIDATION = 0, 1  # folded into the PRNG key, one for each purpose
@@ -40,22 +38,6 @@ _RUN, _ONE_DEVICE = RunConfig(), MeshConfig()
 # The parameters of an objective, or a function that returns them if they are needed.
 Initial = dict | Callable[[], dict]
 Report = Callable[[int, str, Mapping[str, float | None]], None]
-
-
-@runtime_checkable
-class Numbered(Protocol):
-    """One process's rows of a batch, and the position in the data after the batch.
-
-    The rows are those that `global_arrays.rows_here` lists.
-    """
-
-    @property
-    def ids(self) -> np.ndarray:
-        """The rows, i32[b, N + 1]."""
-
-    @property
-    def index(self) -> int:
-        """The position."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,118 +160,104 @@ def train(
         if not isinstance(batches, Sized):
             raise ValueError("steps is missing: these batches have no length")
         steps = len(batches)
-    display = Display(steps, show)
     program = Program(objective, Optimizer(optimizer), run, sharding.make_mesh(mesh))
-    display.tell(program.parameters())
-    kept = Kept() if checkpoints is None else Managed(checkpoints)
-    state, position = program.begin(kept, params, display)
     return loop(
         program,
-        state,
-        numbered(batches, position, objective),
+        lambda step: itertools.islice(batches, step, None),
         steps=steps,
-        valid=None if valid is None else lambda: numbered(valid, 0, objective),
-        kept=kept,
+        valid=None if valid is None else lambda: valid,
+        params=params,
+        checkpoints=checkpoints,
         report=report or (lambda *_: None),
-        display=display,
+        display=Display(steps, show),
     )
-
-
-def numbered(
-    batches: Iterable[Int[np.ndarray, "B L"]], start: int, objective: Objective
-) -> Iterator[Batch]:
-    """Batches from the `start`-th on, each with the number of those up to and including it.
-
-    Raises:
-      TrainingError: one is not i32[B, L], or has an id that the model of the objective lacks.
-    """
-    known = objective.module.config.vocab_size
-    for index, ids in enumerate(itertools.islice(batches, start, None), start + 1):
-        ids = np.asarray(ids)
-        if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
-            raise TrainingError(
-                f"a batch of ids is i32[B, L], and batch {index} is {ids.dtype}{list(ids.shape)}"
-            )
-        if ids.min() < 0 or ids.max() >= known:
-            raise TrainingError(f"batch {index} has ids outside of 0..{known - 1}")
-        yield Batch(ids, index)
 
 
 def loop(
     program: "Program",
-    state: TrainState,
-    data: Iterator[Numbered],
+    batches: Callable[[int], Iterable[Int[np.ndarray, "B L"]]],
     *,
     steps: int,
-    valid: Callable[[], Iterator[Numbered]] | None,
-    kept: Kept,
+    valid: Callable[[], Iterable[Int[np.ndarray, "B L"]]] | None,
+    params: Initial | None,
+    checkpoints: ocp.CheckpointManager | None,
     report: Report,
     display: Display,
     stop: Callable[[int], bool] = lambda step: False,
 ) -> Trained:
-    """Takes steps from a state on, with validations and checkpoints, and saves the last one.
+    """Takes steps from the latest checkpoint on, with validations and checkpoints.
 
     Args:
       program: the programs of the run.
-      state: the state to go on from; its arrays are donated.
-      data: the batches from there on; it is closed at the end if it has a `close`.
+      batches: returns the batches from a step on.
       steps: the number of steps of the whole run.
       valid: returns the batches to validate on.
-      kept: where the state is saved, and when.
-      report: as in `train`.
+      params: as in `train`; so are `checkpoints` and `report`.
+      checkpoints: where the state is saved, and when.
+      report: called with metrics.
       display: shows progress.
       stop: whether to stop before the step after this one.
 
     Raises:
-      TrainingError: the data end too early, the loss is not finite, or the last state cannot be
-        saved.
+      TrainingError: the data end too early, or the loss is not finite.
     """
+    display.tell(program.parameters())
+    state = program.restored(checkpoints)
+    if state is None:
+        state = program.begin(params)
+    else:
+        display.tell(f"going on from step {int(state.step)}")
     run, begin = program.run, int(state.step)
-    step, clock, pending, scores, scored = begin, Clock(), [], {}, -1
-    with contextlib.ExitStack() as stack:
-        stack.callback(_close, data)
-        while step < steps and not stop(step):
-            batch = next(data, None)
-            if batch is None:
-                raise TrainingError(f"the training data ended after {step} of {steps} steps")
-            if not program.compiled:
-                with clock.paused(), display.during("compiling the training step"):
-                    program.compile(batch.ids)
-            with jax.profiler.StepTraceAnnotation("training step", step_num=step):
-                state, measured = program.step(state, batch.ids)
-            pending.append(measured)
-            # Two steps at most are under way: a device is never idle, and a signal is soon obeyed.
-            jax.block_until_ready(pending[-2:-1])
-            position, step = batch.index, step + 1
-            display.pulse(step)
-            validates = valid if _due(step, run.validate_every, steps) else None
-            saves = step < steps and kept.due(step)
-            if validates or saves or _due(step, run.log_every, steps):
-                speed = program.speed(clock.lap(pending), len(pending), batch.ids)
-                means = metrics_lib.means(pending)
-                values = {**means, **speed}
-                pending = []
-                report(step, "train", values)
-                display.show(step, values)
-                if not math.isfinite(means["loss"]):
-                    raise TrainingError(
-                        f"the loss is {means['loss']} at step {step}; checkpoints of steps "
-                        f"{list(kept.steps)} are kept: lower the learning rate (optimizer.peak)"
-                    )
-            if validates is not None:
-                with clock.paused():
-                    scores, scored = program.validate(state.params, validates()), step
-                    report(step, "valid", scores)
-                    display.show(step, scores, "valid")
-            if saves:
-                with clock.paused():
-                    kept.save(state, position=position, scores=scores if scored == step else {})
-    whole = True
-    if step > begin:
-        whole = kept.save(state, position=position, scores=scores if scored == step else {})
-        whole = kept.wait() and whole
-    if distributed.anywhere(not whole):  # all processes stop, or some would wait forever
-        raise TrainingError(f"step {step} could not be saved to {kept.place}; see above")
+    data = program.checked(batches(begin), begin) if begin < steps else iter(())
+    step, clock, pending, scored = begin, Clock(), [], -1
+    scores: dict[str, float] = {}
+
+    def save() -> None:
+        assert checkpoints is not None
+        metrics = scores if scored == step and scores else None
+        fields = ocp.args.StandardSave(vars(state))
+        checkpoints.save(step, args=fields, metrics=metrics, force=True)
+
+    while step < steps and not stop(step):
+        ids = next(data, None)
+        if ids is None:
+            raise TrainingError(f"the training data ended after {step} of {steps} steps")
+        if not program.compiled:
+            display.tell("compiling the training step")
+            with clock.paused():
+                program.compile(ids)
+        with jax.profiler.StepTraceAnnotation("training step", step_num=step):
+            state, measured = program.step(state, ids)
+        pending.append(measured)
+        # Two steps at most are under way: a device is never idle, and a signal is soon obeyed.
+        jax.block_until_ready(pending[-2:-1])
+        step += 1
+        validates = valid if _due(step, run.validate_every, steps) else None
+        saves = step < steps and checkpoints is not None and checkpoints.should_save(step)
+        if validates or saves or _due(step, run.log_every, steps):
+            speed = program.speed(clock.lap(pending), len(pending), ids)
+            means = metrics_lib.means(pending)
+            values = {**means, **speed}
+            pending = []
+            report(step, "train", values)
+            display.show(step, values)
+            if not math.isfinite(means["loss"]):
+                raise TrainingError(
+                    f"the loss is {means['loss']} at step {step}: lower the learning rate "
+                    "(optimizer.peak)"
+                )
+        if validates is not None:
+            with clock.paused():
+                scores, scored = program.validate(state.params, validates()), step
+                report(step, "valid", scores)
+                display.show(step, scores, "valid")
+        if saves:
+            with clock.paused():
+                save()
+    if checkpoints is not None:
+        if checkpoints.latest_step() != step and step > begin:
+            save()
+        checkpoints.wait_until_finished()
     return Trained(program.objective, state, step == steps, scores)
 
 
@@ -381,25 +349,37 @@ class Program:
         )
         self._compiled: jax.stages.Compiled | None = None
 
-    def begin(self, kept: Kept, params: Initial | None, display: Display) -> tuple[TrainState, int]:
-        """The sharded state of the latest checkpoint, or before the first step, and its position.
+    def restored(self, checkpoints: ocp.CheckpointManager | None) -> TrainState | None:
+        """The sharded state of the latest checkpoint; None if there is none."""
+        step = None if checkpoints is None else checkpoints.latest_step()
+        if checkpoints is None or step is None:
+            return None
+        fields = ocp.args.StandardRestore(vars(self.abstract))
+        return TrainState(**checkpoints.restore(step, args=fields))
 
-        Args:
-          kept: the checkpoints of the run.
-          params: the parameters before the first step; by default random ones.
-          display: shows which of the two it is.
-        """
-        restored = kept.restore(self.abstract)
-        if restored is not None:
-            display.tell(f"going on from step {int(restored[0].step)} in {kept.place}")
-            return restored
-        display.tell("making the parameters")
+    def begin(self, params: Initial | None) -> TrainState:
+        """The sharded state before the first step, with given parameters or random ones."""
         if params is None:
-            return jax.jit(self._drawn, out_shardings=self.places)(self.key), 0
+            return jax.jit(self._drawn, out_shardings=self.places)(self.key)
         given = _trainable(params() if callable(params) else params)
         self._check_shapes(given)
         given = global_arrays.put(given, self.places.params)
-        return jax.jit(self._begun, out_shardings=self.places)(given), 0
+        return jax.jit(self._begun, out_shardings=self.places)(given)
+
+    def checked(self, batches: Iterable, taken: int) -> Iterator[Int[np.ndarray, "B L"]]:
+        """Yields batches of ids, the first after `taken` others.
+
+        Raises:
+          TrainingError: one is not i32[B, L], or has an id that the model lacks.
+        """
+        known = self.objective.module.config.vocab_size
+        for index, ids in enumerate(map(np.asarray, batches), taken + 1):
+            if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
+                shape = f"{ids.dtype}{list(ids.shape)}"
+                raise TrainingError(f"a batch of ids is i32[B, L], and batch {index} is {shape}")
+            if ids.min() < 0 or ids.max() >= known:
+                raise TrainingError(f"batch {index} has ids outside of 0..{known - 1}")
+            yield ids
 
     def _check_shapes(self, params):
         """Raises TrainingError if these are not the parameters of the objective."""
@@ -487,21 +467,17 @@ class Program:
         everywhere = sharding.replicated(self.mesh)
         return own_jit(measure, out_shardings=everywhere)
 
-    def validate(self, params: dict, batches: Iterator[Numbered]) -> dict[str, float]:
+    def validate(self, params: dict, batches: Iterable) -> dict[str, float]:
         """Averages metrics over the first validation batches, with the same keys each time."""
         measured = []
         key = jax.random.fold_in(self.key, _VALIDATION)
-        for index, batch in enumerate(itertools.islice(batches, self.run.validation_batches)):
+        first = itertools.islice(batches, self.run.validation_batches)
+        for index, ids in enumerate(self.checked(first, 0)):
             part = jax.random.fold_in(key, index)
-            measured.append(self._measure(params, self._placed(batch.ids), part))
-        _close(batches)
+            measured.append(self._measure(params, self._placed(ids), part))
         if not measured:
             raise TrainingError("there is nothing to validate on: set run.validate_every to 0")
         return metrics_lib.means(measured)
-
-
-def _close(batches: Iterator) -> None:
-    getattr(batches, "close", lambda: None)()  # which not every iterator has
 
 
 def _due(step, every, steps):

@@ -1,6 +1,7 @@
 """The text of the bundled models by genre, under a directory of the corpora in docs/data.md."""
 
 import gzip
+import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,17 +16,9 @@ SPLITS = VALID, TEST = "valid", "test"
 def sources(data: str) -> tuple[Source, ...]:
     """English prose, Python and sentence pairs: 45 %, 30 % and 25 % of the windows."""
     pairs = [
-        Source(
-            f"{data}/tatoeba_{corpus}_eng/train.tsv.gz",
-            weight=1.25 / 2,
-            valid=f"{data}/tatoeba_{corpus}_eng/valid.tsv",
-            template=template,
-        )
+        of_pairs(f"{data}/tatoeba_{corpus}_eng", template, weight=1.25 / 2)
         for corpus, short in (("deu", "de"), ("fra", "fr"))
-        for template in (
-            rf"{short}: {{0}}\nen: {{1}}\n",
-            rf"en: {{1}}\n{short}: {{0}}\n",
-        )
+        for template in (f"{short}: {{0}}\nen: {{1}}\n", f"en: {{1}}\n{short}: {{0}}\n")
     ]
     return (
         _texts(data, "openstax_ccby", 3.0, BLANK_LINES),
@@ -35,6 +28,21 @@ def sources(data: str) -> tuple[Source, ...]:
         _texts(data, "code_thealgorithms", 0.7, FILE_HEADER),
         *pairs,
     )
+
+
+def of_pairs(folder: str, template: str, weight: float = 1.0) -> Source:
+    """Sentence pairs as documents, which are written beside the tables of their columns."""
+    written = {}
+    for split in ("train", "valid"):
+        table = pathlib.Path(folder) / ("train.tsv.gz" if split == "train" else "valid.tsv")
+        content = table.read_bytes()
+        content = gzip.decompress(content) if split == "train" else content
+        rows = content.decode().splitlines()
+        documents = (template.format(*row.split("\t")) for row in rows)
+        path = table.with_name(f"{split}-{template[:2]}.jsonl")
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+        written[split] = str(path)
+    return Source(written["train"], weight=weight, valid=written["valid"])
 
 
 def held_out(data, most, split=VALID):

@@ -26,8 +26,11 @@ OFTEN = {"validation-batches": 16, "validate-every": 200, "save-every": 200, "lo
 def config(stage: str, data: str, runs: pathlib.Path) -> str:
     """The config of a stage, with the places of its text and of earlier runs."""
     lines = Source(f"{data}/train.txt", valid=f"{data}/valid.txt", separator=r"\n")
-    sources = {"TEXTS": bundled_data.sources(data), "LINES": [lines]}
-    return string.Template((FOLDER / f"{stage}.toml").read_text()).substitute(
+    template = string.Template((FOLDER / f"{stage}.toml").read_text())
+    sources = {"LINES": [lines]}
+    if "TEXTS" in template.get_identifiers():
+        sources["TEXTS"] = [*bundled_data.sources(data)]
+    return template.substitute(
         {name: json.dumps([*map(str, each)]) for name, each in sources.items()}, RUNS=runs
     )
 

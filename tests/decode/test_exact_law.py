@@ -157,7 +157,7 @@ MODELS = {
     },
     **{
         f"{make.__name__} of a blt": functools.partial(with_heads, make=make)
-        for make in (*heads_of_a_blt.DRAFTERS, heads_of_a_blt.nested)
+        for make in heads_of_a_blt.DRAFTERS
     },
     **{
         f"unsure: {name}": functools.partial(
@@ -177,7 +177,7 @@ SETUPS = TABLES | MODELS
 # Of those that draft otherwise from one another; the others are exhaustive.
 KINDS = [
     "past the boundary", "one by one", "composed", "handed_over", "layer_skip", "medusa",
-    "two_byte", "eagle", "draft_model", "lookup", "dflash of a blt", "nested of a blt",
+    "two_byte", "eagle", "draft_model", "lookup", "dflash of a blt",
     "unsure: a block, with confidence", "block_in_order", "predicted latents",
 ]  # fmt: skip
 AGAIN = [name for name in MODELS if name not in KINDS]
@@ -189,7 +189,7 @@ OF_METHODS = {
     "lookup": ["lookup"],
     "draft-model": ["draft_model"],
     "spectr": [],
-    "blt-s": ["past the boundary", "predicted latents", "nested of a blt"],
+    "blt-s": ["past the boundary", "predicted latents"],
     "blt-dv": ["one by one", "in one step", "block_in_order"],
     "early-exit": ["early_exit", "exit_head", "handed_over"],
     "composed": ["composed", "composed_handed_over"],

@@ -15,7 +15,6 @@ from bytelax.systems import (
     DFlashDrafter,
     EagleDrafter,
     MedusaDrafter,
-    NestedDrafter,
 )
 from tests.helpers import decoding
 from tests.helpers.models_for_tests import VARIANTS, model, numbered, replace, unnumbered
@@ -124,10 +123,6 @@ def refreshed_block_in_order():
 
 def predicted_latents():
     return BltSDrafter(3, "predicted")
-
-
-def nested():
-    return NestedDrafter(2, MedusaDrafter(1))
 
 
 # Bounds at which drafts have several lengths, because of the bytes that were drawn.

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import pathlib
 import time
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +32,6 @@ TEXT = b"the cat sat on the mat; the dog sat on the log; the hen sat in the pen.
 WINDOW, BATCH = 32, 8
 TRUNK = TransformerConfig(dim=16, layers=2, heads=2, kv_heads=2, head_dim=8, ffn_dim=32)
 CONFIG = ByteLMConfig(trunk=TRUNK)
-
-
-class Batch(NamedTuple):
-    ids: np.ndarray
-    index: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,15 +58,17 @@ class NextByte(Objective):
         return self.frozen is None or path[: len(self.frozen)] != self.frozen
 
 
-def batches(split, start, *, batch=BATCH, end=None, pace=0.0):
+def batches(split, step, *, batch=BATCH, end=None, pace=0.0):
     """Windows of TEXT: example i begins at 37 i, wherever that falls. Never ends unless told so."""
     ids = np.asarray(vocab.encode(TEXT, bos=False), np.int32)
     shift = 0 if split == "train" else 11
-    while end is None or start < end:
-        begins = (np.arange(start, start + batch) * 37 + shift) % (len(ids) - WINDOW - 1)
-        start += batch
+    while end is None or step < end:
+        begins = (np.arange(step * batch, (step + 1) * batch) * 37 + shift) % (
+            len(ids) - WINDOW - 1
+        )
+        step += 1
         time.sleep(pace)
-        yield Batch(np.stack([ids[b : b + WINDOW + 1] for b in begins]), start)
+        yield np.stack([ids[b : b + WINDOW + 1] for b in begins])
 
 
 def config(*, steps=12, mesh=None, accumulate=1, peak=1e-2, **run):
@@ -89,13 +85,15 @@ def of_process(mesh, out, **options):
 
     def batches_of(split, start):
         rows = global_arrays.rows_here(mesh, BATCH)
-        for batch in batches(split, start, **options if split == "train" else {}):
+        for step, ids in enumerate(
+            batches(split, start, **options if split == "train" else {}), start
+        ):
             if split == "train":
-                first = batch.index - BATCH
-                sums = {int(first + row): int(batch.ids[row].sum()) for row in rows}
+                first = step * BATCH
+                sums = {int(first + row): int(ids[row].sum()) for row in rows}
                 with open(out / f"examples-{jax.process_index()}.jsonl", "a") as file:
                     file.write(json.dumps({"first": first, "sums": sums}) + "\n")
-            yield batch._replace(ids=batch.ids[rows])
+            yield ids[rows]
 
     return batches_of
 

@@ -22,8 +22,8 @@ def texts(packed):
     ]
 
 
-def load(path, *, valid="", separator="", template="", valid_fraction=0.0):
-    source = Source(str(path), valid=str(valid), separator=separator, template=template)
+def load(path, *, valid="", separator="", valid_fraction=0.0):
+    source = Source(str(path), valid=str(valid), separator=separator)
     return documents.load(source, valid_fraction)
 
 
@@ -66,11 +66,6 @@ def test_pack_puts_each_text_between_bos_and_eos(some):
         ("a.py", b"x = 1\n\n\n\ny = 2\n", {"separator": r"\n{3,}"}, [b"x = 1\n\n\n\ny = 2\n"]),
         ("a.jsonl", b'{"text": "\\u00e9\\n"}\n\n{"text": ""}\n{"text": "b"}', {},
          ["é\n".encode(), b"b"]),
-        ("a.jsonl", b'{"src": "a", "refs": ["b", "c"], "n": 3}',
-         {"template": r"{src}\t{refs[1]}{n}\n"}, [b"a\tc3\n"]),
-        ("a.tsv", b"ja\tyes\r\nnein\tno\n", {}, [b"ja\tyes", b"nein\tno"]),
-        ("a.tsv", b"\xef\xbb\xbfa\tb\nc", {}, [b"a\tb", b"c"]),
-        ("a.tsv", b"ja\tyes\nnein\tno\n", {"template": "{1} = {0}"}, [b"yes = ja", b"no = nein"]),
     ],
 )  # fmt: skip
 def test_what_is_a_document(tmp_path, name, content, settings, expected, zipped):
@@ -134,16 +129,6 @@ def test_the_split_grows_with_its_fraction(tmp_path):
     assert small < large
 
 
-def test_both_directions_of_a_pair_are_on_one_side(tmp_path):
-    path = tmp_path / "pairs.tsv"
-    path.write_text("".join(f"de{i}\ten{i}\n" for i in range(300)))
-    there, back = (
-        load(path, valid_fraction=0.2, template=template) for template in ("{0}|{1}", "{1}|{0}")
-    )
-    for one, other in zip(there, back, strict=True):
-        assert [b"|".join(t.split(b"|")[::-1]) for t in texts(one)] == texts(other)
-
-
 ZIPPED = gzip.compress(np.random.default_rng(0).bytes(1000))
 FLIPPED = ZIPPED[:500] + bytes([ZIPPED[500] ^ 0xFF]) + ZIPPED[501:]
 
@@ -152,20 +137,15 @@ FLIPPED = ZIPPED[:500] + bytes([ZIPPED[500] ^ 0xFF]) + ZIPPED[501:]
     ("name", "content", "settings", "said"),
     [
         ("a.txt.gz", b"no gzip", {}, r"a\.txt\.gz: cannot be read: Not a gzipped file"),
-        ("a.txt.gz", b"", {}, r"a\.txt\.gz: cannot be read: an empty file is no gzip"),
         ("a.txt.gz", ZIPPED[:-30], {}, r"a\.txt\.gz: cannot be read: Compressed file ended"),
         ("a.txt.gz", FLIPPED, {}, r"a\.txt\.gz: cannot be read: CRC check failed"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": ', {}, r"a\.jsonl:2: invalid JSON"),
-        ("a.jsonl", b'{"text": "x"}\n\n"x"\n', {}, r"a\.jsonl:3: the line is no JSON object"),
-        ("a.jsonl", b'{"body": "x"}\n', {}, r"a\.jsonl:1: no field 'text'"),
-        ("a.jsonl", b'{"text": null}\n', {}, r"a\.jsonl:1: a field is NoneType, not text"),
-        ("a.jsonl", b'{"text": "x"}\n', {"template": "{text"}, r"a\.jsonl:1: expected '}'"),
-        ("a.jsonl", b'{"text": "\xff"}\n', {}, r"a\.jsonl:1: invalid UTF-8"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": "y\\ud800"}\n', {}, r"a\.jsonl:2: '\\ud800' is half"),
-        ("a.tsv", b"a\tb\na\n", {"template": "{1}"}, r"a\.tsv:2: no column 1"),
-        ("a.tsv", b"\xff\tb\n", {"template": "{1}"}, r"a\.tsv:1: invalid UTF-8"),
-        ("a.csv", b"a", {}, r"a\.csv: unknown kind of file; it must be \.txt, "),
-        ("a.gz", b"a", {}, r"a\.gz: unknown kind of file"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": ', {}, r"a\.jsonl:2: not a line"),
+        ("a.jsonl", b'{"text": "x"}\n\n"x"\n', {}, r"a\.jsonl:3: not a line"),
+        ("a.jsonl", b'{"body": "x"}\n', {}, r"a\.jsonl:1: not a line .*'text'"),
+        ("a.jsonl", b'{"text": null}\n', {}, r"a\.jsonl:1: not a line"),
+        ("a.jsonl", b'{"text": "\xff"}\n', {}, r"a\.jsonl:1: not a line"),
+        ("a.csv", b"a", {}, r"a\.csv is none of \.txt, "),
+        ("a.gz", b"a", {}, r"a\.gz is none of"),
     ],
 )
 def test_bad_files(tmp_path, name, content, settings, said):
@@ -177,9 +157,9 @@ def test_bad_files(tmp_path, name, content, settings, said):
 
 def test_bad_paths(tmp_path):
     (tmp_path / "LICENSE").write_text("x")
-    with pytest.raises(DataError, match=r"nothing\*: no such file, and no file matches"):
+    with pytest.raises(DataError, match=r"nothing\*: no such file"):
         load(tmp_path / "nothing*")
-    with pytest.raises(DataError, match=r"no file in this directory is \.txt"):
+    with pytest.raises(DataError, match=r"no such file of \.txt"):
         load(tmp_path)
 
 
@@ -191,7 +171,7 @@ def test_bad_paths(tmp_path):
         ({"path": "a", "weight": -1.0}, "positive"),
         ({"path": "a", "weight": float("nan")}, "positive"),
         ({"path": "a", "weight": float("inf")}, "positive"),
-        ({"path": "a", "separator": "("}, "is no regular expression"),
+        ({"path": "a", "separator": "("}, "separator"),
     ],
 )
 def test_bad_sources(fields, said):
@@ -204,10 +184,7 @@ def test_bad_sources(fields, said):
     [
         ("a/*.txt", Source("a/*.txt")),
         (r'a.txt weight=2 separator="^# file: .*\n"', Source("a.txt", 2.0, "", r"^# file: .*\n")),
-        (
-            r"'a b.tsv' valid=v.tsv template={0}\t{1}\n",
-            Source("a b.tsv", valid="v.tsv", template=r"{0}\t{1}\n"),
-        ),
+        ("'a b.txt' valid=v.txt", Source("a b.txt", valid="v.txt")),
     ],
 )
 def test_parse(text, expected):
@@ -217,9 +194,9 @@ def test_parse(text, expected):
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))
 
 
-@given(WORDS.filter(bool), st.floats(1e-3, 1e3), WORDS, WORDS)
-def test_parse_reads_what_str_writes(path, weight, valid, template):
-    source = Source(path, weight, valid, r"\n{3,} '", template)
+@given(WORDS.filter(bool), st.floats(1e-3, 1e3), WORDS)
+def test_parse_reads_what_str_writes(path, weight, valid):
+    source = Source(path, weight, valid, r"\n{3,} '")
     assert Source.parse(str(source)) == source
 
 
@@ -227,19 +204,6 @@ def test_parse_reads_what_str_writes(path, weight, valid, template):
 def test_parse_says_what_a_source_is(text):
     with pytest.raises(DataError, match="a source is a path, then any of weight=, valid=, "):
         Source.parse(text)
-
-
-def test_a_line_nested_too_deeply(tmp_path):
-    (tmp_path / "deep.jsonl").write_text('{"text": ' + "[" * 100_000 + "\n")
-    with pytest.raises(DataError, match=r"deep.jsonl:1: invalid JSON: .*recursion"):
-        load(str(tmp_path / "deep.jsonl"))
-
-
-@pytest.mark.parametrize("template", ["{text:>9999999999999}", "{n:.99999999f}", "{text:>{n}}"])
-def test_a_template_that_asks_for_gigabytes(tmp_path, template):
-    (tmp_path / "a.jsonl").write_text('{"text": "x", "n": 99999999999}\n')
-    with pytest.raises(DataError, match="asks for more than 10000 characters"):
-        load(str(tmp_path / "a.jsonl"), template=template)
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -21,10 +21,9 @@ with guards.held(pathlib.Path(sys.argv[1])):
 
 
 def test_the_second_run_is_refused_and_changes_nothing(tmp_path):
-    """Both used to end well, with each other's checkpoints and twice the metrics."""
     with guards.held(tmp_path):
         before = sorted(tmp_path.iterdir())
-        with pytest.raises(TrainingError, match=r"is in use by process \d+ on .*: wait for it"):
+        with pytest.raises(TrainingError, match="is in use by another run"):
             runs.train(tiny_runs.config(), NextByte(), batches, tmp_path)
         assert sorted(tmp_path.iterdir()) == before
     with guards.held(tmp_path):
@@ -38,7 +37,7 @@ def test_death_gives_it_back(tmp_path):
     )
     try:
         assert held.stdout.readline() == "held\n"
-        with pytest.raises(TrainingError, match=f"process {held.pid} on"), guards.held(tmp_path):
+        with pytest.raises(TrainingError, match="in use"), guards.held(tmp_path):
             pass
     finally:
         held.kill()
@@ -47,11 +46,10 @@ def test_death_gives_it_back(tmp_path):
         pass
 
 
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_used(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("no locks available")
 
     monkeypatch.setattr(guards.fcntl, "flock", refuse)
-    told = []
-    with guards.held(tmp_path, report=told.append):
-        assert "cannot be locked" in told[0]
+    with guards.held(tmp_path):
+        pass

@@ -95,9 +95,8 @@ def examples(out, count):
 
 def expected(first_step):
     found = {}
-    for batch in tiny_runs.batches("train", first_step * 8, end=STEPS * 8):
-        first = batch.index - 8
-        found[first] = {str(first + row): int(ids.sum()) for row, ids in enumerate(batch.ids)}
+    for step, batch in enumerate(tiny_runs.batches("train", first_step, end=STEPS), first_step):
+        found[step * 8] = {str(step * 8 + row): int(ids.sum()) for row, ids in enumerate(batch)}
     return found
 
 

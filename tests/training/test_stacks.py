@@ -17,7 +17,7 @@ from tests.helpers import tiny_runs
 from tests.helpers.tiny_runs import NextByte, batches
 
 KEY = jax.random.key(0)
-IDS = jnp.asarray(next(batches("train", 0)).ids)
+IDS = jnp.asarray(next(batches("train", 0)))
 PLAIN = NextByte()
 UNROLLED = Execution()
 REMAT, SCAN, BOTH = Execution(remat=True), Execution(scan=True), Execution(remat=True, scan=True)

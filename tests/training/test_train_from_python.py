@@ -18,7 +18,7 @@ from tests.helpers import models_for_tests as models
 from tests.helpers import tiny_runs
 
 PLAIN = tiny_runs.NextByte()
-IDS = np.stack([batch.ids for batch in itertools.islice(tiny_runs.batches("train", 0), 3)])
+IDS = np.stack(list(itertools.islice(tiny_runs.batches("train", 0), 3)))
 
 
 def assert_same(left, right):
@@ -73,7 +73,7 @@ def test_the_command_and_python_give_the_same_parameters(tmp_path):
     source = DataConfig(sources=(Source(str(text)),), window=32, batch=4)
     run = bytelax.train(
         NextByte(by_command.module),
-        (batch.ids for batch in data.batches(source, split="train")),
+        data.batches(source, split="train"),
         optimizer=optimizer.transformation(OptimizerConfig(steps=3)),
         steps=3,
         run=RunConfig(seed=7),

@@ -21,8 +21,8 @@ from bytelax.models import ring
 from bytelax.models.execution import Execution
 from bytelax.options import BltSHead, HeadsConfig
 from bytelax.systems import BltSDrafter, blt_s
+from bytelax.systems.blt_s import RECENT
 from bytelax.targets.blt import BLTTarget
-from bytelax.targets.local_decoder import RECENT
 from bytelax.testing import distance, exact_law, target_law
 from tests.helpers import decoding as loops
 from tests.helpers import heads_of_a_blt
