@@ -10,6 +10,7 @@ import pytest
 import bytelax
 from bytelax import methods
 from bytelax.decode import Params, Sampling, Text
+from tests.helpers.marks import exhaustive
 
 CONTEXT = 1024  # bytes; a cache that grows with the text has at least as many lines
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(")
@@ -70,9 +71,9 @@ def test_a_copy_in_a_loop_is_seen():
     ("name", "method", "options", "batch"),
     [
         ("tiny", "blt-s", {"draft_length": 8}, 4),
-        ("tiny-d", "blt-dv", {"block_size": 8}, 1),
+        exhaustive("tiny-d", "blt-dv", {"block_size": 8}, 1),
         ("tiny-lm", "eagle", {"draft_length": 4}, 1),
-        ("tiny-lm", "draft-model", {"draft_model": "tiny-draft"}, 1),
+        exhaustive("tiny-lm", "draft-model", {"draft_model": "tiny-draft"}, 1),
     ],
 )
 def test_caches_are_not_copied(name, method, options, batch):

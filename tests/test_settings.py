@@ -14,12 +14,13 @@ from bytelax.pods import sharding
 from bytelax.pods.configs import MeshConfig
 from bytelax.testing import TableDrafter, TableTarget, assert_lossless, table
 from bytelax.training import runs
-from tests.helpers import heads_of_a_blt, tiny_runs
 from tests.helpers import models_for_tests as models
-from tests.helpers import self_drafting_models as drafting
+from tests.helpers import self_drafting_models as lms
+from tests.helpers import setups, tiny_runs
 
 PROMPTS = [b"Ragged prompts: ", b"\x00\xff", "naïve 日本".encode()]
 TEXTS = [b"\x00\xff\x80 not UTF-8 \xc3", b"", b"one and another"]
+CASES = setups.SETUPS | setups.LOSSY
 NEW, MIXED = 5, (0.0, 0.9, 0.9)  # bytes, and a greedy row beside sampled ones
 
 
@@ -60,78 +61,40 @@ def blt():
     return models.model(models.PLAIN)
 
 
-def block_model():
-    return models.model(models.replace(models.VARIANTS["own_embedding"], block_size=3))
+def blt_on_a_mesh():
+    return blt().on(sharding.make_mesh(MeshConfig(data=2)))
 
 
-def small():
-    return models.model(models.replace(models.BYTE_LM, trunk={"layers": 1}))
-
-
-def plain(model):
-    return "ar", {}
-
-
-def named(name, **options):
-    """Options that are functions make a model."""
-
-    def of(model):
-        made = {key: each() if callable(each) else each for key, each in options.items()}
-        return name, made
-
-    return of
-
-
-def own(make, accept=decode.lossless):
-    make = functools.cache(make)
-
-    def of(model):
-        made = make()
-        drafter, params = made if isinstance(made, tuple) else (made, ())
-        return decode.Method(model.target(), drafter, accept), {"draft_params": params}
-
-    return of
-
-
-# Models, and how they draft: a method and its options.
-DRAFTED = {
-    "draft model": (byte_lm, named("draft-model", draft_length=2, draft_model=small)),
-    "past the boundary": (blt, named("blt-s", draft_length=2)),
-}
-# Of each way to draft one, the one that does most.
-ALL = {
-    "refreshed": (blt, named("blt-s", draft_length=2, latent="refresh")),
-    "block by entropy": (block_model, named("blt-dv", block_size=3, unmask="entropy")),
-    "kept block": (block_model, named("blt-d", block_size=3)),
-    **{
-        f"byte transformer, {make.__name__}": (
-            drafting.trunk,
-            own(make, drafting.TREES.get(make, decode.lossless)),
-        )
-        for make in (drafting.composed_handed_over, *drafting.TREES)
-    },
-    "BLT, block table": (heads_of_a_blt.with_block_table, own(heads_of_a_blt.IN_ORDER[-1])),
-}
-
-
-def written(model, how, temperature):
+def continued(which, prompts=PROMPTS, **how):
     """Bytes, reasons to stop, log-probabilities and origins of a continuation of each prompt."""
-    model = bytelax.Model(model.module, model.params)  # without what it has cached
-    method, options = how(model)
+    model = which()
     out = bytelax.generate(
-        model, PROMPTS, method=method, temperature=temperature, max_new_bytes=NEW, logprobs=True,
-        origins=True, **options,
+        bytelax.Model(model.module, model.params), prompts,  # without what the model has cached
+        temperature=MIXED, max_new_bytes=NEW, logprobs=True, origins=True, **how,
     )  # fmt: skip
     return [(one.bytes, one.stop, one.log_probs, one.origins.kind) for one in out.results]
 
 
-def scored(model):
-    model = bytelax.Model(model.module, model.params)
+def drafted(name):
+    """The same by a setup."""
+    setup = CASES[name]()
+    return continued(
+        lambda: bytelax.Model(setup.target.module, setup.params.target),
+        [b"\0\1\2\1\0", b"\2", b"\1\1\0"],
+        method=setup.method(),
+        draft_params=setup.params.drafter,
+    )
+
+
+def scored(which):
+    model = bytelax.Model(which().module, which().params)
     return [one.log_probs for one in bytelax.score(model, TEXTS, window=63, batch=4).documents]
 
 
-def in_own_program(model):
+def in_own_program():
     """Texts after rounds under `jit` and `scan`."""
+    model = byte_lm()
+    method = decode.Method(model.target(), systems.LookupDrafter(2, shortest=1))
 
     @jax.jit
     def rounds(params, text):
@@ -140,12 +103,8 @@ def in_own_program(model):
             lambda decoding, _: (method.round(params, decoding), None), decoding, None, length=3
         )[0].text
 
-    method, params = (
-        decode.Method(model.target(), systems.LookupDrafter(2, shortest=1)),
-        (model.params, ()),
-    )
     law = decode.Sampling.of(len(PROMPTS), temperature=0.9)
-    text = rounds(decode.Params(*params), decode.Text.of(PROMPTS, length=32))
+    text = rounds(decode.Params(model.params), decode.Text.of(PROMPTS, length=32))
     return jax.device_get((text.ids, text.length))
 
 
@@ -158,70 +117,40 @@ def trained(tmp_path):
 
 
 @functools.cache
-def by_default(function, which, *args):
-    return function(which(), *args)
+def by_default(function, *args):
+    return function(*args)
 
 
-def assert_same(setting, function, which, *args):
-    expected = by_default(function, which, *args)
+def assert_same(setting, function, *args):
+    expected = by_default(function, *args)
     with SETTINGS[setting]():
-        found = function(which(), *args)
+        found = function(*args)
     jax.tree.map(identical, found, expected)
 
 
+@setups.each(names=CASES, slow=["blt-s", "blt-dv", "composed, handed over", "several"])
+def test_every_drafter(name):
+    assert_same("together", drafted, name)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("setting", TRACED)
+def test_each_setting_alone(setting):
+    assert_same(setting, drafted, "draft model")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("drafter", "setting"),
+    ("function", "args"),
     [
-        ("past the boundary", "together"),
-        pytest.param("draft model", "together", marks=pytest.mark.exhaustive),
-        pytest.param("draft model", "rbg", marks=pytest.mark.exhaustive),
-        pytest.param("draft model", "x64", marks=pytest.mark.exhaustive),
+        (scored, [byte_lm]),
+        (scored, [blt_on_a_mesh]),
+        (continued, [blt_on_a_mesh]),
+        (in_own_program, []),
     ],
 )
-def test_bytes_and_log_probabilities(drafter, setting):
-    which, how = DRAFTED[drafter]
-    assert_same(setting, written, which, how, MIXED)
-    assert_same(setting, scored, which)
-
-
-@pytest.mark.slow
-def test_rounds_in_a_program_of_ones_own():
-    assert_same("together", in_own_program, byte_lm)
-
-
-KINDS = {
-    "block by entropy", "byte transformer, composed_handed_over", "byte transformer, several",
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "drafter",
-    [pytest.param(one, marks=() if one in KINDS else pytest.mark.exhaustive) for one in ALL],
-)
-def test_every_drafter(drafter):
-    which, how = ALL[drafter]
-    assert_same("together", written, which, how, MIXED)
-
-
-@pytest.mark.exhaustive  # a greedy row beside sampled ones: above
-@pytest.mark.parametrize("drafter", DRAFTED)
-def test_greedy_rows_alone(drafter):
-    which, how = DRAFTED[drafter]
-    assert_same("together", written, which, how, 0.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "drafter",
-    [pytest.param("draft model", marks=pytest.mark.exhaustive), "past the boundary"],
-)
-def test_on_a_mesh(drafter):
-    which, _ = DRAFTED[drafter]
-    on_mesh = lambda: which().on(sharding.make_mesh(MeshConfig(data=2)))  # noqa: E731
-    assert_same("together", written, on_mesh, plain, MIXED)
-    assert_same("together", scored, on_mesh)
+def test_scores_meshes_and_programs_of_ones_own(function, args):
+    assert_same("together", function, *args)
 
 
 def test_rows_draw_by_their_own_seeds_with_any_generator():
@@ -260,7 +189,7 @@ def test_training(tmp_path):
 
 WITHOUT_JIT = {
     "BLT": (blt, lambda model: decode.Empty()),
-    "exit": (drafting.trunk, lambda model: systems.EarlyExitDrafter(1, 2, hand_over=False)),
+    "exit": (lms.trunk, lambda model: systems.EarlyExitDrafter(1, 2, hand_over=False)),
 }
 
 
@@ -274,13 +203,13 @@ def test_without_jit(which):
         target = dataclasses.replace(model.target(), **by_byte)
         out = bytelax.generate(
             model, [b"\x00", b"\x01\x02"], method=decode.Method(target, drafter(model)),
-            temperature=0.9, max_new_bytes=2, logprobs=True, draft_params=params,
+            temperature=0.9, max_new_bytes=2, logprobs=True,
         )  # fmt: skip
         scores = bytelax.score(model, [b"\x00\x02"], window=2, batch=1).documents
         return out.bytes, [one.log_probs for one in (*out.results, *scores)]
 
     make, drafter = WITHOUT_JIT[which]
-    model, params = make(), small().params if which == "draft model" else ()
+    model = make()
     expected, likely = look_inside()
     with jax.disable_jit():
         found, as_likely = look_inside()

@@ -24,6 +24,7 @@ from bytelax.decode import (
 )
 from bytelax.systems import ParallelDrafter
 from bytelax.testing import TableDrafter, enumerate_rule
+from tests.helpers.marks import exhaustive, slow
 
 VOCAB = 3
 RULES = {
@@ -126,28 +127,23 @@ def mean_length(law):
 
 
 CASES = [
-    pytest.param("rejection", 0, {}, marks=pytest.mark.slow),
-    pytest.param("rejection", 2, {"drafter": Certain}, marks=pytest.mark.exhaustive),
+    slow("rejection", 0, {}),
+    exhaustive("rejection", 2, {"drafter": Certain}),
     ("rejection", 3, {"ragged": True}),
-    pytest.param("block", 0, {}, marks=pytest.mark.exhaustive),
+    exhaustive("rejection", 1, {"window": 4}),
+    exhaustive("block", 0, {}),
     ("block", 1, {}),
-    pytest.param("block", 2, {"drafter": Certain}, marks=pytest.mark.slow),
-    pytest.param("block", 3, {}, marks=pytest.mark.exhaustive),
+    slow("block", 2, {"drafter": Certain}),
+    exhaustive("block", 3, {}),
     ("block", 3, {"ragged": True}),
-    pytest.param("rejection", 1, {"window": 4}, marks=pytest.mark.exhaustive),
     ("block", 1, {"window": 4}),
-    pytest.param("k_seq", 2, {}, marks=pytest.mark.slow),
-    pytest.param("k_seq", 2, {"many": 2}, marks=pytest.mark.slow),
-    pytest.param("k_seq", 2, {"many": 2, "ragged": True}, marks=pytest.mark.slow),
-    pytest.param(
-        "k_seq",
-        2,
-        {"many": 2, "ragged": True, "drafter": EndsWithWhatCannotBe},
-        marks=pytest.mark.slow,
-    ),
-    pytest.param("k_seq", 1, {"many": 3}, marks=pytest.mark.slow),
-    pytest.param("k_seq", 1, {"many": 2, "window": 4}, marks=pytest.mark.exhaustive),
-    pytest.param("k_seq", 1, {"many": 2, "window": 5}, marks=pytest.mark.slow),
+    slow("k_seq", 2, {}),
+    slow("k_seq", 2, {"many": 2}),
+    slow("k_seq", 2, {"many": 2, "ragged": True}),
+    slow("k_seq", 2, {"many": 2, "ragged": True, "drafter": EndsWithWhatCannotBe}),
+    slow("k_seq", 1, {"many": 3}),
+    exhaustive("k_seq", 1, {"many": 2, "window": 4}),
+    slow("k_seq", 1, {"many": 2, "window": 5}),
 ]
 
 
@@ -175,41 +171,31 @@ def test_several_drafts_judged_as_one_are_seen(monkeypatch):
     ("rule", "many"),
     [
         ("rejection", 1),
-        pytest.param("block", 1, marks=pytest.mark.slow),
-        pytest.param("k_seq", 2, marks=pytest.mark.slow),
+        slow("block", 1),
+        slow("k_seq", 2),
     ],
 )
 def test_a_proposal_equal_to_the_target_is_always_accepted(rule, many):
     assert mean_length(emissions(rule, 2, many=many)["equal"]) > 3 - 1e-5
 
 
-def test_block_verification_accepts_no_less():
-    gain = []
-    for pair, law in emissions("block", 3, ragged=True).items():
-        gain.append(mean_length(law) - mean_length(emissions("rejection", 3, ragged=True)[pair]))
-    assert min(gain) > -1e-6 and max(gain) > 0.01
+@pytest.mark.parametrize(
+    ("rule", "length", "options", "least"),
+    [("block", 3, {"ragged": True}, 0.01), slow("k_seq", 1, {"many": 3}, 0.1)],
+)
+def test_a_better_rule_accepts_no_less(rule, length, options, least):
+    better = emissions(rule, length, **options)
+    worse = emissions("rejection", length, **({} if rule == "k_seq" else options))
+    gain = [mean_length(better[pair]) - mean_length(worse[pair]) for pair in PAIRS]
+    assert min(gain) > -1e-5 and max(gain) > least
 
 
-def test_block_verification_of_one_byte_is_rejection():
-    block, other = emissions("block", 1), emissions("rejection", 1)
+@pytest.mark.parametrize(("rule", "length"), [("block", 1), slow("k_seq", 2)])
+def test_of_one_byte_or_of_one_draft_it_is_rejection(rule, length):
+    one, other = emissions(rule, length), emissions("rejection", length)
     for pair in PAIRS:
-        for ids in block[pair].keys() | other[pair].keys():
-            assert abs(block[pair].get(ids, 0) - other[pair].get(ids, 0)) < 1e-6
-
-
-@pytest.mark.slow
-def test_one_draft_of_several_is_rejection():
-    several, other = emissions("k_seq", 2), emissions("rejection", 2)
-    for pair in PAIRS:
-        for ids in several[pair].keys() | other[pair].keys():
-            assert abs(several[pair].get(ids, 0) - other[pair].get(ids, 0)) < 1e-6
-
-
-@pytest.mark.slow
-def test_more_drafts_are_accepted_no_less():
-    one, three = emissions("rejection", 1), emissions("k_seq", 1, many=3)
-    gain = [mean_length(three[pair]) - mean_length(one[pair]) for pair in PAIRS]
-    assert min(gain) > -1e-5 and max(gain) > 0.1
+        for ids in one[pair].keys() | other[pair].keys():
+            assert abs(one[pair].get(ids, 0) - other[pair].get(ids, 0)) < 1e-6
 
 
 def test_what_the_target_is_sure_of_is_accepted_from_any_draft():

@@ -14,28 +14,13 @@ import pytest
 from bytelax_kernels import native
 
 from bytelax import vocab
-from bytelax.decode import (
-    Empty,
-    Method,
-    Params,
-    Sampling,
-    Stops,
-    Text,
-    stopping,
-)
-from bytelax.decode.unmasking import confidence
-from bytelax.systems import (
-    BlockDiffusionDrafter,
-    BltSDrafter,
-    DraftModelDrafter,
-    LookupDrafter,
-    ParallelDrafter,
-)
+from bytelax.decode import Empty, Method, Params, Sampling, Stops, Text, stopping
+from bytelax.systems import DraftModelDrafter
 from bytelax.targets.blt import BLTTarget
 from bytelax.targets.byte_lm import ByteLMTarget
 from bytelax.testing import TableTarget, table
-from tests.helpers import heads_of_a_blt, self_drafting_models
 from tests.helpers import models_for_tests as models
+from tests.helpers import setups
 
 ROWS, BUFFER = 3, 160
 FIRST = np.array([40, 9, 23], np.int32)
@@ -43,90 +28,53 @@ NEXT = [np.array([17, 0, 30], np.int32), np.array([1, 26, 9], np.int32)]
 BUDGETS = [np.array(each, np.int32) for each in ([12, 7, 9], [9, 14, 6], [10, 3, 12])]
 MIXED = Sampling.of(ROWS, temperature=np.array([0.0, 1.0, 0.7]), allow_eos=False)
 GREEDY = dataclasses.replace(MIXED, temperature=jnp.zeros(ROWS))  # by the same program
-SMALL_BLT = models.replace(models.VARIANTS["own_embedding"], block_size=6)
+TO_ROUNDING = {*setups.HANDED_OVER, *setups.TREES}
 
 
-def of_model(config, drafter, prefill_width=16):
-    model = models.model(config)
-    target = dataclasses.replace(model.target(), prefill_width=prefill_width)
-    return target, drafter, Params(model.params)
+CASES = (
+    setups.SETUPS
+    | setups.LOSSY
+    | {
+        "plain": setups.on_lm(Empty()),
+        "plain, cut patches": setups.on_blt(Empty(), setups.cut_blt),
+    }
+)
 
 
-def for_itself(make):
-    drafter, own = make()
-    return (
-        self_drafting_models.target(prefill_width=16),
-        drafter,
-        Params(self_drafting_models.trunk().params, own),
-    )
+def of_name(name):
+    """A case with windows of the prefill that a text may be shorter or longer than."""
+    setup = CASES[name]()
+    sizes = {"prefill_width": 16}
+    if isinstance(setup.target, BLTTarget):
+        sizes["prefill_chunk"] = 4
+    return setup._replace(target=dataclasses.replace(setup.target, **sizes))
 
 
-def with_draft_model(many=None):
-    lm = models.model(models.BYTE_LMS["documents"])
-    small = dataclasses.replace(lm.target(), prefill_width=16)
-    flatter = jax.tree.map(lambda x: 0.9 * x, lm.params)  # often right, not always
-    drafter = DraftModelDrafter(small, 3)
-    drafter = drafter if many is None else ParallelDrafter(drafter, many)
-    return small, drafter, Params(lm.params, flatter)
+each = setups.each(
+    names=CASES,
+    fast=["eagle"],
+    slow=[
+        "plain", "lookup", "blt-s", "blt-dv", "draft model", "several", "medusa", "eagle tree",
+        "early exit", "dflash",
+    ],
+)  # fmt: skip
 
 
-def with_heads(make):
-    blt = heads_of_a_blt.blt()
-    target = BLTTarget(blt.module, prefill_width=16, prefill_chunk=4)
-    return target, make(), Params(blt.params)
-
-
-CASES = {
-    "ar": lambda: of_model(models.BYTE_LMS["window"], Empty()),
-    "ar of a blt": lambda: of_model(models.VARIANTS["cut"], Empty()),
-    "lookup": lambda: of_model(models.BYTE_LMS["documents"], LookupDrafter(3, shortest=1)),
-    "lookup of a blt": lambda: of_model(models.BASE, LookupDrafter(3, shortest=1)),
-    "blt-s": lambda: of_model(SMALL_BLT, BltSDrafter(4)),
-    "blt-s, refreshed": lambda: of_model(models.BASE, BltSDrafter(4, latent="refresh")),
-    "blt-dv": lambda: of_model(SMALL_BLT, BlockDiffusionDrafter(4, confidence(0.3))),
-    "blt-d": lambda: of_model(SMALL_BLT, BlockDiffusionDrafter(4, confidence(0.3), latent="ahead")),
-    "draft model": with_draft_model,
-    "several drafts": lambda: with_draft_model(many=2),
-    **{
-        make.__name__: functools.partial(for_itself, make)
-        for make in (
-            self_drafting_models.medusa,
-            self_drafting_models.eagle,
-            self_drafting_models.eagle_tree,
-            self_drafting_models.early_exit,
-        )
-    },
-    **{
-        f"{make.__name__} of a blt": functools.partial(with_heads, make)
-        for make in heads_of_a_blt.DRAFTERS
-    },
-}
-# Near to others: their targets, their drafters or what these keep are those of another case.
-AGAIN = {
-    "ar of a blt", "lookup of a blt", "blt-s, refreshed", "blt-d", "medusa of a blt",
-    "eagle of a blt",
-}  # fmt: skip
-MARKS = {case: pytest.mark.exhaustive if case in AGAIN else pytest.mark.slow for case in CASES}
-EACH = [pytest.param(case, marks=mark) for case, mark in (MARKS | {"eagle": ()}).items()]
-TREES = {"several drafts", "eagle_tree"}  # whose bytes are exact up to rounding
-
-
-def ids_for(target, seed, rows=ROWS, length=40):
+def ids_for(seed):
     """Random bytes of which each repeats some."""
-    values = getattr(target, "vocab_size", vocab.SIZE) - vocab.OFFSET
-    ids = np.random.default_rng(seed).integers(0, min(values, 256), (rows, length))
+    ids = np.random.default_rng(seed).integers(0, setups.VALUES, (ROWS, 40))
     return (ids + vocab.OFFSET).astype(np.int32)
 
 
-def first_text(target):
+def first_text():
     ids = np.zeros((ROWS, BUFFER), np.int32)
-    ids[:, 1:41] = ids_for(target, 0)
+    ids[:, 1:41] = ids_for(0)
     ids[:, 0] = vocab.BOS
     return Text(jnp.asarray(ids), jnp.asarray(FIRST))
 
 
-def turn(target, nth):
-    return Text(jnp.asarray(ids_for(target, 1 + nth)), jnp.asarray(NEXT[nth]))
+def turn(nth):
+    return Text(jnp.asarray(ids_for(1 + nth)), jnp.asarray(NEXT[nth]))
 
 
 def functions(method, params):
@@ -148,10 +96,10 @@ def functions(method, params):
 
 
 @functools.cache
-def of_case(case):
+def of_case(name):
     """Its target, and what is compiled for all tests of it."""
-    target, drafter, params = CASES[case]()
-    return target, *functions(Method(target, drafter), params)
+    setup = of_name(name)
+    return setup.target, *functions(setup.method(), setup.params)
 
 
 def output(decoding):
@@ -172,31 +120,31 @@ def assert_alike(one, other, *, exact):
             np.testing.assert_allclose(a, b, rtol=0, atol=0 if exact else 1e-5)
 
 
-@pytest.mark.parametrize("case", EACH)
-def test_a_turn_is_a_fresh_start_on_the_whole_text(case):
+@each
+def test_a_turn_is_a_fresh_start_on_the_whole_text(name):
     """Three turns; rows get texts of any length, none and more than a window of the prefill."""
-    target, init, append, decode = of_case(case)
+    target, init, append, decode = of_case(name)
     # Greedy, as chance falls on other drafts: those of a turn do not begin where others do.
-    decoding = decode(init(first_text(target), BUDGETS[0], GREEDY))
+    decoding = decode(init(first_text(), BUDGETS[0], GREEDY))
     for nth in range(2):
         length = np.asarray(decoding.text.length) + NEXT[nth]
-        decoding = append(decoding, turn(target, nth), BUDGETS[nth + 1])
+        decoding = append(decoding, turn(nth), BUDGETS[nth + 1])
         assert (decoding.text.length == length).all()
         assert (decoding.log_probs[np.arange(ROWS), length - 1] == 0)[NEXT[nth] > 0].all()
         fresh = decode(init(decoding.text, BUDGETS[nth + 1], GREEDY))
         decoding = decode(decoding)
-        exact = native.available() and isinstance(target, ByteLMTarget) and case not in TREES
+        exact = native.available() and isinstance(target, ByteLMTarget) and name not in TO_ROUNDING
         assert_alike(output(decoding), output(fresh), exact=exact)
         np.testing.assert_array_equal(decoding.counts.bytes, fresh.counts.bytes)
 
 
-@pytest.mark.parametrize("case", EACH)
-def test_a_prompt_in_two_parts_is_the_prompt_bit_for_bit(case):
+@each
+def test_a_prompt_in_two_parts_is_the_prompt_bit_for_bit(name):
     """With any kernels: all of it is read in windows of the prefill. Drafts are the same, too."""
-    target, init, append, decode = of_case(case)
+    target, init, append, decode = of_case(name)
     none = np.zeros(ROWS, np.int32)
-    parts = append(init(first_text(target), none, MIXED), turn(target, 0), none)
-    parts = append(parts, turn(target, 1), BUDGETS[0])
+    parts = append(init(first_text(), none, MIXED), turn(0), none)
+    parts = append(parts, turn(1), BUDGETS[0])
     fresh = init(parts.text, BUDGETS[0], MIXED)
     parts, fresh = decode(parts), decode(fresh)
     assert_alike(output(parts), output(fresh), exact=True)
@@ -266,8 +214,8 @@ def test_stop_strings_are_looked_for_behind_the_appended_bytes():
 @pytest.mark.slow
 def test_samples_share_a_prefill():
     """And nothing else: what one is donated to leaves the others as they were."""
-    target, drafter, params = CASES["blt-s"]()
-    method = Method(target, drafter)
+    setup = of_name("blt-s")
+    method, params = setup.method(), setup.params
     decode = jax.jit(functools.partial(method.decode, params), donate_argnums=0)
 
     @functools.partial(jax.jit, static_argnames="rows")
@@ -275,7 +223,7 @@ def test_samples_share_a_prefill():
         law = Sampling.of(rows, temperature=1.0, allow_eos=False)
         return method.init(params, text, budget=9, seeds=seeds, sampling=law, log_probs=True)
 
-    text, seeds = first_text(target), jnp.arange(6, dtype=jnp.uint32) + 40
+    text, seeds = first_text(), jnp.arange(6, dtype=jnp.uint32) + 40
     begin = init(text, seeds[:ROWS], ROWS)
     several = decode(begin.repeated(2, seeds))
     once = decode(begin.repeated(1, seeds[::2]))

@@ -1,4 +1,4 @@
-"""The incremental BLT: any split of a text into windows gives the same bits."""
+"""The incremental BLT: its patches, its passes, and rows beside one another."""
 
 import functools
 from unittest import mock
@@ -18,109 +18,21 @@ from tests.golden import cases
 from tests.helpers import models_for_tests as models
 from tests.helpers import windows
 from tests.helpers.marks import exhaustive, slow
-
-LENGTH = 56
-BATCH = 3
-STEPS = {1: 3 * LENGTH, 8: LENGTH, 17: LENGTH}
-TOLERANCE = 1e-5
-NOWHERE = np.zeros(BATCH, np.int32)
-RAGGED = np.array([1, 13, 30], np.int32)  # bytes in the prompts, the pending one included
+from tests.helpers.windows import BATCH, LENGTH, NOWHERE, STEPS, TOLERANCE, Taken, target_for, text
 
 
 @functools.cache
-def text():
-    return models.random_text(BATCH, LENGTH)
-
-
-def target_for(model, width, **fields):
-    # Prefill windows no wider, or they would size the rings.
-    shapes = {"chunk": 2, "prefill_width": min(width, 8), "prefill_chunk": 3} | fields
-    return BLTTarget(model.module, capacity=LENGTH, window=width, **shapes)
-
-
-@functools.cache
-def parallel(name):
+def parallel():
     """The forward pass over the whole text at once."""
-    model = models.model(models.VARIANTS[name])
+    model = models.model(models.BASE)
     forward = jax.jit(functools.partial(model.module.apply, method="forward"))
     return jax.device_get(forward({"params": model.params}, text()))
-
-
-class Taken:
-    """A text taken in by windows."""
-
-    def __init__(self, model, target, split, *, begin=NOWHERE, state=None):
-        if state is None:
-            state = windows.blank(target, model.params, split.counts.shape[1])
-        length = int((begin + split.counts.sum(0)).max())
-        state, (logits, patches) = windows.run(model.params, state, split, target=target)
-        patches = np.asarray(patches)
-        self.state = state
-        self.closed = patches[:, :, -1] - patches[:, :, 0]  # in each window, kept or not
-        self.logits = windows.by_position(logits, split, begin, length)
-        self.closes = windows.by_position(np.diff(patches) > 0, split, begin, length)
-
-    def assert_same(self, other):
-        np.testing.assert_array_equal(self.logits, other.logits)
-        np.testing.assert_array_equal(self.closes, other.closes)
-        np.testing.assert_array_equal(self.state.length, other.state.length)
-        jax.tree.map(np.testing.assert_array_equal, self.state.frontier, other.state.frontier)
-
-
-def assert_threshold_is_far(name):
-    """No entropy is so near the threshold that rounding could move a patch."""
-    rule = models.model(models.VARIANTS[name]).config.patching
-    if rule.mode == "entropy":
-        entropies = parallel(name).entropies
-        compared = np.diff(entropies) if rule.monotonicity else entropies
-        assert np.abs(compared - rule.threshold).min() > 1e-5
-
-
-@pytest.mark.parametrize(
-    ("width", "dtype"), [(8, "float32"), slow(1, "bfloat16"), exhaustive(17, "float32")]
-)
-def test_any_split_gives_the_same_bits(width, dtype):
-    model = models.model(models.BASE, dtype)
-    target = target_for(model, width)
-    reference = Taken(model, target, windows.plain(text(), NOWHERE, width, STEPS[width]))
-    assert np.isfinite(reference.logits).all()
-    for seed in range(3):
-        split = windows.at_random(text(), NOWHERE, width, STEPS[width], seed)
-        Taken(model, target, split).assert_same(reference)
-
-
-@pytest.mark.parametrize("width", [exhaustive(1), 8, slow(17)])
-def test_base_agrees_with_the_parallel_pass(width):
-    check_against_the_parallel_pass("base", width)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(models.VARIANTS)[1:])
-def test_variants(name):
-    reference, others = check_against_the_parallel_pass(name, 8)
-    for other in others:
-        other.assert_same(reference)
-
-
-def check_against_the_parallel_pass(name, width):
-    model = models.model(models.VARIANTS[name])
-    target = target_for(model, width)
-    expected = parallel(name)
-    assert_threshold_is_far(name)
-    splits = [windows.plain(text(), NOWHERE, width, STEPS[width])]
-    splits += [windows.at_random(text(), NOWHERE, width, STEPS[width], seed) for seed in range(2)]
-    taken = [Taken(model, target, split) for split in splits]
-    for one in taken:
-        np.testing.assert_allclose(one.logits, expected.logits, rtol=0, atol=TOLERANCE)
-        np.testing.assert_array_equal(one.closes, expected.closes)
-        np.testing.assert_array_equal(one.state.frontier.patches, expected.closes.sum(1))
-    return taken[0], taken[1:]
 
 
 def test_the_cases_are_hard():
     """Rings wrap, documents end inside, patches are of many lengths, many close in a window."""
     model = models.model(models.BASE)
-    ids, forward = text(), parallel("base")
+    ids, forward = text(), parallel()
     assert ((ids == vocab.EOS).any(1)).sum() >= 2
     lengths = np.concatenate([model.patch_lengths(row) for row in ids])
     assert len(set(lengths)) > 4 and lengths.max() > models.BASE.encoder.window
@@ -128,34 +40,6 @@ def test_the_cases_are_hard():
     assert np.lib.stride_tricks.sliding_window_view(forward.closes, 8, axis=1).sum(-1).max() > 4
     top = np.sort(forward.logits)[..., -2:]
     assert np.quantile(np.diff(top), 0.1) < 0.1 * forward.logits.std()
-
-
-@pytest.mark.slow  # of a byte transformer: test_byte_lm_target.py
-@pytest.mark.parametrize(("width", "prefill_width"), [(1, 8), (8, 5)])
-def test_prefill_of_ragged_prompts(width, prefill_width):
-    """Rings shrink or grow behind it; what stands behind a prompt is never read."""
-    model = models.model(models.BASE)
-    target = target_for(model, width, prefill_width=max(width, prefill_width))
-    after = np.arange(LENGTH) >= RAGGED[:, None] - 1
-    garbage = np.where(after, models.random_text(BATCH, LENGTH, seed=7), text())
-    states = [
-        windows.prefill(
-            model.params, ids, RAGGED, target=target_for(model, width, prefill_width=prefill_width)
-        )
-        for ids in (text(), garbage)
-    ]
-    assert all((counts == 0).all() for counts in target.passes(states[0]).values())
-    splits = [windows.plain(text(), RAGGED - 1, width, STEPS[width])]
-    splits += [windows.at_random(text(), RAGGED - 1, width, STEPS[width], seed) for seed in (8, 9)]
-    reference, *others = (
-        Taken(model, target, split, begin=RAGGED - 1, state=state)
-        for split in splits
-        for state in states
-    )
-    expected = parallel("base").logits
-    np.testing.assert_allclose(reference.logits[after], expected[after], rtol=0, atol=TOLERANCE)
-    for other in others:
-        other.assert_same(reference)
 
 
 @pytest.mark.slow  # drafters/test_blt_drafters.py
@@ -175,61 +59,6 @@ def test_a_row_is_the_same_beside_any_others():
     split = windows.at_random(text()[1:2], np.zeros(1, int), 8, STEPS[8], seed=3)
     alone = Taken(model, target, split, begin=np.zeros(1, int)).logits[0]
     np.testing.assert_allclose(alone, reference, rtol=0, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("name", ["base", slow("cut")])
-def test_nothing_reads_slots_that_were_not_kept(name):
-    model = models.model(models.VARIANTS[name])
-    target = target_for(model, 8)
-    split = windows.at_random(text(), NOWHERE, 8, STEPS[8], 4)
-    for half in (5, 9):
-        first, rest = (
-            windows.Split(*(part[index] for part in split))
-            for index in (slice(half), slice(half, None))
-        )
-        pad = windows.Split(*(np.zeros_like(part[: STEPS[8] - half]) for part in split))
-        first = windows.Split(*map(np.concatenate, zip(first, pad, strict=True)))
-        pad = windows.Split(*(np.zeros_like(part[:half]) for part in split))
-        rest = windows.Split(*map(np.concatenate, zip(rest, pad, strict=True)))
-        before = Taken(model, target, first).state
-        begin = np.asarray(before.length)
-        clean = Taken(model, target, rest, begin=begin, state=before)
-        poisoned = Taken(model, target, rest, begin=begin, state=poison(model.config, before))
-        poisoned.assert_same(clean)
-        assert np.isfinite(clean.logits).all()
-
-
-def poison(config, state):
-    """The state with large numbers in every slot that no later byte may read."""
-
-    def spoil(cache, kept, window, axis):
-        slots = cache.shape[axis]
-        newest = np.asarray(kept)[:, None] - 1
-        position = newest - (newest - np.arange(slots)) % slots
-        reach = slots if window is None else window - 1  # of the byte to come
-        dead = (position < 0) | (position < newest + 1 - reach)
-        dead = np.expand_dims(dead, [a for a in range(1, cache.ndim) if a != axis])
-        return jnp.where(dead, jnp.asarray(1e30, cache.dtype), cache)
-
-    def caches(caches, kept, window):
-        return jax.tree.map(lambda x: spoil(x, kept, window, 2), caches)
-
-    patches = state.frontier.patches
-    patcher = config.patcher.trunk.window if config.patcher else None
-    return type(state)(
-        length=state.length,
-        frontier=state.frontier,
-        patcher=caches(state.patcher, state.length, patcher),
-        encoder=caches(state.encoder, state.length, config.encoder.window),
-        cross=caches(state.cross, state.length, None),
-        global_=caches(state.global_, patches, config.global_transformer.window),
-        contexts=jax.tree.map(lambda x: spoil(x, patches, 2, 1), state.contexts),
-        decoder=caches(state.decoder, state.length, config.decoder.window),
-        ahead=None,
-        latents=state.latents,  # none: no drafter reads them here
-        hidden=state.hidden,
-        passes=state.passes,
-    )
 
 
 def test_a_row_of_count_zero_stands_still():
@@ -344,7 +173,7 @@ def test_the_frontier_is_that_of_the_parallel_pass():
     model = models.model(models.BASE)
     target = target_for(model, 8)
     taken = Taken(model, target, windows.at_random(text(), NOWHERE, 8, STEPS[8], 7))
-    frontier, forward, ids = taken.state.frontier, parallel("base"), text()
+    frontier, forward, ids = taken.state.frontier, parallel(), text()
     positions = np.broadcast_to(np.arange(LENGTH), ids.shape)
     opened = patching.open_patches(
         patching.no_patch(BATCH),
@@ -365,9 +194,9 @@ def test_the_frontier_is_that_of_the_parallel_pass():
         assert frontier.last_eos_patch[row] == max(eos, default=-1)
 
 
-# Windows agree with the parallel pass above, and that with each golden text in test_golden.py.
-GOLDEN = [("window", 8), ("gqa_k4", 17)]
-GOLDEN += [exhaustive(name, 1 if name == "base" else 8) for name in cases.NAMES if name != "window"]
+# Windows agree with the parallel pass (test_targets.py), and that with each golden text.
+GOLDEN = [exhaustive(name, 8) for name in cases.NAMES if name != "long_patch"]
+GOLDEN += [("long_patch", 8), exhaustive("base", 1), exhaustive("gqa_k4", 17)]
 
 
 @pytest.mark.slow  # the texts themselves: ../models/test_golden.py

@@ -17,13 +17,13 @@ import bytelax
 from bytelax import constraints, vocab
 from bytelax.decode import (
     Automaton,
-    Empty,
     Method,
     Params,
     Sampling,
     Stops,
     Text,
     block_verification,
+    lossless,
     rejection,
     stopping,
 )
@@ -39,7 +39,8 @@ from bytelax.testing import (
 from tests.decode import test_append as append
 from tests.decode import test_exact_law as law
 from tests.helpers import models_for_tests as models
-from tests.helpers import self_drafting_models
+from tests.helpers import setups
+from tests.helpers.marks import exhaustive, slow
 
 FINITE = constraints.choice([b"\0\1", b"\2", b"\1\1\0", b"\1"])
 
@@ -240,105 +241,77 @@ def test_the_law_of_tables(drafter, accept):
     of_tables(drafter, accept, ENDLESS, temperature=1.0, top_p=1.0)
 
 
-def error(name, accept, given, new_bytes=4, **how):
-    target, drafter, params = law.SETUPS[name]()
-    params = params._replace(constraint=given)
+def error(setup, accept, given, new_bytes=4, **how):
+    params = setup.params._replace(constraint=given)
     how = {"prompt": law.PROMPT, "new_bytes": new_bytes, "rows": 64, **how}
-    found = exact_law(Method(target, drafter, accept), params, **how)
-    alone = target_law(Method(target), params, **how)
+    found = exact_law(Method(setup.target, setup.drafter, accept), params, **how)
+    alone = target_law(Method(setup.target), params, **how)
     assert abs(sum(found.values()) - 1) < law.EXACT and len(alone) > 2
     return distance(found, alone)
 
 
 # A constraint meets a drafter through the states that its draft walks, so a drafter of each shape.
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "given", "new_bytes"),
     [
-        ("three bytes", "finite"),
+        ("three bytes", "finite", 4),
         *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (
-                ("three bytes", "endless"),
-                ("past the boundary", "endless"),
-                ("one by one", "finite"),
-                ("composed", "endless"),
-                ("draft_model", "finite"),
+            slow(*case)
+            for case in (
+                ("three bytes", "endless", 4),
+                ("blt-s", "endless", 4),
+                ("blt-dv", "finite", 4),
+                ("composed", "endless", 4),
+                ("draft model", "finite", 4),
+                ("medusa tree", "endless", 3),
+                ("eagle tree", "finite", 3),
             )
         ),
-        *(
-            pytest.param(*each, marks=pytest.mark.exhaustive)
-            for each in (("medusa", "finite"), ("eagle", "endless"))
-        ),
+        exhaustive("medusa", "finite", 4),
+        exhaustive("eagle", "endless", 4),
+        exhaustive("several", "endless", 3),
     ],
 )
-def test_the_law_of_every_kind_of_drafter(name, given):
-    assert error(name, rejection, AUTOMATA[given], **law.CUT) < law.EXACT
+def test_the_law_of_every_kind_of_drafter(name, given, new_bytes):
+    accept = lossless if name in setups.TREES else rejection
+    assert error(law.ALL[name](), accept, AUTOMATA[given], new_bytes, **law.CUT) < law.EXACT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "given"),
-    [
-        (self_drafting_models.medusa_tree, "endless"),
-        (self_drafting_models.eagle_tree, "finite"),
-        pytest.param(self_drafting_models.several, "endless", marks=pytest.mark.exhaustive),
-    ],
-    ids=lambda one: getattr(one, "__name__", one),
-)
-def test_the_law_of_trees(make, given):
-    drafter, own = make()
-    params = Params(self_drafting_models.trunk().params, own, AUTOMATA[given])
-    target = self_drafting_models.target()
-    how = {"prompt": law.PROMPT, "new_bytes": 3, "rows": 64, **law.CUT}
-    found = exact_law(Method(target, drafter), params, **how)
-    assert distance(found, target_law(Method(target), params, **how)) < law.EXACT
-
-
 def test_the_law_without_eos():
-    assert error("three bytes", rejection, FINITE, temperature=1.0, allow_eos=False) < law.EXACT
+    how = {"temperature": 1.0, "allow_eos": False}
+    assert error(law.tables(), rejection, FINITE, **how) < law.EXACT
 
 
 # Greedy rows
 
 
-def decoded(method, params, target):
+def decoded(method, params):
     begin = jax.jit(functools.partial(method.init, log_probs=True))
-    decoding = begin(params, append.first_text(target), budget=append.BUDGETS[0] + 20)
+    decoding = begin(params, append.first_text(), budget=append.BUDGETS[0] + 20)
     return jax.jit(method.decode)(params, decoding)
 
 
-SOONER = {"blt-dv", "draft model", "eagle_tree"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=() if case in SOONER else pytest.mark.exhaustive)
-        for case in append.CASES
-    ],
-)
-def test_greedy_rows_are_those_of_the_empty_draft(case):
-    target, drafter, params = append.CASES[case]()
-    small = getattr(target, "vocab_size", vocab.SIZE) < vocab.SIZE
-    params = params._replace(constraint=ENDLESS if small else constraints.utf8())
-    method = Method(target, drafter)
-    found = decoded(method, params, target)
-    plain = decoded(Method(target, Empty(method.window - 1)), params, target)
+@setups.each(slow=["blt-dv", "draft model", "eagle tree"])
+def test_greedy_rows_are_those_of_the_empty_draft(name):
+    setup = append.of_name(name)
+    params = setup.params._replace(constraint=ENDLESS)
+    found = decoded(setup.method(), params)
+    plain = decoded(setup.without_drafts(), params)
     np.testing.assert_array_equal(found.ended, plain.ended)
     np.testing.assert_array_equal(found.automaton, plain.automaton)
     np.testing.assert_array_equal(found.text.length, plain.text.length)
     there = np.arange(append.BUFFER) < np.asarray(plain.text.length)[:, None]
     for one, other in ((found.text.ids, plain.text.ids), (found.log_probs, plain.log_probs)):
-        exact = one.dtype == jnp.int32 or case not in append.TREES
+        exact = one.dtype == jnp.int32 or name not in append.TO_ROUNDING
         np.testing.assert_allclose(
             np.where(there, one, 0), np.where(there, other, 0), rtol=0, atol=0 if exact else 1e-5
         )
-    free = decoded(method, params._replace(constraint=None), target)
+    free = decoded(setup.method(), setup.params)
     assert (free.text.ids != found.text.ids).any()
     for row in range(append.ROWS):
         ids = found.text.ids[row, found.prompt[row] : found.text.length[row]]
-        assert accepts(params.constraint, vocab.decode(ids.tolist()))[1]
+        assert accepts(ENDLESS, vocab.decode(ids.tolist()))[1]
 
 
 # Ends

@@ -12,11 +12,22 @@ from bytelax_kernels.dispatch import traced_for
 
 import bytelax
 from bytelax import decode, systems, vocab
-from bytelax.decode import Draft, Empty, Method, Params, Sampling, Text, contract, stopping
+from bytelax.decode import (
+    Draft,
+    Empty,
+    Method,
+    Params,
+    Sampling,
+    Text,
+    contract,
+    lossless,
+    stopping,
+)
 from bytelax.running.engine import Engine
 from bytelax.targets.byte_lm import ByteLMTarget
 from bytelax.testing import TableDrafter, TableTarget, table
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import slow
 
 PARAMS = Params(table(3, 13), table(3, 1))
 WARM = {"temperature": 1.0}
@@ -32,10 +43,6 @@ def begun(method, **how):
     return jax.eval_shape(
         lambda params, text: method.init(params, text, budget=3, **how), PARAMS, text()
     )
-
-
-def one_round(method, **how):
-    return jax.eval_shape(method.round, PARAMS, begun(method, **how))
 
 
 def test_equal_methods_are_one_program():
@@ -90,7 +97,7 @@ def broken(value):
 
 @pytest.mark.parametrize(
     "drafter",
-    [Empty(), pytest.param(Empty(2), marks=pytest.mark.slow), TableDrafter(2)],
+    [Empty(), slow(Empty(2)), TableDrafter(2)],
     ids=str,
 )
 def test_logits_that_are_no_numbers_end_a_row(drafter):
@@ -154,43 +161,11 @@ class Star(TableDrafter):
         return Draft(draft.ids, draft.length, parents=jnp.zeros_like(draft.ids)), state
 
 
-SIDE_BY_SIDE = systems.ParallelDrafter(TableDrafter(2), 2)
+class HalfPrecision(TableDrafter):
+    def drawn(self, logits):
+        return super().drawn(logits).astype(jnp.bfloat16)
 
-
-@pytest.mark.parametrize(
-    ("drafter", "accept", "words"),
-    [
-        (Star(2), decode.lossless, "block_verification judges chains, but Star proposes trees"),
-        (TableDrafter(2), decode.Tree(2), "Tree judges trees, but TableDrafter proposes chains"),
-        (Star(2), decode.KSeq(2), r"KSeq\(many=2\) cannot judge the drafts of Star"),
-        (SIDE_BY_SIDE, decode.KSeq(4), r"KSeq\(many=4\) cannot judge the drafts of Parallel"),
-    ],
-)
-def test_a_rule_refuses_what_it_cannot_judge(drafter, accept, words):
-    method = Method(TableTarget(), drafter, accept)
-    with pytest.raises(ValueError, match=words):
-        one_round(method, sampling=Sampling.of(2, **WARM))
-
-
-@pytest.mark.parametrize(
-    ("ids", "length", "words"),
-    [
-        ((2, 3), (2,), r"Wrong\.propose, Draft\.ids: must have shape \(2, 2\), not \(2, 3\)"),
-        ((2, 2), (2, 1), r"Draft\.length: must have shape \(2,\), not \(2, 1\)"),
-    ],
-    ids=["too wide", "length of two axes"],
-)
-def test_wrong_shapes_are_told(ids, length, words):
-    class Wrong(Empty):
-        def propose(self, inputs, draft_state):
-            draft = object.__new__(Draft)
-            for name, value in {"ids": jnp.zeros(ids, int), "length": jnp.ones(length)}.items():
-                object.__setattr__(draft, name, value)
-            return draft, draft_state
-
-    method = Method(TableTarget(), Wrong(2))
-    with pytest.raises(ValueError, match=words):
-        one_round(method)
+    declared = drawn
 
 
 class Counting(Empty):
@@ -210,36 +185,79 @@ class OtherTree(Counting):
         return Empty.propose(self, inputs, draft_state)[0], draft_state["rounds"]
 
 
-class NoIds(Empty):
+@dataclasses.dataclass(frozen=True)
+class Proposes(Empty):
+    """A drafter that returns the same each time."""
+
+    made: Any = dataclasses.field(default=None, compare=False)
+
     def propose(self, inputs, draft_state):
-        draft, state = super().propose(inputs, draft_state)
-        return dataclasses.replace(draft, ids=draft.ids * 1.0), state
+        return self.made
 
 
-class HalfPrecision(TableDrafter):
-    def drawn(self, logits):
-        return super().drawn(logits).astype(jnp.bfloat16)
+def unchecked(**fields):
+    """What a drafter returns, with a draft that knows nothing of its types."""
+    draft = object.__new__(Draft)
+    fields = {"ids": jnp.zeros((2, 2), int), "length": jnp.ones(2, int)} | fields
+    for name, value in fields.items():
+        object.__setattr__(draft, name, value)
+    return Proposes(2, made=(draft, ()))
 
-    declared = drawn
+
+def an_array(draft, log_probs, uniforms):
+    return log_probs.argmax(-1)
+
+
+SIDE_BY_SIDE = systems.ParallelDrafter(TableDrafter(2), 2)
+NO_DRAFT = r"Proposes\.propose must return a Draft and the drafter's"
+DRAFT = r"Proposes\.propose, Draft\."
 
 
 @pytest.mark.parametrize(
-    ("drafter", "words"),
+    ("drafter", "accept", "error", "says"),
     [
+        (Star(2), lossless, ValueError, "block_verification judges chains, but Star proposes tr"),
+        (TableDrafter(2), decode.Tree(2), ValueError, "Tree judges trees, but TableDrafter propo"),
+        (Star(2), decode.KSeq(2), ValueError, r"KSeq\(many=2\) cannot judge the drafts of Star"),
+        (SIDE_BY_SIDE, decode.KSeq(4), ValueError, r"KSeq\(many=4\) cannot judge .* Parallel"),
+        (TableDrafter(2), an_array, TypeError, "rule an_array must .* as decode.follow does"),
         (
-            HalfPrecision(2),
-            r"HalfPrecision\.propose, Draft\.log_probs: must be float32, not bfloat16",
+            unchecked(ids=jnp.zeros((2, 3), int)), lossless, ValueError,
+            rf"{DRAFT}ids: must have shape \(2, 2\), not \(2, 3\)",
         ),
-        (NoIds(2), r"NoIds\.propose, Draft\.ids: must be integers, not float32"),
-        (OtherDtype(2), r"OtherDtype: state\['rounds'\] is int32\[2\] from init, and float32"),
-        (OtherTree(2), r"OtherTree: state\['rounds'\] is int32\[2\] from init, and missing after"),
+        (
+            unchecked(length=jnp.ones((2, 1))), lossless, ValueError,
+            r"Draft\.length: must have shape \(2,\), not \(2, 1\)",
+        ),
+        (
+            unchecked(log_probs=jnp.zeros((2, 2, 5))), lossless, ValueError,
+            rf"{DRAFT}log_probs: must have shape \(2, 2, 7\)",
+        ),
+        (
+            unchecked(ids=jnp.zeros((2, 2))), lossless, TypeError,
+            rf"{DRAFT}ids: must be integers, not float32",
+        ),
+        (HalfPrecision(2), lossless, TypeError, r"log_probs: must be float32, not bfloat16"),
+        (Proposes(2, made=jnp.zeros((2, 2), int)), lossless, TypeError, NO_DRAFT),
+        (
+            Proposes(2, made=Draft(jnp.zeros((2, 2), int), jnp.ones(2, int))), lossless,
+            TypeError, NO_DRAFT,
+        ),
+        (Proposes(2, made=(jnp.zeros(2), ())), lossless, TypeError, NO_DRAFT),
+        (
+            OtherDtype(2), lossless, TypeError,
+            r"OtherDtype: state\['rounds'\] is int32\[2\] from init, and float32",
+        ),
+        (
+            OtherTree(2), lossless, TypeError,
+            r"OtherTree: state\['rounds'\] is int32\[2\] from init, and missing after",
+        ),
     ],
-    ids=lambda x: type(x).__name__,
-)
-def test_what_no_loop_carries_is_told(drafter, words):
-    method = Method(TableTarget(), drafter)
-    with pytest.raises(TypeError, match=words):
-        jax.eval_shape(method.decode, PARAMS, begun(method))
+)  # fmt: skip
+def test_what_breaks_the_contract_is_told(drafter, accept, error, says):
+    method = Method(TableTarget(), drafter, accept)
+    with pytest.raises(error, match=says):
+        jax.eval_shape(method.decode, PARAMS, begun(method, sampling=Sampling.of(2, **WARM)))
 
 
 def test_a_model_is_no_target():
@@ -247,21 +265,6 @@ def test_a_model_is_no_target():
         TypeError, match=r"Model is no subclass of decode\.Target: of a model, take its target\(\)"
     ):
         contract.check_target(models.model(models.BYTE_LM))
-
-
-@pytest.mark.parametrize(
-    "proposed",
-    [jnp.zeros((2, 2), int), Draft(jnp.zeros((2, 2), int), jnp.ones(2, int)), (jnp.zeros(2), ())],
-    ids=["ids alone", "no state", "no draft"],
-)
-def test_what_is_no_draft_is_told(proposed):
-    class Wrong(Empty):
-        def propose(self, inputs, draft_state):
-            return proposed
-
-    method = Method(TableTarget(), Wrong(2))
-    with pytest.raises(TypeError, match=r"Wrong\.propose must return a Draft and the drafter's"):
-        one_round(method)
 
 
 def test_drafters_that_lack_something_are_told():
@@ -280,15 +283,6 @@ def test_drafters_that_lack_something_are_told():
 
     with pytest.raises(TypeError, match=r"Unhashable is not hashable: .* frozen dataclass"):
         Method(TableTarget(), Unhashable(2, table=[]))
-
-
-def test_a_rule_that_returns_something_else_is_told():
-    def rule(draft, log_probs, uniforms):
-        return log_probs.argmax(-1)
-
-    method = Method(TableTarget(), TableDrafter(2), rule)
-    with pytest.raises(TypeError, match=r"the acceptance rule rule must .* as decode\.follow does"):
-        one_round(method)
 
 
 def test_a_buffer_without_room_is_refused():
@@ -310,18 +304,6 @@ def test_a_row_ends_with_its_buffer():
     more = Text(jnp.full((2, 1), 5), jnp.zeros(2, int))
     appended = method.append(PARAMS, decoding, more, budget=4)
     assert appended.ended.tolist() == [stopping.BY_LENGTH] * 2
-
-
-def test_a_draft_from_another_vocabulary_is_told():
-    class Wrong(Empty):
-        def propose(self, inputs, draft_state):
-            batch = len(inputs.text.length)
-            ids, laws = jnp.full((batch, 2), vocab.OFFSET), jnp.zeros((batch, 2, 5))
-            return Draft(ids, jnp.ones(batch, int), laws), draft_state
-
-    method = Method(TableTarget(), Wrong(2))
-    with pytest.raises(ValueError, match=r"propose, Draft\.log_probs: must have shape \(2, 2, 7\)"):
-        one_round(method)
 
 
 def test_a_method_for_another_model_is_refused():
@@ -353,10 +335,10 @@ class Own(Empty):
     ("params", "weights"),
     [
         (jnp.ones(3), 3),
-        pytest.param(np.ones(3), 3, marks=pytest.mark.slow),
-        pytest.param(np.float32(1), 1, marks=pytest.mark.slow),
+        slow(np.ones(3), 3),
+        slow(np.float32(1), 1),
         (None, 0),
-        pytest.param((), 0, marks=pytest.mark.slow),
+        slow((), 0),
         ([jnp.ones(3), {"embedding": jnp.ones((2, 3))}], 3),
         pytest.param(Told(jnp.ones((2, 2)), None), 4, marks=pytest.mark.slow),
     ],
@@ -379,7 +361,7 @@ def test_parameters_of_a_drafter_are_arrays(leaf):
         bytelax.generate(model, [b"a"], method=method, draft_params={"a": [leaf]})
 
 
-@pytest.mark.parametrize("count", [0, pytest.param(-7, marks=pytest.mark.slow), 99])
+@pytest.mark.parametrize("count", [0, slow(-7), 99])
 def test_a_rule_that_counts_wrongly_comes_to_an_end(count):
     """One that emits nothing would run for ever, one that emits too much beyond the window."""
 

@@ -2,9 +2,6 @@
 
 import contextlib
 import re
-import runpy
-import shlex
-import sys
 
 import pytest
 
@@ -84,32 +81,3 @@ def test_commands_have_their_flags(capsys):
             helps[name] = capsys.readouterr().out
         unknown += [f"{page}: {line}: {flag}" for flag in _unknown_flags(line, helps[name])]
     assert len(helps) >= 8 and not unknown
-
-
-@pytest.mark.slow
-def test_studies_have_their_flags(monkeypatch, capsys):
-    helps: dict[str, str] = {}
-    unknown = []
-    studies = pages.ROOT / "experiments" / "README.md"
-    for page, line in _commands(r"python -m experiments\.", [*pages.PAGES, studies]):
-        module = line.split()[2]
-        if module not in helps:
-            monkeypatch.setattr(sys, "argv", [module, "--help"])
-            with contextlib.suppress(SystemExit):
-                runpy.run_module(module, run_name="__main__")
-            helps[module] = capsys.readouterr().out
-            assert "usage" in helps[module], module
-        unknown += [f"{page}: {line}: {flag}" for flag in _unknown_flags(line, helps[module])]
-    assert len(helps) >= 4 and not unknown
-
-
-@pytest.mark.slow  # test_score_command.py
-def test_commands_about_scoring(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for name in ("notes.txt", "more.txt"):
-        (tmp_path / name).write_text(f"This is {name}.\n")
-    blocks = "\n".join(pages.blocks(pages.ROOT / "docs" / "scoring.md", ""))
-    lines = [line for line in blocks.splitlines() if line.startswith("bytelax ")]
-    for line in lines:
-        assert cli.main(shlex.split(line)[1:]) == 0
-    assert len(lines) == 4 and capsys.readouterr().out

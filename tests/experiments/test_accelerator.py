@@ -12,39 +12,6 @@ from experiments import accelerator
 from experiments.harness import device_trace
 
 
-@pytest.fixture
-def times(monkeypatch):
-    """Replaces steps by ones that take the given seconds of a clock that stands still otherwise."""
-    clock, needed, given = [0.0], {}, []
-
-    def run(step, options, seconds):
-        given.append((step.name, round(seconds)))
-        clock[0] += min(seconds, needed[step.name])
-        enough = seconds >= needed[step.name]
-        needed[step.name] -= min(seconds, needed[step.name])
-        return "done" if enough else accelerator.OUT_OF_TIME
-
-    steps = [accelerator.Step(*each, (), 15) for each in (("first", "one"), ("second", "two"))]
-    monkeypatch.setattr(accelerator, "STEPS", steps)
-    monkeypatch.setattr(accelerator, "run", run)
-    monkeypatch.setattr(accelerator.time, "monotonic", lambda: clock[0])
-    return needed, given
-
-
-def test_what_is_left_goes_to_the_unfinished(times):
-    needed, given = times
-    needed |= {"first": 20.0, "second": 10.0}
-    assert accelerator.main(["--minutes", "1"]) == 0
-    assert given == [("first", 15), ("second", 15), ("first", 35)]
-
-
-def test_no_step_begins_when_the_time_is_over(times):
-    needed, given = times
-    needed |= {"first": 1000.0, "second": 1000.0}
-    accelerator.main(["--minutes", "0.4"])
-    assert given == [("first", 15), ("second", 9)]
-
-
 def test_wrong_kernels_are_not_timed(monkeypatch):
     ran = []
 

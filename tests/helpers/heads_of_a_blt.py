@@ -1,4 +1,4 @@
-"""A BLT of three byte values with random heads, and every way it drafts with them."""
+"""A BLT of three byte values with random heads."""
 
 import dataclasses
 import functools
@@ -9,13 +9,6 @@ import numpy as np
 
 from bytelax import Model, vocab
 from bytelax.options import BltDHead, BltSHead, DFlashHead, EagleHead, HeadsConfig, MedusaHead
-from bytelax.systems import (
-    BlockInOrderDrafter,
-    BltSDrafter,
-    DFlashDrafter,
-    EagleDrafter,
-    MedusaDrafter,
-)
 from tests.helpers import decoding
 from tests.helpers.models_for_tests import VARIANTS, model, numbered, replace, unnumbered
 
@@ -35,13 +28,10 @@ CONFIG = replace(
 
 
 SEED = 3  # every head is right now and then
-WIDTH = 3
-VALUES = CONFIG.vocab_size - vocab.OFFSET
 
 
-def prompts(seed=0):
-    ids = decoding.prompts(seed)
-    return np.where(ids < vocab.OFFSET, ids, vocab.OFFSET + ids % VALUES)
+def prompts():
+    return decoding.prompts(values=3)
 
 
 @functools.cache
@@ -94,43 +84,3 @@ def without_state(params):
     heads = params["heads"]
     table = heads["blt_d"] | {"state": jnp.zeros_like(heads["blt_d"]["state"])}
     return params | {"heads": heads | {"blt_d": table}}
-
-
-def eagle():
-    return EagleDrafter(3)
-
-
-def dflash():
-    return DFlashDrafter(3)
-
-
-def shorter_dflash():
-    """It runs as many queries as in training, and drafts with the first of them."""
-    return DFlashDrafter(2)
-
-
-def medusa():
-    return MedusaDrafter(3)
-
-
-def block_in_order():
-    return BlockInOrderDrafter(3)
-
-
-def refreshed_block_in_order():
-    return BlockInOrderDrafter(3, latent="refresh")
-
-
-def predicted_latents():
-    return BltSDrafter(3, "predicted")
-
-
-# Bounds at which drafts have several lengths, because of the bytes that were drawn.
-UNSURE = {
-    "a layer": (blt, EagleDrafter(3, min_survival=0.2)),
-    "a block": (blt, DFlashDrafter(3, min_survival=0.187)),
-    "a layer, with confidence": (with_confidence, EagleDrafter(3, min_survival=0.2)),
-    "a block, with confidence": (with_confidence, DFlashDrafter(3, min_survival=0.245)),
-}
-IN_ORDER = [block_in_order, refreshed_block_in_order]
-DRAFTERS = [eagle, dflash, medusa]

@@ -9,6 +9,30 @@ import numpy as np
 
 from bytelax import vocab
 from bytelax.decode import Text
+from bytelax.models.blt import BLTConfig
+from bytelax.targets.blt import BLTTarget
+from bytelax.targets.byte_lm import ByteLMTarget
+from tests.helpers import models_for_tests as models
+
+LENGTH = 56
+BATCH = 3
+STEPS = {1: 3 * LENGTH, 8: LENGTH, 17: LENGTH}  # windows, by their width
+TOLERANCE = 1e-5
+NOWHERE = np.zeros(BATCH, np.int32)
+RAGGED = np.array([1, 13, 30], np.int32)  # bytes in the prompts, the pending one included
+
+
+@functools.cache
+def text():
+    return models.random_text(BATCH, LENGTH)
+
+
+def target_for(model, width, **fields):
+    # Prefill windows no wider, or they would size the rings.
+    fields = {"prefill_width": min(width, 8), "window": width, "capacity": LENGTH} | fields
+    if isinstance(model.config, BLTConfig):
+        return BLTTarget(model.module, chunk=2, prefill_chunk=3, **fields)
+    return ByteLMTarget(model.module, **fields)
 
 
 class Split(NamedTuple):
@@ -87,3 +111,28 @@ def by_position(values, split, begin, length):
             out[row, position[row] : position[row] + count] = window[row, :count]
         position += counts
     return out
+
+
+class Taken:
+    """A text taken in by windows."""
+
+    def __init__(self, model, target, split, *, begin=NOWHERE, state=None):
+        if state is None:
+            state = blank(target, model.params, split.counts.shape[1])
+        length = int((begin + split.counts.sum(0)).max())
+        self.state, (logits, patches) = run(model.params, state, split, target=target)
+        self.logits = by_position(logits, split, begin, length)
+        if isinstance(target, BLTTarget):
+            patches = np.asarray(patches)
+            self.closed = patches[:, :, -1] - patches[:, :, 0]  # in each window, kept or not
+            self.closes = by_position(np.diff(patches) > 0, split, begin, length)
+
+    @property
+    def read(self):
+        """What is known of the text beside its caches."""
+        state = self.state
+        known = state.frontier if hasattr(state, "frontier") else state.last_eos
+        return self.logits, getattr(self, "closes", ()), state.length, known
+
+    def assert_same(self, other):
+        jax.tree.map(np.testing.assert_array_equal, self.read, other.read)

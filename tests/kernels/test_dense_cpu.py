@@ -186,10 +186,28 @@ def test_without_the_library(monkeypatch):
     native.instructions.cache_clear()
     monkeypatch.setenv("BYTELAX_NATIVE", "0")
     assert not native.available()
-    assert native.why_not() == "BYTELAX_NATIVE=0 leaves the compiled kernels out."
     monkeypatch.undo()
     native.instructions.cache_clear()
     assert native.available()
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value", "says"),
+    [
+        (os.environ, "BYTELAX_NATIVE", "0", "BYTELAX_NATIVE=0 leaves the compiled kernels out."),
+        (os.environ, "BYTELAX_NATIVE", "mmx", "BYTELAX_NATIVE=mmx is none of 0, "),
+        (native, "_interface", lambda: (0, 0), "Compiled for a newer jaxlib"),
+        # JAX does not start on the processor once it was given a kernel of another interface.
+        (native, "_interface", lambda: (1, 99), "This jaxlib has another interface"),
+        (native, "headers", lambda: pathlib.Path("nowhere"), "This jaxlib does not say which k"),
+        # It may take other operands, and would return other numbers in silence.
+        (native, "sources", lambda kinds: "0" * 16, "Compiled from other sources"),
+    ],
+)
+def test_a_library_that_does_not_fit_is_left_out(monkeypatch, where, name, value, says):
+    setting = monkeypatch.setitem if where is os.environ else monkeypatch.setattr
+    setting(where, name, value)
+    assert native.why_not().startswith(says)
 
 
 @pytest.mark.slow
@@ -205,33 +223,6 @@ def test_other_instructions_than_the_best(name):
     laws += [str(pathlib.Path(__file__).with_name("test_append_attention.py"))]
     done = subprocess.run(laws, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-
-
-def test_instructions_that_are_not_there(monkeypatch):
-    monkeypatch.setenv("BYTELAX_NATIVE", "mmx")
-    assert native.why_not().startswith("BYTELAX_NATIVE=mmx is none of 0, ")
-
-
-def test_a_library_for_a_newer_jaxlib_is_left_out(monkeypatch):
-    monkeypatch.setattr(native, "_interface", lambda: (0, 0))
-    assert native.why_not().startswith("Compiled for a newer jaxlib")
-
-
-def test_a_library_for_another_interface_is_left_out(monkeypatch):
-    """JAX does not start on the processor once it was given a kernel of another interface."""
-    monkeypatch.setattr(native, "_interface", lambda: (1, 99))
-    assert native.why_not().startswith("This jaxlib has another interface")
-
-
-def test_a_jaxlib_without_headers_gets_no_kernels(monkeypatch, tmp_path):
-    monkeypatch.setattr(native, "headers", lambda: tmp_path)
-    assert native.why_not().startswith("This jaxlib does not say which kernels it takes")
-
-
-def test_a_library_of_other_sources_is_left_out(monkeypatch):
-    """It may take other operands, and would return other numbers in silence."""
-    monkeypatch.setattr(native, "sources", lambda kinds: "0" * 16)
-    assert native.why_not().startswith("Compiled from other sources")
 
 
 def test_instructions_that_the_compiler_did_not_know():

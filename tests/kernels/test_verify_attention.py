@@ -81,57 +81,6 @@ def test_ring_slots_hold_the_later_position():
     assert not np.asarray(out).any()
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-class TestBitwise:
-    """The law of exactness: a query's result is a function of what it sees."""
-
-    def compute(self, seed, dtype, block):
-        queries, keys, values = arrays(seed, dtype=dtype)
-        first, last = intervals(seed)
-        call = functools.partial(attention, newest=NEWEST, block=block)
-        out = call(queries, keys, values, first=first, last=last)
-        return (queries, keys, values, first, last), np.asarray(out), call
-
-    def test_row_in_the_window_and_the_other_rows(self, dtype, block):
-        (queries, keys, values, first, last), out, call = self.compute(4, dtype, block)
-        others, _, _ = arrays(5, dtype=dtype)
-        for target in range(WINDOW):
-            # Query 3 moves to `target`; what stands in the other rows is new and sees everything.
-            moved = others.at[:, target].set(queries[:, 3])
-            begin, end = np.zeros_like(first), np.full_like(last, SLOTS - 1)
-            begin[:, target], end[:, target] = first[:, 3], last[:, 3]
-            again = call(moved, keys, values, first=begin, last=end)
-            np.testing.assert_array_equal(np.asarray(again)[:, target], out[:, 3])
-
-    def test_invisible_slots(self, dtype, block):
-        (queries, keys, values, first, last), out, call = self.compute(6, dtype, block)
-        slot = np.arange(SLOTS)
-        for w in (0, 2, 3, 4):
-            hidden = (slot < first[:, w, None]) | (slot > last[:, w, None])
-            hidden = hidden[:, None, :, None]
-            garbage = (jnp.where(hidden, jnp.asarray(1e30, dtype), part) for part in (keys, values))
-            again = call(queries, *garbage, first=first, last=last)
-            np.testing.assert_array_equal(np.asarray(again)[:, w], out[:, w])
-
-    def test_other_rows_of_the_batch(self, dtype, block):
-        (queries, keys, values, first, last), out, call = self.compute(7, dtype, block)
-        others = arrays(8, dtype=dtype)
-        mixed = [
-            jnp.concatenate([part[:1], other[1:]])
-            for part, other in zip((queries, keys, values), others, strict=True)
-        ]
-        begin, end = np.zeros_like(first), np.full_like(last, SLOTS - 1)
-        begin[0], end[0] = first[0], last[0]
-        again = call(*mixed, first=begin, last=end)
-        np.testing.assert_array_equal(np.asarray(again)[0], out[0])
-
-    def test_nothing_visible_at_all(self, dtype, block):
-        (queries, keys, values, first, last), _, call = self.compute(9, dtype, block)
-        out = call(queries, keys, values, first=np.full_like(first, 1), last=np.zeros_like(last))
-        assert out.dtype == dtype and not np.asarray(out).any()
-
-
 @pytest.mark.parametrize("reach", [7, 8, 20, 39])
 def test_blocks_that_only_others_see(reach):
     """The loop over blocks runs as far as the longest row; the short ones keep their bits."""

@@ -137,9 +137,12 @@ def test_blocks_that_every_query_sees(platform, slots, dim, dtype, reach):
     compare(platform, arrays, {"first": first, "last": last, "newest": newest})
 
 
-@pytest.mark.parametrize("platform, slots, dim, dtype", FAST[1:])
+REFERENCE = [("xla", 40, 8, jnp.float32), ("xla", 600, 16, jnp.bfloat16)]
+
+
+@pytest.mark.parametrize("platform, slots, dim, dtype", [*REFERENCE, *FAST[1:]])
 class TestBitwise:
-    """The law of exactness, as of the reference."""
+    """The law of exactness: a query's result is a function of what it sees."""
 
     def test_a_query_and_what_it_sees_make_its_bits(self, platform, slots, dim, dtype):
         """Another row of the window, other queries and other rows beside it."""
@@ -159,14 +162,14 @@ class TestBitwise:
         np.testing.assert_array_equal(again[0, 4], out[0, 1])
 
     def test_garbage_out_of_sight(self, platform, slots, dim, dtype):
-        """Finite beside what is seen; NaN in blocks that no query of the row sees."""
+        """Finite beside what is seen; NaN in blocks that no query of the row sees, in kernels."""
         (queries, keys, values), seen = inputs(3, slots, dim, dtype, tree=False, wrapped=False)
         reach = 20
         seen["newest"][:] = slots - 1
         seen["last"] = np.minimum(seen["last"], reach)
         out = np.asarray(run(platform, queries, keys, values, **seen))
         slot = np.arange(slots)[:, None]
-        block = {"tpu": 304, "gpu": 64, "cpu": 1}[platform]
+        block = {"tpu": 304, "gpu": 64, "cpu": 1, "xla": 10**6}[platform]
         hidden = np.where(slot >= -(-reach // block) * block, np.nan, 1e3)
         garbage = [
             jnp.where(slot > reach, jnp.asarray(hidden, dtype), part) for part in (keys, values)

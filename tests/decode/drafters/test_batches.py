@@ -1,72 +1,27 @@
-"""Batches of 2, 7 and 64 ragged rows: what else is in the batch or behind a text changes no byte,
-and a row ends where it should, inside a draft too.
+"""Ragged rows: what else is in the batch or behind a text changes no byte, and rows end in drafts.
 
-The models know eight byte values, so that drafts are often right, and EOS and stop strings come up
+The models know three byte values, so that drafts are often right, and EOS and stop strings come up
 by themselves.
 """
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bytelax import methods, vocab
-from bytelax.decode import Origin, Params, Sampling, Stops, Text, sampling, stopping
+from bytelax import vocab
+from bytelax.decode import Origin, Sampling, Stops, Text, sampling, stopping
 from bytelax.decode import method as method_module
-from bytelax.model import Model
-from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
 from bytelax.systems import lookup
 from tests.helpers import decoding as loops
-from tests.helpers import models_for_tests as models
+from tests.helpers import setups
 
-BUFFER, LONGEST, MOST, K = 64, 16, 24, 3
-BLT = models.replace(
-    models.VARIANTS["own_embedding"], vocab_size=12, patcher={"vocab_size": 12}, block_size=K
-)
-LM = models.replace(
-    models.BYTE_LMS["window"],
-    vocab_size=12,
-    trunk={"layers": 3},
-    heads=HeadsConfig(
-        early_exit=EarlyExitHead(depths=(2,)),
-        medusa=MedusaHead(count=K),
-        two_byte=TwoByteHead(depths=(2,)),
-        eagle=EagleHead(depths=(1, 2, 3)),
-    ),
-)
-STOPS = (b"\x00\x01", b"\x02\x02", b"\x04\x03", b"\x05\x06\x07")
+BATCH, BUFFER, LONGEST, MOST = 7, 64, 16, 24
+STOPS = (b"\x00\x01\x02", b"\x02\x02\x00", b"\x01\x01\x01", b"\x00\x02\x00\x01")
 NEVER = tuple(b"\xff" * len(stop) for stop in STOPS)  # of the same shapes
-DRAFTERS = {
-    "past, reused": (BLT, "blt-s", {"draft_length": K}),
-    "past, refreshed": (BLT, "blt-s", {"draft_length": K, "latent": "refresh"}),
-    "block, kept": (BLT, "blt-d", {"block_size": K}),
-    "block, verified": (BLT, "blt-dv", {"block_size": K, "unmask": "confidence", "alpha": 0.4}),
-    "lookup": (LM, lookup.LookupDrafter(K, shortest=1, longest=3), {}),
-    "draft model": (LM, "draft-model", {"draft_length": K}),
-    "exit": (LM, "early-exit", {"exit_layer": 2, "draft_length": K}),
-    "tree of heads": (LM, "medusa", {"branches": (2, 1, 1), "nodes": 6}),
-    "draft layer": (LM, "eagle", {"draft_length": K}),
-    "tree of the draft layer": (LM, "eagle", {"draft_length": K, "beam": 2, "nodes": 5}),
-    "composed": (LM, "composed", {"exit_layer": 2, "draft_length": 2}),
-    "skipped": (LM, "layer-skip", {"skip_attention": (1,), "draft_length": K}),
-    "two bytes": (LM, "two-byte", {"state_layer": 2}),
-    "heads": (LM, "medusa", {"draft_length": K}),
-    "several": (LM, "spectr", {"draft_length": K}),
-}
-
-
-def each_drafter_and_batch(slow):
-    """Cases of one test; those that are not named to be slow are exhaustive."""
-    marks = {
-        which: pytest.mark.slow if which in slow else pytest.mark.exhaustive for which in DRAFTERS
-    }
-    cases = [pytest.param(which, 7, marks=mark) for which, mark in marks.items()]
-    cases.append(pytest.param("lookup", 64, marks=pytest.mark.exhaustive))
-    # Of a BLT: test_blt_drafters.py.
-    return pytest.mark.parametrize(("which", "batch"), [("lookup", 2), *cases])
+CASES = setups.SETUPS | setups.LOSSY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,16 +34,16 @@ class Rows:
     seed: np.ndarray
 
     @classmethod
-    def at_random(cls, batch, seed):
+    def at_random(cls, seed):
         """Ragged prompts with anything behind them, and budgets from none to `MOST`."""
         rng = np.random.default_rng(seed)
-        ids = rng.integers(vocab.EOS, 12, (batch, BUFFER), np.int32)
-        length = rng.integers(1, LONGEST + 1, batch).astype(np.int32)
+        ids = rng.integers(vocab.EOS, setups.SMALL, (BATCH, BUFFER), np.int32)
+        length = rng.integers(1, LONGEST + 1, BATCH).astype(np.int32)
         there = np.arange(BUFFER) < length[:, None]
         ids[there & (ids < vocab.OFFSET)] = vocab.OFFSET
         ids[:, 0] = vocab.BOS
-        budget = rng.integers(0, MOST + 1, batch).astype(np.int32)
-        return cls(ids, length, budget, rng.integers(0, 1 << 31, batch).astype(np.uint32))
+        budget = rng.integers(0, MOST + 1, BATCH).astype(np.int32)
+        return cls(ids, length, budget, rng.integers(0, 1 << 31, BATCH).astype(np.uint32))
 
     def __getitem__(self, index):
         return Rows(*(getattr(self, field.name)[index] for field in dataclasses.fields(self)))
@@ -106,31 +61,17 @@ class Rows:
         )
 
 
-@functools.cache
-def method(which, batch, temperature):
-    config, name, options = DRAFTERS[which]
-    law = Sampling.of(batch, temperature=temperature)
-    model = models.model(config)
-    if name in ("draft-model", "spectr"):
-        flatter = jax.tree.map(lambda x: 0.9 * x, model.params)  # often right, not always
-        options = options | {"draft_model": Model(model.module, flatter)}
-    if isinstance(name, lookup.LookupDrafter):
-        name = method_module.Method(model.target(), name)
-    made, own = methods.build(name, model, **options)
-    return law, made, Params(model.params, own)
-
-
-def run(which, rows, *, temperature=0.8, stops=STOPS):
+def run(name, rows, *, stops=STOPS):
     """What becomes of the rows, on the host."""
-    law, made, params = method(which, len(rows.length), temperature)
+    setup = CASES[name]()
     decoding = loops.decode(
-        params,
+        setup.params,
         Text(jnp.asarray(rows.ids), jnp.asarray(rows.length)),
         jnp.asarray(rows.budget),
         jnp.asarray(rows.seed),
-        law,
+        Sampling.of(BATCH, temperature=0.8),
         Stops.of(stops),
-        method=made,
+        method=setup.method(),
     )
     return jax.device_get(decoding)
 
@@ -150,24 +91,24 @@ def assert_same_row(decoding, row, other, there):
         )
 
 
-@each_drafter_and_batch(
-    slow={
-        "past, refreshed", "block, verified", "tree of the draft layer", "several",
-    }
-)  # fmt: skip
-def test_a_row_is_the_same_in_any_company(which, batch):
-    rows = Rows.at_random(batch, seed=0)
-    first = run(which, rows)
-    order = np.roll(np.arange(batch), 1)
-    moved = run(which, rows[order])
+@setups.each(
+    fast=["lookup"],
+    slow=["blt-s, refreshed", "blt-dv", "eagle tree", "several", "dflash", "predicted latents"],
+    names=CASES,
+)
+def test_a_row_is_the_same_in_any_company(name):
+    rows = Rows.at_random(seed=0)
+    first = run(name, rows)
+    order = np.roll(np.arange(BATCH), 1)
+    moved = run(name, rows[order])
     for there, row in enumerate(order):
         assert_same_row(first, row, moved, there)
     row = int(first.counts.rounds.argmax())
     assert first.counts.rounds[row] >= 2
-    others = Rows.at_random(batch, seed=2)
+    others = Rows.at_random(seed=2)
     idle = dataclasses.replace(others, budget=np.zeros_like(others.budget))
     for company in (others, idle):
-        assert_same_row(first, row, run(which, rows.beside(company, row)), row)
+        assert_same_row(first, row, run(name, rows.beside(company, row)), row)
 
 
 def ending(ids, budget):
@@ -183,28 +124,28 @@ def ending(ids, budget):
 
 
 # An end is the round's affair: a draft that is a chain, a tree, kept as it is, verified.
-@each_drafter_and_batch(slow={"block, kept", "tree of heads"})
-def test_rows_end_inside_a_draft(which, batch):
+@setups.each(fast=["lookup"], slow=["blt-d", "medusa tree"], names=CASES)
+def test_rows_end_inside_a_draft(name):
     """The output is the beginning of what would have come, and the statistics are its own."""
-    reasons, inside = set(), 0
-    for seed in range(max(1, 96 // batch)):
-        rows = Rows.at_random(batch, seed)
+    reasons, inside, most = set(), 0, CASES[name]().drafter.draft_length
+    for seed in range(12):
+        rows = Rows.at_random(seed)
         endless = dataclasses.replace(rows, budget=np.full_like(rows.budget, MOST))
-        free, cut = run(which, endless, stops=NEVER), run(which, rows)
+        free, cut = run(name, endless, stops=NEVER), run(name, rows)
         drafted = cut.origins.kind == Origin.DRAFTED
         for row in np.flatnonzero(rows.budget):
             whole = emitted(free, row)
             count, reason = ending(whole, rows.budget[row])
             assert emitted(cut, row) == whole[:count]
             assert cut.ended[row] == reason
-            check_counts(cut.counts, row, count, int(drafted[row].sum()))
+            check_counts(cut.counts, row, count, int(drafted[row].sum()), most)
             reasons.add(reason)
             # A round that is not cut ends with a byte of the target's own, or with a whole block.
             last = drafted[row, cut.text.length[row] - 1]
-            inside += last and (which != "block, kept" or count % K > 0)
+            inside += last and (name != "blt-d" or count % most > 0)
         for row in np.flatnonzero(rows.budget == 0):
             assert emitted(cut, row) == [] and cut.ended[row] == stopping.BY_LENGTH
-            check_counts(cut.counts, row, 0, 0)
+            check_counts(cut.counts, row, 0, 0, most)
     assert reasons == {stopping.BY_EOS, stopping.BY_STOP, stopping.BY_LENGTH}
     assert inside
 
@@ -258,32 +199,26 @@ def count_all_judged(count_round):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("test", "which", "module", "name", "fault"),
+    ("test", "module", "name", "fault"),
     [
-        (test_a_row_is_the_same_in_any_company, "lookup", sampling, "row_keys", keys_by_row),
-        (test_a_row_is_the_same_in_any_company, "lookup", lookup, "matches", matches_in_padding),
-        (test_rows_end_inside_a_draft, "draft model", stopping, "trim", trim_without_stops),
-        (test_rows_end_inside_a_draft, "draft model", stopping, "trim", trim_nothing),
-        (
-            test_rows_end_inside_a_draft,
-            "draft model",
-            method_module,
-            "count_round",
-            count_all_judged,
-        ),
+        (test_a_row_is_the_same_in_any_company, sampling, "row_keys", keys_by_row),
+        (test_a_row_is_the_same_in_any_company, lookup, "matches", matches_in_padding),
+        (test_rows_end_inside_a_draft, stopping, "trim", trim_without_stops),
+        (test_rows_end_inside_a_draft, stopping, "trim", trim_nothing),
+        (test_rows_end_inside_a_draft, method_module, "count_round", count_all_judged),
     ],
 )
-def test_faults_are_found(monkeypatch, retraced, test, which, module, name, fault):
+def test_faults_are_found(monkeypatch, retraced, test, module, name, fault):
     monkeypatch.setattr(module, name, fault(getattr(module, name)))
     with pytest.raises(AssertionError):
-        test(which, 2)
+        test("lookup")
 
 
-def check_counts(counts, row, emitted, accepted):
+def check_counts(counts, row, emitted, accepted, most):
     """Of the bytes that stand, not of those that were judged."""
     assert counts.bytes[row] == emitted
     assert counts.accepted[row] == counts.accepted_by_position[row].sum() == accepted
-    assert counts.drafted[row] == counts.drafted_by_position[row].sum() <= K * counts.rounds[row]
+    assert counts.drafted[row] == counts.drafted_by_position[row].sum() <= most * counts.rounds[row]
     assert (counts.accepted_by_position[row] <= counts.drafted_by_position[row]).all()
     assert accepted <= emitted <= accepted + counts.rounds[row]
     # Every place is reached once a round at most, and the first ones first.

@@ -17,7 +17,7 @@ from bytelax.decode import (
     Text,
     take_all,
 )
-from bytelax.decode.unmasking import confidence, entropy_bound
+from bytelax.decode.unmasking import confidence
 from bytelax.models.block_attention import Blocks
 from bytelax.systems import BlockDiffusionDrafter, BltSDrafter
 from bytelax.targets.blt import BLTTarget
@@ -27,62 +27,14 @@ from tests.helpers.marks import exhaustive
 
 K = 4
 OWN = models.replace(models.VARIANTS["own_embedding"], block_size=K)
-CONFIGS = {"base": models.BASE, "plain": models.PLAIN, "cut": models.VARIANTS["cut"], "own": OWN}
-
-
-def target(name):
-    return models.model(CONFIGS[name]).target()
-
-
-DRAFTERS = {
-    "past": BltSDrafter(K),
-    "past, refreshed": BltSDrafter(K, latent="refresh"),
-    "block": BlockDiffusionDrafter(K, confidence(0.3)),
-    "block, refreshed": BlockDiffusionDrafter(K, entropy_bound(2.0), latent="refresh"),
-}
-
-
-# Every drafter, and every kind of BLT, once: a program each takes its time to compile. Drafts past
-# the boundary are fast tests in ../../test_golden_outputs.py and in ../test_on_mesh.py.
-CASES = [
-    exhaustive("base", "past", "float32"),
-    exhaustive("base", "past", "bfloat16"),
-    ("plain", "past, refreshed", "float32"),
-    exhaustive("cut", "past", "float32"),
-    exhaustive("own", "past", "float32"),
-    ("own", "block", "float32"),
-    exhaustive("own", "block", "bfloat16"),
-    ("own", "block, refreshed", "float32"),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "which", "dtype"), CASES)
-def test_greedy_output_is_that_of_the_empty_draft(name, which, dtype):
-    config = CONFIGS[name]
-    decoding = loops.run(models.model(config, dtype), DRAFTERS[which])
-    loops.assert_same(decoding, loops.reference(config, dtype, K))
-    assert decoding.counts.drafted.sum() > 0
-
-
-@pytest.mark.slow
-def test_rows_are_apart_and_padding_is_not_read():
-    run = functools.partial(loops.run, models.model(OWN), DRAFTERS["block"])
-    first = run()
-    garbage = loops.prompts()
-    for row, length in enumerate(loops.LENGTHS):
-        garbage[row, length:] = garbage[row, length - 3]
-    loops.assert_same(run(ids=garbage), first)
-    order = np.array([2, 0, 1])
-    np.testing.assert_array_equal(run(order=order).log_probs, first.log_probs[order])
 
 
 @pytest.mark.slow  # the counts themselves: ../../test_golden_outputs.py
 @pytest.mark.parametrize(("latent", "calls"), [exhaustive("reuse", 1), ("refresh", 2)])
 def test_passes_of_a_round(monkeypatch, latent, calls):
     """Counted where the global transformer would run, and where it did."""
-    config = models.VARIANTS["cut"]
-    to = target("cut")
+    model = models.model(models.VARIANTS["cut"])
+    to = model.target()
     seen = []
     close = BLTTarget._close
 
@@ -94,8 +46,7 @@ def test_passes_of_a_round(monkeypatch, latent, calls):
     monkeypatch.setattr(BLTTarget, "_close", counted)
     drafter = BltSDrafter(K, latent=latent)
     jax.clear_caches()
-    one = slice(0, 1)
-    decoding = loops.run(models.model(config), drafter, order=one)
+    decoding = loops.run(model, drafter, rows=slice(0, 1))
     jax.effects_barrier()
     jax.clear_caches()
     rounds = int(decoding.counts.rounds[0])
@@ -115,7 +66,7 @@ RULE = confidence(0.3)
 def blocks(rule=RULE, *, refresh=False):
     """Blocks that are kept whole; `refresh` takes the pending byte in first, with cells ahead."""
     drafter = BlockDiffusionDrafter(K, rule, latent="ahead")
-    to = drafter.fit(target("own"))
+    to = drafter.fit(models.model(OWN).target())
     return Method(
         to, dataclasses.replace(drafter, latent="refresh") if refresh else drafter, take_all
     )
@@ -222,17 +173,3 @@ def test_no_patch_runs_that_closes_behind_the_draft():
     passes = loops.run(models.model(OWN), Empty(K)).state.passes
     np.testing.assert_array_equal(passes.global_, passes.patches)
     assert (passes.global_ > 0).all()
-
-
-@pytest.mark.parametrize(
-    "make", [BltSDrafter, lambda n, latent: BlockDiffusionDrafter(n, confidence(0.5), latent)]
-)
-def test_a_latent_that_is_none_is_refused(make):
-    """Unchecked, a misspelled one would be taken for "reuse"."""
-    with pytest.raises(Exception, match="latent"):  # of this check, or of types while tests run
-        make(4, latent="reused")
-
-
-def test_a_decoder_that_reads_the_encoder_fills_no_blocks():
-    with pytest.raises(ValueError, match="masked bytes need decoder_input='embedding'"):
-        Method(target("base"), BlockDiffusionDrafter(K, confidence(0.5)))

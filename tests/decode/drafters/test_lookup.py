@@ -3,15 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import bytelax
 from bytelax import vocab
 from bytelax.decode import DraftInput, Sampling, Text
 from bytelax.systems import LookupDrafter
-from tests.helpers import models_for_tests as models
 
 BUFFER, ROWS = 24, 4
 DRAFTER = LookupDrafter(draft_length=5, shortest=2, longest=4)
@@ -54,41 +51,3 @@ def test_any_texts(texts, garbage):
         if expected:
             law = np.exp(np.asarray(draft.log_probs[row]))
             np.testing.assert_array_equal(law, np.eye(vocab.SIZE)[expected])
-
-
-@pytest.mark.slow  # test_batches.py
-def test_ends_inside_a_draft():
-    model = models.chain("aé日x😀".encode())
-    prompt = "aé日x😀" * 2
-    request = {"method": "lookup", "draft_length": 7}
-    for budget in (1, 5, 7, 8, 9, 30):
-        out = bytelax.generate(model, [prompt], max_new_bytes=budget, **request)
-        assert out.bytes == [(prompt * 3).encode()[:budget]]
-        assert out.results[0].stats.rounds == -(-budget // 8)
-    out = bytelax.generate(model, [prompt, "x😀a"], max_new_bytes=30, stop=["日x"], **request)
-    assert out.text == ["aé", "é"]
-    once = models.chain(b"abcdefgh", loop=False)
-    out = bytelax.generate(once, [b"abcdefghabcd"], max_new_bytes=30, **request)
-    assert (out.bytes, out.results[0].stop) == ([b"efgh"], "eos")
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"draft_length": 0}, "draft_length"),
-        ({"draft_length": 1024}, "draft_length"),
-        ({"latent": "reuse"}, "takes no 'latent'"),
-    ],
-)
-def test_bad_options(options, words):
-    with pytest.raises(ValueError, match=words):
-        bytelax.generate(models.chain(b"ab"), [b"a"], method="lookup", **options)
-
-
-@pytest.mark.parametrize(
-    ("shortest", "longest", "words"),
-    [(0, 4, "a match has 1..256 bytes"), (4, 2**31, "1..256 bytes"), (5, 4, "must not exceed")],
-)
-def test_matches_of_no_length(shortest, longest, words):
-    with pytest.raises(ValueError, match=words):
-        LookupDrafter(3, shortest, longest)
