@@ -13,10 +13,10 @@ FILE_HEADER = r"\n*^# file: .*\n"
 SPLITS = VALID, TEST = "valid", "test"
 
 
-def sources(data: str) -> tuple[Source, ...]:
+def sources(data: str, runs: pathlib.Path) -> tuple[Source, ...]:
     """English prose, Python and sentence pairs: 45 %, 30 % and 25 % of the windows."""
     pairs = [
-        of_pairs(f"{data}/tatoeba_{corpus}_eng", template, weight=1.25 / 2)
+        of_pairs(f"{data}/tatoeba_{corpus}_eng", template, runs, weight=1.25 / 2)
         for corpus, short in (("deu", "de"), ("fra", "fr"))
         for template in (f"{short}: {{0}}\nen: {{1}}\n", f"en: {{1}}\n{short}: {{0}}\n")
     ]
@@ -30,8 +30,9 @@ def sources(data: str) -> tuple[Source, ...]:
     )
 
 
-def of_pairs(folder: str, template: str, weight: float = 1.0) -> Source:
-    """Sentence pairs as documents, which are written beside the tables of their columns."""
+def of_pairs(folder: str, template: str, runs: pathlib.Path, weight: float = 1.0) -> Source:
+    """Sentence pairs as documents, which are written into the directory of the runs."""
+    runs.mkdir(parents=True, exist_ok=True)
     written = {}
     for split in ("train", "valid"):
         table = pathlib.Path(folder) / ("train.tsv.gz" if split == "train" else "valid.tsv")
@@ -39,7 +40,7 @@ def of_pairs(folder: str, template: str, weight: float = 1.0) -> Source:
         content = gzip.decompress(content) if split == "train" else content
         rows = content.decode().splitlines()
         documents = (template.format(*row.split("\t")) for row in rows)
-        path = table.with_name(f"{split}-{template[:2]}.jsonl")
+        path = runs / f"{table.parent.name}-{template[:2]}-{split}.jsonl"
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
         written[split] = str(path)
     return Source(written["train"], weight=weight, valid=written["valid"])

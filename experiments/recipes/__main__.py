@@ -29,7 +29,7 @@ def config(stage: str, data: str, runs: pathlib.Path) -> str:
     template = string.Template((FOLDER / f"{stage}.toml").read_text())
     sources = {"LINES": [lines]}
     if "TEXTS" in template.get_identifiers():
-        sources["TEXTS"] = [*bundled_data.sources(data)]
+        sources["TEXTS"] = [*bundled_data.sources(data, runs)]
     return template.substitute(
         {name: json.dumps([*map(str, each)]) for name, each in sources.items()}, RUNS=runs
     )

@@ -181,9 +181,9 @@ def stage_of(name: str, runs: pathlib.Path) -> Stage:
 STAGES = ("small-lm", "small-draft", "small-heads", "tiny-late", "tiny-d-late")
 
 
-def batches(data: str, window: int, batch: int, seed: int):
+def batches(data: str, runs: pathlib.Path, window: int, batch: int, seed: int):
     """Endless batches of u8[batch, window + 1] ids, made ahead by a thread."""
-    sources = bundled_data.sources(data)
+    sources = bundled_data.sources(data, runs)
     weights = np.array([source.weight for source in sources])
     windows = [
         packing.TrainWindows(documents.load(source, 0.01)[0], window, (seed, place))
@@ -302,7 +302,7 @@ def train(stage: Stage, data: str, seconds: float, log: pathlib.Path, say) -> No
         updates = jax.tree.map(lambda x: rate * x, updates)  # both peaks follow one schedule
         return optax.apply_updates(params, updates), moments, metrics
 
-    examples = batches(data, stage.window, stage.batch, stage.seed)
+    examples = batches(data, log.parent, stage.window, stage.batch, stage.seed)
     example = (params, moments, frozen, next(examples), np.float32(0), np.int32(0))
     say("compiling")
     run = step.lower(*example).compile()
