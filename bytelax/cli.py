@@ -1,8 +1,13 @@
 """The command line `bytelax generate | train | calibrate | bench | ...`; see `bytelax --help`."""
 
 import argparse
+import contextlib
 import importlib
+import io
+import itertools
 import logging
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -44,39 +49,87 @@ def main(args: Sequence[str] | None = None) -> int:
             logging.getLogger(compiling.__name__).setLevel(logging.ERROR)
         command.run(flags)
         sys.stdout.flush()
-    except (ValueError, OSError) as error:
-        print(f"bytelax: {error}", file=sys.stderr)
-        return 2
+    except BrokenPipeError:  # the reader has closed the pipe, in which Python would flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("bytelax: interrupted", file=sys.stderr)
         return 130
-    except SystemExit as exit:  # help, or flags that are refused
+    except SystemExit as exit:  # help was printed
         return int(exit.code or 0)
+    except Exception as error:
+        print(f"bytelax: {' '.join(_with_flags(_told(error), args).split())}", file=sys.stderr)
+        return 2
     return 0
 
 
+def _told(error: Exception) -> str:
+    """What is wrong with the input; raises errors that are not the input's."""
+    told = str(error)
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told:
+        return "there is not enough memory for this; ask for less at once"
+    if found := re.search("a kernel of bytelax did not start .*", told):
+        return found[0]
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, ValueError | OSError):
+        return told
+    raise error
+
+
+def _with_flags(message: str, args: Sequence[str]) -> str:
+    """Writes the names of given flags in a message as on the command line: --draft-length."""
+    for flag in {arg.partition("=")[0] for arg in args if arg.startswith("--")}:
+        name = flag.removeprefix("--").replace("-", "_")
+        place = r"(?<![\w./'-])" if "_" in name or "." in name else "^"  # others may be plain words
+        message = re.sub(rf"{place}{re.escape(name)}(?![\w.]*\w)", flag, message)
+    return message
+
+
 def _parse(args: Sequence[str]) -> tuple[ModuleType, Any]:
-    """Returns the module of a command and its flags; raises SystemExit if they are refused."""
+    """Returns the module of a command and its flags; raises ValueError if they are refused."""
     name, rest = _chosen("bytelax", COMMANDS, args), args[1:]
     command = importlib.import_module(f"bytelax.commands.{name}")
-    import tyro
-
-    prog = f"bytelax {name}"
-    default: Any = tyro.MISSING_NONPROP
+    prog, default = f"bytelax {name}", None
     if hasattr(command, "KINDS"):  # each with flags of its own
         told = {kind: cls.__doc__.splitlines()[0] for kind, cls in command.KINDS.items()}
         kind, rest = _chosen(prog, told, rest), rest[1:]
         flags, default = command.KINDS[kind], command.default(kind, rest)
-        return command, tyro.cli(flags, prog=f"{prog} {kind}", args=rest, default=default)
+        return command, _flags(flags, f"{prog} {kind}", None, rest, default)
     if hasattr(command, "default"):
         default = command.default(rest)
-    flags, about = getattr(command, name.capitalize()), COMMANDS[name]
-    return command, tyro.cli(flags, prog=prog, description=about, args=rest, default=default)
+    return command, _flags(getattr(command, name.capitalize()), prog, COMMANDS[name], rest, default)
+
+
+def _flags(cls: type, prog: str, about: str | None, args: Sequence[str], default: Any) -> Any:
+    """The flags of a command by tyro, of whose message only the first part is shown."""
+    import tyro
+
+    default = tyro.MISSING_NONPROP if default is None else default
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(cls, prog=prog, description=about, args=args, default=default)
+    except SystemExit as exit:
+        if not exit.code:
+            raise
+        lines = [line.strip("│ ") for line in errors.getvalue().splitlines()[1:]]
+        parts = itertools.groupby(lines, lambda line: bool(set(line) - set("─-╰╯")))
+        told = next(" ".join(part) for is_text, part in parts if is_text)
+        told = re.sub(r"^Error parsing [A-Z]\w*: ", "", told).rstrip(".")  # the name of a class
+        hint = "Perhaps you meant:"
+        told += f". {hint} {lines[lines.index(hint) + 1]}" if hint in lines else ""
+        raise ValueError(f"{told}; see {prog} --help") from None
+
+
+class _Words(argparse.ArgumentParser):
+    def error(self, message: str):
+        raise ValueError(f"{message}; see {self.prog} --help")
 
 
 def _chosen(prog: str, known: Mapping[str, str], args: Sequence[str]) -> str:
     """Returns the first argument, one of the known words."""
-    parser = argparse.ArgumentParser(prog)
+    parser = _Words(prog)
     version = f"bytelax {bytelax.__version__}"
     parser.add_argument("--version", action="version", version=version)
     words = parser.add_subparsers(dest="word", required=True, metavar="COMMAND")

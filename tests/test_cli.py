@@ -8,6 +8,7 @@ import subprocess
 import sys
 import typing
 
+import jax
 import pytest
 
 from bytelax import checkpoints, cli
@@ -40,11 +41,12 @@ def _json(capsys, *args):
 
 
 def _fails(capsys, *args):
-    """What a command says that must end with exit code 2 and print no result."""
+    """The one line of a command that must end with exit code 2 and print nothing else."""
     assert cli.main(list(args)) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    return captured.err
+    (line,) = captured.err.splitlines()
+    return line
 
 
 @pytest.mark.parametrize("which", ["byte_lm", pytest.param("model", marks=pytest.mark.slow)])
@@ -186,12 +188,12 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--max-new-bytes", "0", "x"], "max_new_bytes must"),
-        (["--max-new-bytes", "many", "x"], "max-new-bytes"),
+        (["--max-new-bytes", "0", "x"], "--max-new-bytes must"),
+        (["--max-new-bytes", "many", "x"], "--max-new-bytes: "),
         (["--max-new-bytes", "999999999", "x"], "context"),
         (["--method", "blt-x", "x"], "'blt-x'; did you mean blt-s?"),
         (["--method", "draft-model", "x"], "--draft-model"),
-        (["--method", "lookup", "--draft-length", "0", "x"], "draft_length"),
+        (["--method", "lookup", "--draft-length", "0", "x"], "--draft-length"),
         (["--method", "blt-s", "--window", "8", "x"], "9..4096, got 8: a round drafts 8 bytes"),
         (["--logprobs", "x"], "add --json"),
         (["--draft-length", "3", "x"], "--draft-length"),
@@ -199,7 +201,7 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
         (["--override", "nope=1", "x"], "nope"),
         (["--override", "max_bytes=abc", "x"], "max_bytes"),
         (["--dtype", "int8", "x"], "int8"),
-        (["--metod", "ar"], "--metod"),
+        (["--metod", "ar"], "Unrecognized options: --metod, ar. Perhaps you meant: --method STR;"),
         (["--file", "no-such-file"], "no-such-file"),
     ],
 )
@@ -219,6 +221,23 @@ def test_bad_commands(model, capsys, tmp_path):
     assert "empty" in _fails(capsys, "convert", "--model", model, "--out", model)
     monotone = ["--override", "monotonicity=true", "--to", "huggingface"]
     assert "monotonicity" in _fails(capsys, "convert", "--model", model, *out, *monotone)
+
+
+def test_a_kernel_that_does_not_start_is_one_line(capsys, monkeypatch):
+    """With the way out that `gpu.h` names, and without what XLA says around it."""
+    told = "a kernel of bytelax did not start on this GPU (why): BYTELAX_NATIVE=0 leaves it to XLA"
+
+    def run(*_):
+        raise jax.errors.JaxRuntimeError(f"INTERNAL: {told}\nwhere")
+
+    monkeypatch.setattr(cli, "_parse", run)
+    assert _fails(capsys, "generate") == f"bytelax: {told}"
+
+
+def test_a_reader_that_has_closed_the_pipe_is_no_error():
+    command = f"{sys.executable} -m bytelax methods | true; echo ${{PIPESTATUS[0]}}"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert ran.stdout.strip() in ("0", "141") and not ran.stderr
 
 
 def test_exit_code_of_the_process(tmp_path):

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bytelax.targets.local_decoder import RECENT
 
 from bytelax import systems, vocab
 from bytelax.decode import Drafter, Method, Sampling, Text
@@ -196,7 +195,7 @@ def law_by_hand(model, text, drafted):
         cut = config.patching.max_patch_length
         ends.append(bool(network.ends(hidden, looked_up[place]) > 0))
         if ends[-1] or (cut and place + 1 - start == cut):
-            recent = place + jnp.arange(1 - RECENT, 1)
+            recent = place + jnp.arange(1 - blt_s.RECENT, 1)
             reads = latents[-1], hidden, looked_up[jnp.maximum(recent, 0)], recent >= start
             latents.append(network.following(*(each[None, None] for each in reads))[0, 0])
             start = place + 1
