@@ -17,6 +17,9 @@ from tests.helpers.models_for_tests import VARIANTS, model
 ROUNDING = 2e-5
 CASES = setups.SETUPS | {
     "blt-s on encoder states": setups.on_blt(BltSDrafter(4), lambda: model(VARIANTS["base"])),
+    "blt-s, refreshed, on encoder states": setups.on_blt(
+        BltSDrafter(4, latent="refresh"), lambda: model(VARIANTS["base"])
+    ),
     "predicted latents, cut": setups.on_blt(BltSDrafter(5, "predicted"), setups.cut_blt),
     "eagle, biases and norms": setups.on_lm(EagleDrafter(3), lms.qwen),
     "layer skip, biases and norms": setups.on_lm(
@@ -59,7 +62,7 @@ CHECKS = {
     slow=[  # the others by name, on the bundled models: ../../test_greedy_rows.py
         "medusa", "two-byte", "handed over", "lookup", "dflash, told", "eagle, unsure",
         "blt-dv in order", "medusa tree", "eagle tree", "several", "blt-s on encoder states",
-        "blt-s, refreshed", "predicted latents, cut", "layer skip, biases and norms",
+        "blt-s, refreshed, on encoder states", "predicted latents, cut", "layer skip, biases and norms",
         "fewer nodes than levels",
     ],
 )  # fmt: skip
