@@ -144,7 +144,7 @@ def test_a_run_with_a_cooldown_can_be_made_longer(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, longer.params, whole.params)
     # Without a cooldown, in the cooldown, shorter than it is, and with one that had begun by now.
     for changed in (run_of(9, None), run_of(12, 3), run_of(7, 0), run_of(9, 3)):
-        with pytest.raises(TrainingError, match="may change its length, until its cooldown begins"):
+        with pytest.raises(TrainingError, match="holds a run with optimizer"):
             train(changed, "longer")
 
 

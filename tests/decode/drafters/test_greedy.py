@@ -62,7 +62,8 @@ CHECKS = {
     slow=[  # the others by name, on the bundled models: ../../test_greedy_rows.py
         "medusa", "two-byte", "handed over", "lookup", "dflash, told", "eagle, unsure",
         "blt-dv in order", "medusa tree", "eagle tree", "several", "blt-s on encoder states",
-        "blt-s, refreshed, on encoder states", "predicted latents, cut", "layer skip, biases and norms",
+        "blt-s, refreshed, on encoder states", "predicted latents, cut",
+        "layer skip, biases and norms",
         "fewer nodes than levels",
     ],
 )  # fmt: skip
