@@ -65,11 +65,16 @@ def blt_on_a_mesh():
     return blt().on(sharding.make_mesh(MeshConfig(data=2)))
 
 
+def without_cache(model):
+    """The same model, which has laid out nothing yet."""
+    return bytelax.Model(model.module, model.params, model.mesh)
+
+
 def continued(which, prompts=PROMPTS, **how):
     """Bytes, reasons to stop, log-probabilities and origins of a continuation of each prompt."""
     model = which()
     out = bytelax.generate(
-        bytelax.Model(model.module, model.params), prompts,  # without what the model has cached
+        without_cache(model), prompts,
         temperature=MIXED, max_new_bytes=NEW, logprobs=True, origins=True, **how,
     )  # fmt: skip
     return [(one.bytes, one.stop, one.log_probs, one.origins.kind) for one in out.results]
@@ -87,7 +92,7 @@ def drafted(name):
 
 
 def scored(which):
-    model = bytelax.Model(which().module, which().params)
+    model = without_cache(which())
     return [one.log_probs for one in bytelax.score(model, TEXTS, window=63, batch=4).documents]
 
 
