@@ -343,9 +343,8 @@ class Method:
         if emitted.path is not None:
             draft, logits, trial, lawful = self._along(emitted.path, draft, logits, trial, lawful)
         lawful = jnp.cumprod(lawful, axis=1).sum(1)
-        count = jnp.clip(
-            emitted.count, 1, self.window
-        )  # a rule that emitted nothing would never end
+        # A rule that emitted nothing would never end.
+        count = jnp.clip(emitted.count, 1, self.window)
         kept, ended, automaton = self._kept(params, decoding, emitted.ids, count, lawful, running)
         counts = self._counted(params, decoding, draft, emitted, kept, lawful)
         inputs = self._round_inputs(params, decoding)
