@@ -117,6 +117,10 @@ def _flags(cls: type, prog: str, about: str | None, args: Sequence[str], default
         parts = itertools.groupby(lines, lambda line: bool(set(line) - set("─-╰╯")))
         told = next(" ".join(part) for is_text, part in parts if is_text)
         told = re.sub(r"^Error parsing [A-Z]\w*: ", "", told).rstrip(".")  # the name of a class
+        told = told.replace("invalid literal for int() with base 10", "not a whole number")
+        told = told.replace("could not convert string to float", "not a number")
+        if "valid parse for arguments" in told:  # of a flag that takes several values
+            told += "; it reads all up to the next flag, so other words come first"
         hint = "Perhaps you meant:"
         told += f". {hint} {lines[lines.index(hint) + 1]}" if hint in lines else ""
         raise ValueError(f"{told}; see {prog} --help") from None

@@ -189,20 +189,32 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
     ("flags", "says"),
     [
         (["--max-new-bytes", "0", "x"], "--max-new-bytes must"),
-        (["--max-new-bytes", "many", "x"], "--max-new-bytes: "),
+        (["--max-new-bytes", "many", "x"], "--max-new-bytes: not a whole number: 'many'; see"),
         (["--max-new-bytes", "999999999", "x"], "context"),
+        (["--temperature", "-1", "x"], "temperature"),
+        (["--top-p", "0", "x"], "--top-p"),
+        (["--top-k", "-2", "x"], "--top-k"),
+        (["--window", "0", "x"], "window"),
         (["--method", "blt-x", "x"], "'blt-x'; did you mean blt-s?"),
-        (["--method", "draft-model", "x"], "--draft-model"),
+        (["--method", "draft-model", "x"], "Missing from bytelax generate: --draft-model"),
         (["--method", "lookup", "--draft-length", "0", "x"], "--draft-length"),
+        (["--method", "lookup", "--draft-length", "8,4", "x"], "--draft-length"),
+        (["--method", "lookup", "--draft-length", "", "x"], "--draft-length"),
         (["--method", "blt-s", "--window", "8", "x"], "9..4096, got 8: a round drafts 8 bytes"),
         (["--logprobs", "x"], "add --json"),
-        (["--draft-length", "3", "x"], "--draft-length"),
+        (["--draft-length", "3", "x"], "Unrecognized options: --draft-length, 3"),
+        (["--stop", "", "--", "x"], "stop"),
         (["--seed", "-1", "x"], "seed"),
         (["--override", "nope=1", "x"], "nope"),
+        (["--override", "nope", "x"], "name=value"),
         (["--override", "max_bytes=abc", "x"], "max_bytes"),
+        (["--override", "patching_threshold=NaN", "x"], "finite"),
+        (["--override", "dtype=3", "x"], "dtype"),
+        (["--window", "1000000000", "x"], "window"),
+        (["--temperature", "1e-30", "x"], "temperature"),
         (["--dtype", "int8", "x"], "int8"),
         (["--metod", "ar"], "Unrecognized options: --metod, ar. Perhaps you meant: --method STR;"),
-        (["--file", "no-such-file"], "no-such-file"),
+        (["--file", "no-such-file"], "bytelax: no-such-file: No such file or directory"),
     ],
 )
 def test_bad_generate(model, capsys, flags, says):
@@ -258,6 +270,14 @@ def test_help_shows_the_options_of_a_method(capsys):
     assert cli.main(["generate", "--help"]) == 0
     shown = capsys.readouterr().out
     assert "--method NAME --help" in shown and "--beam" not in shown
+
+
+def test_numbers_before_the_prompt(byte_lm, capsys):
+    """They take all that follows: a prompt is not lost among them without a word."""
+    flags = ["generate", "--model", byte_lm, "--method", "medusa", "--branches", "3", "2"]
+    told = _fails(capsys, *flags, "The cell")
+    assert "--branches: " in told and "['3', '2', 'The cell']; it reads all up to the" in told
+    assert cli._parse([*flags, "--", "The cell"])[1].decoding.branches == (3, 2)
 
 
 def test_every_command_that_loads_a_model_names_it_alike():
