@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import os
 import sys
 
 import numpy as np
@@ -29,6 +30,7 @@ def place(tmp_path_factory):
         (directory / name).write_bytes(text)
     (directory / "empty").write_bytes(b"")
     (directory / "folder").mkdir()
+    os.mkfifo(directory / "pipe")
     model = models.model(models.BASE)
     checkpoints.write(directory / "blt", model.config, model.params, layout="huggingface")
     with pytest.MonkeyPatch.context() as patch:
@@ -72,9 +74,11 @@ def test_standard_input(place, capsys, monkeypatch):
     for files in ((), ("-",)):
         stdin()
         first, whole = _lines(capsys, "score", "--model", "blt", *files, *WINDOWS)
-        assert first["file"] == "-" and whole["files"] == 1
+        assert first["file"] == "standard input" and whole["files"] == 1
     (named, _) = _lines(capsys, "score", "--model", "blt", "long", *WINDOWS)
     assert named["log_prob"] == first["log_prob"]
+    assert cli.main(["score", "--model", "blt", "-"]) == 2  # it has been read
+    assert "standard input is empty" in capsys.readouterr().err
 
 
 def test_patches(place, capsys):
@@ -109,20 +113,34 @@ def test_weights_and_scores_that_are_no_numbers(place, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
+        (["empty"], "empty is empty"),
+        (["short", "empty"], "empty is empty"),
         (["missing"], "missing"),
-        (["folder"], "folder"),
+        (["folder"], "folder is a directory"),
+        (["pipe"], "pipe is not a file"),
+        (["/dev/zero"], "/dev/zero is not a file"),
+        ([""], "is a directory"),
+        (["a\0b"], "null"),
+        (["x" * 5000], "name too long"),
+        (["short/short"], "Not a directory"),
         (["short", "--model", "nowhere"], "there is no directory nowhere"),
         (["short", "--model", ""], "the name of the model is empty"),
         (["short", "--model", "short"], "short is a file"),
         (["short", "--model", "folder"], "folder is empty"),
         (["short", "--window", "0"], "window must be an integer in 1.."),
+        (["short", "--window", "10000"], "window must be an integer in 1.."),
+        (["short", "--window", "1" * 30], "window must be"),
         (["short", "--window", "9", "--stride", "10"], "stride must be an integer in 1..9"),
+        (["short", "--stride", "-1"], "stride must be"),
+        (["short", "--batch", "0"], "batch must be"),
+        (["short", "--batch", "99999999999"], "batch must be"),
+        (["short", "--batch", "many"], "batch"),
         (["short", "--override", "nope=1"], "--override knows no 'nope'"),
         (["short", "--override", "max_bytes=1"], "max_bytes must lie in"),
         (["short", "--override", "patching_threshold=NaN"], "finite"),
     ],
 )
-def test_bad_input(place, capsys, command, args, says):
+def test_bad_input_is_one_line(place, capsys, command, args, says):
     model = [] if "--model" in args else ["--model", "blt"]
     assert cli.main([command, *model, *args]) == 2
     captured = capsys.readouterr()
@@ -152,6 +170,14 @@ def test_patches_by_a_byte_transformer_tell_the_threshold(place, capsys):
     assert "lm is a byte transformer" in told and "1.335 nats" in told
     _lines(capsys, "patches", "--model", "lm", "short", *WINDOWS, "--override",
            "patching_threshold=1.335")  # fmt: skip
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file(place, capsys):
+    (place / "secret").write_bytes(b"x")
+    (place / "secret").chmod(0)
+    assert cli.main(["score", "--model", "blt", "secret"]) == 2
+    assert "Permission denied" in capsys.readouterr().err
 
 
 def test_any_bytes(place, capsys):

@@ -33,7 +33,7 @@ def run(command: Patches) -> None:
     from bytelax.scoring.patcher import patches
 
     console.check_json(command, "entropies")
-    texts = console.read_texts(command.files)
+    files = console.text_files(command.files)
     changes = command.overrides.fields
     patcher = load_patcher(command.model, **changes)
     config = checkpoints.read_config(model_directory(command.model))
@@ -44,15 +44,16 @@ def run(command: Patches) -> None:
             "--override patching_threshold=... sets another",
             file=sys.stderr,
         )
-    with progress.shown(True, "patches", sum(map(len, texts.values()))) as advance:
-        found = patches(patcher, texts.values(), **vars(command.windows), progress=advance)
-        for file, cut in zip(texts, found, strict=True):
-            _print(command, file, cut)
+    with progress.shown(True, "patches", sum(file.size for file in files)) as advance:
+        texts = (file.read() for file in files)
+        found = patches(patcher, texts, **vars(command.windows), progress=advance)
+        for file, cut in zip(files, found, strict=True):
+            _print(command, file.name, cut)
 
 
 def _print(command, name, cut):
     count, lengths = len(cut.entropies), cut.lengths
-    mean = count / max(len(lengths), 1)
+    mean = count / len(lengths)
     if not command.json:
         told = f"{mean:.3f} bytes per patch, {len(lengths):,} patches, {count:,} bytes: {name}"
         print(told, flush=True)

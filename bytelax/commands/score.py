@@ -30,20 +30,21 @@ def run(command: Score) -> None:
     from bytelax.scoring import figures, score_many
 
     console.check_json(command, "logprobs")
-    texts = console.read_texts(command.files)
+    files = console.text_files(command.files)
     model = command.loading.load(command.model)
     count, log_prob = 0, 0.0
-    with progress.shown(True, "score", sum(map(len, texts.values()))) as advance:
-        scores = score_many(model, texts.values(), **vars(command.windows), progress=advance)
-        for file, found in zip(texts, scores, strict=True):
-            fields = {"file": file, **found.to_dict()}
+    with progress.shown(True, "score", sum(file.size for file in files)) as advance:
+        texts = (file.read() for file in files)
+        scores = score_many(model, texts, **vars(command.windows), progress=advance)
+        for file, found in zip(files, scores, strict=True):
+            fields = {"file": file.name, **found.to_dict()}
             if command.logprobs:
                 fields["log_probs"] = found.log_probs.tolist()
-            _print(command, file, fields)
+            _print(command, file.name, fields)
             count, log_prob = count + found.bytes, log_prob + found.log_prob
-    if command.json or len(texts) > 1:
-        fields = {"files": len(texts), **figures(count, log_prob)}
-        _print(command, f"all {len(texts)} files", fields)
+    if command.json or len(files) > 1:
+        fields = {"files": len(files), **figures(count, log_prob)}
+        _print(command, f"all {len(files)} files", fields)
 
 
 def _print(command, name, fields):

@@ -121,8 +121,9 @@ def score(
         less than 1; or the model's logits are NaN or infinite.
     """
     texts = vocab.strings("texts", texts)
-    known = isinstance(texts, Sequence)
-    total = sum(len(vocab.as_bytes(text)) for text in texts) if known else None
+    total = None
+    if progress and isinstance(texts, Sequence):
+        total = sum(len(vocab.as_bytes(text)) for text in texts)
     with shown(progress, "compiling and scoring", total) as advance:
         found = score_many(
             model, texts, window=window, stride=stride, batch=batch, progress=advance
