@@ -62,9 +62,23 @@ def check_attention(case, *, kernel: str) -> dict:
     inputs = attention_benchmark.example(case)
     run = jax.jit(functools.partial(attend, implementation=kernel))
     wanted = jax.jit(functools.partial(attend, implementation="xla"))(*inputs)
-    out, wanted = (np.asarray(x, np.float32) for x in (run(*inputs), wanted))
-    error = float((np.abs(out - wanted) / (1 + np.abs(wanted))).max())
+    error = largest_error(run(*inputs), wanted)
     return {"error": error, "exact": error < 1e-2 and same_bits(run, inputs)}
+
+
+def largest_error(made, wanted) -> float:
+    """The largest difference between trees of arrays, relative to one more than what is wanted."""
+
+    def error(made, wanted):
+        made, wanted = (np.asarray(x, np.float32) for x in (made, wanted))
+        return float((np.abs(made - wanted) / (1 + np.abs(wanted))).max())
+
+    return max(jax.tree.leaves(jax.tree.map(error, made, wanted)))
+
+
+def both(run, kernel: str):
+    """A function of inputs and `implementation`, compiled with a kernel and with XLA's."""
+    return (jax.jit(functools.partial(run, implementation=which)) for which in (kernel, "xla"))
 
 
 def same_bits(run, inputs) -> bool:
@@ -110,14 +124,14 @@ def check_dense(case, *, kernel: str) -> dict:
         jax.jit(lambda operands, which=which: dense_benchmark.multiply(operands, options, which))
         for which in (kernel, "xla")
     )
-    made, wanted = (np.asarray(x, np.float32) for x in (run(operands), plain(operands)))
+    made = np.asarray(run(operands), np.float32)
 
     def same(rows):
         onto = None if operands.onto is None else operands.onto[rows]
         out = run(operands._replace(rows=operands.rows[rows], onto=onto))
         return np.array_equal(np.asarray(out, np.float32), made[rows])
 
-    error = float((np.abs(made - wanted) / (1 + np.abs(wanted))).max())
+    error = largest_error(made, plain(operands))
     changed = [slice(None, None, -1), *map(slice, counts[:-1])]
     same_bits = [same(rows) for rows in changed if kernel != "xla"]
     return {"error": error, "exact": error < 3e-2 and all(same_bits), "counts": counts}
@@ -133,18 +147,13 @@ def check_append(case, *, kernel: str) -> dict:
     sizes = sorted({max(1, count // group) for count in ROWS})
     counts = [count for count in sizes if kernel == "xla" or append_gpu.takes(given(count))]
     window = given(counts[-1])
-    run, plain = (
-        jax.jit(functools.partial(append_benchmark.attend, implementation=which))
-        for which in (kernel, "xla")
-    )
-    made, wanted = ([np.asarray(x, np.float32) for x in way(window)] for way in (run, plain))
-    error = max(
-        float((np.abs(a - b) / (1 + np.abs(b))).max()) for a, b in zip(made, wanted, strict=True)
-    )
+    run, plain = both(append_benchmark.attend, kernel)
+    made = run(window)
+    error = largest_error(made, plain(window))
     qkv = window.projections.qkv.at[1:].multiply(2)
     others = window._replace(projections=window.projections._replace(qkv=qkv))
-    same = np.array_equal(np.asarray(run(others)[0], np.float32)[0], made[0][0])
-    _, keys, values = run(window)
+    same = np.array_equal(run(others)[0][0], made[0][0])
+    _, keys, values = made
 
     def last(count):
         """Whether the last entries give the same on the cache that all of them are in."""
@@ -158,7 +167,7 @@ def check_append(case, *, kernel: str) -> dict:
             positions=window.positions[:, -count:],
             sight=sight._replace(first=sight.first[:, -count:], last=sight.last[:, -count:]),
         )
-        return np.array_equal(np.asarray(run(again)[0], np.float32), made[0][:, -count:])
+        return np.array_equal(run(again)[0], made[0][:, -count:])
 
     same = same and (kernel == "xla" or all(map(last, counts[:-1])))
     return {"error": error, "exact": error < 1e-2 and same, "counts": counts}
@@ -167,16 +176,11 @@ def check_append(case, *, kernel: str) -> dict:
 def check_cross(case, *, kernel: str) -> dict:
     """The kernel beside XLA, and its bits beside another row."""
     inputs = cross_benchmark.example(case)
-    run, plain = (
-        jax.jit(functools.partial(cross_benchmark.run, implementation=which))
-        for which in (kernel, "xla")
-    )
-    made, wanted = ([np.asarray(x, np.float32) for x in way(inputs)] for way in (run, plain))
-    error = max(
-        float((np.abs(a - b) / (1 + np.abs(b))).max()) for a, b in zip(made, wanted, strict=True)
-    )
+    run, plain = both(cross_benchmark.run, kernel)
+    made = run(inputs)
+    error = largest_error(made, plain(inputs))
     others = inputs._replace(new=tuple(x.at[1:].multiply(2) for x in inputs.new))
-    same = np.array_equal(np.asarray(run(others)[0], np.float32)[0], made[0][0])
+    same = np.array_equal(run(others)[0][0], made[0][0])
     return {"error": error, "exact": error < 1e-2 and same}
 
 

@@ -28,7 +28,6 @@ NEXT = [np.array([17, 0, 30], np.int32), np.array([1, 26, 9], np.int32)]
 BUDGETS = [np.array(each, np.int32) for each in ([12, 7, 9], [9, 14, 6], [10, 3, 12])]
 MIXED = Sampling.of(ROWS, temperature=np.array([0.0, 1.0, 0.7]), allow_eos=False)
 GREEDY = dataclasses.replace(MIXED, temperature=jnp.zeros(ROWS))  # by the same program
-TO_ROUNDING = {*setups.HANDED_OVER, *setups.TREES}
 
 
 CASES = (
@@ -133,7 +132,11 @@ def test_a_turn_is_a_fresh_start_on_the_whole_text(name):
         assert (decoding.log_probs[np.arange(ROWS), length - 1] == 0)[NEXT[nth] > 0].all()
         fresh = decode(init(decoding.text, BUDGETS[nth + 1], GREEDY))
         decoding = decode(decoding)
-        exact = native.available() and isinstance(target, ByteLMTarget) and name not in TO_ROUNDING
+        exact = (
+            native.available()
+            and isinstance(target, ByteLMTarget)
+            and name not in setups.TO_ROUNDING
+        )
         assert_alike(output(decoding), output(fresh), exact=exact)
         np.testing.assert_array_equal(decoding.counts.bytes, fresh.counts.bytes)
 

@@ -303,7 +303,7 @@ def test_greedy_rows_are_those_of_the_empty_draft(name):
     np.testing.assert_array_equal(found.text.length, plain.text.length)
     there = np.arange(append.BUFFER) < np.asarray(plain.text.length)[:, None]
     for one, other in ((found.text.ids, plain.text.ids), (found.log_probs, plain.log_probs)):
-        exact = one.dtype == jnp.int32 or name not in append.TO_ROUNDING
+        exact = one.dtype == jnp.int32 or name not in setups.TO_ROUNDING
         np.testing.assert_allclose(
             np.where(there, one, 0), np.where(there, other, 0), rtol=0, atol=0 if exact else 1e-5
         )

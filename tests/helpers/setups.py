@@ -149,6 +149,7 @@ TREES = {
     "eagle tree": on_lm(EagleDrafter(5, beam=2, depth=3)),
     "several": beside_a_draft_model(lambda small: ParallelDrafter(DraftModelDrafter(small, 2), 2)),
 }
+TO_ROUNDING = {*HANDED_OVER, *TREES}
 SETUPS = CHAINS | HANDED_OVER | TREES
 LOSSY = {
     "blt-d": on_blt(BlockDiffusionDrafter(3, confidence(0.3), latent="ahead"), accept=take_all)

@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(kThreads) cross_read(Read a) {
 }
 
 ffi::Error write_pairs(Stream stream, ffi::AnyBuffer pairs, ffi::Buffer<ffi::S32> slots_of,
-                 ffi::AnyBuffer, ffi::AnyBuffer, ffi::Result<ffi::AnyBuffer> keys,
-                 ffi::Result<ffi::AnyBuffer> values, bool by_head) {
+                       ffi::AnyBuffer, ffi::AnyBuffer, ffi::Result<ffi::AnyBuffer> keys,
+                       ffi::Result<ffi::AnyBuffer> values, bool by_head) {
   const auto shape = pairs.dimensions();
   const int each = 16 / (pairs.element_type() == ffi::DataType::BF16 ? 2 : 4);
   const Write a{static_cast<const uint4*>(pairs.untyped_data()),
@@ -106,7 +106,7 @@ ffi::Error write_pairs(Stream stream, ffi::AnyBuffer pairs, ffi::Buffer<ffi::S32
 }
 
 ffi::Error read_pairs(Stream stream, ffi::AnyBuffer queries, ffi::Buffer<ffi::S32> slots_of,
-                ffi::AnyBuffer keys, ffi::AnyBuffer values, ffi::Result<ffi::AnyBuffer> out) {
+                      ffi::AnyBuffer keys, ffi::AnyBuffer values, ffi::Result<ffi::AnyBuffer> out) {
   const auto shape = queries.dimensions(), ring = keys.dimensions();
   const Read a{queries.untyped_data(),
                keys.untyped_data(),

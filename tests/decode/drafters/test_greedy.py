@@ -27,7 +27,7 @@ CASES = setups.SETUPS | {
     ),
     "fewer nodes than levels": setups.on_lm(EagleDrafter(3, beam=2, depth=6)),
 }
-TO_ROUNDING = {*setups.HANDED_OVER, *setups.TREES, "fewer nodes than levels"}
+TO_ROUNDING = setups.TO_ROUNDING | {"fewer nodes than levels"}
 
 
 def prompts(setup):
