@@ -19,5 +19,7 @@ def write(root):
     for name in ("deu", "fra"):
         folder = root / f"tatoeba_{name}_eng"
         folder.mkdir()
+        rows = "\n".join(map("\t".join, PAIRS)) + "\n"
+        (folder / "train.tsv.gz").write_bytes(gzip.compress(rows.encode()))
         for split in ("valid", "test"):
-            (folder / f"{split}.tsv").write_text("\n".join(map("\t".join, PAIRS)) + "\n")
+            (folder / f"{split}.tsv").write_text(rows)

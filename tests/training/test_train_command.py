@@ -263,7 +263,7 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
     for line, arguments in {
         "no text to train on": ["byte-lm", *RUN, *BYTE_LM, *empty],
         "absent: no such file": ["byte-lm", "--data", "absent", *RUN, *BYTE_LM],
-        "no text is held out: raise data.valid_fraction": [
+        "no text is held out: raise --data.valid-fraction": [
             "byte-lm", *source, *RUN, *BYTE_LM, "--data.valid-fraction", "0"],
         "--patcher is required": ["blt", *source, *RUN, *BLT],
         "there is no directory absent": ["blt", "--patcher", "absent", *source, *RUN, *BLT],
