@@ -1,10 +1,12 @@
 """Every test runs on the CPU, and compiles nothing that an earlier run has compiled.
 
 Programs are tiny, so nearly all the time goes into compiling: XLA is told to optimise little, which
-is three times faster. No guarantee that is tested may hang on optimisations.
+is three times faster, and to make one piece of each program. No guarantee that is tested may hang
+on optimisations.
 """
 
 import collections
+import gc
 import importlib.metadata
 import os
 import pathlib
@@ -12,8 +14,8 @@ import pathlib
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # for the tests of meshes; others take the first
 _QUICK = "--xla_backend_optimization_level=0"
-if importlib.metadata.version("jaxlib").startswith("0.10."):  # newer ones do not know the flag
-    _QUICK += " --xla_cpu_use_fusion_emitters=false"
+if importlib.metadata.version("jaxlib").startswith("0.10."):  # newer ones do not know the flags
+    _QUICK += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 # Simulated kernels call back into JAX, which takes a second thread while the first one waits. XLA
 # makes one a core that this process may use, or as many as it is told.
 if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
@@ -34,6 +36,12 @@ def pytest_collection_modifyitems(items):
     """The modules with the most slow tests first, so that workers end at about the same time."""
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
+
+
+def pytest_collection_finish():
+    """Tracing makes many objects: Python looks through them less often, and not through all."""
+    gc.freeze()
+    gc.set_threshold(100_000)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -39,6 +39,7 @@ def test_they_load_in_float32(name):
     assert logits.dtype == np.float32 and np.isfinite(logits).all()
 
 
+@pytest.mark.slow
 def test_tiny_has_learned_to_spell():
     """Bits per byte of English it has never seen, far below the 8 of chance."""
     ids = jnp.asarray([bytelax.vocab.encode(b"The people of the city were in the middle of it.")])

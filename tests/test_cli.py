@@ -177,6 +177,7 @@ def test_methods(capsys):
     assert options["draft-model"] == ["draft_length", "draft_model"]
 
 
+@pytest.mark.slow
 def test_generate_with_a_draft_model(capsys, tmp_path):
     small = _chain(tmp_path / "small", b"abcdefgh")
     flags = ["--method", "draft-model", "--draft-model", small, "--draft-length", "3"]

@@ -141,12 +141,6 @@ def test_logprobs_are_those_of_the_model(temperature):
             np.testing.assert_allclose(result.log_probs, law[place], rtol=0, atol=1e-5)
 
 
-def test_no_logprobs_and_no_origins_unless_asked_for():
-    out = bytelax.generate(chain(b"ab"), [b"b"], max_new_bytes=4)
-    assert out.results[0].log_probs is None
-    assert out.results[0].origins is None
-
-
 # Ends
 
 
@@ -164,6 +158,7 @@ def test_budget_and_prompts_of_any_bytes():
     assert [result.stop for result in out.results] == ["length"] * 3
     assert [result.stats.bytes for result in out.results] == [7] * 3
     assert [result.index for result in out.results] == [0, 1, 2]
+    assert out.results[0].log_probs is None and out.results[0].origins is None  # unless asked for
 
 
 @pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.slow), 8])
@@ -176,14 +171,11 @@ def test_stop_strings_are_cut_off(window):
     assert [result.stats.bytes for result in out.results] == [6, 2, 3]
 
 
-def test_the_longest_of_the_stops_that_end_together_is_cut_off():
-    out = bytelax.generate(chain(b"abcdef"), [b"f"], max_new_bytes=30, stop=[b"d", b"bcd", b"cd"])
-    assert out.bytes == [b"a"]
-
-
-def test_a_stop_string_in_the_prompt_ends_nothing():
-    out = bytelax.generate(chain(b"abc"), [b"ab"], max_new_bytes=5, stop=[b"ab", b"bc"])
-    assert (out.bytes, out.results[0].stop) == ([b"c"], "stop")  # the second "ab" is its own
+def test_the_longest_stop_is_cut_off_and_one_in_the_prompt_ends_nothing():
+    stops = [[b"d", b"bcd", b"cd"], [b"ab", b"bc"]]
+    out = bytelax.generate(chain(b"abcdef"), [b"f", b"ab"], max_new_bytes=30, stop=stops)
+    assert out.bytes == [b"a", b"cdef"]  # the second "ab" is its own
+    assert [result.stop for result in out.results] == ["stop"] * 2
 
 
 def test_eos():
@@ -252,6 +244,7 @@ def test_prompts_of_other_lengths_run_apart():
     assert out.stats.seconds > out.stats.prefill_seconds > 0
 
 
+@pytest.mark.slow
 def test_an_empty_prompt_is_the_beginning_of_a_text():
     law = {"max_new_bytes": 6, "logprobs": True}
     first, second = (bytelax.generate(byte_lm(), [text], **law).results[0] for text in ("", b""))
@@ -321,7 +314,7 @@ MANY = [PROMPTS[i % 3][: 5 + 3 * i] for i in range(7)]
 MANY[4] = bytes(32 + i % 90 for i in range(300))  # needs a larger buffer
 
 
-@pytest.mark.slow  # test_a_stream_of_many_prompts_is_their_texts of test_requests.py
+@pytest.mark.slow  # test_results_come_as_they_finish has a queue too
 @pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.exhaustive), 1.0])
 def test_generate_many_as_one_by_one(temperature):
     request = {
@@ -387,6 +380,7 @@ def test_results_come_as_they_finish():
     assert order[-1] == 0 and sorted(order) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_progress_adds_up_to_what_was_asked_for():
     """Also if rows end before, at a stop string; and it changes nothing."""
     model = chain(b"abcdefghijklmnopqrstu", loop=False)

@@ -109,7 +109,7 @@ def recorded():
 
 # A method with other options is exhaustive: what these change is tried elsewhere.
 MARKS = {case: pytest.mark.exhaustive if "," in case else pytest.mark.slow for case in CASES}
-MARKS |= {"blt-s": (), "medusa, tree": pytest.mark.slow}
+MARKS |= {"medusa": (), "medusa, tree": pytest.mark.slow}
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=mark) for case, mark in MARKS.items()])

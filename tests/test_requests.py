@@ -30,6 +30,7 @@ def test_each_prompt_has_its_budget_and_its_stops():
     assert [result.stop for result in out.results] == ["length", "stop", "length", "length"]
 
 
+@pytest.mark.slow
 def test_likeliest_bytes_are_those_of_the_model():
     out = bytelax.generate(
         byte_lm(), PROMPTS, max_new_bytes=9, temperature=1.0, logprobs=3, allow_eos=False
@@ -55,7 +56,8 @@ def test_likeliest_bytes_are_those_of_the_model():
     assert plain.results[0].likeliest is None
 
 
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow  # of few prompts: below, and test_generation.py
+@pytest.mark.parametrize("every", [3, 1])
 def test_a_stream_of_many_prompts_is_their_texts(every):
     """Also of those that wait for a row, or for larger buffers; each with settings of its own."""
     text = "aé日x😀".encode()

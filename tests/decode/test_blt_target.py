@@ -10,36 +10,13 @@ import pytest
 from bytelax_kernels import dispatch
 
 from bytelax import checkpoints, vocab
-from bytelax.models import patching
 from bytelax.models.blt import BLT
-from bytelax.models.byte_lm import last_eos_before
 from bytelax.targets.blt import BLTTarget
 from tests.golden import cases
 from tests.helpers import models_for_tests as models
 from tests.helpers import windows
 from tests.helpers.marks import exhaustive, slow
-from tests.helpers.windows import BATCH, LENGTH, NOWHERE, STEPS, TOLERANCE, Taken, target_for, text
-
-
-@functools.cache
-def parallel():
-    """The forward pass over the whole text at once."""
-    model = models.model(models.BASE)
-    forward = jax.jit(functools.partial(model.module.apply, method="forward"))
-    return jax.device_get(forward({"params": model.params}, text()))
-
-
-def test_the_cases_are_hard():
-    """Rings wrap, documents end inside, patches are of many lengths, many close in a window."""
-    model = models.model(models.BASE)
-    ids, forward = text(), parallel()
-    assert ((ids == vocab.EOS).any(1)).sum() >= 2
-    lengths = np.concatenate([model.patch_lengths(row) for row in ids])
-    assert len(set(lengths)) > 4 and lengths.max() > models.BASE.encoder.window
-    # More patches in a window of 8 than two chunks hold.
-    assert np.lib.stride_tricks.sliding_window_view(forward.closes, 8, axis=1).sum(-1).max() > 4
-    top = np.sort(forward.logits)[..., -2:]
-    assert np.quantile(np.diff(top), 0.1) < 0.1 * forward.logits.std()
+from tests.helpers.windows import BATCH, LENGTH, STEPS, TOLERANCE, Taken, target_for, text
 
 
 @pytest.mark.slow  # drafters/test_blt_drafters.py
@@ -61,49 +38,9 @@ def test_a_row_is_the_same_beside_any_others():
     np.testing.assert_allclose(alone, reference, rtol=0, atol=TOLERANCE)
 
 
-def test_a_row_of_count_zero_stands_still():
-    model = models.model(models.BASE)
-    target = target_for(model, 8)
-    begin = windows.at_random(text(), NOWHERE, 8, STEPS[8], 5)
-    before = Taken(model, target, windows.Split(begin.windows, begin.counts)).state
-    for seed in range(3):
-        split = windows.Split(
-            np.random.default_rng(seed).integers(0, 260, begin.windows.shape, np.int32),
-            np.zeros_like(begin.counts),
-        )
-        after = Taken(model, target, split, begin=np.asarray(before.length), state=before).state
-        for field in ("length", "frontier"):
-            jax.tree.map(
-                np.testing.assert_array_equal, getattr(after, field), getattr(before, field)
-            )
-        for name in ("windows", "global_", "patches"):
-            np.testing.assert_array_equal(
-                getattr(after.passes, name), getattr(before.passes, name), err_msg=name
-            )
-
-
-@pytest.mark.parametrize("width", [slow(1), 8])
-def test_passes_are_counted(width):
-    model = models.model(models.BASE)
-    target = target_for(model, width)
-    split = windows.at_random(text(), NOWHERE, width, STEPS[width], 6)
-    taken = Taken(model, target, split)
-    ran = split.counts > 0
-    passes = jax.tree.map(np.asarray, target.passes(taken.state))
-    for name in ("decoder_passes", "encoder_passes", "patcher_passes"):
-        np.testing.assert_array_equal(passes[name], ran.sum(0))
-    np.testing.assert_array_equal(passes["global_passes"], (ran & (taken.closed > 0)).sum(0))
-    np.testing.assert_array_equal(passes["patches"], taken.closes.sum(1))
-    # The global transformer ran for closed patches only, as few chunks as hold them.
-    chunks = -(-taken.closed.max(1) // target.chunk)
-    np.testing.assert_array_equal(passes["global_chunks"], [chunks.sum()] * BATCH)
-    if width == 1:
-        np.testing.assert_array_equal(passes["patches"], passes["global_passes"])
-
-
 @pytest.mark.parametrize(
     ("platform", "batch", "expected"),
-    [("cpu", 64, 4), slow("gpu", 1, 4), slow("gpu", 8, 6), slow("tpu", 8, 6), ("gpu", 64, 9)],
+    [slow("cpu", 64, 4), slow("gpu", 1, 4), slow("gpu", 8, 6), slow("tpu", 8, 6), ("gpu", 64, 9)],
 )
 def test_chunks_grow_with_the_batch_on_accelerators(platform, batch, expected):
     """In a window of nine bytes; the run that XLA is given has that many patches a row."""
@@ -167,31 +104,6 @@ def test_no_patcher_no_patcher_passes():
         target = target_for(model, 8)
         passes = target.passes(windows.blank(target, model.params, BATCH))
         assert ("patcher_passes" in passes) == (name == "base")
-
-
-def test_the_frontier_is_that_of_the_parallel_pass():
-    model = models.model(models.BASE)
-    target = target_for(model, 8)
-    taken = Taken(model, target, windows.at_random(text(), NOWHERE, 8, STEPS[8], 7))
-    frontier, forward, ids = taken.state.frontier, parallel(), text()
-    positions = np.broadcast_to(np.arange(LENGTH), ids.shape)
-    opened = patching.open_patches(
-        patching.no_patch(BATCH),
-        jnp.asarray(forward.entropies),
-        jnp.asarray(positions),
-        config=model.config.patching,
-    )
-    np.testing.assert_array_equal(frontier.open_patch.start, opened.start[:, -1])
-    none = jnp.full(BATCH, -1, jnp.int32)
-    np.testing.assert_array_equal(
-        frontier.last_eos, last_eos_before(jnp.asarray(ids), none, mask=True)[:, -1]
-    )
-    np.testing.assert_array_equal(frontier.history, ids[:, LENGTH - model.config.hashing.history :])
-    for row in range(BATCH):
-        ends = np.flatnonzero(forward.closes[row]) + 1
-        closed = np.split(ids[row], ends)[: len(ends)]
-        eos = [patch for patch, stretch in enumerate(closed) if vocab.EOS in stretch]
-        assert frontier.last_eos_patch[row] == max(eos, default=-1)
 
 
 # Windows agree with the parallel pass (test_targets.py), and that with each golden text.

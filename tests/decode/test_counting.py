@@ -1,6 +1,7 @@
 """What lies behind the end of a text was neither kept nor refused, at every length of a text."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -100,22 +101,21 @@ def expected(prompt, budget):
                 break
 
 
+@jax.jit
+def run(params, ids, length, budget):
+    """Greedy rows."""
+    rows, method = len(ids), Method(TableTarget(), TableDrafter(K, temperature=0))
+    how = {"sampling": Sampling.of(rows), "stops": Stops.of([bytes(STOP)])}
+    text = Text(ids, jnp.full(rows, length))
+    return method.decode(params, method.init(params, text, budget=budget, **how))
+
+
 @pytest.mark.parametrize("first", range(vocab.OFFSET, len(TARGET)))
 def test_counts_are_those_of_the_definition(first):
     prompt = [vocab.BOS, vocab.OFFSET, first]
-    many = len(LENGTHS)
-    method = Method(TableTarget(), TableDrafter(K, temperature=0))
-
-    @jax.jit
-    def run(params, ids, budget):
-        text = Text(ids, np.full(many, len(prompt)))
-        stops = Stops.of([bytes(STOP)])
-        how = {"sampling": Sampling.of(many), "stops": stops}
-        return method.decode(params, method.init(params, text, budget=budget, **how))
-
-    ids = np.zeros((many, 32), np.int32)
+    ids = np.zeros((len(LENGTHS), 32), np.int32)
     ids[:, : len(prompt)] = prompt
-    found = jax.device_get(run(Params(TARGET, DRAFTS), ids, np.array(LENGTHS)))
+    found = jax.device_get(run(Params(TARGET, DRAFTS), ids, len(prompt), np.array(LENGTHS)))
     refused = 0
     for row, budget in enumerate(LENGTHS):
         drafted, accepted, text = expected(prompt, budget)

@@ -235,7 +235,7 @@ def a_bonus_of_the_place_before(monkeypatch):
     [
         (functools.partial(one_number, purpose="ACCEPT"), rejection),
         slow(functools.partial(one_number, purpose="RESIDUAL"), rejection),
-        (no_residual, rejection),
+        slow(no_residual, rejection),
         slow(no_residual, block_verification),
         slow(a_bonus_of_the_place_before, rejection),
         slow(a_bonus_of_the_place_before, block_verification),
@@ -306,6 +306,7 @@ def nothing_is_kept(draft, log_probs, uniforms):
     return Emitted(ids, 1 + kept, drafted=kept)
 
 
+@pytest.mark.slow
 def test_a_rule_of_ones_own_may_import_what_it_draws_with():
     assert error(tables(), nothing_is_kept, CUT) < EXACT
 

@@ -45,7 +45,7 @@ METHODS = {
     "block, kept": (BLT, "blt-d", {"block_size": K}),
     "block, verified": (BLT, "blt-dv", {"block_size": K, "unmask": "confidence"}),
 }
-SIZES = [(1, None), (1, 17), (24, None)]
+SIZES = [slow(1, None), slow(1, 17), (24, None)]
 
 
 def spoilt(params, *path, at=slice(None)):
@@ -117,7 +117,7 @@ def test_nothing_is_written_from_them(which, temperature, rows, window):
 @pytest.mark.parametrize(
     ("which", "accept", "temperature"),
     [
-        ("draft model", lossless, 0.8),
+        slow("draft model", lossless, 0.8),  # of tables: test_method.py
         slow("draft model", take_all, 0.0),
         slow("draft model", take_all, 0.8),
         *(

@@ -54,6 +54,7 @@ MESHES = {
 }
 METHODS = {
     "ar": (BLT, {}),
+    "ar of a byte model": (BYTE_LM, {}),
     "blt-s": (models_for_tests.PLAIN, {"draft_length": 4}),
     "blt-dv": (BLT, {"block_size": 4, "unmask": "entropy"}),
     "draft-model": (BLT, {"draft_length": 3}),
@@ -68,7 +69,7 @@ ON_MESHES = [
     ("dflash", "both"), ("draft-model", "both"),
 ]  # fmt: skip
 MARKS = {(name, "both"): pytest.mark.exhaustive for name in METHODS}
-MARKS |= dict.fromkeys(ON_MESHES, pytest.mark.slow) | {ON_MESHES[0]: ()}
+MARKS |= dict.fromkeys(ON_MESHES, pytest.mark.slow) | {("ar of a byte model", "heads"): ()}
 
 
 @functools.cache

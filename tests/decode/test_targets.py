@@ -11,6 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bytelax import vocab
+from bytelax.models import patching
+from bytelax.models.byte_lm import last_eos_before
 from tests.helpers import models_for_tests as models
 from tests.helpers import windows
 from tests.helpers.marks import exhaustive, slow
@@ -34,18 +37,36 @@ def model_of(name, dtype="float32"):
 
 
 @functools.cache
-def parallel(name):
-    """Logits of the pass over the whole text, and of a BLT where patches end."""
+def forward(name):
+    """Of a BLT, the pass over the whole text at once."""
     model = model_of(name)
-    if name not in models.VARIANTS:
-        return np.asarray(model.logits(text())), None
-    forward = jax.jit(functools.partial(model.module.apply, method="forward"))
-    found = jax.device_get(forward({"params": model.params}, text()))
+    run = jax.jit(functools.partial(model.module.apply, method="forward"))
+    found = jax.device_get(run({"params": model.params}, text()))
     rule = model.config.patching
     if rule.mode == "entropy":  # none is so near the threshold that rounding could move a patch
         compared = np.diff(found.entropies) if rule.monotonicity else found.entropies
         assert np.abs(compared - rule.threshold).min() > 1e-5
-    return found.logits, found.closes
+    return found
+
+
+@functools.cache
+def parallel(name):
+    """Logits of the pass over the whole text, and of a BLT where patches end."""
+    if name not in models.VARIANTS:
+        return np.asarray(model_of(name).logits(text())), None
+    return forward(name).logits, forward(name).closes
+
+
+def test_the_cases_are_hard():
+    """Rings wrap, documents end inside, patches are of many lengths, many close in a window."""
+    model, ids, whole = model_of("base"), text(), forward("base")
+    assert ((ids == vocab.EOS).any(1)).sum() >= 2
+    lengths = np.concatenate([model.patch_lengths(row) for row in ids])
+    assert len(set(lengths)) > 4 and lengths.max() > models.BASE.encoder.window
+    # More patches in a window of 8 than two chunks hold.
+    assert np.lib.stride_tricks.sliding_window_view(whole.closes, 8, axis=1).sum(-1).max() > 4
+    top = np.sort(whole.logits)[..., -2:]
+    assert np.quantile(np.diff(top), 0.1) < 0.1 * whole.logits.std()
 
 
 @pytest.mark.parametrize(
@@ -181,3 +202,71 @@ def test_a_window_wider_than_the_caches_is_an_error():
     state = windows.blank(target, model.params, 1)
     with pytest.raises(ValueError, match="a window of 5 bytes does not fit a target of width 4"):
         target.extend(model.params, state, jnp.zeros((1, 5), jnp.int32))
+
+
+# The state of a BLT
+
+
+def test_a_row_of_count_zero_stands_still():
+    model = model_of("base")
+    target = target_for(model, 8)
+    begin = windows.at_random(text(), NOWHERE, 8, STEPS[8], 5)
+    before = Taken(model, target, windows.Split(begin.windows, begin.counts)).state
+    for seed in range(3):
+        split = windows.Split(
+            np.random.default_rng(seed).integers(0, 260, begin.windows.shape, np.int32),
+            np.zeros_like(begin.counts),
+        )
+        after = Taken(model, target, split, begin=np.asarray(before.length), state=before).state
+        for field in ("length", "frontier"):
+            jax.tree.map(
+                np.testing.assert_array_equal, getattr(after, field), getattr(before, field)
+            )
+        for name in ("windows", "global_", "patches"):
+            np.testing.assert_array_equal(
+                getattr(after.passes, name), getattr(before.passes, name), err_msg=name
+            )
+
+
+@pytest.mark.parametrize("width", [slow(1), 8])
+def test_passes_are_counted(width):
+    model = model_of("base")
+    target = target_for(model, width)
+    split = windows.at_random(text(), NOWHERE, width, STEPS[width], 6)
+    taken = Taken(model, target, split)
+    ran = split.counts > 0
+    passes = jax.tree.map(np.asarray, target.passes(taken.state))
+    for name in ("decoder_passes", "encoder_passes", "patcher_passes"):
+        np.testing.assert_array_equal(passes[name], ran.sum(0))
+    np.testing.assert_array_equal(passes["global_passes"], (ran & (taken.closed > 0)).sum(0))
+    np.testing.assert_array_equal(passes["patches"], taken.closes.sum(1))
+    # The global transformer ran for closed patches only, as few chunks as hold them.
+    chunks = -(-taken.closed.max(1) // target.chunk)
+    np.testing.assert_array_equal(passes["global_chunks"], [chunks.sum()] * BATCH)
+    if width == 1:
+        np.testing.assert_array_equal(passes["patches"], passes["global_passes"])
+
+
+def test_the_frontier_is_that_of_the_parallel_pass():
+    model = model_of("base")
+    target = target_for(model, 8)
+    taken = Taken(model, target, windows.at_random(text(), NOWHERE, 8, STEPS[8], 7))
+    frontier, whole, ids = taken.state.frontier, forward("base"), text()
+    positions = np.broadcast_to(np.arange(LENGTH), ids.shape)
+    opened = patching.open_patches(
+        patching.no_patch(BATCH),
+        jnp.asarray(whole.entropies),
+        jnp.asarray(positions),
+        config=model.config.patching,
+    )
+    np.testing.assert_array_equal(frontier.open_patch.start, opened.start[:, -1])
+    none = jnp.full(BATCH, -1, jnp.int32)
+    np.testing.assert_array_equal(
+        frontier.last_eos, last_eos_before(jnp.asarray(ids), none, mask=True)[:, -1]
+    )
+    np.testing.assert_array_equal(frontier.history, ids[:, LENGTH - model.config.hashing.history :])
+    for row in range(BATCH):
+        ends = np.flatnonzero(whole.closes[row]) + 1
+        closed = np.split(ids[row], ends)[: len(ends)]
+        eos = [patch for patch, stretch in enumerate(closed) if vocab.EOS in stretch]
+        assert frontier.last_eos_patch[row] == max(eos, default=-1)

@@ -51,13 +51,8 @@ def test_times():
         assert all(time > 0 for time in row.values())
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=name, marks=() if name == "tree" else pytest.mark.slow)
-        for name, case in CASES.items()
-    ],
-)
+@pytest.mark.slow  # the check itself: below
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_attention_is_checked(case):
     with on("gpu"):
         assert study_of_kernels.check_attention(case, kernel="gpu")["exact"]
@@ -82,7 +77,7 @@ def test_unmask_is_checked():
 @pytest.mark.parametrize(
     "kernel, case",
     [
-        ("dense", DENSE),
+        pytest.param("dense", DENSE, marks=pytest.mark.slow),
         pytest.param("append_attention", APPEND, marks=pytest.mark.slow),
         ("cross_attention", CROSS),
     ],

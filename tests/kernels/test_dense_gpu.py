@@ -11,6 +11,7 @@ from bytelax_kernels.dense import reference
 from bytelax_kernels.dense.gpu import Panels, dense, takes
 
 from tests.helpers.emulating import EMULATED, ORDERS, faults, on_gpu, planted
+from tests.helpers.marks import slow
 
 pytestmark = list(EMULATED.marks)
 # More panels than have room at once beside 32 rows, the last of them not full.
@@ -22,11 +23,14 @@ FORMS = {
     "onto": {"onto": True},
     "all": {"scale": True, "gated": True, "onto": True, "times": 2},
 }
-FAST = {("alone", "bfloat16"), ("norm, gated", "bfloat16"), ("all", "float32")}
-EVERY = [
-    pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
-    for case in itertools.product(FORMS, ("bfloat16", "float32"))
-]
+
+
+def every_form(*fast):
+    """Parametrizes a test by all forms and dtypes, most of them slow."""
+    cases = itertools.product(FORMS, ("bfloat16", "float32"))
+    return pytest.mark.parametrize(
+        "name, dtype", [case if case in fast else slow(*case) for case in cases]
+    )
 
 
 def operands(count, dtype, seed=0, *, depth=DEPTH, scale=False, onto=False, gated=False, times=1):
@@ -71,7 +75,7 @@ def exact(rows, kernel, options):
     return out + options["times"] * np.asarray(options.get("onto", 0.0), np.float64)
 
 
-@pytest.mark.parametrize("name, dtype", EVERY)
+@every_form(("norm, gated", "bfloat16"), ("all", "float32"))
 def test_numbers(name, dtype):
     """The kernel rounds less often than the reference: it is as near to the exact result."""
     rows, kernel, options = operands(9, dtype, **FORMS[name])
@@ -85,7 +89,7 @@ def test_numbers(name, dtype):
     assert ours <= 1.5 * theirs
 
 
-@pytest.mark.parametrize("name, dtype", EVERY)
+@every_form(("norm, gated", "bfloat16"))
 def test_a_row_knows_nothing_of_the_others(name, dtype):
     """Its bits depend neither on its place nor on the other rows, nor on how many there are."""
     rows, kernel, options = operands(32, dtype, **FORMS[name])
@@ -113,7 +117,7 @@ def disagree(depth):
     return any(not np.array_equal(each, first) for each in (first, *made))
 
 
-@pytest.mark.parametrize("depth", DEPTHS.values(), ids=DEPTHS)
+@pytest.mark.parametrize("depth", [DEPTHS["fewer chunks than warps"], slow(DEPTHS["more"])])
 def test_threads_wait_for_one_another(depth):
     assert not disagree(depth)
 

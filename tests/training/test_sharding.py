@@ -149,6 +149,7 @@ MESHES = {
 }
 
 
+@pytest.mark.slow
 def test_hidden_states_lie_by_rows():
     """Weights split by width, and a batch that every device has, would have them lie by width."""
     mesh = sharding.make_mesh(MeshConfig(data=2, fsdp=4))
@@ -165,6 +166,7 @@ def test_hidden_states_lie_by_rows():
     assert jax.jit(hidden)(params, ids).sharding.spec[0] == ("data", "fsdp")
 
 
+@pytest.mark.slow
 def test_a_device_looks_up_its_width_for_the_rows_of_its_copy_of_the_model():
     mesh = sharding.make_mesh(MeshConfig(data=2, fsdp=4))
     model = OBJECTIVES["byte-lm"]

@@ -294,6 +294,7 @@ def test_a_bucket_is_no_directory(tmp_path, source, monkeypatch, capsys):
     assert "--out takes a directory of a file system" in line and not list(tmp_path.glob("gs*"))
 
 
+@pytest.mark.slow
 def test_one_file_is_enough(tmp_path, capsys):
     text = tmp_path / "mine.txt"
     text.write_text("".join(f"line {i} of a text of one document.\n" for i in range(400)))
@@ -315,14 +316,25 @@ def test_heads_start_small_and_a_preset_of_them_has_no_model():
 
 
 @pytest.mark.parametrize("kind", sorted(train.KINDS.keys() - {"heads"}))
-@pytest.mark.parametrize("preset", [None, "laptop", "100m", "1b"])
-def test_windows_fit_the_models_of_their_preset(kind, preset):
-    run = parsed(["train", kind, "--out", "x", *(["--preset", preset] if preset else [])])
+def test_windows_fit_the_models_of_no_preset(kind):
+    run = parsed(["train", kind, "--out", "x"])
     assert run.data.window <= run.model.max_bytes
 
 
-@pytest.mark.parametrize("kind", ["entropy", "byte-lm", "blt", "blt-d"])
-@pytest.mark.parametrize("preset", ["laptop", "100m", "1b"])
+# Each kind and each preset: all together take seconds, for the parser.
+@pytest.mark.parametrize(
+    ("kind", "preset"),
+    [
+        pytest.param(kind, preset, marks=() if fast == preset else pytest.mark.slow)
+        for kind, fast in {
+            "entropy": "100m",
+            "byte-lm": "1b",
+            "blt": "1b",
+            "blt-d": "laptop",
+        }.items()
+        for preset in ("laptop", "100m", "1b")
+    ],
+)
 def test_a_preset_is_what_flags_start_from(kind, preset):
     arguments = ["train", kind, "--out", "x", "--preset", preset]
     run, other = (
@@ -330,6 +342,7 @@ def test_a_preset_is_what_flags_start_from(kind, preset):
         for more in ([], ["--optimizer.steps", "7", "--optimizer.warmup", "0"])
     )
     assert type(run) is train.KINDS[kind]
+    assert run.data.window <= run.model.max_bytes
     assert other.optimizer == dataclasses.replace(run.optimizer, steps=7, warmup=0)
     assert (other.model, other.data) == (run.model, run.data)
     assert "preset" not in train.to_fields(run)

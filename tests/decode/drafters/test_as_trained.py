@@ -233,6 +233,7 @@ def test_bytes_of_another_patch_are_heard():
     assert apart_by_hand(PoolsTooMuch(8, "predicted"))[0] > 1e-3
 
 
+@pytest.mark.slow
 def test_the_weights_of_a_head_are_those_that_its_passes_read():
     params = blt().params
     heads = {name: layers.weights(part) for name, part in params["heads"].items()}

@@ -53,6 +53,7 @@ def test_refilled_rows_and_streams():
     assert "".join(bytelax.stream(model, "a", every=1, **request)) == plain.text[0]
 
 
+@pytest.mark.slow
 def test_statistics_count_the_draft_model():
     model, small = models.chain(b"abcdef"), models.chain(b"abcdefgh")
     request = {"method": "draft-model", "max_new_bytes": 12, "draft_length": 3}
