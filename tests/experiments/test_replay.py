@@ -16,6 +16,7 @@ from tests.helpers import models_for_tests as models
 CHANCES = (0.9, 0.6, 0.6, 0.1)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_what_was_foreseen():
     """By place, and to the last count: the numbers follow from the seed alone."""
     prompt, new = b"random weights", 200

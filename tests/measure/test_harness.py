@@ -52,11 +52,12 @@ def test_writing():
     assert generated(driven, *asked) == ["cdef", "cdef"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "method", "options"),
     [
         (models.BYTE_LM, "early-exit", {"exit_layer": 1, "draft_length": 2}),
-        pytest.param(models.BASE, "blt-s", {"draft_length": 4}, marks=pytest.mark.slow),
+        (models.BASE, "blt-s", {"draft_length": 4}),
     ],
 )
 def test_drafted_answers_are_those_of_plain_decoding_in_the_order_of_the_requests(

@@ -133,6 +133,7 @@ def test_a_choice_is_for_its_model_batch_and_machine(monkeypatch):
     assert drafts(model, 2) == 0
 
 
+@pytest.mark.slow
 def test_the_batch_is_that_of_the_request(monkeypatch):
     model = models.model(models.BYTE_LM)
     asked = []
@@ -174,6 +175,7 @@ def test_what_a_model_can_run():
     assert found["blt-dv"][4] == {"block_size": 4} and max(found["blt-dv"]) == 4
 
 
+@pytest.mark.slow
 def test_what_rounds_keep():
     """A model that drafts for itself keeps all; a lookup nothing in rounds in which it finds none.
 

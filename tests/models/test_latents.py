@@ -14,6 +14,7 @@ from bytelax import vocab
 from bytelax.models.blt import BLT, latents
 from bytelax.training.objectives import BLTD, CorruptionConfig, NextByte
 from tests.helpers import models_for_tests
+from tests.helpers.marks import slow
 
 ROOT = pathlib.Path(__file__).parents[2]
 IDS = models_for_tests.random_text(3, 33)
@@ -31,7 +32,7 @@ def bits(params):
     return {name: float(total / count) for name, (total, count) in sums.items()}
 
 
-@pytest.mark.parametrize("late, name", [(0.0, "own"), (1.0, "stale_1")])
+@pytest.mark.parametrize("late, name", [slow(0.0, "own"), (1.0, "stale_1")])
 def test_the_training_loss_reads_no_patch_late_or_all_of_them(late, name):
     model, _ = small()
     corruption = CorruptionConfig(block_sizes=(4,))

@@ -52,6 +52,7 @@ def test_the_loss_is_the_share_of_each():
     np.testing.assert_allclose(losses[2], expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_student_alone_is_exported_and_the_teacher_stays(tmp_path):
     init = jax.jit(NextByte(STUDENT).init)
     taught = init(jax.random.key(7))

@@ -5,6 +5,7 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from bytelax.decode import Method, Params, Text, trees
 from bytelax.options import HeadsConfig, MedusaHead
@@ -12,6 +13,7 @@ from bytelax.systems import MedusaTreeDrafter
 from tests.helpers import models_for_tests as models
 
 
+@pytest.mark.slow
 def test_a_wide_tree_is_grown_from_its_likeliest_nodes():
     many, grown = 5, [trees.root(jnp.ones((3, 1), int))] * 2
     levels = [slice(0, 1)] * 2
