@@ -36,15 +36,13 @@ class Vocabulary:
 ALL_BYTES = Vocabulary(OFFSET, SIZE, EOS)
 
 
-def encode(text: bytes | bytearray, *, bos: bool = True, eos: bool = False) -> list[int]:
-    """Converts bytes to ids, by default with a BOS in front.
+def encode(text: str | bytes | bytearray, *, bos: bool = True, eos: bool = False) -> list[int]:
+    """Converts bytes, or text as UTF-8, to ids, by default with a BOS in front.
 
     Raises:
-      ValueError: `text` is no bytes.
+      ValueError: `text` is neither.
     """
-    if isinstance(text, str):
-        raise ValueError(f"ids are made of bytes, not of text: encode {reprlib.repr(text)} first")
-    return [BOS] * bos + [byte + OFFSET for byte in text] + [EOS] * eos
+    return [BOS] * bos + [byte + OFFSET for byte in as_bytes(text)] + [EOS] * eos
 
 
 def decode(ids: Iterable[SupportsIndex]) -> bytes:

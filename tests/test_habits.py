@@ -20,6 +20,7 @@ def test_a_single_string_stands_for_a_list_of_it(model):
     assert one.bytes == many.bytes
     scored = [bytelax.score(model, x).log_prob for x in (b"again", [b"again"])]
     assert scored[0] == scored[1]
+    assert bytelax.vocab.encode("é", eos=True) == [1, 0xC3 + 4, 0xA9 + 4, 2]
     assert requests.stops("\n\n", 2) == ((b"\n\n",),)
 
 

@@ -65,7 +65,7 @@ CALLS = {
     "lm.logits(jnp.array([[-1, 4]]))": "ids lie in 0..259, got -1..4",
     "lm.entropies([1, 5])": "ids are integers [B S], got int64[2]",
     "lm.patch_lengths([[1, 5]])": "ids are integers [S], got int64[1,2]",
-    "decode.Text.of(['abc'], length=9)": "ids are made of bytes, not of text: encode 'abc' first",
+    "bytelax.vocab.encode(3)": "a text, prompt or stop string is bytes or text, got 3",
     "bytelax.vocab.decode([5, 260])": "ids lie in 0..259, got 260; a byte b is id b + 4",
     "generate(lm, ['a'], method='nosuch')": "unknown method 'nosuch'; there are: ar,",
     "generate(lm, ['a'], progress=3)": "progress is whether to show a bar, or a function, got 3",

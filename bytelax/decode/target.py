@@ -34,7 +34,7 @@ class Text:
 
     @classmethod
     def of(
-        cls, prompts: Sequence[bytes | Sequence[int]], *, length: int, bos: bool = True
+        cls, prompts: Sequence[str | bytes | Sequence[int]], *, length: int, bos: bool = True
     ) -> "Text":
         """Encodes prompts into buffers of `length` ids, which must hold BOS, prompt and output.
 

@@ -337,7 +337,7 @@ def _turns(engine: Engine, whole: Request, texts: Iterable[bytes | str]) -> Iter
     empty = [None] * (engine.rows(1) - 1)
     decoding, size = None, 0
     for index, text in enumerate(texts):
-        more = vocab.encode(vocab.as_bytes(text), bos=False)
+        more = vocab.encode(text, bos=False)
         whole = whole._replace(ids=whole.ids + more)
         if decoding is None or not more or not engine.fits(whole, size):
             size = engine.capacity(whole)

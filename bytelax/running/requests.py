@@ -52,7 +52,7 @@ def all_of(
     if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
         raise ValueError(f"samples must be a number from 1, got {samples!r}")
     strings = vocab.strings("prompts", prompts)
-    ids = [vocab.encode(vocab.as_bytes(prompt)) for prompt in strings]
+    ids = [vocab.encode(prompt) for prompt in strings]
     if not ids:
         raise ValueError("there is no prompt to continue")
     numbers = row_seeds(seeds, len(ids) * samples).reshape(len(ids), samples).tolist()

@@ -29,6 +29,8 @@ from bytelax.testing.tables import TableDrafter, TableTarget
 
 Law = dict[tuple[int, ...], float]  # maps the ids after the prompt to their probability
 
+_MOST = 10_000  # texts of a law; drafts multiply them, and minutes become hours
+
 
 @own_settings()
 def exact_law(
@@ -242,7 +244,11 @@ def _allowed(constraint: Automaton, ids: list[int]) -> np.ndarray:
 
 
 def law_of(following: Callable, sampling: Sampling, prompt: list[int], new_bytes: int) -> Law:
-    """Returns the law of `new_bytes` ids after a prompt, where EOS ends a text; see `next_byte`."""
+    """Returns the law of `new_bytes` ids after a prompt, where EOS ends a text; see `next_byte`.
+
+    Raises:
+      ValueError: more texts may follow than can be enumerated.
+    """
     total: Law = {}
     going: Law = {(): 1.0}
     for step in range(new_bytes):
@@ -254,6 +260,11 @@ def law_of(following: Callable, sampling: Sampling, prompt: list[int], new_bytes
             for x in np.flatnonzero(p):
                 ended = step + 1 == new_bytes or x == sampling.vocabulary.eos
                 (total if ended else longer)[*text, int(x)] = before * p[x] / p.sum()
+            if len(total) + len(longer) > _MOST:
+                raise ValueError(
+                    f"more than {_MOST:,} texts of {new_bytes} ids may follow the prompt, too many "
+                    "to enumerate: use a target of few ids, a top_k of 2 to 4 or fewer new_bytes"
+                )
         if not longer:
             break
         going = longer

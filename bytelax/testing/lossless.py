@@ -97,6 +97,7 @@ def assert_lossless(
       AssertionError: the method is not lossless, or that was not tested; the message says what
         differs, and by how much.
       TypeError: it is no `Method`.
+      ValueError: the target may write too many texts to enumerate them.
     """
     if not isinstance(method, Method):
         raise TypeError(f"what is certified is a decode.Method, not a {type(method).__name__}")
@@ -159,8 +160,9 @@ class _KeepsBranch:
 
 def _assert_law(chance, begin, following, where) -> float:
     """Asserts the target's law behind a decoding of one row; returns how many drafts are kept."""
+    own = _own(following, begin)  # first, as it is known sooner whether it can be enumerated
     found, kept = law_and_kept(chance, begin)
-    off, text = farthest(found, _own(following, begin))
+    off, text = farthest(found, own)
     assert off < EXACT, (
         f"the probability of the ids {text} is off by {off:.2g}{where}: the method is not lossless"
     )

@@ -154,12 +154,21 @@ def train(
     Raises:
       TrainingError: the ids or the parameters do not fit the objective, there are fewer batches
         than steps, or the loss is not finite.
-      ValueError: `steps` is missing for batches without a length, or the mesh has too many devices.
+      ValueError: `steps` is missing for batches without a length, there is no step to take, or the
+        mesh has too many devices.
+      TypeError: `optimizer` is no Optax transformation.
     """
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise TypeError(
+            "optimizer is an Optax transformation, such as optax.adamw(1e-3), not a "
+            f"{type(optimizer).__name__}"
+        )
     if steps is None:
         if not isinstance(batches, Sized):
             raise ValueError("steps is missing: these batches have no length")
         steps = len(batches)
+    if steps < 1:
+        raise ValueError(f"there is nothing to train on: {steps} batches or steps")
     program = Program(objective, Optimizer(optimizer), run, sharding.make_mesh(mesh))
     return loop(
         program,

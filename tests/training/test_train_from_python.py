@@ -26,7 +26,8 @@ def assert_same(left, right):
 
 
 def train(batches=IDS, objective=PLAIN, **how):
-    return bytelax.train(objective, batches, optimizer=optax.adamw(1e-2), show=str, **how)
+    how = {"optimizer": optax.adamw(1e-2)} | how
+    return bytelax.train(objective, batches, show=str, **how)
 
 
 @pytest.mark.slow
@@ -89,10 +90,12 @@ def test_the_command_and_python_give_the_same_parameters(tmp_path):
         (iter(IDS / 2), {"steps": 3}, r"batch 1 is float64\[8, 33\]"),
         (IDS + 200, {}, r"batch 1 has ids outside of 0\.\.259"),
         (IDS, {"params": {}}, "has the shape None"),
+        ([], {}, "there is nothing to train on: 0 batches or steps"),
+        (IDS, {"optimizer": "adam"}, "optimizer is an Optax transformation, .* not a str"),
     ],
 )
 def test_what_does_not_fit_is_told(batches, how, told):
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises((TypeError, ValueError), match=told):
         train(batches, **how)
 
 
