@@ -71,7 +71,7 @@ def load(
         compiling.say_without_kernels()
     if _bundled(location):
         dtype = "float32" if dtype is None else dtype  # stored as bfloat16, to be small
-    mesh = _mesh(mesh)
+    mesh = None if mesh is None else sharding.as_mesh(mesh)
 
     def shardings(config, params):
         found = None
@@ -152,19 +152,6 @@ def model_directory(location: str | Path) -> str | Path:
             )
         return directory / "model"
     return location
-
-
-def _mesh(mesh: MeshConfig | Mesh | str | None) -> Mesh | None:
-    if isinstance(mesh, str):
-        mesh = MeshConfig.parse(mesh)
-    if isinstance(mesh, MeshConfig):
-        return sharding.make_mesh(mesh)
-    if mesh is not None and not isinstance(mesh, Mesh):
-        raise ValueError(
-            "mesh must be text such as 'data=8,tensor=4', a bytelax.MeshConfig or a "
-            f"jax.sharding.Mesh, not {type(mesh).__name__}"
-        )
-    return mesh
 
 
 def _bundled(location) -> Path | None:

@@ -22,6 +22,7 @@ from bytelax.models.byte_model import ByteModel
 from bytelax.models.configs import ModelConfig
 from bytelax.models.weights import Weights, is_panels
 from bytelax.pods import global_arrays, sharding
+from bytelax.pods.configs import MeshConfig
 
 
 class Model:
@@ -48,13 +49,14 @@ class Model:
         """
         return self._weights.as_given()
 
-    def on(self, mesh: Mesh) -> "Model":
-        """Returns the model on a mesh, with its parameters sharded for decoding.
+    def on(self, mesh: Mesh | MeshConfig | str) -> "Model":
+        """Returns the model on a mesh, as `bytelax.load` takes it, sharded for decoding.
 
         Raises:
-          ValueError: attention heads, hidden units or hash embeddings do not divide evenly, or the
-            weights are int8.
+          ValueError: it is no mesh; attention heads, hidden units or hash embeddings do not divide
+            evenly; or the weights are int8.
         """
+        mesh = sharding.as_mesh(mesh)
         if mesh == self.mesh:
             return self
         if self.quantized:

@@ -54,6 +54,7 @@ CALLS = {
     "generate(lm, ['a'], method=[])": f"unknown method []; there are: {', '.join(METHODS)}",
     "bytelax.load('tiny', mesh=8)": "mesh must be text such as 'data=8,tensor=4', a "
     "bytelax.MeshConfig or a jax.sharding.Mesh, not int",
+    "lm.on(jax.devices()[0])": "or a jax.sharding.Mesh, not ",
     "bytelax.load('tiny', dtype=3)": "dtype 3 is not one of float32, bfloat16, float16, auto",
     "bytelax.load('tiny', dtype=['int8'])": "dtype ['int8'] is not one of float32, bfloat16, "
     "float16, auto",

@@ -54,6 +54,8 @@ class Methods:
 
 def run(command: Methods) -> None:
     """Prints the table, or the reference."""
+    if command.json and command.markdown:
+        raise ValueError("--json and --markdown exclude each other")
     if command.markdown:
         print(markdown(), end="")
         return

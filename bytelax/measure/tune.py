@@ -29,6 +29,7 @@ _METHODS: dict[str, dict[str, Any]] = {
     "lookup": {}, "early-exit": {"exit_head": True}, "composed": {}, "two-byte": {}, "medusa": {},
     "eagle": {}, "dflash": {}, "blt-s": {}, "blt-dv": {},
 }  # fmt: skip
+_LONGEST = 64  # bytes of a draft: a program is compiled for each window
 _TURNS = 5  # of all windows and drafts
 _BYTES = 32  # that each row writes in a turn
 _CONFIRMED = 4  # batches of prompts that time the choice beside plain decoding, in each turn
@@ -107,14 +108,19 @@ def tune(
       draft_dtype: `dtype` to load it with.
       max_new_bytes: number of bytes that continue each prompt.
       temperature: sampling temperature.
-      longest: most bytes to draft.
+      longest: most bytes to draft, at most 64.
       report: is told what is done next.
 
     Raises:
-      ValueError: the prompts are no multiple of the batch, or no room is left in the context.
+      ValueError: the prompts are no multiple of the batch, no room is left in the context, or the
+        drafts are too long.
     """
+    if not 1 <= longest <= _LONGEST:
+        raise ValueError(
+            f"longest must lie in 1..{_LONGEST}, as each window is compiled; got {longest}"
+        )
     room = model.config.max_bytes - 1 - max_new_bytes
-    if room < 1 or len(prompts) % batch or not 1 <= longest < model.config.max_bytes:
+    if room < 1 or len(prompts) % batch or longest >= model.config.max_bytes:
         raise ValueError(
             f"a context of {model.config.max_bytes - 1} bytes has no room for {max_new_bytes} new "
             f"ones and drafts of {longest}, or {len(prompts)} prompts make no batches of {batch}"

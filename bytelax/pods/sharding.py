@@ -52,6 +52,24 @@ DECODE_RULES: Rules = {
 }
 
 
+def as_mesh(mesh: MeshConfig | Mesh | str) -> Mesh:
+    """Returns a mesh as it is, or makes one of a config or of text such as "data=8,tensor=4".
+
+    Raises:
+      ValueError: it is none of these, or as in `make_mesh`.
+    """
+    if isinstance(mesh, str):
+        mesh = MeshConfig.parse(mesh)
+    if isinstance(mesh, MeshConfig):
+        return make_mesh(mesh)
+    if not isinstance(mesh, Mesh):
+        raise ValueError(
+            "mesh must be text such as 'data=8,tensor=4', a bytelax.MeshConfig or a "
+            f"jax.sharding.Mesh, not {type(mesh).__name__}"
+        )
+    return mesh
+
+
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Creates a mesh with the axes data, fsdp and tensor.
 

@@ -230,6 +230,7 @@ def test_the_command(monkeypatch, capsys, model, tmp_path):
         ([], b"\n \n", "there is no prompt"),
         (["--batch", "0"], b"a", "batch must be at least 1"),
         (["--temperature", "-1"], b"a", "temperature must be"),
+        (["--longest", "5000"], b"a", "--longest must lie in 1..64"),
         (["--override", "max_bytes=64"], b"a", "no room for 128"),
         (["--draft-model", "nowhere"], b"a", "nowhere"),
     ],
