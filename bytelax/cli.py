@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -39,6 +40,8 @@ def main(args: Sequence[str] | None = None) -> int:
       args: the arguments; by default those of the process.
     """
     args = sys.argv[1:] if args is None else args
+    # A line, as errors are: a place in the source is for who wrote the call.
+    warnings.formatwarning = lambda message, *_, **__: f"bytelax: {message}\n"
     try:
         command, flags = _parse(args)
         if args[0] not in ("methods", "pack"):  # they run no model

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import typing
+import warnings
 
 import jax
 import pytest
@@ -235,6 +236,12 @@ def test_bad_commands(model, capsys, tmp_path):
     assert "empty" in _fails(capsys, "convert", "--model", model, "--out", model)
     monotone = ["--override", "monotonicity=true", "--to", "huggingface"]
     assert "monotonicity" in _fails(capsys, "convert", "--model", model, *out, *monotone)
+
+
+def test_a_warning_is_a_line(monkeypatch):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    cli.main(["methods"])
+    assert warnings.formatwarning("said", UserWarning, "file.py", 1) == "bytelax: said\n"
 
 
 def test_a_kernel_that_does_not_start_is_one_line(capsys, monkeypatch):
