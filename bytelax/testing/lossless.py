@@ -97,7 +97,7 @@ def assert_lossless(
       AssertionError: the method is not lossless, or that was not tested; the message says what
         differs, and by how much.
       TypeError: it is no `Method`.
-      ValueError: the target may write too many texts to enumerate them.
+      ValueError: the target may write too many texts to enumerate them, or `new_bytes` is none.
     """
     if not isinstance(method, Method):
         raise TypeError(f"what is certified is a decode.Method, not a {type(method).__name__}")
@@ -105,6 +105,8 @@ def assert_lossless(
     few = law | {"top_k": min(top_k or FEW, FEW)}
     if new_bytes is None:
         new_bytes = min(method.drafter.draft_length + 2, 5)
+    if new_bytes < 1:
+        raise ValueError(f"new_bytes must be at least 1, got {new_bytes}")
     length = len(prompt) + new_bytes + reach
     length = min(length, method.target.max_bytes or length)
     reach = length - len(prompt) - new_bytes

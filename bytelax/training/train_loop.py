@@ -91,7 +91,9 @@ def initialise(
 
     Raises:
       ValueError: the objective has no part of a known name.
+      TypeError: `objective` is none.
     """
+    _check_objective(objective)
     known = dict(known or {})
 
     def fresh(key):
@@ -156,8 +158,9 @@ def train(
         than steps, or the loss is not finite.
       ValueError: `steps` is missing for batches without a length, there is no step to take, or the
         mesh has too many devices.
-      TypeError: `optimizer` is no Optax transformation.
+      TypeError: `objective` is none, or `optimizer` no Optax transformation.
     """
+    _check_objective(objective)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise TypeError(
             "optimizer is an Optax transformation, such as optax.adamw(1e-3), not a "
@@ -328,6 +331,14 @@ def check_window(objective: Objective, window: int) -> None:
         raise TrainingError(
             f"windows of {window} are longer than the model's context, {objective.context} "
             "(max_bytes): lower data.window"
+        )
+
+
+def _check_objective(objective):
+    if not isinstance(objective, Objective):
+        raise TypeError(
+            "objective is a bytelax.training.objectives.Objective, such as NextByte(model.module), "
+            f"not a {type(objective).__name__}"
         )
 
 

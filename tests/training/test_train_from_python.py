@@ -91,6 +91,7 @@ def test_the_command_and_python_give_the_same_parameters(tmp_path):
         (IDS + 200, {}, r"batch 1 has ids outside of 0\.\.259"),
         (IDS, {"params": {}}, "has the shape None"),
         ([], {}, "there is nothing to train on: 0 batches or steps"),
+        (IDS, {"objective": PLAIN.module}, r"such as NextByte\(model.module\), not a ByteLM"),
         (IDS, {"optimizer": "adam"}, "optimizer is an Optax transformation, .* not a str"),
     ],
 )
