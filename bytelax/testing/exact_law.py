@@ -29,7 +29,7 @@ from bytelax.testing.tables import TableDrafter, TableTarget
 
 Law = dict[tuple[int, ...], float]  # maps the ids after the prompt to their probability
 
-_MOST = 10_000  # texts of a law; drafts multiply them, and minutes become hours
+_MOST = 4_000  # texts of a law; drafts multiply them, and minutes become hours
 
 
 @own_settings()

@@ -231,7 +231,7 @@ def test_a_fault_is_told(fault, says):
 def test_too_many_texts_and_none_are_refused_before_any_draft_is_enumerated(monkeypatch):
     monkeypatch.setattr(Chance, "outcomes", lambda *_: pytest.fail("enumerated"))
     params, method = Params(table(20, 13), table(20, 1)), Method(TableTarget(), TableDrafter(2))
-    with pytest.raises(ValueError, match="more than 10,000 texts of 4 ids may follow"):
+    with pytest.raises(ValueError, match="more than 4,000 texts of 4 ids may follow"):
         assert_lossless(method, params, top_p=1.0)
     with pytest.raises(ValueError, match="new_bytes must be at least 1, got 0"):
         assert_lossless(method, params, new_bytes=0)
