@@ -72,6 +72,8 @@ CALLS = {
     "generate(lm, ['a'], progress=3)": "progress is whether to show a bar, or a function, got 3",
     "decode.Method(lm.target()).init(lm.params, decode.Text.of(['a'.encode()], length=9), "
     "budget=2)": "params is decode.Params(model.params), not a dict",
+    "bytelax.train(lm, [], optimizer=None)": "such as NextByte(model.module), not a Model",
+    "bytelax.train(NextByte(lm.module), [], optimizer='adam')": "optax.adamw(1e-3), not a str",
     "distributed.start(Processes(coordinator='auto'))": "without a cluster that tells it",
 }
 
@@ -85,6 +87,7 @@ from tests.helpers import models_for_tests
 from bytelax import decode, generate, score
 from bytelax.pods import distributed
 from bytelax.pods.configs import Processes
+from bytelax.training.objectives import NextByte
 
 calls = json.loads(sys.argv[1])
 told = {}

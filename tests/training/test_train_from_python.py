@@ -26,8 +26,7 @@ def assert_same(left, right):
 
 
 def train(batches=IDS, objective=PLAIN, **how):
-    how = {"optimizer": optax.adamw(1e-2)} | how
-    return bytelax.train(objective, batches, show=str, **how)
+    return bytelax.train(objective, batches, optimizer=optax.adamw(1e-2), show=str, **how)
 
 
 @pytest.mark.slow
@@ -91,12 +90,10 @@ def test_the_command_and_python_give_the_same_parameters(tmp_path):
         (IDS + 200, {}, r"batch 1 has ids outside of 0\.\.259"),
         (IDS, {"params": {}}, "has the shape None"),
         ([], {}, "there is nothing to train on: 0 batches or steps"),
-        (IDS, {"objective": PLAIN.module}, r"such as NextByte\(model.module\), not a ByteLM"),
-        (IDS, {"optimizer": "adam"}, "optimizer is an Optax transformation, .* not a str"),
     ],
 )
 def test_what_does_not_fit_is_told(batches, how, told):
-    with pytest.raises((TypeError, ValueError), match=told):
+    with pytest.raises(ValueError, match=told):
         train(batches, **how)
 
 
