@@ -147,7 +147,7 @@ def test_bits_of_large_kernels_are_read_alike():
     decoding = loops.run(viewed, LookupDrafter(6, shortest=2, longest=5))
     loops.assert_same(decoding, loops.run(viewed, Empty(6)))
     ids = models.random_text(2, 64)
-    wide = model.module.apply({"params": model.params}, jnp.asarray(ids))
+    wide = jax.jit(model.module.apply)({"params": model.params}, jnp.asarray(ids))
     np.testing.assert_allclose(model.logits(ids), wide, atol=0.3)
 
 

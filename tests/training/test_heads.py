@@ -214,26 +214,36 @@ def gradients(objective, params, ids):
 def test_a_head_of_latents_is_asked_for_those_of_its_patch(step):
     """Its latents, computed patch by patch, are what the decoder reads in training."""
     model, text = heads_of_a_blt.with_latents(), jnp.asarray(heads_of_a_blt.prompts()[:2, :25])
-    read, bound = text[:, :-1], model.module.bind({"params": model.params})
     heads = {"params": model.params["heads"]["blt_s"]}
     network = blt_s.network(model.config, Execution()).bind(heads)
-    encoded, looked_up = bound.encode(read), bound.looked_up(read)
-    hidden = bound.states(read)[0][-1]
-    latents = encoded.latents
+    read, following = text[:, :-1], jax.jit(network.following)
+
+    @jax.jit
+    def known(params):
+        bound = model.module.bind({"params": params})
+        encoded, hidden = bound.encode(read), bound.states(read)[0][-1]
+        return encoded.closes, encoded.latents, bound.looked_up(read), hidden
+
+    @jax.jit
+    def logits_under(params, latents):
+        bound = model.module.bind({"params": params})
+        return bound.logits(bound.states_under(read, bound.encode(read), latents)[-1])
+
+    closes, latents, looked_up, hidden = jax.device_get(known(model.params))
     for _ in range(step):
         predicted = np.zeros_like(latents)
         for row in range(len(text)):
-            ends = np.flatnonzero(encoded.closes[row])
+            ends = np.flatnonzero(closes[row])
             for patch, end in enumerate(ends):
                 places = np.arange(end - RECENT + 1, end + 1)
-                predicted[row, patch] = network.following(
+                predicted[row, patch] = following(
                     latents[row : row + 1, patch - 1 : patch] if patch else 0 * latents[:1, :1],
                     hidden[row, end - 1][None, None] if end else 0 * hidden[:1, :1],
                     looked_up[row, np.maximum(places, 0)][None, None],
-                    jnp.asarray(places > (ends[patch - 1] if patch else -1))[None, None],
+                    (places > (ends[patch - 1] if patch else -1))[None, None],
                 )[0, 0]
-        latents = jnp.asarray(predicted)
-    expected = bound.logits(bound.states_under(read, encoded, latents)[-1])
+        latents = predicted
+    expected = logits_under(model.params, latents)
     texts, logits = HeadLoss(model.module)._read(model.params, text, KEY)
     (head,) = (head for head in blt_s.loss(network, texts) if head.name == f"blt_s_{step}")
     np.testing.assert_allclose(head.logits, expected, atol=1e-4)

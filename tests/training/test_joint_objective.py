@@ -171,7 +171,8 @@ def test_a_block_sees_no_other_block_and_no_cell_beyond_its_length():
 @pytest.mark.slow
 def test_corruption_masks_only_bytes_that_are_there():
     ids = texts()
-    closes = model().module.apply({"params": model().params}, ids[:, :-1], method="predict")[1]
+    predict = jax.jit(functools.partial(model().module.apply, method="predict"))
+    closes = predict({"params": model().params}, ids[:, :-1])[1]
     config = CorruptionConfig(block_sizes=(4, 8), mid_patch=0.5, t_for_each="block")
     drawn = corrupt(jax.random.key(3), ids, closes, config=config)
     place = np.asarray(drawn.blocks.positions())
