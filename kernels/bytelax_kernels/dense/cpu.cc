@@ -1,8 +1,10 @@
 // `dense` for processors: a product of few rows in one call with its norm and what follows it.
 //
 // The matrix lies in panels [columns / 32, depth, 32], so that it is read once from begin to end. The
-// sums of a few rows by 32 columns stay in registers. Each sum runs over the depth in order, whatever
-// the number of rows and threads, so that a row has the same bits beside any others.
+// sums of a few rows by 32 columns stay in registers; those of more rows are made part by part, all rows
+// by a stretch of a panel that stays in the first cache, and wait in memory between stretches. Each sum
+// runs over the depth in order, whatever the number of rows and threads, so that a row has the same bits
+// beside any others.
 //
 // Some processors multiply rows of bfloat16 by a matrix of bfloat16 or int8 in pairs of numbers: twice as
 // fast in vectors (AVX512-BF16), and up to 16 rows in little more than the time of one in tiles (AMX). For
@@ -27,16 +29,14 @@ extern "C" long bytelax_ask_for_tiles() {
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kMostRows = 12;  // of which sums stay in registers
-#elif defined(__AVX2__) || defined(__aarch64__)
-constexpr int kMostRows = 3;
-#else
-constexpr int kMostRows = 1;
-#endif
-
 constexpr int kColumns = 32;  // of a panel
 constexpr int kVectors = kColumns / kLanes;
+
+// Rows whose sums by a panel are made before those by the next one.
+constexpr int kRowsOfAPanel = 48;
+// Places of the depth in a stretch of a panel, which stays in the first cache.
+constexpr int64_t kStretch = 128;
+
 // What a thread must find to do, so that handing it over pays: bytes of a matrix, or products of
 // numbers.
 constexpr int64_t kBytesOfAThread = 1 << 14, kProductsOfAThread = 1 << 15;
@@ -45,6 +45,24 @@ constexpr int64_t kBytesOfAThread = 1 << 14, kProductsOfAThread = 1 << 15;
 template <typename W>
 constexpr int kBeside = sizeof(W) < sizeof(float) ? 2 : 1;
 
+// Vectors of sums that stay in registers while a panel is read.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kSums = 24;
+#elif defined(__AVX2__)
+constexpr int kSums = 12;
+#else
+constexpr int kSums = kVectors;
+#endif
+
+// Rows whose sums by all columns of a panel stay there.
+constexpr int kRowsOfAll = kSums / kVectors;
+// Rows of which the sums by two panels are made together, because a sum waits for its last term.
+constexpr int kFewRows = std::max(kRowsOfAll / 2, 1);
+// Rows that are multiplied at a time. Where registers are few, more rows take narrow numbers by half of a
+// panel's columns, so that they are unpacked less often; one row less has room, because of the unpacking.
+template <typename W>
+constexpr int kMostRows = kVectors > 2 && kBeside<W> == 2 ? 2 * kRowsOfAll - 1 : kRowsOfAll;
+
 // Whether this processor multiplies pairs of bfloat16.
 #if defined(__AMX_BF16__) || defined(__AVX512BF16__)
 constexpr bool kInPairs = true;
@@ -52,59 +70,74 @@ constexpr bool kInPairs = true;
 constexpr bool kInPairs = false;
 #endif
 
-inline void unpack(const float* from, Vector (&numbers)[1]) { numbers[0] = wide(from); }
-
-inline void unpack(const BFloat16* from, Vector (&numbers)[2]) {
-  const Integers pairs = load<Integers>(from), first = pairs << 16, second = pairs & ~0xffff;
-  numbers[0] = load<Vector>(&first);
-  numbers[1] = load<Vector>(&second);
-}
-
 // Those of int8 are the upper bytes of integers, so numbers are `kTimes` what they stand for.
 template <typename W>
 constexpr float kTimes = sizeof(W) == 1 ? 1 << 24 : 1;
 
-inline void unpack(const int8_t* from, Vector (&numbers)[2]) {
+// A vector of columns: the first or the second of the numbers that lie beside one another.
+template <int which>
+inline Vector unpacked(const float* from) {
+  return wide(from);
+}
+
+template <int which>
+inline Vector unpacked(const BFloat16* from) {
+  const Integers pairs = load<Integers>(from), bits = which == 0 ? pairs << 16 : pairs & ~0xffff;
+  return load<Vector>(&bits);
+}
+
+template <int which>
+inline Vector unpacked(const int8_t* from) {
   const Integers pairs = integers(load<Halves>(from));
-  numbers[0] = __builtin_convertvector(pairs << 24, Vector);
-  numbers[1] = __builtin_convertvector((pairs & 0xff00) << 16, Vector);
+  return __builtin_convertvector(which == 0 ? pairs << 24 : (pairs & 0xff00) << 16, Vector);
 }
 
 // Pairs of bfloat16.
 inline Integers in_pairs(const BFloat16* from) { return load<Integers>(from); }
 
 inline Integers in_pairs(const int8_t* from) {
-  Vector numbers[2];  // whose lower halves are zeros
-  unpack(from, numbers);
-  return Integers(Unsigned(numbers[0]) >> 16) | Integers(numbers[1]);
+  // The lower halves of these numbers are zeros.
+  return Integers(Unsigned(unpacked<0>(from)) >> 16) | Integers(unpacked<1>(from));
 }
 
-// The sums of some rows by the columns of a panel.
 constexpr int kRowsOfATile = 16;
-typedef float Sums[std::max(kMostRows, kRowsOfATile)][kColumns];
+// The sums of some rows by the columns of a panel.
+typedef float Sums[kRowsOfAPanel][kColumns];
 
-// Adds the products of `M` rows by a vector of columns, at one place of the depth or at a pair of them.
-template <int M, typename W>
-__attribute__((always_inline)) inline void add_products(const float* rows, int64_t depth, const W* from,
-                                                        Vector (&sums)[M][kVectors], int v) {
-  Vector weights[kBeside<W>];
-  unpack(from, weights);
-#pragma GCC unroll 2
-  for (int d = 0; d < kBeside<W>; ++d) {
+// Adds the products of `M` rows by `V` vectors of columns, at one place of the depth.
+template <int which, int M, int V, typename W>
+__attribute__((always_inline)) inline void add_place(const float* rows, int64_t stride, const W* from,
+                                                     Vector (&sums)[M][V]) {
+  Vector weights[V];
+#pragma GCC unroll 8
+  for (int v = 0; v < V; ++v) weights[v] = unpacked<which>(from + v * kLanes * kBeside<W>);
 #pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) sums[m][v] += rows[m * depth + d] * weights[d];
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) sums[m][v] += rows[m * stride + which] * weights[v];
   }
 }
 
+// The same at one place or at two whose numbers lie beside one another.
+template <int M, int V, typename W>
+__attribute__((always_inline)) inline void add_products(const float* rows, int64_t stride, const W* from,
+                                                        Vector (&sums)[M][V]) {
+  add_place<0>(rows, stride, from, sums);
+  if constexpr (kBeside<W> == 2) add_place<1>(rows, stride, from, sums);
+}
+
 #if defined(__AVX512BF16__)
-template <int M, typename W>
-__attribute__((always_inline)) inline void add_products(const BFloat16* rows, int64_t depth, const W* from,
-                                                        Vector (&sums)[M][kVectors], int v) {
-  const __m512bh weights = __m512bh(in_pairs(from));
+template <int M, int V, typename W>
+__attribute__((always_inline)) inline void add_products(const BFloat16* rows, int64_t stride, const W* from,
+                                                        Vector (&sums)[M][V]) {
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) {
+    const __m512bh weights = __m512bh(in_pairs(from + v * kLanes * 2));
 #pragma GCC unroll 16
-  for (int m = 0; m < M; ++m) {
-    const __m512bh pair = __m512bh(Integers{} + load<int32_t>(rows + m * depth));
-    sums[m][v] = Vector(_mm512_dpbf16_ps(__m512(sums[m][v]), weights, pair));
+    for (int m = 0; m < M; ++m) {
+      const __m512bh pair = __m512bh(Integers{} + load<int32_t>(rows + m * stride));
+      sums[m][v] = Vector(_mm512_dpbf16_ps(__m512(sums[m][v]), weights, pair));
+    }
   }
 }
 #endif
@@ -121,24 +154,69 @@ __attribute__((always_inline)) inline void fetch(const void* from) {
   for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(ahead + at, 0, 2);
 }
 
-// The sums of `M` rows by the columns of `P` panels, which lie `apart` numbers apart. They stay in
-// registers: the loops over rows and vectors are unrolled.
-template <int M, int P, typename X, typename W>
-inline void multiply(const X* rows, int64_t depth, const W* panels, int64_t apart, Sums* sums) {
+// Adds the products of `M` rows by `V` vectors of the columns of `P` panels, which lie `apart` numbers apart,
+// at `steps` places of the depth. Sums stay in registers: loops over rows and vectors are unrolled.
+template <int M, int V, int P, bool ahead, typename X, typename W>
+__attribute__((noinline)) void add_rows(const X* rows, int64_t stride, int64_t steps, const W* panels,
+                                        int64_t apart, float* sums) {
   constexpr int kDeep = kBeside<W>;
-  Vector held[P][M][kVectors] = {};
-  for (int64_t k = 0; k < depth; k += kDeep) {
+  Vector held[P][M][V];
+  const auto row_of = [&](int p, int m) { return sums + (p * kRowsOfAPanel + m) * kColumns; };
+#pragma GCC unroll 2
+  for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) std::memcpy(held[p][m], row_of(p, m), sizeof(held[p][m]));
+  }
+  for (int64_t k = 0; k < steps; k += kDeep) {
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
       const W* here = panels + p * apart + k * kColumns;
-      fetch<kDeep * kColumns * sizeof(W)>(here);
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        add_products(rows + k, depth, here + v * kLanes * kDeep, held[p], v);
-      }
+      if (ahead) fetch<kDeep * V * kLanes * sizeof(W)>(here);
+      add_products(rows + k, stride, here, held[p]);
     }
   }
-  for (int p = 0; p < P; ++p) std::memcpy(sums[p], held[p], sizeof(held[p]));
+#pragma GCC unroll 2
+  for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) std::memcpy(row_of(p, m), held[p][m], sizeof(held[p][m]));
+  }
+}
+
+// The same for `count` rows, or for `M` if there are more, by all columns.
+template <int M, int P, bool ahead, typename X, typename W>
+inline void add_most(int64_t count, const X* rows, int64_t stride, int64_t steps, const W* panels,
+                     int64_t apart, float* sums) {
+  if constexpr (M > 1) {
+    if (count < M) return add_most<M - 1, P, ahead>(count, rows, stride, steps, panels, apart, sums);
+  }
+  constexpr int V = M <= kRowsOfAll ? kVectors : kVectors / 2;
+  for (int v = 0; v < kVectors; v += V) {
+    add_rows<M, V, P, ahead>(rows, stride, steps, panels + v * kLanes * kBeside<W>, apart, sums + v * kLanes);
+  }
+}
+
+// The sums of at most `M` rows by the columns of `P` panels.
+template <int M, int P, typename X, typename W>
+inline void multiply_few(int64_t count, const X* rows, int64_t stride, int64_t depth, const W* panels,
+                         int64_t apart, Sums* sums) {
+  for (int p = 0; p < P; ++p) std::fill_n(sums[p][0], count * kColumns, 0.0f);
+  add_most<M, P, true>(count, rows, stride, depth, panels, apart, sums[0][0]);
+}
+
+// The sums of more rows by the columns of a panel.
+template <typename X, typename W>
+inline void multiply_many(int64_t count, const X* rows, int64_t stride, int64_t depth, const W* panel,
+                          Sums& sums) {
+  std::fill_n(sums[0], count * kColumns, 0.0f);
+  for (int64_t k = 0; k < depth; k += kStretch) {
+    const int64_t steps = std::min(kStretch, depth - k);
+    const W* here = panel + k * kColumns;
+    constexpr int M = kMostRows<W>;
+    add_most<M, 1, true>(count, rows + k, stride, steps, here, 0, sums[0]);
+    for (int64_t row = M; row < count; row += M) {
+      add_most<M, 1, false>(count - row, rows + row * stride + k, stride, steps, here, 0, sums[row]);
+    }
+  }
 }
 
 #if defined(__AMX_BF16__)
@@ -185,8 +263,8 @@ inline const BFloat16* as_bfloat16(const int8_t* from, BFloat16* to) {
 
 // As `multiply`, for the rows that the tiles of this thread are for.
 template <int P, typename W>
-inline void multiply_in_tiles(const BFloat16* rows, int64_t depth, const W* panels, int64_t apart,
-                              Sums* sums) {
+inline void multiply_in_tiles(const BFloat16* rows, int64_t stride, int64_t depth, const W* panels,
+                              int64_t apart, Sums* sums) {
   constexpr int kPairs = 2 * kColumns * sizeof(BFloat16), kRow = kColumns * sizeof(float);
   alignas(64) BFloat16 held[P][kDepthOfATile * kColumns];
   _tile_zero(0);
@@ -194,7 +272,7 @@ inline void multiply_in_tiles(const BFloat16* rows, int64_t depth, const W* pane
   _tile_zero(2);
   _tile_zero(3);
   for (int64_t k = 0; k < depth; k += kDepthOfATile) {
-    _tile_loadd(4, rows + k, depth * sizeof(BFloat16));
+    _tile_loadd(4, rows + k, stride * sizeof(BFloat16));
     fetch<kDepthOfATile * kColumns * sizeof(W)>(panels + k * kColumns);
     const BFloat16* here = as_bfloat16(panels + k * kColumns, held[0]);
     MULTIPLY_TILES(0, 1, here, kPairs);
@@ -243,32 +321,34 @@ struct Product {
   const int64_t* places;  // of these rows in the result
   const W* panels;
   const float* column_scale;  // of an int8 matrix, or null
-  int64_t count, depth, columns;  // rows, and columns of the result
+  int64_t count, stride, depth, columns;  // rows, how far apart they lie, and columns of the result
   bool gated;
   Result result;
 
   int64_t panels_of_a_half() const { return (columns + kColumns - 1) / kColumns; }
 
-  // Panels whose sums are made together: of few rows two, because a sum waits for its last term.
-  template <int M>
-  static constexpr int kAtOnce = M <= kMostRows / 2 ? 2 : 1;
-
-  // Makes the result of `M` rows in the columns of `P` panels.
-  template <int M, int P>
-  void block(int64_t row, int64_t panel) const {
-    const X* x = rows + row * depth;
+  // Makes the result of some rows in the columns of a panel, or of two if the rows are few.
+  void block(int64_t row, int64_t some, int64_t panel, int64_t most) const {
+    const X* x = rows + row * stride;
     const int64_t size = depth * kColumns, half = panels_of_a_half() * size;
     const W* from = panels + panel * size;
     Sums sums[2];
-    if (!gated) {
-      multiply<M, P>(x, depth, from, size, sums);
-    } else if constexpr (kAtOnce<M> == 2) {
-      multiply<M, 2>(x, depth, from, half, sums);
+    if (some <= kFewRows && (gated || most == 2)) {
+      multiply_few<kFewRows, 2>(some, x, stride, depth, from, gated ? half : size, sums);
     } else {
-      multiply<M, 1>(x, depth, from, half, sums);
-      multiply<M, 1>(x, depth, from + half, half, sums + 1);
+      multiply(some, x, from, sums[0]);
+      if (gated) multiply(some, x, from + half, sums[1]);
     }
-    finish(row, M, panel, P, sums);
+    finish(row, some, panel, most, sums);
+  }
+
+  // The sums of some rows by the columns of a panel.
+  void multiply(int64_t some, const X* x, const W* panel, Sums& sums) const {
+    if (some <= kRowsOfAll) {
+      multiply_few<kRowsOfAll, 1>(some, x, stride, depth, panel, 0, &sums);
+    } else {
+      multiply_many(some, x, stride, depth, panel, sums);
+    }
   }
 
   // Scales sums, gates them, and writes what becomes of them.
@@ -295,19 +375,6 @@ struct Product {
     return column_scale == nullptr ? x : x * wide(column_scale + column);
   }
 
-  template <int M>
-  void rest(int64_t row, int64_t begin, int64_t end) const {
-    if constexpr (M > 0) {
-      if (count - row < M) return rest<M - 1>(row, begin, end);
-      constexpr int P = kAtOnce<M>;
-      int64_t panel = begin;
-      if (!gated) {
-        for (; panel + P <= end; panel += P) block<M, P>(row, panel);
-      }
-      for (; panel < end; ++panel) block<M, 1>(row, panel);
-    }
-  }
-
 #if defined(__AMX_BF16__)
   void run_in_tiles(int64_t begin, int64_t end) const {
     const Tiles tiles(std::min<int64_t>(count, kRowsOfATile));
@@ -316,11 +383,11 @@ struct Product {
     for (int64_t panel = begin, most; panel < end; panel += most) {
       most = gated || panel + 1 == end ? 1 : 2;
       for (int64_t row = 0; row < count; row += kRowsOfATile) {
-        const BFloat16* x = rows + row * depth;
+        const BFloat16* x = rows + row * stride;
         if (gated || most == 2) {
-          multiply_in_tiles<2>(x, depth, panels + panel * size, apart, sums);
+          multiply_in_tiles<2>(x, stride, depth, panels + panel * size, apart, sums);
         } else {
-          multiply_in_tiles<1>(x, depth, panels + panel * size, apart, sums);
+          multiply_in_tiles<1>(x, stride, depth, panels + panel * size, apart, sums);
         }
         finish(row, std::min<int64_t>(kRowsOfATile, count - row), panel, most, sums);
       }
@@ -329,9 +396,12 @@ struct Product {
 #endif
 
   void run_in_vectors(int64_t begin, int64_t end) const {
-    int64_t row = 0;
-    for (; count - row > kMostRows; row += kMostRows) rest<kMostRows>(row, begin, end);
-    rest<kMostRows>(row, begin, end);
+    for (int64_t panel = begin, most; panel < end; panel += most) {
+      most = gated || count > kFewRows || panel + 1 == end ? 1 : 2;
+      for (int64_t row = 0; row < count; row += kRowsOfAPanel) {
+        block(row, std::min<int64_t>(kRowsOfAPanel, count - row), panel, most);
+      }
+    }
   }
 
   // Makes the columns of panels `begin` to `end`.
@@ -345,6 +415,10 @@ struct Product {
   }
 };
 
+// What lies between the rows of a call: were they whole pages apart, the same place of all of them would
+// share a few lines of the cache.
+constexpr int64_t kBetween = 32;
+
 // The rows of a call in float32, after the norm if there is one, each as long as a column of the
 // panels. Rows of zeros, such as those of patches that are not there, are left out: their products
 // are zeros.
@@ -352,6 +426,7 @@ struct Rows {
   std::vector<float> values;
   std::vector<BFloat16> narrow;  // the same for products of pairs, or empty
   std::vector<int64_t> places, zeros;
+  int64_t stride;  // numbers from one to the next
 };
 
 inline bool any(Integers x) {
@@ -364,10 +439,11 @@ inline bool any(Integers x) {
 template <typename X, typename S>
 void prepare(const X* rows, const S* scale, float eps, int64_t count, int64_t depth, int64_t length,
              Rows& out) {
-  out.values.resize(count * length);
+  out.stride = length + kBetween;
+  out.values.resize(count * out.stride);
   out.places.clear(), out.zeros.clear();
   for (int64_t row = 0; row < count; ++row, rows += depth) {
-    float* own = out.values.data() + out.places.size() * length;
+    float* own = out.values.data() + out.places.size() * out.stride;
     Integers there = {};
     Vector parts[kVectors] = {};  // of the sum of squares, whose order depends on the depth alone
     by_vectors(depth, [&](int64_t at, int most) {
@@ -406,8 +482,8 @@ const Rows& prepared(const ffi::AnyBuffer& rows, const ffi::AnyBuffer& scale, fl
   }
   if constexpr (kInPairs && std::is_same_v<X, BFloat16>) {
     // Beyond the rows a tile may read what it likes: nobody uses those sums.
-    held.narrow.resize((count + kRowsOfATile) * length);
-    by_vectors(held.places.size() * length, [&](int64_t at, int most) {
+    held.narrow.resize((count + kRowsOfATile) * held.stride);
+    by_vectors(held.places.size() * held.stride, [&](int64_t at, int most) {
       store_begin(begin_of(held.values.data() + at, most), held.narrow.data() + at, most);
     });
   }
@@ -444,6 +520,7 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
         weights,
         column_scale.element_count() ? column_scale.typed_data() : nullptr,
         static_cast<int64_t>(x.places.size()),
+        x.stride,
         length,
         result.columns,
         gated,
