@@ -246,6 +246,11 @@ class ModelConfig:
         """Widths of the states that heads read, from the first layer to the last."""
         raise NotImplementedError(f"{type(self).__name__}.state_dims")
 
+    @property
+    def networks(self) -> HeadsConfig:
+        """The sizes of `heads`; if there are none, those of networks that are all absent."""
+        return self.heads or HeadsConfig()
+
     def without_idle_patcher(self) -> Any:
         """Returns the config without an entropy model that the patching rule does not use."""
         return self

@@ -3,7 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 from bytelax.decode.target import Target
-from bytelax.models.configs import HeadsConfig, ModelConfig
+from bytelax.models.configs import ModelConfig
 
 
 @runtime_checkable
@@ -31,11 +31,6 @@ def checked_length(length: int, model: Model) -> int:
     if not 1 <= length <= limit:
         raise ValueError(f"draft_length must lie in 1..{limit}, got {length}")
     return length
-
-
-def heads_of(model: Model) -> HeadsConfig:
-    """Returns which heads a model has."""
-    return model.config.heads or HeadsConfig()
 
 
 def expect_heads(found: Any, what: str) -> None:

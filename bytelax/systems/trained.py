@@ -7,16 +7,20 @@ predicted of whole texts.
 
 import functools
 import importlib
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from bytelax.decode.drafter import DraftInput
 from bytelax.models import layers
-from bytelax.models.configs import HeadsConfig, ModelConfig
+from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class Texts(NamedTuple):
@@ -62,10 +66,9 @@ class Term(NamedTuple):
     weight: float = 1.0
 
 
-def systems(heads: HeadsConfig | None) -> dict[str, Any]:
+def systems(config: ModelConfig) -> dict[str, Any]:
     """Returns the modules of the systems that a model has trained networks of, by name."""
-    names = () if heads is None else heads.present
-    return {name: importlib.import_module(f"bytelax.systems.{name}") for name in names}
+    return {x: importlib.import_module(f"bytelax.systems.{x}") for x in config.networks.present}
 
 
 def init(config: ModelConfig, key: Key[Array, ""]) -> dict:
@@ -90,7 +93,7 @@ def logical_axes(config: ModelConfig) -> dict:
 
 def _variables(config, key):
     each = {}
-    for name, system in systems(config.heads).items():
+    for name, system in systems(config).items():
         key, own = jax.random.split(key)
         each[name] = system.network(config, Execution()).init(own, *system.example(config))
     return {"each": each, "params": {name: found["params"] for name, found in each.items()}}
@@ -108,10 +111,23 @@ def losses(
       texts: the texts.
     """
     found = []
-    for name, system in systems(config.heads).items():
+    for name, system in systems(config).items():
         network: nn.Module = system.network(config, execution)
         found += system.loss(network.bind({"params": params[name]}), texts)
     return found
+
+
+def bound(inputs: DraftInput, network: Callable[..., Network], system: str) -> Network:
+    """Returns a system's network for drafting, bound to the parameters trained for the target.
+
+    Args:
+      inputs: input of the drafter.
+      network: the function of this name in the system's file.
+      system: name of the system.
+    """
+    model = inputs.model
+    params = inputs.target_params["heads"][system]
+    return network(model.config, model.execution).bind({"params": params})
 
 
 def texts_like(config: ModelConfig) -> tuple[tuple[Array, ...], Array, Array]:

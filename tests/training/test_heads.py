@@ -226,7 +226,7 @@ def test_a_head_of_latents_is_asked_for_those_of_its_patch(step):
             ends = np.flatnonzero(encoded.closes[row])
             for patch, end in enumerate(ends):
                 places = np.arange(end - RECENT + 1, end + 1)
-                predicted[row, patch] = network.following(
+                predicted[row, patch] = network.latents(
                     latents[row : row + 1, patch - 1 : patch] if patch else 0 * latents[:1, :1],
                     hidden[row, end - 1][None, None] if end else 0 * hidden[:1, :1],
                     looked_up[row, np.maximum(places, 0)][None, None],
