@@ -46,10 +46,10 @@ def regex(pattern: str) -> Automaton:
         for byte, other in others.items():
             if byte < vocab.BYTES:
                 following[number[state], byte] = number[other]
-    behind = np.arange(len(number))  # where the last character leads to from each state
+    after = np.arange(len(number))  # where the last character leads to from each state
     for byte in _END.encode():
-        behind = np.where(behind < 0, -1, following[behind, byte])
-    accepting = np.isin(behind, [number[state] for state in ends])
+        after = np.where(after < 0, -1, following[after, byte])
+    accepting = np.isin(after, [number[state] for state in ends])
     return Automaton.of(following, np.flatnonzero(accepting).tolist(), number[start])
 
 

@@ -45,7 +45,7 @@ class Model:
 
         Arrays that are replaced in these dicts count from the next use of the model on. Once
         compiled kernels have run, the model holds its weights in panels only, as long as nothing
-        else holds these dicts, and makes the arrays again when they are asked for.
+        else holds these dicts, and makes the arrays again when they are read.
         """
         return self._weights.as_given()
 

@@ -74,7 +74,7 @@ CALLS = {
     "budget=2)": "params is decode.Params(model.params), not a dict",
     "bytelax.train(lm, [], optimizer=None)": "such as NextByte(model.module), not a Model",
     "bytelax.train(NextByte(lm.module), [], optimizer='adam')": "optax.adamw(1e-3), not a str",
-    "distributed.start(Processes(coordinator='auto'))": "without a cluster that tells it",
+    "distributed.start(Processes(coordinator='auto'))": "outside a known cluster",
 }
 
 PROGRAM = """

@@ -22,7 +22,7 @@ _GIVE = (
     "give the id of byte 0, as bytes_at= (--override bytes_at=), and bos= and eos= if there are any"
 )
 _TABLES = ("embed_tokens.weight", "lm_head.weight")  # which have a row for each id
-_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # how tokens are called that are no text
+_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # names of tokens that are no text
 _BYT5 = {"<pad>": 0, "</s>": 1, "<unk>": 2}
 
 
@@ -79,7 +79,7 @@ class ByteIds:
         for name, table in found.items():
             if table.shape[:1] != (ids,):
                 raise CheckpointError(
-                    f"{source}: {name} has shape {table.shape}, its config calls for {ids} rows"
+                    f"{source}: {name} has shape {table.shape}, its config needs {ids} rows"
                 )
         return {name: self._in_order(table) for name, table in found.items()}
 
@@ -103,10 +103,10 @@ def find(directory: pathlib.Path, fields: Mapping, asked: Mapping[str, Any]) -> 
       directory: of the checkpoint, whose tokenizer files are read unless `bytes_at` is given.
       fields: the JSON object in its config.json.
       asked: some of `ASKED`: the id of byte 0, after which those of the others follow, and BOS and
-        EOS. Without `bytes_at` the latter two replace what the tokenizer says.
+        EOS. Without `bytes_at` the latter two replace those of the tokenizer.
 
     Raises:
-      CheckpointError: there is no such vocabulary, or nothing that says which ids are bytes.
+      CheckpointError: there is no such vocabulary, or no file shows which ids are bytes.
     """
     size, at = fields.get("vocab_size"), asked.get("bytes_at")
     ids = _in_a_row(at) if at is not None else _of_tokenizer(directory)
@@ -143,7 +143,7 @@ def _in_a_row(first):
 
 
 def _of_tokenizer(directory: pathlib.Path) -> ByteIds | None:
-    """What tokenizer.json and tokenizer_config.json say; None if there is neither."""
+    """Reads the ids from tokenizer.json and tokenizer_config.json; None if there is neither."""
     about, model = (
         plain.read_json(path) if (path := directory / name).exists() else {}
         for name in ("tokenizer_config.json", "tokenizer.json")
@@ -163,7 +163,7 @@ def _of_tokenizer(directory: pathlib.Path) -> ByteIds | None:
     if found is None or words:
         example = f", such as {words[len(words) // 2][:20]!r}" if words else ""
         raise CheckpointError(
-            f"{directory} is not of bytes: its tokenizer has {len(words)} tokens that are "
+            f"{directory} is no model of bytes: its tokenizer has {len(words)} tokens that are "
             f"{'no bytes' if found else 'not the 256 bytes'}{example}"
         )
     ids = ByteIds(tuple(tokens[token] for token in found))
@@ -188,13 +188,13 @@ def _content(token):
 
 
 def _all_of(tokens, name):
-    """The tokens of the 256 bytes, if they are called like that."""
+    """The tokens of the 256 bytes, if they have these names."""
     named = [name(byte) for byte in range(vocab.BYTES)]
     return named if tokens.keys() >= set(named) else None
 
 
 def _hex(byte):
-    """What SentencePiece calls a byte."""
+    """The name of a byte in SentencePiece."""
     return f"<0x{byte:02X}>"
 
 
@@ -203,12 +203,12 @@ _HIDDEN = sorted(set(range(256)) - set(_SHOWN))
 
 
 def _printable(byte):
-    """What GPT-2 calls a byte: printable ones stand for themselves, others for 256, 257, ..."""
+    """The name of a byte in GPT-2: printable ones stand for themselves, others for 256, 257, ..."""
     return chr(byte) if byte in _SHOWN else chr(256 + _HIDDEN.index(byte))
 
 
 def _put_in_front(model):
-    """The special token that a tokenizer.json puts in front of a text, if it is its own doing."""
+    """The special token that tokenizer.json itself puts in front of a text, if it does."""
     step = model.get("post_processor") or {}
     steps = step.get("processors") or [step]
     for each in steps:

@@ -92,7 +92,7 @@ def read_heads(
     fields = plain.from_fields(_Fields, found, source)
     if fields.model != _trained(config):
         raise CheckpointError(
-            f"the heads in {directory} are for a model of another shape, which {source} tells"
+            f"the heads in {directory} are for a model of another shape: see {source}"
         )
     tensors = safetensors_file.read_directory(directory)
     try:

@@ -43,7 +43,7 @@ def network_kernels(config: ModelConfig) -> dict[str, Parameter]:
 
 
 def quantized_axes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Paths of the parameters that quantization takes, and the axes along which scales are shared.
+    """Paths of the parameters that are quantized, and the axes along which scales are shared.
 
     They are the kernels of the networks, with a scale for each output, and the hash table, with a
     scale for each row. The entropy model is not among them, because patches would move, nor are
@@ -168,10 +168,10 @@ def state_dict(config: ModelConfig, params: Mapping) -> dict[str, Tensor]:
     table, leaves = parameters(config), flatten(params)
     for path in table:
         if path not in leaves:
-            raise CheckpointError(f"the parameters lack {path}, which the config calls for")
+            raise CheckpointError(f"the parameter {path} is missing")
     for path, leaf in leaves.items():
         if path not in table:
-            raise CheckpointError(f"the config has no place for the parameter {path}")
+            raise CheckpointError(f"unexpected parameter {path}: the config has none of this name")
         if isinstance(leaf, Int8):
             raise CheckpointError(
                 "an int8 model cannot be written: write the model it was made from, which becomes "
@@ -207,15 +207,15 @@ def check_shapes(
     """
     for name, shape in wanted.items():
         if name not in stored:
-            raise CheckpointError(f"{source} lacks the {kind} {name}, which its config calls for")
+            raise CheckpointError(f"{source}: the {kind} {name} is missing, which its config needs")
         if stored[name] != shape:
             raise CheckpointError(
-                f"{source}: {name} has shape {stored[name]}, its config calls for {shape}"
+                f"{source}: {name} has shape {stored[name]}, its config needs {shape}"
             )
     for name in stored:
         if name not in wanted and not ignored(name):
             raise CheckpointError(
-                f"{source} has a {kind} {name}, which its config has no place for"
+                f"{source}: unexpected {kind} {name}, which its config does not have"
             )
 
 

@@ -2,7 +2,7 @@
 
 They differ in what their attention has: a window, biases, norms of queries and keys. Their rotary
 positions pair the first half of a head with the second, where bytelax pairs neighbours, so the rows
-of queries and keys are permuted. Heads for drafting are stored beside the model, where transformers
+of queries and keys are permuted. Heads for drafting are stored with the model, where transformers
 ignores them. See `byte_ids` for models that bytelax did not write.
 """
 
@@ -130,7 +130,7 @@ def config_fields(fields: Mapping, source: str, tensors: Mapping[str, Tensor]) -
     Args:
       fields: the JSON object.
       source: name of config.json in error messages.
-      tensors: the state dict, of which nothing is needed.
+      tensors: the state dict, which is not needed here.
 
     Raises:
       CheckpointError: a field has a value with which bytelax does not compute.

@@ -166,7 +166,7 @@ def _blt(
     mode = args.patching_mode or "entropy"
     if mode == "entropy" and patcher is None:
         raise CheckpointError(
-            f"{source} needs the entropy model: put its folder {_ENTROPY} beneath it or beside it"
+            f"{source} needs the entropy model: put its folder {_ENTROPY} in it or next to it"
         )
 
     def part(key, name, window=None):
@@ -278,7 +278,7 @@ def _renamed(name):
 
 
 def _entropy_model(directory):
-    """Finds the folder of the entropy model, inside the model's folder or beside it."""
+    """Finds the folder of the entropy model, in the model's folder or next to it."""
     places = (directory / _ENTROPY, directory.absolute().parent / _ENTROPY)
     return next((folder for folder in places if folder.is_dir()), None)
 

@@ -48,10 +48,10 @@ def override(config: ModelConfig, changes: dict) -> ModelConfig:
 def patcher_of(config: ModelConfig, changes: dict) -> tuple[ModelConfig, PatchingConfig]:
     """The config with changes as in `override`, and the rule by which it cuts texts into patches.
 
-    A byte transformer has no rule of its own: it gets the default one, which the changes are of.
+    A byte transformer has no rule of its own: it gets the default one, with the changes.
 
     Raises:
-      CheckpointError: as in `override`, or a BLT that asks no entropy model.
+      CheckpointError: as in `override`, or the BLT does not use an entropy model.
     """
     if config.patching is not None:
         changed = override(config, changes)

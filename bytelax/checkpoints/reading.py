@@ -164,7 +164,7 @@ def detect(directory: pathlib.Path) -> Literal["orbax", "huggingface", "meta"]:
 
 
 class _Opened(NamedTuple):
-    """A checkpoint of which only the config has been read."""
+    """A checkpoint whose config has been read, and nothing else."""
 
     layout: types.ModuleType
     source: str  # what to call it in errors

@@ -38,14 +38,14 @@ def write(
         see `check_transformers` for whether transformers can run it too.
       overwrite: replace a model that was written to the directory before, once the new one is
         complete.
-      int8: round the matrices of the layers to int8, with a scale for each output, which halves the
-        file beside bfloat16. It reads as float32; only bytelax reads it, and "huggingface" is the
+      int8: round the matrices of the layers to int8, with a scale for each output: half the size of
+        bfloat16. It reads as float32; only bytelax reads it, and "huggingface" is the
         layout that has it.
 
     Raises:
       CheckpointError: the directory is not empty, or holds other files than those of a model;
-        several processes write a layout other than
-        "orbax", the parameters do not match the config, or the disk is full.
+        several processes write a layout other than "orbax", the parameters do not match the config,
+        or the disk is full.
     """
     if layout not in get_args(Layout):
         raise CheckpointError(f"layout {layout!r} is not one of {', '.join(get_args(Layout))}")

@@ -81,6 +81,6 @@ def _texts(module: str) -> dict[str, dict[str, str]]:
             own = found[cls.name] = {}
             for field, text in itertools.pairwise(cls.body):
                 if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    told = ast.literal_eval(text.value)
-                    own[ast.unparse(field.target)] = " ".join(told.split())
+                    raw = ast.literal_eval(text.value)
+                    own[ast.unparse(field.target)] = " ".join(raw.split())
     return found

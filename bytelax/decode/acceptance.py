@@ -34,7 +34,7 @@ class Acceptance(Protocol):
 
     A rule may set two optional attributes. `lossless = True` declares that the output follows the
     target's own distribution, and `trees = True` that the rule judges trees, and no chains. A rule
-    for the drafts of some drafters only says so in an optional method, `judges(drafter) -> bool`.
+    for the drafts of some drafters only has a method `judges(drafter) -> bool`.
     """
 
     def __call__(

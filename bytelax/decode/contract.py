@@ -46,7 +46,7 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
 
     Raises:
       TypeError: it is something else, the ids or the length are no integers, or the
-        log-probabilities are not float32: those of a shorter type do not say what was drawn from.
+        log-probabilities are not float32: narrower ones are not the distribution that was sampled.
       ValueError: the draft has another shape than the rows of `ids` times `draft_length`.
     """
     name = f"{type(drafter).__name__}.propose"

@@ -261,8 +261,8 @@ class Method:
     ) -> Decoding:
         """Appends bytes to texts, as the next turn of a conversation, to be continued again.
 
-        The caches are kept: the target processes only what it has not seen. What follows is what
-        `init` with the whole text would be continued with. An EOS that ended a row is taken back.
+        The caches are kept: the target processes only what it has not seen. Decoding continues as
+        if `init` had been given the whole text. An EOS that ended a row is taken back.
         Statistics begin again, and stop strings are looked for after the appended bytes.
 
         Args:
@@ -424,12 +424,12 @@ class Method:
         Returns the number of ids kept, why rows have ended, and the states of the automaton.
         """
         sound = jnp.minimum(count, lawful)
-        behind, complete = _behind(params.constraint, decoding.automaton, ids)
+        states, complete = _walked(params.constraint, decoding.automaton, ids)
         kept, ended = self._trim(decoding, ids, jnp.where(running, sound, 0), complete)
         broken = (ended == stopping.RUNNING) & (sound < count)
         ended = jnp.where(broken, stopping.NOT_FINITE, ended)
         ended = jnp.where(running, ended, decoding.ended)
-        return kept, ended, None if behind is None else _at(behind, kept)
+        return kept, ended, None if states is None else _at(states, kept)
 
     def _allowed(
         self,
@@ -495,13 +495,13 @@ class Method:
     ) -> Counts:
         """Returns the counters with this round, whose draft is cut where the text would end.
 
-        No verdict keeps what lies behind an end of the text, so it counts as neither kept nor
-        refused. Of the branches of a tree that were not followed, no end is known.
+        Nothing after an end of the text could be kept, so it counts as neither kept nor refused.
+        Branches of a tree that were not followed have no known end.
         """
         offered = draft.length
         if draft.ids.shape[1]:
             known = draft.length if emitted.path is None else emitted.drafted
-            _, complete = _behind(params.constraint, decoding.automaton, draft.ids)
+            _, complete = _walked(params.constraint, decoding.automaton, draft.ids)
             within, ended = self._trim(decoding, draft.ids, known, complete)
             room = decoding.limit - decoding.text.length
             whole = ended == stopping.RUNNING
@@ -575,8 +575,8 @@ def _begin(constraint, budget):
     return state, jnp.where(complete, stopping.BY_CONSTRAINT, ended)
 
 
-def _behind(constraint, before, ids):
-    """Returns the automaton's states before and behind each id, and where nothing may follow."""
+def _walked(constraint, before, ids):
+    """Returns the automaton's states before and after each id, and where nothing may follow."""
     if constraint is None:
         return None, None
     states = constraint.walk(before, ids)

@@ -110,7 +110,7 @@ class Target:
           state: after all bytes before the window.
           window: ids of the window.
           most: number of bytes that `commit` may keep at most, 0 in a row that stands still. The
-            logits behind them are never read, so work that only they need may be left out. None
+            logits after them are never read, so work that only they need may be left out. None
             is W everywhere.
         """
         raise NotImplementedError(f"{type(self).__name__}.extend")

@@ -43,11 +43,11 @@ class RopeScaling:
         and "yarn" too, along a ramp (arXiv 2309.00071).
       factor: divides frequencies.
       original_positions: longest text of the first training; unused by "linear".
-      low_freq_factor, high_freq_factor: how often a frequency turns in `original_positions` from
-        which on it is kept in part, and entirely; of "llama3".
-      beta_slow, beta_fast: the same of "yarn", by whose ramp the two are indices of frequencies.
-      truncate: whether these indices are rounded outwards to whole numbers; of "yarn".
-      attention_factor: multiplies queries and keys; of "yarn".
+      low_freq_factor, high_freq_factor: numbers of turns within `original_positions`; a frequency
+        with more is kept in part, or entirely. For "llama3".
+      beta_slow, beta_fast: the same for "yarn", whose ramp runs over the indices of frequencies.
+      truncate: whether these indices are rounded outwards to whole numbers. For "yarn".
+      attention_factor: multiplies queries and keys. For "yarn".
     """
 
     kind: Literal["linear", "llama3", "yarn"]
@@ -299,7 +299,7 @@ class ByteLMConfig(ModelConfig):
 
     @property
     def state_dims(self) -> tuple[int, ...]:
-        """Widths of the states that `heads` read: of an embedding, and behind each block."""
+        """Widths of the states that `heads` read: of an embedding, and after each block."""
         return (self.trunk.dim,) * (self.trunk.layers + 1)
 
 
@@ -397,7 +397,7 @@ class BLTConfig(BLTSizes, ModelConfig):
 
     @property
     def state_dims(self) -> tuple[int, ...]:
-        """Widths of the states that `heads` read: of a latent, and behind each decoder layer."""
+        """Widths of the states that `heads` read: of a latent, and after each decoder layer."""
         return (self.global_transformer.dim, *[self.decoder.dim] * self.decoder.layers)
 
     @property

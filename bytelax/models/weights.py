@@ -103,7 +103,7 @@ def taken_in_panels(params: Any) -> bool:
 
 
 def _same(params: Any, flat: tuple[list, Any] | None) -> bool:
-    """Whether parameters are still those of which `jax.tree.flatten` gave `flat`."""
+    """Whether parameters are still those that `flat` was made of, by `jax.tree.flatten`."""
     leaves, tree = jax.tree.flatten(params)
     return flat is not None and tree == flat[1] and all(map(operator.is_, leaves, flat[0]))
 

@@ -82,7 +82,7 @@ def generate(
         also returns those of as many likeliest ids for each byte.
       origins: whether to return the provenance of each emitted byte: drafted, the target's own, ...
       constraint: what the output must obey, from `bytelax.constraints`. A row ends when nothing may
-        follow. By `max_new_bytes` or `stop` it may end before.
+        follow; `max_new_bytes` and `stop` may end it earlier.
       accept: acceptance rule to use in place of the method's own.
       window: number of bytes to pad every verified window to. Lossless methods with the same window
         write the same bytes, bit for bit. None verifies no more than what was drafted.
@@ -325,7 +325,7 @@ def turns(
       The result of each turn.
 
     Raises:
-      ValueError: as in `generate`; or, once it is asked for a result, there is no text.
+      ValueError: as in `generate`; or there is no text, once the first result is requested.
     """
     _check_names(turns, request)
     engine = Engine.of(model, **request)

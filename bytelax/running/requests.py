@@ -99,8 +99,8 @@ def likeliest(many: int, size: int) -> int:
 def automaton(constraint: Any) -> Automaton:
     """Returns a constraint; raises ValueError for what is none, such as a pattern."""
     if not isinstance(constraint, Automaton):
-        told = reprlib.repr(constraint)
-        raise ValueError(f"a constraint comes from bytelax.constraints, got {told}")
+        got = reprlib.repr(constraint)
+        raise ValueError(f"a constraint comes from bytelax.constraints, got {got}")
     return constraint
 
 
@@ -127,8 +127,8 @@ def row_seeds(seeds: Seeds, rows: int) -> np.ndarray:
     try:
         seeds = [operator.index(seed) for seed in seeds]
     except TypeError:
-        told = reprlib.repr(seeds)
-        raise ValueError(f"seeds are whole numbers, one of them, or a key; got {told}") from None
+        got = reprlib.repr(seeds)
+        raise ValueError(f"seeds are whole numbers, one of them, or a key; got {got}") from None
     if len(seeds) != rows:
         raise ValueError(f"{len(seeds)} seeds for {rows} prompts; give one each, or one number")
     if any(not 0 <= seed < 1 << 32 for seed in seeds):

@@ -157,8 +157,8 @@ def example(config: BLTConfig) -> tuple:
 # Its loss
 
 
-_UNROLLED = 2  # patches behind the last one that the model has seen
-_DISTANCE = 0.3  # weight of a distance of latents, beside the divergences of bytes
+_UNROLLED = 2  # patches after the last one that the model has seen
+_DISTANCE = 0.3  # weight of a distance of latents; the divergences of bytes have 1
 
 
 def loss(network: LatentNetwork, texts: Texts) -> list[Drafted | Term]:
@@ -249,9 +249,9 @@ class LocalDecoder:
 
     The global transformer, the entropy model and, if the decoder embeds bytes itself, the encoder
     do not run. Either no patch closes: every byte reads the latent that was the latest when the
-    decoder ran ahead. Or a head says of each byte, before it is read, whether it is the last of its
-    patch. If it is, another head predicts the latent of that patch, which is read from there on;
-    its context is kept apart from those of the BLT.
+    decoder ran ahead. Or a head predicts for each byte, before it is read, whether it is the last
+    of its patch. If it is, another head predicts the latent of that patch, which is read from there
+    on; its context is kept apart from those of the BLT.
 
     Attributes:
       target: the BLT, which keeps what is read of its states.
@@ -385,7 +385,7 @@ def _recent_of(model: Any, text: Text) -> Float[Array, "B R E"]:
 class BltSDrafter(Drafter):
     """Drafts byte by byte with the local decoder of a BLT, past the boundary of its patch.
 
-    The decoder continues whatever the entropies say about patch boundaries. Needs no training,
+    The decoder continues over patch boundaries, wherever they are. It needs no training,
     unless latents are predicted.
 
     Attributes:
@@ -395,7 +395,7 @@ class BltSDrafter(Drafter):
         its patch, that latent is one patch old. "refresh" processes the pending byte before
         drafting, as published. This takes a second pass of the patcher and the encoder, and also of
         the global transformer if the pending byte closes its patch. "predicted" drafts on latents
-        that a head predicts, a new one wherever it says that a patch ends.
+        that a head predicts, a new one wherever it predicts the end of a patch.
     """
 
     draft_length: int

@@ -34,8 +34,8 @@ _SMALL, _ZEROS = nn.initializers.normal(0.02), nn.initializers.zeros
 class DFlashNetwork(DraftStack):
     """Predicts the K bytes after the pending one in one pass.
 
-    The queries are the pending byte, of which only the id is known, and K masks that differ in
-    their positions. They attend to one another and to the bytes before the pending one, whose keys
+    The queries are the pending byte, whose id alone is known, and K masks that differ in their
+    positions. They attend to one another and to the bytes before the pending one, whose keys
     and values each layer computes from the fused hidden states. Each byte is predicted
     independently of the others in the block; `conditioned` then conditions it on the byte before.
 

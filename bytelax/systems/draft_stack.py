@@ -152,7 +152,7 @@ def goes_on(
     confidence: Float[Array, "B 2"] | None,
     least: float | None,
 ) -> tuple[Float[Array, " B"], Bool[Array, " B"]]:
-    """Predicts the probability that a byte will be kept, and says whether it is to be drafted.
+    """Predicts the probability that a byte will be kept, and whether it should be drafted.
 
     This is before the byte is drawn, which makes it lossless to end a draft there: whether position
     j is drafted depends on the text and on the ids drawn before j, and never on id j. Then id j,

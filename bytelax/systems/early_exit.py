@@ -121,15 +121,15 @@ class EarlyExitDrafter(Drafter):
         layers = target.module.config.trunk.layers
         if not 1 <= self.layer < layers:
             raise ValueError(
-                f"the model has {layers} layers: an early exit lies behind one of the first "
+                f"the model has {layers} layers: an early exit comes after one of the first "
                 f"{layers - 1}, got {self.layer}"
             )
         heads = target.module.config.networks
-        behind = f"behind layer {self.layer}"
+        where = f"after layer {self.layer}"
         if self.head:
-            expect_heads(self.layer in heads.early_exit.depths, f"exit head {behind}")
+            expect_heads(self.layer in heads.early_exit.depths, f"exit head {where}")
         if self.two_byte:
-            expect_heads(self.layer in heads.two_byte.depths, f"two-byte head {behind}")
+            expect_heads(self.layer in heads.two_byte.depths, f"two-byte head {where}")
         if self.two_byte and self.draft_length % 2:
             raise ValueError(
                 f"a two-byte head drafts pairs: an even length, got {self.draft_length}"

@@ -24,7 +24,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class Texts(NamedTuple):
-    """Whole texts, and what the model computed of them."""
+    """Whole texts, and what the model computed from them."""
 
     model: Any  # the module, bound to its parameters
     ids: Int[Array, "B L"]
@@ -76,7 +76,7 @@ def init(config: ModelConfig, key: Key[Array, ""]) -> dict:
     return _variables(config, key)["params"]
 
 
-@functools.lru_cache(maxsize=32)  # a load asks more than once, and tracing takes a part of a second
+@functools.lru_cache(maxsize=32)  # a load calls it more than once, and tracing takes time
 def shapes(config: ModelConfig) -> dict:
     """Returns the shapes of all parameters, as a tree of `jax.ShapeDtypeStruct`."""
     key = jax.eval_shape(jax.random.key, 0)

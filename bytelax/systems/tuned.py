@@ -23,7 +23,7 @@ class Setting:
 
     Attributes:
       method: name of a lossless method; "ar" if nothing was faster than plain decoding.
-      options: its options, of which `draft_model` is a location.
+      options: its options; `draft_model` is a location.
       draft_dtype: what the draft model was loaded with as `dtype`.
       speed: measured speed-up over plain decoding.
 

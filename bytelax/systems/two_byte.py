@@ -115,7 +115,7 @@ class TwoByteDrafter(Drafter):
     def fit(self, target):
         expect(target, ByteLMTarget, self)
         known = self.depth in target.module.config.networks.two_byte.depths
-        expect_heads(known, f"two-byte head behind layer {self.depth}")
+        expect_heads(known, f"two-byte head after layer {self.depth}")
         return target.keeping(self.depth)
 
     def propose(self, inputs, draft_state):

@@ -23,7 +23,7 @@ from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
 from bytelax.models.pytree import pytree
 from bytelax.targets.module_target import ModuleTarget, Rings, no_states, with_states
 
-_SEVERAL, _MANY = 8, 64  # rows of a batch, of which one closes more patches than most do
+_SEVERAL, _MANY = 8, 64  # batch sizes at which some row is likely to close unusually many patches
 
 
 class Passes(NamedTuple):
@@ -134,7 +134,7 @@ class BLTTarget(ModuleTarget, Rewindable):
     ) -> tuple[Float[Array, "B W V"], Trial]:
         """Computes the logits of a window, and of the cells `ahead`; see `Target.extend`.
 
-        Patches that close behind the bytes that may be kept are not run.
+        Patches that close after the bytes that may be kept are not run.
         """
         check_window(window, self.window)
         c = self.module.config

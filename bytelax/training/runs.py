@@ -90,7 +90,7 @@ def train(
             free=functools.partial(_may_differ, config.optimizer, begin),
         )
         metrics.drop_after(log, begin)
-        interrupts = stack.enter_context(Interrupts(run.log_every, display.tell))
+        interrupts = stack.enter_context(Interrupts(run.log_every, display.write))
         done = train_loop.loop(
             program,
             functools.partial(batches, "train"),
@@ -105,7 +105,7 @@ def train(
         params, replace = objective.model_params(done.params), done.step > begin
         model = export(out / "model", objective.module.config, params, replace=replace)
         if not done.finished:
-            display.tell(
+            display.write(
                 f"stopped and saved at step {done.step}: run the same command again to go on; "
                 f"the model as it is now is {model}"
             )

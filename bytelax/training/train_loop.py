@@ -149,8 +149,8 @@ def train(
       report: called with the step, "train" or "valid", and metrics by name: means over the
         `run.log_every` steps since the last call.
       show: called with lines of progress; by default they are printed to standard error.
-      run: seed, compute dtype, and how often to log and validate. What it says of checkpoints is
-        for `bytelax train`.
+      run: seed, compute dtype, and how often to log and validate. Its settings of checkpoints
+        are for `bytelax train`.
       mesh: devices to train on.
 
     Raises:
@@ -213,12 +213,12 @@ def loop(
     Raises:
       TrainingError: the data end too early, or the loss is not finite.
     """
-    display.tell(program.parameters())
+    display.write(program.parameters())
     state = program.restored(checkpoints)
     if state is None:
         state = program.begin(params)
     else:
-        display.tell(f"going on from step {int(state.step)}")
+        display.write(f"going on from step {int(state.step)}")
     run, begin = program.run, int(state.step)
     data = program.checked(batches(begin), begin) if begin < steps else iter(())
     step, clock, pending, scored = begin, Clock(), [], -1
@@ -235,7 +235,7 @@ def loop(
         if ids is None:
             raise TrainingError(f"the training data ended after {step} of {steps} steps")
         if not program.compiled:
-            display.tell("compiling the training step")
+            display.write("compiling the training step")
             with clock.paused():
                 program.compile(ids)
         with jax.profiler.StepTraceAnnotation("training step", step_num=step):

@@ -134,7 +134,7 @@ def by_platform(
       kernels: functions of the same arrays, by platform.
       derivative: a function equal to `reference` that is differentiated in its place, if another
         computation suits training better.
-      known: the platform, if it is known: the reference is not traced beside its kernel.
+      known: the platform, if it is known: then the reference is not traced as well.
     """
     derivative = derivative or reference
     if not kernels and derivative is reference:

@@ -1,6 +1,6 @@
 """Which kernels an NVIDIA GPU runs: those whose backend this jax has, and knows the card.
 
-XLA runs everything else, without a word; `report` says what.
+XLA runs everything else; `report` lists it.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ class Backend(NamedTuple):
     """What compiles kernels for GPUs.
 
     Attributes:
-      lacking: function that says what it lacks here, whatever the card; None if it is there.
+      lacking: function that returns what it lacks here, whatever the card; None if it is there.
       capabilities: the compute capabilities of the cards that the kernels run on.
       cards: those cards, in words.
       kernels: names of the kernels.
@@ -93,18 +93,18 @@ def report() -> list[str]:
     devices = _devices()
     if not devices:
         return ["On an NVIDIA GPU: JAX finds none; pip install 'jax[cuda13]' is for them."]
-    return [f"On {device.device_kind}: {_told(_capability(device))}" for device in devices]
+    return [f"On {device.device_kind}: {_summary(_capability(device))}" for device in devices]
 
 
-def _told(capability):
+def _summary(capability):
     """What a card with this compute capability runs."""
     reasons = {backend: why_not(backend, capability) for backend in BACKENDS}
     run = [name for backend, reason in reasons.items() if not reason for name in backend.kernels]
-    told = [f"kernels for {', '.join(run)}."] if run else []
+    parts = [f"kernels for {', '.join(run)}."] if run else []
     for backend, reason in reasons.items():
         if reason:
-            told.append(f"XLA runs {', '.join(backend.kernels)}: {reason}.")
-    return " ".join(told)
+            parts.append(f"XLA runs {', '.join(backend.kernels)}: {reason}.")
+    return " ".join(parts)
 
 
 def _devices():

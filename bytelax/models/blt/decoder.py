@@ -142,7 +142,7 @@ class Decoder(nn.Module):
         patch: Int[Array, "B W"],
         span: Span,
     ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
-        """As `__call__`, but with the hidden states behind each layer."""
+        """As `__call__`, but with the hidden states after each layer."""
         x = self.embed(ids) if self.config.decoder_input == "embedding" else encoded
         attend = functools.partial(kv_cache.attend, span=span)
         how = {"patch": patch, "positions": span.positions, "attend": attend}
@@ -195,7 +195,7 @@ class Decoder(nn.Module):
         return hidden[-1], caches
 
     def _unrolled(self, x, contexts, caches, **how):
-        """The states behind each block, and the caches."""
+        """The states after each block, and the caches."""
         hidden, written = [], []
         for index in range(self.config.decoder.layers):
             x, cache = self._layer(index, x, contexts, caches and caches[index], **how)
@@ -204,7 +204,7 @@ class Decoder(nn.Module):
         return tuple(hidden), caches and tuple(written)
 
     def _layer(self, index, x, contexts, cache, *, patch, **how):
-        """One block behind its cross-attention."""
+        """One block, after its cross-attention."""
         if index < len(self.cross):
             x = self.read_latent(index, x, contexts[index], patch)
         return self.trunk.layers[index](x, cache, **how)

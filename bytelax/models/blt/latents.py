@@ -50,7 +50,7 @@ def late(share: float, key: Key[Array, ""]) -> Replace:
 
 
 def another_text(latents: Float[Array, "B P G"], count: Int[Array, " B"]) -> Float[Array, "B P G"]:
-    """Replaces the latents of each text by those of the next one in the batch, over and over."""
+    """Replaces the latents of each text by those of the next one in the batch, repeated."""
     count = jnp.maximum(jnp.roll(count, -1), 1)[:, None]
     index = jnp.arange(latents.shape[1]) % count
     return jnp.take_along_axis(jnp.roll(latents, -1, axis=0), index[..., None], axis=1)

@@ -139,7 +139,7 @@ class BLT(ByteModel):
     ) -> tuple[tuple[Float[Array, "B S _"], ...], Bool[Array, "B S"]]:
         """The states of each byte of whole texts, and whether it is the last of its patch.
 
-        The states are the latent that the byte reads, and those behind each layer of the decoder.
+        The states are the latent that the byte reads, and those after each layer of the decoder.
 
         Args:
           ids: right-padded texts.
@@ -152,7 +152,7 @@ class BLT(ByteModel):
     def states_under(
         self, ids: Int[Array, "B S"], text: Encoded, latents: Float[Array, "B P G"]
     ) -> tuple[Float[Array, "B S D"], ...]:
-        """The states behind each layer of the decoder, with these latents in place of its own.
+        """The states after each layer of the decoder, with these latents in place of its own.
 
         Args:
           ids: right-padded texts.

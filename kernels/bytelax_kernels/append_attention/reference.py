@@ -8,7 +8,7 @@ from bytelax_kernels.verify_attention import verify_attention
 
 
 def slots_of(positions: Int[Array, "B W"], slots: int) -> Int[Array, "B W"]:
-    """The slot of each position, and one behind the last for those that are not written."""
+    """The slot of each position, and one after the last for those that are not written."""
     return jnp.where(positions < 0, slots, positions % slots)
 
 

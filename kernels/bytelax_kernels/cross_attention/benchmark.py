@@ -48,7 +48,7 @@ class Inputs(NamedTuple):
 
 
 def example(case: Case, seed: int = 0) -> Inputs:
-    """Random rings, and slots of which no two are the same in a row."""
+    """Random rings, and slots that are all different within a row."""
     rng = np.random.default_rng(seed)
     batch, window, heads, slots, vectors, dim = case[1:-1]
 

@@ -124,7 +124,7 @@ def _split(kernel, inputs):
     cells = "" if inputs.sight.ancestors is None else ", b w c"
     if kv_heads > 1 and group > 1:
         heads, sizes = "(k g)", {"g": group} | ({"k": kv_heads} if inputs.in_lines else {})
-    else:  # the rule may not split an axis into factors of which one is 1
+    else:  # the rule may not split an axis into factors if one is 1
         heads, sizes = ("k" if group == 1 else "g"), {}
     cache = "b k s d"
     if inputs.in_lines:
