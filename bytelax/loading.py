@@ -109,7 +109,7 @@ def quantized(model: Model, kind: str = "int8") -> Model:
 
 
 def load_patcher(location: str | Path, **overrides) -> Patcher:
-    """Loads an entropy model: a byte transformer, or only the patcher's tensors of a BLT.
+    """Loads an entropy model: a byte transformer, or only that of a BLT.
 
     Args:
       location: as in `load`.

@@ -114,9 +114,9 @@ def read_parameters(
       config: config of the model.
       tensors: the state dict; rotary tables in it are ignored.
       source: name of the checkpoint in error messages.
-      dtype: dtype of all parameters except the patcher's, which are float32. None keeps the stored
-        dtype. If the tensors of a parameter differ, their dtypes are promoted; float64 becomes
-        float32.
+      dtype: dtype of all parameters except the entropy model's, which are float32. None keeps the
+        stored dtype. If the tensors of a parameter differ, their dtypes are promoted; float64
+        becomes float32.
       shardings: where to put the parameters; by default on the default device.
       under: read only the parameters whose paths begin so, and no other tensor.
       quantize: make those of `quantized_axes` int8, from the stored values.

@@ -24,8 +24,8 @@ OVERRIDES = {  # flat name -> path of the field in the config
 def override(config: ModelConfig, changes: dict) -> ModelConfig:
     """Replaces fields of a config, by the flat names in `OVERRIDES`.
 
-    `mask_documents` is set in the patcher's config too. A patcher that the patching mode does not
-    use is removed from the config.
+    `mask_documents` is set for the entropy model too. An entropy model that the patching mode does
+    not use is removed from the config.
 
     Raises:
       CheckpointError: a name is unknown or does not apply to this config, which also may refuse a

@@ -32,8 +32,8 @@ def write(
     Args:
       directory: directory to write; it must not exist, or be empty, unless `overwrite` is set.
       config: config of the model.
-      params: parameters of the model, written in their own dtypes. Those of a patcher that
-        `config.patching.mode` does not use are left out.
+      params: parameters of the model, written in their own dtypes. Those of an entropy
+        model that `config.patching.mode` does not use are left out.
       layout: "orbax" for bytelax's own layout. "huggingface" writes any model that bytelax can run;
         see `check_transformers` for whether transformers can run it too.
       overwrite: replace a model that was written to the directory before, once the new one is

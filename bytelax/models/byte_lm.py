@@ -64,7 +64,7 @@ class ByteLM(ByteModel):
             positions, window=self.config.trunk.window, first=last_eos[:, :-1] + 1
         )
 
-    def window(
+    def extend(
         self, ids: Int[Array, "B W"], caches: Caches | None, *, span: Span
     ) -> tuple[Float[Array, "B W V"], Caches | None]:
         """Computes next-byte logits of a window, and the caches with the window written to them.

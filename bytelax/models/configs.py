@@ -366,7 +366,7 @@ class BLTConfig(BLTSizes, ModelConfig):
         if self.patcher is not None and not self.patcher.bos:
             raise ValueError("an entropy model of a BLT reads the BOS: patcher.bos must be True")
         if self.patcher is not None and self.patcher.mask_documents != self.mask_documents:
-            raise ValueError("the patcher and the model must agree on mask_documents")
+            raise ValueError("the entropy model and the BLT must agree on mask_documents")
         if self.decoder_cross_attention not in ("all", "first"):
             raise ValueError(
                 f"decoder_cross_attention {self.decoder_cross_attention!r} is not all or first"

@@ -150,7 +150,7 @@ class _Blocks(Drafter):
             )
         patch = state.frontier.patches - 1
         rows = self.draft_length + 1
-        logits, decoder = model.decoder.window(
+        logits, decoder = model.decoder.extend(
             jnp.pad(pending, ((0, 0), (0, self.draft_length)), constant_values=vocab.MASK),
             state.decoder,
             contexts=state.contexts,
@@ -194,7 +194,7 @@ class BlockDiffusionDrafter(_Blocks):
         patch = jnp.repeat(ahead.patch[:, None], self.draft_length, axis=1)
 
         def denoise(ids, decoder):
-            return model.decoder.window(
+            return model.decoder.extend(
                 ids,
                 decoder,
                 contexts=contexts,

@@ -391,11 +391,11 @@ class BltSDrafter(Drafter):
     Attributes:
       draft_length: K, number of bytes drafted per round.
       latent: "reuse" drafts on the latest latent left by the last round's verification, so that a
-        round makes one pass of patcher, encoder and global transformer. If the pending byte closes
-        its patch, that latent is one patch old. "refresh" processes the pending byte before
-        drafting, as published. This takes a second pass of the patcher and the encoder, and also of
-        the global transformer if the pending byte closes its patch. "predicted" drafts on latents
-        that a head predicts, a new one wherever it predicts the end of a patch.
+        round makes one pass of entropy model, encoder and global transformer. If the pending byte
+        closes its patch, that latent is one patch old. "refresh" processes the pending byte before
+        drafting, as published. This takes a second pass of the entropy model and the encoder, and
+        also of the global transformer if the pending byte closes its patch. "predicted" drafts on
+        latents that a head predicts, a new one wherever it predicts the end of a patch.
     """
 
     draft_length: int

@@ -274,7 +274,7 @@ def loop(
 
 
 def cast(params: dict, dtype: str) -> dict:
-    """Casts floating-point parameters to the compute dtype, except those of the patcher."""
+    """Casts floating-point parameters to the compute dtype, except those of the entropy model."""
 
     def convert(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

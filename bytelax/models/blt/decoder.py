@@ -99,7 +99,7 @@ class Decoder(nn.Module):
         )
         return self.logits(x), caches
 
-    def window(
+    def extend(
         self,
         ids: Int[Array, "B W"],
         caches: Caches,
@@ -109,9 +109,10 @@ class Decoder(nn.Module):
         patch: Int[Array, "B W"],
         first: Int[Array, "B W"],
         causal: int,
-        encoded: Float[Array, "B W D"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Caches]:
-        """Runs the decoder on ids from position `start` on; returns logits and updated caches.
+        """Runs a decoder that embeds bytes itself on ids from position `start` on.
+
+        Returns the logits and the updated caches.
 
         Args:
           ids: bytes, and MASK where a byte is to be filled in.
@@ -123,12 +124,11 @@ class Decoder(nn.Module):
           causal: number of leading ids that attend causally and predict the next byte. The others,
             if any, are the cells of one block, which predict their own byte; see
             `kv_cache.with_block` for what they attend to.
-          encoded: encoder states of the ids, for a decoder that reads them.
         """
         positions = start[:, None] + jnp.arange(ids.shape[1])
         span = kv_cache.causal_span(positions, window=self.config.decoder.window, first=first)
         span = kv_cache.with_block(span, causal)
-        logits, written = self(ids, encoded, contexts, caches, patch=patch, span=span)
+        logits, written = self(ids, None, contexts, caches, patch=patch, span=span)
         assert written is not None  # as caches were passed
         return logits, written
 
