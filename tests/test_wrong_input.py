@@ -17,7 +17,7 @@ CALLS = {
     "generate('tiny', ['a'])": "a model comes from bytelax.load, got 'tiny'",
     "list(bytelax.stream('tiny', 'a'))": "a model comes from bytelax.load, got 'tiny'",
     "score('tiny', ['a'])": "a model comes from bytelax.load, got 'tiny'",
-    "decode.Method(lm)": "Model is no subclass of decode.Target: of a model, take its target()",
+    "decode.Method(lm)": "Model is not a subclass of decode.Target: for a model, take its target()",
     "generate(lm, None)": "prompts must be a list of strings, got None",
     "generate(lm, 3)": "prompts must be a list of strings, got 3",
     "generate(lm, [3])": "a text, prompt or stop string is bytes or text, got 3",

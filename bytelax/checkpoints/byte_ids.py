@@ -47,7 +47,7 @@ class ByteIds:
             )
 
     def check(self, ids: int) -> None:
-        """Raises ValueError unless a model of so many ids has them all."""
+        """Raises ValueError unless all of them are below `ids`, the number of ids of a model."""
         known = [*self.bytes, *(x for x in (self.bos, self.eos) if x is not None)]
         if not 0 <= min(known) <= max(known) < ids:
             raise ValueError(f"its bytes, BOS and EOS are ids {min(known)}..{max(known)} of {ids}")

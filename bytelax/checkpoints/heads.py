@@ -88,7 +88,9 @@ def read_heads(
         )
     found = plain.read_json(directory / "config.json")
     if found.get("format") != _FORMAT or found.get("version") != VERSION:
-        raise CheckpointError(f"{source} is not of heads; `bytelax train heads` writes them")
+        raise CheckpointError(
+            f"{source} does not describe heads; `bytelax train heads` writes them"
+        )
     fields = plain.from_fields(_Fields, found, source)
     if fields.model != _trained(config):
         raise CheckpointError(

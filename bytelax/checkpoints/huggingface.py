@@ -115,9 +115,9 @@ def _kind(fields: Mapping, source: str) -> str:
     model_type = fields.get("model_type")
     if not isinstance(model_type, str) or model_type not in _KINDS:
         if fields.get("format") == "bytelax-heads":
-            raise CheckpointError(f"{source} is of heads alone: load their model, with heads=")
+            raise CheckpointError(f"{source} describes heads alone: load their model, with heads=")
         raise CheckpointError(
-            f"{source} is of model_type {model_type!r}; bytelax reads {', '.join(_KINDS)}"
+            f"{source} has model_type {model_type!r}; bytelax reads {', '.join(_KINDS)}"
         )
     return _KINDS[model_type]
 

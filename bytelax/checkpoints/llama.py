@@ -30,9 +30,7 @@ _QWEN = {
     "max_position_embeddings": 32_768,
     "sliding_window": 4096,
 }
-MODEL_TYPES: dict[
-    str, dict[str, Any]
-] = {  # and what transformers takes for fields that a config leaves out
+MODEL_TYPES: dict[str, dict[str, Any]] = {  # with the defaults of transformers for missing fields
     "llama": {
         **_SHARED,
         "intermediate_size": 11_008,
@@ -198,7 +196,7 @@ def from_state_dict(
       config: the config of the model.
       state: the stored tensors.
       fields: the JSON object. With `tie_word_embeddings` the embedding and the output layer have
-        the same weights, and the file may lack one of them. A file with both is taken at its word,
+        the same weights, and the file may lack one of them. A file with both is read as it is,
         as in transformers.
       source: name of config.json in error messages.
     """

@@ -69,7 +69,7 @@ class Drafter:
         return None
 
     def fit(self, target: Target) -> Target:
-        """Returns the target with what this drafter needs of it, such as hidden states to keep.
+        """Returns the target with what this drafter needs, such as hidden states to keep.
 
         Raises:
           ValueError: the model lacks what the drafter needs.

@@ -58,14 +58,14 @@ from bytelax.vocab import ALL_BYTES, Vocabulary
 
 
 class Params(NamedTuple):
-    """The parameters of a method: of the target, of the drafter, and what its output must obey."""
+    """The parameters of a method: those of the target and the drafter, and a constraint."""
 
     target: Any
     drafter: Any = ()
     constraint: Automaton | None = None
 
 
-_SHORT = 16  # numbers of a row that a loop carries together with others, on a GPU
+_SHORT = 16  # most numbers of a row that a loop on a GPU carries in one array with others
 
 
 @pytree
@@ -108,7 +108,7 @@ class Decoding:
     def repeated(self, times: int, seeds: UInt32[Array, " N"]) -> "Decoding":
         """Returns each row `times` times, one copy after another, with N seeds of their own.
 
-        So prompts that were prefilled once are continued in several ways. No array is shared with
+        It continues prompts that were prefilled once in several ways. No array is shared with
         the decoding or the seeds, so that the rows may be donated.
         """
         which = jnp.repeat(jnp.arange(len(self.prompt)), times)
@@ -336,7 +336,7 @@ class Method:
     def verify(
         self, params: Params, decoding: Decoding, draft: Draft, draft_state: DraftState
     ) -> Decoding:
-        """Runs the second half of a round: verifies a draft, and keeps what was accepted of it."""
+        """Runs the second half of a round: verifies a draft, and keeps what was accepted."""
         draft, logits, trial, running = self._read(params, decoding, draft)
         draft, allowed = self._allowed(params.constraint, decoding.automaton, draft, logits)
         emitted, lawful = self._judged(decoding, draft, allowed)
@@ -450,7 +450,7 @@ class Method:
     def _judged(
         self, decoding: Decoding, draft: Draft, logits: Float[Array, "B W V"]
     ) -> tuple[Emitted, Int[Array, "B W"]]:
-        """Returns what the rule emits, and 1 for each row of logits that is of a distribution."""
+        """Returns what the rule emits, and 1 for each row of logits that forms a distribution."""
         sampling, (batch, width, size) = decoding.sampling, logits.shape
         name = f"{type(self.drafter).__name__}.propose, Draft.log_probs"
         check_shape(name, draft.log_probs, (batch, width - 1, size))
@@ -472,7 +472,7 @@ class Method:
             return self.verifier.agreed((emitted, lawful.astype(jnp.int32)))
 
     def _trim(self, decoding, ids, count, complete):
-        """Returns how many of the ids that follow a text are of it, and why it ends there."""
+        """Returns how many of the ids that follow a text belong to it, and why it ends there."""
         return stopping.trim(
             decoding.text,
             ids,
@@ -527,10 +527,10 @@ class Method:
 
 
 def _carried(decoding):
-    """Returns what makes a decoding the carry of a loop, and what makes it a decoding again.
+    """Returns a function from a decoding to the carry of a loop, and its inverse.
 
-    On a GPU the numbers of a row are one array: apart, each would be an operation a round. On a TPU
-    it is the other way round, since it computes what they are stacked of in more steps.
+    On a GPU the short arrays of a row are packed into one; separately, each would cost an operation
+    per round. On a TPU packing costs more operations than it saves.
     """
     leaves, tree = jax.tree.flatten(decoding)
     rows = len(decoding.ended)
@@ -566,7 +566,7 @@ _bits = jax.lax.bitcast_convert_type
 
 
 def _begin(constraint, budget):
-    """Returns the automaton's states before the output, and why rows with no output end."""
+    """Returns the automaton's states before the output, and why rows without output end."""
     ended = jnp.where(budget > 0, stopping.RUNNING, stopping.BY_LENGTH)
     if constraint is None:
         return None, ended
@@ -584,7 +584,7 @@ def _walked(constraint, before, ids):
 
 
 def _appended(decoding, draft, emitted, logits, kept):
-    """Returns the decoding with the ids kept in its text, and what is recorded of each of them."""
+    """Returns the decoding with the kept ids in its text, and what is recorded for each of them."""
     start = decoding.text.length
     new: dict[str, Any] = {}
     known = dataclasses.replace(decoding.sampling, allow_eos=True)

@@ -66,7 +66,7 @@ class Sampling:
 
         Raises:
           ValueError: temperature out of range, top_k below 0, or top_p outside (0, 1]; or there
-            are not as many as rows.
+            is not one for each row.
         """
         warmth = _by_row("temperature", temperature, batch)
         _refuse(
@@ -192,7 +192,7 @@ def row_uniforms(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"
 
 
 def has_law(logits: Float[Array, "B W V"], sampling: Sampling) -> Bool[Array, "B W"]:
-    """Returns which logits are of a distribution: none is NaN or +inf, and some id may be emitted.
+    """Returns which logits form a distribution: none is NaN or +inf, and some id may be emitted.
 
     A target that forbids ids gives them -inf. The ids that are banned here are not read.
     """

@@ -50,7 +50,7 @@ def settings(processes: Processes, environment: Mapping[str, str]) -> dict | Non
     JAX takes missing arguments from the cluster's environment variables, and checks them all.
 
     Raises:
-      ValueError: a variable is no number, or the coordinator has no port.
+      ValueError: a variable is not a number, or the coordinator has no port.
     """
     given = {
         "coordinator_address": processes.coordinator or environment.get("JAX_COORDINATOR_ADDRESS"),

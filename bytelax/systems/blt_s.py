@@ -1,6 +1,6 @@
 """BLT-S: the local decoder of a BLT drafts past the boundary of its patch.
 
-On an old latent, or on predicted ones. Source: self-speculation of Fast BLT, arXiv 2605.08044,
+It reads an old latent, or predicted ones. Source: self-speculation of Fast BLT, arXiv 2605.08044,
 section 5.1.
 """
 
@@ -72,9 +72,9 @@ class LatentNetwork(nn.Module):
 class LatentHead(nn.Module):
     """Predicts the latent of a patch from the latent before it, its bytes and a decoder state.
 
-    Of the bytes it reads what the encoder reads: the sums of their byte and n-gram embeddings,
-    which are looked up. So a prediction costs one pass of this network. Predictions can take the
-    place of the latent before, to predict the next one.
+    It reads the bytes as the encoder does, as sums of byte and n-gram embeddings, which are looked
+    up. So a prediction costs one pass of this network. Predictions can take the place of the latent
+    before, to predict the next one.
 
     Attributes:
       config: the width, `dim`, and the hidden units, `ffn_dim`.
@@ -164,9 +164,9 @@ _DISTANCE = 0.3  # weight of a distance of latents; the divergences of bytes hav
 def loss(network: LatentNetwork, texts: Texts) -> list[Drafted | Term]:
     """Judges the predicted latents of all patches, and the predicted ends of patches.
 
-    Latents are judged by what the decoder predicts of all bytes with them in place of the model's:
-    `blt_s_1` follow on the model's own latents, `blt_s_2` on predicted ones. The network also
-    learns to bring the keys and values that the decoder makes of them closer together.
+    Latents are judged by the decoder's predictions of all bytes with them in place of the model's:
+    `blt_s_1` is predicted from the model's own latents, `blt_s_2` from predicted ones. The network
+    also learns to bring the decoder's keys and values of both closer together.
     """
     model, ids, closes, max_patches = texts.model, texts.ids, texts.closes, texts.max_patches
     assert closes is not None  # of a BLT
@@ -214,7 +214,7 @@ def _apart_by_variance(contexts, own, there) -> Float[Array, "B P"]:
 
 @pytree
 class DecoderState:
-    """The local decoder ahead of its BLT.
+    """The state of the local decoder while it runs ahead of its BLT.
 
     Attributes:
       length: number of processed bytes.
@@ -348,7 +348,7 @@ class LocalDecoder:
         hidden = self._read(state, model.config.decoder.layers)
         ends = network.closes(hidden, recent[:, -1:]) > 0
         ends = jnp.where(self.target.agreed(ends.astype(jnp.int32)) > 0, 1.0, -1.0)
-        # In the place of entropies.
+        # These take the place of entropies.
         patching_rule = dataclasses.replace(
             model.config.patching, threshold=0.0, monotonicity=False, threshold_add=None
         )
@@ -359,7 +359,7 @@ class LocalDecoder:
         def new(latent, contexts):
             latent = predict(latent, hidden, recent, inside)
             made = model.decoder.context(latent)
-            # A state may keep them wider than the model makes them.
+            # A state may keep them in a wider dtype than the model.
             return latent, jax.tree.map(lambda new, old: new.astype(old.dtype), made, contexts)
 
         before = latent, state.contexts
@@ -443,7 +443,7 @@ class BltSDrafter(Drafter):
         begin = pending, decoder.begin(params, state, inputs.text)
         (_, ahead), out = scan(step, begin, uniforms.T)
         reads_encoder = module.config.decoder_input == "encoder"
-        # The state of the BLT, with the caches in which the decoder has written ahead.
+        # The state of the BLT, in the buffers that drafting has written to.
         state = dataclasses.replace(
             inputs.state,
             decoder=ahead.decoder,

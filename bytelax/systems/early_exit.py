@@ -1,4 +1,4 @@
-"""Early exit: the first layers of a byte transformer draft, and all of them verify.
+"""Early exit: the first layers of a byte transformer draft, and all layers verify.
 
 Source: LayerSkip, Elhoushi et al., arXiv 2404.16710, section 4.3.
 """

@@ -132,8 +132,8 @@ def loss(network: MedusaNetwork, texts: Texts) -> list[Drafted]:
 class MedusaDrafter(Drafter):
     """Drafts one byte per head, without a forward pass of its own.
 
-    The heads read the final hidden state of the byte before
-    the pending one, which the last round's verification left.
+    The heads read the final hidden state of the byte before the pending one, from the verification
+    of the last round.
 
     Attributes:
       draft_length: K, number of heads used and of bytes drafted.
@@ -205,7 +205,7 @@ def _fit(drafter, target, depth):
     expect_heads(many, "multi-byte heads")
     if not 1 <= depth <= many:
         raise ValueError(
-            f"the model has {many} multi-byte heads, a draft of {depth} bytes needs as many"
+            f"the model has {many} multi-byte heads, a draft of {depth} bytes needs {depth}"
         )
     return target.keeping(target.module.config.trunk.layers)
 

@@ -96,7 +96,7 @@ def assert_lossless(
     Raises:
       AssertionError: the method is not lossless, or that was not tested; the message says what
         differs, and by how much.
-      TypeError: it is no `Method`.
+      TypeError: it is not a `Method`.
       ValueError: the target may write too many texts to enumerate them, or `new_bytes` is none.
     """
     if not isinstance(method, Method):

@@ -48,7 +48,7 @@ _FIGURES = {
     "peak_share": "{:.1%} of peak",
     "dropped_patches": "{:.1f} patches per window dropped: raise max-patches",
 }
-_FAULTS = ("dropped_patches",)  # shown only if they are not 0
+_FAULTS = ("dropped_patches",)  # shown only if not 0
 
 
 def means(metrics: Iterable[Mapping[str, tuple[Any, Any]]]) -> dict[str, float]:

@@ -199,16 +199,8 @@ def loop(
 ) -> Trained:
     """Takes steps from the latest checkpoint on, with validations and checkpoints.
 
-    Args:
-      program: the programs of the run.
-      batches: returns the batches from a step on.
-      steps: the number of steps of the whole run.
-      valid: returns the batches to validate on.
-      params: as in `train`; so are `checkpoints` and `report`.
-      checkpoints: where the state is saved, and when.
-      report: called with metrics.
-      display: shows progress.
-      stop: whether to stop before the step after this one.
+    `params`, `checkpoints` and `report` are as in `train`. `batches` returns the batches after a
+    step, `valid` those to validate on, and `stop` whether to stop after a step.
 
     Raises:
       TrainingError: the data end too early, or the loss is not finite.

@@ -159,7 +159,7 @@ def test_an_architecture_that_is_not_read(model):
     """Whatever its weights are called."""
     (model / "config.json").write_text('{"model_type": "gpt2"}')
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
-    assert "is of model_type 'gpt2'; bytelax reads blt" in message(model)
+    assert "has model_type 'gpt2'; bytelax reads blt" in message(model)
 
 
 def test_a_bad_index(model):
@@ -205,7 +205,7 @@ def test_a_broken_orbax_checkpoint(saved, tmp_path):
     shutil.rmtree(model / "parameters")
     assert "has no folder parameters" in message(model)
     (model / "parameters").mkdir()
-    assert "is no Orbax checkpoint" in message(model)
+    assert "is not an Orbax checkpoint" in message(model)
 
 
 def test_a_truncated_orbax_checkpoint(saved, tmp_path):

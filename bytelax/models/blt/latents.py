@@ -34,8 +34,8 @@ def stale(patches: int) -> Replace:
 def late(share: float, key: Key[Array, ""]) -> Replace:
     """Returns a replacement by which a random share of the patches is read one patch late.
 
-    A decoder that drafts past its patch reads a latent that is one patch old. One that was trained
-    so loses less by it; see docs/training_blt.md.
+    A decoder that drafts past its patch reads a latent that is one patch old. It loses less by this
+    if it was trained with such latents; see docs/training_blt.md.
 
     Args:
       share: the share of the patches, 0..1.
