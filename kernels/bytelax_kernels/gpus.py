@@ -32,7 +32,7 @@ class Backend(NamedTuple):
 
 @functools.cache
 def without(module: str) -> str | None:
-    """That this jax has no such module; None if it has."""
+    """A message if this jax has no such module; None if it has."""
     return f"this jax has no {module}" if importlib.util.find_spec(module) is None else None
 
 
@@ -84,7 +84,7 @@ def run(backend: Backend) -> bool:
 
 
 def report() -> list[str]:
-    """A line for each GPU: the kernels that it runs, and why it runs no others.
+    """A line for each GPU: the kernels that it runs, and why not the others.
 
     Imports JAX only where there is the driver of a GPU.
     """

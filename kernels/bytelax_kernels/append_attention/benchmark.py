@@ -1,7 +1,5 @@
 """Benchmarks `append_attention` on a GPU against its lower bound and its two steps.
 
-    python -m bytelax_kernels.append_attention.benchmark
-
 The lower bound ("floor") of a call is the time to read the keys and values that its queries attend
 to, at the bandwidth of a plain copy. Calls go through several caches in turn, more than the chip's
 own cache holds, and change them in place.
@@ -105,7 +103,3 @@ def times(case: Case, per_second: float) -> dict:
     return floor | timing.microseconds(
         ways, (inputs.projections, caches), calls=calls, measure=timing.seconds_of_step
     )
-
-
-if __name__ == "__main__":
-    timing.show(CASES, times)

@@ -1,8 +1,6 @@
 """Benchmarks `read_one` and `write` on a GPU against XLA.
 
-    python -m bytelax_kernels.cross_attention.benchmark
-
-They read and write a few KB: what a call takes is what launching it takes, so the lower bound
+They read and write a few KB, so the time of a call is that of its launch, and the lower bound
 ("floor") is near zero.
 """
 
@@ -93,7 +91,3 @@ def times(case: Case, per_second: float) -> dict:
     moved = 4 * case.batch * case.window * max(case.vectors, 1) * case.heads * case.dim
     floor = {"floor_us": round(1e6 * moved * inputs.keys.dtype.itemsize / per_second, 2)}
     return floor | timing.microseconds(ways, inputs, measure=timing.seconds_of_step)
-
-
-if __name__ == "__main__":
-    timing.show(CASES, times)
