@@ -65,12 +65,8 @@ class ByteIds:
     def reordered(self, tensors: Mapping[str, Tensor], ids: int, source: str) -> dict[str, Tensor]:
         """The tables with a row for each id, in the order of `bytelax.vocab`.
 
-        An id that `bytelax.vocab` has and this vocabulary has not gets a row of zeros.
-
-        Args:
-          tensors: of the model, some of which are such tables.
-          ids: number of ids of the model.
-          source: name of the checkpoint in error messages.
+        An id that `bytelax.vocab` has and this vocabulary has not gets a row of zeros. The model
+        has `ids` ids in all.
 
         Raises:
           CheckpointError: a table has another number of rows.
@@ -126,11 +122,7 @@ def find(directory: pathlib.Path, fields: Mapping, asked: Mapping[str, Any]) -> 
 
 
 def refuse(asked: Mapping[str, Any]) -> None:
-    """Raises CheckpointError if ids are given for a checkpoint whose ids are known.
-
-    Args:
-      asked: as in `find`.
-    """
+    """Raises CheckpointError if ids are given for a checkpoint whose ids are known."""
     if asked:
         raise CheckpointError(
             f"{', '.join(asked)} cannot be given here: the ids of this model are those of "

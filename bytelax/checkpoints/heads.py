@@ -41,13 +41,7 @@ class _Fields:
 
 
 def write_heads(directory: pathlib.Path, config: ModelConfig, params: Mapping) -> None:
-    """Writes the heads of a model to a directory.
-
-    Args:
-      directory: directory to write to; heads in it are overwritten.
-      config: config of the model, with heads.
-      params: parameters of the model; only those of the heads are read.
-    """
+    """Writes the heads of a model to a directory; heads in it are overwritten."""
     assert config.heads is not None
     stored = layout.flatten({"heads": params["heads"]})
     tensors = {

@@ -74,13 +74,9 @@ def check(
 ) -> None:
     """Checks that a state dict holds exactly the parameters of a config.
 
-    Rotary tables, and an entropy model that the config does not use, are allowed in addition.
-
-    Args:
-      config: config of the model.
-      tensors: the state dict.
-      source: name of the checkpoint in error messages.
-      under: only the parameters whose paths begin so belong in the state dict.
+    Rotary tables, and an entropy model that the config does not use, are allowed in addition. With
+    `under`, only the parameters whose paths begin so belong in the state dict. `source` is the name
+    of the checkpoint in error messages.
 
     Raises:
       CheckpointError: a tensor is missing or unexpected, or has the wrong shape.
@@ -196,14 +192,10 @@ def check_shapes(
     kind: str,
     ignored: Callable[[str], bool],
 ) -> None:
-    """Raises CheckpointError unless the stored arrays are those that the config requires.
+    """Raises CheckpointError unless the stored arrays have the names and shapes that are wanted.
 
-    Args:
-      wanted: shapes that the config requires, by name.
-      stored: shapes of the stored arrays, by name.
-      source: the file or directory, for error messages.
-      kind: what an array is called in error messages.
-      ignored: whether a stored array of this name is allowed although the config does not need it.
+    Stored arrays whose names are `ignored` may be there in addition. In error messages, `source` is
+    the file or directory, and `kind` what an array is called.
     """
     for name, shape in wanted.items():
         if name not in stored:

@@ -123,12 +123,7 @@ class _Fields(Stack):
 
 
 def config_fields(fields: Mapping, source: str, tensors: Mapping[str, Tensor]) -> dict:
-    """Builds the fields of a ByteLMConfig from those of transformers.
-
-    Args:
-      fields: the JSON object.
-      source: name of config.json in error messages.
-      tensors: the state dict, which is not needed here.
+    """Builds the fields of a ByteLMConfig from those of transformers, without the state dict.
 
     Raises:
       CheckpointError: a field has a value with which bytelax does not compute.
@@ -190,15 +185,9 @@ def from_state_dict(
 ) -> dict[str, Tensor]:
     """The inverse of `to_state_dict`; names that it does not write stay as they are.
 
-    Warns of biases that the config turns off, and leaves them out as transformers does.
-
-    Args:
-      config: the config of the model.
-      state: the stored tensors.
-      fields: the JSON object. With `tie_word_embeddings` the embedding and the output layer have
-        the same weights, and the file may lack one of them. A file with both is read as it is,
-        as in transformers.
-      source: name of config.json in error messages.
+    Warns of biases that the config turns off, and leaves them out as transformers does. With
+    `tie_word_embeddings` the embedding and the output layer have the same weights, and the file may
+    lack one of them. A file with both is read as it is, as in transformers.
     """
     named, unused = {}, []
     for stored, tensor in state.items():

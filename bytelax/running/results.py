@@ -71,13 +71,9 @@ class Statistics:
     def of_row(
         cls, weights: Sizes, counts: Counts, passes: dict[str, np.ndarray], row: int
     ) -> "Statistics":
-        """Creates the statistics of one row from the counts of a decoding, fetched to the host.
+        """Creates the statistics of a row, from the counts of the loop and the target's passes.
 
-        Args:
-          weights: number of weights that a pass of each network reads.
-          counts: counters of the decoding loop.
-          passes: forward passes counted by the target.
-          row: index of the row.
+        All are on the host. `weights` are the numbers that a pass of each network reads.
         """
         made = {name: int(number[row]) for name, number in passes.items()}
         drafting = {

@@ -102,14 +102,7 @@ def _variables(config, key):
 def losses(
     config: ModelConfig, execution: Execution, params: dict, texts: Texts
 ) -> list[Drafted | Term]:
-    """Returns what all networks predicted of whole texts.
-
-    Args:
-      config: config of the model.
-      execution: how the networks run.
-      params: their parameters, `params["heads"]`.
-      texts: the texts.
-    """
+    """Returns what all networks, with these `params["heads"]`, predicted of whole texts."""
     found = []
     for name, system in systems(config).items():
         network: nn.Module = system.network(config, execution)

@@ -74,9 +74,7 @@ def attend(inputs: Inputs, implementation=None) -> tuple[jax.Array, jax.Array, j
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound, the kernel, and the two steps.
 
-    Args:
-      case: the sizes.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
     inputs = example(case)
     calls = min(_MOST, -(-TURNED // (2 * inputs.keys.nbytes)))

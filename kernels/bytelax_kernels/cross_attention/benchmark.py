@@ -71,9 +71,7 @@ def run(inputs: Inputs, implementation=None) -> tuple[jax.Array, ...]:
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound, the kernel, and XLA.
 
-    Args:
-      case: the sizes.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
     inputs = example(case)
 

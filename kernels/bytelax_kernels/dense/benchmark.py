@@ -89,9 +89,7 @@ def multiply(operands: Operands, options: dict, implementation: str = "gpu") -> 
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound, the kernel and XLA.
 
-    Args:
-      case: the product.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
     operands, options = example(case)
     calls = -(-TURNED // operands.matrix.nbytes)

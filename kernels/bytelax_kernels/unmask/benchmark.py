@@ -44,9 +44,7 @@ def example(case: Case, seed: int = 0) -> Block:
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound, the kernel and XLA.
 
-    Args:
-      case: the rule and the sizes.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
     block = example(case)
 

@@ -87,9 +87,7 @@ def read_bytes(inputs: Inputs) -> int:
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound and of every implementation.
 
-    Args:
-      case: the sizes.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
     names = {"kernel": None, "xla": "xla"}
     if jax.default_backend() == "gpu":
