@@ -232,7 +232,7 @@ def _abstract_int8(x: jax.ShapeDtypeStruct, axes: tuple[int, ...]) -> Int8:
 
 def _fill(host: np.ndarray, at, values: np.ndarray, part: TensorSlice, source: str) -> None:
     """Sets a slice of an array to values of a tensor, cast to its dtype, which must be finite."""
-    with np.errstate(over="ignore"):  # the cast is looked at instead
+    with np.errstate(over="ignore"):  # an overflow is found in the result
         host[at] = values
     check_finite(host[at], f"{source}: the tensor {part.name}")
 

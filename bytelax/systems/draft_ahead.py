@@ -64,7 +64,7 @@ def draft_ahead(
     if hand_over:
         ahead_of_root = jnp.moveaxis(hidden, 0, 1).reshape(batch, length, -1)
         window = jnp.concatenate([root, ahead_of_root], axis=1)
-        assert layers.last is not None  # handing over is for the first blocks
+        assert layers.last is not None  # only the first blocks hand over
         after = dataclasses.replace(state, computed=FirstLayers(window, caches, layers.last))
     return draft_of(
         drawn,

@@ -37,7 +37,7 @@ PEAKS = (
 )
 
 
-# What a line of progress shows, for the metrics that are known.
+# How a line of progress shows a metric.
 _FIGURES = {
     "loss": "loss {:.4f}",
     BITS_PER_BYTE: "{:.4f} bits/byte",
