@@ -65,7 +65,7 @@ def run(command: Bench) -> None:
     rows = []
     for method, options in wanted:
         with console.waiting(f"timing {method}, which is compiled first"):
-            timed = timing.beside_plain(
+            timed = timing.compare_with_plain(
                 model, prompts, method, options, new=new, repeats=command.repeats,
                 batch=command.batch, temperature=command.temperature,
             )  # fmt: skip

@@ -158,7 +158,7 @@ def _characters(result: Result) -> Iterator[tuple[int, str, Origin]]:
 
 def _sentence(plain: Runs, drafted: Runs) -> str:
     """What the drafts gained on this machine."""
-    found = timing.beside(plain, drafted)
+    found = timing.compare(plain, drafted)
     same = "The same bytes"
     if found.same_outputs < found.rows:
         same = f"{found.same_outputs} of {found.rows} texts with the same bytes"

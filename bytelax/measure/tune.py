@@ -160,7 +160,7 @@ def tune(
         options = known[best.method][best.draft_length]
         report(f"timing {best.method} with {best.draft_length} bytes against plain decoding")
         spread = batches[:: -(-len(batches) // _CONFIRMED)]
-        timed = timing.beside_plain(
+        timed = timing.compare_with_plain(
             model, list(itertools.chain(*spread)), best.method, options, new=max_new_bytes,
             repeats=_TURNS, batch=batch, temperature=temperature,
         ).decode_speed  # fmt: skip
