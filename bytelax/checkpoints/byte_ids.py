@@ -22,7 +22,7 @@ _GIVE = (
     "give the id of byte 0, as bytes_at= (--override bytes_at=), and bos= and eos= if there are any"
 )
 _TABLES = ("embed_tokens.weight", "lm_head.weight")  # which have a row for each id
-_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # names of tokens that are no text
+_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # names of tokens that are not text
 _BYT5 = {"<pad>": 0, "</s>": 1, "<unk>": 2}
 
 
@@ -155,7 +155,7 @@ def _of_tokenizer(directory: pathlib.Path) -> ByteIds | None:
     if found is None or words:
         example = f", such as {words[len(words) // 2][:20]!r}" if words else ""
         raise CheckpointError(
-            f"{directory} is no model of bytes: its tokenizer has {len(words)} tokens that are "
+            f"{directory} is not a model of bytes: its tokenizer has {len(words)} tokens that are "
             f"{'no bytes' if found else 'not the 256 bytes'}{example}"
         )
     ids = ByteIds(tuple(tokens[token] for token in found))

@@ -98,7 +98,7 @@ def _check_free(directory: pathlib.Path, overwrite: bool) -> None:
     for name in found:
         if name not in _WRITTEN:
             raise CheckpointError(
-                f"{directory} holds {name}, which is no part of a model; choose another directory"
+                f"{directory} holds {name}, which is not part of a model; choose another directory"
             )
 
 

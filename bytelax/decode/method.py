@@ -137,7 +137,7 @@ class Method:
 
     Raises:
       ValueError: the window is too narrow for the drafts or too wide for the target's caches, the
-        model lacks what the drafter needs, or `accept` is no rule.
+        model lacks what the drafter needs, or `accept` is not a rule.
     """
 
     target: Target

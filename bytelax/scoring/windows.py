@@ -120,7 +120,7 @@ def run_texts(
       progress: called with the number of bytes that are newly done.
 
     Raises:
-      ValueError: the batch is less than 1, or `texts` are no strings.
+      ValueError: the batch is less than 1, or `texts` are not strings.
     """
     texts = vocab.strings("texts", texts)
     pieces = (piece for text in texts for piece in windows.cut(vocab.as_bytes(text)))

@@ -294,7 +294,7 @@ def test_overwriting_is_all_or_nothing(written, monkeypatch):
             checkpoints.write(directory, SQUARE, new, layout="huggingface", overwrite=True)
     holds(old)
     (directory / "thesis.tex").touch()
-    with pytest.raises(CheckpointError, match=r"holds thesis\.tex, which is no part of a model"):
+    with pytest.raises(CheckpointError, match=r"holds thesis\.tex, which is not part of a model"):
         checkpoints.write(directory, SQUARE, new, layout="huggingface", overwrite=True)
     (directory / "thesis.tex").unlink()
     holds(old)
