@@ -1,7 +1,7 @@
 """The architectures: config, module, target and stored tensors of each kind of model.
 
-A new kind is a module with its config, a target, and an entry here; nothing else asks what kind a
-model is of. What only some kinds have is in `models.configs.ModelConfig`, with a default.
+A new kind is a module with its config, a target, and an entry here; nothing else depends on the
+kind of a model. What only some kinds have is in `models.configs.ModelConfig`, with a default.
 """
 
 import dataclasses

@@ -61,22 +61,22 @@ def main(args: Sequence[str] | None = None) -> int:
     except SystemExit as exit:  # help was printed
         return int(exit.code or 0)
     except Exception as error:
-        print(f"bytelax: {' '.join(_with_flags(_told(error), args).split())}", file=sys.stderr)
+        print(f"bytelax: {' '.join(_with_flags(_message(error), args).split())}", file=sys.stderr)
         return 2
     return 0
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """What is wrong with the input; raises errors that are not the input's."""
-    told = str(error)
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told:
+    message = str(error)
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in message:
         return "there is not enough memory for this; ask for less at once"
-    if found := re.search("a kernel of bytelax did not start .*", told):
+    if found := re.search("a kernel of bytelax did not start .*", message):
         return found[0]
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, ValueError | OSError):
-        return told
+        return message
     raise error
 
 
@@ -95,8 +95,8 @@ def _parse(args: Sequence[str]) -> tuple[ModuleType, Any]:
     command = importlib.import_module(f"bytelax.commands.{name}")
     prog, default = f"bytelax {name}", None
     if hasattr(command, "KINDS"):  # each with flags of its own
-        told = {kind: cls.__doc__.splitlines()[0] for kind, cls in command.KINDS.items()}
-        kind, rest = _chosen(prog, told, rest), rest[1:]
+        summaries = {kind: cls.__doc__.splitlines()[0] for kind, cls in command.KINDS.items()}
+        kind, rest = _chosen(prog, summaries, rest), rest[1:]
         flags, default = command.KINDS[kind], command.default(kind, rest)
         return command, _flags(flags, f"{prog} {kind}", None, rest, default)
     if hasattr(command, "default"):
@@ -105,7 +105,7 @@ def _parse(args: Sequence[str]) -> tuple[ModuleType, Any]:
 
 
 def _flags(cls: type, prog: str, about: str | None, args: Sequence[str], default: Any) -> Any:
-    """The flags of a command by tyro, of whose message only the first part is shown."""
+    """The flags of a command by tyro; of its messages only the first part is shown."""
     import tyro
 
     default = tyro.MISSING_NONPROP if default is None else default
@@ -118,15 +118,16 @@ def _flags(cls: type, prog: str, about: str | None, args: Sequence[str], default
             raise
         lines = [line.strip("│ ") for line in errors.getvalue().splitlines()[1:]]
         parts = itertools.groupby(lines, lambda line: bool(set(line) - set("─-╰╯")))
-        told = next(" ".join(part) for is_text, part in parts if is_text)
-        told = re.sub(r"^Error parsing [A-Z]\w*: ", "", told).rstrip(".")  # the name of a class
-        told = told.replace("invalid literal for int() with base 10", "not a whole number")
-        told = told.replace("could not convert string to float", "not a number")
-        if "valid parse for arguments" in told:  # of a flag that takes several values
-            told += "; it reads all up to the next flag, so other words come first"
+        message = next(" ".join(part) for is_text, part in parts if is_text)
+        message = re.sub(r"^Error parsing [A-Z]\w*: ", "", message)  # without the class's name
+        message = message.rstrip(".")
+        message = message.replace("invalid literal for int() with base 10", "not a whole number")
+        message = message.replace("could not convert string to float", "not a number")
+        if "valid parse for arguments" in message:  # of a flag that takes several values
+            message += "; it reads all up to the next flag, so other words come first"
         hint = "Perhaps you meant:"
-        told += f". {hint} {lines[lines.index(hint) + 1]}" if hint in lines else ""
-        raise ValueError(f"{told}; see {prog} --help") from None
+        message += f". {hint} {lines[lines.index(hint) + 1]}" if hint in lines else ""
+        raise ValueError(f"{message}; see {prog} --help") from None
 
 
 class _Words(argparse.ArgumentParser):
@@ -140,8 +141,8 @@ def _chosen(prog: str, known: Mapping[str, str], args: Sequence[str]) -> str:
     version = f"bytelax {bytelax.__version__}"
     parser.add_argument("--version", action="version", version=version)
     words = parser.add_subparsers(dest="word", required=True, metavar="COMMAND")
-    for name, told in known.items():
-        words.add_parser(name, help=told, add_help=False)
+    for name, summary in known.items():
+        words.add_parser(name, help=summary, add_help=False)
     return parser.parse_args(args[:1]).word
 
 

@@ -27,8 +27,7 @@ def own_settings() -> Iterator[None]:
     A context manager and a decorator. Whatever runs within is the same program with
     `jax_enable_x64`, with `jax_numpy_dtype_promotion="strict"`, with
     `jax_numpy_rank_promotion="raise"` and with `jax_threefry_partitionable=False`, which draws
-    other numbers from a key; in the caller's own `jax.jit` too. These settings hold again behind
-    it.
+    other numbers from a key; in the caller's own `jax.jit` too.
     """
     with (
         jax.enable_x64(False),
@@ -96,8 +95,8 @@ def say_without_kernels() -> None:
     """Logs once that there are no compiled kernels, unless they were left out on purpose."""
     reason = native.why_not()
     if reason is not None and os.environ.get("BYTELAX_NATIVE") != "0":
-        told = "bytelax: without compiled kernels, in bfloat16 at a fraction of the speed"
-        logging.getLogger("bytelax").warning("%s. %s", told, reason)
+        what = "bytelax: without compiled kernels, in bfloat16 at a fraction of the speed"
+        logging.getLogger("bytelax").warning("%s. %s", what, reason)
 
 
 CACHE_VARIABLE = "BYTELAX_CACHE"  # directory of compiled programs, or "off"
@@ -191,8 +190,8 @@ def keep_programs() -> None:
     A cache directory set in JAX itself takes precedence. The environment variable BYTELAX_CACHE
     names another directory, or "off" to cache nothing. Each version of jaxlib on each processor has
     a directory of its own in it: JAX would also load programs of another processor, whose
-    instructions this one may lack. What cannot be read is compiled; what cannot be written is said
-    once, where JAX would warn of every program.
+    instructions this one may lack. Programs that cannot be read are compiled. If none can be
+    written, there is one warning, where JAX would warn of every program.
     """
     where = os.environ.get(CACHE_VARIABLE, "")
     # The names of settings are not in the type of `jax.config`.
@@ -205,7 +204,7 @@ def keep_programs() -> None:
     except OSError as error:
         warnings.warn(f"compiled programs are not kept: {error}", stacklevel=2)
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
-    # XLA says of each program in its cache whether the processor lacks what is no instruction
+    # For each program in its cache, XLA warns of missing features that are not instructions
     # (openxla/xla#44565). Errors that matter are exceptions. JAX sets 1 where nothing is set.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

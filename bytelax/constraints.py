@@ -21,7 +21,7 @@ def regex(pattern: str) -> Automaton:
     """Allows texts that match a pattern as a whole.
 
     The syntax is that of Rust's `regex` crate without anchors, word boundaries and the flag `x`;
-    characters are of Unicode, and encoded as UTF-8. It needs outlines-core:
+    characters are those of Unicode, encoded as UTF-8. It needs outlines-core:
     `pip install outlines-core`.
 
     Raises:
@@ -37,7 +37,7 @@ def regex(pattern: str) -> Automaton:
     try:
         index = core.Index(marked, core.Vocabulary(vocab.BYTES, single))  # its end is id 256
     except ValueError as error:
-        raise ValueError(f"{pattern!r} is no pattern, or nothing matches it ({error})") from None
+        raise ValueError(f"{pattern!r} is not a pattern, or nothing matches it ({error})") from None
     steps, start = index.get_transitions(), index.get_initial_state()
     ends = index.get_final_states()
     number = {state: nth for nth, state in enumerate({start, *steps, *ends})}
@@ -46,17 +46,17 @@ def regex(pattern: str) -> Automaton:
         for byte, other in others.items():
             if byte < vocab.BYTES:
                 following[number[state], byte] = number[other]
-    behind = np.arange(len(number))  # where the last character leads to from each state
+    after = np.arange(len(number))  # where the last character leads to from each state
     for byte in _END.encode():
-        behind = np.where(behind < 0, -1, following[behind, byte])
-    accepting = np.isin(behind, [number[state] for state in ends])
+        after = np.where(after < 0, -1, following[after, byte])
+    accepting = np.isin(after, [number[state] for state in ends])
     return Automaton.of(following, np.flatnonzero(accepting).tolist(), number[start])
 
 
 def _stands_in_brackets(pattern: str) -> bool:
-    """Whether a pattern means in brackets, and before other text, what it means alone.
+    """Whether a pattern means the same in brackets, and before other text, as alone.
 
-    `a)(b` does not, nor `a$`; comments of the flag x might hide such from this.
+    `a)(b` does not, nor `a$`; comments of the flag x might hide such parts.
     """
     bare = re.sub(r"\\[^bBAz<>]", "_", pattern, flags=re.DOTALL)
     classes, groups = r"\[\^?\]?[^\]\[]*\]", r"\((?!\?[imsURu]*x)[^()^$\\]*\)"
@@ -71,8 +71,8 @@ def json_schema(schema: Mapping[str, Any] | str) -> Automaton:
     """Allows JSON of a schema: a mapping, or text. It needs outlines-core, as `regex` does.
 
     Members stand in the schema's order. Objects and arrays nest as deeply as the schema says, so
-    recursive references are refused. A `pattern` is of a whole string as JSON writes it. Whether
-    it lets quotes through is not checked, nor whether the formats `time` and `uri` do.
+    recursive references are refused. A `pattern` matches a whole string as JSON writes it. It is
+    not checked whether it lets quotes through, nor whether the formats `time` and `uri` do.
 
     Raises:
       ValueError: the schema cannot be made into a regular expression.
@@ -82,8 +82,8 @@ def json_schema(schema: Mapping[str, Any] | str) -> Automaton:
         schema = json.loads(schema) if isinstance(schema, str) else schema
         pattern = core.json_schema.build_regex_from_schema(json.dumps(_grouped(schema)))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"no JSON schema: {error}") from None
-    # In a schema these are of ASCII, in Rust of Unicode.
+        raise ValueError(f"not a JSON schema: {error}") from None
+    # In a schema these are ASCII, in Rust Unicode.
     ascii_only = {r"\d": "[0-9]", r"\w": "[0-9A-Za-z_]"}
     return regex(re.sub(r"\\.", lambda found: ascii_only.get(found[0], found[0]), pattern))
 

@@ -30,8 +30,8 @@ def load(
 ) -> Model:
     """Loads a model from a directory, from a model hub, or from those bundled with the package.
 
-    From then on JAX keeps compiled programs, in `~/.cache/bytelax` or where BYTELAX_CACHE says, if
-    it keeps none yet.
+    From then on JAX keeps compiled programs, in `~/.cache/bytelax` or in BYTELAX_CACHE, unless it
+    already has a cache.
 
     Args:
       location: name of a bundled model, a directory (Orbax, Hugging Face or Meta layout, or of a
@@ -58,7 +58,7 @@ def load(
         follow; bos and eos, the ids of the beginning and the end of a text, or None.
 
     Raises:
-      ValueError: the weights do not fit in memory, `mesh` is no mesh or needs more devices than
+      ValueError: the weights do not fit in memory, `mesh` is not a mesh or needs more devices than
         there are, the model does not divide evenly, or it is to be quantized on a mesh.
       CheckpointError: there is nothing at `location`, or nothing readable, or weights that are NaN
         or infinite; the message says what to do.
@@ -109,7 +109,7 @@ def quantized(model: Model, kind: str = "int8") -> Model:
 
 
 def load_patcher(location: str | Path, **overrides) -> Patcher:
-    """Loads an entropy model: a byte transformer, or only the patcher's tensors of a BLT.
+    """Loads an entropy model: a byte transformer, or only that of a BLT.
 
     Args:
       location: as in `load`.

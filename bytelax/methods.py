@@ -78,8 +78,8 @@ def _tuned(model: Model, rows: int) -> Options:
     found = tuned.read(model, rows)
     if found is None or found.method == Ar.name:
         nothing = "found nothing faster" if found else f"has not run with --batch {rows}"
-        told = f"plain decoding: `bytelax tune` {nothing} for this model on this machine"
-        warnings.warn(told, stacklevel=2)
+        message = f"plain decoding: `bytelax tune` {nothing} for this model on this machine"
+        warnings.warn(message, stacklevel=2)
         return Ar()
     options = dict(found.options)
     if small := options.get("draft_model"):

@@ -43,9 +43,9 @@ class Model:
     def params(self) -> dict:
         """The parameters, as dicts of arrays.
 
-        Arrays that are replaced in these dicts count from the next use of the model on. Once
+        Arrays that are replaced in these dicts take effect at the next use of the model. Once
         compiled kernels have run, the model holds its weights in panels only, as long as nothing
-        else holds these dicts, and makes the arrays again when they are asked for.
+        else holds these dicts, and makes the arrays again when they are read.
         """
         return self._weights.as_given()
 
@@ -138,7 +138,7 @@ class Model:
         """Returns next-byte logits after each position of whole texts, float32.
 
         Raises:
-          ValueError: the ids are no batch of texts, or not of the vocabulary.
+          ValueError: the ids are not a batch of texts, or not of the vocabulary.
         """
         return _predict(self.device_module, self.device_params, self._placed(ids, "B S"))[0]
 
@@ -169,7 +169,7 @@ class Model:
         return np.diff(starts, prepend=0, append=len(ids) + 1).tolist()
 
     def _placed(self, ids, axes):
-        """Ids on the device, int32; raises ValueError if they are no ids, or of other axes."""
+        """Ids on the device, int32; raises ValueError for other dtypes or axes."""
         ids = ids if isinstance(ids, jax.Array) else np.asarray(ids)
         given = f"{ids.dtype}[{','.join(map(str, ids.shape))}]"
         if ids.ndim != len(axes.split()) or not jnp.issubdtype(ids.dtype, jnp.integer):
@@ -186,7 +186,7 @@ class Model:
 
 
 def check_model(model: Any) -> None:
-    """Raises ValueError for what is no `Model`, such as the name of one, and within a trace."""
+    """Raises ValueError for anything but a `Model`, such as the name of one, and within a trace."""
     if not isinstance(model, Model):
         got = reprlib.repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
         raise ValueError(f"a model comes from bytelax.load, got {got}")

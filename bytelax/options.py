@@ -33,7 +33,7 @@ class Options:
 
     Attributes:
       name: the name, as in `bytelax.generate(method=)`.
-      system: the file in `bytelax/systems` that builds the method.
+      system: the file in `bytelax/systems` that builds the method; by default that of the name.
       lossless: whether the output is that of plain decoding with the same weights.
 
     Raises:
@@ -41,7 +41,7 @@ class Options:
     """
 
     name: ClassVar[str]
-    system: ClassVar[str]
+    system: ClassVar[str] = ""
     lossless: ClassVar[bool] = True
 
     def __init_subclass__(cls):
@@ -63,7 +63,8 @@ class Options:
         Raises:
           ValueError: the model cannot be decoded with in this way.
         """
-        system = importlib.import_module(f"bytelax.systems.{self.system}")
+        file = self.system or self.name.replace("-", "_")
+        system = importlib.import_module(f"bytelax.systems.{file}")
         try:
             return system.build(self, model)
         except TargetError as error:
@@ -99,7 +100,6 @@ class Ar(Options):
     """Plain autoregressive decoding, one byte per round."""
 
     name = "ar"
-    system = "ar"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,6 @@ class Tuned(Options):
     """
 
     name = "tuned"
-    system = "tuned"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,7 +117,6 @@ class Lookup(_Drafting):
     """Prompt lookup: copies what followed an earlier occurrence of the last bytes."""
 
     name = "lookup"
-    system = "lookup"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +124,6 @@ class DraftModel(_Drafting):
     """A smaller model drafts byte by byte (speculative decoding)."""
 
     name = "draft-model"
-    system = "draft_model"
     draft_model: ModelOrName
     """The small model that drafts, named as in --model."""
     draft_length: int = 4
@@ -141,7 +138,6 @@ class SpecTr(DraftModel):
     """
 
     name = "spectr"
-    system = "spectr"
     drafts: int = 2
     """Number of drafts to choose from."""
 
@@ -154,7 +150,6 @@ class BltS(_Drafting):
     """The local decoder of a BLT drafts past its patch, and a full pass verifies."""
 
     name = "blt-s"
-    system = "blt_s"
     latent: Literal["reuse", "refresh", "predicted"] = "reuse"
     """Draft with the latest latent there is (reuse), first bring it up to date by a second pass
     (refresh), or predict the latent of each patch that the draft closes (predicted), which needs a
@@ -178,7 +173,6 @@ class BltD(_Blocks):
     """Block diffusion: the decoder fills blocks of masked bytes, and all are kept."""
 
     name = "blt-d"
-    system = "blt_d"
     lossless = False
 
 
@@ -224,7 +218,6 @@ class EarlyExit(_Exit):
     """
 
     name = "early-exit"
-    system = "early_exit"
     exit_head: bool | None = None
     """Use the exit's own output layer; by default if it has one."""
 
@@ -245,7 +238,6 @@ class LayerSkip(_Drafting):
     """
 
     name = "layer-skip"
-    system = "layer_skip"
     draft_length: int = 4
     skip_attention: tuple[int, ...] = ()
     """Indices of the blocks whose attention is skipped, from 0."""
@@ -261,7 +253,6 @@ class Medusa(Options):
     """
 
     name = "medusa"
-    system = "medusa"
     draft_length: int | None = None
     """Number of heads to draft with; all by default."""
     branches: tuple[int, ...] = ()
@@ -275,7 +266,6 @@ class TwoByte(Options):
     """A two-byte-ahead head drafts the byte after the next one."""
 
     name = "two-byte"
-    system = "two_byte"
     state_layer: int | None = None
     """Depth of the hidden state to read; the last by default."""
 
@@ -289,7 +279,6 @@ class Eagle(_Drafting):
     """
 
     name = "eagle"
-    system = "eagle"
     draft_length: int = 6
     beam: int = 1
     """Number of nodes to expand at each level; above 1 the draft is a tree."""
@@ -306,7 +295,6 @@ class DFlash(Options):
     """DFlash: trained layers on the model's states draft a block in one pass."""
 
     name = "dflash"
-    system = "dflash"
     draft_length: int | None = None
     """Number of bytes drafted in each round; by default as many as in a block of training."""
     min_survival: float | None = None

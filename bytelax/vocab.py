@@ -68,10 +68,10 @@ def strings(name: str, strings: Any) -> Iterable[Any]:
 
 
 def as_bytes(text: Any) -> bytes:
-    """Returns bytes as they are, and text as UTF-8; raises ValueError for what is neither."""
+    """Returns bytes as they are, and text as UTF-8; raises ValueError for anything else."""
     if not isinstance(text, str | bytes | bytearray):
-        told = reprlib.repr(text)
-        raise ValueError(f"a text, prompt or stop string is bytes or text, got {told}")
+        got = reprlib.repr(text)
+        raise ValueError(f"a text, prompt or stop string is bytes or text, got {got}")
     if not isinstance(text, str):
         return bytes(text)
     try:

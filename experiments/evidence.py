@@ -233,8 +233,8 @@ def speed(
       **how: `new` and `repeats`, as in `timing.in_turns`.
     """
     plain, own = timing.in_turns(model, texts, [PLAIN, contestant], temperature=temperature, **how)
-    found = timing.beside(plain, own)
-    seconds = timing.beside(plain, plain).decode_seconds
+    found = timing.compare(plain, own)
+    seconds = timing.compare(plain, plain).decode_seconds
     return {
         "plain_ms": 1e3 * seconds / plain.stats.bytes,
         "speed": study.spread(*found.decode_speed),

@@ -3,7 +3,7 @@
 Hatch calls it. A hook rather than scikit-build-core: which files are compiled, for which
 instructions and by which flags is in `build_native.py`, which `make` runs too, and CMake would be a
 second way of saying it. Without a compiler, or where it fails, the wheel is pure, and the first
-`generate` says so. `BYTELAX_NATIVE=0` leaves the kernels out.
+`generate` warns of it. `BYTELAX_NATIVE=0` leaves the kernels out.
 """
 
 import os

@@ -4,7 +4,7 @@
 
 The sources are compiled once for each instruction set, and `bytelax_kernels.native` chooses among
 them when the library is loaded. They need the headers in jaxlib and nothing else. Nothing is done
-if the library is up to date. It serves the package beside this script, which `pip install -e .`
+if the library is up to date. It serves the package next to this script, which `pip install -e .`
 makes that of an environment. `build_hook.py` compiles the same into a wheel.
 """
 
@@ -25,7 +25,7 @@ from bytelax_kernels import cuda, native
 PACKAGE = pathlib.Path(__file__).parent / "bytelax_kernels"
 LIBRARY = PACKAGE / "libbytelax.so"
 SOURCES = ("append_attention/cpu.cc", "dense/cpu.cc", "verify_attention/cpu.cc")
-# Flags by machine and instruction set; the names are those that `native` asks for.
+# Flags by machine and instruction set; the names are those of `native`.
 INSTRUCTIONS: dict[str, dict[str, list[str]]] = {
     "x86_64": {
         "amx": ["-mavx512f", "-mfma", "-mamx-tile", "-mamx-bf16"],

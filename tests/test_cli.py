@@ -232,7 +232,6 @@ def test_bad_commands(model, capsys, tmp_path):
     assert "model is empty" in _fails(capsys, "generate", "--model", model, *small, "x")
     assert "explode" in _fails(capsys, "explode")
     assert "COMMAND" in _fails(capsys)
-    assert "exclude each other" in _fails(capsys, "methods", "--json", "--markdown")
     assert "empty" in _fails(capsys, "convert", "--model", model, "--out", model)
     monotone = ["--override", "monotonicity=true", "--to", "huggingface"]
     assert "monotonicity" in _fails(capsys, "convert", "--model", model, *out, *monotone)

@@ -24,7 +24,7 @@ def test_a_file_or_a_folder_of_the_name_of_a_bundled_model(tmp_path, monkeypatch
     assert bytelax.load("tiny-lm").config == bundled.config
     (tmp_path / "tiny-lm" / "config.json").write_text("{}")
     with pytest.raises(
-        checkpoints.CheckpointError, match=r"tiny-lm/config\.json is of model_type None"
+        checkpoints.CheckpointError, match=r"tiny-lm/config\.json has model_type None"
     ):
         bytelax.load("tiny-lm")
 

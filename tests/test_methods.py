@@ -11,12 +11,12 @@ import pytest
 
 import bytelax
 from bytelax import vocab
-from bytelax.commands.methods import markdown
 from bytelax.decode import unmasking
 from bytelax.models.configs import ModelConfig
 from bytelax.options import METHODS, HeadsConfig, TargetError, TwoByteHead
 from bytelax.systems import BlockInOrderDrafter, BltSDrafter
 from bytelax.testing import TableTarget
+from experiments.methods_page import markdown
 from tests.helpers import models_for_tests as models
 from tests.helpers import self_drafting_models
 from tests.helpers.heads_of_a_blt import with_block_table, with_latents
@@ -155,7 +155,9 @@ def test_a_method_of_ones_own_has_a_name():
 
 def test_the_reference_is_made_from_the_classes():
     reference = pathlib.Path(__file__).parents[1] / "docs" / "methods.md"
-    assert reference.read_text() == markdown(), "bytelax methods --markdown > docs/methods.md"
+    assert reference.read_text() == markdown(), (
+        "python -m experiments.methods_page > docs/methods.md"
+    )
 
 
 @pytest.mark.slow

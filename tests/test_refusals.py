@@ -71,7 +71,7 @@ METHODS = [
         {"method": "medusa", "branches": (2,), "draft_length": 1},
         "from branches",
     ),
-    ("lm with heads", {"method": "two-byte", "state_layer": 1}, "no two-byte head behind layer 1"),
+    ("lm with heads", {"method": "two-byte", "state_layer": 1}, "no two-byte head after layer 1"),
     ("blt", {"method": "early-exit"}, "needs a byte transformer"),
     ("blt", {"method": "eagle"}, "no trained layers of eagle"),
     ("blt", {"method": "medusa"}, "no multi-byte heads"),

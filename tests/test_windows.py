@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bytelax.scoring.windows import Windows, tell_pieces, tell_texts
+from bytelax.scoring.windows import Windows, run_pieces, run_texts
 from tests.helpers import models_for_tests as models
 
 LENGTHS = st.integers(0, 250)
@@ -25,8 +25,8 @@ def text_of(length):
 @given(st.lists(LENGTHS, max_size=6), CUTS, st.integers(1, 5))
 def test_every_byte_is_told_about_once(lengths, cut, batch):
     texts, progress = [text_of(length) for length in lengths], []
-    told = tell_texts(echo, texts, Windows(*cut), batch=batch, progress=progress.append)
-    assert [bytes(found.tolist()) for (found,) in told] == texts
+    found = run_texts(echo, texts, Windows(*cut), batch=batch, progress=progress.append)
+    assert [bytes(found.tolist()) for (found,) in found] == texts
     assert sum(progress) == sum(map(len, texts))
 
 
@@ -56,22 +56,22 @@ def test_few_texts_are_taken_ahead():
             taken.append(index)
             yield b"x" * (100 if index else 1)
 
-    told = tell_texts(echo, texts(), Windows(200, 100), batch=2)
-    assert [len(found) for (found,), _ in zip(told, range(3), strict=False)] == [1, 100, 100]
+    found = run_texts(echo, texts(), Windows(200, 100), batch=2)
+    assert [len(found) for (found,), _ in zip(found, range(3), strict=False)] == [1, 100, 100]
     assert len(taken) < 40
-    assert len(list(told)) == 200 - 4  # `zip` took one more
+    assert len(list(found)) == 200 - 4  # `zip` took one more
 
 
 def test_full_batches_of_one_capacity():
     """Rows are padded to powers of two, and only the last pass of each has empty ones."""
     seen = []
 
-    def tell(ids):
+    def run(ids):
         seen.append(((ids[:, 0] == 1).sum(), *ids.shape))
         return echo(ids)
 
     texts = [b"x" * n for n in (63, 64, 127, 128, 1, 0, 90)]
-    list(tell_texts(tell, texts, Windows(200, 200), batch=2))
+    list(run_texts(run, texts, Windows(200, 200), batch=2))
     assert seen == [(2, 2, 128), (2, 2, 64), (1, 2, 201), (1, 2, 64), (1, 2, 128)]
 
 
@@ -101,4 +101,4 @@ def test_defaults():
 @pytest.mark.parametrize("batch", [0, -1, 2**70])
 def test_batches_that_cannot_be(batch):
     with pytest.raises(ValueError, match="batch must be an integer"):
-        tell_pieces(echo, [], batch=batch)
+        run_pieces(echo, [], batch=batch)

@@ -17,7 +17,7 @@ CALLS = {
     "generate('tiny', ['a'])": "a model comes from bytelax.load, got 'tiny'",
     "list(bytelax.stream('tiny', 'a'))": "a model comes from bytelax.load, got 'tiny'",
     "score('tiny', ['a'])": "a model comes from bytelax.load, got 'tiny'",
-    "decode.Method(lm)": "Model is no subclass of decode.Target: of a model, take its target()",
+    "decode.Method(lm)": "Model is not a subclass of decode.Target: for a model, take its target()",
     "generate(lm, None)": "prompts must be a list of strings, got None",
     "generate(lm, 3)": "prompts must be a list of strings, got 3",
     "generate(lm, [3])": "a text, prompt or stop string is bytes or text, got 3",
@@ -74,7 +74,7 @@ CALLS = {
     "budget=2)": "params is decode.Params(model.params), not a dict",
     "bytelax.train(lm, [], optimizer=None)": "such as NextByte(model.module), not a Model",
     "bytelax.train(NextByte(lm.module), [], optimizer='adam')": "optax.adamw(1e-3), not a str",
-    "distributed.start(Processes(coordinator='auto'))": "without a cluster that tells it",
+    "distributed.start(Processes(coordinator='auto'))": "outside a known cluster",
 }
 
 PROGRAM = """

@@ -69,10 +69,7 @@ class _Fields:
 def config_fields(fields: Mapping, source: str, tensors: Mapping[str, Tensor]) -> dict:
     """Builds the fields of a BLTConfig from those of transformers.
 
-    Args:
-      fields: the JSON object.
-      source: name of config.json in error messages.
-      tensors: the state dict, for sizes that config.json leaves out.
+    The state dict has the sizes that config.json leaves out.
 
     Raises:
       CheckpointError: a field has a value with which bytelax does not compute.

@@ -22,7 +22,7 @@ _GIVE = (
     "give the id of byte 0, as bytes_at= (--override bytes_at=), and bos= and eos= if there are any"
 )
 _TABLES = ("embed_tokens.weight", "lm_head.weight")  # which have a row for each id
-_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # how tokens are called that are no text
+_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # names of tokens that are not text
 _BYT5 = {"<pad>": 0, "</s>": 1, "<unk>": 2}
 
 
@@ -47,7 +47,7 @@ class ByteIds:
             )
 
     def check(self, ids: int) -> None:
-        """Raises ValueError unless a model of so many ids has them all."""
+        """Raises ValueError unless all of them are below `ids`, the number of ids of a model."""
         known = [*self.bytes, *(x for x in (self.bos, self.eos) if x is not None)]
         if not 0 <= min(known) <= max(known) < ids:
             raise ValueError(f"its bytes, BOS and EOS are ids {min(known)}..{max(known)} of {ids}")
@@ -65,12 +65,8 @@ class ByteIds:
     def reordered(self, tensors: Mapping[str, Tensor], ids: int, source: str) -> dict[str, Tensor]:
         """The tables with a row for each id, in the order of `bytelax.vocab`.
 
-        An id that `bytelax.vocab` has and this vocabulary has not gets a row of zeros.
-
-        Args:
-          tensors: of the model, some of which are such tables.
-          ids: number of ids of the model.
-          source: name of the checkpoint in error messages.
+        An id that `bytelax.vocab` has and this vocabulary has not gets a row of zeros. The model
+        has `ids` ids in all.
 
         Raises:
           CheckpointError: a table has another number of rows.
@@ -79,7 +75,7 @@ class ByteIds:
         for name, table in found.items():
             if table.shape[:1] != (ids,):
                 raise CheckpointError(
-                    f"{source}: {name} has shape {table.shape}, its config calls for {ids} rows"
+                    f"{source}: {name} has shape {table.shape}, its config needs {ids} rows"
                 )
         return {name: self._in_order(table) for name, table in found.items()}
 
@@ -103,10 +99,10 @@ def find(directory: pathlib.Path, fields: Mapping, asked: Mapping[str, Any]) -> 
       directory: of the checkpoint, whose tokenizer files are read unless `bytes_at` is given.
       fields: the JSON object in its config.json.
       asked: some of `ASKED`: the id of byte 0, after which those of the others follow, and BOS and
-        EOS. Without `bytes_at` the latter two replace what the tokenizer says.
+        EOS. Without `bytes_at` the latter two replace those of the tokenizer.
 
     Raises:
-      CheckpointError: there is no such vocabulary, or nothing that says which ids are bytes.
+      CheckpointError: there is no such vocabulary, or no file shows which ids are bytes.
     """
     size, at = fields.get("vocab_size"), asked.get("bytes_at")
     ids = _in_a_row(at) if at is not None else _of_tokenizer(directory)
@@ -126,11 +122,7 @@ def find(directory: pathlib.Path, fields: Mapping, asked: Mapping[str, Any]) -> 
 
 
 def refuse(asked: Mapping[str, Any]) -> None:
-    """Raises CheckpointError if ids are given for a checkpoint whose ids are known.
-
-    Args:
-      asked: as in `find`.
-    """
+    """Raises CheckpointError if ids are given for a checkpoint whose ids are known."""
     if asked:
         raise CheckpointError(
             f"{', '.join(asked)} cannot be given here: the ids of this model are those of "
@@ -143,7 +135,7 @@ def _in_a_row(first):
 
 
 def _of_tokenizer(directory: pathlib.Path) -> ByteIds | None:
-    """What tokenizer.json and tokenizer_config.json say; None if there is neither."""
+    """Reads the ids from tokenizer.json and tokenizer_config.json; None if there is neither."""
     about, model = (
         plain.read_json(path) if (path := directory / name).exists() else {}
         for name in ("tokenizer_config.json", "tokenizer.json")
@@ -163,7 +155,7 @@ def _of_tokenizer(directory: pathlib.Path) -> ByteIds | None:
     if found is None or words:
         example = f", such as {words[len(words) // 2][:20]!r}" if words else ""
         raise CheckpointError(
-            f"{directory} is not of bytes: its tokenizer has {len(words)} tokens that are "
+            f"{directory} is not a model of bytes: its tokenizer has {len(words)} tokens that are "
             f"{'no bytes' if found else 'not the 256 bytes'}{example}"
         )
     ids = ByteIds(tuple(tokens[token] for token in found))
@@ -188,13 +180,13 @@ def _content(token):
 
 
 def _all_of(tokens, name):
-    """The tokens of the 256 bytes, if they are called like that."""
+    """The tokens of the 256 bytes, if they have these names."""
     named = [name(byte) for byte in range(vocab.BYTES)]
     return named if tokens.keys() >= set(named) else None
 
 
 def _hex(byte):
-    """What SentencePiece calls a byte."""
+    """The name of a byte in SentencePiece."""
     return f"<0x{byte:02X}>"
 
 
@@ -203,12 +195,12 @@ _HIDDEN = sorted(set(range(256)) - set(_SHOWN))
 
 
 def _printable(byte):
-    """What GPT-2 calls a byte: printable ones stand for themselves, others for 256, 257, ..."""
+    """The name of a byte in GPT-2: printable ones stand for themselves, others for 256, 257, ..."""
     return chr(byte) if byte in _SHOWN else chr(256 + _HIDDEN.index(byte))
 
 
 def _put_in_front(model):
-    """The special token that a tokenizer.json puts in front of a text, if it is its own doing."""
+    """The special token that tokenizer.json itself puts in front of a text, if it does."""
     step = model.get("post_processor") or {}
     steps = step.get("processors") or [step]
     for each in steps:

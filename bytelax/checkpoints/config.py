@@ -106,7 +106,7 @@ def read_toml(path: pathlib.Path) -> dict:
     try:
         return _replaced(tomllib.loads(path.read_text()), _NONE, None)
     except ValueError as error:
-        raise CheckpointError(f"{path} is no TOML: {one_line(error)}") from None
+        raise CheckpointError(f"{path} is not TOML: {one_line(error)}") from None
 
 
 def to_toml(fields: Mapping) -> str:

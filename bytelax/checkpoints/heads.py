@@ -41,13 +41,7 @@ class _Fields:
 
 
 def write_heads(directory: pathlib.Path, config: ModelConfig, params: Mapping) -> None:
-    """Writes the heads of a model to a directory.
-
-    Args:
-      directory: directory to write to; heads in it are overwritten.
-      config: config of the model, with heads.
-      params: parameters of the model; only those of the heads are read.
-    """
+    """Writes the heads of a model to a directory; heads in it are overwritten."""
     assert config.heads is not None
     stored = layout.flatten({"heads": params["heads"]})
     tensors = {
@@ -88,11 +82,13 @@ def read_heads(
         )
     found = plain.read_json(directory / "config.json")
     if found.get("format") != _FORMAT or found.get("version") != VERSION:
-        raise CheckpointError(f"{source} is not of heads; `bytelax train heads` writes them")
+        raise CheckpointError(
+            f"{source} does not describe heads; `bytelax train heads` writes them"
+        )
     fields = plain.from_fields(_Fields, found, source)
     if fields.model != _trained(config):
         raise CheckpointError(
-            f"the heads in {directory} are for a model of another shape, which {source} tells"
+            f"the heads in {directory} are for a model of another shape: see {source}"
         )
     tensors = safetensors_file.read_directory(directory)
     try:

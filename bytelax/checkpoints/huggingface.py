@@ -68,11 +68,7 @@ def write(
 ) -> None:
     """Writes config.json and model.safetensors.
 
-    Args:
-      directory: where to write them.
-      config: config of the model.
-      params: its parameters.
-      int8: round the matrices of the layers to int8; see `safetensors_file`.
+    With `int8` the matrices of the layers are rounded to int8; see `safetensors_file`.
 
     Raises:
       CheckpointError: the parameters do not match the config.
@@ -89,10 +85,7 @@ def write(
 def parse(fields: dict, tensors: Mapping[str, Tensor], *, source: str) -> ModelConfig:
     """Parses a config.json, as written by bytelax or by any release of transformers.
 
-    Args:
-      fields: the JSON object.
-      tensors: the state dict, for sizes that config.json leaves out.
-      source: name of config.json in error messages.
+    The state dict has the sizes that config.json leaves out. `source` is its name in errors.
 
     Raises:
       CheckpointError: the model type or the patching mode is unknown, or the config refuses a
@@ -115,9 +108,9 @@ def _kind(fields: Mapping, source: str) -> str:
     model_type = fields.get("model_type")
     if not isinstance(model_type, str) or model_type not in _KINDS:
         if fields.get("format") == "bytelax-heads":
-            raise CheckpointError(f"{source} is of heads alone: load their model, with heads=")
+            raise CheckpointError(f"{source} describes heads alone: load their model, with heads=")
         raise CheckpointError(
-            f"{source} is of model_type {model_type!r}; bytelax reads {', '.join(_KINDS)}"
+            f"{source} has model_type {model_type!r}; bytelax reads {', '.join(_KINDS)}"
         )
     return _KINDS[model_type]
 

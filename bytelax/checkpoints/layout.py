@@ -43,7 +43,7 @@ def network_kernels(config: ModelConfig) -> dict[str, Parameter]:
 
 
 def quantized_axes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Paths of the parameters that quantization takes, and the axes along which scales are shared.
+    """Paths of the parameters that are quantized, and the axes along which scales are shared.
 
     They are the kernels of the networks, with a scale for each output, and the hash table, with a
     scale for each row. The entropy model is not among them, because patches would move, nor are
@@ -74,13 +74,9 @@ def check(
 ) -> None:
     """Checks that a state dict holds exactly the parameters of a config.
 
-    Rotary tables, and an entropy model that the config does not use, are allowed in addition.
-
-    Args:
-      config: config of the model.
-      tensors: the state dict.
-      source: name of the checkpoint in error messages.
-      under: only the parameters whose paths begin so belong in the state dict.
+    Rotary tables, and an entropy model that the config does not use, are allowed in addition. With
+    `under`, only the parameters whose paths begin so belong in the state dict. `source` is the name
+    of the checkpoint in error messages.
 
     Raises:
       CheckpointError: a tensor is missing or unexpected, or has the wrong shape.
@@ -114,9 +110,9 @@ def read_parameters(
       config: config of the model.
       tensors: the state dict; rotary tables in it are ignored.
       source: name of the checkpoint in error messages.
-      dtype: dtype of all parameters except the patcher's, which are float32. None keeps the stored
-        dtype. If the tensors of a parameter differ, their dtypes are promoted; float64 becomes
-        float32.
+      dtype: dtype of all parameters except the entropy model's, which are float32. None keeps the
+        stored dtype. If the tensors of a parameter differ, their dtypes are promoted; float64
+        becomes float32.
       shardings: where to put the parameters; by default on the default device.
       under: read only the parameters whose paths begin so, and no other tensor.
       quantize: make those of `quantized_axes` int8, from the stored values.
@@ -168,10 +164,10 @@ def state_dict(config: ModelConfig, params: Mapping) -> dict[str, Tensor]:
     table, leaves = parameters(config), flatten(params)
     for path in table:
         if path not in leaves:
-            raise CheckpointError(f"the parameters lack {path}, which the config calls for")
+            raise CheckpointError(f"the parameter {path} is missing")
     for path, leaf in leaves.items():
         if path not in table:
-            raise CheckpointError(f"the config has no place for the parameter {path}")
+            raise CheckpointError(f"unexpected parameter {path}: the config has none of this name")
         if isinstance(leaf, Int8):
             raise CheckpointError(
                 "an int8 model cannot be written: write the model it was made from, which becomes "
@@ -196,26 +192,22 @@ def check_shapes(
     kind: str,
     ignored: Callable[[str], bool],
 ) -> None:
-    """Raises CheckpointError unless the stored arrays are those that the config requires.
+    """Raises CheckpointError unless the stored arrays have the names and shapes that are wanted.
 
-    Args:
-      wanted: shapes that the config requires, by name.
-      stored: shapes of the stored arrays, by name.
-      source: the file or directory, for error messages.
-      kind: what an array is called in error messages.
-      ignored: whether a stored array of this name is allowed although the config does not need it.
+    Stored arrays whose names are `ignored` may be there in addition. In error messages, `source` is
+    the file or directory, and `kind` what an array is called.
     """
     for name, shape in wanted.items():
         if name not in stored:
-            raise CheckpointError(f"{source} lacks the {kind} {name}, which its config calls for")
+            raise CheckpointError(f"{source}: the {kind} {name} is missing, which its config needs")
         if stored[name] != shape:
             raise CheckpointError(
-                f"{source}: {name} has shape {stored[name]}, its config calls for {shape}"
+                f"{source}: {name} has shape {stored[name]}, its config needs {shape}"
             )
     for name in stored:
         if name not in wanted and not ignored(name):
             raise CheckpointError(
-                f"{source} has a {kind} {name}, which its config has no place for"
+                f"{source}: unexpected {kind} {name}, which its config does not have"
             )
 
 
@@ -240,7 +232,7 @@ def _abstract_int8(x: jax.ShapeDtypeStruct, axes: tuple[int, ...]) -> Int8:
 
 def _fill(host: np.ndarray, at, values: np.ndarray, part: TensorSlice, source: str) -> None:
     """Sets a slice of an array to values of a tensor, cast to its dtype, which must be finite."""
-    with np.errstate(over="ignore"):  # the cast is looked at instead
+    with np.errstate(over="ignore"):  # an overflow is found in the result
         host[at] = values
     check_finite(host[at], f"{source}: the tensor {part.name}")
 

@@ -2,7 +2,7 @@
 
 They differ in what their attention has: a window, biases, norms of queries and keys. Their rotary
 positions pair the first half of a head with the second, where bytelax pairs neighbours, so the rows
-of queries and keys are permuted. Heads for drafting are stored beside the model, where transformers
+of queries and keys are permuted. Heads for drafting are stored with the model, where transformers
 ignores them. See `byte_ids` for models that bytelax did not write.
 """
 
@@ -30,9 +30,7 @@ _QWEN = {
     "max_position_embeddings": 32_768,
     "sliding_window": 4096,
 }
-MODEL_TYPES: dict[
-    str, dict[str, Any]
-] = {  # and what transformers takes for fields that a config leaves out
+MODEL_TYPES: dict[str, dict[str, Any]] = {  # with the defaults of transformers for missing fields
     "llama": {
         **_SHARED,
         "intermediate_size": 11_008,
@@ -125,12 +123,7 @@ class _Fields(Stack):
 
 
 def config_fields(fields: Mapping, source: str, tensors: Mapping[str, Tensor]) -> dict:
-    """Builds the fields of a ByteLMConfig from those of transformers.
-
-    Args:
-      fields: the JSON object.
-      source: name of config.json in error messages.
-      tensors: the state dict, of which nothing is needed.
+    """Builds the fields of a ByteLMConfig from those of transformers, without the state dict.
 
     Raises:
       CheckpointError: a field has a value with which bytelax does not compute.
@@ -192,15 +185,9 @@ def from_state_dict(
 ) -> dict[str, Tensor]:
     """The inverse of `to_state_dict`; names that it does not write stay as they are.
 
-    Warns of biases that the config turns off, and leaves them out as transformers does.
-
-    Args:
-      config: the config of the model.
-      state: the stored tensors.
-      fields: the JSON object. With `tie_word_embeddings` the embedding and the output layer have
-        the same weights, and the file may lack one of them. A file with both is taken at its word,
-        as in transformers.
-      source: name of config.json in error messages.
+    Warns of biases that the config turns off, and leaves them out as transformers does. With
+    `tie_word_embeddings` the embedding and the output layer have the same weights, and the file may
+    lack one of them. A file with both is read as it is, as in transformers.
     """
     named, unused = {}, []
     for stored, tensor in state.items():

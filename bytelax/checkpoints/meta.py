@@ -48,7 +48,7 @@ _HUGGINGFACE = {  # one component of a tensor's name: Meta's -> transformers'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PatcherArgs:
-    """The arguments of an entropy model's patcher that are read."""
+    """The arguments of `patcher_args` that are read: those of the patching rule."""
 
     threshold: float | None = None
     threshold_add: float | None = None
@@ -161,12 +161,12 @@ def _blt(
 ) -> dict:
     """Builds the fields of a BLTConfig.
 
-    `rule` holds the arguments of the entropy model's patcher, which take precedence over `args`.
+    `rule` holds the `patcher_args` of the entropy model, which take precedence over `args`.
     """
     mode = args.patching_mode or "entropy"
     if mode == "entropy" and patcher is None:
         raise CheckpointError(
-            f"{source} needs the entropy model: put its folder {_ENTROPY} beneath it or beside it"
+            f"{source} needs the entropy model: put its folder {_ENTROPY} in it or next to it"
         )
 
     def part(key, name, window=None):
@@ -203,10 +203,10 @@ def _blt(
 
 
 def _rule(args: _Args, rule: dict) -> dict:
-    """Fields of the patching rule: the patcher's arguments, or else the model's.
+    """Fields of the patching rule: those in `patcher_args`, or else the model's.
 
-    A null of the patcher is a value for `threshold_add` and `max_patch_length`, where it means off,
-    but not for the other fields.
+    A null in `patcher_args` is a value for `threshold_add` and `max_patch_length`, where it means
+    off, but not for the other fields.
     """
     return {
         "threshold": first(
@@ -278,7 +278,7 @@ def _renamed(name):
 
 
 def _entropy_model(directory):
-    """Finds the folder of the entropy model, inside the model's folder or beside it."""
+    """Finds the folder of the entropy model, in the model's folder or next to it."""
     places = (directory / _ENTROPY, directory.absolute().parent / _ENTROPY)
     return next((folder for folder in places if folder.is_dir()), None)
 

@@ -44,11 +44,11 @@ def read_config(directory: pathlib.Path) -> tuple[ModelConfig, Stored]:
     fields = plain.read_json(directory / "config.json")
     if fields.get("version") != VERSION:
         raise CheckpointError(
-            f"{source} is of format version {fields.get('version')!r}; this bytelax reads {VERSION}"
+            f"{source} has format version {fields.get('version')!r}; this bytelax reads {VERSION}"
         )
     kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in architectures.CONFIGS:
-        raise CheckpointError(f"{source} is of an unknown kind {kind!r}")
+        raise CheckpointError(f"{source} has an unknown kind {kind!r}")
     config: ModelConfig = plain.from_fields(
         architectures.CONFIGS[kind], fields.get("config"), source
     )
@@ -58,7 +58,7 @@ def read_config(directory: pathlib.Path) -> tuple[ModelConfig, Stored]:
     try:
         return config, Stored(path, layout.flatten(ocp.metadata(path).metadata))
     except Exception as error:  # Orbax and TensorStore raise many kinds
-        raise CheckpointError(f"{path} is no Orbax checkpoint: {one_line(error)}") from None
+        raise CheckpointError(f"{path} is not an Orbax checkpoint: {one_line(error)}") from None
 
 
 def check(config: ModelConfig, stored: Stored, source: str) -> None:

@@ -24,8 +24,8 @@ OVERRIDES = {  # flat name -> path of the field in the config
 def override(config: ModelConfig, changes: dict) -> ModelConfig:
     """Replaces fields of a config, by the flat names in `OVERRIDES`.
 
-    `mask_documents` is set in the patcher's config too. A patcher that the patching mode does not
-    use is removed from the config.
+    `mask_documents` is set for the entropy model too. An entropy model that the patching mode does
+    not use is removed from the config.
 
     Raises:
       CheckpointError: a name is unknown or does not apply to this config, which also may refuse a
@@ -48,10 +48,10 @@ def override(config: ModelConfig, changes: dict) -> ModelConfig:
 def patcher_of(config: ModelConfig, changes: dict) -> tuple[ModelConfig, PatchingConfig]:
     """The config with changes as in `override`, and the rule by which it cuts texts into patches.
 
-    A byte transformer has no rule of its own: it gets the default one, which the changes are of.
+    A byte transformer has no rule of its own: it gets the default one, with the changes.
 
     Raises:
-      CheckpointError: as in `override`, or a BLT that asks no entropy model.
+      CheckpointError: as in `override`, or the BLT does not use an entropy model.
     """
     if config.patching is not None:
         changed = override(config, changes)

@@ -45,7 +45,7 @@ def read(
     Args:
       location: a directory in any of the three layouts, or a name `org/model` on the hub.
       dtype: "float32", "bfloat16", "float16" or a dtype of this name, for all parameters except the
-        patcher's, which are always float32, because its entropies are compared with a threshold.
+        entropy model's, which are always float32, because entropies are compared with a threshold.
         None keeps the stored dtypes. "auto" is bfloat16 where that is faster: on accelerators, and
         on a CPU with compiled kernels if it has products of bfloat16 or if the networks, without
         their embeddings, have 20M weights. Elsewhere it is float32.
@@ -118,7 +118,7 @@ def read_config(location: str | os.PathLike, **overrides: Any) -> ModelConfig:
 def read_patcher(
     location: str | os.PathLike, **overrides: Any
 ) -> tuple[ByteLMConfig, PatchingConfig, dict]:
-    """Reads an entropy model: a byte transformer, or only the patcher's tensors of a BLT.
+    """Reads an entropy model: a byte transformer, or only that of a BLT.
 
     Args:
       location: as in `read`.
@@ -164,7 +164,7 @@ def detect(directory: pathlib.Path) -> Literal["orbax", "huggingface", "meta"]:
 
 
 class _Opened(NamedTuple):
-    """A checkpoint of which only the config has been read."""
+    """A checkpoint whose config has been read, and nothing else."""
 
     layout: types.ModuleType
     source: str  # what to call it in errors

@@ -66,7 +66,7 @@ class Rope:
         temperature = log + 1
         if self.mscale and self.mscale_all_dim:
             temperature = (self.mscale * log + 1) / (self.mscale_all_dim * log + 1)
-        said = {
+        fields = {
             "factor": factor,
             "original_positions": original,
             "low_freq_factor": self.low_freq_factor,
@@ -76,7 +76,7 @@ class Rope:
             "truncate": bool(self.truncate),
             "attention_factor": first(self.attention_factor, temperature),
         }
-        read = {name: said[name] for name in _READ[self.kind]}
+        read = {name: fields[name] for name in _READ[self.kind]}
         return {**_UNSCALED, "kind": self.kind, **read}
 
 
@@ -87,7 +87,7 @@ _READ = {  # kinds of scaling, and the fields of a RopeScaling that each has
         "factor", "original_positions", "beta_fast", "beta_slow", "truncate", "attention_factor",
     ),
 }  # fmt: skip
-_NEEDED = {  # of which transformers has no default
+_NEEDED = {  # transformers has no default for these
     "linear": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
 }

@@ -47,7 +47,7 @@ def check_finite(array: np.ndarray, name: str) -> None:
     """Raises CheckpointError if an array of floats holds NaN or an infinity.
 
     As integers, those with and without a sign bit are larger than all finite numbers with the same
-    sign bit, so that two maxima tell, at the speed of memory and without a copy.
+    sign bit, so that two maxima decide it, at the speed of memory and without a copy.
 
     Args:
       array: floats of 16, 32 or 64 bits.
@@ -61,7 +61,7 @@ def check_finite(array: np.ndarray, name: str) -> None:
 
 
 def not_finite(name: str, dtype: np.dtype) -> str:
-    """The message on an array that is not finite in a dtype, its own or one that was asked for."""
+    """The error message for an array that is not finite in a dtype, its own or a requested one."""
     return (
         f"{name} holds NaN or infinite values in {dtype}; download it again, take an earlier "
         "checkpoint, or load it in a dtype of wider range"

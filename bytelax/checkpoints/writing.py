@@ -32,20 +32,20 @@ def write(
     Args:
       directory: directory to write; it must not exist, or be empty, unless `overwrite` is set.
       config: config of the model.
-      params: parameters of the model, written in their own dtypes. Those of a patcher that
-        `config.patching.mode` does not use are left out.
+      params: parameters of the model, written in their own dtypes. Those of an entropy
+        model that `config.patching.mode` does not use are left out.
       layout: "orbax" for bytelax's own layout. "huggingface" writes any model that bytelax can run;
         see `check_transformers` for whether transformers can run it too.
       overwrite: replace a model that was written to the directory before, once the new one is
         complete.
-      int8: round the matrices of the layers to int8, with a scale for each output, which halves the
-        file beside bfloat16. It reads as float32; only bytelax reads it, and "huggingface" is the
+      int8: round the matrices of the layers to int8, with a scale for each output: half the size of
+        bfloat16. It reads as float32; only bytelax reads it, and "huggingface" is the
         layout that has it.
 
     Raises:
       CheckpointError: the directory is not empty, or holds other files than those of a model;
-        several processes write a layout other than
-        "orbax", the parameters do not match the config, or the disk is full.
+        several processes write a layout other than "orbax", the parameters do not match the config,
+        or the disk is full.
     """
     if layout not in get_args(Layout):
         raise CheckpointError(f"layout {layout!r} is not one of {', '.join(get_args(Layout))}")
@@ -98,7 +98,7 @@ def _check_free(directory: pathlib.Path, overwrite: bool) -> None:
     for name in found:
         if name not in _WRITTEN:
             raise CheckpointError(
-                f"{directory} holds {name}, which is not of a model; choose another directory"
+                f"{directory} holds {name}, which is not part of a model; choose another directory"
             )
 
 

@@ -65,7 +65,7 @@ def run(command: Bench) -> None:
     rows = []
     for method, options in wanted:
         with console.waiting(f"timing {method}, which is compiled first"):
-            timed = timing.beside_plain(
+            timed = timing.compare_with_plain(
                 model, prompts, method, options, new=new, repeats=command.repeats,
                 batch=command.batch, temperature=command.temperature,
             )  # fmt: skip
@@ -115,11 +115,11 @@ def _table(settings, rows):
     for name in ("exact", "bytes/s", "speed", "range", "kept", "bytes/round"):
         table.add_column(name, justify="right", no_wrap=True)
     for (method, options), row in zip(settings, rows, strict=True):
-        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
+        shown = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
         low, high = row["decode_speed_range"]
         accepted = row["acceptance"]
         table.add_row(
-            f"{method} {told}".strip(),
+            f"{method} {shown}".strip(),
             "yes" if row["lossless"] else "no",
             f"{row['decode_bytes_per_second']:.0f}",
             f"{row['decode_speed']:.2f}x",

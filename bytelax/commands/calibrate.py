@@ -33,7 +33,7 @@ class Calibrate:
 
 
 def run(command: Calibrate) -> None:
-    """Finds the threshold, and writes it if that is asked for."""
+    """Finds the threshold, and writes it with `--write`."""
     from bytelax import architectures, checkpoints, vocab
     from bytelax.loading import model_directory
     from bytelax.measure.patch_lengths import entropies, text_windows, threshold

@@ -66,7 +66,7 @@ class Generate:
 
 def default(args: Sequence[str]) -> Generate:
     """Returns the defaults, with the options of the method that `--method` names."""
-    args = args[: args.index("--")] if "--" in args else args  # behind it are prompts
+    args = args[: args.index("--")] if "--" in args else args  # what follows are prompts
     name = flags.value_of("--method", args) or "ar"
     method = options.find(name)
     needed = [x.name for x in dataclasses.fields(method) if x.default is dataclasses.MISSING]
@@ -107,7 +107,7 @@ def run(command: Generate) -> None:
             if distributed.is_first():
                 sys.stdout.buffer.write(result.bytes + b"\n")
                 sys.stdout.buffer.flush()
-                _tell_broken("turn", result)
+                _warn_if_broken("turn", result)
         return
     if command.stream:
         for piece in stream(model, prompts[0], seeds=command.seed, errors=_ESCAPE, **keywords):
@@ -130,16 +130,16 @@ def run(command: Generate) -> None:
         for result in out.results:
             sys.stdout.buffer.write(result.bytes + b"\n")
     for result in out.results:
-        _tell_broken("prompt", result)
+        _warn_if_broken("prompt", result)
 
 
-def _tell_broken(what, result):
-    """Tells on standard error if a result ended because the model is broken."""
+def _warn_if_broken(what, result):
+    """Warns on standard error if a result ended because the model is broken."""
     from bytelax.decode import stopping
 
     if result.stop == stopping.REASONS[stopping.NOT_FINITE]:
-        told = "the model's logits are NaN or infinite; check its weights"
-        print(f"bytelax: {what} {result.index}: {told}", file=sys.stderr)
+        problem = "the model's logits are NaN or infinite; check its weights"
+        print(f"bytelax: {what} {result.index}: {problem}", file=sys.stderr)
 
 
 def _prompts(command) -> list[bytes]:

@@ -14,33 +14,6 @@ from bytelax_kernels import gpus, native
 
 from bytelax.options import METHODS, Options
 
-_USE = """\
-Made by `bytelax methods --markdown`. A method is chosen by `--method blt-s --draft-length 4` on the
-command line, and in `bytelax.generate` by `method="blt-s", draft_length=4` or by its class, which
-an editor completes: `method=bytelax.options.BltS(draft_length=4)`.
-With any method `window=W` pads windows to W bytes: [same_bytes.md](same_bytes.md).
-"""
-
-_ANY, _BYTES, _BLT = "any model", "a byte transformer", "a BLT"
-# Which models a method runs on, and what has to be trained for it.
-_NEEDS = {
-    "ar": (_ANY, ""),
-    "tuned": (_ANY, ""),
-    "lookup": (_ANY, ""),
-    "draft-model": (_ANY, "a small model"),
-    "spectr": (_BYTES, "a small model"),
-    "blt-s": (_BLT, "for predicted latents a head"),
-    "blt-d": (_BLT, "the model, to fill blocks"),
-    "blt-dv": (_BLT, "the model, to fill blocks"),
-    "early-exit": (_BYTES, ""),
-    "layer-skip": (_BYTES, ""),
-    "medusa": (_ANY, "heads; trees for byte transformers alone"),
-    "two-byte": (_BYTES, "heads"),
-    "composed": (_BYTES, "heads"),
-    "eagle": (_ANY, "heads; trees for byte transformers alone"),
-    "dflash": (_ANY, "heads"),
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Methods:
@@ -48,17 +21,10 @@ class Methods:
 
     json: bool = False
     """Print JSON."""
-    markdown: bool = False
-    """Print the reference as Markdown, as in docs/methods.md."""
 
 
 def run(command: Methods) -> None:
-    """Prints the table, or the reference."""
-    if command.json and command.markdown:
-        raise ValueError("--json and --markdown exclude each other")
-    if command.markdown:
-        print(markdown(), end="")
-        return
+    """Prints the table."""
     if command.json:
         print(json.dumps(table(), indent=1))
         return
@@ -75,35 +41,11 @@ def table() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "description": f"{_doc(method)[0]} {_law(method)}",
+            "description": _description(method),
             "options": [_option(method, field) for field in dataclasses.fields(method)],
         }
         for name, method in METHODS.items()
     ]
-
-
-def markdown() -> str:
-    """Generates the reference of all methods and options as Markdown."""
-    lines = ["# Methods", "", *_USE.splitlines(), ""]
-    lines += [
-        "| method | class | runs on | has to be trained | lossless |",
-        "|---|---|---|---|---|",
-    ]
-    for name, method in METHODS.items():
-        runs_on, trained = _NEEDS[name]
-        lossless = "yes" if method.lossless else "**no**"
-        cells = f"[`{name}`](#{name})", f"`{method.__name__}`", runs_on, trained, lossless
-        lines.append(f"| {' | '.join(cells)} |")
-    for row in table():
-        more = _doc(METHODS[row["name"]])[1:]
-        lines += ["", f"## {row['name']}", "", row["description"], *more]
-        if row["options"]:
-            lines.append("")
-        for option in row["options"]:
-            choices = f" One of {', '.join(option['choices'])}." if option["choices"] else ""
-            default = "" if option["needed"] else f" = {option['default']}"
-            lines.append(f"- `{option['name']}{default}`: {option['help']}{choices}")
-    return "\n".join(lines) + "\n"
 
 
 def _option(method: type[Options], field: dataclasses.Field) -> dict[str, Any]:
@@ -119,12 +61,9 @@ def _option(method: type[Options], field: dataclasses.Field) -> dict[str, Any]:
     }
 
 
-def _law(method: type[Options]) -> str:
-    return "Lossless." if method.lossless else "Not lossless."
-
-
-def _doc(method: type[Options]) -> list[str]:
-    return (inspect.getdoc(method) or "").splitlines()
+def _description(method: type[Options]) -> str:
+    summary, *_ = (inspect.getdoc(method) or "").splitlines()
+    return f"{summary} {'Lossless' if method.lossless else 'Not lossless'}."
 
 
 def _docs(method: type[Options]) -> dict[str, str]:
@@ -142,6 +81,6 @@ def _texts(module: str) -> dict[str, dict[str, str]]:
             own = found[cls.name] = {}
             for field, text in itertools.pairwise(cls.body):
                 if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    told = ast.literal_eval(text.value)
-                    own[ast.unparse(field.target)] = " ".join(told.split())
+                    raw = ast.literal_eval(text.value)
+                    own[ast.unparse(field.target)] = " ".join(raw.split())
     return found

@@ -55,8 +55,8 @@ def _print(command, name, cut):
     count, lengths = len(cut.entropies), cut.lengths
     mean = count / len(lengths)
     if not command.json:
-        told = f"{mean:.3f} bytes per patch, {len(lengths):,} patches, {count:,} bytes: {name}"
-        print(told, flush=True)
+        line = f"{mean:.3f} bytes per patch, {len(lengths):,} patches, {count:,} bytes: {name}"
+        print(line, flush=True)
         return
     fields = {"file": name, "bytes": count, "bytes_per_patch": mean, "lengths": lengths}
     if command.entropies:

@@ -49,5 +49,5 @@ def run(command: Score) -> None:
 
 def _print(command, name, fields):
     bits, count = fields["bits_per_byte"], fields["bytes"]
-    told = f"{bits:.4f} bits per byte, {count:,} bytes: {name}"
-    print(console.json_line(fields) if command.json else told, flush=True)
+    line = f"{bits:.4f} bits per byte, {count:,} bytes: {name}"
+    print(console.json_line(fields) if command.json else line, flush=True)

@@ -48,7 +48,7 @@ def run(command: Tune) -> None:
         command.loading.load(command.model), prompts, batch=command.batch,
         draft_model=command.draft_model, draft_dtype=command.loading.dtype,
         max_new_bytes=command.max_new_bytes, temperature=command.temperature,
-        longest=command.longest, report=lambda told: print(told, file=sys.stderr),
+        longest=command.longest, report=lambda message: print(message, file=sys.stderr),
     )  # fmt: skip
     if command.json:
         print(console.json_line(found.to_dict()))

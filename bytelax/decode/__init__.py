@@ -1,88 +1,48 @@
 """The building blocks of decoding: a `Method` is a target, a drafter and an acceptance rule."""
 
-from bytelax.decode.acceptance import (
-    Acceptance,
-    Emitted,
-    Lossless,
-    Typical,
-    at_draft,
-    block_verification,
-    drafted_probs,
-    follow,
-    greedy,
-    is_drafted,
-    lossless,
-    prefix,
-    rejection,
-    residual,
-    take_all,
-    typical,
-)
-from bytelax.decode.constraint import Automaton
-from bytelax.decode.draft import (
-    Draft,
-    DraftPasses,
-    Drawn,
-    certain,
-    draft_of,
-    draw,
-    in_a_row,
-    no_passes,
-    scanned,
-)
-from bytelax.decode.drafter import Drafter, DraftInput, Empty
-from bytelax.decode.method import Decoding, Method, Params
-from bytelax.decode.record import Origin, Origins
-from bytelax.decode.sampling import Sampling, happens, process_logits, sample
-from bytelax.decode.stopping import Stops
-from bytelax.decode.target import Branching, Rewindable, Target, Text
-from bytelax.decode.trees import KSeq, Tree, k_seq
-
-__all__ = [
-    "Acceptance",
-    "Automaton",
-    "Branching",
-    "Decoding",
-    "Draft",
-    "DraftInput",
-    "DraftPasses",
-    "Drafter",
-    "Drawn",
-    "Emitted",
-    "Empty",
-    "KSeq",
-    "Lossless",
-    "Method",
-    "Origin",
-    "Origins",
-    "Params",
-    "Rewindable",
-    "Sampling",
-    "Stops",
-    "Target",
-    "Text",
-    "Tree",
-    "Typical",
-    "at_draft",
-    "block_verification",
-    "certain",
-    "draft_of",
-    "drafted_probs",
-    "draw",
-    "follow",
-    "greedy",
-    "happens",
-    "in_a_row",
-    "is_drafted",
-    "k_seq",
-    "lossless",
-    "no_passes",
-    "prefix",
-    "process_logits",
-    "rejection",
-    "residual",
-    "sample",
-    "scanned",
-    "take_all",
-    "typical",
-]
+from bytelax.decode.acceptance import Acceptance as Acceptance
+from bytelax.decode.acceptance import Emitted as Emitted
+from bytelax.decode.acceptance import Lossless as Lossless
+from bytelax.decode.acceptance import Typical as Typical
+from bytelax.decode.acceptance import at_draft as at_draft
+from bytelax.decode.acceptance import block_verification as block_verification
+from bytelax.decode.acceptance import drafted_probs as drafted_probs
+from bytelax.decode.acceptance import follow as follow
+from bytelax.decode.acceptance import greedy as greedy
+from bytelax.decode.acceptance import is_drafted as is_drafted
+from bytelax.decode.acceptance import lossless as lossless
+from bytelax.decode.acceptance import prefix as prefix
+from bytelax.decode.acceptance import rejection as rejection
+from bytelax.decode.acceptance import residual as residual
+from bytelax.decode.acceptance import take_all as take_all
+from bytelax.decode.acceptance import typical as typical
+from bytelax.decode.constraint import Automaton as Automaton
+from bytelax.decode.draft import Draft as Draft
+from bytelax.decode.draft import DraftPasses as DraftPasses
+from bytelax.decode.draft import Drawn as Drawn
+from bytelax.decode.draft import certain as certain
+from bytelax.decode.draft import draft_of as draft_of
+from bytelax.decode.draft import draw as draw
+from bytelax.decode.draft import in_a_row as in_a_row
+from bytelax.decode.draft import no_passes as no_passes
+from bytelax.decode.draft import scanned as scanned
+from bytelax.decode.drafter import Drafter as Drafter
+from bytelax.decode.drafter import DraftInput as DraftInput
+from bytelax.decode.drafter import Empty as Empty
+from bytelax.decode.method import Decoding as Decoding
+from bytelax.decode.method import Method as Method
+from bytelax.decode.method import Params as Params
+from bytelax.decode.record import Origin as Origin
+from bytelax.decode.record import Origins as Origins
+from bytelax.decode.sampling import Sampling as Sampling
+from bytelax.decode.sampling import happens as happens
+from bytelax.decode.sampling import process_logits as process_logits
+from bytelax.decode.sampling import sample as sample
+from bytelax.decode.stopping import Stops as Stops
+from bytelax.decode.target import Branching as Branching
+from bytelax.decode.target import Rewindable as Rewindable
+from bytelax.decode.target import Target as Target
+from bytelax.decode.target import Text as Text
+from bytelax.decode.trees import KSeq as KSeq
+from bytelax.decode.trees import Tree as Tree
+from bytelax.decode.trees import k_seq as k_seq

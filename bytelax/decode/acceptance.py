@@ -34,7 +34,7 @@ class Acceptance(Protocol):
 
     A rule may set two optional attributes. `lossless = True` declares that the output follows the
     target's own distribution, and `trees = True` that the rule judges trees, and no chains. A rule
-    for the drafts of some drafters only says so in an optional method, `judges(drafter) -> bool`.
+    for the drafts of some drafters only has a method `judges(drafter) -> bool`.
     """
 
     def __call__(
@@ -65,7 +65,7 @@ _UNDECLARED: dict[str, Any] = {"lossless": False, "trees": False, "judges": lamb
 
 
 def declared(rule: Any, name: str) -> Any:
-    """Returns what a rule declares of itself; see `Acceptance`."""
+    """Returns what a rule declares about itself; see `Acceptance`."""
     return getattr(rule, name, _UNDECLARED[name])  # a rule may be any function
 
 
@@ -203,7 +203,7 @@ def _reach(ratio):
     def step(reach, ratio):
         return jnp.minimum(reach * ratio, 1), reach
 
-    # The last ratio is of no byte: with it the scan has a step even if nothing can be drafted.
+    # The last ratio belongs to no byte; it gives the scan a step even if nothing can be drafted.
     ratio = jnp.pad(ratio, ((0, 0), (0, 1)), constant_values=1)
     return jax.lax.scan(step, jnp.ones(ratio.shape[0], ratio.dtype), ratio.T)[1].T
 
@@ -268,6 +268,6 @@ def take_all(
 
     A row without a draft emits one byte drawn from the target.
     """
-    draft = drawn(draft)  # a drafter's logits may be of no law
+    draft = drawn(draft)  # a drafter's logits may form no distribution
     emitted = follow(draft, draft.length, log_probs, uniforms[:, 1])
     return emitted._replace(count=jnp.maximum(emitted.drafted, 1))

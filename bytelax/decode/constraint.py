@@ -44,7 +44,7 @@ class Automaton:
           start: the state before the first byte.
 
         Raises:
-          ValueError: no text can end at all, or a state is out of range or no number.
+          ValueError: no text can end at all, or a state is out of range or not a number.
         """
         following = np.asarray(following)
         if following.shape[1:] != (vocab.BYTES,) or not np.issubdtype(following.dtype, np.integer):
@@ -63,7 +63,7 @@ class Automaton:
         if start not in kept:
             raise ValueError("no text satisfies the constraint")
         rows = max(_FEWEST, 1 << (len(kept) - 1).bit_length())
-        number = np.full(size + 1, -1)  # the last one is what -1 finds
+        number = np.full(size + 1, -1)  # -1 indexes the last one
         number[kept] = np.arange(len(kept))
         table = np.full((rows, vocab.SIZE), -1, np.int32)
         table[: len(kept), vocab.OFFSET :] = number[
@@ -99,7 +99,7 @@ class Automaton:
         return jnp.where(states < 0, -1, self.following[states, ids])
 
     def allowed(self, states: Int[Array, "B W"], size: int) -> Bool[Array, "B W {size}"]:
-        """Returns which of `size` ids may follow in each state; of -1, what is never read."""
+        """Returns which of `size` ids may follow in each state; those of -1 are never read."""
         known = self.following[states][..., :size] >= 0
         return jnp.pad(known, ((0, 0), (0, 0), (0, max(size - vocab.SIZE, 0))))
 

@@ -1,4 +1,4 @@
-"""Checks targets, drafters and rules of the user's own, with errors of one sentence."""
+"""Checks the user's own targets, drafters and rules, with errors of one sentence."""
 
 from typing import Any
 
@@ -13,17 +13,19 @@ from bytelax.decode.target import Target
 
 
 def check_target(target: Any) -> None:
-    """Raises TypeError if this is no target."""
+    """Raises TypeError if this is not a target."""
     if not isinstance(target, Target):
         name = type(target).__name__
-        raise TypeError(f"{name} is no subclass of decode.Target: of a model, take its target()")
+        raise TypeError(
+            f"{name} is not a subclass of decode.Target: for a model, take its target()"
+        )
 
 
 def check_drafter(drafter: Any) -> None:
-    """Raises TypeError if this is no drafter, or if it is not hashable."""
+    """Raises TypeError if this is not a drafter, or not hashable."""
     name = type(drafter).__name__
     if not isinstance(drafter, Drafter):
-        raise TypeError(f"{name} is no subclass of decode.Drafter")
+        raise TypeError(f"{name} is not a subclass of decode.Drafter")
     try:
         hash(drafter)
     except TypeError:
@@ -45,8 +47,8 @@ def check_proposed(drafter: Drafter, proposed: Any, ids: Int[Array, "B L"]) -> t
     """Returns what `propose` returned, a draft and a state.
 
     Raises:
-      TypeError: it is something else, the ids or the length are no integers, or the
-        log-probabilities are not float32: those of a shorter type do not say what was drawn from.
+      TypeError: it is something else, the ids or the length are not integers, or the
+        log-probabilities are not float32: narrower ones are not the distribution that was sampled.
       ValueError: the draft has another shape than the rows of `ids` times `draft_length`.
     """
     name = f"{type(drafter).__name__}.propose"
@@ -90,7 +92,7 @@ def check_judge(rule: Any, drafter: Drafter, *, tree: bool) -> None:
 
 
 def check_carried(drafter: Drafter, before: Any, after: Any) -> None:
-    """Raises TypeError if a round changes the form of the drafter's state, which a loop carries."""
+    """Raises TypeError if a round changes the shapes or dtypes of the drafter's state."""
     made, left = (dict(_forms(state)) for state in (before, after))
     for place in made | left:
         old, new = made.get(place, "missing"), left.get(place, "missing")
@@ -110,7 +112,7 @@ def check_emitted(rule: Any, emitted: Any, window: tuple[int, int]) -> Emitted:
     """Returns what an acceptance rule returned for windows of this shape, [B, W].
 
     Raises:
-      TypeError: it is no `Emitted`.
+      TypeError: it is not an `Emitted`.
       ValueError: it has another shape than the window.
     """
     name = _name(rule)

@@ -48,8 +48,8 @@ class Draft:
       parents: for a tree, the window index of each id's parent; the pending byte has index 0, and
         the id at position j has a parent in 0..j. None means a chain, where each id follows the one
         before it.
-      state: the target's state, in the buffers that the drafter ran ahead in, so that they are not
-        copied, or with what it has already computed of a window of K + 1 bytes. Its meaning must be
+      state: the target's state in the buffers that drafting has written to, so that they are not
+        copied, or with what drafting has computed of a window of K + 1 bytes. Its meaning must be
         unchanged: the drafter may only have written to positions that the window overwrites. None
         means the state as it was.
     """

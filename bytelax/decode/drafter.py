@@ -1,9 +1,8 @@
 """The base class of drafters and their input; the empty draft."""
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any
 
-import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
@@ -16,7 +15,6 @@ from bytelax.models.pytree import pytree, static
 from bytelax.options import TargetError
 
 DraftState = Any
-Network = TypeVar("Network", bound=nn.Module)
 
 
 @pytree
@@ -46,10 +44,6 @@ class DraftInput:
         """The target's Flax module, bound to its parameters."""
         return self.target.bound(self.target_params)
 
-    def trained(self, network: Network, system: str) -> Network:
-        """Returns a system's network, bound to the parameters that were trained for the target."""
-        return network.bind({"params": self.target_params["heads"][system]})
-
     def uniforms(self, count: int) -> Float[Array, "B {count}"]:
         """Returns `count` uniform random numbers in [0, 1) per row, the same ones at every call."""
         assert self.key is not None  # `init` draws nothing
@@ -75,7 +69,7 @@ class Drafter:
         return None
 
     def fit(self, target: Target) -> Target:
-        """Returns the target with what this drafter needs of it, such as hidden states to keep.
+        """Returns the target with what this drafter needs, such as hidden states to keep.
 
         Raises:
           ValueError: the model lacks what the drafter needs.

@@ -58,14 +58,14 @@ from bytelax.vocab import ALL_BYTES, Vocabulary
 
 
 class Params(NamedTuple):
-    """The parameters of a method: of the target, of the drafter, and what its output must obey."""
+    """The parameters of a method: those of the target and the drafter, and a constraint."""
 
     target: Any
     drafter: Any = ()
     constraint: Automaton | None = None
 
 
-_SHORT = 16  # numbers of a row that a loop carries together with others, on a GPU
+_SHORT = 16  # most numbers of a row that a loop on a GPU carries in one array with others
 
 
 @pytree
@@ -108,7 +108,7 @@ class Decoding:
     def repeated(self, times: int, seeds: UInt32[Array, " N"]) -> "Decoding":
         """Returns each row `times` times, one copy after another, with N seeds of their own.
 
-        So prompts that were prefilled once are continued in several ways. No array is shared with
+        It continues prompts that were prefilled once in several ways. No array is shared with
         the decoding or the seeds, so that the rows may be donated.
         """
         which = jnp.repeat(jnp.arange(len(self.prompt)), times)
@@ -137,7 +137,7 @@ class Method:
 
     Raises:
       ValueError: the window is too narrow for the drafts or too wide for the target's caches, the
-        model lacks what the drafter needs, or `accept` is no rule.
+        model lacks what the drafter needs, or `accept` is not a rule.
     """
 
     target: Target
@@ -261,8 +261,8 @@ class Method:
     ) -> Decoding:
         """Appends bytes to texts, as the next turn of a conversation, to be continued again.
 
-        The caches are kept: the target processes only what it has not seen. What follows is what
-        `init` with the whole text would be continued with. An EOS that ended a row is taken back.
+        The caches are kept: the target processes only what it has not seen. Decoding continues as
+        if `init` had been given the whole text. An EOS that ended a row is taken back.
         Statistics begin again, and stop strings are looked for after the appended bytes.
 
         Args:
@@ -336,7 +336,7 @@ class Method:
     def verify(
         self, params: Params, decoding: Decoding, draft: Draft, draft_state: DraftState
     ) -> Decoding:
-        """Runs the second half of a round: verifies a draft, and keeps what was accepted of it."""
+        """Runs the second half of a round: verifies a draft, and keeps what was accepted."""
         draft, logits, trial, running = self._read(params, decoding, draft)
         draft, allowed = self._allowed(params.constraint, decoding.automaton, draft, logits)
         emitted, lawful = self._judged(decoding, draft, allowed)
@@ -424,12 +424,12 @@ class Method:
         Returns the number of ids kept, why rows have ended, and the states of the automaton.
         """
         sound = jnp.minimum(count, lawful)
-        behind, complete = _behind(params.constraint, decoding.automaton, ids)
+        states, complete = _walked(params.constraint, decoding.automaton, ids)
         kept, ended = self._trim(decoding, ids, jnp.where(running, sound, 0), complete)
         broken = (ended == stopping.RUNNING) & (sound < count)
         ended = jnp.where(broken, stopping.NOT_FINITE, ended)
         ended = jnp.where(running, ended, decoding.ended)
-        return kept, ended, None if behind is None else _at(behind, kept)
+        return kept, ended, None if states is None else _at(states, kept)
 
     def _allowed(
         self,
@@ -450,7 +450,7 @@ class Method:
     def _judged(
         self, decoding: Decoding, draft: Draft, logits: Float[Array, "B W V"]
     ) -> tuple[Emitted, Int[Array, "B W"]]:
-        """Returns what the rule emits, and 1 for each row of logits that is of a distribution."""
+        """Returns what the rule emits, and 1 for each row of logits that forms a distribution."""
         sampling, (batch, width, size) = decoding.sampling, logits.shape
         name = f"{type(self.drafter).__name__}.propose, Draft.log_probs"
         check_shape(name, draft.log_probs, (batch, width - 1, size))
@@ -472,7 +472,7 @@ class Method:
             return self.verifier.agreed((emitted, lawful.astype(jnp.int32)))
 
     def _trim(self, decoding, ids, count, complete):
-        """Returns how many of the ids that follow a text are of it, and why it ends there."""
+        """Returns how many of the ids that follow a text belong to it, and why it ends there."""
         return stopping.trim(
             decoding.text,
             ids,
@@ -495,13 +495,13 @@ class Method:
     ) -> Counts:
         """Returns the counters with this round, whose draft is cut where the text would end.
 
-        No verdict keeps what lies behind an end of the text, so it counts as neither kept nor
-        refused. Of the branches of a tree that were not followed, no end is known.
+        Nothing after an end of the text could be kept, so it counts as neither kept nor refused.
+        Branches of a tree that were not followed have no known end.
         """
         offered = draft.length
         if draft.ids.shape[1]:
             known = draft.length if emitted.path is None else emitted.drafted
-            _, complete = _behind(params.constraint, decoding.automaton, draft.ids)
+            _, complete = _walked(params.constraint, decoding.automaton, draft.ids)
             within, ended = self._trim(decoding, draft.ids, known, complete)
             room = decoding.limit - decoding.text.length
             whole = ended == stopping.RUNNING
@@ -527,10 +527,10 @@ class Method:
 
 
 def _carried(decoding):
-    """Returns what makes a decoding the carry of a loop, and what makes it a decoding again.
+    """Returns a function from a decoding to the carry of a loop, and its inverse.
 
-    On a GPU the numbers of a row are one array: apart, each would be an operation a round. On a TPU
-    it is the other way round, since it computes what they are stacked of in more steps.
+    On a GPU the short arrays of a row are packed into one; separately, each would cost an operation
+    per round. On a TPU packing costs more operations than it saves.
     """
     leaves, tree = jax.tree.flatten(decoding)
     rows = len(decoding.ended)
@@ -566,7 +566,7 @@ _bits = jax.lax.bitcast_convert_type
 
 
 def _begin(constraint, budget):
-    """Returns the automaton's states before the output, and why rows with no output end."""
+    """Returns the automaton's states before the output, and why rows without output end."""
     ended = jnp.where(budget > 0, stopping.RUNNING, stopping.BY_LENGTH)
     if constraint is None:
         return None, ended
@@ -575,8 +575,8 @@ def _begin(constraint, budget):
     return state, jnp.where(complete, stopping.BY_CONSTRAINT, ended)
 
 
-def _behind(constraint, before, ids):
-    """Returns the automaton's states before and behind each id, and where nothing may follow."""
+def _walked(constraint, before, ids):
+    """Returns the automaton's states before and after each id, and where nothing may follow."""
     if constraint is None:
         return None, None
     states = constraint.walk(before, ids)
@@ -584,7 +584,7 @@ def _behind(constraint, before, ids):
 
 
 def _appended(decoding, draft, emitted, logits, kept):
-    """Returns the decoding with the ids kept in its text, and what is recorded of each of them."""
+    """Returns the decoding with the kept ids in its text, and what is recorded for each of them."""
     start = decoding.text.length
     new: dict[str, Any] = {}
     known = dataclasses.replace(decoding.sampling, allow_eos=True)

@@ -1,4 +1,4 @@
-"""What is recorded of every round: counters, and the provenance of each byte."""
+"""The record of every round: counters, and the provenance of each byte."""
 
 import enum
 

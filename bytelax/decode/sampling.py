@@ -38,7 +38,7 @@ class Sampling:
       greedy: static; every row takes the likeliest id.
       truncated: static; some row uses top_k or top_p.
       allow_eos: static; EOS may be emitted.
-      vocabulary: static; the ids that may be emitted, which `Method.init` asks its target for.
+      vocabulary: static; the ids that may be emitted; `Method.init` takes those of its target.
     """
 
     temperature: Float[Array, " B"]
@@ -62,11 +62,11 @@ class Sampling:
         """Creates the settings of a batch; temperature 0 is greedy.
 
         Each is a number for all rows, or a sequence of one for each row. Greedy and sampled rows
-        may be mixed: a greedy row writes the same bytes beside any others.
+        may be mixed: a greedy row writes the same bytes whatever the others do.
 
         Raises:
           ValueError: temperature out of range, top_k below 0, or top_p outside (0, 1]; or there
-            are not as many as rows.
+            is not one for each row.
         """
         warmth = _by_row("temperature", temperature, batch)
         _refuse(
@@ -192,7 +192,7 @@ def row_uniforms(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"
 
 
 def has_law(logits: Float[Array, "B W V"], sampling: Sampling) -> Bool[Array, "B W"]:
-    """Returns which logits are of a distribution: none is NaN or +inf, and some id may be emitted.
+    """Returns which logits form a distribution: none is NaN or +inf, and some id may be emitted.
 
     A target that forbids ids gives them -inf. The ids that are banned here are not read.
     """

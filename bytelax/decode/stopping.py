@@ -105,20 +105,20 @@ def _matches(text, emitted, prompt, stops):
     if longest == 0:
         return jnp.zeros(emitted.shape, bool)
     # Join the last `longest - 1` ids of the output to the emitted ones, so that every emitted id
-    # is the end of a window of `longest` ids.
+    # is the end of a run of `longest` ids.
     back = text.length[:, None] - longest + 1 + jnp.arange(longest - 1)
     tail = jnp.take_along_axis(text.ids, jnp.maximum(back, 0), axis=1)
     tail = jnp.where(back >= prompt[:, None], tail, -1)
-    windows = _windows(jnp.concatenate([tail, emitted], axis=1), longest)
+    runs = _runs(jnp.concatenate([tail, emitted], axis=1), longest)
     padding = jnp.arange(longest) < longest - stops.length[..., None]
-    same = (windows[:, :, None] == stops.ids[:, None]) | padding[:, None]
+    same = (runs[:, :, None] == stops.ids[:, None]) | padding[:, None]
     return (same.all(-1) & (stops.length > 0)[:, None]).any(-1)
 
 
-def _windows(ids: Int[Array, "B R"], size: int) -> Int[Array, "B E {size}"]:
-    """Returns all E = R - size + 1 windows of `size` ids, by as few operations for any size.
+def _runs(ids: Int[Array, "B R"], size: int) -> Int[Array, "B E {size}"]:
+    """Returns all E = R - size + 1 runs of `size` ids, in the same few operations for any size.
 
-    Rows of R + 1 of the ids repeated without end begin one id later each.
+    If the ids are repeated endlessly and cut into rows of R + 1, each row begins one id later.
     """
     batch, many = ids.shape
     count = many - size + 1
@@ -127,7 +127,7 @@ def _windows(ids: Int[Array, "B R"], size: int) -> Int[Array, "B E {size}"]:
 
 
 def _is_string(value) -> bool:
-    """Whether this is a string, of bytes or of ids, and not a list of them."""
+    """Whether this is one string of bytes or ids, and not a list of strings."""
     if isinstance(value, bytes | bytearray | str | numbers.Integral):
         return True  # a number is refused as a string
     return len(value) > 0 and isinstance(value[0], numbers.Integral)

@@ -42,7 +42,7 @@ class Text:
         any vocabulary, to which nothing is added.
 
         Raises:
-          ValueError: BOS and a prompt alone do not fit, or there is one prompt and no list of them.
+          ValueError: BOS and a prompt alone do not fit, or a single prompt stands for a list.
         """
         if isinstance(prompts, bytes | str):
             raise ValueError(f"prompts must be a list of strings, not one string: [{prompts!r}]")
@@ -73,8 +73,8 @@ class Target:
       vocabulary: the ids that may be emitted, and which one ends a text; a field of a dataclass or
         a property may take its place.
       model_kind: what errors call the kind of model; by default the name of the class.
-      resumes: whether `prefill` takes a third argument, `state`: one after a beginning of each
-        text, from where it goes on. `Method.append` needs that.
+      resumes: whether `prefill` takes a third argument, `state`, the state after a beginning of
+        each text, and continues from there. `Method.append` needs that.
     """
 
     vocabulary: Vocabulary = ALL_BYTES
@@ -110,7 +110,7 @@ class Target:
           state: after all bytes before the window.
           window: ids of the window.
           most: number of bytes that `commit` may keep at most, 0 in a row that stands still. The
-            logits behind them are never read, so work that only they need may be left out. None
+            logits after them are never read, so work that only they need may be left out. None
             is W everywhere.
         """
         raise NotImplementedError(f"{type(self).__name__}.extend")
@@ -135,7 +135,7 @@ class Target:
         return self
 
     def bound(self, params: Any) -> Any:
-        """Returns what drafters may run of the model: a Flax module, bound to its parameters."""
+        """Returns the model for drafters to run: a Flax module, bound to its parameters."""
         raise NotImplementedError(f"{type(self).__name__}.bound")
 
     def agreed(self, values: Any) -> Any:

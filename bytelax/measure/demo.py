@@ -86,14 +86,14 @@ def show(plain: Runs, drafted: Runs, console: Console | None = None) -> None:
             while (now := time.perf_counter() - begin) < end:
                 live.update(_frame(plain, drafted, now), refresh=True)
                 time.sleep(_FRAME)
-    told: list[ConsoleRenderable] = [
+    shown: list[ConsoleRenderable] = [
         _frame(plain, drafted, math.inf),
         Text(""),
         Text(_sentence(plain, drafted)),
     ]
     if console.color_system and not console.no_color:
-        told.append(_legend())
-    console.print(Group(*told), width=min(console.width, _WIDTH))
+        shown.append(_legend())
+    console.print(Group(*shown), width=min(console.width, _WIDTH))
 
 
 def _seconds(runs: Runs) -> float:
@@ -158,7 +158,7 @@ def _characters(result: Result) -> Iterator[tuple[int, str, Origin]]:
 
 def _sentence(plain: Runs, drafted: Runs) -> str:
     """What the drafts gained on this machine."""
-    found = timing.beside(plain, drafted)
+    found = timing.compare(plain, drafted)
     same = "The same bytes"
     if found.same_outputs < found.rows:
         same = f"{found.same_outputs} of {found.rows} texts with the same bytes"

@@ -137,7 +137,7 @@ def _known(seconds: float | None) -> float:
     return seconds
 
 
-def beside(plain: Runs, own: Runs) -> Timing:
+def compare(plain: Runs, own: Runs) -> Timing:
     """Compares the runs of a method with those of plain decoding."""
     return Timing(
         stats=own.stats,
@@ -151,12 +151,12 @@ def beside(plain: Runs, own: Runs) -> Timing:
     )
 
 
-def beside_plain(
+def compare_with_plain(
     model: Model, prompts: Sequence[bytes], method: str | Method, settings: dict, **how
 ) -> Timing:
     """Times one method against plain decoding; `how` takes the keywords of `in_turns`."""
     contestants = [PLAIN, Contestant(method, settings)]
-    return beside(*in_turns(model, prompts, contestants, **how))
+    return compare(*in_turns(model, prompts, contestants, **how))
 
 
 def figures(timing: Timing) -> dict:

@@ -32,7 +32,7 @@ _METHODS: dict[str, dict[str, Any]] = {
 _LONGEST = 64  # bytes of a draft: a program is compiled for each window
 _TURNS = 5  # of all windows and drafts
 _BYTES = 32  # that each row writes in a turn
-_CONFIRMED = 4  # batches of prompts that time the choice beside plain decoding, in each turn
+_CONFIRMED = 4  # batches of prompts that time the choice against plain decoding, in each turn
 
 Lengths = dict[int, dict[str, Any]]  # options of a method by the number of bytes that it drafts
 
@@ -92,7 +92,7 @@ def tune(
     max_new_bytes: int = 128,
     temperature: float = 0.0,
     longest: int = 16,
-    report: Callable[[str], object] = lambda told: None,
+    report: Callable[[str], object] = lambda message: None,
 ) -> Tuning:
     """Measures what rounds cost and keep, chooses a setting by it, times that, and keeps it.
 
@@ -109,7 +109,7 @@ def tune(
       max_new_bytes: number of bytes that continue each prompt.
       temperature: sampling temperature.
       longest: most bytes to draft, at most 64.
-      report: is told what is done next.
+      report: called with what is done next.
 
     Raises:
       ValueError: the prompts are no multiple of the batch, no room is left in the context, or the
@@ -158,9 +158,9 @@ def tune(
     best, timed, setting = plans[0], None, Setting("ar")
     if best.draft_length:
         options = known[best.method][best.draft_length]
-        report(f"timing {best.method} with {best.draft_length} bytes beside plain decoding")
+        report(f"timing {best.method} with {best.draft_length} bytes against plain decoding")
         spread = batches[:: -(-len(batches) // _CONFIRMED)]
-        timed = timing.beside_plain(
+        timed = timing.compare_with_plain(
             model, list(itertools.chain(*spread)), best.method, options, new=max_new_bytes,
             repeats=_TURNS, batch=batch, temperature=temperature,
         ).decode_speed  # fmt: skip
@@ -280,11 +280,11 @@ def show(tuning: Tuning) -> None:
         table.add_row(method, str(plan.draft_length), f"{plan.speed:.2f}x", kept)
     rich.print(table)
     first = tuning.plans[0]
-    told = "nothing is faster than plain decoding"
+    result = "nothing is faster than plain decoding"
     if tuning.timed is not None:
         median, low, high = tuning.timed
-        told = (
+        result = (
             f"{first.method} with {first.draft_length} bytes: {median:.2f} times plain decoding "
             f"({low:.2f} to {high:.2f} in {_TURNS} turns)"
         )
-    print(f"Timed: {told}. `--method tuned` runs {tuning.setting.method}; kept in {tuning.path}")
+    print(f"Timed: {result}. `--method tuned` runs {tuning.setting.method}; kept in {tuning.path}")

@@ -88,7 +88,7 @@ def attend_cells(
     begin = blocks.start - reach  # position of the first key
     at_start = jnp.minimum(blocks.start, length - 1)
     first = jnp.take_along_axis(span.first, at_start, axis=1)[..., None]
-    if span.window is not None:  # a block may begin behind the last clean byte
+    if span.window is not None:  # a block may begin after the last clean byte
         first = jnp.maximum(first, blocks.start[..., None] - span.window + 1)
     first = jnp.broadcast_to(first, blocks.ids.shape) - begin[..., None]
     # An empty block attends to its first cell, which keeps its unused outputs finite.

@@ -39,7 +39,7 @@ class ByteLM(ByteModel):
     def states(
         self, ids: Int[Array, "B S"], *, max_patches: int | None = None
     ) -> tuple[tuple[Float[Array, "B S D"], ...], None]:
-        """The embedding and the states behind each block, and None, since there are no patches."""
+        """The embedding and the states after each block, and None, since there are no patches."""
         return self.trunk.states(self.embed(ids), span=self.span(ids))[0], None
 
     @nn.nowrap
@@ -64,7 +64,7 @@ class ByteLM(ByteModel):
             positions, window=self.config.trunk.window, first=last_eos[:, :-1] + 1
         )
 
-    def window(
+    def extend(
         self, ids: Int[Array, "B W"], caches: Caches | None, *, span: Span
     ) -> tuple[Float[Array, "B W V"], Caches | None]:
         """Computes next-byte logits of a window, and the caches with the window written to them.

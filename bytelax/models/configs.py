@@ -43,11 +43,11 @@ class RopeScaling:
         and "yarn" too, along a ramp (arXiv 2309.00071).
       factor: divides frequencies.
       original_positions: longest text of the first training; unused by "linear".
-      low_freq_factor, high_freq_factor: how often a frequency turns in `original_positions` from
-        which on it is kept in part, and entirely; of "llama3".
-      beta_slow, beta_fast: the same of "yarn", by whose ramp the two are indices of frequencies.
-      truncate: whether these indices are rounded outwards to whole numbers; of "yarn".
-      attention_factor: multiplies queries and keys; of "yarn".
+      low_freq_factor, high_freq_factor: numbers of turns within `original_positions`; a frequency
+        with more is kept in part, or entirely. For "llama3".
+      beta_slow, beta_fast: the same for "yarn", whose ramp runs over the indices of frequencies.
+      truncate: whether these indices are rounded outwards to whole numbers. For "yarn".
+      attention_factor: multiplies queries and keys. For "yarn".
     """
 
     kind: Literal["linear", "llama3", "yarn"]
@@ -246,6 +246,11 @@ class ModelConfig:
         """Widths of the states that heads read, from the first layer to the last."""
         raise NotImplementedError(f"{type(self).__name__}.state_dims")
 
+    @property
+    def networks(self) -> HeadsConfig:
+        """The sizes of `heads`; if there are none, those of networks that are all absent."""
+        return self.heads or HeadsConfig()
+
     def without_idle_patcher(self) -> Any:
         """Returns the config without an entropy model that the patching rule does not use."""
         return self
@@ -294,7 +299,7 @@ class ByteLMConfig(ModelConfig):
 
     @property
     def state_dims(self) -> tuple[int, ...]:
-        """Widths of the states that `heads` read: of an embedding, and behind each block."""
+        """Widths of the states that `heads` read: of an embedding, and after each block."""
         return (self.trunk.dim,) * (self.trunk.layers + 1)
 
 
@@ -361,7 +366,7 @@ class BLTConfig(BLTSizes, ModelConfig):
         if self.patcher is not None and not self.patcher.bos:
             raise ValueError("an entropy model of a BLT reads the BOS: patcher.bos must be True")
         if self.patcher is not None and self.patcher.mask_documents != self.mask_documents:
-            raise ValueError("the patcher and the model must agree on mask_documents")
+            raise ValueError("the entropy model and the BLT must agree on mask_documents")
         if self.decoder_cross_attention not in ("all", "first"):
             raise ValueError(
                 f"decoder_cross_attention {self.decoder_cross_attention!r} is not all or first"
@@ -392,7 +397,7 @@ class BLTConfig(BLTSizes, ModelConfig):
 
     @property
     def state_dims(self) -> tuple[int, ...]:
-        """Widths of the states that `heads` read: of a latent, and behind each decoder layer."""
+        """Widths of the states that `heads` read: of a latent, and after each decoder layer."""
         return (self.global_transformer.dim, *[self.decoder.dim] * self.decoder.layers)
 
     @property

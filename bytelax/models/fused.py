@@ -1,7 +1,7 @@
 """How a network runs while it decodes: few rows at a time, on weights that may be stored narrow.
 
 With few rows, reading a matrix is what a product costs. So here a product is one operation with
-what surrounds it: the norm in front of it, and the gate or the residual behind it. The classes
+the norm before it and the gate or the residual after it. The classes
 below run the parameters of the plain ones that they extend, which the tests compare them with.
 What depends on the platform or on how weights are stored is decided here.
 """
@@ -23,7 +23,7 @@ from bytelax.models.execution import Execution, Layer
 from bytelax.models.layers import Dense, RMSNorm
 
 Module = TypeVar("Module", bound=nn.Module)
-# A matrix product of fewer rows than this leaves the matrix units. Reading the weights takes longer
+# Products with fewer rows than this do not use the matrix units. Reading the weights takes longer
 # than multiplying them, so further rows are free.
 _LEAST_ROWS = {"tpu": 8, "gpu": 8}
 
@@ -48,7 +48,7 @@ class Fused(Execution):
         return narrow.rows_of(table, ids)
 
     def product(self, x: Float[Array, "..."], kernel: Any, contracted: int) -> Float[Array, "..."]:
-        """As `Execution.product`, of as many rows as multiply any number alike."""
+        """As `Execution.product`, padded so that a row does not depend on the number of rows."""
         if isinstance(kernel, Panels):
             return _product(x, kernel, precision=self.precision)
         leading = x.shape[: x.ndim - contracted]

@@ -24,7 +24,7 @@ from bytelax.models.configs import TransformerConfig
 from bytelax.models.pytree import pytree, static
 from bytelax.pods.sharding import BATCH, Axes
 
-BLOCK = 256  # number of slots read at a time from caches that grow with the text
+BLOCK_KV = 256  # number of slots read at a time from caches that grow with the text
 
 
 Stored = Float[Array, "B K S D"] | Float[Array, "B S KD"]
@@ -239,7 +239,7 @@ def attend(
     cache: KVCache | None,
     *,
     span: Span,
-    block: int | None = None,
+    block_kv: int | None = None,
 ) -> tuple[Float[Array, "B W H D"], KVCache | None]:
     """Writes a window to the cache and attends to the cache; without a cache, to the window itself.
 
@@ -247,7 +247,7 @@ def attend(
       projections: queries, keys and values of the window.
       cache: cache of the text before the window; None for whole texts.
       span: positions of the window and what each of them attends to.
-      block: as in `verify_attention`.
+      block_kv: as in `verify_attention`.
 
     Returns:
       The attended values, and the cache with the window written to it.
@@ -263,9 +263,9 @@ def attend(
     if cache.in_lines:
         queries, keys, values = projections.rotated()
         cache = write(cache, keys, values, span.positions)
-        return verify_attention(queries, *cache, **sight, block=block), cache
+        return verify_attention(queries, *cache, **sight, block_kv=block_kv), cache
     attended, *written = append_attention(
-        projections, *cache, positions=span.positions, **sight, block=block
+        projections, *cache, positions=span.positions, **sight, block_kv=block_kv
     )
     return attended, type(cache)(*written)
 

@@ -1,9 +1,9 @@
 """Weights that are stored in fewer bits than they are computed with: int8, and bfloat16 on a CPU.
 
-XLA:CPU computes products in float32. Given a narrower matrix, it widens the whole of it, and in a
+XLA:CPU computes products in float32. Given a narrower matrix, it widens all of it, and in a
 loop that decodes it keeps the float32 copies of all matrices for as long as the loop runs. So a
-large narrow matrix is multiplied here in blocks of rows, of which each is widened just before it is
-used, within a core's cache. Accelerators widen in registers, and get an ordinary product.
+large narrow matrix is multiplied here in blocks of rows, each widened just before it is used,
+within a core's cache. Accelerators widen in registers, and get an ordinary product.
 """
 
 import functools

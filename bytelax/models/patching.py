@@ -1,4 +1,4 @@
-"""Where patches begin and end, and what is known of them: the open patch, and those that close.
+"""Where patches begin and end: the open patch, and the patches that close in a window.
 
 The causal patching rule is that of BLT (arXiv 2412.09871, section 2.3, and its released patcher):
 whether byte i + 1 starts a patch depends only on bytes up to i. Positions 0 and 1 always start a

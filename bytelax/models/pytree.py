@@ -31,7 +31,7 @@ def pytree(cls: type[T]) -> type[T]:
 
 
 def keys(path: tuple) -> list[typing.Any]:
-    """Returns the keys of dicts on the path to a leaf, and None for what is no dict."""
+    """Returns the keys of dicts on the path to a leaf, and None for what is not a dict."""
     return [x.key if isinstance(x, jax.tree_util.DictKey) else None for x in path]
 
 

@@ -57,7 +57,7 @@ class Transformer(nn.Module):
         caches: Caches | None = None,
         *,
         span: Span,
-        block: int | None = None,
+        block_kv: int | None = None,
         layers: LayerRange = ALL,
     ) -> tuple[Float[Array, "B W D"], Caches | None]:
         """Runs the stack over a window.
@@ -66,7 +66,7 @@ class Transformer(nn.Module):
           x: hidden states before the first block that runs.
           caches: one cache per block; None for whole texts.
           span: positions of the window and what each of them attends to.
-          block: as in `verify_attention`.
+          block_kv: as in `verify_attention`.
           layers: which blocks run.
 
         Returns:
@@ -75,8 +75,8 @@ class Transformer(nn.Module):
         """
         whole = caches is None and layers == ALL and not self.is_initializing()
         if self.execution.scan and whole and self.config.layers > 1:
-            return self._scanned(x, span=span, block=block), None
-        hidden, caches = self.states(x, caches, span=span, block=block, layers=layers)
+            return self._scanned(x, span=span, block_kv=block_kv), None
+        hidden, caches = self.states(x, caches, span=span, block_kv=block_kv, layers=layers)
         return hidden[-1], caches
 
     def states(
@@ -85,13 +85,13 @@ class Transformer(nn.Module):
         caches: Caches | None = None,
         *,
         span: Span,
-        block: int | None = None,
+        block_kv: int | None = None,
         layers: LayerRange = ALL,
     ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
         """As `__call__`, with the hidden states before the first block and after each block."""
         how: dict[str, Any] = {
             "positions": span.positions if span.turns is None else span.turns,
-            "attend": functools.partial(kv_cache.attend, span=span, block=block),
+            "attend": functools.partial(kv_cache.attend, span=span, block_kv=block_kv),
         }
         hidden: list[Any] = [x]
         written: list[Any] = list(caches or [None] * len(self.layers))

@@ -27,10 +27,10 @@ _ALONE: dict = {0: {}}  # a dict that nothing else refers to
 
 
 class Weights:
-    """The parameters of a model, as given and as programs read them; each is made of the other.
+    """The parameters of a model, as given and as programs read them; each is made from the other.
 
-    Arrays that are replaced in the given dicts count from the next use on. Weights in panels are
-    the only ones in memory, as long as nothing else refers to these dicts.
+    Arrays that are replaced in the given dicts take effect at the next use. Weights in panels are
+    the only copy in memory, as long as nothing else refers to these dicts.
     """
 
     def __init__(self, params: dict):
@@ -54,7 +54,7 @@ class Weights:
             return self._laid_out
 
     def _lay_out(self):
-        """Lays out what was given if it has changed, and lets go of it if nothing refers to it."""
+        """Lays out what was given if it has changed, and drops it if nothing else refers to it."""
         known, in_panels = _same(self._given, self._source), taken_in_panels(self._given)
         keep = not in_panels or _shared(vars(self), "_given")
         leaves, tree = jax.tree_util.tree_flatten_with_path(self._given, is_leaf=narrow.is_int8)
@@ -103,7 +103,7 @@ def taken_in_panels(params: Any) -> bool:
 
 
 def _same(params: Any, flat: tuple[list, Any] | None) -> bool:
-    """Whether parameters are still those of which `jax.tree.flatten` gave `flat`."""
+    """Whether parameters are still those that `flat` was made of, by `jax.tree.flatten`."""
     leaves, tree = jax.tree.flatten(params)
     return flat is not None and tree == flat[1] and all(map(operator.is_, leaves, flat[0]))
 

@@ -32,7 +32,7 @@ class MeshConfig:
         """Parses `data=8,tensor=4`; axes that are left out have size 1.
 
         Raises:
-          ValueError: a part is no axis with a number, or an axis is named twice.
+          ValueError: a part is not an axis with a number, or an axis is named twice.
         """
         axes, sizes = [field.name for field in dataclasses.fields(cls)], {}
         for part in text.split(","):

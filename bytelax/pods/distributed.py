@@ -34,10 +34,10 @@ def start(processes: Processes = _DETECTED) -> None:
     try:
         jax.distributed.initialize(**found)
     except ValueError as error:
-        told = str(error).rstrip(".")
+        problem = str(error).rstrip(".")
         raise ValueError(
-            f"{told}: without a cluster that tells it (a TPU pod, SLURM, ...), each process has "
-            "to know the coordinator, HOST:PORT, and its num_processes and process_id, from 0"
+            f"{problem}: outside a known cluster (a TPU pod, SLURM, ...), each process needs the "
+            "coordinator, HOST:PORT, and its num_processes and process_id, from 0"
         ) from None
     except jax.errors.JaxRuntimeError as error:
         where = found.get("coordinator_address", "the coordinator")
@@ -50,14 +50,14 @@ def settings(processes: Processes, environment: Mapping[str, str]) -> dict | Non
     JAX takes missing arguments from the cluster's environment variables, and checks them all.
 
     Raises:
-      ValueError: a variable is no number, or the coordinator has no port.
+      ValueError: a variable is not a number, or the coordinator has no port.
     """
-    told = {
+    given = {
         "coordinator_address": processes.coordinator or environment.get("JAX_COORDINATOR_ADDRESS"),
         "num_processes": _number(processes.num_processes, "JAX_NUM_PROCESSES", environment),
         "process_id": _number(processes.process_id, "JAX_PROCESS_ID", environment),
     }
-    known = {name: value for name, value in told.items() if value is not None}
+    known = {name: value for name, value in given.items() if value is not None}
     if not known and not _in_slurm(environment) and not _in_tpu_pod(environment):
         return None
     address = known.get("coordinator_address")

@@ -83,6 +83,6 @@ def put_rows(mesh: Mesh, own: np.ndarray) -> jax.Array:
 
 
 def _made(shape, where, part):
-    # JAX counts what a callback returns as an implicit transfer, but it is asked for here.
+    # JAX counts what a callback returns as an implicit transfer, but this one is explicit.
     with jax.transfer_guard_host_to_device("allow"):
         return jax.make_array_from_callback(shape, where, part)

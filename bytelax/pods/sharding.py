@@ -75,8 +75,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
 
     Args:
       config: shape of the mesh.
-      devices: devices of which the mesh takes the first `config.size`; by default
-        `jax.devices()`.
+      devices: the mesh takes the first `config.size` of them; by default `jax.devices()`.
 
     Raises:
       ValueError: there are too few devices; or there are several processes and the mesh leaves

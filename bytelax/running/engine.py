@@ -27,8 +27,8 @@ from bytelax.running.requests import Request
 from bytelax.running.results import Result, Statistics
 
 _SMALLEST_BUFFER = 256  # ids; buffers are powers of two, so that few programs are compiled
-_SHORTEST_TURN = 64  # ids; so are buffers of what is appended
-_ROWS = 8  # so are batches up to this size; larger ones are multiples of it
+_SHORTEST_TURN = 64  # ids; buffers of appended text are powers of two as well
+_ROWS = 8  # batches up to this size are powers of two, larger ones multiples of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Engine:
         Args:
           model: from `load`.
           prompts: number of prompts that may have sampling settings of their own.
-          rows: number of rows that are decoded together, for methods that are chosen by it.
+          rows: number of rows that are decoded together, by which `tuned` chooses a method.
 
         The keywords are those of `generate`.
         """
@@ -225,7 +225,7 @@ class Engine:
         return global_arrays.fetch(decoding.ended) != stopping.RUNNING
 
     def done(self, decoding: Decoding) -> int:
-        """Returns how many bytes of the budgets are done; those of a row that has ended all are."""
+        """Returns how many bytes of the budgets are done; all of them in a row that has ended."""
         ended, begin, length, end = global_arrays.fetch(
             (decoding.ended, decoding.prompt, decoding.text.length, decoding.limit)
         )

@@ -28,7 +28,7 @@ from bytelax.running.requests import Request, Seeds, Stop
 from bytelax.running.results import Output, Result, Statistics
 from bytelax.running.rows import Queue, in_rows
 
-_EVERY = 8  # rounds between two looks at the output
+_EVERY = 8  # rounds after which the output is fetched
 
 
 def generate(
@@ -55,9 +55,9 @@ def generate(
 ) -> Output:
     """Continues prompts with a decoding method.
 
-    Prompts that need buffers of the same size, a power of two, run as one batch. It has 1, 2, 4, 8,
-    16, 24, ... rows, as many as there are prompts or a few more, which are empty. So a long prompt
-    does not slow the others, and few programs are compiled.
+    Prompts that need buffers of the same size, a power of two, run as one batch, padded with empty
+    rows to 1, 2, 4, 8, 16, 24, ... rows. So a long prompt does not slow the others, and few
+    programs are compiled.
 
     Args:
       model: from `load`. On several processes, each must pass the same arguments.
@@ -78,18 +78,18 @@ def generate(
       stop: a string or strings that end a row, which are not part of the result. One list, or one
         per prompt.
       allow_eos: whether the model may end a row by emitting EOS.
-      logprobs: whether to return the model's log-probabilities of the emitted bytes. A number
-        also returns those of as many likeliest ids for each byte.
+      logprobs: whether to return the model's log-probabilities of the emitted bytes. A number k
+        also returns those of the k likeliest ids for each byte.
       origins: whether to return the provenance of each emitted byte: drafted, the target's own, ...
       constraint: what the output must obey, from `bytelax.constraints`. A row ends when nothing may
-        follow. By `max_new_bytes` or `stop` it may end before.
+        follow; `max_new_bytes` and `stop` may end it earlier.
       accept: acceptance rule to use in place of the method's own.
       window: number of bytes to pad every verified window to. Lossless methods with the same window
         write the same bytes, bit for bit. None verifies no more than what was drafted.
       draft_params: parameters of the drafter, any pytree of arrays, if `method` is a `Method`.
       progress: True shows a bar on a terminal; a function is called with the number of bytes that
-        are newly done. These add up to `max_new_bytes` of each result: what a row leaves out counts
-        once it has ended.
+        are newly done. They add up to `max_new_bytes` for each result: the bytes that a row does
+        not use count when it ends.
       **options: options of a method that is given by name, the fields of its class in
         `bytelax.options`: `draft_length`, `block_size`, `unmask`, `latent`, `draft_model`, ...
 
@@ -123,7 +123,7 @@ def _run(
 ) -> tuple[list[Result], Statistics]:
     """Decodes a batch to its end; returns results and their total, with times.
 
-    With `advance` it looks at the rows every few rounds, and calls it.
+    With `advance` it fetches the rows every few rounds, and calls it.
     """
     empty = [None] * (engine.rows(len(batch)) - len(batch))
     begin = time.perf_counter()
@@ -141,7 +141,10 @@ def _run(
     results = list(engine.results(decoding, indices).values())
     seconds = time.perf_counter() - begin - compiled.seconds
     total = Statistics.total([result.stats for result in results])
-    return results, total.timed(seconds, compiled.seconds, prefill=prefill)
+    total = dataclasses.replace(
+        total, seconds=seconds, prefill_seconds=prefill, compile_seconds=compiled.seconds
+    )
+    return results, total
 
 
 def _to_the_end(
@@ -157,7 +160,7 @@ def _to_the_end(
     return decoding
 
 
-_ELSEWHERE = {  # what other libraries call it
+_ELSEWHERE = {  # names in other libraries
     "key": "seeds",
     "rng": "seeds",
     "do_sample": "temperature",
@@ -169,7 +172,7 @@ _ELSEWHERE = {  # what other libraries call it
 
 def _check_names(function: Callable, given: Iterable[str]) -> None:
     """Raises ValueError for a keyword that is nearly one of the function's own."""
-    # Names of keywords are read from the functions, so that there is no list of them to keep.
+    # Keywords are read from the functions, so that no list has to be kept up to date.
     own = {*inspect.signature(function).parameters, *inspect.signature(generate).parameters}
     classes = METHODS.values()
     of_methods = {field.name for method in classes for field in dataclasses.fields(method)}
@@ -206,7 +209,7 @@ def stream(
     Args:
       model: as in `generate`.
       prompts: as in `generate`, or a single prompt.
-      every: number of rounds between two looks at the output.
+      every: number of rounds after which the output is fetched.
       errors: how bytes that are not UTF-8 are handled, as in `bytes.decode`.
       batch: maximum number of rows that are decoded together. Rows that have ended are refilled.
       seeds: as in `generate`.
@@ -228,7 +231,7 @@ def stream(
     engine = Engine.of(model, len(asked), min(batch, len(asked)), **request)
     try:
         codecs.lookup_error(errors)
-    except LookupError as unknown:  # else it is raised only where bytes are no text
+    except LookupError as unknown:  # else it is raised only where bytes are not UTF-8
         raise ValueError(f"errors: {unknown}") from None
     for each in asked:
         engine.capacity(each)  # raises if it fits into none
@@ -325,7 +328,7 @@ def turns(
       The result of each turn.
 
     Raises:
-      ValueError: as in `generate`; or, once it is asked for a result, there is no text.
+      ValueError: as in `generate`; or there is no text, once the first result is requested.
     """
     _check_names(turns, request)
     engine = Engine.of(model, **request)

@@ -46,7 +46,7 @@ def all_of(
       samples: number of rows that continue each prompt.
 
     Raises:
-      ValueError: there is no prompt, one is neither bytes nor text, `samples` is no number from 1,
+      ValueError: there is no prompt, one is neither bytes nor text, `samples` is below 1,
         or the seeds do not fit.
     """
     if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
@@ -66,20 +66,20 @@ def budgets(most: int | Sequence[int], prompts: int) -> np.ndarray:
     """Returns the maximum number of bytes of each prompt, i64[prompts], or of all, i64[1].
 
     Raises:
-      ValueError: one is below 1, or there are not as many as prompts.
+      ValueError: one is below 1, or there is not one for each prompt.
     """
     values = np.asarray(most)
     if values.dtype.kind != "i" or values.shape not in ((), (prompts,)) or (values < 1).any():
         or_many = f", or one for each of the {prompts} prompts;" if prompts > 1 else ","
         raise ValueError(f"max_new_bytes must be a number from 1{or_many} got {most!r}")
-    return values.reshape(-1).astype(np.int64)  # one beyond the model's context is refused later
+    return values.reshape(-1).astype(np.int64)  # whether it exceeds the context is checked later
 
 
 def stops(stop: Stop, prompts: int) -> tuple[tuple[bytes, ...], ...]:
     """Returns the stop strings of each prompt, or those of all as a single tuple.
 
     Raises:
-      ValueError: they are no strings, or not as many lists as prompts.
+      ValueError: they are not strings, or there is not one list for each prompt.
     """
     given = list(vocab.strings("stop", stop))
     if not given or any(isinstance(one, str | bytes | bytearray) for one in given):
@@ -90,22 +90,22 @@ def stops(stop: Stop, prompts: int) -> tuple[tuple[bytes, ...], ...]:
 
 
 def likeliest(many: int, size: int) -> int:
-    """Returns how many of `size` ids to record; raises ValueError if that is no number of them."""
+    """Returns how many of `size` ids to record; raises ValueError if that is not possible."""
     if not isinstance(many, int | np.integer) or not 1 <= many <= size:
         raise ValueError(f"logprobs is a bool or a number from 1 to {size}, got {many!r}")
     return int(many)
 
 
 def automaton(constraint: Any) -> Automaton:
-    """Returns a constraint; raises ValueError for what is none, such as a pattern."""
+    """Returns a constraint; raises ValueError for anything else, such as a pattern."""
     if not isinstance(constraint, Automaton):
-        told = reprlib.repr(constraint)
-        raise ValueError(f"a constraint comes from bytelax.constraints, got {told}")
+        got = reprlib.repr(constraint)
+        raise ValueError(f"a constraint comes from bytelax.constraints, got {got}")
     return constraint
 
 
 def arrays(draft_params: Any) -> Any:
-    """Returns parameters of a drafter; raises ValueError if a leaf is no array."""
+    """Returns parameters of a drafter; raises ValueError if a leaf is not an array."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(draft_params):
         if not isinstance(leaf, jax.Array | np.ndarray | np.number):
             place = f"draft_params{jax.tree_util.keystr(path)}"
@@ -117,7 +117,7 @@ def row_seeds(seeds: Seeds, rows: int) -> np.ndarray:
     """Returns one seed per row, uint32; a number counts on from there, and a key draws them.
 
     Raises:
-      ValueError: there are not as many seeds as rows, or they are out of range.
+      ValueError: there is not one seed for each row, or one is out of range.
     """
     if isinstance(seeds, jax.Array) and _is_key(seeds):
         with own_settings():
@@ -127,8 +127,8 @@ def row_seeds(seeds: Seeds, rows: int) -> np.ndarray:
     try:
         seeds = [operator.index(seed) for seed in seeds]
     except TypeError:
-        told = reprlib.repr(seeds)
-        raise ValueError(f"seeds are whole numbers, one of them, or a key; got {told}") from None
+        got = reprlib.repr(seeds)
+        raise ValueError(f"seeds are whole numbers, one of them, or a key; got {got}") from None
     if len(seeds) != rows:
         raise ValueError(f"{len(seeds)} seeds for {rows} prompts; give one each, or one number")
     if any(not 0 <= seed < 1 << 32 for seed in seeds):

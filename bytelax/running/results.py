@@ -71,13 +71,9 @@ class Statistics:
     def of_row(
         cls, weights: Sizes, counts: Counts, passes: dict[str, np.ndarray], row: int
     ) -> "Statistics":
-        """Creates the statistics of one row from the counts of a decoding, fetched to the host.
+        """Creates the statistics of a row, from the counts of the loop and the target's passes.
 
-        Args:
-          weights: number of weights that a pass of each network reads.
-          counts: counters of the decoding loop.
-          passes: forward passes counted by the target.
-          row: index of the row.
+        All are on the host. `weights` are the numbers that a pass of each network reads.
         """
         made = {name: int(number[row]) for name, number in passes.items()}
         drafting = {
@@ -122,18 +118,10 @@ class Statistics:
 
     @classmethod
     def total(cls, rows: Sequence["Statistics"]) -> "Statistics":
-        """Sums over rows of one batch; of `global_chunks` and `batch_windows` takes the maxima."""
+        """Sums over rows of one batch, with the maxima of `global_chunks` and `batch_windows`."""
         shared = ("global_chunks", "batch_windows")
         most = {name: max(vars(row)[name] for row in rows) for name in shared}
         return dataclasses.replace(cls.sum(rows), **most)
-
-    def timed(
-        self, seconds: float, compile_seconds: float, *, prefill: float | None = None
-    ) -> "Statistics":
-        """Returns the statistics with these times, in seconds."""
-        return dataclasses.replace(
-            self, seconds=seconds, prefill_seconds=prefill, compile_seconds=compile_seconds
-        )
 
     def to_dict(self) -> dict:
         """Returns all figures and their ratios as a dictionary that can be written as JSON."""
@@ -164,7 +152,7 @@ class Result:
       bytes: the continuation, without EOS and stop string.
       stop: why it ended: "eos", "stop", "length", or "constraint", if that lets nothing follow; or
         "not-finite", if the model's next logits are NaN or infinite. Nothing is written from such
-        logits: `bytes` is what stood before them.
+        logits: `bytes` ends before them.
       stats: counts and costs of this row.
       log_probs: the model's log-probability of each byte of `bytes`, among all bytes and EOS and
         before temperature and truncation, in nats; None if not requested.

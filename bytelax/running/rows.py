@@ -31,9 +31,9 @@ class Queue:
 def in_rows(
     engine: Engine, queue: Queue, batch: int, *, rounds: int | None = None
 ) -> Iterator[Result]:
-    """Runs requests in a batch whose rows are refilled, and yields each result at its end.
+    """Runs requests in a batch whose rows are refilled, and yields each result when it ends.
 
-    With `rounds`, it yields the results so far of all rows whenever these have run, too.
+    With `rounds`, it also yields the results so far of all rows after every so many rounds.
     """
     each = batch // engine.parts  # rows per batch shard of the mesh
     together = max(1, each // 8)  # prompts that a shard prefills at once
@@ -68,8 +68,8 @@ def in_rows(
             decoding = engine.advance(decoding, ended=together, rounds=rounds)
             ended = engine.ended(decoding)
             finished = {row: index for row, index in rows.items() if ended[row]}
-            told = engine.results(decoding, finished if rounds is None else rows)
+            found = engine.results(decoding, finished if rounds is None else rows)
             rows = {row: index for row, index in rows.items() if not ended[row]}
-            yield from told.values()
+            yield from found.values()
     if queue.error is not None:
         raise queue.error

@@ -17,7 +17,7 @@ from bytelax.models.byte_model import ByteModel
 from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import EXACT
 from bytelax.models.patching import PatchingConfig
-from bytelax.scoring.windows import Windows, tell_texts
+from bytelax.scoring.windows import Windows, run_texts
 
 _SMALLEST = 64  # bytes; texts are padded to powers of two from here, so that programs are shared
 
@@ -89,7 +89,7 @@ def patches(
 ) -> Iterator[Patches]:
     """Cuts texts into patches, and yields them in the order of the texts.
 
-    A patch starts where the rule says so, and at the first byte. The BOS in front of a text is a
+    A patch starts where the rule starts one, and at the first byte. The BOS in front of a text is a
     patch of its own, which is left out. An empty text has no patches.
 
     A text that is longer than the window is read in overlapping windows, as by `bytelax.score`; the
@@ -112,10 +112,10 @@ def patches(
     if not isinstance(patcher, Patcher):
         patcher = Patcher.of(patcher)
     windows = Windows.of(patcher.module.config.max_bytes, window, stride)
-    run = functools.partial(_compiled(), patcher.module, patcher.params)
-    tell = lambda ids: run(jax.device_put(ids))  # noqa: E731
-    told = tell_texts(tell, texts, windows, batch=batch, progress=progress)
-    return (Patches(entropies, _starts(entropies, patcher.rule)) for (entropies,) in told)
+    compiled = functools.partial(_compiled(), patcher.module, patcher.params)
+    run = lambda ids: compiled(jax.device_put(ids))  # noqa: E731
+    found = run_texts(run, texts, windows, batch=batch, progress=progress)
+    return (Patches(entropies, _starts(entropies, patcher.rule)) for (entropies,) in found)
 
 
 @own_settings()

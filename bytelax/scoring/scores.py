@@ -15,7 +15,7 @@ from bytelax.compiling import late_jit, own_settings
 from bytelax.decode.sampling import Sampling, byte_log_probs
 from bytelax.model import Model, check_model
 from bytelax.progress import Progress, shown
-from bytelax.scoring.windows import Piece, Tell, Told, Windows, capacity, tell_pieces, tell_texts
+from bytelax.scoring.windows import Pass, Piece, Values, Windows, capacity, run_pieces, run_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,12 +151,12 @@ def score_many(
     """
     check_model(model)
     windows = Windows.of(model.config.max_bytes, window, stride)
-    told = tell_texts(likelihoods(model), texts, windows, batch=batch, progress=progress)
-    return (Score(log_probs) for log_probs, _ in _checked(told))
+    values = run_texts(likelihoods(model), texts, windows, batch=batch, progress=progress)
+    return (Score(log_probs) for log_probs, _ in _checked(values))
 
 
-def _checked(told: Iterable[Told]) -> Iterator[Told]:
-    for index, (log_probs, likeliest) in enumerate(told):
+def _checked(found: Iterable[Values]) -> Iterator[Values]:
+    for index, (log_probs, likeliest) in enumerate(found):
         if np.isnan(log_probs).any():
             raise ValueError(
                 f"the model's logits of text {index} are NaN or infinite; check its weights"
@@ -199,14 +199,14 @@ def score_continuations(
         Piece(context + text, len(context), capacity(len(context) + len(text), most))
         for context, text in pairs
     )
-    told = (found for _, found in tell_pieces(likelihoods(model), pieces, batch=batch))
+    values = (found for _, found in run_pieces(likelihoods(model), pieces, batch=batch))
     return (
         Continuation(float(log_probs.sum(dtype=np.float64)), bool(likeliest.all()))
-        for log_probs, likeliest in _checked(told)
+        for log_probs, likeliest in _checked(values)
     )
 
 
-def likelihoods(model: Model) -> Tell:
+def likelihoods(model: Model) -> Pass:
     """Returns the pass that gives the log-probability of each id and whether it is the argmax."""
     run = functools.partial(_compiled(), model.device_module, model.device_params)
     return lambda ids: run(model.put(ids))

@@ -20,8 +20,8 @@ _MOST_ROWS = 1 << 16
 _PATIENCE = 16  # batches that a piece waits for before it is run in a batch that is not full
 
 # A pass over padded rows: returns arrays with a result for each id but the first.
-Tell = Callable[[Int[np.ndarray, "B S"]], tuple[Shaped[jax.Array, "B S-1"], ...]]
-Told = tuple[Shaped[np.ndarray, " N"], ...]
+Pass = Callable[[Int[np.ndarray, "B S"]], tuple[Shaped[jax.Array, "B S-1"], ...]]
+Values = tuple[Shaped[np.ndarray, " N"], ...]
 
 
 class Piece(NamedTuple):
@@ -88,7 +88,7 @@ def capacity(length: int, most: int) -> int:
     return min(max(_SMALLEST, 1 << length.bit_length()), most + 1)
 
 
-def tell_pieces(tell: Tell, pieces: Iterable[Piece], *, batch: int) -> Iterator[tuple[Piece, Told]]:
+def run_pieces(run: Pass, pieces: Iterable[Piece], *, batch: int) -> Iterator[tuple[Piece, Values]]:
     """Runs the pass over pieces, and yields the results of their bytes in order.
 
     Every batch has `batch` rows of one capacity, some of them empty if need be. So there is one
@@ -99,43 +99,43 @@ def tell_pieces(tell: Tell, pieces: Iterable[Piece], *, batch: int) -> Iterator[
       ValueError: the batch is not an integer of at least 1.
     """
     _check("batch", batch, _MOST_ROWS)
-    return _tell_pieces(tell, pieces, batch)
+    return _run_pieces(run, pieces, batch)
 
 
-def tell_texts(
-    tell: Tell,
+def run_texts(
+    run: Pass,
     texts: bytes | str | Iterable[bytes | str],
     windows: Windows,
     *,
     batch: int,
     progress: Callable[[int], object] | None = None,
-) -> Iterator[Told]:
+) -> Iterator[Values]:
     """Runs the pass over texts, and yields the results of all bytes of each text in order.
 
     Args:
-      tell: the pass.
+      run: the pass.
       texts: bytes of any kind, or text, which is encoded as UTF-8; read a few at a time.
       windows: how texts are cut.
       batch: number of windows in a batch.
       progress: called with the number of bytes that are newly done.
 
     Raises:
-      ValueError: the batch is less than 1, or `texts` are no strings.
+      ValueError: the batch is less than 1, or `texts` are not strings.
     """
     texts = vocab.strings("texts", texts)
     pieces = (piece for text in texts for piece in windows.cut(vocab.as_bytes(text)))
-    return _joined(tell_pieces(tell, pieces, batch=batch), progress)
+    return _joined(run_pieces(run, pieces, batch=batch), progress)
 
 
-def _tell_pieces(tell, pieces, batch):
+def _run_pieces(run, pieces, batch):
     waiting: dict[int, list[tuple[int, Piece]]] = {}  # by capacity, with their indices
-    told: dict[int, tuple[Piece, Told]] = {}
+    done: dict[int, tuple[Piece, Values]] = {}
     following = 0  # index of the piece that is yielded next
 
     def read(capacity):
         rows = waiting.pop(capacity)
-        found = _pass(tell, [piece for _, piece in rows], batch)
-        told.update((number, each) for (number, _), each in zip(rows, found, strict=True))
+        found = _read(run, [piece for _, piece in rows], batch)
+        done.update((number, each) for (number, _), each in zip(rows, found, strict=True))
 
     for number, piece in enumerate(pieces):
         rows = waiting.setdefault(piece.capacity, [])
@@ -144,29 +144,29 @@ def _tell_pieces(tell, pieces, batch):
             read(piece.capacity)
         elif number - following >= _PATIENCE * batch:
             read(next(size for size, rows in waiting.items() if rows[0][0] == following))
-        while following in told:
-            yield told.pop(following)
+        while following in done:
+            yield done.pop(following)
             following += 1
     for size in list(waiting):
         read(size)
-    for number in sorted(told):
-        yield told[number]
+    for number in sorted(done):
+        yield done[number]
 
 
-def _pass(tell, pieces, batch):
+def _read(run, pieces, batch):
     ids = np.full((batch, pieces[0].capacity), vocab.BOE, np.int32)
     for row, piece in zip(ids, pieces, strict=False):
         row[: len(piece.text) + 1] = vocab.encode(piece.text)
-    values = jax.device_get(tell(ids))
+    values = jax.device_get(run(ids))
     return [
         (piece, tuple(value[row, piece.begin : len(piece.text)].copy() for value in values))
         for row, piece in enumerate(pieces)
     ]
 
 
-def _joined(told, progress):
+def _joined(found, progress):
     parts = []
-    for piece, values in told:
+    for piece, values in found:
         parts.append(values)
         if progress is not None:
             progress(len(piece.text) - piece.begin)

@@ -23,8 +23,8 @@ from bytelax.models.execution import Execution, rows_of
 from bytelax.models.layers import parameter
 from bytelax.models.pytree import where_rows
 from bytelax.options import BltD, BltDV
-from bytelax.systems.fitting import Model, check_latent, expect_heads, heads_of
-from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.systems.fitting import Model, check_latent, expect_heads
+from bytelax.systems.trained import Drafted, Texts, bound, texts_like
 from bytelax.targets.blt import Ahead, BLTTarget
 
 _RANK = 64  # of a `BlockTableNetwork`
@@ -78,7 +78,7 @@ def example(config: ModelConfig) -> tuple:
 def loss(network: BlockTableNetwork, texts: Texts) -> list[Drafted]:
     """Returns the predictions of random masked blocks with the table, place by place."""
     model, ids = texts.model, texts.ids
-    size = model.config.heads.blt_d.block_size
+    size = model.config.networks.blt_d.block_size
     pending = texts.starts(size)
     cells = model.masked_blocks(ids[:, :-1], pending + 1, size=size, max_patches=texts.max_patches)
     drafted = []
@@ -150,7 +150,7 @@ class _Blocks(Drafter):
             )
         patch = state.frontier.patches - 1
         rows = self.draft_length + 1
-        logits, decoder = model.decoder.window(
+        logits, decoder = model.decoder.extend(
             jnp.pad(pending, ((0, 0), (0, self.draft_length)), constant_values=vocab.MASK),
             state.decoder,
             contexts=state.contexts,
@@ -194,7 +194,7 @@ class BlockDiffusionDrafter(_Blocks):
         patch = jnp.repeat(ahead.patch[:, None], self.draft_length, axis=1)
 
         def denoise(ids, decoder):
-            return model.decoder.window(
+            return model.decoder.extend(
                 ids,
                 decoder,
                 contexts=contexts,
@@ -294,13 +294,11 @@ class BlockInOrderDrafter(_Blocks):
 
     def fit(self, target):
         target = super().fit(target)
-        heads = target.module.config.heads
-        expect_heads(heads and heads.blt_d.present, "block table")
+        expect_heads(target.module.config.networks.blt_d.present, "block table")
         return target
 
     def propose(self, inputs, draft_state):
-        model, text = inputs.model, inputs.text
-        table = inputs.trained(network(model.config, model.execution), "blt_d")
+        text, table = inputs.text, bound(inputs, network, "blt_d")
         _, decoder, ahead, made = self.first_pass(inputs, draft_state)
         uniforms = inputs.uniforms(self.draft_length)
 
@@ -335,7 +333,7 @@ def _verified(options: BltDV, model: Model, size: int, rule: unmasking.Unmask) -
     one_step = rule == unmasking.ONE_STEP
     if options.table and not one_step:
         raise ValueError("the block table fills a block in one pass: it needs unmask='one-step'")
-    has_table = heads_of(model).blt_d.present
+    has_table = model.config.networks.blt_d.present
     if options.table or (options.table is None and one_step and has_table):
         return BlockInOrderDrafter(size, latent=options.latent)
     return BlockDiffusionDrafter(size, rule, latent=options.latent)

@@ -1,6 +1,6 @@
 """BLT-S: the local decoder of a BLT drafts past the boundary of its patch.
 
-On an old latent, or on predicted ones. Source: self-speculation of Fast BLT, arXiv 2605.08044,
+It reads an old latent, or predicted ones. Source: self-speculation of Fast BLT, arXiv 2605.08044,
 section 5.1.
 """
 
@@ -39,12 +39,12 @@ from bytelax.models.patching import OpenPatch, nth_true
 from bytelax.models.pytree import pytree, where_rows
 from bytelax.options import BltS
 from bytelax.systems.fitting import Model, check_latent, checked_length, expect_heads
-from bytelax.systems.trained import Drafted, Term, Texts, texts_like
+from bytelax.systems.trained import Drafted, Term, Texts, bound, texts_like
 from bytelax.targets.blt import BLTState, BLTTarget
 from bytelax.targets.module_target import Rings, with_states
 
 RECENT = 8  # bytes of a patch, its last ones, from which its latent is predicted
-_HIDDEN = 32  # of a `_ClosingHead`
+_HIDDEN = 32  # of a `ClosingHead`
 
 # The network
 
@@ -61,49 +61,20 @@ class LatentNetwork(nn.Module):
     execution: Execution = Execution()
 
     def setup(self):
-        self.latents = _LatentHead(self.config, self.execution)
-        self.closes = _ClosingHead(self.config.norm_eps, self.execution)
-
-    def following(
-        self,
-        latent: Float[Array, "B P G"],
-        state: Float[Array, "B P D"],
-        recent: Float[Array, "B P R E"],
-        inside: Bool[Array, "B P R"],
-    ) -> Float[Array, "B P G"]:
-        """Predicts the latent of a patch.
-
-        Args:
-          latent: the latent of the patch before.
-          state: the decoder's last state at the byte before the last one of the patch. It has not
-            read the patch's own latent.
-          recent: `Encoder.looked_up` of the latest RECENT bytes, up to the last one of the patch.
-          inside: which of these belong to the patch.
-        """
-        return self.latents(latent, state, recent, inside)
-
-    def ends(
-        self, state: Float[Array, "*B D"], looked_up: Float[Array, "*B E"]
-    ) -> Float[Array, " *B"]:
-        """Predicts whether a byte is the last of its patch, as a logit in float32.
-
-        Args:
-          state: the decoder's last state at the byte before.
-          looked_up: `Encoder.looked_up` of the byte.
-        """
-        return self.closes(state, looked_up)
+        self.latents = LatentHead(self.config, self.execution)
+        self.closes = ClosingHead(self.config.norm_eps, self.execution)
 
     def __call__(self, latent, state, recent, inside):
-        """Runs both networks, for `init`."""
-        return self.following(latent, state, recent, inside), self.ends(state, recent[..., -1, :])
+        """Runs both heads, for `init`."""
+        return self.latents(latent, state, recent, inside), self.closes(state, recent[..., -1, :])
 
 
-class _LatentHead(nn.Module):
+class LatentHead(nn.Module):
     """Predicts the latent of a patch from the latent before it, its bytes and a decoder state.
 
-    Of the bytes it reads what the encoder reads: the sums of their byte and n-gram embeddings,
-    which are looked up. So a prediction costs one pass of this network. Predictions can take the
-    place of the latent before, to predict the next one.
+    It reads the bytes as the encoder does, as sums of byte and n-gram embeddings, which are looked
+    up. So a prediction costs one pass of this network. Predictions can take the place of the latent
+    before, to predict the next one.
 
     Attributes:
       config: the width, `dim`, and the hidden units, `ffn_dim`.
@@ -121,7 +92,15 @@ class _LatentHead(nn.Module):
         recent: Float[Array, "B P R E"],
         inside: Bool[Array, "B P R"],
     ) -> Float[Array, "B P G"]:
-        """Predicts the latent of a patch; arguments are those of `LatentNetwork.following`."""
+        """Predicts the latent of a patch.
+
+        Args:
+          latent: the latent of the patch before.
+          state: the decoder's last state at the byte before the last one of the patch. It has not
+            read the patch's own latent.
+          recent: `Encoder.looked_up` of the latest RECENT bytes, up to the last one of the patch.
+          inside: which of these belong to the patch.
+        """
         c = self.config
         read = jnp.where(inside[..., None], recent, 0)
         mean = read.sum(-2) / jnp.maximum(inside.sum(-1, keepdims=True), 1).astype(read.dtype)
@@ -134,7 +113,7 @@ class _LatentHead(nn.Module):
         return project(latent.shape[-1], self.execution, name="out")(x)
 
 
-class _ClosingHead(nn.Module):
+class ClosingHead(nn.Module):
     """Predicts whether a byte is the last of its patch, in place of the entropy model.
 
     Attributes:
@@ -164,8 +143,7 @@ class _ClosingHead(nn.Module):
 
 def network(config: ModelConfig, execution: Execution) -> LatentNetwork:
     """Returns the network of a model."""
-    assert config.heads is not None
-    stack = dataclasses.replace(config.trunk, ffn_dim=config.heads.blt_s.ffn_dim)
+    stack = dataclasses.replace(config.trunk, ffn_dim=config.networks.blt_s.ffn_dim)
     return LatentNetwork(stack, execution)
 
 
@@ -179,23 +157,23 @@ def example(config: BLTConfig) -> tuple:
 # Its loss
 
 
-_UNROLLED = 2  # patches behind the last one that the model has seen
-_DISTANCE = 0.3  # weight of a distance of latents, beside the divergences of bytes
+_UNROLLED = 2  # patches after the last one that the model has seen
+_DISTANCE = 0.3  # weight of a distance of latents; the divergences of bytes have 1
 
 
 def loss(network: LatentNetwork, texts: Texts) -> list[Drafted | Term]:
     """Judges the predicted latents of all patches, and the predicted ends of patches.
 
-    Latents are judged by what the decoder predicts of all bytes with them in place of the model's:
-    `blt_s_1` follow on the model's own latents, `blt_s_2` on predicted ones. The network also
-    learns to bring the keys and values that the decoder makes of them closer together.
+    Latents are judged by the decoder's predictions of all bytes with them in place of the model's:
+    `blt_s_1` is predicted from the model's own latents, `blt_s_2` from predicted ones. The network
+    also learns to bring the decoder's keys and values of both closer together.
     """
     model, ids, closes, max_patches = texts.model, texts.ids, texts.closes, texts.max_patches
     assert closes is not None  # of a BLT
     read = ids[:, :-1]
     text, looked_up = model.encode(read, max_patches=max_patches), model.looked_up(read)
     state = jnp.pad(texts.hidden[-1][:, :-1], ((0, 0), (1, 0), (0, 0)))  # of the byte before
-    end = optax.sigmoid_binary_cross_entropy(network.ends(state, looked_up), closes)
+    end = optax.sigmoid_binary_cross_entropy(network.closes(state, looked_up), closes)
     found: list[Drafted | Term] = [Term("closing_loss", end, read != vocab.BOE)]
 
     last = nth_true(closes, jnp.arange(text.latents.shape[1]))
@@ -211,7 +189,7 @@ def loss(network: LatentNetwork, texts: Texts) -> list[Drafted | Term]:
     own, latents = model.decoder.context(text.latents), text.latents
     for step in range(1, _UNROLLED + 1):
         before = jnp.pad(latents[:, :-1], ((0, 0), (1, 0), (0, 0)))
-        latents = network.following(before, state, bytes_read, inside)
+        latents = network.latents(before, state, bytes_read, inside)
         states = model.states_under(read, text, latents)[-1]
         name, byte = f"blt_s_{step}", jnp.arange(read.shape[1])[None] + 1
         found.append(Drafted(name, step, model.logits(states), byte))
@@ -236,7 +214,7 @@ def _apart_by_variance(contexts, own, there) -> Float[Array, "B P"]:
 
 @pytree
 class DecoderState:
-    """The local decoder ahead of its BLT.
+    """The state of the local decoder while it runs ahead of its BLT.
 
     Attributes:
       length: number of processed bytes.
@@ -271,9 +249,9 @@ class LocalDecoder:
 
     The global transformer, the entropy model and, if the decoder embeds bytes itself, the encoder
     do not run. Either no patch closes: every byte reads the latent that was the latest when the
-    decoder ran ahead. Or a head says of each byte, before it is read, whether it is the last of its
-    patch. If it is, another head predicts the latent of that patch, which is read from there on;
-    its context is kept apart from those of the BLT.
+    decoder ran ahead. Or a head predicts for each byte, before it is read, whether it is the last
+    of its patch. If it is, another head predicts the latent of that patch, which is read from there
+    on; its context is kept apart from those of the BLT.
 
     Attributes:
       target: the BLT, which keeps what is read of its states.
@@ -312,7 +290,7 @@ class LocalDecoder:
     ) -> tuple[Float[Array, "B 1 V"], DecoderState]:
         """Computes the next-byte logits after a byte.
 
-        `predict` predicts a latent, from the arguments of `LatentNetwork.following`.
+        `predict` predicts a latent, from the arguments of `LatentHead`.
         """
         model = self.target.bound(params)
         c = model.config
@@ -368,9 +346,9 @@ class LocalDecoder:
         place = state.length[:, None]
         recent = jnp.concatenate([state.recent, looked_up], axis=1)[:, 1:]
         hidden = self._read(state, model.config.decoder.layers)
-        ends = network.ends(hidden, recent[:, -1:]) > 0
+        ends = network.closes(hidden, recent[:, -1:]) > 0
         ends = jnp.where(self.target.agreed(ends.astype(jnp.int32)) > 0, 1.0, -1.0)
-        # In the place of entropies.
+        # These take the place of entropies.
         patching_rule = dataclasses.replace(
             model.config.patching, threshold=0.0, monotonicity=False, threshold_add=None
         )
@@ -381,7 +359,7 @@ class LocalDecoder:
         def new(latent, contexts):
             latent = predict(latent, hidden, recent, inside)
             made = model.decoder.context(latent)
-            # A state may keep them wider than the model makes them.
+            # A state may keep them in a wider dtype than the model.
             return latent, jax.tree.map(lambda new, old: new.astype(old.dtype), made, contexts)
 
         before = latent, state.contexts
@@ -407,17 +385,17 @@ def _recent_of(model: Any, text: Text) -> Float[Array, "B R E"]:
 class BltSDrafter(Drafter):
     """Drafts byte by byte with the local decoder of a BLT, past the boundary of its patch.
 
-    The decoder continues whatever the entropies say about patch boundaries. Needs no training,
+    The decoder continues over patch boundaries, wherever they are. It needs no training,
     unless latents are predicted.
 
     Attributes:
       draft_length: K, number of bytes drafted per round.
       latent: "reuse" drafts on the latest latent left by the last round's verification, so that a
-        round makes one pass of patcher, encoder and global transformer. If the pending byte closes
-        its patch, that latent is one patch old. "refresh" processes the pending byte before
-        drafting, as published. This takes a second pass of the patcher and the encoder, and also of
-        the global transformer if the pending byte closes its patch. "predicted" drafts on latents
-        that a head predicts, a new one wherever it says that a patch ends.
+        round makes one pass of entropy model, encoder and global transformer. If the pending byte
+        closes its patch, that latent is one patch old. "refresh" processes the pending byte before
+        drafting, as published. This takes a second pass of the entropy model and the encoder, and
+        also of the global transformer if the pending byte closes its patch. "predicted" drafts on
+        latents that a head predicts, a new one wherever it predicts the end of a patch.
     """
 
     draft_length: int
@@ -431,7 +409,7 @@ class BltSDrafter(Drafter):
         if self.latent != "predicted":
             return target
         config = target.module.config
-        expect_heads(config.heads and config.heads.blt_s.present, "head of latents")
+        expect_heads(config.networks.blt_s.present, "head of latents")
         return target.keeping(0, config.decoder.layers)  # latents and last states
 
     def weights_read(self, params, target_params):
@@ -465,7 +443,7 @@ class BltSDrafter(Drafter):
         begin = pending, decoder.begin(params, state, inputs.text)
         (_, ahead), out = scan(step, begin, uniforms.T)
         reads_encoder = module.config.decoder_input == "encoder"
-        # The state of the BLT, with the caches in which the decoder has written ahead.
+        # The state of the BLT, in the buffers that drafting has written to.
         state = dataclasses.replace(
             inputs.state,
             decoder=ahead.decoder,
@@ -486,9 +464,8 @@ class BltSDrafter(Drafter):
 
     def latent_of(self, inputs, latent, hidden, recent, inside):
         """Predicts the latents f[B, 1, G] of the patches that end now; see `LatentNetwork`."""
-        model = inputs.model
-        latents = inputs.trained(network(model.config, model.execution), "blt_s")
-        return latents.following(latent, hidden, recent[:, None], inside[:, None])
+        heads = bound(inputs, network, "blt_s")
+        return heads.latents(latent, hidden, recent[:, None], inside[:, None])
 
 
 def build(options: BltS, model: Model) -> Method:

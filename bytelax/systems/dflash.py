@@ -13,7 +13,6 @@ from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.decode.draft import draft_of, draw, no_passes, scanned
-from bytelax.decode.drafter import DraftInput
 from bytelax.decode.method import Method
 from bytelax.models import block_attention, kv_cache
 from bytelax.models.block_attention import Blocks
@@ -24,8 +23,8 @@ from bytelax.models.layers import parameter, with_specials
 from bytelax.models.transformer import Transformer
 from bytelax.options import DFlash
 from bytelax.systems.draft_stack import DraftStack, Predicted, StackDrafter, goes_on, no_keys
-from bytelax.systems.fitting import Model, heads_of
-from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.systems.fitting import Model
+from bytelax.systems.trained import Drafted, Texts, bound, texts_like
 
 _SMALL, _ZEROS = nn.initializers.normal(0.02), nn.initializers.zeros
 
@@ -35,8 +34,8 @@ _SMALL, _ZEROS = nn.initializers.normal(0.02), nn.initializers.zeros
 class DFlashNetwork(DraftStack):
     """Predicts the K bytes after the pending one in one pass.
 
-    The queries are the pending byte, of which only the id is known, and K masks that differ in
-    their positions. They attend to one another and to the bytes before the pending one, whose keys
+    The queries are the pending byte, whose id alone is known, and K masks that differ in their
+    positions. They attend to one another and to the bytes before the pending one, whose keys
     and values each layer computes from the fused hidden states. Each byte is predicted
     independently of the others in the block; `conditioned` then conditions it on the byte before.
 
@@ -174,17 +173,15 @@ class DFlashNetwork(DraftStack):
 
 def network(config: ModelConfig, execution: Execution) -> DFlashNetwork:
     """Returns the network of a model."""
-    assert config.heads is not None
-    sizes, values = config.heads.dflash, config.vocab_size - vocab.OFFSET
+    sizes, values = config.networks.dflash, config.vocab_size - vocab.OFFSET
     stack, rank = sizes.stack(config.trunk, sizes.layers), sizes.table_rank
     return DFlashNetwork(stack, values, sizes.latent, sizes.confidence, execution, rank)
 
 
 def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with: one block of one byte."""
-    assert config.heads is not None
     states, embedded, ids = texts_like(config)
-    fused = tuple(states[depth] for depth in config.heads.dflash.fused)
+    fused = tuple(states[depth] for depth in config.networks.dflash.fused)
     return fused, embedded[:, :1], ids[:, :1, None], 1 + ids[:, :1]
 
 
@@ -193,7 +190,7 @@ def example(config: ModelConfig) -> tuple:
 
 def loss(network: DFlashNetwork, texts: Texts) -> list[Drafted]:
     """Returns the predictions of random blocks, place by place."""
-    sizes = texts.model.config.heads.dflash
+    sizes = texts.model.config.networks.dflash
     pending, ids = texts.starts(sizes.block_size), texts.ids
     embedded = texts.model.embed(jnp.take_along_axis(ids, pending, axis=1))
     places = [pending + index for index in range(sizes.block_size)]
@@ -235,7 +232,7 @@ class DFlashDrafter(StackDrafter):
 
     def fit(self, target):
         target = super().fit(target)
-        trained = target.module.config.heads.dflash.block_size
+        trained = target.module.config.networks.dflash.block_size
         if not 1 <= self.draft_length <= trained:
             raise ValueError(
                 f"DFlash was trained on blocks of up to {trained} bytes, got {self.draft_length}"
@@ -244,21 +241,21 @@ class DFlashDrafter(StackDrafter):
 
     def init(self, inputs):
         model = inputs.model
-        block = _bound(inputs)
+        block = bound(inputs, network, "dflash")
         features, places = self._latest(inputs, block)
         # Windows and blocks are written after the text, also in rows that are done.
-        ahead = max(inputs.target.window, model.config.heads.dflash.block_size + 1)
+        ahead = max(inputs.target.window, model.config.networks.dflash.block_size + 1)
         empty = no_keys(block.trunk, inputs.text, ahead=ahead, dtype=features.dtype)
         return block.remember(features, empty, positions=places)
 
     def propose(self, inputs, draft_state):
         model, text = inputs.model, inputs.text
-        block = _bound(inputs)
+        block = bound(inputs, network, "dflash")
         found, caches = block.block(
             model.embed(text.pending[:, 0]),
             draft_state,
             position=text.length - 1,
-            size=model.config.heads.dflash.block_size,  # as trained: a query sees all others
+            size=model.config.networks.dflash.block_size,  # as trained: a query sees all others
         )
 
         def step(carry, place):
@@ -288,20 +285,14 @@ class DFlashDrafter(StackDrafter):
 
     def commit(self, inputs, draft_state, trial, count):
         # Rejected bytes lie after the text, where the next block and window overwrite them.
-        network = _bound(inputs)
-        features = self._new(inputs, network, trial)
+        block = bound(inputs, network, "dflash")
+        features = self._new(inputs, block, trial)
         places = trial.state.length[:, None] + jnp.arange(features.shape[1])
-        return network.remember(features, draft_state, positions=places)
-
-
-def _bound(inputs: DraftInput) -> DFlashNetwork:
-    """Returns the network, bound to its parameters."""
-    model = inputs.model
-    return inputs.trained(network(model.config, model.execution), "dflash")
+        return block.remember(features, draft_state, positions=places)
 
 
 def build(options: DFlash, model: Model) -> Method:
     """Returns the method that its options describe."""
     length = options.draft_length
-    length = heads_of(model).dflash.block_size if length is None else length
+    length = model.config.networks.dflash.block_size if length is None else length
     return Method(model.target(), DFlashDrafter(length, options.min_survival))

@@ -60,17 +60,17 @@ def draft_ahead(
     (_, _, caches), (most, hidden) = scan(ahead, (first.ids, state.length + 1, caches), rest)
 
     drawn = Drawn(*(x[:, :length] for x in in_a_row(first, scanned(most))))
-    behind = _with_caches(state, caches)
+    after = _with_caches(state, caches)
     if hand_over:
         ahead_of_root = jnp.moveaxis(hidden, 0, 1).reshape(batch, length, -1)
         window = jnp.concatenate([root, ahead_of_root], axis=1)
-        assert layers.last is not None  # handing over is for the first blocks
-        behind = dataclasses.replace(state, computed=FirstLayers(window, caches, layers.last))
+        assert layers.last is not None  # only the first blocks hand over
+        after = dataclasses.replace(state, computed=FirstLayers(window, caches, layers.last))
     return draft_of(
         drawn,
         step=1 + jnp.arange(length) // stride,
         passes=no_passes(batch)._replace(decoder=jnp.full(batch, 1 + rest.shape[0])),
-        state=behind,
+        state=after,
     )
 
 

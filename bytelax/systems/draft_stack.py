@@ -13,7 +13,7 @@ from bytelax.decode.drafter import Drafter, DraftInput, expect
 from bytelax.decode.sampling import Sampling
 from bytelax.decode.target import Target, Text
 from bytelax.models import kv_cache, layers
-from bytelax.models.configs import HeadsConfig, TransformerConfig
+from bytelax.models.configs import TransformerConfig
 from bytelax.models.execution import Execution, rows_of
 from bytelax.models.kv_cache import Caches
 from bytelax.models.layers import Dense, RMSNorm, head, parameter, project
@@ -125,7 +125,7 @@ class StackDrafter(Drafter):
         return layers.weights(target_params["heads"][self.system])
 
     def _sizes(self, config) -> DraftStackHead:
-        return vars(config.heads or HeadsConfig())[self.system]
+        return vars(config.networks)[self.system]
 
     def _latest(
         self, inputs: DraftInput, network: DraftStack
@@ -152,7 +152,7 @@ def goes_on(
     confidence: Float[Array, "B 2"] | None,
     least: float | None,
 ) -> tuple[Float[Array, " B"], Bool[Array, " B"]]:
-    """Predicts the probability that a byte will be kept, and says whether it is to be drafted.
+    """Predicts the probability that a byte will be kept, and whether it should be drafted.
 
     This is before the byte is drawn, which makes it lossless to end a draft there: whether position
     j is drafted depends on the text and on the ids drawn before j, and never on id j. Then id j,

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from bytelax import vocab
 from bytelax.decode import sampling, trees
 from bytelax.decode.draft import Draft, Drawn, draft_of, draw, no_passes
-from bytelax.decode.drafter import DraftInput, expect
+from bytelax.decode.drafter import expect
 from bytelax.decode.method import Method
 from bytelax.decode.target import Branching
 from bytelax.decode.trees import Tree
@@ -28,7 +28,7 @@ from bytelax.models.transformer import Transformer
 from bytelax.options import Eagle
 from bytelax.systems.draft_stack import DraftStack, Predicted, StackDrafter, goes_on, no_keys
 from bytelax.systems.fitting import Model, checked_length
-from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.systems.trained import Drafted, Texts, bound, texts_like
 
 # The network
 
@@ -149,17 +149,15 @@ def _attend_to_own_outputs(projections, before, *, window):
 
 def network(config: ModelConfig, execution: Execution) -> EagleNetwork:
     """Returns the network of a model."""
-    assert config.heads is not None
-    sizes, values = config.heads.eagle, config.vocab_size - vocab.OFFSET
+    sizes, values = config.networks.eagle, config.vocab_size - vocab.OFFSET
     stack = sizes.stack(config.trunk)
     return EagleNetwork(stack, values, sizes.latent, sizes.confidence, execution)
 
 
 def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with."""
-    assert config.heads is not None
     states, embedded, ids = texts_like(config)
-    return tuple(states[depth] for depth in config.heads.eagle.fused), embedded, ids
+    return tuple(states[depth] for depth in config.networks.eagle.fused), embedded, ids
 
 
 # Its loss
@@ -167,7 +165,7 @@ def example(config: ModelConfig) -> tuple:
 
 def loss(network: EagleNetwork, texts: Texts) -> list[Drafted]:
     """Returns the predictions for whole texts, step by step of a draft."""
-    states = tuple(texts.hidden[n][:, :-1] for n in texts.model.config.heads.eagle.fused)
+    states = tuple(texts.hidden[n][:, :-1] for n in texts.model.config.networks.eagle.fused)
     embedded, ids = texts.embedded[:, :-1], texts.ids[:, 1:-1]
     byte = jnp.arange(2, texts.ids.shape[1])[None]
     drafted = []
@@ -239,7 +237,7 @@ class EagleDrafter(StackDrafter):
 
     def init(self, inputs):
         model, text = inputs.model, inputs.text
-        layer, window = _bound(inputs), inputs.target.window
+        layer, window = bound(inputs, network, "eagle"), inputs.target.window
         features, places = self._latest(inputs, layer)
         following = jnp.take_along_axis(text.ids, places + 1, axis=1)
         # Of the last window and the next draft.
@@ -253,7 +251,7 @@ class EagleDrafter(StackDrafter):
 
     def propose(self, inputs, draft_state):
         model, text = inputs.model, inputs.text
-        layer = _bound(inputs)
+        layer = bound(inputs, network, "eagle")
         logits, feature, caches = self._catch_up(inputs, draft_state)
         if self.beam > 1:
             draft, caches = self._tree(inputs, logits, feature, caches)
@@ -307,7 +305,9 @@ class EagleDrafter(StackDrafter):
 
     def commit(self, inputs, draft_state, trial, count):
         kept = (count > 0)[:, None, None]
-        features = jnp.where(kept, self._new(inputs, _bound(inputs), trial), draft_state.features)
+        features = jnp.where(
+            kept, self._new(inputs, bound(inputs, network, "eagle"), trial), draft_state.features
+        )
         return dataclasses.replace(
             draft_state,
             features=features,
@@ -320,7 +320,7 @@ class EagleDrafter(StackDrafter):
         place = draft_state.start[:, None] + jnp.arange(draft_state.features.shape[1])
         following = jnp.take_along_axis(text.ids, place + 1, axis=1, mode="clip")
         following = jnp.where(place + 1 < text.length[:, None], following, vocab.BOE)
-        layer = _bound(inputs)
+        layer = bound(inputs, network, "eagle")
         span = kv_cache.causal_span(place, window=layer.trunk.window)
         logits, features, caches = layer.step(
             draft_state.features, model.embed(following), draft_state.caches, span=span
@@ -333,7 +333,7 @@ class EagleDrafter(StackDrafter):
     def _tree(self, inputs, logits, feature, caches) -> tuple[Draft, Caches]:
         """Grows the tree level by level. Each pass runs all nodes again, as one block is cheap."""
         model, text = inputs.model, inputs.text
-        layer = _bound(inputs)
+        layer = bound(inputs, network, "eagle")
         assert self.depth is not None
         tree, level = trees.root(text.pending), slice(0, 1)
         log_probs, made = sampling.byte_log_probs(logits, inputs.sampling), feature
@@ -355,12 +355,6 @@ class EagleDrafter(StackDrafter):
         passes = no_passes(len(text.length))
         passes = passes._replace(draft_model=passes.draft_model + self.depth)
         return trees.draft(tree, passes=passes), caches
-
-
-def _bound(inputs: DraftInput) -> EagleNetwork:
-    """Returns the network, bound to its parameters."""
-    model = inputs.model
-    return inputs.trained(network(model.config, model.execution), "eagle")
 
 
 def _nothing(batch: int, places: int, vocabulary: int) -> Drawn:

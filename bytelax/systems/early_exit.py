@@ -1,4 +1,4 @@
-"""Early exit: the first layers of a byte transformer draft, and all of them verify.
+"""Early exit: the first layers of a byte transformer draft, and all layers verify.
 
 Source: LayerSkip, Elhoushi et al., arXiv 2404.16710, section 4.3.
 """
@@ -14,15 +14,15 @@ from bytelax import vocab
 from bytelax.decode.draft import draw, in_a_row
 from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
-from bytelax.models.configs import HeadsConfig, ModelConfig
+from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import LayerNorm, head, only_bytes, with_specials
 from bytelax.models.transformer import LayerRange
 from bytelax.options import Composed, EarlyExit
 from bytelax.systems import two_byte
 from bytelax.systems.draft_ahead import draft_ahead
-from bytelax.systems.fitting import Model, checked_length, expect_heads, heads_of
-from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.systems.fitting import Model, checked_length, expect_heads
+from bytelax.systems.trained import Drafted, Texts, bound, texts_like
 from bytelax.targets.byte_lm import ByteLMTarget
 
 # The network
@@ -66,16 +66,14 @@ class _Head(nn.Module):
 
 def network(config: ModelConfig, execution: Execution) -> EarlyExitNetwork:
     """Returns the network of a model."""
-    assert config.heads is not None
     values = config.vocab_size - vocab.OFFSET
-    return EarlyExitNetwork(values, config.heads.early_exit.depths, execution)
+    return EarlyExitNetwork(values, config.networks.early_exit.depths, execution)
 
 
 def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with."""
-    assert config.heads is not None
     states, *_ = texts_like(config)
-    return (tuple(states[depth] for depth in config.heads.early_exit.depths),)
+    return (tuple(states[depth] for depth in config.networks.early_exit.depths),)
 
 
 # Its loss
@@ -123,15 +121,15 @@ class EarlyExitDrafter(Drafter):
         layers = target.module.config.trunk.layers
         if not 1 <= self.layer < layers:
             raise ValueError(
-                f"the model has {layers} layers: an early exit lies behind one of the first "
+                f"the model has {layers} layers: an early exit comes after one of the first "
                 f"{layers - 1}, got {self.layer}"
             )
-        heads = target.module.config.heads or HeadsConfig()
-        behind = f"behind layer {self.layer}"
+        heads = target.module.config.networks
+        where = f"after layer {self.layer}"
         if self.head:
-            expect_heads(self.layer in heads.early_exit.depths, f"exit head {behind}")
+            expect_heads(self.layer in heads.early_exit.depths, f"exit head {where}")
         if self.two_byte:
-            expect_heads(self.layer in heads.two_byte.depths, f"two-byte head {behind}")
+            expect_heads(self.layer in heads.two_byte.depths, f"two-byte head {where}")
         if self.two_byte and self.draft_length % 2:
             raise ValueError(
                 f"a two-byte head drafts pairs: an even length, got {self.draft_length}"
@@ -143,14 +141,14 @@ class EarlyExitDrafter(Drafter):
 
         def drawn(hidden, uniforms):
             if self.head:
-                exits = inputs.trained(network(model.config, model.execution), "early_exit")
-                logits = exits.exit(self.layer, hidden)
+                logits = bound(inputs, network, "early_exit").exit(self.layer, hidden)
             else:
                 logits = model.logits(hidden)
             first = draw(logits, inputs.sampling, uniforms[:, :1])
             if not self.two_byte:
                 return first
-            after = two_byte.bound(inputs).after(self.layer, hidden, model.embed(first.ids))
+            pairs = bound(inputs, two_byte.network, "two_byte")
+            after = pairs.after(self.layer, hidden, model.embed(first.ids))
             second = draw(only_bytes(model.logits(after)), inputs.sampling, uniforms[:, 1:])
             return in_a_row(first, second)
 
@@ -171,7 +169,7 @@ def build(options: EarlyExit | Composed, model: Model) -> Method:
     It drafts with the exit head nearest to half the depth, or without one at half the depth.
     """
     half = max(model.config.depth // 2, 1)
-    exits, layer = heads_of(model).early_exit.depths, options.exit_layer
+    exits, layer = model.config.networks.early_exit.depths, options.exit_layer
     if layer is None:
         layer = min(exits or (half,), key=lambda layer: abs(layer - half))
     head = None if isinstance(options, Composed) else options.exit_head

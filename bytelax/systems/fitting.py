@@ -1,9 +1,9 @@
-"""What systems ask of a model, and the errors if it lacks that."""
+"""What systems need of a model, and the errors if it lacks that."""
 
 from typing import Any, Protocol, runtime_checkable
 
 from bytelax.decode.target import Target
-from bytelax.models.configs import HeadsConfig, ModelConfig
+from bytelax.models.configs import ModelConfig
 
 
 @runtime_checkable
@@ -26,16 +26,11 @@ class Model(Protocol):
 
 
 def checked_length(length: int, model: Model) -> int:
-    """Returns a number of bytes to draft; raises ValueError if a window of it does not fit."""
+    """Returns a number of bytes to draft; raises ValueError if its window does not fit."""
     limit = model.config.max_bytes - 1
     if not 1 <= length <= limit:
         raise ValueError(f"draft_length must lie in 1..{limit}, got {length}")
     return length
-
-
-def heads_of(model: Model) -> HeadsConfig:
-    """Returns which heads a model has."""
-    return model.config.heads or HeadsConfig()
 
 
 def expect_heads(found: Any, what: str) -> None:
@@ -45,6 +40,6 @@ def expect_heads(found: Any, what: str) -> None:
 
 
 def check_latent(drafter: Any, *known: str) -> None:
-    """Raises ValueError if the field `latent` of a drafter is none of these words."""
+    """Raises ValueError if the field `latent` of a drafter is not one of these words."""
     if drafter.latent not in known:
         raise ValueError(f"latent {drafter.latent!r} is not {' or '.join(known)}")

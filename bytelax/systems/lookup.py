@@ -12,7 +12,7 @@ from bytelax.decode.target import Text
 from bytelax.options import Lookup
 from bytelax.systems.fitting import Model, checked_length
 
-_LONGEST = 256  # bytes of a match, which a program compares one after the other
+_LONGEST = 256  # bytes of a match, which a program compares one by one
 
 
 @dataclasses.dataclass(frozen=True)

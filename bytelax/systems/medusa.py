@@ -22,8 +22,8 @@ from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import Dense, head, parameter, with_specials
 from bytelax.options import Medusa
-from bytelax.systems.fitting import Model, expect_heads, heads_of
-from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.systems.fitting import Model, expect_heads
+from bytelax.systems.trained import Drafted, Texts, bound, texts_like
 from bytelax.targets.module_target import ModuleTarget, kept_state
 
 # The network
@@ -102,8 +102,7 @@ class MedusaHead(nn.Module):
 
 def network(config: ModelConfig, execution: Execution) -> MedusaNetwork:
     """Returns the network of a model."""
-    assert config.heads is not None
-    sizes, values = config.heads.medusa, config.vocab_size - vocab.OFFSET
+    sizes, values = config.networks.medusa, config.vocab_size - vocab.OFFSET
     return MedusaNetwork(config.trunk.dim, values, sizes.count, sizes.correction, execution)
 
 
@@ -133,8 +132,8 @@ def loss(network: MedusaNetwork, texts: Texts) -> list[Drafted]:
 class MedusaDrafter(Drafter):
     """Drafts one byte per head, without a forward pass of its own.
 
-    The heads read the final hidden state of the byte before
-    the pending one, which the last round's verification left.
+    The heads read the final hidden state of the byte before the pending one, from the verification
+    of the last round.
 
     Attributes:
       draft_length: K, number of heads used and of bytes drafted.
@@ -202,12 +201,11 @@ class MedusaTreeDrafter(Drafter):
 
 def _fit(drafter, target, depth):
     expect(target, ModuleTarget, drafter)
-    heads = target.module.config.heads
-    many = heads.medusa.count if heads else 0
+    many = target.module.config.networks.medusa.count
     expect_heads(many, "multi-byte heads")
     if not 1 <= depth <= many:
         raise ValueError(
-            f"the model has {many} multi-byte heads, a draft of {depth} bytes needs as many"
+            f"the model has {many} multi-byte heads, a draft of {depth} bytes needs {depth}"
         )
     return target.keeping(target.module.config.trunk.layers)
 
@@ -215,7 +213,7 @@ def _fit(drafter, target, depth):
 def _heads(inputs):
     """Returns a function from a head's index and the ids [B, N] before its byte to logits."""
     model = inputs.model
-    heads = inputs.trained(network(model.config, model.execution), "medusa")
+    heads = bound(inputs, network, "medusa")
     newest = inputs.state.length[:, None] - 1
     final = model.norm(kept_state(inputs, model.config.trunk.layers, newest))
 
@@ -230,7 +228,7 @@ def build(options: Medusa, model: Model) -> Method:
     """Returns the method that its options describe."""
     length, branches, nodes = options.draft_length, tuple(options.branches), options.nodes
     if not branches:
-        ahead = heads_of(model).medusa.count
+        ahead = model.config.networks.medusa.count
         return Method(model.target(), MedusaDrafter(ahead if length is None else length))
     if length is not None:
         raise ValueError("a tree takes its depth from branches: no draft_length")

@@ -21,9 +21,8 @@ from bytelax.systems.fitting import Model
 class ParallelDrafter(Drafter):
     """Proposes `many` independent drafts of one drafter, among which `trees.KSeq` selects.
 
-    Under greedy sampling the drafts would all be equal. The
-    drafts of a row are cut to the length of the shortest. They lie in the window position by
-    position, so that what pads the window lies behind them all.
+    Under greedy sampling the drafts would all be equal. The drafts of a row are cut to the length
+    of the shortest. They lie in the window position by position, so that the padding comes last.
 
     Attributes:
       drafter: proposes each draft.

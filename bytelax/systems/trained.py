@@ -7,20 +7,24 @@ predicted of whole texts.
 
 import functools
 import importlib
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from bytelax.decode.drafter import DraftInput
 from bytelax.models import layers
-from bytelax.models.configs import HeadsConfig, ModelConfig
+from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class Texts(NamedTuple):
-    """Whole texts, and what the model computed of them."""
+    """Whole texts, and what the model computed from them."""
 
     model: Any  # the module, bound to its parameters
     ids: Int[Array, "B L"]
@@ -62,10 +66,9 @@ class Term(NamedTuple):
     weight: float = 1.0
 
 
-def systems(heads: HeadsConfig | None) -> dict[str, Any]:
+def systems(config: ModelConfig) -> dict[str, Any]:
     """Returns the modules of the systems that a model has trained networks of, by name."""
-    names = () if heads is None else heads.present
-    return {name: importlib.import_module(f"bytelax.systems.{name}") for name in names}
+    return {x: importlib.import_module(f"bytelax.systems.{x}") for x in config.networks.present}
 
 
 def init(config: ModelConfig, key: Key[Array, ""]) -> dict:
@@ -73,7 +76,7 @@ def init(config: ModelConfig, key: Key[Array, ""]) -> dict:
     return _variables(config, key)["params"]
 
 
-@functools.lru_cache(maxsize=32)  # a load asks more than once, and tracing takes a part of a second
+@functools.lru_cache(maxsize=32)  # a load calls it more than once, and tracing takes time
 def shapes(config: ModelConfig) -> dict:
     """Returns the shapes of all parameters, as a tree of `jax.ShapeDtypeStruct`."""
     key = jax.eval_shape(jax.random.key, 0)
@@ -90,7 +93,7 @@ def logical_axes(config: ModelConfig) -> dict:
 
 def _variables(config, key):
     each = {}
-    for name, system in systems(config.heads).items():
+    for name, system in systems(config).items():
         key, own = jax.random.split(key)
         each[name] = system.network(config, Execution()).init(own, *system.example(config))
     return {"each": each, "params": {name: found["params"] for name, found in each.items()}}
@@ -99,19 +102,25 @@ def _variables(config, key):
 def losses(
     config: ModelConfig, execution: Execution, params: dict, texts: Texts
 ) -> list[Drafted | Term]:
-    """Returns what all networks predicted of whole texts.
-
-    Args:
-      config: config of the model.
-      execution: how the networks run.
-      params: their parameters, `params["heads"]`.
-      texts: the texts.
-    """
+    """Returns what all networks, with these `params["heads"]`, predicted of whole texts."""
     found = []
-    for name, system in systems(config.heads).items():
+    for name, system in systems(config).items():
         network: nn.Module = system.network(config, execution)
         found += system.loss(network.bind({"params": params[name]}), texts)
     return found
+
+
+def bound(inputs: DraftInput, network: Callable[..., Network], system: str) -> Network:
+    """Returns a system's network for drafting, bound to the parameters trained for the target.
+
+    Args:
+      inputs: input of the drafter.
+      network: the function of this name in the system's file.
+      system: name of the system.
+    """
+    model = inputs.model
+    params = inputs.target_params["heads"][system]
+    return network(model.config, model.execution).bind({"params": params})
 
 
 def texts_like(config: ModelConfig) -> tuple[tuple[Array, ...], Array, Array]:

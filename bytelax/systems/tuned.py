@@ -23,7 +23,7 @@ class Setting:
 
     Attributes:
       method: name of a lossless method; "ar" if nothing was faster than plain decoding.
-      options: its options, of which `draft_model` is a location.
+      options: its options; `draft_model` is a location.
       draft_dtype: what the draft model was loaded with as `dtype`.
       speed: measured speed-up over plain decoding.
 
@@ -82,10 +82,9 @@ def path_of(model: Model, rows: int) -> Path:
 def digest(model: Model) -> str:
     """Returns a digest of a model's configuration, dtypes and scales of its norms.
 
-    The scales stand for all weights, which need not be read: they lie in memory alike wherever the
-    others are laid out for kernels. Two trained models of one shape differ in them. If two models
-    had the same digest, both would still write their own bytes, perhaps in another than the fastest
-    setting.
+    The scales stand for all weights, which need not be read: unlike others, they are never laid out
+    for kernels. Two trained models of one shape differ in them. If two models had the same digest,
+    both would still write their own bytes, perhaps not in the fastest setting.
     """
     leaves = jax.tree_util.tree_leaves_with_path(model.held)
     int8 = any(leaf.dtype == "int8" for _, leaf in leaves)

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bytelax.decode.draft import draft_of, draw
-from bytelax.decode.drafter import Drafter, DraftInput, expect
+from bytelax.decode.drafter import Drafter, expect
 from bytelax.decode.method import Method
 from bytelax.models.configs import ModelConfig
 from bytelax.models.execution import Execution
 from bytelax.models.layers import only_bytes, project
 from bytelax.options import TwoByte
 from bytelax.systems.fitting import Model, expect_heads
-from bytelax.systems.trained import Drafted, Texts, texts_like
+from bytelax.systems.trained import Drafted, Texts, bound, texts_like
 from bytelax.targets.byte_lm import ByteLMTarget
 from bytelax.targets.module_target import kept_state
 
@@ -72,15 +72,13 @@ class _Head(nn.Module):
 
 def network(config: ModelConfig, execution: Execution) -> TwoByteNetwork:
     """Returns the network of a model."""
-    assert config.heads is not None
-    return TwoByteNetwork(config.trunk.dim, config.heads.two_byte.depths, execution)
+    return TwoByteNetwork(config.trunk.dim, config.networks.two_byte.depths, execution)
 
 
 def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with."""
-    assert config.heads is not None
     states, embedded, _ = texts_like(config)
-    return tuple(states[depth] for depth in config.heads.two_byte.depths), embedded
+    return tuple(states[depth] for depth in config.networks.two_byte.depths), embedded
 
 
 # Its loss
@@ -116,23 +114,18 @@ class TwoByteDrafter(Drafter):
 
     def fit(self, target):
         expect(target, ByteLMTarget, self)
-        heads = target.module.config.heads
-        known = heads and self.depth in heads.two_byte.depths
-        expect_heads(known, f"two-byte head behind layer {self.depth}")
+        known = self.depth in target.module.config.networks.two_byte.depths
+        expect_heads(known, f"two-byte head after layer {self.depth}")
         return target.keeping(self.depth)
 
     def propose(self, inputs, draft_state):
         model = inputs.model
         hidden = kept_state(inputs, self.depth, inputs.state.length[:, None] - 1)
-        after = bound(inputs).after(self.depth, hidden, model.embed(inputs.text.pending))
+        after = bound(inputs, network, "two_byte").after(
+            self.depth, hidden, model.embed(inputs.text.pending)
+        )
         drawn = draw(only_bytes(model.logits(after)), inputs.sampling, inputs.uniforms(1))
         return draft_of(drawn, step=jnp.ones(1, jnp.int32)), draft_state
-
-
-def bound(inputs: DraftInput) -> TwoByteNetwork:
-    """Returns the network, bound to its parameters."""
-    model = inputs.model
-    return inputs.trained(network(model.config, model.execution), "two_byte")
 
 
 def build(options: TwoByte, model: Model) -> Method:

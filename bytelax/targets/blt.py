@@ -18,18 +18,18 @@ from jaxtyping import Array, Bool, Float, Int
 from bytelax import vocab
 from bytelax.decode.target import Rewindable, Text, check_window, take_in
 from bytelax.models import kv_cache, patching, ring, weights
-from bytelax.models.blt import BLT, ByteCaches, Context, Frontier, Patches, Window
+from bytelax.models.blt import BLT, ByteCaches, Context, EncodedWindow, Frontier, Patches
 from bytelax.models.kv_cache import Caches, KVCache, WholeKVCache
 from bytelax.models.pytree import pytree
 from bytelax.targets.module_target import ModuleTarget, Rings, no_states, with_states
 
-_SEVERAL, _MANY = 8, 64  # rows of a batch, of which one closes more patches than most do
+_SEVERAL, _MANY = 8, 64  # batch sizes at which some row is likely to close unusually many patches
 
 
 class Passes(NamedTuple):
     """Number of forward passes, per row."""
 
-    windows: Int[Array, " B"]  # windows kept; each is a pass of patcher, encoder and decoder
+    windows: Int[Array, " B"]  # windows kept; each is a pass of entropy model, encoder and decoder
     global_: Int[Array, " B"]  # windows in which the row closed a patch
     chunks: Int[Array, " B"]  # runs of the global transformer, for any row of the batch
     patches: Int[Array, " B"]  # patches closed by bytes that were kept
@@ -134,7 +134,7 @@ class BLTTarget(ModuleTarget, Rewindable):
     ) -> tuple[Float[Array, "B W V"], Trial]:
         """Computes the logits of a window, and of the cells `ahead`; see `Target.extend`.
 
-        Patches that close behind the bytes that may be kept are not run.
+        Patches that close after the bytes that may be kept are not run.
         """
         check_window(window, self.window)
         c = self.module.config
@@ -172,7 +172,7 @@ class BLTTarget(ModuleTarget, Rewindable):
         start = state.length + width
         patch = read.patch[:, -1]
         first = read.frontier.last_eos[:, 1:] + 1
-        logits, decoder = model.decoder.window(
+        logits, decoder = model.decoder.extend(
             jnp.pad(window, ((0, 0), (0, self.ahead)), constant_values=vocab.MASK),
             state.decoder,
             contexts=state.contexts,
@@ -225,7 +225,7 @@ class BLTTarget(ModuleTarget, Rewindable):
         return made
 
     def _close(
-        self, model: BLT, state: BLTState, read: Window, closes: Bool[Array, "B W"]
+        self, model: BLT, state: BLTState, read: EncodedWindow, closes: Bool[Array, "B W"]
     ) -> tuple[BLTState, Int[Array, ""]]:
         """Runs the global transformer over the patches that close in a window.
 
@@ -257,7 +257,9 @@ class BLTTarget(ModuleTarget, Rewindable):
         state = dataclasses.replace(state, global_=caches, contexts=contexts, latents=kept)
         return state, chunks
 
-    def _run_global(self, model: BLT, state: BLTState, read: Window, patches: Patches) -> BLTState:
+    def _run_global(
+        self, model: BLT, state: BLTState, read: EncodedWindow, patches: Patches
+    ) -> BLTState:
         """Returns the state with these patches in the global caches and the decoder's contexts."""
         latents, caches = model.latents(
             patches, state.cross, state.global_, newest=read.positions[:, -1]

@@ -23,7 +23,7 @@ class ModuleTarget(Windowed):
     read up to `state.length - 1`. The state of a byte depends on that byte and those before it.
 
     Attributes:
-      module: the model, whose config tells its sizes.
+      module: the model, whose config has its sizes.
       keep: depths whose states are kept, in ascending order.
       reach: number of the latest bytes whose states are kept; None keeps those of all.
     """

@@ -83,14 +83,14 @@ class Chance:
     def _observe(self, chunk, low, high, many, upper=None):
         """Runs the program once; returns outcomes, rests, intervals and uses of numbers.
 
-        `upper` bool[rows, slots] says which numbers lie near the upper ends of their intervals; by
-        default chance does.
+        `upper` bool[rows, slots]: which numbers lie near the upper ends of their intervals; random
+        by default.
         """
         while True:
             self._probe = _Probe(low, high, self._rows, self._random, self._slots, upper)
             with self._probed():
                 outcome, rest = jax.block_until_ready(self._run(chunk))
-            if self._probe.numbers_differ():  # otherwise they could not be told apart
+            if self._probe.numbers_differ():  # otherwise they could not be distinguished
                 break
         assert not self._probe.strangers, "a number that row_uniforms did not give"
         outcome, rest = (_rows(part, slice(many)) for part in (outcome, rest))

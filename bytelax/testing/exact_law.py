@@ -105,7 +105,7 @@ def started(
 def one_round(method: Method, params: Params) -> Callable:
     """Returns the program of a round, for `Chance`.
 
-    Its outcomes are the text, -1 behind its end, the number of ids that the round emitted, and why
+    Its outcomes are the text, -1 after its end, the number of ids that the round emitted, and why
     the row ended. The rest are the decoding after the round and the number of drafted bytes kept.
     """
 
@@ -164,7 +164,7 @@ def target_law(
 ) -> Law:
     """Computes the joint distribution of the same bytes under the target alone.
 
-    It prefills anew for every byte and does not use the decoding loop. Arguments as for
+    It prefills again for every byte and does not use the decoding loop. Arguments as for
     `exact_law`.
     """
     sizes = {"prompt": len(prompt), "length": len(prompt) + new_bytes}
@@ -180,7 +180,7 @@ def next_byte(method: Method, params: Params, *, rows: int, prompt: int, length:
     second argument is the sampling of one row, which counts for all.
 
     Args:
-      method: its target is asked.
+      method: its target predicts.
       params: its parameters.
       rows: number of texts that are computed at once.
       prompt: number of ids before the output, which a constraint is about.
@@ -227,8 +227,8 @@ def probabilities(
 ) -> Float[np.ndarray, "B V"]:
     """Returns the probabilities of `laws` on the host; zeros where the logits are of no law.
 
-    Nothing is written from logits that are NaN or infinite. The loop asks `sampling.has_law`, and
-    NumPy is asked here, as what certifies a program must not rest on it.
+    Nothing is written from logits that are NaN or infinite. The loop uses `sampling.has_law`; NumPy
+    checks them here, because a certificate must not rest on the code that it certifies.
     """
     sound = np.isfinite(np.asarray(logits).max(-1, keepdims=True))
     return np.where(sound, np.exp(np.asarray(log_probs, np.float64)), 0)
@@ -317,7 +317,7 @@ def enumerate_rule(
     """Computes the exact distribution of the values that a rule emits in one round.
 
     Every draft and every random number is integrated out. The model knows V values, and the next
-    one depends on the last two. The round begins behind two values 0.
+    one depends on the last two. The round begins after two values 0.
 
     Args:
       rule: the acceptance rule.

@@ -65,7 +65,7 @@ def assert_lossless(
     1. The joint distribution of the next `new_bytes` ids is that of the target to 1e-6, with every
        draft, acceptance decision and sampled byte integrated out. So is that of the next two ids,
        with `top_k` 2, in a batch of one row and a window wider by two, and after `reach` bytes
-       that the method itself has written, where caches that hold fewer have begun again.
+       that the method itself has written, when shorter caches have wrapped around.
     2. The bytes and log-probabilities of 2 `rows` rows are bitwise the same in any order of the
        batch and with anything in the padding.
     3. The target reads a window as it reads a prompt, wherever EOS lies among its kept or its
@@ -73,8 +73,8 @@ def assert_lossless(
     4. The same enumeration detects a planted fault: an acceptance rule that keeps every draft, or
        the first branch of every tree.
 
-    A method that drafts and keeps none of its drafts is refused, for nothing of its rule was
-    tested. Plain decoding (`decode.Empty`) has no drafts, and passes without the fourth.
+    A method that drafts and keeps none of its drafts is rejected, because its rule was never
+    exercised. Plain decoding (`decode.Empty`) has no drafts, and passes without the fourth.
 
     The cost grows with the number of possible drafts, so keep supports small: use a target of 3 or
     4 byte values, or a real vocabulary with a small `top_k`. The drafter must take its random
@@ -96,7 +96,7 @@ def assert_lossless(
     Raises:
       AssertionError: the method is not lossless, or that was not tested; the message says what
         differs, and by how much.
-      TypeError: it is no `Method`.
+      TypeError: it is not a `Method`.
       ValueError: the target may write too many texts to enumerate them, or `new_bytes` is none.
     """
     if not isinstance(method, Method):
@@ -161,7 +161,7 @@ class _KeepsBranch:
 
 
 def _assert_law(chance, begin, following, where) -> float:
-    """Asserts the target's law behind a decoding of one row; returns how many drafts are kept."""
+    """Asserts the target's law after a decoding of one row; returns how many drafts are kept."""
     own = _own(following, begin)  # first, as it is known sooner whether it can be enumerated
     found, kept = law_and_kept(chance, begin)
     off, text = farthest(found, own)
@@ -225,7 +225,7 @@ def _assert_reads_eos(method, params, begin, following):
 def _assert_rows_apart(method, params, prompt, length, reach, rows, law) -> Decoding:
     """Asserts bitwise equality with rows in another order, and with other ids in their padding.
 
-    Returns the first row, behind `reach` bytes that it has written.
+    Returns the first row, after `reach` bytes that it has written.
     """
     lengths = len(prompt) - np.arange(rows) % len(prompt)
     budgets = reach - np.arange(rows) % reach
@@ -251,8 +251,8 @@ def _assert_rows_apart(method, params, prompt, length, reach, rows, law) -> Deco
         return np.where(there, decoding.text.ids, -1), decoding.log_probs
 
     order = np.arange(rows)
-    behind = np.arange(length) >= lengths[:, None]
-    others = np.where(behind, padding + 1, ids)
+    after = np.arange(length) >= lengths[:, None]
+    others = np.where(after, padding + 1, ids)
     first = of(order, ids)
     for what, found in {"order": of(order[::-1], ids), "padding": of(order, others)}.items():
         pairs = zip(seen(first), seen(found), strict=True)

@@ -91,5 +91,5 @@ class TableDrafter(Drafter):
         return process_logits(logits, law)
 
     def declared(self, logits: Float[Array, "B W V"]) -> Float[Array, "B W V"]:
-        """Returns the distribution that the draft says it was drawn from; a test may lie here."""
+        """Returns the distribution that the draft reports; a test may lie here."""
         return self.drawn(logits)

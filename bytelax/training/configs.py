@@ -66,8 +66,8 @@ class Source:
         except DataError:
             raise
         except (TypeError, ValueError):
-            told = "a source is a path, then any of weight=, valid=, separator="
-            raise DataError(f"{text!r}: {told}") from None
+            form = "a source is a path, then any of weight=, valid=, separator="
+            raise DataError(f"{text!r}: {form}") from None
 
     def __str__(self) -> str:
         """Formats the source as a line that `parse` reads back."""
@@ -153,8 +153,8 @@ class NextByteLoss:
     Attributes:
       max_patches: capacity for patches in a window. None allows one per byte, which costs time and
         memory.
-      late: share of the patches whose latent the decoder reads one patch late, 0..1. What it
-        learns by that is to draft past its patch, as in `blt-s`.
+      late: share of the patches whose latent the decoder reads one patch late, 0..1. This teaches
+        it to draft past its patch, as in `blt-s`.
     """
 
     max_patches: int | None = None
@@ -198,7 +198,7 @@ class HeadsLoss:
 
     Attributes:
       loss_of: "kl" for KL(model || head) (arXiv 2310.08461, section 3), or "lk" for
-        -log sum(min(p, q)) (arXiv 2602.23881), of which sum(min(p, q)) is the probability that a
+        -log sum(min(p, q)) (arXiv 2602.23881), where sum(min(p, q)) is the probability that a
         drafted byte is accepted.
       own_outputs: number of steps that a draft layer is unrolled for in training, all but the first
         of them on its own outputs (EAGLE-3, arXiv 2503.01840, "training-time test").

@@ -46,7 +46,7 @@ def examples(config: DataConfig, split: Split) -> grain.MapDataset:
         [grain.MapDataset.source(source) for source in windows],
         [source.weight for source in config.sources],
     )
-    return endless[: 1 << 53]  # Grain reckons the number of batches in float64
+    return endless[: 1 << 53]  # Grain computes the number of batches in float64
 
 
 def batches(

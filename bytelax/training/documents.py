@@ -60,7 +60,7 @@ def load(source: Source, valid_fraction: float) -> tuple[Documents, Documents]:
     held_out = _join(held for _, _, held in parts)
     if not valid_fraction or source.valid or (train.ids.size and held_out.ids.size):
         return train, held_out
-    text = _join([train, held_out])  # one of which is empty
+    text = _join([train, held_out])  # one of the two is empty
     tail = min(max(int(valid_fraction * text.ids.size), _TAIL), text.ids.size // 10)
     return _without_tail(text, tail) if tail else (text, pack([]))
 
@@ -79,7 +79,7 @@ def by_file(source: Source, valid_fraction: float) -> Iterator[tuple[str, Docume
 
 
 def _without_tail(texts: Documents, tail: int) -> tuple[Documents, Documents]:
-    """Splits off about the last `tail` ids. A document at the cut is divided at a line's end."""
+    """Splits off about the last `tail` ids. A document at the cut is divided after a line."""
     cut = texts.ids.size - tail
     index = int(np.searchsorted(texts.starts, cut, side="right")) - 1
     begin, end = texts.starts[index : index + 2]
@@ -88,8 +88,8 @@ def _without_tail(texts: Documents, tail: int) -> tuple[Documents, Documents]:
     place = divided.rfind(b"\n", 0, place) + 1 or place
     first, second = (pack([part] if part else []) for part in (divided[:place], divided[place:]))
     before = Documents(texts.ids[:begin], texts.starts[: index + 1])
-    behind = Documents(texts.ids[end:], texts.starts[index + 1 :] - end)
-    return _join([before, first]), _join([second, behind])
+    after = Documents(texts.ids[end:], texts.starts[index + 1 :] - end)
+    return _join([before, first]), _join([second, after])
 
 
 def files(path: str) -> list[str]:

@@ -45,11 +45,11 @@ class Interrupts:
 
     Args:
       every: number of steps between two in which several processes agree on whether to stop.
-      tell: called with a message at the first signal.
+      report: called with a message at the first signal.
     """
 
-    def __init__(self, every: int, tell: Callable[[str], None]):
-        self._every, self._tell = every, tell
+    def __init__(self, every: int, report: Callable[[str], None]):
+        self._every, self._report = every, report
         self._noted = False
         self._before: dict = {}
 
@@ -73,4 +73,4 @@ class Interrupts:
     def _note(self, *_):
         self._noted = True
         self.__exit__()
-        self._tell("stopping, with a checkpoint; another Ctrl-C stops without one")
+        self._report("stopping, with a checkpoint; another Ctrl-C stops without one")

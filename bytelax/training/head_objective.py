@@ -35,8 +35,7 @@ class HeadLoss(HeadsLoss, Objective):
 
     def __post_init__(self):
         super().__post_init__()
-        heads = self.module.config.heads
-        if heads is None or not heads.present:
+        if not self.module.config.networks.present:
             raise ValueError("there are no heads to train: say which, such as heads.medusa.count")
 
     def init(self, key: Key[Array, ""]) -> dict:

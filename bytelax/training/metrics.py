@@ -37,7 +37,7 @@ PEAKS = (
 )
 
 
-# What a line of progress shows, for the metrics that are known.
+# How a line of progress shows a metric.
 _FIGURES = {
     "loss": "loss {:.4f}",
     BITS_PER_BYTE: "{:.4f} bits/byte",
@@ -48,7 +48,7 @@ _FIGURES = {
     "peak_share": "{:.1%} of peak",
     "dropped_patches": "{:.1f} patches per window dropped: raise max-patches",
 }
-_FAULTS = ("dropped_patches",)  # shown only if they are not 0
+_FAULTS = ("dropped_patches",)  # shown only if not 0
 
 
 def means(metrics: Iterable[Mapping[str, tuple[Any, Any]]]) -> dict[str, float]:
@@ -137,13 +137,13 @@ class Display:
         self._report = report or functools.partial(print, file=sys.stderr, flush=True)
         self._first: tuple[int, float] | None = None  # step and time of the first line
 
-    def tell(self, message: str) -> None:
+    def write(self, message: str) -> None:
         """Shows a message."""
         if distributed.is_first():
             self._report(message)
 
     def show(self, step: int, values: Mapping[str, float | None], split: str = "train") -> None:
-        """Shows the metrics of a step, and beside those of training the time that is left."""
+        """Shows the metrics of a step, and with those of training the time that is left."""
         figures = [
             pattern.format(values[name])
             for name, pattern in _FIGURES.items()
@@ -155,7 +155,7 @@ class Display:
             if step > before:
                 seconds = (now - begin) / (step - before) * (self._steps - step)
                 figures.append(f"{datetime.timedelta(seconds=round(seconds))} left")
-        self.tell(f"step {step}/{self._steps} {split}: {'  '.join(figures)}")
+        self.write(f"step {step}/{self._steps} {split}: {'  '.join(figures)}")
 
 
 def _flops(equation):

@@ -29,7 +29,7 @@ class Objective:
     """A loss that the training loop minimizes: a static, hashable dataclass.
 
     Attributes:
-      module: the model that is trained, all of it but the entropy model inside a BLT.
+      module: the model that is trained, except for the entropy model inside a BLT.
     """
 
     module: ByteModel

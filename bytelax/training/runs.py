@@ -90,7 +90,7 @@ def train(
             free=functools.partial(_may_differ, config.optimizer, begin),
         )
         metrics.drop_after(log, begin)
-        interrupts = stack.enter_context(Interrupts(run.log_every, display.tell))
+        interrupts = stack.enter_context(Interrupts(run.log_every, display.write))
         done = train_loop.loop(
             program,
             functools.partial(batches, "train"),
@@ -102,10 +102,13 @@ def train(
             display=display,
             stop=interrupts.agreed,
         )
-        params, replace = objective.model_params(done.params), done.step > begin
-        model = export(out / "model", objective.module.config, params, replace=replace)
+        model = out / "model"
+        if done.step > begin or not model.exists():
+            params = objective.model_params(done.params)
+            models.write(model, objective.module.config, params, layout="orbax", overwrite=True)
+        distributed.wait("the model is written")
         if not done.finished:
-            display.tell(
+            display.write(
                 f"stopped and saved at step {done.step}: run the same command again to go on; "
                 f"the model as it is now is {model}"
             )
@@ -129,21 +132,6 @@ def _checkpoints(directory: pathlib.Path, run: RunConfig, steps: int) -> ocp.Che
         cleanup_tmp_directories=True,
     )
     return ocp.CheckpointManager(directory.absolute(), options=options)
-
-
-def export(directory: pathlib.Path, config, params: dict, *, replace: bool) -> pathlib.Path:
-    """Writes a trained model that `bytelax.load` can read, and returns its directory.
-
-    Args:
-      directory: where to write the model.
-      config: config of the model.
-      params: its parameters.
-      replace: overwrite a model that is already there; otherwise that one is kept.
-    """
-    if replace or not directory.exists():
-        models.write(directory, config, params, layout="orbax", overwrite=True)
-    distributed.wait("exported")
-    return directory
 
 
 def _may_differ(optimizer: OptimizerConfig, taken: int, field: str, before: Mapping) -> bool:

@@ -149,8 +149,8 @@ def train(
       report: called with the step, "train" or "valid", and metrics by name: means over the
         `run.log_every` steps since the last call.
       show: called with lines of progress; by default they are printed to standard error.
-      run: seed, compute dtype, and how often to log and validate. What it says of checkpoints is
-        for `bytelax train`.
+      run: seed, compute dtype, and how often to log and validate. Its settings of checkpoints
+        are for `bytelax train`.
       mesh: devices to train on.
 
     Raises:
@@ -199,26 +199,18 @@ def loop(
 ) -> Trained:
     """Takes steps from the latest checkpoint on, with validations and checkpoints.
 
-    Args:
-      program: the programs of the run.
-      batches: returns the batches from a step on.
-      steps: the number of steps of the whole run.
-      valid: returns the batches to validate on.
-      params: as in `train`; so are `checkpoints` and `report`.
-      checkpoints: where the state is saved, and when.
-      report: called with metrics.
-      display: shows progress.
-      stop: whether to stop before the step after this one.
+    `params`, `checkpoints` and `report` are as in `train`. `batches` returns the batches after a
+    step, `valid` those to validate on, and `stop` whether to stop after a step.
 
     Raises:
       TrainingError: the data end too early, or the loss is not finite.
     """
-    display.tell(program.parameters())
+    display.write(program.parameters())
     state = program.restored(checkpoints)
     if state is None:
         state = program.begin(params)
     else:
-        display.tell(f"going on from step {int(state.step)}")
+        display.write(f"going on from step {int(state.step)}")
     run, begin = program.run, int(state.step)
     data = program.checked(batches(begin), begin) if begin < steps else iter(())
     step, clock, pending, scored = begin, Clock(), [], -1
@@ -235,7 +227,7 @@ def loop(
         if ids is None:
             raise TrainingError(f"the training data ended after {step} of {steps} steps")
         if not program.compiled:
-            display.tell("compiling the training step")
+            display.write("compiling the training step")
             with clock.paused():
                 program.compile(ids)
         with jax.profiler.StepTraceAnnotation("training step", step_num=step):
@@ -274,7 +266,7 @@ def loop(
 
 
 def cast(params: dict, dtype: str) -> dict:
-    """Casts floating-point parameters to the compute dtype, except those of the patcher."""
+    """Casts floating-point parameters to the compute dtype, except those of the entropy model."""
 
     def convert(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

@@ -75,8 +75,8 @@ def keep_config(
       directory: directory of the run.
       config: nested dict of strings, numbers, bools, None, and lists of these or of dicts.
       started: whether the run has checkpoints. Without them a recorded config is not compared.
-      free: whether a field, such as `run.log_every`, may differ from what the second argument, the
-        recorded config, says of it.
+      free: whether a field, such as `run.log_every`, may differ from its recorded value. It is
+        called with the name and the recorded config.
 
     Raises:
       TrainingError: another field differs; the message names it.

@@ -89,7 +89,7 @@ def measure(setting: dict, texts: list[bytes], machine, options) -> list[dict]:
     shared = len(texts) / setting["batch"] * options.new  # bytes of a row of all batches
     rows = []
     for at, (way, own) in enumerate(zip(ways, runs, strict=True)):
-        timed = timing.beside(runs[best], own)
+        timed = timing.compare(runs[best], own)
         counted = evidence.figures([result for output in own.outputs for result in output.results])
         rows.append({
             "method": way[0], "options": way[1], "baseline": baseline,

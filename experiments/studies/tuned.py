@@ -61,7 +61,7 @@ def grid(setting: dict, draft_model: str, texts: list[bytes], options) -> list[d
     )  # fmt: skip
     plain, *others = runs
     speeds = {
-        place: timing.beside(plain, own).decode_speed
+        place: timing.compare(plain, own).decode_speed
         for place, own in zip(places, others, strict=True)
     }
     fastest = max(speed.median for speed in speeds.values())

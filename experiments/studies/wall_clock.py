@@ -153,11 +153,11 @@ def timed(model, text: bytes, place: int, ways: dict, machine, options) -> dict:
     reading = machine._replace(flops_per_second=math.inf)
     found = {}
     for name, own in runs.items():
-        beside = timing.beside(runs["plain"], own)
+        compared = timing.compare(runs["plain"], own)
         found[name] = {
             "stats": own.stats,
-            "seconds": beside.decode_seconds,
-            "speed": beside.decode_speed.median,
+            "seconds": compared.decode_seconds,
+            "speed": compared.decode_speed.median,
             "floor": roofline.seconds(
                 model, ways[name][0], own.stats, reading, rows=1, context=len(text)
             ),

@@ -39,11 +39,11 @@ def platform() -> str:
 
 
 def rows_alike(rows: int) -> int:
-    """The number of rows to pad `rows` to, so that a product on this platform sums each alike.
+    """The number of rows to pad `rows` to, so that this platform sums every row in the same order.
 
     A row's sum must not depend on its place in a window. The Eigen of XLA:CPU multiplies rows in
-    groups of six, and groups in panels. Behind more than one whole group it sums the rows that
-    remain in another order, on processors without AVX-512.
+    groups of six, and groups in panels. After more than one whole group it sums the remaining rows
+    in another order, on processors without AVX-512.
     """
     if platform() != "cpu" or rows <= _GROUP:
         return rows
@@ -134,7 +134,7 @@ def by_platform(
       kernels: functions of the same arrays, by platform.
       derivative: a function equal to `reference` that is differentiated in its place, if another
         computation suits training better.
-      known: the platform, if it is known: the reference is not traced beside its kernel.
+      known: the platform, if it is known: then the reference is not traced as well.
     """
     derivative = derivative or reference
     if not kernels and derivative is reference:

@@ -1,6 +1,6 @@
 """Which kernels an NVIDIA GPU runs: those whose backend this jax has, and knows the card.
 
-XLA runs everything else, without a word; `report` says what.
+XLA runs everything else; `report` lists it.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ class Backend(NamedTuple):
     """What compiles kernels for GPUs.
 
     Attributes:
-      lacking: function that says what it lacks here, whatever the card; None if it is there.
+      lacking: function that returns what it lacks here, whatever the card; None if it is there.
       capabilities: the compute capabilities of the cards that the kernels run on.
       cards: those cards, in words.
       kernels: names of the kernels.
@@ -32,7 +32,7 @@ class Backend(NamedTuple):
 
 @functools.cache
 def without(module: str) -> str | None:
-    """That this jax has no such module; None if it has."""
+    """A message if this jax has no such module; None if it has."""
     return f"this jax has no {module}" if importlib.util.find_spec(module) is None else None
 
 
@@ -84,7 +84,7 @@ def run(backend: Backend) -> bool:
 
 
 def report() -> list[str]:
-    """A line for each GPU: the kernels that it runs, and why it runs no others.
+    """A line for each GPU: the kernels that it runs, and why not the others.
 
     Imports JAX only where there is the driver of a GPU.
     """
@@ -93,18 +93,18 @@ def report() -> list[str]:
     devices = _devices()
     if not devices:
         return ["On an NVIDIA GPU: JAX finds none; pip install 'jax[cuda13]' is for them."]
-    return [f"On {device.device_kind}: {_told(_capability(device))}" for device in devices]
+    return [f"On {device.device_kind}: {_summary(_capability(device))}" for device in devices]
 
 
-def _told(capability):
+def _summary(capability):
     """What a card with this compute capability runs."""
     reasons = {backend: why_not(backend, capability) for backend in BACKENDS}
     run = [name for backend, reason in reasons.items() if not reason for name in backend.kernels]
-    told = [f"kernels for {', '.join(run)}."] if run else []
+    parts = [f"kernels for {', '.join(run)}."] if run else []
     for backend, reason in reasons.items():
         if reason:
-            told.append(f"XLA runs {', '.join(backend.kernels)}: {reason}.")
-    return " ".join(told)
+            parts.append(f"XLA runs {', '.join(backend.kernels)}: {reason}.")
+    return " ".join(parts)
 
 
 def _devices():

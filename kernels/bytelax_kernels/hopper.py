@@ -21,5 +21,5 @@ def load(ref, layout) -> jax.Array:
 
 def costing(cost: pl.CostEstimate) -> dict[str, Any]:
     """The keyword argument for a cost estimate in `plgpu.kernel`; none before JAX 0.12."""
-    told = "cost_estimate" in inspect.signature(plgpu.kernel).parameters
-    return {"cost_estimate": cost} if told else {}
+    known = "cost_estimate" in inspect.signature(plgpu.kernel).parameters
+    return {"cost_estimate": cost} if known else {}

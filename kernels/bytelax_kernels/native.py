@@ -29,7 +29,7 @@ _left_out: contextvars.ContextVar[bool] = contextvars.ContextVar("left_out", def
 
 
 class Missing(Exception):
-    """There are no compiled kernels, for the reason that the message says."""
+    """There are no compiled kernels, for the reason in the message."""
 
 
 @contextlib.contextmanager
@@ -170,7 +170,7 @@ def _interface() -> tuple[int, int]:
 
 
 def _best(library: ctypes.CDLL) -> str:
-    """The best instruction set that this processor and the library have, or the one asked for."""
+    """The best instruction set that this processor and the library have, or the requested one."""
     try:
         flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
     except OSError:

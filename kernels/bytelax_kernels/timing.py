@@ -83,16 +83,3 @@ def microseconds(
         except Exception as error:  # of any kind, so that the others are still measured
             row[f"{name}_us"] = str(error).split("\n")[0][:100]
     return row
-
-
-def show(cases: dict[str, Any], times: Callable[[Any, float], dict]) -> None:
-    """Prints the device, its bandwidth, and the times of each case of a benchmark.
-
-    Args:
-      cases: cases by name.
-      times: function of a case and the bandwidth in bytes per second.
-    """
-    per_second = bandwidth()
-    print(f"{jax.devices()[0].device_kind}, {per_second / 1e12:.2f} TB/s")
-    for name, case in cases.items():
-        print(f"{name:28s} {times(case, per_second)}", flush=True)

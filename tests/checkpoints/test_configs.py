@@ -228,5 +228,5 @@ def test_meta_with_more_query_than_key_heads_in_the_encoder(tmp_path):
 def test_meta_without_its_entropy_model(tmp_path):
     model = meta_directory(tmp_path, entropy="beside")
     (tmp_path / "entropy_model").rename(tmp_path / "elsewhere")
-    with pytest.raises(CheckpointError, match="put its folder entropy_model beneath"):
+    with pytest.raises(CheckpointError, match="put its folder entropy_model in it"):
         checkpoints.read(model)

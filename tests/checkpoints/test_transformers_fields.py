@@ -117,12 +117,12 @@ def test_rotary_bases_in_all_spellings(saved, name, rope, theta):
         ({"model_type": "llama"}, "sliding_window is 7, which a llama does not have"),
         ({"rms_norm_eps": "1e-5"}, "rms_norm_eps is '1e-5' where a number belongs"),
         # of which the tensors tell
-        ({"vocab_size": 300}, "has shape (261, 16), its config calls for (300, 16)"),
-        ({"head_dim": 8}, "has shape (16, 16), its config calls for (32, 16)"),
+        ({"vocab_size": 300}, "has shape (261, 16), its config needs (300, 16)"),
+        ({"head_dim": 8}, "has shape (16, 16), its config needs (32, 16)"),
         ({"num_key_value_heads": None}, "k_proj.weight has shape"),
         ({"num_attention_heads": 2}, "q_proj.weight has shape"),
         ({"intermediate_size": 38}, "gate_proj.weight has shape"),
-        ({"num_hidden_layers": 1}, "has a tensor layers.1."),
+        ({"num_hidden_layers": 1}, "unexpected tensor layers.1."),
     ],
 )
 def test_fields_of_a_llama_that_we_do_not_compute(saved, change, says):

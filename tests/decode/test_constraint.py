@@ -165,7 +165,7 @@ def test_json_of_a_schema():
 
 def test_what_is_no_pattern_is_told():
     pytest.importorskip("outlines_core")
-    with pytest.raises(ValueError, match="is no pattern"):
+    with pytest.raises(ValueError, match="is not a pattern"):
         constraints.regex("a{")
     for pattern in ("(", ")", "a)(b", "[a(]b)", "a\\", "(?ix)a", "(?s-m:(?x: a))"):
         with pytest.raises(ValueError, match="has an anchor, the flag x, or brackets without"):
@@ -220,7 +220,7 @@ def test_patterns_in_a_schema(schema, right, wrong):
             assert accepts(given, json.dumps(text, ensure_ascii=False).encode())[0] == expected
     for seed in range(9):
         json.loads(_walk(given, np.random.default_rng(seed)))
-    with pytest.raises(ValueError, match="no JSON schema"):
+    with pytest.raises(ValueError, match="not a JSON schema"):
         constraints.json_schema("no")
 
 

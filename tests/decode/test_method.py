@@ -269,7 +269,8 @@ def test_what_breaks_the_contract_is_told(drafter, accept, error, says):
 
 def test_a_model_is_no_target():
     with pytest.raises(
-        TypeError, match=r"Model is no subclass of decode\.Target: of a model, take its target\(\)"
+        TypeError,
+        match=r"Model is not a subclass of decode\.Target: for a model, take its target",
     ):
         contract.check_target(models.model(models.BYTE_LM))
 
@@ -281,7 +282,7 @@ def test_drafters_that_lack_something_are_told():
         def init(self, inputs):
             return ()
 
-    with pytest.raises(TypeError, match=r"Half is no subclass of decode\.Drafter"):
+    with pytest.raises(TypeError, match=r"Half is not a subclass of decode\.Drafter"):
         contract.check_drafter(Half())
 
     @dataclasses.dataclass(frozen=True)

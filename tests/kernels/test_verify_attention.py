@@ -12,7 +12,7 @@ BATCH, WINDOW, HEADS, KV_HEADS, SLOTS, DIM = 3, 5, 4, 2, 40, 8
 BLOCKS = [None, 16, 8, 64]  # 16 does not divide the slots; 64 is more than there are
 NEWEST = np.full(BATCH, SLOTS - 1, np.int32)
 
-attention = jax.jit(verify_attention, static_argnames="block")
+attention = jax.jit(verify_attention, static_argnames="block_kv")
 
 
 def reference(queries, keys, values, first, last):
@@ -44,11 +44,11 @@ def intervals(seed, low=0, high=SLOTS - 1):
     return first, last
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_values(block):
+@pytest.mark.parametrize("block_kv", BLOCKS)
+def test_values(block_kv):
     queries, keys, values = map(np.asarray, arrays(0))
     first, last = intervals(0)
-    out = attention(queries, keys, values, first=first, last=last, newest=NEWEST, block=block)
+    out = attention(queries, keys, values, first=first, last=last, newest=NEWEST, block_kv=block_kv)
     np.testing.assert_allclose(out, reference(queries, keys, values, first, last), atol=2e-6)
     assert not np.asarray(out[:, 1]).any()
 
@@ -87,7 +87,7 @@ def test_blocks_that_only_others_see(reach):
     queries, keys, values = arrays(10)
     last = np.full((BATCH, WINDOW), 5, np.int32)
     first = np.zeros_like(last)
-    call = functools.partial(attention, newest=NEWEST, block=8)
+    call = functools.partial(attention, newest=NEWEST, block_kv=8)
     alone = np.asarray(call(queries, keys, values, first=first, last=last))
     longer = last.copy()
     longer[2, 4] = reach
@@ -107,14 +107,14 @@ class TestTrees:
         seen["last"] = np.repeat(start[:, None] - 1, WINDOW, axis=1)
         return queries, keys, values, seen, start
 
-    @pytest.mark.parametrize("block", BLOCKS)
-    def test_a_path_is_a_text(self, block):
+    @pytest.mark.parametrize("block_kv", BLOCKS)
+    def test_a_path_is_a_text(self, block_kv):
         """Cells 0, 2 and 4 are a chain beside 1 and 3: as if the others were not there."""
         queries, keys, values, seen, start = self.inputs(11)
         path = [0, 2, 4]
         ancestors = np.broadcast_to(np.eye(WINDOW, dtype=bool), (BATCH, WINDOW, WINDOW)).copy()
         ancestors[:, 2, 0] = ancestors[:, 4, 0] = ancestors[:, 4, 2] = True
-        out = attention(queries, keys, values, **seen, ancestors=ancestors, block=block)
+        out = attention(queries, keys, values, **seen, ancestors=ancestors, block_kv=block_kv)
 
         def along_the_path(cache):
             cache = np.array(cache)
@@ -127,13 +127,13 @@ class TestTrees:
         text = reference(np.asarray(queries)[:, path], keys, values, seen["first"][:, :3], last)
         np.testing.assert_allclose(np.asarray(out)[:, path], text, atol=2e-6)
 
-    @pytest.mark.parametrize("block", BLOCKS)
-    def test_a_chain_is_causal(self, block):
+    @pytest.mark.parametrize("block_kv", BLOCKS)
+    def test_a_chain_is_causal(self, block_kv):
         queries, keys, values, seen, start = self.inputs(12)
         chain = np.broadcast_to(np.tri(WINDOW, dtype=bool), (BATCH, WINDOW, WINDOW))
-        out = attention(queries, keys, values, **seen, ancestors=chain, block=block)
+        out = attention(queries, keys, values, **seen, ancestors=chain, block_kv=block_kv)
         seen["last"] = start[:, None] + np.arange(WINDOW, dtype=np.int32)
-        causal = attention(queries, keys, values, **seen, block=block)
+        causal = attention(queries, keys, values, **seen, block_kv=block_kv)
         np.testing.assert_array_equal(out, causal)
 
     def test_cells_without_a_text_before_them(self):
@@ -149,12 +149,14 @@ class TestTrees:
         np.testing.assert_array_equal(out, np.repeat(own, HEADS // KV_HEADS, axis=2))
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_that_sees_all_of_itself(block):
+@pytest.mark.parametrize("block_kv", BLOCKS)
+def test_a_block_that_sees_all_of_itself(block_kv):
     """The drafter's cells see the text before the block and each other: one interval for all."""
     queries, keys, values = map(np.asarray, arrays(14))
     start = np.array([0, 17, 35], np.int32)
     first = np.zeros((BATCH, WINDOW), np.int32)
     last = np.repeat(start[:, None] + WINDOW - 1, WINDOW, axis=1)
-    out = attention(queries, keys, values, first=first, last=last, newest=last[:, 0], block=block)
+    out = attention(
+        queries, keys, values, first=first, last=last, newest=last[:, 0], block_kv=block_kv
+    )
     np.testing.assert_allclose(out, reference(queries, keys, values, first, last), atol=2e-6)

@@ -21,7 +21,7 @@ def test_batches_add_up():
     assert (plain.stats.bytes, plain.stats.rounds, plain.stats.batch_windows) == (24, 24, 16)
     rows = [result.stats.rounds for output in own.outputs for result in output.results]
     assert own.stats.batch_windows == max(rows[:2]) + rows[2] < own.stats.rounds
-    timed = timing.beside(plain, own)
+    timed = timing.compare(plain, own)
     assert (timed.rows, timed.same_outputs, timed.lossless) == (3, 3, True)
     assert 0 < timed.decode_seconds < timed.seconds
 

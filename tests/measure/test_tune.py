@@ -42,12 +42,12 @@ def made_up(monkeypatch, *, drafted, shares, confirmed):
         longest = contestant.settings["draft_length"]
         return [shares.get(contestant.method, 0.0) ** n for n in range(1, longest + 1)]
 
-    def beside_plain(model, prompts, method, settings, **how):
+    def compare_with_plain(model, prompts, method, settings, **how):
         return types.SimpleNamespace(decode_speed=Ratio(confirmed, confirmed, confirmed))
 
     monkeypatch.setattr(tune, "round_seconds", seconds)
     monkeypatch.setattr(tune, "kept", kept)
-    monkeypatch.setattr(timing, "beside_plain", beside_plain)
+    monkeypatch.setattr(timing, "compare_with_plain", compare_with_plain)
 
 
 def test_the_fastest_setting_is_kept_and_run(monkeypatch):

@@ -169,7 +169,7 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     assert_same(attached.params, loading.load(tmp_path / "model").params)
     refused = ["generate", "--model", "tiny", "--heads", tmp_path / "heads", "The cell"]
     assert "for a model of another shape" in told(capsys, *refused)
-    assert "is not of heads" in told(capsys, *refused[:4], blt / "model", "The cell")
+    assert "does not describe heads" in told(capsys, *refused[:4], blt / "model", "The cell")
 
 
 @pytest.mark.slow
@@ -248,7 +248,7 @@ def test_a_bad_file_is_told(tmp_path, capsys):
         "[optimizer]\nrate = 1\n": "there is an unknown field 'optimizer.rate'",
         "[optimizer]\nsteps = 0\n": "optimizer.steps must be at least 1, got 0",
         'kind = "blt"\n': "not the config of a run of the kind byte-lm",
-        "steps\n": "is no TOML",
+        "steps\n": "is not TOML",
         '[data]\nsources = ["x weight=0"]\n': "the weight must be positive",
     }.items():
         file.write_text(text)

@@ -7,11 +7,22 @@ latent of the latest patch that is closed at t. Hence nothing reads the latent o
 
 from bytelax.models.blt.decoder import Context, Decoder, Joint
 from bytelax.models.blt.encoder import Encoder, Global
-from bytelax.models.blt.model import BLT, ByteCaches, Encoded, Forward, Window
+from bytelax.models.blt.model import BLT, ByteCaches, EncodedText, EncodedWindow, Forward
 from bytelax.models.configs import BLTConfig
 from bytelax.models.patching import Frontier, Patches
 
 __all__ = [
-    "BLT", "BLTConfig", "ByteCaches", "Context", "Decoder", "Encoded", "Encoder", "Forward",
-    "Frontier", "Global", "Joint", "Patches", "Window",
+    "BLT",
+    "BLTConfig",
+    "ByteCaches",
+    "Context",
+    "Decoder",
+    "EncodedText",
+    "EncodedWindow",
+    "Encoder",
+    "Forward",
+    "Frontier",
+    "Global",
+    "Joint",
+    "Patches",
 ]  # fmt: skip

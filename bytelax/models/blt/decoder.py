@@ -99,7 +99,7 @@ class Decoder(nn.Module):
         )
         return self.logits(x), caches
 
-    def window(
+    def extend(
         self,
         ids: Int[Array, "B W"],
         caches: Caches,
@@ -109,9 +109,10 @@ class Decoder(nn.Module):
         patch: Int[Array, "B W"],
         first: Int[Array, "B W"],
         causal: int,
-        encoded: Float[Array, "B W D"] | None = None,
     ) -> tuple[Float[Array, "B W V"], Caches]:
-        """Runs the decoder on ids from position `start` on; returns logits and updated caches.
+        """Runs a decoder that embeds bytes itself on ids from position `start` on.
+
+        Returns the logits and the updated caches.
 
         Args:
           ids: bytes, and MASK where a byte is to be filled in.
@@ -123,12 +124,11 @@ class Decoder(nn.Module):
           causal: number of leading ids that attend causally and predict the next byte. The others,
             if any, are the cells of one block, which predict their own byte; see
             `kv_cache.with_block` for what they attend to.
-          encoded: encoder states of the ids, for a decoder that reads them.
         """
         positions = start[:, None] + jnp.arange(ids.shape[1])
         span = kv_cache.causal_span(positions, window=self.config.decoder.window, first=first)
         span = kv_cache.with_block(span, causal)
-        logits, written = self(ids, encoded, contexts, caches, patch=patch, span=span)
+        logits, written = self(ids, None, contexts, caches, patch=patch, span=span)
         assert written is not None  # as caches were passed
         return logits, written
 
@@ -142,7 +142,7 @@ class Decoder(nn.Module):
         patch: Int[Array, "B W"],
         span: Span,
     ) -> tuple[tuple[Float[Array, "B W D"], ...], Caches | None]:
-        """As `__call__`, but with the hidden states behind each layer."""
+        """As `__call__`, but with the hidden states after each layer."""
         x = self.embed(ids) if self.config.decoder_input == "embedding" else encoded
         attend = functools.partial(kv_cache.attend, span=span)
         how = {"patch": patch, "positions": span.positions, "attend": attend}
@@ -195,7 +195,7 @@ class Decoder(nn.Module):
         return hidden[-1], caches
 
     def _unrolled(self, x, contexts, caches, **how):
-        """The states behind each block, and the caches."""
+        """The states after each block, and the caches."""
         hidden, written = [], []
         for index in range(self.config.decoder.layers):
             x, cache = self._layer(index, x, contexts, caches and caches[index], **how)
@@ -204,7 +204,7 @@ class Decoder(nn.Module):
         return tuple(hidden), caches and tuple(written)
 
     def _layer(self, index, x, contexts, cache, *, patch, **how):
-        """One block behind its cross-attention."""
+        """One block, after its cross-attention."""
         if index < len(self.cross):
             x = self.read_latent(index, x, contexts[index], patch)
         return self.trunk.layers[index](x, cache, **how)

@@ -68,7 +68,7 @@ class Encoder(nn.Module):
         first: Int[Array, "B P"],
         last: Int[Array, "B P"],
         newest: Int[Array, " B"],
-        block: int | None,
+        block_kv: int | None,
         longest: int | None = None,
     ) -> Float[Array, "B P kD"]:
         """Pools the bytes of each patch into one vector by cross-attention.
@@ -82,7 +82,7 @@ class Encoder(nn.Module):
           first: position of the first byte of each patch; greater than `last` if there is no patch.
           last: position of the last byte of each patch.
           newest: position of the latest byte in `bytes_seen`.
-          block: as in `verify_attention`. The pass is differentiable only if this is None.
+          block_kv: as in `verify_attention`. The pass is differentiable only if this is None.
           longest: upper bound on the number of bytes in a patch. Each patch is then scored against
             only that many bytes, which requires that `bytes_seen` does not wrap around. None scores
             it against all bytes.
@@ -100,7 +100,7 @@ class Encoder(nn.Module):
                 first=jnp.repeat(first, k, axis=1),
                 last=jnp.repeat(last, k, axis=1),
                 newest=newest,
-                block=block,
+                block_kv=block_kv,
             )
         return self.cross.residual(x, attended).reshape(batch, count, k * dim)
 
@@ -227,7 +227,7 @@ class Global(nn.Module):
         Returns:
           One latent per patch, and the caches with the patches written to them.
         """
-        block = kv_cache.BLOCK if caches is not None and span.window is None else None
+        block_kv = kv_cache.BLOCK_KV if caches is not None and span.window is None else None
         if patches.shape[-1] != self.config.global_transformer.dim:
             patches = self.project(patches)
-        return self.trunk(patches, caches, span=span, block=block)
+        return self.trunk(patches, caches, span=span, block_kv=block_kv)

@@ -34,8 +34,8 @@ def stale(patches: int) -> Replace:
 def late(share: float, key: Key[Array, ""]) -> Replace:
     """Returns a replacement by which a random share of the patches is read one patch late.
 
-    A decoder that drafts past its patch reads a latent that is one patch old. One that was trained
-    so loses less by it; see docs/training_blt.md.
+    A decoder that drafts past its patch reads a latent that is one patch old. It loses less by this
+    if it was trained with such latents; see docs/training_blt.md.
 
     Args:
       share: the share of the patches, 0..1.
@@ -50,7 +50,7 @@ def late(share: float, key: Key[Array, ""]) -> Replace:
 
 
 def another_text(latents: Float[Array, "B P G"], count: Int[Array, " B"]) -> Float[Array, "B P G"]:
-    """Replaces the latents of each text by those of the next one in the batch, over and over."""
+    """Replaces the latents of each text by those of the next one in the batch, repeated."""
     count = jnp.maximum(jnp.roll(count, -1), 1)[:, None]
     index = jnp.arange(latents.shape[1]) % count
     return jnp.take_along_axis(jnp.roll(latents, -1, axis=0), index[..., None], axis=1)

@@ -38,7 +38,7 @@ class ByteCaches(NamedTuple):
 WHOLE_TEXT = ByteCaches()
 
 
-class Window(NamedTuple):
+class EncodedWindow(NamedTuple):
     """A window of bytes, divided into patches and encoded."""
 
     positions: Int[Array, "B W"]
@@ -59,7 +59,7 @@ class Window(NamedTuple):
         return kv_cache.causal_span(self.positions, window=window, first=first)
 
 
-class Encoded(NamedTuple):
+class EncodedText(NamedTuple):
     """Whole texts after everything but the decoder."""
 
     entropies: Float[Array, "B S"]  # nats; zeros if the patching mode needs none
@@ -139,7 +139,7 @@ class BLT(ByteModel):
     ) -> tuple[tuple[Float[Array, "B S _"], ...], Bool[Array, "B S"]]:
         """The states of each byte of whole texts, and whether it is the last of its patch.
 
-        The states are the latent that the byte reads, and those behind each layer of the decoder.
+        The states are the latent that the byte reads, and those after each layer of the decoder.
 
         Args:
           ids: right-padded texts.
@@ -150,9 +150,9 @@ class BLT(ByteModel):
         return (ring.at(text.latents, text.patch), *hidden), text.closes
 
     def states_under(
-        self, ids: Int[Array, "B S"], text: Encoded, latents: Float[Array, "B P G"]
+        self, ids: Int[Array, "B S"], text: EncodedText, latents: Float[Array, "B P G"]
     ) -> tuple[Float[Array, "B S D"], ...]:
-        """The states behind each layer of the decoder, with these latents in place of its own.
+        """The states after each layer of the decoder, with these latents in place of its own.
 
         Args:
           ids: right-padded texts.
@@ -213,8 +213,8 @@ class BLT(ByteModel):
         """The decoder's head on the output of any of its layers."""
         return self.decoder.logits(hidden)
 
-    def encode(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> Encoded:
-        """Runs the patcher, the encoder and the global transformer over whole texts.
+    def encode(self, ids: Int[Array, "B S"], *, max_patches: int | None = None) -> EncodedText:
+        """Runs the entropy model, the encoder and the global transformer over whole texts.
 
         Args:
           ids: right-padded texts.
@@ -230,7 +230,9 @@ class BLT(ByteModel):
         closing = patching.closing_patches(candidates, nth)
         latents, _ = self.latents(closing, window.bytes_seen, newest=window.positions[:, -1])
         span = window.span(self.config.decoder.window)
-        return Encoded(window.entropies, window.closes, window.states, latents, window.patch, span)
+        return EncodedText(
+            window.entropies, window.closes, window.states, latents, window.patch, span
+        )
 
     def read(
         self,
@@ -239,7 +241,7 @@ class BLT(ByteModel):
         caches: ByteCaches = WHOLE_TEXT,
         *,
         start: Int[Array, " B"],
-    ) -> tuple[Window, ByteCaches]:
+    ) -> tuple[EncodedWindow, ByteCaches]:
         """Divides a window into patches and encodes its bytes.
 
         Args:
@@ -270,7 +272,7 @@ class BLT(ByteModel):
             before, ids, states, positions=positions, open_patch=open_patch, last_eos=last_eos
         )
         closes = patching.closing(open_patch, positions)
-        window = Window(positions, entropies, closes, states, frontier, cross)
+        window = EncodedWindow(positions, entropies, closes, states, frontier, cross)
         return window, ByteCaches(patcher, encoder, cross)
 
     def latents(
@@ -300,7 +302,7 @@ class BLT(ByteModel):
             first=patches.first,
             last=patches.last,
             newest=newest,
-            block=None if caches is None else kv_cache.BLOCK,
+            block_kv=None if caches is None else kv_cache.BLOCK_KV,
             longest=c.patching.max_patch_length,
         )
         span = kv_cache.causal_span(
@@ -312,7 +314,7 @@ class BLT(ByteModel):
         patcher = self.config.patcher
         if patcher is None or self.config.patching.mode != "entropy":
             return jnp.zeros(ids.shape, jnp.float32), caches
-        logits, caches = self.patcher.window(ids, caches, span=span(window=patcher.trunk.window))
+        logits, caches = self.patcher.extend(ids, caches, span=span(window=patcher.trunk.window))
         return patching.next_byte_entropy(logits), caches
 
     def predict(

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bytelax_kernels import gpus
 from bytelax_kernels.append_attention import reference
-from bytelax_kernels.append_attention.window import Projections, Window
+from bytelax_kernels.append_attention.inputs import Inputs, Projections
 from bytelax_kernels.dispatch import Kernel, call, inference_only, on_gpus, partitioned, platform
 from bytelax_kernels.verify_attention.sight import Sight
 
@@ -25,7 +25,7 @@ def append_attention(
     last: Int[Array, "B W"],
     newest: Int[Array, " B"],
     ancestors: Bool[Array, "B W W"] | None = None,
-    block: int | None = None,
+    block_kv: int | None = None,
     implementation: Implementation | None = None,
 ) -> tuple[Float[Array, "B W H D"], Float[Array, "B K S D"], Float[Array, "B K S D"]]:
     """Writes a window to a cache, and attends to the cache as `verify_attention` does.
@@ -37,7 +37,7 @@ def append_attention(
       keys, values: the cache before the window, by head.
       positions: position of each entry of the window. That of -1 is not written.
       first, last, newest, ancestors: as in `verify_attention`; the window counts for `newest`.
-      block: as in `verify_attention`; the kernels ignore it.
+      block_kv: as in `verify_attention`; the kernels ignore it.
       implementation: as in `verify_attention`; there is no kernel for TPUs. "xla" writes first, and
         then calls `verify_attention`.
 
@@ -49,13 +49,13 @@ def append_attention(
       ValueError: the named implementation does not support these inputs.
     """
     sight = Sight(first, last, newest, ancestors)
-    window = Window(projections, keys, values, positions, sight)
+    inputs = Inputs(projections, keys, values, positions, sight)
     return call(
         implementation,
-        window,
-        reference=functools.partial(reference.attention, block=block),
+        inputs,
+        reference=functools.partial(reference.attention, block_kv=block_kv),
         kernels=_KERNELS if implementation else _kernels_of(platform()),
-        split=functools.partial(_split, window=window),
+        split=functools.partial(_split, inputs=inputs),
     )
 
 
@@ -80,9 +80,9 @@ def _kernels_of(platform):
     return {name: kernel for name, kernel in _KERNELS.items() if name == platform}
 
 
-def _split(kernel, window):
+def _split(kernel, inputs):
     """Lets XLA shard the kernel by rows; a cache that is sharded by heads is gathered."""
-    cells = "" if window.sight.ancestors is None else ", b w c"
+    cells = "" if inputs.sight.ancestors is None else ", b w c"
     cache, row = "b k s d", "b w"
     rule = f"b w k g d, {row}, f, {cache}, {cache}, {row}, {row}, {row}, b{cells}"
     whole = "w k g d f s c h" if cells else "w k g d f s h"

@@ -1,7 +1,5 @@
 """Benchmarks `append_attention` on a GPU against its lower bound and its two steps.
 
-    python -m bytelax_kernels.append_attention.benchmark
-
 The lower bound ("floor") of a call is the time to read the keys and values that its queries attend
 to, at the bandwidth of a plain copy. Calls go through several caches in turn, more than the chip's
 own cache holds, and change them in place.
@@ -16,8 +14,8 @@ import numpy as np
 
 from bytelax_kernels import timing
 from bytelax_kernels.append_attention.api import append_attention
+from bytelax_kernels.append_attention.inputs import Inputs, Projections
 from bytelax_kernels.append_attention.rotary import frequencies
-from bytelax_kernels.append_attention.window import Projections, Window
 from bytelax_kernels.verify_attention.sight import Sight
 
 TURNED = 192 << 20  # bytes of the caches that are read in turn; the L2 of an H200 holds 50 MiB
@@ -47,7 +45,7 @@ CASES = {
 }
 
 
-def example(case: Case, seed: int = 0) -> Window:
+def example(case: Case, seed: int = 0) -> Inputs:
     """A random window at the end of texts, causal within the slots."""
     rng = np.random.default_rng(seed)
     batch, window, heads, kv_heads, slots, dim, length, dtype = case
@@ -61,12 +59,12 @@ def example(case: Case, seed: int = 0) -> Window:
     qkv = array(window, kv_heads, heads // kv_heads + 2, dim)
     projections = Projections(qkv, own, frequencies(dim, 1e4))
     cache = kv_heads, slots, dim
-    return Window(projections, array(*cache), array(*cache), own, sight)
+    return Inputs(projections, array(*cache), array(*cache), own, sight)
 
 
-def attend(window: Window, implementation=None) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`append_attention` as a function of `Window`."""
-    projections, keys, values, positions, sight = window
+def attend(inputs: Inputs, implementation=None) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`append_attention` as a function of `Inputs`."""
+    projections, keys, values, positions, sight = inputs
     return append_attention(
         projections, keys, values,
         positions=positions, **sight._asdict(), implementation=implementation,
@@ -76,20 +74,18 @@ def attend(window: Window, implementation=None) -> tuple[jax.Array, jax.Array, j
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound, the kernel, and the two steps.
 
-    Args:
-      case: the sizes.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
-    window = example(case)
-    calls = min(_MOST, -(-TURNED // (2 * window.keys.nbytes)))
-    caches = [(window.keys + n, window.values + n) for n in range(calls)]
+    inputs = example(case)
+    calls = min(_MOST, -(-TURNED // (2 * inputs.keys.nbytes)))
+    caches = [(inputs.keys + n, inputs.values + n) for n in range(calls)]
 
     def in_turn(carry, implementation):
         """Each call waits for the one before, and its cache is carried to the next turn."""
         (qkv, *others), caches = carry
         written = []
         for keys, values in caches:
-            each = window._replace(projections=Projections(qkv, *others), keys=keys, values=values)
+            each = inputs._replace(projections=Projections(qkv, *others), keys=keys, values=values)
             out, *cache = attend(each, implementation)
             written.append(tuple(cache))
             qkv = qkv + 0 * jnp.nan_to_num(out[:, :, :1, None]).astype(qkv.dtype)
@@ -99,13 +95,9 @@ def times(case: Case, per_second: float) -> dict:
         name: functools.partial(in_turn, implementation=which)
         for name, which in {"kernel": None, "xla": "xla"}.items()
     }
-    seen = int((window.sight.last - window.sight.first).max()) + case.window
-    read = 2 * case.batch * case.kv_heads * case.dim * seen * window.keys.dtype.itemsize
+    seen = int((inputs.sight.last - inputs.sight.first).max()) + case.window
+    read = 2 * case.batch * case.kv_heads * case.dim * seen * inputs.keys.dtype.itemsize
     floor = {"floor_us": round(1e6 * read / per_second, 2)}
     return floor | timing.microseconds(
-        ways, (window.projections, caches), calls=calls, measure=timing.seconds_of_step
+        ways, (inputs.projections, caches), calls=calls, measure=timing.seconds_of_step
     )
-
-
-if __name__ == "__main__":
-    timing.show(CASES, times)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from bytelax_kernels.append_attention.inputs import Inputs
 from bytelax_kernels.append_attention.reference import slots_of
-from bytelax_kernels.append_attention.window import Window
 from bytelax_kernels.verify_attention.sight import CELLS, flags
 
 _ROWS = 32  # queries of a key head; more are left to `verify_attention`
@@ -19,37 +19,37 @@ _SHARED = 227 * 2**10  # bytes of shared memory that a thread block may use
 _MULTIPROCESSORS = 132
 
 
-def takes(window: Window) -> bool:
+def takes(inputs: Inputs) -> bool:
     """Whether the kernel supports these shapes and dtypes, and the batch is small enough for it.
 
     In a larger batch bandwidth counts, for which `verify_attention` is made.
     """
-    sizes, dtype = window.sizes, window.projections.qkv.dtype
+    sizes, dtype = inputs.sizes, inputs.projections.qkv.dtype
     return (
-        dtype == window.keys.dtype
+        dtype == inputs.keys.dtype
         and dtype in (jnp.bfloat16, jnp.float32)
         and sizes.rows <= _ROWS
         and sizes.batch * sizes.kv_heads <= _MULTIPROCESSORS
         and sizes.dim in (16, 32, 64, 128)
-        and (window.sight.ancestors is None or sizes.window <= CELLS)
-        and shared_bytes(window) <= _SHARED
+        and (inputs.sight.ancestors is None or sizes.window <= CELLS)
+        and shared_bytes(inputs) <= _SHARED
     )
 
 
-def shared_bytes(window: Window) -> int:
+def shared_bytes(inputs: Inputs) -> int:
     """Bytes of shared memory that the kernel needs, as it counts them."""
-    sizes, size = window.sizes, window.keys.dtype.itemsize
+    sizes, size = inputs.sizes, inputs.keys.dtype.itemsize
     tile = min(_TILE, -(-sizes.slots // (_PARTS * _SLOTS)) * _SLOTS)
     of_a_query = sizes.dim * (2 + _WARPS) + _TILE + 4 + _PARTS
     return 2 * tile * (sizes.dim * size + 16) + 4 * (sizes.rows * of_a_query + 5 * sizes.window)
 
 
 def attention(
-    window: Window,
+    inputs: Inputs,
 ) -> tuple[Float[Array, "B W H D"], Float[Array, "B K S D"], Float[Array, "B K S D"]]:
     """Computes `reference.attention` for windows that `takes` accepts."""
-    (qkv, turns, frequency), keys, values, positions, sight = window
-    sizes = window.sizes
+    (qkv, turns, frequency), keys, values, positions, sight = inputs
+    sizes = inputs.sizes
     shape = (sizes.batch, sizes.window, sizes.kv_heads * sizes.group, sizes.dim)
     call = jax.ffi.ffi_call(
         "bytelax_append_attention_gpu",

@@ -3,12 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bytelax_kernels.append_attention.window import Window
+from bytelax_kernels.append_attention.inputs import Inputs
 from bytelax_kernels.verify_attention import verify_attention
 
 
 def slots_of(positions: Int[Array, "B W"], slots: int) -> Int[Array, "B W"]:
-    """The slot of each position, and one behind the last for those that are not written."""
+    """The slot of each position, and one after the last for those that are not written."""
     return jnp.where(positions < 0, slots, positions % slots)
 
 
@@ -26,13 +26,13 @@ def append(
 
 
 def attention(
-    window: Window, *, block: int | None = None
+    inputs: Inputs, *, block_kv: int | None = None
 ) -> tuple[Float[Array, "B W H D"], Float[Array, "B K S D"], Float[Array, "B K S D"]]:
     """Computes `api.append_attention`."""
-    slot = slots_of(window.positions, window.sizes.slots)
-    queries, *new = window.projections.rotated()
+    slot = slots_of(inputs.positions, inputs.sizes.slots)
+    queries, *new = inputs.projections.rotated()
     keys, values = (
-        append(cache, x, slot) for cache, x in zip((window.keys, window.values), new, strict=True)
+        append(cache, x, slot) for cache, x in zip((inputs.keys, inputs.values), new, strict=True)
     )
-    attended = verify_attention(queries, keys, values, **window.sight._asdict(), block=block)
+    attended = verify_attention(queries, keys, values, **inputs.sight._asdict(), block_kv=block_kv)
     return attended, keys, values

@@ -1,8 +1,6 @@
 """Benchmarks `read_one` and `write` on a GPU against XLA.
 
-    python -m bytelax_kernels.cross_attention.benchmark
-
-They read and write a few KB: what a call takes is what launching it takes, so the lower bound
+They read and write a few KB, so the time of a call is that of its launch, and the lower bound
 ("floor") is near zero.
 """
 
@@ -48,7 +46,7 @@ class Inputs(NamedTuple):
 
 
 def example(case: Case, seed: int = 0) -> Inputs:
-    """Random rings, and slots of which no two are the same in a row."""
+    """Random rings, and slots that are all different within a row."""
     rng = np.random.default_rng(seed)
     batch, window, heads, slots, vectors, dim = case[1:-1]
 
@@ -73,9 +71,7 @@ def run(inputs: Inputs, implementation=None) -> tuple[jax.Array, ...]:
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound, the kernel, and XLA.
 
-    Args:
-      case: the sizes.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
     inputs = example(case)
 
@@ -93,7 +89,3 @@ def times(case: Case, per_second: float) -> dict:
     moved = 4 * case.batch * case.window * max(case.vectors, 1) * case.heads * case.dim
     floor = {"floor_us": round(1e6 * moved * inputs.keys.dtype.itemsize / per_second, 2)}
     return floor | timing.microseconds(ways, inputs, measure=timing.seconds_of_step)
-
-
-if __name__ == "__main__":
-    timing.show(CASES, times)

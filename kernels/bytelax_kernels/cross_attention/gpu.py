@@ -17,7 +17,7 @@ def write(inputs: tuple) -> tuple[jax.Array, jax.Array]:
     """Computes `reference.write` for inputs that `takes_write` accepts."""
     keys, values, *new, slots = inputs
     by_head = keys.ndim == 4
-    # The two come from one product, of which XLA makes nothing but that product again.
+    # The two come from one product, and XLA compiles this to that product alone.
     pairs = jnp.stack(new, axis=-3)
     if by_head:
         pairs = pairs[:, :, None]

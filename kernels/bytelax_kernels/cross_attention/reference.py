@@ -1,4 +1,4 @@
-"""`read_one` and `write` by XLA: what the kernels are compared with, and what else runs."""
+"""`read_one` and `write` by XLA: the oracle for the kernels, and the path of other platforms."""
 
 import jax
 import jax.numpy as jnp

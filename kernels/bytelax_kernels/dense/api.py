@@ -22,7 +22,7 @@ def dense(
 ) -> Float[Array, "R F"]:
     """Computes `times * onto + rms_norm(rows) @ matrix`, or the gated half of a SwiGLU.
 
-    How the matrix lies says which kernel runs: there is one for processors and one for GPUs.
+    The type of the panels selects the kernel: there is one for processors and one for GPUs.
 
     Exactness: sums are in float32, each in one order, and are rounded once. So the bits of a row
     depend neither on the other rows nor on how many there are; on a GPU up to 32.

@@ -1,7 +1,5 @@
 """Benchmarks `dense` on a GPU against its lower bound and XLA.
 
-    python -m bytelax_kernels.dense.benchmark
-
 The lower bound ("floor") of a call is the time to read the matrix, at the bandwidth of a plain
 copy. Calls go through several matrices in turn, more than the chip's own cache holds.
 """
@@ -91,9 +89,7 @@ def multiply(operands: Operands, options: dict, implementation: str = "gpu") -> 
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound, the kernel and XLA.
 
-    Args:
-      case: the product.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
     operands, options = example(case)
     calls = -(-TURNED // operands.matrix.nbytes)
@@ -113,7 +109,3 @@ def times(case: Case, per_second: float) -> dict:
     }
     floor = {"floor_us": round(1e6 * operands.matrix.nbytes / per_second, 2)}
     return floor | timing.microseconds(ways, operands.rows, turn, calls=calls)
-
-
-if __name__ == "__main__":
-    timing.show(CASES, times)

@@ -1,6 +1,6 @@
 """`dense` for processors, compiled from `cpu.cc`: a matrix is read once, whatever the rows.
 
-XLA:CPU packs a matrix anew for every product of two rows and more, and widens a narrow one in
+XLA:CPU packs a matrix again for every product of two rows and more, and widens a narrow one in
 memory. Here it lies in panels, and is widened in registers.
 """
 
@@ -30,8 +30,8 @@ _PAGE = 1 << 21  # bytes of a large page of memory
 class Panels(panels.Panels):
     """A matrix in panels of 32 columns; what is beyond the matrix is zero.
 
-    `values` are [P, D, 32] in float32, and [P, D / 2, 32, 2] in bfloat16 and int8, of which D is a
-    multiple of 32. Of a gated matrix each half begins with a panel.
+    `values` are [P, D, 32] in float32, and [P, D / 2, 32, 2] in bfloat16 and int8, where D is a
+    multiple of 32. Each half of a gated matrix begins with a panel.
 
     Attributes:
       scale: f32[P * 32], what each column is multiplied by; f32[0] for a matrix without scales.
@@ -196,7 +196,7 @@ def _zeros(shape, dtype):
 
 
 def _pair(dtype):
-    """How many numbers of a column lie beside one another."""
+    """How many numbers of a column are adjacent."""
     return 1 if dtype == np.float32 else 2
 
 

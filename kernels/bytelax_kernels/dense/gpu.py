@@ -1,7 +1,7 @@
-"""`dense` for NVIDIA GPUs, compiled from `gpu.cu`: of up to 32 rows, which read the matrix once.
+"""`dense` for NVIDIA GPUs, compiled from `gpu.cu`: up to 32 rows, which read the matrix once.
 
-With few rows reading the matrix is what a product costs. XLA makes two to four operations of the
-same; it runs what the kernel does not take, on the matrix that it makes of the panels.
+With few rows reading the matrix is what a product costs. XLA needs two to four operations for it;
+it computes what the kernel does not take, from the panels made into a matrix again.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from bytelax_kernels.dense import panels, reference
 from bytelax_kernels.dispatch import by_platform
 
 COLUMNS = 8  # of a panel
-CHUNKS = {"bfloat16": 32, "float32": 16}  # numbers of a column that lie side by side
+CHUNKS = {"bfloat16": 32, "float32": 16}  # adjacent numbers of a column
 _ROWS = 32
 _SHARED = 227 * 2**10  # bytes of shared memory that a thread block may use
 _AHEAD = 8 * 2**13  # bytes of it for what is copied ahead
@@ -37,7 +37,7 @@ class Panels(panels.Panels):
 
     @staticmethod
     def hold(shape: tuple[int, ...], dtype: jnp.dtype, contracted: int) -> bool:
-        """Whether there are panels of such a kernel: its depth has to be in whole chunks."""
+        """Whether a kernel fits into panels: its depth has to be in whole chunks."""
         chunk = CHUNKS.get(jnp.dtype(dtype).name)
         return chunk is not None and math.prod(shape[:contracted]) % chunk == 0
 
@@ -63,7 +63,7 @@ class Panels(panels.Panels):
         return matrix
 
     def arrays(self) -> tuple[Float[Array, "..."], None]:
-        """The kernel again, and that it has no scales."""
+        """The kernel again, and None for its scales."""
         return self.matrix().reshape(self.shape), None
 
 

@@ -9,7 +9,7 @@ class Panels:
     """A matrix as a kernel reads it: `kernel`, whose first `contracted` axes are its rows.
 
     Attributes:
-      values: what the kernel reads; each platform says how it lies.
+      values: what the kernel reads, in a layout of each platform.
       shape: of the kernel.
       contracted: number of its first axes that are contracted.
       gated: whether the first of the other axes is a pair, a gate and what it gates.

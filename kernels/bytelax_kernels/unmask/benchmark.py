@@ -1,7 +1,5 @@
 """Benchmarks `unmask` on an accelerator against its lower bound and XLA.
 
-    python -m bytelax_kernels.unmask.benchmark
-
 The lower bound ("floor") of a call is the time to read the logits, at the bandwidth of a plain
 copy.
 """
@@ -46,9 +44,7 @@ def example(case: Case, seed: int = 0) -> Block:
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound, the kernel and XLA.
 
-    Args:
-      case: the rule and the sizes.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
     block = example(case)
 
@@ -62,7 +58,3 @@ def times(case: Case, per_second: float) -> dict:
     }
     floor = {"floor_us": round(1e6 * block.logits.nbytes / per_second, 2)}
     return floor | timing.microseconds(ways, *block)
-
-
-if __name__ == "__main__":
-    timing.show(CASES, times)

@@ -24,7 +24,7 @@ def verify_attention(
     last: Int[Array, "B W"],
     newest: Int[Array, " B"],
     ancestors: Bool[Array, "B W W"] | None = None,
-    block: int | None = None,
+    block_kv: int | None = None,
     implementation: Implementation | None = None,
 ) -> Float[Array, "B W H D"]:
     """Softmax attention of each query over the cached positions `first..last`.
@@ -60,7 +60,7 @@ def verify_attention(
       newest: latest position written in the cache of each row.
       ancestors: `ancestors[b, i, c]` is whether query i of row b also attends to cell c of its
         window.
-      block: number of slots that the reference reads at a time; it then skips blocks to which no
+      block_kv: number of slots that the reference reads at a time; it then skips blocks to which no
         query attends, and the cache must not have wrapped. None reads every slot. The kernels
         ignore this: they choose their own blocks and skip those to which no query of a row attends.
       implementation: None uses the kernel of the platform that the program is compiled for if it
@@ -78,8 +78,8 @@ def verify_attention(
     return call(
         implementation,
         inputs,
-        reference=_reference(block),
-        derivative=_derivative(block),
+        reference=_reference(block_kv),
+        derivative=_derivative(block_kv),
         kernels={"tpu": _tpu, "gpu": _gpu, "cpu": _cpu},
         libraries={"cudnn": _cudnn},
         split=functools.partial(_split, inputs=inputs),
@@ -124,7 +124,7 @@ def _split(kernel, inputs):
     cells = "" if inputs.sight.ancestors is None else ", b w c"
     if kv_heads > 1 and group > 1:
         heads, sizes = "(k g)", {"g": group} | ({"k": kv_heads} if inputs.in_lines else {})
-    else:  # the rule may not split an axis into factors of which one is 1
+    else:  # the rule may not split an axis into factors if one is 1
         heads, sizes = ("k" if group == 1 else "g"), {}
     cache = "b k s d"
     if inputs.in_lines:
@@ -135,16 +135,22 @@ def _split(kernel, inputs):
 
 
 @functools.cache
-def _derivative(block):
+def _derivative(block_kv):
     """The function to differentiate: the reference with separate axes for rows and heads.
 
     XLA can then shard them over different axes of a mesh.
     """
-    return functools.partial(reference.dense, apart=True) if block is None else _reference(block)
+    return (
+        functools.partial(reference.dense, apart=True) if block_kv is None else _reference(block_kv)
+    )
 
 
 @functools.cache
-def _reference(block):
+def _reference(block_kv):
     # Jitted for the same reason as the kernels.
-    run = reference.dense if block is None else functools.partial(reference.blocked, block=block)
+    run = (
+        reference.dense
+        if block_kv is None
+        else functools.partial(reference.blocked, block=block_kv)
+    )
     return jax.jit(run)

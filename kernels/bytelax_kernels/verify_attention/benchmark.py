@@ -1,7 +1,5 @@
 """Benchmarks `verify_attention` on an accelerator against its lower bound, XLA and cuDNN.
 
-    python -m bytelax_kernels.verify_attention.benchmark
-
 The lower bound ("floor") of a call is the time to read the keys and values that its queries attend
 to, at the bandwidth of a plain copy. Calls go through several caches in turn, more than the chip's
 own cache holds, as the layers of a model do.
@@ -89,9 +87,7 @@ def read_bytes(inputs: Inputs) -> int:
 def times(case: Case, per_second: float) -> dict:
     """Microseconds of the lower bound and of every implementation.
 
-    Args:
-      case: the sizes.
-      per_second: memory bandwidth, in bytes per second.
+    `per_second` is the memory bandwidth in bytes per second.
     """
     names = {"kernel": None, "xla": "xla"}
     if jax.default_backend() == "gpu":
@@ -110,7 +106,3 @@ def in_turn(queries, caches, sight, implementation):
         out = attend(queries, keys, values, sight, implementation)
         queries = queries + 0 * jnp.nan_to_num(out).astype(queries.dtype)
     return queries
-
-
-if __name__ == "__main__":
-    timing.show(CASES, times)

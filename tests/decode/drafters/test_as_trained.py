@@ -193,11 +193,11 @@ def law_by_hand(model, text, drafted):
     for place in range(size - 1, size - 1 + len(drafted)):
         hidden = states(place)[-1]
         cut = config.patching.max_patch_length
-        ends.append(bool(network.ends(hidden, looked_up[place]) > 0))
+        ends.append(bool(network.closes(hidden, looked_up[place]) > 0))
         if ends[-1] or (cut and place + 1 - start == cut):
             recent = place + jnp.arange(1 - blt_s.RECENT, 1)
             reads = latents[-1], hidden, looked_up[jnp.maximum(recent, 0)], recent >= start
-            latents.append(network.following(*(each[None, None] for each in reads))[0, 0])
+            latents.append(network.latents(*(each[None, None] for each in reads))[0, 0])
             start = place + 1
         patch.append(len(latents) - 1)
         logits = model.logits(states(place + 1)[None])[0, -1]

@@ -153,7 +153,7 @@ def test_a_block_in_decoding_is_a_block_in_training(start, window):
     def decoding(params):
         # All bytes before the block are taken in; a pending one is not, so it is given once more.
         state = to.prefill(params, Text(text, jnp.full(2, start + 1)))
-        logits, _ = small.module.bind({"params": params}).decoder.window(
+        logits, _ = small.module.bind({"params": params}).decoder.extend(
             ids,
             state.decoder,
             contexts=state.contexts,

@@ -35,8 +35,8 @@ class Projections(NamedTuple):
         )
 
 
-class Window(NamedTuple):
-    """A window, and a cache of S slots to which it is written.
+class Inputs(NamedTuple):
+    """A window, and the cache of S slots that it is written to.
 
     Attributes:
       projections: of the window.
