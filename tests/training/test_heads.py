@@ -216,7 +216,7 @@ def test_a_head_of_latents_is_asked_for_those_of_its_patch(step):
     model, text = heads_of_a_blt.with_latents(), jnp.asarray(heads_of_a_blt.prompts()[:2, :25])
     heads = {"params": model.params["heads"]["blt_s"]}
     network = blt_s.network(model.config, Execution()).bind(heads)
-    read, following = text[:, :-1], jax.jit(network.latents)
+    read, following = text[:, :-1], jax.jit(network.latents.__call__)
 
     @jax.jit
     def known(params):
