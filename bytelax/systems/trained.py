@@ -2,7 +2,7 @@
 
 Such a system has three more functions in its file. `network(config, execution)` returns the Flax
 module, `example(config)` arguments to initialise it with, and `loss(network, texts)` what it
-predicted of whole texts.
+predicted of whole texts: `training/head_objective.py` compares that with the model.
 """
 
 import functools

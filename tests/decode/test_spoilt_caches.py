@@ -45,7 +45,8 @@ def spoilt(monkeypatch):
 
 @setups.each(slow=["lookup", "early exit", "blt-s", "blt-dv"])
 def test_nothing_that_was_not_written_is_read(name, spoilt):
-    setup, ids = setups.SETUPS[name](), loops.prompts(values=setups.VALUES)
+    seed = 2 if name in ("blt-s", "blt-dv") else 0  # for others all that they draft is accepted
+    setup, ids = setups.SETUPS[name](), loops.prompts(seed, values=setups.VALUES)
     run = functools.partial(loops.decoded, setup.method(), setup.params, ids=ids)
     before = run()
     spoilt()
