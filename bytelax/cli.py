@@ -33,6 +33,10 @@ COMMANDS = {
 }
 
 
+def _warning(message, *_, **__) -> str:
+    return f"bytelax: {' '.join(str(message).split())}\n"
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code; bad input is a line on standard error, and 2.
 
@@ -41,7 +45,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     args = sys.argv[1:] if args is None else args
     # A line, as errors are: a place in the source is for who wrote the call.
-    warnings.formatwarning = lambda message, *_, **__: f"bytelax: {message}\n"
+    warnings.formatwarning = _warning
     try:
         command, flags = _parse(args)
         if args[0] not in ("methods", "pack"):  # they run no model

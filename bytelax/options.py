@@ -33,7 +33,8 @@ class Options:
 
     Attributes:
       name: the name, as in `bytelax.generate(method=)`.
-      system: the file in `bytelax/systems` that builds the method; by default that of the name.
+      system: the file in `bytelax/systems` that builds the method; by default that of the first
+        name among its base classes, or of its own.
       lossless: whether the output is that of plain decoding with the same weights.
 
     Raises:
@@ -47,6 +48,7 @@ class Options:
     def __init_subclass__(cls):
         if "name" in vars(cls):
             METHODS[cls.name] = cls
+            cls.system = cls.system or cls.name.replace("-", "_")
 
     def __post_init__(self):
         hints = typing.get_type_hints(type(self))
@@ -63,8 +65,7 @@ class Options:
         Raises:
           ValueError: the model cannot be decoded with in this way.
         """
-        file = self.system or self.name.replace("-", "_")
-        system = importlib.import_module(f"bytelax.systems.{file}")
+        system = importlib.import_module(f"bytelax.systems.{self.system}")
         try:
             return system.build(self, model)
         except TargetError as error:
@@ -138,6 +139,7 @@ class SpecTr(DraftModel):
     """
 
     name = "spectr"
+    system = "spectr"
     drafts: int = 2
     """Number of drafts to choose from."""
 

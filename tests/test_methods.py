@@ -153,6 +153,15 @@ def test_a_method_of_ones_own_has_a_name():
         del bytelax.options.METHODS["twice"]
 
 
+def test_a_method_of_ones_own_is_built_as_the_one_that_it_extends(monkeypatch):
+    monkeypatch.setattr("bytelax.options.METHODS", {})
+
+    class Longer(METHODS["lookup"]):
+        name = "longer"
+
+    assert Longer().build(byte_lm()) == METHODS["lookup"]().build(byte_lm())
+
+
 def test_the_reference_is_made_from_the_classes():
     reference = pathlib.Path(__file__).parents[1] / "docs" / "methods.md"
     assert reference.read_text() == markdown(), (
