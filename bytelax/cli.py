@@ -44,6 +44,9 @@ def main(args: Sequence[str] | None = None) -> int:
       args: the arguments; by default those of the process.
     """
     args = sys.argv[1:] if args is None else args
+    # For each program in its cache, XLA warns of missing features that are not instructions
+    # (openxla/xla#44565). Errors that matter are exceptions. It reads this as JAX is imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # A line, as errors are: a place in the source is for who wrote the call.
     warnings.formatwarning = _warning
     try:

@@ -204,10 +204,6 @@ def keep_programs() -> None:
     except OSError as error:
         warnings.warn(f"compiled programs are not kept: {error}", stacklevel=2)
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
-    # For each program in its cache, XLA warns of missing features that are not instructions
-    # (openxla/xla#44565). Errors that matter are exceptions. JAX sets 1 where nothing is set.
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     jax.config.update("jax_compilation_cache_dir", str(programs))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST)
 
