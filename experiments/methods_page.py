@@ -1,6 +1,6 @@
 """Prints docs/methods.md, the reference of all methods and options, from `bytelax.options`.
 
-    python -m experiments.methods_page > docs/methods.md
+python -m experiments.methods_page > docs/methods.md
 """
 
 import inspect
