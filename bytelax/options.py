@@ -286,10 +286,6 @@ class Eagle(_Drafting):
     """Number of nodes to expand at each level; above 1 the draft is a tree."""
     nodes: int = 16
     """Number of nodes of the tree to verify."""
-    min_survival: float | None = None
-    """End a draft before the first byte that is kept with a probability below this. A trained
-    confidence head predicts it before the byte is drawn; without one, the drafter's largest
-    probability stands in."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -299,10 +295,6 @@ class DFlash(Options):
     name = "dflash"
     draft_length: int | None = None
     """Number of bytes drafted in each round; by default as many as in a block of training."""
-    min_survival: float | None = None
-    """End a draft before the first byte that is kept with a probability below this. A trained
-    confidence head predicts it before the byte is drawn; without one, the drafter's largest
-    probability stands in."""
 
 
 # What is trained for a system: the sizes of its network, whose parameters are `params["heads"]`
@@ -376,8 +368,6 @@ class DraftStackHead(Head):
         are None follow from it as in `TransformerConfig`.
       window: number of positions that a query attends to, its own included.
       latent: whether the latest latent of a BLT is fused with the states.
-      confidence: whether a head predicts how likely a byte will be accepted, so that drafts can end
-        before it.
     """
 
     size = "depths"
@@ -389,7 +379,6 @@ class DraftStackHead(Head):
     ffn_dim: int | None = None
     window: int | None = None
     latent: bool = False
-    confidence: bool = False
 
     @property
     def fused(self) -> tuple[int, ...]:

@@ -57,9 +57,7 @@ CASES = {
     "eagle": ("heads", {"draft_length": 4}),
     "eagle, tree": ("heads", {"draft_length": 3, "beam": 2, "nodes": 5}),
     "eagle, blt": ("blt with heads", {"draft_length": 4}),
-    "eagle, unsure": ("blt with heads", {"draft_length": 4, "min_survival": 0.2}),
     "dflash": ("blt with heads", {}),
-    "dflash, unsure": ("blt with heads", {"min_survival": 0.2}),
 }
 
 

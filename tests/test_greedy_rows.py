@@ -52,7 +52,7 @@ CASES = [  # model, window, rows, methods
         ("composed", {"draft_length": 4, "verify_from": "embedding"}),
     ]),
     ("tiny-lm, bfloat16", 5, 3, [("eagle", {"draft_length": 4})]),
-    ("heads", 4, 3, [("eagle", {"draft_length": 3, "min_survival": 0.2}), ("dflash", {})]),
+    ("heads", 4, 3, [("eagle", {"draft_length": 3}), ("dflash", {})]),
 ]  # fmt: skip
 MORE = [
     ("tiny", 9, 3, [

@@ -22,7 +22,7 @@ from bytelax.models.kv_cache import Caches
 from bytelax.models.layers import parameter, with_specials
 from bytelax.models.transformer import Transformer
 from bytelax.options import DFlash
-from bytelax.systems.draft_stack import DraftStack, Predicted, StackDrafter, goes_on, no_keys
+from bytelax.systems.draft_stack import DraftStack, StackDrafter, no_keys
 from bytelax.systems.fitting import Model
 from bytelax.systems.trained import Drafted, Texts, bound, texts_like
 
@@ -99,8 +99,8 @@ class DFlashNetwork(DraftStack):
         *,
         position: Int[Array, " B"],
         size: int,
-    ) -> tuple[Predicted, Caches]:
-        """Predicts the K bytes after the pending one; returns also the caches with the block.
+    ) -> tuple[Float[Array, "B K N"], Caches]:
+        """Returns logits of the K byte values after the pending one, and caches with the block.
 
         Args:
           embedded: the trunk's embedding of the pending byte.
@@ -111,8 +111,8 @@ class DFlashNetwork(DraftStack):
         places = position[:, None] + jnp.arange(size + 1)
         span = kv_cache.with_block(kv_cache.causal_span(places, window=self.trunk.window), 0)
         attend = functools.partial(kv_cache.attend, span=span)
-        found, caches = self._run(embedded[:, None], caches, span.positions, size, attend)
-        return Predicted(found.logits[:, 0], found.states[:, 0]), caches
+        logits, caches = self._run(embedded[:, None], caches, span.positions, size, attend)
+        return logits[:, 0], caches
 
     def __call__(
         self,
@@ -120,7 +120,7 @@ class DFlashNetwork(DraftStack):
         embedded: Float[Array, "B M E"],
         before: Int[Array, "B M K"],
         start: Int[Array, "B M"],
-    ) -> Predicted:
+    ) -> Float[Array, "B M K V"]:
         """Predicts many blocks of whole texts, as drafting would, for training.
 
         Args:
@@ -142,15 +142,7 @@ class DFlashNetwork(DraftStack):
 
         clean = self._keys_values(features, positions)
         places = blocks.positions().reshape(start.shape[0], -1)
-        found = self._run(embedded, clean, places, size, attend)[0]
-        sure = self.accepted(found.states, before) if self.has_confidence else None
-        return Predicted(self.conditioned(found.logits, before), found.states, sure)
-
-    def accepted(
-        self, state: Float[Array, "*B D"], before: Int[Array, "*B"]
-    ) -> Float[Array, "*B 2"]:
-        """Predicts the acceptance of the byte that a state predicts, as `Confidence` does."""
-        return self.confidence(state, before)
+        return self.conditioned(self._run(embedded, clean, places, size, attend)[0], before)
 
     def _keys_values(self, features, positions):
         """The keys and values of each layer."""
@@ -167,15 +159,14 @@ class DFlashNetwork(DraftStack):
             x, cache = self.blocks.layers[index](x, cache, positions=positions, attend=attend)
             written.append(cache)
         x = x.reshape(batch, number, size + 1, -1)[:, :, 1:]
-        x = self.norm(x)
-        return Predicted(self.out(x).astype(jnp.float32), x), tuple(written)
+        return self.out(self.norm(x)).astype(jnp.float32), tuple(written)
 
 
 def network(config: ModelConfig, execution: Execution) -> DFlashNetwork:
     """Returns the network of a model."""
     sizes, values = config.networks.dflash, config.vocab_size - vocab.OFFSET
     stack, rank = sizes.stack(config.trunk, sizes.layers), sizes.table_rank
-    return DFlashNetwork(stack, values, sizes.latent, sizes.confidence, execution, rank)
+    return DFlashNetwork(stack, values, sizes.latent, execution, rank)
 
 
 def example(config: ModelConfig) -> tuple:
@@ -196,15 +187,9 @@ def loss(network: DFlashNetwork, texts: Texts) -> list[Drafted]:
     places = [pending + index for index in range(sizes.block_size)]
     before = jnp.stack([jnp.take_along_axis(ids, place, axis=1) for place in places], axis=2)
     states = tuple(texts.hidden[depth] for depth in sizes.fused)
-    out = network(states, embedded, before, pending)
+    logits = network(states, embedded, before, pending)
     return [
-        Drafted(
-            f"dflash_{index + 1}",
-            index + 1,
-            out.logits[:, :, index],
-            place + 1,
-            None if out.confidence is None else out.confidence[:, :, index],
-        )
+        Drafted(f"dflash_{index + 1}", index + 1, logits[:, :, index], place + 1)
         for index, place in enumerate(places)
     ]
 
@@ -222,11 +207,9 @@ class DFlashDrafter(StackDrafter):
 
     Attributes:
       draft_length: K, the number of bytes drafted.
-      min_survival: a draft ends before a byte that is less likely to be kept. None drafts K bytes.
     """
 
     draft_length: int
-    min_survival: float | None = None
 
     system = "dflash"
 
@@ -251,33 +234,25 @@ class DFlashDrafter(StackDrafter):
     def propose(self, inputs, draft_state):
         model, text = inputs.model, inputs.text
         block = bound(inputs, network, "dflash")
-        found, caches = block.block(
+        logits, caches = block.block(
             model.embed(text.pending[:, 0]),
             draft_state,
             position=text.length - 1,
             size=model.config.networks.dflash.block_size,  # as trained: a query sees all others
         )
 
-        def step(carry, place):
-            before, kept, alive = carry
-            logits, state, uniform = place
+        def step(before, place):
+            logits, uniform = place
             logits = block.conditioned(logits, before)
-            sure = block.accepted(state, before) if block.has_confidence else None
-            kept, likely = goes_on(
-                logits, inputs.sampling, kept, confidence=sure, least=self.min_survival
-            )
-            alive &= likely
             drawn = draw(logits[:, None], inputs.sampling, uniform[:, None])
-            return (drawn.ids[:, 0], kept, alive), (drawn, alive)
+            return drawn.ids[:, 0], drawn
 
-        batch, uniforms = len(text.length), inputs.uniforms(self.draft_length)
-        of_bytes = [x[:, : self.draft_length].swapaxes(0, 1) for x in found[:2]]
-        first = text.pending[:, 0], jnp.ones(batch), jnp.ones(batch, bool)
-        _, (drawn, alive) = jax.lax.scan(step, first, (*of_bytes, uniforms.T))
-        none = no_passes(batch)
+        logits = logits[:, : self.draft_length].swapaxes(0, 1)
+        uniforms = inputs.uniforms(self.draft_length)
+        _, drawn = jax.lax.scan(step, text.pending[:, 0], (logits, uniforms.T))
+        none = no_passes(len(text.length))
         draft = draft_of(
             scanned(drawn),
-            length=alive.sum(0),
             step=jnp.ones(self.draft_length, jnp.int32),
             passes=none._replace(draft_model=none.draft_model + 1),
         )
@@ -295,4 +270,4 @@ def build(options: DFlash, model: Model) -> Method:
     """Returns the method that its options describe."""
     length = options.draft_length
     length = model.config.networks.dflash.block_size if length is None else length
-    return Method(model.target(), DFlashDrafter(length, options.min_survival))
+    return Method(model.target(), DFlashDrafter(length))

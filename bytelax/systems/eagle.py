@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from bytelax import vocab
 from bytelax.decode import sampling, trees
-from bytelax.decode.draft import Draft, Drawn, draft_of, draw, no_passes
+from bytelax.decode.draft import Draft, draft_of, draw, in_a_row, no_passes, scan, scanned
 from bytelax.decode.drafter import expect
 from bytelax.decode.method import Method
 from bytelax.decode.target import Branching
@@ -26,7 +26,7 @@ from bytelax.models.layers import RMSNorm, with_specials
 from bytelax.models.pytree import pytree
 from bytelax.models.transformer import Transformer
 from bytelax.options import Eagle
-from bytelax.systems.draft_stack import DraftStack, Predicted, StackDrafter, goes_on, no_keys
+from bytelax.systems.draft_stack import DraftStack, StackDrafter, no_keys
 from bytelax.systems.fitting import Model, checked_length
 from bytelax.systems.trained import Drafted, Texts, bound, texts_like
 
@@ -72,9 +72,8 @@ class EagleNetwork(DraftStack):
         self,
         states: tuple[Float[Array, "B S _"], ...],
         embedded: Float[Array, "B S E"],
-        ids: Int[Array, "B S"],
         steps: int = 1,
-    ) -> list[Predicted]:
+    ) -> list[Float[Array, "B S V"]]:
         """Runs the steps of drafting over whole texts, for training.
 
         The first step reads fused features. Step j > 0 at byte t reads the output of step j - 1 at
@@ -84,11 +83,10 @@ class EagleNetwork(DraftStack):
         Args:
           states: states of each byte, to be fused.
           embedded: the trunk's embedding of the byte that followed.
-          ids: that byte.
           steps: number of drafting steps.
 
         Returns:
-          Predictions of the byte after `ids`, for each step.
+          Logits of the byte after the embedded one, for each step.
         """
         features = self.fuse(*states)
         positions = jnp.broadcast_to(jnp.arange(features.shape[1]), features.shape[:2])
@@ -98,16 +96,9 @@ class EagleNetwork(DraftStack):
         for _ in range(steps):
             joined = self._joined(features, embedded)
             x, before = self.block.layers[0](joined, before, positions=positions, attend=attend)
-            sure = self.accepted(x, ids) if self.has_confidence else None
-            outputs.append(Predicted(self._logits(x), x, sure))
+            outputs.append(self._logits(x))
             features = jnp.roll(x, 1, axis=1)
         return outputs
-
-    def accepted(
-        self, state: Float[Array, "*B D"], before: Int[Array, "*B"]
-    ) -> Float[Array, "*B 2"]:
-        """Predicts the acceptance of the byte that a state predicts, as `Confidence` does."""
-        return self.confidence(self.norm(state), before)
 
     def _joined(self, feature, embedded):
         pair = [self.feature_norm(feature), self.embedding_norm(embedded)]
@@ -151,13 +142,13 @@ def network(config: ModelConfig, execution: Execution) -> EagleNetwork:
     """Returns the network of a model."""
     sizes, values = config.networks.eagle, config.vocab_size - vocab.OFFSET
     stack = sizes.stack(config.trunk)
-    return EagleNetwork(stack, values, sizes.latent, sizes.confidence, execution)
+    return EagleNetwork(stack, values, sizes.latent, execution)
 
 
 def example(config: ModelConfig) -> tuple:
     """Returns arguments to initialise the network with."""
-    states, embedded, ids = texts_like(config)
-    return tuple(states[depth] for depth in config.networks.eagle.fused), embedded, ids
+    states, embedded, _ = texts_like(config)
+    return tuple(states[depth] for depth in config.networks.eagle.fused), embedded
 
 
 # Its loss
@@ -166,15 +157,13 @@ def example(config: ModelConfig) -> tuple:
 def loss(network: EagleNetwork, texts: Texts) -> list[Drafted]:
     """Returns the predictions for whole texts, step by step of a draft."""
     states = tuple(texts.hidden[n][:, :-1] for n in texts.model.config.networks.eagle.fused)
-    embedded, ids = texts.embedded[:, :-1], texts.ids[:, 1:-1]
     byte = jnp.arange(2, texts.ids.shape[1])[None]
-    drafted = []
-    for step, out in enumerate(network(states, embedded, ids, texts.own_outputs)):
+    found = network(states, texts.embedded[:, :-1], texts.own_outputs)
+    return [
         # The first positions of later steps would read outputs from before the text.
-        sure = None if out.confidence is None else out.confidence[:, step:]
-        name, logits = f"eagle_{step + 1}", out.logits[:, step:]
-        drafted.append(Drafted(name, step + 1, logits, byte[:, step:], sure))
-    return drafted
+        Drafted(f"eagle_{step + 1}", step + 1, logits[:, step:], byte[:, step:])
+        for step, logits in enumerate(found)
+    ]
 
 
 # The drafter
@@ -207,23 +196,17 @@ class EagleDrafter(StackDrafter):
         level expands the `beam` nodes of highest path probability, and the K most probable nodes
         of the whole tree are verified.
       depth: number of levels of the tree.
-      min_survival: a draft ends before a byte that is less likely to be kept. The layer then does
-        not run for the bytes that no row drafts. None drafts K bytes.
     """
 
     draft_length: int
     beam: int = 1
     depth: int | None = None
-    min_survival: float | None = None
 
     system = "eagle"
 
     def __post_init__(self):
-        super().__post_init__()
         if self.beam > 1 and not self.depth:
             raise ValueError("a tree needs a depth")
-        if self.beam > 1 and self.min_survival is not None:
-            raise ValueError("min_survival ends chains, not trees: beam must be 1")
 
     @property
     def judged_by(self) -> Tree | None:
@@ -257,49 +240,23 @@ class EagleDrafter(StackDrafter):
             draft, caches = self._tree(inputs, logits, feature, caches)
             return draft, dataclasses.replace(draft_state, caches=caches)
 
-        batch, last = len(text.length), self.draft_length - 1
         uniforms = inputs.uniforms(self.draft_length)
 
-        def judged(logits, feature, before, kept):
-            """The probability that the byte of these logits is kept, and whether to draft it."""
-            sure = layer.accepted(feature, before)[:, 0] if layer.has_confidence else None
-            kept, likely = goes_on(
-                logits[:, 0], inputs.sampling, kept, confidence=sure, least=self.min_survival
-            )
-            if self.min_survival is not None:  # then it ends the loop
-                likely = inputs.target.agreed(likely.astype(jnp.int32)) > 0
-            return kept, likely
+        def step(carry, now):
+            logits, feature, caches = carry
+            place, uniform = now
+            drawn = draw(logits, inputs.sampling, uniform[:, None])
+            span = kv_cache.causal_span(place[:, None], window=layer.trunk.window)
+            return layer.step(feature, model.embed(drawn.ids), caches, span=span), drawn
 
-        def step(carry):
-            index, logits, feature, caches, drawn, kept, alive, length = carry
-            here = draw(
-                logits, inputs.sampling, jax.lax.dynamic_slice_in_dim(uniforms, index, 1, 1)
-            )
-            span = kv_cache.causal_span(
-                (text.length - 1 + index)[:, None], window=layer.trunk.window
-            )
-            logits, feature, caches = layer.step(feature, model.embed(here.ids), caches, span=span)
-            length = length + alive
-            kept, likely = judged(logits, feature, here.ids, kept)
-            drawn = _put(drawn, here, index)
-            return index + 1, logits, feature, caches, drawn, kept, alive & likely, length
-
-        kept, alive = judged(logits, feature, text.pending, jnp.ones(batch))
-        drawn = _nothing(batch, self.draft_length, logits.shape[-1])
-        carry = 0, logits, feature, caches, drawn, kept, alive, jnp.zeros(batch, jnp.int32)
-        _, logits, _, caches, drawn, _, alive, length = jax.lax.while_loop(
-            lambda carry: (carry[0] < last) & carry[6].any(), step, carry
-        )
-        # If the loop ended early, no row is alive, and this draw is discarded.
-        drawn = _put(drawn, draw(logits, inputs.sampling, uniforms[:, last:]), last)
-        length = length + alive
-        # One more than the bytes drafted, which found the next byte too unlikely.
-        made = jnp.minimum(length + 1, self.draft_length)
+        places = text.length - 1 + jnp.arange(self.draft_length - 1)[:, None]
+        carry = logits, feature, caches
+        (logits, _, caches), most = scan(step, carry, (places, uniforms[:, :-1].T))
+        made = jnp.full(len(text.length), self.draft_length)
         draft = draft_of(
-            drawn,
-            length=length,
+            in_a_row(scanned(most), draw(logits, inputs.sampling, uniforms[:, -1:])),
             step=1 + jnp.arange(self.draft_length),
-            passes=no_passes(batch)._replace(draft_model=made),
+            passes=no_passes(len(made))._replace(draft_model=made),
         )
         return draft, dataclasses.replace(draft_state, caches=caches)
 
@@ -357,20 +314,6 @@ class EagleDrafter(StackDrafter):
         return trees.draft(tree, passes=passes), caches
 
 
-def _nothing(batch: int, places: int, vocabulary: int) -> Drawn:
-    """Room for `places` drawn bytes."""
-    return Drawn(
-        jnp.zeros((batch, places), jnp.int32),
-        jnp.zeros((batch, places, vocabulary), jnp.float32),
-    )
-
-
-def _put(drawn: Drawn, byte: Drawn, index) -> Drawn:
-    """Returns the drawn bytes with another one at `index`."""
-    put = jax.lax.dynamic_update_slice_in_dim
-    return jax.tree.map(lambda whole, one: put(whole, one, index, axis=1), drawn, byte)
-
-
 def build(options: Eagle, model: Model) -> Method:
     """Returns the method that its options describe."""
     depth, beam, nodes = checked_length(options.draft_length, model), options.beam, options.nodes
@@ -380,7 +323,7 @@ def build(options: Eagle, model: Model) -> Method:
             f"beam and nodes must be at least 1, beam at most {values}; got {beam} and {nodes}"
         )
     if beam == 1:
-        drafter = EagleDrafter(depth, min_survival=options.min_survival)
+        drafter = EagleDrafter(depth)
     else:
-        drafter = EagleDrafter(min(nodes, beam * depth), beam, depth, options.min_survival)
+        drafter = EagleDrafter(min(nodes, beam * depth), beam, depth)
     return Method(model.target(), drafter)

@@ -54,7 +54,6 @@ class Drafted(NamedTuple):
     place: int  # in the draft, from 1
     logits: Float[Array, "B N V"]
     byte: Int[Array, "#B N"]  # positions of the bytes that it predicts, 1..S
-    confidence: Float[Array, "B N 2"] | None = None  # from `Confidence`
 
 
 class Term(NamedTuple):

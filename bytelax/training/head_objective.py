@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, Key
 
 from bytelax import architectures, vocab
@@ -23,9 +22,8 @@ class HeadLoss(HeadsLoss, Objective):
     The target of a head is the model's distribution of the byte that the head has to draft, which
     the model predicts at a later position of the same text. A drafted byte is accepted with
     probability sum(min(p, q)), which is logged for each head as `overlap_...`. How often the model
-    and the head agree on the most likely byte is logged as `agreed_...`. A `Confidence` head learns
-    to predict both, by cross-entropy. Which bytes a head predicts, and further terms of its loss,
-    are in the file of its system.
+    and the head agree on the most likely byte is logged as `agreed_...`. Which bytes a head
+    predicts, and further terms of its loss, are in the file of its system.
 
     Attributes:
       module: a byte transformer or a BLT, whose config has heads.
@@ -64,8 +62,8 @@ class HeadLoss(HeadsLoss, Objective):
         _, metrics = next_byte(logits, ids[:, 1:])
         if texts.closes is not None:
             metrics |= patch_metrics(texts.closes, self.max_patches)
-        losses, weights, of_confidence = [], [], []
-        for name, place, head_logits, byte, confidence in drafted:
+        losses, weights = [], []
+        for name, place, head_logits, byte in drafted:
             byte = jnp.broadcast_to(byte, head_logits.shape[:2])
             p = jnp.take_along_axis(taught, byte[..., None] - 1, axis=1)
             q = jax.nn.log_softmax(head_logits[..., vocab.OFFSET :])
@@ -79,15 +77,9 @@ class HeadLoss(HeadsLoss, Objective):
             weights.append(1.0 if self.decay is None else jnp.exp(-(place - 1) / self.decay))
             metrics[f"overlap_{name}"] = summed(overlap, known)
             metrics[f"agreed_{name}"] = summed(agreed, known)
-            if confidence is not None:
-                accepted = jax.lax.stop_gradient(jnp.stack([overlap, agreed], axis=-1))
-                apart = optax.sigmoid_binary_cross_entropy(confidence, accepted).sum(-1)
-                metrics[f"confidence_loss_{name}"] = summed(apart, known)
-                of_confidence.append(summed(apart, known)[0] / jnp.maximum(count_of_head, 1))
+
         total: Any = sum(w * x for w, x in zip(weights, losses, strict=True))
         loss = total / sum(weights)
-        # Their gradients reach other parameters than those of the heads that they judge.
-        loss += sum(of_confidence) / max(len(of_confidence), 1)
         for name, values, present, weight in terms:
             metrics[name] = summed(values, present)
             loss += weight * metrics[name][0] / jnp.maximum(metrics[name][1], 1)

@@ -18,7 +18,6 @@ METHODS = (
     *(("tiny", "blt-s", {"draft_length": k}) for k in (4, 8, 16)),
     *(("tiny", "blt-s", {"draft_length": k} | REFRESH) for k in (4, 8, 16)),
     ("tiny", "eagle", {"draft_length": 8}),
-    ("tiny", "eagle", {"draft_length": 8, "min_survival": 0.3}),
     ("tiny", "medusa", {}),
     ("tiny", "draft-model", {"draft_length": 4}),
     ("tiny", "lookup", {"draft_length": 8}),

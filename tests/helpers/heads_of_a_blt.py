@@ -1,6 +1,5 @@
 """A BLT of three byte values with random heads."""
 
-import dataclasses
 import functools
 
 import jax
@@ -46,14 +45,6 @@ def blt(config=CONFIG, spread=0.1):
     return Model(small.module, unnumbered(small.params | {"heads": heads}))
 
 
-SURE = replace(
-    CONFIG,
-    heads=dataclasses.replace(
-        HEADS,
-        eagle=dataclasses.replace(HEADS.eagle, confidence=True),
-        dflash=dataclasses.replace(HEADS.dflash, confidence=True),
-    ),
-)
 TABLED = replace(
     CONFIG,
     block_size=3,
@@ -67,11 +58,6 @@ LATENTS = replace(CONFIG, heads=HeadsConfig(blt_s=BltSHead(ffn_dim=24)))
 def with_latents(config=LATENTS):
     """A BLT with a head of latents, whose patches end and do not end in a draft."""
     return blt(config, spread=0.3)
-
-
-def with_confidence():
-    """Heads that say how likely a byte will be accepted."""
-    return blt(SURE)
 
 
 def with_block_table():

@@ -132,11 +132,6 @@ CHAINS = {
     "eagle of a blt": on_blt(EagleDrafter(3), blts.blt),
     "dflash": on_blt(DFlashDrafter(3), blts.blt),
     "medusa of a blt": on_blt(MedusaDrafter(3), blts.blt),
-    # Bounds at which drafts have several lengths, because of the bytes that were drawn.
-    "eagle, unsure": on_blt(EagleDrafter(3, min_survival=0.2), blts.blt),
-    "dflash, unsure": on_blt(DFlashDrafter(3, min_survival=0.187), blts.blt),
-    "eagle, told": on_blt(EagleDrafter(3, min_survival=0.2), blts.with_confidence),
-    "dflash, told": on_blt(DFlashDrafter(3, min_survival=0.245), blts.with_confidence),
 }
 # They verify what other programs computed, so what they write is the target's up to rounding.
 HANDED_OVER = {
@@ -157,7 +152,7 @@ LOSSY = {
 # Of those that draft otherwise from one another.
 KINDS = [
     "blt-s", "blt-dv", "composed", "handed over", "layer skip", "medusa", "two-byte", "eagle",
-    "draft model", "lookup", "dflash", "dflash, told", "blt-dv in order",
+    "draft model", "lookup", "dflash", "blt-dv in order",
     "predicted latents",
 ]  # fmt: skip
 # The setups of each lossless method with a name.
@@ -174,8 +169,8 @@ OF_METHODS = {
     "layer-skip": ["layer skip"],
     "medusa": ["medusa", "medusa of a blt", "medusa tree"],
     "two-byte": ["two-byte", "two-byte of the middle"],
-    "eagle": ["eagle", "eagle of a blt", "eagle, unsure", "eagle tree"],
-    "dflash": ["dflash", "dflash, unsure"],
+    "eagle": ["eagle", "eagle of a blt", "eagle tree"],
+    "dflash": ["dflash"],
 }
 
 

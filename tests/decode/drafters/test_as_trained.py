@@ -86,8 +86,8 @@ def blocks(ids, pending, *, size, leak=0):
     embedded = model.embed(jnp.take_along_axis(ids, pending[:, None], axis=1))
     before = pending[:, None] + jnp.arange(sizes.block_size)
     before = jnp.take_along_axis(ids, before, axis=1)[:, None]
-    out = block(tuple(states), embedded, before, pending[:, None])
-    return jax.nn.log_softmax(out.logits[:, 0, :size])
+    logits = block(tuple(states), embedded, before, pending[:, None])
+    return jax.nn.log_softmax(logits[:, 0, :size])
 
 
 @functools.partial(jax.jit, static_argnames="size")
@@ -96,11 +96,11 @@ def steps(ids, pending, *, size, leak=0):
     states = model.states(ids)[0]
     states = tuple(jnp.roll(states[n], -leak, axis=1) for n in CONFIG.heads.eagle.fused)
     following = jnp.roll(ids, -1, axis=1)
-    made = bound(systems.eagle)(states, model.embed(following), following, size)
+    made = bound(systems.eagle)(states, model.embed(following), size)
     place = pending[:, None] - 1 + jnp.arange(size)
     out = [
-        jnp.take_along_axis(one.logits, place[:, index, None, None], 1)[:, 0]
-        for index, one in enumerate(made)
+        jnp.take_along_axis(logits, place[:, index, None, None], 1)[:, 0]
+        for index, logits in enumerate(made)
     ]
     return jax.nn.log_softmax(jnp.stack(out, axis=1))
 
