@@ -47,16 +47,6 @@ _HUGGINGFACE = {  # one component of a tensor's name: Meta's -> transformers'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _PatcherArgs:
-    """The arguments of `patcher_args` that are read: those of the patching rule."""
-
-    threshold: float | None = None
-    threshold_add: float | None = None
-    monotonicity: bool | None = None
-    max_patch_length: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Args:
     """The arguments of Meta's `ByteLatentTransformer` that are read."""
 
@@ -144,7 +134,6 @@ def read_config(directory: pathlib.Path) -> tuple[ModelConfig, dict[str, Tensor]
         entropy_fields, entropy_source = _config_file(entropy)
         entropy_args = _args(entropy_fields, (_ENTROPY, "args", "model"), entropy_source)
         rule = (entropy_fields.get("data") or {}).get("patcher_args") or {}
-        plain.known_fields(_PatcherArgs, rule, entropy_source)  # checks the types
         for name, tensor in _weights(entropy).items():
             state[f"model.patcher.{_renamed(name)}"] = tensor
         patcher = plain.known_fields(_LMArgs, entropy_args, entropy_source)
