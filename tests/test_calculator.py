@@ -5,13 +5,12 @@ import math
 import pytest
 
 from bytelax import calculator
-from bytelax.calculator import Sizes
+from bytelax.calculator import Passes, Sizes
 from experiments.harness import published_fast_blt
 from experiments.studies import accounting
 
 # Least squares on the published gigabytes; a pass of "global" there is one of the encoder too.
 ONE_B = Sizes(decoder=160e6, encoder=19e6, global_=1.288e9, patcher=1e8)
-THREE_B = Sizes(decoder=160e6, encoder=26e6, global_=2.825e9)
 ROWS = tuple(published_fast_blt.rows())
 PREDICTED = [row for row in ROWS if accounting.of(row)]
 
@@ -38,55 +37,13 @@ def test_gigabytes_as_published():
     assert all(row.table.endswith("MBPP") and row.model == "B=16" for row in off)
 
 
-def test_reuse_halves_the_global_passes():
-    refresh, reuse = (calculator.blt_s(8, latent=latent) for latent in ("refresh", "reuse"))
-    assert (reuse.global_, reuse.decoder) == (refresh.global_ / 2, refresh.decoder)
-
-
-def test_blt_d_as_published():
-    """Table 3, B = 8, alpha = 0.5: 147 decoder passes over 64 blocks of a text of 512 bytes."""
-    passes = calculator.blt_d(147 / 64).per_byte(8).times(512)
-    assert (passes.decoder, passes.global_) == (pytest.approx(147), 64)
-    assert calculator.bandwidth_gb(passes, ONE_B) == pytest.approx(213.50, rel=0.015)
-
-
-@pytest.mark.parametrize("chance", [0.0, 0.3, 0.9, 1.0])
-def test_bytes_of_a_round(chance):
-    """Against the sum over how many bytes are accepted before the first refusal."""
-    k = 5
-    lengths = [(1 - chance) * chance**n for n in range(k)] + [chance**k]
-    expected = sum((n + 1) * p for n, p in enumerate(lengths))
-    assert calculator.bytes_per_round_at(chance, k) == pytest.approx(expected)
-    if chance < 1:
-        closed = (1 - chance ** (k + 1)) / (1 - chance)
-        assert calculator.bytes_per_round_at(chance, k) == pytest.approx(closed)
-
-
-def test_plain_decoding():
+def test_bandwidth_of_plain_decoding():
     """Table 3: 512 decoder passes, 250 global ones, 814.95 GB."""
-    passes = calculator.plain(512 / 250).times(512)
-    assert calculator.bandwidth_gb(passes, ONE_B) == pytest.approx(814.95, rel=0.015)
-    more = calculator.bandwidth_gb_with_patcher(passes, ONE_B)
-    assert more - calculator.bandwidth_gb(passes, ONE_B) == pytest.approx(2 * 512 * 1e8 / 1e9)
-
-
-def test_break_even():
-    per_round, a_round = calculator.blt_s(4, latent="refresh"), 1 + 4 * 0.9493
-    patch = calculator.break_even_bytes_per_patch(per_round, a_round, THREE_B)
-    method = calculator.bandwidth_gb(per_round.per_byte(a_round), THREE_B)
-    assert method == pytest.approx(calculator.bandwidth_gb(calculator.plain(patch), THREE_B))
-    assert method < calculator.bandwidth_gb(calculator.plain(0.9 * patch), THREE_B)
-    assert 1.66 < patch < 4  # it saves on the paper's 1.66 bytes per patch, and costs at 4
-    blocks = calculator.blt_d(0.9 * 8)  # fewer decoder passes than bytes
-    assert calculator.break_even_bytes_per_patch(blocks, 8, THREE_B) < math.inf
-    free = Sizes(decoder=1, encoder=0, global_=0)
-    assert calculator.break_even_bytes_per_patch(blocks, 8, free) == math.inf
-
-
-@pytest.mark.parametrize("chance", [-0.1, 1.5])
-def test_bad_input(chance):
-    with pytest.raises(ValueError, match="chance"):
-        calculator.bytes_per_round_at(chance, 4)
+    passes = Passes(512, 512, 250, 512)
+    found = calculator.bandwidth_gb(passes, ONE_B)
+    assert found == pytest.approx(814.95, rel=0.015)
+    more = calculator.bandwidth_gb_with_patcher(passes, ONE_B) - found
+    assert more == pytest.approx(2 * 512 * 1e8 / 1e9)
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, 0.6, 0.9, 1.0])

@@ -76,15 +76,18 @@ def longer_patches(rows) -> dict:
 
 
 def of(row) -> Passes | None:
-    """Passes of a text from its acceptance; None where acceptance does not determine them."""
+    """Passes of a text from its acceptance; None where acceptance does not determine them.
+
+    As published, a round makes two full passes: one reads the last byte, another verifies.
+    """
     if row.method == "BLT-S":
-        per_round = calculator.blt_s(row.drafted, latent="refresh")
+        decoder = row.drafted + 1
     elif row.method == "BLT-DV" and row.setting == "one-step":
-        per_round = calculator.blt_dv(1, latent="refresh")
+        decoder = 2
     else:
         return None
-    emitted = calculator.bytes_per_round([row.acceptance] * row.drafted)
-    return per_round.per_byte(emitted).times(row.text_bytes)
+    rounds = row.text_bytes / calculator.bytes_per_round([row.acceptance] * row.drafted)
+    return Passes(decoder * rounds, 2 * rounds, 2 * rounds, 2 * rounds)
 
 
 def gigabytes(row) -> float:

@@ -75,7 +75,8 @@ def projected(setting: dict, by_position: list) -> dict:
     chance = sum(place) / sum([1.0, *place[:-1]])
     layers = evidence.loaded(MODEL, dtype="float32").config.trunk.layers
     drafting, verified = roofline.layer_shares(layers, options, method, len(by_position))
-    expected = calculator.bytes_per_round_at(chance, len(by_position))
+    chances = [chance**place for place in range(1, len(by_position) + 1)]
+    expected = calculator.bytes_per_round(chances)
     return {"once_reached": chance, "projected_speed": expected / (drafting + verified)}
 
 
