@@ -71,7 +71,7 @@ inline Integers integers(Narrow x) {
 }
 #endif
 
-// Picks lanes of `a`, and behind them those of `b`.
+// Picks lanes of `a` and `b`; those of `b` are numbered after those of `a`.
 inline Vector shuffled(Vector a, Vector b, Integers lanes) {
 #if defined(__clang__)
   Vector out;
@@ -149,7 +149,7 @@ inline void store_begin(Vector x, C* to, int64_t count) {
   std::memcpy(to, held, count * sizeof(C));
 }
 
-// e^x to the last bits of a float: 2^n times a polynomial in what is left of x.
+// e^x to the last bits of a float: 2^n times a polynomial in the rest of x.
 inline Vector exponential(Vector x) {
   const Vector least = Vector{} - 87.0f, most = Vector{} + 88.0f;
   x = x < least ? least : x;
@@ -167,7 +167,7 @@ inline Vector exponential(Vector x) {
   return p * load<Vector>(&power);
 }
 
-// Tells the processor that this thread waits for another one.
+// Hints to the processor that this thread waits for another one.
 inline void pause() {
 #if defined(__AVX2__)
   _mm_pause();

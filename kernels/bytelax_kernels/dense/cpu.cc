@@ -1,10 +1,10 @@
 // `dense` for processors: a product of few rows in one call with its norm and what follows it.
 //
-// The matrix lies in panels [columns / 32, depth, 32], so that it is read once from begin to end. The
-// sums of a few rows by 32 columns stay in registers; those of more rows are made part by part, all rows
-// by a stretch of a panel that stays in the first cache, and wait in memory between stretches. Each sum
-// runs over the depth in order, whatever the number of rows and threads, so that a row has the same bits
-// beside any others.
+// The matrix lies in panels [columns / 32, depth, 32], so that it is read once from beginning to end. The
+// sums of a few rows by 32 columns stay in registers. More rows are multiplied by one stretch of a panel
+// after another: the stretch stays in the first cache, and the sums wait in memory between stretches. Each
+// sum runs over the depth in order, whatever the number of rows and threads, so that the bits of a row do
+// not depend on the other rows.
 //
 // Some processors multiply rows of bfloat16 by a matrix of bfloat16 or int8 in pairs of numbers: twice as
 // fast in vectors (AVX512-BF16), and up to 16 rows in little more than the time of one in tiles (AMX). For
@@ -32,18 +32,18 @@ namespace {
 constexpr int kColumns = 32;  // of a panel
 constexpr int kVectors = kColumns / kLanes;
 
-// Rows whose sums by a panel are made before those by the next one.
+// Rows that are multiplied by a panel before the next panel is read.
 constexpr int kRowsOfAPanel = 48;
 // Places of the depth in a stretch of a panel, which stays in the first cache.
 constexpr int64_t kStretch = 128;
+static_assert(kStretch % 2 == 0, "a stretch ends between two pairs of narrow numbers");
 
-// What a thread must find to do, so that handing it over pays: bytes of a matrix, or products of
-// numbers.
+// Work from which a thread of its own pays: bytes of a matrix, or products of numbers.
 constexpr int64_t kBytesOfAThread = 1 << 14, kProductsOfAThread = 1 << 15;
 
-// Numbers of one column that lie beside one another: narrow ones in pairs.
+// Numbers of one column that lie next to each other: narrow ones in pairs.
 template <typename W>
-constexpr int kBeside = sizeof(W) < sizeof(float) ? 2 : 1;
+constexpr int kAdjacent = sizeof(W) < sizeof(float) ? 2 : 1;
 
 // Vectors of sums that stay in registers while a panel is read.
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -56,12 +56,12 @@ constexpr int kSums = kVectors;
 
 // Rows whose sums by all columns of a panel stay there.
 constexpr int kRowsOfAll = kSums / kVectors;
-// Rows of which the sums by two panels are made together, because a sum waits for its last term.
+// Rows that are multiplied by two panels at once, because each term of a sum waits for the one before.
 constexpr int kFewRows = std::max(kRowsOfAll / 2, 1);
 // Rows that are multiplied at a time. Where registers are few, more rows take narrow numbers by half of a
 // panel's columns, so that they are unpacked less often; one row less has room, because of the unpacking.
 template <typename W>
-constexpr int kMostRows = kVectors > 2 && kBeside<W> == 2 ? 2 * kRowsOfAll - 1 : kRowsOfAll;
+constexpr int kMostRows = kVectors > 2 && kAdjacent<W> == 2 ? 2 * kRowsOfAll - 1 : kRowsOfAll;
 
 // Whether this processor multiplies pairs of bfloat16.
 #if defined(__AMX_BF16__) || defined(__AVX512BF16__)
@@ -74,7 +74,7 @@ constexpr bool kInPairs = false;
 template <typename W>
 constexpr float kTimes = sizeof(W) == 1 ? 1 << 24 : 1;
 
-// A vector of columns: the first or the second of the numbers that lie beside one another.
+// A vector of columns: the first or the second of adjacent numbers.
 template <int which>
 inline Vector unpacked(const float* from) {
   return wide(from);
@@ -101,6 +101,7 @@ inline Integers in_pairs(const int8_t* from) {
 }
 
 constexpr int kRowsOfATile = 16;
+static_assert(kRowsOfATile <= kRowsOfAPanel, "`Sums` has room for the rows of a tile");
 // The sums of some rows by the columns of a panel.
 typedef float Sums[kRowsOfAPanel][kColumns];
 
@@ -110,7 +111,7 @@ __attribute__((always_inline)) inline void add_place(const float* rows, int64_t 
                                                      Vector (&sums)[M][V]) {
   Vector weights[V];
 #pragma GCC unroll 8
-  for (int v = 0; v < V; ++v) weights[v] = unpacked<which>(from + v * kLanes * kBeside<W>);
+  for (int v = 0; v < V; ++v) weights[v] = unpacked<which>(from + v * kLanes * kAdjacent<W>);
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
@@ -118,12 +119,12 @@ __attribute__((always_inline)) inline void add_place(const float* rows, int64_t 
   }
 }
 
-// The same at one place or at two whose numbers lie beside one another.
+// The same at one place, or at two whose numbers are adjacent.
 template <int M, int V, typename W>
 __attribute__((always_inline)) inline void add_products(const float* rows, int64_t stride, const W* from,
                                                         Vector (&sums)[M][V]) {
   add_place<0>(rows, stride, from, sums);
-  if constexpr (kBeside<W> == 2) add_place<1>(rows, stride, from, sums);
+  if constexpr (kAdjacent<W> == 2) add_place<1>(rows, stride, from, sums);
 }
 
 #if defined(__AVX512BF16__)
@@ -144,7 +145,7 @@ __attribute__((always_inline)) inline void add_products(const BFloat16* rows, in
 
 // Asks the second cache for what is read `kAhead` bytes after the next `bytes` of a panel, line by line.
 // Panels follow one another, so at the end of one that is the beginning of the next. With every second
-// line alone, 2 KB ahead, five rows took 1.6 times as long as one on a Xeon; so they take about the same.
+// line alone, 2 KB ahead, five rows took 1.6 times as long as one on a Xeon; this way about as long.
 constexpr int64_t kAhead = 8192, kLine = 64;
 
 template <int64_t bytes>
@@ -159,7 +160,7 @@ __attribute__((always_inline)) inline void fetch(const void* from) {
 template <int M, int V, int P, bool ahead, typename X, typename W>
 __attribute__((noinline)) void add_rows(const X* rows, int64_t stride, int64_t steps, const W* panels,
                                         int64_t apart, float* sums) {
-  constexpr int kDeep = kBeside<W>;
+  constexpr int kDeep = kAdjacent<W>;
   Vector held[P][M][V];
   const auto row_of = [&](int p, int m) { return sums + (p * kRowsOfAPanel + m) * kColumns; };
 #pragma GCC unroll 2
@@ -191,7 +192,8 @@ inline void add_most(int64_t count, const X* rows, int64_t stride, int64_t steps
   }
   constexpr int V = M <= kRowsOfAll ? kVectors : kVectors / 2;
   for (int v = 0; v < kVectors; v += V) {
-    add_rows<M, V, P, ahead>(rows, stride, steps, panels + v * kLanes * kBeside<W>, apart, sums + v * kLanes);
+    const W* from = panels + v * kLanes * kAdjacent<W>;
+    add_rows<M, V, P, ahead>(rows, stride, steps, from, apart, sums + v * kLanes);
   }
 }
 
@@ -222,7 +224,7 @@ inline void multiply_many(int64_t count, const X* rows, int64_t stride, int64_t 
 #if defined(__AMX_BF16__)
 constexpr int kDepthOfATile = 32;
 
-// Keeps writes to memory before or behind the tiles that read it, of which the compiler knows nothing.
+// Keeps writes to memory in order with reads by tiles, which the compiler does not see.
 inline void keep_order() { __asm__ volatile("" ::: "memory"); }
 
 // Tiles for products of `rows` rows, in this thread, as long as this lives: 0 to 3 hold sums, 4 the
@@ -351,7 +353,7 @@ struct Product {
     }
   }
 
-  // Scales sums, gates them, and writes what becomes of them.
+  // Scales sums, gates them, and writes the results.
   void finish(int64_t row, int count, int64_t panel, int most, const Sums* sums) const {
     for (int p = 0; p < most; ++p) {
       const int64_t first = (panel + p) * kColumns;
@@ -415,7 +417,7 @@ struct Product {
   }
 };
 
-// What lies between the rows of a call: were they whole pages apart, the same place of all of them would
+// Numbers between the rows of a call: if rows were whole pages apart, the same place of all of them would
 // share a few lines of the cache.
 constexpr int64_t kBetween = 32;
 
@@ -481,7 +483,7 @@ const Rows& prepared(const ffi::AnyBuffer& rows, const ffi::AnyBuffer& scale, fl
     prepare(x, static_cast<const BFloat16*>(scale.untyped_data()), eps, count, depth, length, held);
   }
   if constexpr (kInPairs && std::is_same_v<X, BFloat16>) {
-    // Beyond the rows a tile may read what it likes: nobody uses those sums.
+    // A tile may read anything after the last row: those sums are not used.
     held.narrow.resize((count + kRowsOfATile) * held.stride);
     by_vectors(held.places.size() * held.stride, [&](int64_t at, int most) {
       store_begin(begin_of(held.values.data() + at, most), held.narrow.data() + at, most);
@@ -532,7 +534,7 @@ ffi::Error dense(ffi::ThreadPool threads, ffi::AnyBuffer rows, ffi::AnyBuffer pa
                  [&](int64_t begin, int64_t end) { product.run(begin, end); });
   };
   const auto run = [&](const auto* weights) {
-    if constexpr (kInPairs && kBeside<std::decay_t<decltype(*weights)>> == 2) {
+    if constexpr (kInPairs && kAdjacent<std::decay_t<decltype(*weights)>> == 2) {
       if (narrow) return multiplied(x.narrow.data(), weights);
     }
     return multiplied(x.values.data(), weights);

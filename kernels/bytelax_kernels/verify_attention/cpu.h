@@ -1,8 +1,8 @@
 // Attention of a few queries to a ring of positions, for one key head of one row.
 //
 // Each query sees positions in order, and everything that is summed over them is summed in this
-// order, from the first position that the query sees. So a query has the same bits beside any
-// others, in a ring of any size, and as a node of a tree as on a chain.
+// order, from the first position that the query sees. So the bits of a query do not depend on the
+// other queries or on the size of the ring, and are the same in a tree as on a chain.
 
 #ifndef BYTELAX_VERIFY_ATTENTION_CPU_H_
 #define BYTELAX_VERIFY_ATTENTION_CPU_H_
@@ -15,10 +15,10 @@
 namespace {
 
 constexpr int64_t kQueries = 16;  // that are scored together
-constexpr int64_t kSharedScores = 1 << 18;  // products of numbers from which on threads share
+constexpr int64_t kSharedScores = 1 << 18;  // products of numbers from which threads share the work
 
-// The cache of a key head. Position p is in slot p % slots; a slot begins `stride` numbers behind the
-// one before, of which `dim` are of this head.
+// The cache of a key head. Position p is in slot p % slots; slots begin `stride` numbers
+// apart, and `dim` numbers of each are of this head.
 template <typename C>
 struct Ring {
   const C* keys;
@@ -53,7 +53,7 @@ inline Vector sums_of_lanes(Vector (&x)[kLanes]) {
 }
 
 // The scores of a query at `count` positions from `position` on, at most `kLanes`; the others are
-// numbers of no meaning.
+// arbitrary numbers.
 template <typename C>
 inline Vector scores(const float* query, const Ring<C>& ring, int64_t position, int64_t count) {
   const C* keys[kLanes];
@@ -185,7 +185,7 @@ void attend(const Ring<C>& ring, const float* queries, const Seen* seen, int64_t
 
   thread_local std::vector<float> held;
   const int64_t range = highest - lowest + 1, stride = (range + kLanes - 1) / kLanes * kLanes;
-  held.resize(kQueries * stride + kLanes);  // a vector may end behind a row
+  held.resize(kQueries * stride + kLanes);  // the last vector may end after its row
   float totals[kQueries];
   for (int64_t q = 0; q < count; ++q) {
     float* row = held.data() + q * stride;
@@ -203,7 +203,7 @@ void attend(const Ring<C>& ring, const float* queries, const Seen* seen, int64_t
       std::fill(row + end, row + range, 0.0f);
       continue;
     }
-    // What it sees lies side by side for the sum, as on a chain.
+    // The scores that it sees are moved together for the sum, as on a chain.
     const auto sees = [&](int64_t i) {
       const int64_t position = lowest + i, cell = position - seen[q].start;
       return (first[q] <= position && position < after[q]) ||
