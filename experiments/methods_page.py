@@ -9,10 +9,11 @@ from bytelax.commands.methods import table
 from bytelax.options import METHODS
 
 _USE = """\
-Made by `python -m experiments.methods_page`. Choose a method on the command line by
-`--method blt-s --draft-length 4`, and in `bytelax.generate` by `method="blt-s", draft_length=4` or
-by its class, which an editor completes: `method=bytelax.options.BltS(draft_length=4)`.
-With any method `window=W` pads windows to W bytes: [same_bytes.md](same_bytes.md).
+Made by `python -m experiments.methods_page`. Which to try first: [speed.md](speed.md). Choose a
+method on the command line by `--method blt-s --draft-length 4`, and in `bytelax.generate` by
+`method="blt-s", draft_length=4` or by its class, which an editor completes:
+`method=bytelax.options.BltS(draft_length=4)`. With any method `window=W` pads windows to W bytes:
+[same_bytes.md](same_bytes.md).
 """
 
 _ANY, _BYTES, _BLT = "any model", "a byte transformer", "a BLT"
@@ -49,8 +50,8 @@ def markdown() -> str:
         cells = f"[`{name}`](#{name})", f"`{method.__name__}`", runs_on, trained, lossless
         lines.append(f"| {' | '.join(cells)} |")
     for row in table():
-        more = (inspect.getdoc(METHODS[row["name"]]) or "").splitlines()[1:]
-        lines += ["", f"## {row['name']}", "", row["description"], *more]
+        more = " ".join((inspect.getdoc(METHODS[row["name"]]) or "").split("\n")[2:])
+        lines += ["", f"## {row['name']}", "", row["description"], *(["", more] if more else [])]
         if row["options"]:
             lines.append("")
         for option in row["options"]:

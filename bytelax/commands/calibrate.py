@@ -16,7 +16,7 @@ class Calibrate:
     """Flags of `bytelax calibrate`."""
 
     text: tyro.conf.Positional[tuple[str, ...]]
-    """Files, directories or globs of .txt, .py, .jsonl or .tsv, plain or gzipped."""
+    """Files, directories or globs of .txt, .py and .jsonl, plain or gzipped."""
     model: flags.Model = "tiny"
     patch_length: float = 4.5
     """Target mean number of bytes per patch."""
