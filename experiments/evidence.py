@@ -39,7 +39,7 @@ COUNTED = [
     Column("loops", "loops"),
     Column("acceptance", "acceptance", ".1%"),
     Column("published acceptance", "published_acceptance"),
-    Column("weights read, beside plain", "weights_read", ".2f"),
+    Column("weights read, over plain", "weights_read", ".2f"),
 ]
 TIMED_COLUMNS = [
     Column("plain, ms per byte", "plain_ms", ".3f"),

@@ -157,7 +157,7 @@ def names() -> list[str]:
 
 def page(results: pathlib.Path = RESULTS) -> str:
     """The page of all results."""
-    lines = [HEAD, "## Published beside measured", "", *claims_table(claims(results)), ""]
+    lines = [HEAD, "## Published and measured", "", *claims_table(claims(results)), ""]
     for name in names():
         lines += section(name, results)
     return "\n".join(lines)

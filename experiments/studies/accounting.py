@@ -1,10 +1,10 @@
-"""The calculator beside the tables of Fast BLT (arXiv 2605.08044v1, Tables 3 to 10).
+"""The calculator compared with the tables of Fast BLT (arXiv 2605.08044v1, Tables 3 to 10).
 
 Passes follow from the published acceptance, gigabytes from the published passes; nothing runs. The
 figures are the largest deviations from what is printed. Rounds vary more from text to text than one
 rate of acceptance can express, so a one-step BLT-DV makes more passes than its rate gives. The last
 columns are not published: what BLT-S, BLT-DV in one step and BLT-D at an entropy of 1 would read
-beside plain decoding, at the published passes, if a patch had 4.5 bytes, as in our models. In the
+over plain decoding, at the published passes, if a patch had 4.5 bytes, as in our models. In the
 tables plain decoding closes a patch every 1.15 to 2.44 bytes.
 
     python -m experiments.studies.accounting

@@ -1,11 +1,11 @@
 """How often do eight samples of the next byte agree, on held-out text?
 
-Where they agree, a cheap drafter has a chance. The law of their largest agreement is computed
-exactly from a model's law of the next byte, by bands of its entropy. "Greedy" and "overlap": the
+Where they agree, a cheap drafter has a chance. The distribution of their largest agreement is
+computed exactly from that of the next byte, by bands of its entropy. "Greedy" and "overlap": the
 chance that a byte drafted by its draft model is accepted at temperature 0, where both take their
-likeliest byte, and at temperature 1. Two flat laws overlap much, so the overlap hardly falls where
-the next byte is uncertain. "Entropy": bits, as quantiles over positions. "Bits per byte": of the
-text under the model.
+likeliest byte, and at temperature 1. Two flat distributions overlap much, so the overlap hardly
+falls where the next byte is uncertain. "Entropy": bits, as quantiles over positions. "Bits per
+byte": of the text under the model.
 
     python -m experiments.studies.agreement --data DIR
 """

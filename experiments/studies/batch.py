@@ -1,4 +1,4 @@
-"""What methods gain in batches, beside plain decoding of as many rows.
+"""What methods gain in batches, over plain decoding of as many rows.
 
 "Roofline": the speed if every pass took as long as reading its weights and caches, or multiplying
 them, on this machine. "Windows" and "global passes" are of the batch, for each byte of a row. Rows

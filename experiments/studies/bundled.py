@@ -1,4 +1,4 @@
-"""Bits per byte of the bundled models on held-out text, beside compressors.
+"""Bits per byte of the bundled models on held-out text, and those of compressors.
 
 A compressor knows nothing before the file and adapts to it; a model has learned from other text and
 sees its own window only: a scale, not a race. In brackets: intervals from resampling stretches of

@@ -1,9 +1,9 @@
 """Whether lossless methods leave greedy output as it is, on trained models and natural prompts.
 
 "Bit for bit": outputs whose bytes and log-probabilities equal those of the empty draft at the same
-batch and window. "Alone": beside plain decoding of the prompt alone, one byte a pass; without the
-compiled kernels another shape rounds differently, so a byte may flip where the two likeliest are
-nearly equal. The last column has the margin between the two at each flip, in nats.
+batch and window. "Alone": compared with plain decoding of the prompt alone, one byte a pass;
+without the compiled kernels another shape rounds differently, so a byte may flip where the two
+likeliest are nearly equal. The last column has the margin between the two at each flip, in nats.
 
     python -m experiments.studies.exactness --data DIR
 """

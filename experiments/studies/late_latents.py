@@ -1,10 +1,10 @@
-"""What `blt-s` keeps past a patch, beside what a late latent costs the model.
+"""What `blt-s` keeps past a patch, and what a late latent costs the model.
 
 Costs are in bits per byte: of one mean latent in place of all, and of latents that are one and two
-patches old. All figures but the loops and the acceptance beside the published one leave out loops.
+patches old. All figures but the loops and the acceptance next to the published leave out loops.
 "Before" and "after": kept, of the drafted bytes before which none was refused, by whether a patch
 has closed since the draft began; before it `blt-s` on stale latents drafts what plain decoding
-would write. "By entropy": the same bytes, by the bits of the model's law of the next byte. Models
+would write. "By entropy": the same bytes, by the entropy of the model's next byte. Models
 named "windowN-layersM" differ in their decoder alone, by the bytes that its attention spans and its
 layers, and have seen equal bytes. With `--runs`, the models of a directory are measured too.
 
@@ -50,7 +50,7 @@ COLUMNS = [
     Column("after", "kept_after", ".1%"),
     Column("by entropy", "kept_by_bits", ".0%"),
     Column("bytes per round", "bytes_per_round_without_loops", ".2f"),
-    Column("weights read, beside plain", "weights_read", ".2f"),
+    Column("weights read, over plain", "weights_read", ".2f"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What the compiled kernels gain on a processor, beside XLA's products and attention.
+"""What the compiled kernels gain on a processor, over XLA's products and attention.
 
 A plain byte, and a round that drafts eight bytes (`blt-s`; `eagle` on `tiny-lm`), verifies them in
 one pass and keeps four. Programs with and without the compiled kernels run in turns in one process,

@@ -2,7 +2,7 @@
 
 The prompts of `bytelax demo`, continued greedily by `small-lm` with drafts of `small-draft`. By
 byte: `d` was drafted and kept, `c` the model's own in the place of a refused byte, `f` its own
-behind a draft that was kept whole. The README's figure is made of these rows; it takes the time of
+after a draft that was kept whole. The README's figure is made of these rows; it takes the time of
 a byte and of a round from `small_lm`.
 
     python -m experiments.studies.provenance

@@ -1,7 +1,7 @@
 """What fewer passes cost in right answers, on tasks that small models learn.
 
-A BLT was trained on by the published loss of BLT-D, by ours, and plainly as their control, each for
-as many bytes, with three seeds. Exact match of greedy answers to questions that no model has
+A BLT was trained further by the published loss of BLT-D, by ours, and plainly as a control, each
+for as many bytes, with three seeds. Exact match of greedy answers to questions that no model has
 seen, and the passes and gigabytes of weights that an answer takes (figure 1 of Fast BLT in
 miniature). With gamma 0 a pass fills one byte, the most certain one. "Ranked first": how often the
 right answer is likelier than three wrong ones that look like it. Models that are not trained yet
@@ -55,7 +55,7 @@ COLUMNS = [
     Column("decoder passes", "decoder_passes", ".1f"),
     Column("global passes", "global_passes", ".1f"),
     Column("GB", "bandwidth_gb_with_patcher", ".4f"),
-    Column("weights read, beside plain", "weights_read", ".2f"),
+    Column("weights read, over plain", "weights_read", ".2f"),
     Column("without the entropy model", "weights_by_formula", ".2f"),
     Column("published", "published_weights"),
     Column("ranked first", "ranked_first", ".1%"),

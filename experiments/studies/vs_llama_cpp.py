@@ -1,4 +1,4 @@
-"""bytelax beside llama.cpp: the same weights and ids, one row, in turns on the same threads.
+"""bytelax and llama.cpp: the same weights and ids, one row, in turns on the same threads.
 
 `small-lm`, plain and with drafts (`small-draft` here, the package's prompt lookup there), and a
 random byte transformer of the published shape (85M). Times are without the prompt; a pass is over
@@ -35,7 +35,7 @@ COLUMNS = [
     Column("what", "what"),
     Column("bytelax, ms", "ms", ".2f"),
     Column("llama.cpp, ms", "theirs_ms", ".2f"),
-    Column("speed beside llama.cpp", "ratio", ".2f"),
+    Column("speed over llama.cpp", "ratio", ".2f"),
     Column("same bytes", "same_bytes"),
 ]
 

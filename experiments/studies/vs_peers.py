@@ -1,4 +1,4 @@
-"""bytelax beside transformers: the same weights, greedy, float32, one prompt at a time.
+"""bytelax and transformers: the same weights, greedy, float32, one prompt at a time.
 
 "blt": a random BLT of 35M parameters (hash table not counted), from one checkpoint. transformers
 runs with `use_cache=False`: 5.23.0 has no cache that gives right bytes. Prompts are the model's own
@@ -36,8 +36,8 @@ COLUMNS = [
     Column("decoded by", "decoded_by"),
     Column("ms per byte", "ms", ".2f"),
     Column("transformers, ms per byte", "transformers_ms", ".1f"),
-    Column("speed beside transformers", "ratio", ".2f"),
-    Column("beside its own plain decoding", "over_plain", ".2f"),
+    Column("speed over transformers", "ratio", ".2f"),
+    Column("over its own plain decoding", "over_plain", ".2f"),
     Column("floor, ms per byte", "floor_ms", ".2f"),
     Column("same bytes", "same_bytes"),
 ]

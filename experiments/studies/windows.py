@@ -1,4 +1,4 @@
-"""What a pass over W bytes costs a byte transformer, beside W passes over one.
+"""What a pass over W bytes costs a byte transformer, compared with W passes over one.
 
 "From the exit": verifying from the states of the exit at half the depth. The published shape (85M,
 12 layers of width 768) has random weights, and so has one of 800M, in bfloat16. The last column is
