@@ -27,8 +27,8 @@ Made by `python -m experiments.tables` from [experiments/results](../experiments
 for each study and machine. In brackets: 95 % intervals from resampling prompts, or the range of the
 repeats of a time. "Loops" are continuations that end in a repeated stretch, which is easy to draft;
 columns "without loops" leave them out. "T" is the temperature. Speeds are multiples of plain
-decoding (one byte a pass, with caches) of the same weights on the same machine, of one row of text
-if no column says of how many.
+decoding (one byte a pass, with caches) of the same weights on the same machine, for one row of text
+unless a column says how many.
 """
 
 
