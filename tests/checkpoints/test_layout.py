@@ -5,12 +5,15 @@ import pytest
 
 from bytelax import architectures
 from bytelax.checkpoints import CheckpointError, layout
-from tests.helpers.random_models import BYTE_LM, GROUPED, META, OWN, SQUARE, random_params, shapes
+from tests.helpers.models_for_tests import BYTE_LMS
+from tests.helpers.random_models import BYTE_LM, GROUPED, META, OWN, SQUARE, random_params
 
 
-@pytest.mark.parametrize("config", [SQUARE, GROUPED, META, OWN, BYTE_LM])
+@pytest.mark.parametrize("config", [SQUARE, GROUPED, META, OWN, BYTE_LM, BYTE_LMS["qwen"]])
 def test_the_table_is_the_parameter_tree(config):
-    expected = {path: x.shape for path, x in layout.flatten(shapes(config)).items()}
+    drawn = layout.flatten(architectures.shapes(architectures.module_of(config)))
+    expected = {path: x.shape for path, x in drawn.items()}
+    assert all(x.dtype == np.float32 for x in drawn.values())
     assert {path: x.shape for path, x in architectures.parameters(config).items()} == expected
 
 

@@ -38,7 +38,7 @@ def blt(config=CONFIG, spread=0.1):
     small, rng = model(config, scale=2.0), np.random.default_rng(SEED)
     heads = jax.tree.map(
         lambda x: (
-            x if x.ndim == 1 else jnp.asarray(spread * rng.standard_normal(x.shape, np.float32))
+            x if x.ndim == 1 else jax.device_put(spread * rng.standard_normal(x.shape, np.float32))
         ),
         numbered(small.params)["heads"],
     )

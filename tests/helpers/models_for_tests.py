@@ -10,6 +10,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import unflatten_dict
 
 from bytelax import architectures, vocab
 from bytelax.architectures import module_of
@@ -129,12 +130,20 @@ def unnumbered(params):
 
 
 @functools.cache
+def shapes(config):
+    """The parameters by the table of stored tensors, for which no pass has to be traced."""
+    table = architectures.parameters(config)
+    return unflatten_dict(
+        {path: jax.ShapeDtypeStruct(one.shape, np.float32) for path, one in table.items()}, sep="/"
+    )
+
+
+@functools.cache
 def model(config, dtype="float32", *, seed=0, scale=SCALE):
     """A random model whose patcher's threshold ends about a third of a random text's patches."""
     module = module_of(config)
     ids = random_text(1, 256, seed=99, eos=False) % config.vocab_size
     ids = np.maximum(ids, vocab.BOS)
-    shapes = architectures.shapes(module)
     rng = np.random.default_rng(seed)
 
     def weight(path, leaf):
@@ -142,12 +151,13 @@ def model(config, dtype="float32", *, seed=0, scale=SCALE):
             return 1 + 0.25 * rng.standard_normal(leaf.shape, np.float32)
         return scale * 0.05 * rng.standard_normal(leaf.shape, np.float32)
 
-    params = jax.tree_util.tree_map_with_path(weight, numbered(shapes))
+    params = jax.tree_util.tree_map_with_path(weight, numbered(shapes(config)))
     params = unnumbered(params)
     patcher = params.pop("patcher", None)
-    params = jax.tree.map(lambda x: jnp.asarray(x, dtype), params)
+    # Nothing is compiled for a copy, and for `jnp.asarray` a program of each shape.
+    params = jax.device_put(jax.tree.map(lambda x: x.astype(jnp.dtype(dtype)), params))
     if patcher is not None:
-        params["patcher"] = jax.tree.map(jnp.asarray, patcher)
+        params["patcher"] = jax.device_put(patcher)
         config = dataclasses.replace(config, patching=_calibrated(config, params["patcher"], ids))
         module = BLT(config)
     return Model(module, params)
@@ -156,12 +166,16 @@ def model(config, dtype="float32", *, seed=0, scale=SCALE):
 def _calibrated(config, patcher, ids):
     """Thresholds in the widest gap among the upper middle of what the rule compares."""
     rule = config.patching
-    module = ByteLM(config.patcher, EXACT)
-    entropies = np.asarray(next_byte_entropy(jax.jit(module.apply)({"params": patcher}, ids)))[0]
+    entropies = np.asarray(_entropies(ByteLM(config.patcher, EXACT), patcher, ids))[0]
     compared = np.diff(entropies) if rule.monotonicity else entropies
     compared = np.sort(compared)[len(compared) * 6 // 10 : len(compared) * 8 // 10]
     widest = np.diff(compared).argmax()
     return dataclasses.replace(rule, threshold=float(compared[widest : widest + 2].mean()))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _entropies(module, patcher, ids):
+    return next_byte_entropy(module.apply({"params": patcher}, ids))
 
 
 def louder_tables(params, scale):
@@ -185,9 +199,12 @@ def chain(text, *, loop=True):
     assert len(set(ids)) == len(ids) < config.trunk.dim
     base = model(config)
     silent = {"out", "down"}  # without them a block adds nothing to its input
-    params = jax.tree_util.tree_map_with_path(
-        lambda path, x: jnp.zeros_like(x) if silent & {key.key for key in path} else x, base.params
-    )
+
+    def silenced(path, x):
+        said = not silent & {key.key for key in path}
+        return x if said else jax.device_put(np.zeros(x.shape, x.dtype))
+
+    params = jax.tree_util.tree_map_with_path(silenced, base.params)
     follows = dict(zip(ids, [*ids[1:], ids[0] if loop else vocab.EOS], strict=True))
     dim = config.trunk.dim
     embedding = np.zeros((vocab.SIZE, dim), np.float32)
@@ -197,7 +214,7 @@ def chain(text, *, loop=True):
     for state, (last, following) in enumerate(follows.items()):
         embedding[last] = np.eye(dim)[state]
         head[state, following] = 9
-    params["embed"]["embedding"] = jnp.asarray(embedding)
-    params["head"]["kernel"] = jnp.asarray(head)
-    params["norm"]["scale"] = jnp.ones(dim)
+    params["embed"]["embedding"] = jax.device_put(embedding)
+    params["head"]["kernel"] = jax.device_put(head)
+    params["norm"]["scale"] = jax.device_put(np.ones(dim, np.float32))
     return Model(base.module, params)

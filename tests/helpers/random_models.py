@@ -1,7 +1,6 @@
 """Small random models for the tests of checkpoints."""
 
 import dataclasses
-import functools
 import json
 
 import jax
@@ -9,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from bytelax import architectures
 from bytelax.architectures import module_of
 from bytelax.models.blt import BLTConfig
 from bytelax.models.blt.encoder import HashConfig
@@ -17,6 +15,7 @@ from bytelax.models.byte_lm import ByteLMConfig
 from bytelax.models.configs import TransformerConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.options import BltSHead, DFlashHead, EagleHead, HeadsConfig, MedusaHead
+from tests.helpers.models_for_tests import shapes
 
 IDS = jnp.asarray([[1, 72, 105, 36, 118, 108, 105, 72, 36, 72, 105]])
 
@@ -72,13 +71,9 @@ BYTE_LM = dataclasses.replace(PATCHER, vocab_size=261)
 def random_params(config, seed=0, dtype=jnp.float32):
     """Normal numbers in every parameter, norms included, so that no mix-up goes unseen."""
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda x: jnp.asarray(rng.standard_normal(x.shape), dtype), shapes(config))
-
-
-@functools.cache
-def shapes(config):
-    """The parameters as they are initialised, heads included."""
-    return architectures.shapes(module_of(config))
+    dtype = jnp.dtype(dtype)
+    params = jax.tree.map(lambda x: rng.standard_normal(x.shape).astype(dtype), shapes(config))
+    return jax.device_put(params)
 
 
 def repatched(config, **fields):
