@@ -80,6 +80,11 @@ def config(*, steps=12, mesh=None, accumulate=1, peak=1e-2, **run):
     )
 
 
+def assert_same(left, right):
+    """The same parameters, to the last bit."""
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
 def of_process(mesh, out, **options):
     """Batches of the rows that this process has; a line of JSON tells of each."""
 

@@ -96,18 +96,20 @@ def test_the_joint_loss_is_that_of_the_equations(window):
     expected, logits = by_the_equations(model.module, model.params, ids, drawn, mask)
 
     objective = BLTD(model.module, corruption=CORRUPTION)
-    loss, _ = jax.jit(objective.loss)(model.params, ids, KEY)
-    np.testing.assert_allclose(loss, expected, rtol=2e-6)
 
-    def cells(blt):
+    def cells(blt, blocks):
         text = blt.encode(ids[:, :-1])
         contexts = blt.decoder.context(text.latents)
-        found = blt.decoder.joint(
-            ids[:, :-1], contexts, drawn.blocks, patch=text.patch, span=text.span
-        )
+        found = blt.decoder.joint(ids[:, :-1], contexts, blocks, patch=text.patch, span=text.span)
         return jax.nn.log_softmax(found.cells)
 
-    found = jax.jit(functools.partial(model.module.apply, method=cells))({"params": model.params})
+    @jax.jit
+    def both(params, blocks):
+        found = model.module.apply({"params": params}, blocks, method=cells)
+        return objective.loss(params, ids, KEY)[0], found
+
+    loss, found, logits = map(np.asarray, (*both(model.params, drawn.blocks), logits))
+    np.testing.assert_allclose(loss, expected, rtol=2e-6)
     used = np.arange(BLOCK) < np.asarray(drawn.blocks.length)[..., None]
     assert used.sum() > 5 * BLOCK
     np.testing.assert_allclose(found[used], logits[used], atol=1e-4)

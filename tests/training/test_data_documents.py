@@ -191,7 +191,7 @@ def test_parse(text, expected):
     assert Source.parse(text) == expected
 
 
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))
+WORDS = st.text(" '\"\\#=\n\t\0aé日")  # what a shell and a parser read otherwise
 
 
 @given(WORDS.filter(bool), st.floats(1e-3, 1e3), WORDS)

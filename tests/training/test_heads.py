@@ -73,35 +73,50 @@ def test_the_trunk_stays_and_every_head_learns(tmp_path):
 )
 def test_what_each_head_is_asked_for(name, ahead):
     """A head whose law is the trunk's at the right byte has no divergence; at another it has."""
-    model = self_drafting_models.trunk()
-    text = ids()
-    objective = HeadLoss(model.module)
-    laws = jax.nn.log_softmax(model.logits(text[:, :-1])[..., vocab.OFFSET :])
+    model, text = self_drafting_models.trunk(), ids()
+    objective, original = HeadLoss(model.module), trained.losses
 
-    def divergence(name, ahead):
+    @jax.jit
+    def divergence(params, ahead):
         """Of head `name` when its logits are what the trunk says `ahead` bytes later."""
 
-        def perfect(config, execution, params, texts):
-            found = original(config, execution, params, texts)
-            (head,) = (head for head in found if head.name == name)
+        def perfect(*given):
+            (head,) = (head for head in original(*given) if head.name == name)
+            texts = given[-1]
             logits = texts.model.logits(texts.hidden[-1])
             later = jnp.roll(logits, -ahead, axis=1)[:, : head.logits.shape[1]]
             return [head._replace(logits=later)]
 
-        original = trained.losses
-        trained.losses = perfect
-        try:
-            run = jax.jit(lambda params: objective.loss(params, text, KEY))
-            loss, metrics = run(model.params)
-        finally:
-            trained.losses = original
-        return float(loss), metrics
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trained, "losses", perfect)
+            return objective.loss(params, text, KEY)
 
-    right, metrics = divergence(name, ahead)
-    wrong, _ = divergence(name, ahead + 1)
+    right, metrics = divergence(model.params, ahead)
+    wrong, _ = divergence(model.params, ahead + 1)
     assert right < 1e-6 < 1e-3 < wrong
     assert metrics[f"overlap_{name}"][0] == pytest.approx(metrics[f"overlap_{name}"][1])
-    assert laws.shape[-1] == 3
+
+
+def test_what_stands_later_in_a_draft_weighs_less():
+    """The first byte of a draft has nothing to learn: the loss is a share of the third's."""
+    model, text = self_drafting_models.trunk(), ids()
+
+    def two(config, execution, params, texts):
+        logits = texts.model.logits(texts.hidden[-1])
+        byte = jnp.arange(1, logits.shape[1] + 1)[None]
+        first = trained.Drafted("first", 1, logits, byte)
+        return [first, first._replace(name="third", place=3, logits=0 * logits)]
+
+    @jax.jit
+    def losses(params):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trained, "losses", two)
+            alike, less = (HeadLoss(model.module, decay=decay) for decay in (None, 4.0))
+            return alike.loss(params, text, KEY)[0], less.loss(params, text, KEY)[0]
+
+    alike, less = map(float, losses(model.params))
+    weight = math.exp(-2 / 4)
+    assert alike > 0.1 and less == pytest.approx(2 * weight / (1 + weight) * alike, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -25,42 +25,55 @@ def model():
 
 
 def blocks_of(ids):
-    start = jnp.array([[start for start, _ in BLOCKS]] * len(ids))
-    length = jnp.array([[length for _, length in BLOCKS]] * len(ids))
-    return Blocks(jnp.full((*start.shape, 8), vocab.MASK), start, length)
+    start, length = (np.tile(each, (len(ids), 1)) for each in zip(*BLOCKS, strict=True))
+    return Blocks(np.full((*start.shape, 8), vocab.MASK), start, length)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def joint(module, params, ids, blocks):
-    """Clean logits and the blocks' logits."""
+def traced():
+    """A program of its own, so that a planted fault is traced: `joint` below."""
 
-    def run(blt):
+    def run(blt, ids, blocks):
         text = blt.encode(ids)
         contexts = blt.decoder.context(text.latents)
         return blt.decoder.joint(ids, contexts, blocks, patch=text.patch, span=text.span)
 
-    return module.apply({"params": params}, method=run)
+    @jax.jit
+    def both(params, ids, blocks):
+        return model().module.apply({"params": params}, ids, blocks, method=run)
+
+    def of(ids, cells=None):
+        blocks = blocks_of(ids) if cells is None else blocks_of(ids)._replace(ids=cells)
+        return jax.device_get(both(model().params, ids, blocks))
+
+    return of
+
+
+@functools.cache
+def joint():
+    """A program of texts: the logits of clean bytes, and of the cells of blocks."""
+    return traced()
 
 
 def texts():
-    return jnp.asarray(models.random_text(2, LENGTH))
+    return models.random_text(2, LENGTH)
+
+
+def changed_from(start):
+    """The texts with other bytes from a place on."""
+    ids = texts()
+    ids[:, start:] = models.random_text(2, LENGTH, seed=9)[:, start:]
+    return ids
 
 
 def test_clean_half_is_the_plain_forward_pass():
-    ids = texts()
-    clean, _ = joint(model().module, model().params, ids, blocks_of(ids))
-    np.testing.assert_allclose(clean, model().logits(ids), atol=1e-5)
+    clean, _ = joint()(texts())
+    np.testing.assert_allclose(clean, model().logits(texts()), atol=1e-5)
 
 
-def leak(block):
+def leak(block, run):
     """How much a block's logits change with the clean bytes from its start on."""
-    # A program of its own, so that a planted fault is traced.
-    program = jax.jit(functools.partial(joint.__wrapped__, model().module))
-    ids, run = texts(), functools.partial(program, model().params)
     start, length = BLOCKS[block]
-    changed = ids.at[:, start:].set(models.random_text(2, LENGTH, seed=9)[:, start:])
-    cells = blocks_of(ids)
-    moved = np.abs(run(ids, cells)[1] - run(changed, cells)[1])
+    moved = np.abs(run(texts())[1] - run(changed_from(start))[1])
     return moved[:, block, :length].max()
 
 
@@ -73,13 +86,11 @@ def leak(block):
     ],
 )
 def test_a_block_sees_no_clean_byte_from_its_start_on(block):
-    assert leak(block) == 0
+    assert leak(block, joint()) == 0
     # And it does see the byte before.
-    ids = texts()
-    start, length = BLOCKS[block]
-    _, before = joint(model().module, model().params, ids, blocks_of(ids))
-    other = ids.at[:, start - 1].set(vocab.OFFSET + (ids[:, start - 1] + 1) % vocab.BYTES)
-    _, moved = joint(model().module, model().params, other, blocks_of(ids))
+    other, (start, length) = texts(), BLOCKS[block]
+    other[:, start - 1] = vocab.OFFSET + (other[:, start - 1] + 1) % vocab.BYTES
+    (_, before), (_, moved) = joint()(texts()), joint()(other)
     assert (np.abs(moved - before)[:, block, :length].max(-1) > 0).all()
 
 
@@ -95,7 +106,7 @@ def test_a_visible_clean_twin_is_seen(monkeypatch):
         )
 
     monkeypatch.setattr(block_attention, "attend_cells", shifted)
-    assert leak(0) > 0
+    assert leak(0, traced()) > 0
 
 
 @pytest.mark.exhaustive
@@ -106,27 +117,21 @@ def test_a_latent_of_the_own_patch_is_seen(monkeypatch):
         return read(self, layer, x, context, patch + 1)
 
     monkeypatch.setattr(Decoder, "read_latent", next_patch)
-    assert max(leak(block) for block in range(len(BLOCKS))) > 0
-    assert clean_leak() > 0
+    run = traced()
+    assert max(leak(block, run) for block in range(len(BLOCKS))) > 0
+    assert clean_leak(run) > 0
 
 
-def clean_leak():
+def clean_leak(run):
     """How much the clean half changes with later bytes of its text."""
-    # A program of its own, so that a planted fault is traced.
-    program = jax.jit(functools.partial(joint.__wrapped__, model().module))
-    ids, run = texts(), functools.partial(program, model().params)
-    moved = 0.0
-    for end in (11, 26, 40):
-        changed = ids.at[:, end:].set(models.random_text(2, LENGTH, seed=9)[:, end:])
-        cells = blocks_of(ids)
-        both = np.abs(run(ids, cells)[0] - run(changed, cells)[0])
-        moved = max(moved, both[:, :end].max())
-    return moved
+    ends = (11, 26, 40)
+    before = run(texts())[0]
+    return max(np.abs(run(changed_from(end))[0] - before)[:, :end].max() for end in ends)
 
 
 @pytest.mark.slow
 def test_a_clean_byte_reads_no_latent_of_an_open_patch():
-    assert clean_leak() == 0
+    assert clean_leak(joint()) == 0
 
 
 @pytest.mark.slow
@@ -136,6 +141,7 @@ def test_gradient_is_that_of_finite_differences(monkeypatch):
         model().module,
         corruption=CorruptionConfig(block_sizes=(4, 8), mid_patch=0.5, most_blocks=6),
     )
+    ids = jnp.asarray(texts())
     trained, frozen = partition(models.model(model().config, scale=1.0).params, objective.trainable)
     monkeypatch.setattr(jnp, "float32", jnp.float64)
     with jax.enable_x64(True):
@@ -143,7 +149,7 @@ def test_gradient_is_that_of_finite_differences(monkeypatch):
 
         @jax.jit
         def loss(trained):
-            return objective.loss(combine(trained, frozen), texts(), jax.random.key(3))[0]
+            return objective.loss(combine(trained, frozen), ids, jax.random.key(3))[0]
 
         gradient = jax.jit(jax.grad(loss))(trained)
         rng = np.random.default_rng(0)
@@ -158,11 +164,10 @@ def test_gradient_is_that_of_finite_differences(monkeypatch):
 
 
 def test_a_block_sees_no_other_block_and_no_cell_beyond_its_length():
-    ids = texts()
-    blocks = blocks_of(ids)
-    clean, before = joint(model().module, model().params, ids, blocks)
-    filled = blocks.ids.at[:, 0].set(65).at[:, 1, 8:].set(66).at[:, 2, 6:].set(67)
-    clean_after, after = joint(model().module, model().params, ids, blocks._replace(ids=filled))
+    filled = np.array(blocks_of(texts()).ids)
+    filled[:, 0], filled[:, 1, 8:], filled[:, 2, 6:] = 65, 66, 67
+    clean, before = joint()(texts())
+    clean_after, after = joint()(texts(), filled)
     np.testing.assert_array_equal(clean, clean_after)
     np.testing.assert_array_equal(before[:, 1:, :6], after[:, 1:, :6])
     assert np.abs(after[:, 0, :4] - before[:, 0, :4]).max() > 0
@@ -170,7 +175,7 @@ def test_a_block_sees_no_other_block_and_no_cell_beyond_its_length():
 
 @pytest.mark.slow
 def test_corruption_masks_only_bytes_that_are_there():
-    ids = texts()
+    ids = jnp.asarray(texts())
     predict = jax.jit(functools.partial(model().module.apply, method="predict"))
     closes = predict({"params": model().params}, ids[:, :-1])[1]
     config = CorruptionConfig(block_sizes=(4, 8), mid_patch=0.5, t_for_each="block")
@@ -196,7 +201,7 @@ def test_corruption_masks_only_bytes_that_are_there():
 def test_loss_falls():
     objective = BLTD(model().module, corruption=CorruptionConfig(block_sizes=(4,), most_blocks=8))
     step = jax.jit(jax.value_and_grad(objective.loss, has_aux=True))
-    params, ids = objective.init(jax.random.key(0)), texts()
+    params, ids = objective.init(jax.random.key(0)), jnp.asarray(texts())
     losses = []
     for index in range(12):
         (loss, metrics), gradient = step(params, ids, jax.random.key(index))

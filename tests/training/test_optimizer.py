@@ -42,12 +42,13 @@ def first_updates(params, *, scale=1.0):
     """The updates of the first step by path, divided by the learning rate."""
     flat_gradients = {path: scale * gradient_of(path, x.shape) for path, x in flat(params).items()}
     gradients = unflatten_dict(flat_gradients, sep="/")
+    return {path: -np.asarray(x) for path, x in flat(_update(params, gradients)).items()}
 
-    def update(params, gradients):
-        transformation = optimizer.transformation(MUON)
-        return transformation.update(gradients, transformation.init(params), params)[0]
 
-    return {path: -np.asarray(x) for path, x in flat(jax.jit(update)(params, gradients)).items()}
+@jax.jit
+def _update(params, gradients):
+    transformation = optimizer.transformation(MUON)
+    return transformation.update(gradients, transformation.init(params), params)[0]
 
 
 def is_hidden(path):

@@ -10,14 +10,13 @@ import subprocess
 import sys
 import time
 
-import jax
 import numpy as np
 import pytest
 
 from bytelax.training import runs, train_loop, train_state
 from bytelax.training.train_state import TrainingError
 from tests.helpers import tiny_runs
-from tests.helpers.tiny_runs import NextByte, batches, config
+from tests.helpers.tiny_runs import NextByte, assert_same, batches, config
 
 NOISY = NextByte(noise=0.1)
 
@@ -46,10 +45,6 @@ def stop_at(step):
 def losses(out):
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return [(row["step"], row["split"], row["loss"]) for row in rows]
-
-
-def assert_same(left, right):
-    jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import itertools
 
-import jax
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
@@ -16,13 +15,10 @@ from bytelax.training.configs import DataConfig, OptimizerConfig, RunConfig, Sou
 from bytelax.training.objectives import NextByte
 from tests.helpers import models_for_tests as models
 from tests.helpers import tiny_runs
+from tests.helpers.tiny_runs import assert_same
 
 PLAIN = tiny_runs.NextByte()
 IDS = np.stack(list(itertools.islice(tiny_runs.batches("train", 0), 3)))
-
-
-def assert_same(left, right):
-    jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
 def train(batches=IDS, objective=PLAIN, **how):
