@@ -10,11 +10,12 @@ from tests.helpers.emulating import EMULATED, on_gpu
 
 pytestmark = list(EMULATED.marks)
 BATCH, WINDOW, SLOTS = 2, 3, 7
+read, written = (jax.jit(x, static_argnames="implementation") for x in (read_one, write))
 
 
 def arrays(dtype, *shapes, seed=0):
     rng = np.random.default_rng(seed)
-    return [jnp.asarray(rng.normal(size=shape), dtype) for shape in shapes]
+    return [jnp.asarray(rng.normal(size=shape).astype(dtype)) for shape in shapes]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
@@ -24,10 +25,11 @@ def test_reads_the_vectors_of_one_slot(dtype, dim):
     queries, keys, values = arrays(dtype, (BATCH, WINDOW, 6, dim), ring, ring)
     slots = jnp.array([[0, 6, 6], [3, 1, 0]])
     with on_gpu():
-        made = read_one(queries, keys, values, slots, implementation="gpu")
-        alone = read_one(queries[1:, 2:], keys[1:], values[1:], slots[1:, 2:], implementation="gpu")
+        made = read(queries, keys, values, slots, implementation="gpu")
+        last = (np.asarray(x)[1:] for x in (queries[:, 2:], keys, values, slots[:, 2:]))
+        alone = read(*last, implementation="gpu")
     exact = [np.asarray(x, np.float64) for x in (queries, keys, values)]
-    wanted = read_one(*map(jnp.asarray, exact), slots, implementation="xla")
+    wanted = read(*exact, slots, implementation="xla")
     tolerance = 1e-5 if dtype == "float32" else 1e-2
     np.testing.assert_allclose(np.asarray(made, np.float64), wanted, atol=tolerance, rtol=tolerance)
     np.testing.assert_array_equal(alone[0, 0], made[1, 2])  # whatever stands beside it
@@ -44,9 +46,9 @@ def test_writes_what_xla_writes(dtype, vectors):
     keys, values, *both = arrays(dtype, ring, ring, entry, entry)
     new = tuple(both)
     slots = jnp.array([[5, SLOTS, 0], [SLOTS, 1, 2]])  # two are not written
-    wanted = write((keys, values), new, slots, implementation="xla")
+    wanted = written((keys, values), new, slots, implementation="xla")
     with on_gpu():
-        made = write((keys, values), new, slots, implementation="gpu")
+        made = written((keys, values), new, slots, implementation="gpu")
     jax.tree.map(np.testing.assert_array_equal, tuple(made), tuple(wanted))
 
 

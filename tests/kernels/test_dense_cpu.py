@@ -36,20 +36,20 @@ def operands(shape, weights, rows_dtype, *, scale=False, onto=False, gated=False
     depth, columns = shape
     rng = np.random.default_rng(0)
     size = rng.choice([0.1, 1, 30], (max(COUNTS), 1))  # unlike sizes, so that a norm counts
-    rows = jnp.asarray(size * rng.normal(size=(max(COUNTS), depth)), rows_dtype)
+    rows = (size * rng.normal(size=(max(COUNTS), depth))).astype(rows_dtype)
     matrix = rng.normal(size=(depth, columns * (1 + gated))).astype(np.float32) / depth**0.5
     scales = None
     if weights == "int8":
         scales = (np.abs(matrix).max(0) / 127).astype(np.float32)
         matrix = np.rint(matrix / scales).astype(np.int8)
     else:
-        matrix = np.asarray(jnp.asarray(matrix, weights))
+        matrix = matrix.astype(weights)
     kernel = matrix.reshape(depth, 2, columns) if gated else matrix
     panels = jax.tree.map(jnp.asarray, cpu.Panels.of(kernel, scale=scales, gated=gated))
     form = {"eps": 1e-5, "times": times, "gated": gated}
     more = {
-        "scale": jnp.asarray(rng.normal(size=depth), rows_dtype) if scale else None,
-        "onto": jnp.asarray(rng.normal(size=(max(COUNTS), columns)), rows_dtype) if onto else None,
+        "scale": rng.normal(size=depth).astype(rows_dtype) if scale else None,
+        "onto": rng.normal(size=(max(COUNTS), columns)).astype(rows_dtype) if onto else None,
     }
     return rows, matrix, scales, panels, form, more
 
@@ -77,13 +77,19 @@ def exact(rows, matrix, scales, *, eps, times, gated, scale, onto):
 @pytest.mark.parametrize("name", FORMS)
 def test_numbers(name, rows_dtype):
     within = 2e-6 if rows_dtype == "float32" else 4e-3
-    for shape, weights in itertools.product(SHAPES, WEIGHTS):
-        rows, matrix, scales, panels, form, more = operands(
-            shape, weights, rows_dtype, **FORMS[name]
-        )
+    cases = [*itertools.product(SHAPES, WEIGHTS)]
+    given = [operands(*case, rows_dtype, **FORMS[name]) for case in cases]
+    outs = run_each([(rows, panels, more) for rows, _, _, panels, _, more in given], **given[0][4])
+    for case, (rows, matrix, scales, _, form, more), out in zip(cases, given, outs, strict=True):
         wanted = exact(rows, matrix, scales, **form, **more)
-        out = np.asarray(run(rows, panels, **form, **more), np.float64)
-        assert np.abs(out - wanted).max() <= within * np.abs(wanted).max(), (shape, weights)
+        off = np.abs(np.asarray(out, np.float64) - wanted).max()
+        assert off <= within * np.abs(wanted).max(), case
+
+
+@functools.partial(jax.jit, static_argnames=("eps", "times", "gated"))
+def run_each(calls, **form):
+    """In one program; `calls` are rows, panels, and the other arrays."""
+    return [cpu.dense(rows, panels, **form, **more) for rows, panels, more in calls]
 
 
 @functools.partial(jax.jit, static_argnames=("eps", "times", "gated"))
@@ -101,10 +107,10 @@ def run_each_count(rows, panels, *, onto=None, **how):
 def test_a_row_has_the_same_bits_beside_any_number_of_others(name, weights, shape):
     for rows_dtype in ("float32", "bfloat16"):
         rows, _, _, panels, form, more = operands(shape, weights, rows_dtype, **FORMS[name])
-        whole = np.asarray(run(rows, panels, **form, **more), np.float32)
-        assert len(np.unique(whole, axis=0)) == len(whole)
-        for count, out in zip(COUNTS, run_each_count(rows, panels, **form, **more), strict=True):
-            out = np.asarray(out, np.float32)
+        outs = run_each_count(rows, panels, **form, **more)
+        *fewer, whole = (np.asarray(out, np.float32) for out in outs)
+        assert len(np.unique(whole, axis=0)) == len(whole) == len(rows)
+        for count, out in zip(COUNTS, fewer, strict=False):
             np.testing.assert_array_equal(out, whole[-count:], err_msg=str(count))
 
 

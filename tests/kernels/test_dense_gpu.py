@@ -50,10 +50,12 @@ def operands(count, dtype, seed=0, *, depth=DEPTH, scale=False, onto=False, gate
     return rows, kernel, options
 
 
-@functools.partial(jax.jit, static_argnames=("eps", "times", "gated", "precision"))
-def run(rows, panels, **options):
+def product(rows, panels, **options):
     assert takes(rows, panels, options.get("scale"), options.get("onto"))
     return dense(rows, panels, **options)
+
+
+run = jax.jit(product, static_argnames=("eps", "times", "gated", "precision"))
 
 
 def by_kernel(rows, kernel, options, order=ORDERS[0]):
@@ -93,18 +95,28 @@ def test_numbers(name, dtype):
 def test_a_row_knows_nothing_of_the_others(name, dtype):
     """Its bits depend neither on its place nor on the other rows, nor on how many there are."""
     rows, kernel, options = operands(32, dtype, **FORMS[name])
-    out = by_kernel(rows, kernel, options)
-    assert len(np.unique(out, axis=0)) == 32
+    garbage = np.array(rows)
+    garbage[:4], garbage[5:] = 1e4, -3
+    indices = [np.arange(count)[::-1] + 3 for count in (1, 8, 9, 17)]
 
-    def again(index, rows=rows):
-        onto = {"onto": options["onto"][index]} if "onto" in options else {}
-        return by_kernel(rows[index], kernel, options | onto)
+    @jax.jit
+    def of_each(rows, garbage, panels):
+        """All rows, some of them, and one among garbage."""
 
-    for count in (1, 8, 9, 17):
-        index = np.arange(count)[::-1] + 3
-        np.testing.assert_array_equal(again(index), out[index])
-    garbage = rows.at[:4].set(1e4).at[5:].set(-3)
-    np.testing.assert_array_equal(again(np.arange(9), garbage)[4], out[4])
+        def of(rows, index):
+            onto = {"onto": options["onto"][index]} if "onto" in options else {}
+            return product(rows[index], panels, **options | onto)
+
+        some = [of(rows, index) for index in indices]
+        return of(rows, slice(None)), some, of(garbage, slice(9))
+
+    with on_gpu():
+        panels = Panels.of(kernel, gated=options["gated"])
+        out, some, among_garbage = jax.device_get(of_each(rows, garbage, panels))
+    assert len(np.unique(np.float32(out), axis=0)) == 32
+    for index, found in zip(indices, some, strict=True):
+        np.testing.assert_array_equal(found, out[index])
+    np.testing.assert_array_equal(among_garbage[4], out[4])
 
 
 DEPTHS = {"fewer chunks than warps": 32, "more": DEPTH}
@@ -170,9 +182,16 @@ def test_under_vmap_and_derivatives_are_the_reference():
     def by_reference(rows):
         return reference.dense(rows, kernel, **options)
 
+    def by_kernel(rows):
+        return dense(rows, panels, **options)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def slope_of(function, rows):
+        return jax.grad(lambda rows: function(rows).sum())(rows)
+
     with on_gpu():
-        each = jax.vmap(lambda row: dense(row[None], panels, **options)[0])(rows)
-        slope = jax.grad(lambda rows: dense(rows, panels, **options).sum())(rows)
+        each = jax.jit(jax.vmap(lambda row: by_kernel(row[None])[0]))(rows)
+        slope = slope_of(by_kernel, rows)
     np.testing.assert_allclose(each, by_reference(rows), rtol=1e-4, atol=1e-4)
-    wanted = jax.grad(lambda rows: by_reference(rows).sum())(rows)
+    wanted = slope_of(by_reference, rows)
     np.testing.assert_allclose(slope, wanted, rtol=1e-4, atol=1e-4)

@@ -5,6 +5,7 @@ import types
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from bytelax_kernels import cuda, gpus
 from bytelax_kernels.append_attention.benchmark import Case, attend, example
@@ -13,10 +14,10 @@ from bytelax_kernels.dispatch import on_gpus, traced_for
 from bytelax_kernels.unmask import Rule, unmask
 from bytelax_kernels.verify_attention import verify_attention
 
-QUERIES = jnp.zeros((1, 8, 2, 64), jnp.bfloat16)
-CACHE = jnp.zeros((1, 2, 256, 64), jnp.bfloat16)
-PLACES = jnp.zeros((1, 8), jnp.int32)
-LOGITS = jnp.zeros((1, 8, 260))
+QUERIES = jnp.asarray(np.zeros((1, 8, 2, 64), "bfloat16"))
+CACHE = jnp.asarray(np.zeros((1, 2, 256, 64), "bfloat16"))
+PLACES = jnp.asarray(np.zeros((1, 8), np.int32))
+LOGITS = jnp.asarray(np.zeros((1, 8, 260), np.float32))
 CALLS = {  # with the name of a kernel's call in a trace
     "verify_attention": ("mpmd_map", lambda: verify_attention(
         QUERIES, CACHE, CACHE, first=PLACES, last=PLACES, newest=PLACES[:, 0]

@@ -59,7 +59,9 @@ def test_kernels(platform, rule, warm, seed):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize(("rule", "warm"), zip(RULES, itertools.cycle([True, False])))
+@pytest.mark.parametrize(
+    ("rule", "warm"), list(zip(RULES, itertools.cycle([True, False]), strict=False))
+)
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**20))
 def test_kernels_more(platform, rule, warm, seed):

@@ -75,6 +75,12 @@ def run(platform, *arrays, **seen):
         return jax.block_until_ready(attention(*arrays, platform, **seen))
 
 
+@functools.partial(jax.jit, static_argnames="implementation")
+def run_each(calls, implementation):
+    """In one program; `calls` are arrays and what is seen of them."""
+    return [attention(*arrays, implementation, **seen) for arrays, seen in calls]
+
+
 @pytest.mark.parametrize("platform, slots, dim, dtype", FAST)
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**20), tree=st.booleans(), wrapped=st.booleans())
@@ -190,24 +196,23 @@ class TestAnywhere:
     )
     def test_in_any_window_batch_and_ring(self, platform, dtype, around):
         rng, dim = np.random.default_rng(5), 20
-        text = [jnp.asarray(rng.normal(size=(1, KV_HEADS, 90, dim)), dtype) for _ in CACHES]
-        queries = jnp.asarray(rng.normal(size=(1, 70, HEADS, dim)), dtype)
+        text = [rng.normal(size=(1, KV_HEADS, 90, dim)).astype(dtype) for _ in CACHES]
+        queries = rng.normal(size=(1, 70, HEADS, dim)).astype(dtype)
 
-        def last_row(window, batch, slots, end=70, reach=30):
+        def call(window, batch, slots, end=70, reach=30):
             position = end - window + np.arange(window, dtype=np.int32)
             held = end - 1 - (end - 1 - np.arange(slots)) % slots
-            rings = [jnp.repeat(one[:, :, held % 90], batch, axis=0) for one in text]
+            rings = [np.repeat(one[:, :, held % 90], batch, axis=0) for one in text]
             seen = {
                 "first": np.tile(np.maximum(position - reach + 1, 0), (batch, 1)),
                 "last": np.tile(position, (batch, 1)),
                 "newest": np.full(batch, end - 1, np.int32),
             }
-            own = jnp.repeat(queries[:, end - window : end], batch, axis=0)
-            return np.asarray(run(platform, own, *rings, **seen))[-1, -1]
+            return [np.repeat(queries[:, end - window : end], batch, axis=0), *rings], seen
 
-        alone = last_row(1, 1, 70)
-        for window, batch, slots in around:
-            np.testing.assert_array_equal(last_row(window, batch, slots), alone)
+        alone, *others = run_each([call(1, 1, 70), *(call(*each) for each in around)], platform)
+        for each, out in zip(around, others, strict=True):
+            np.testing.assert_array_equal(out[-1, -1], alone[0, 0], err_msg=str(each))
 
     def test_on_a_chain_as_on_a_tree(self, platform, dtype):
         """Nodes 0, 2 and 3 are a branch; on the chain they are its three bytes."""
@@ -235,7 +240,7 @@ class TestAnywhere:
         """As one thread makes of each row alone."""
         rng, dim = np.random.default_rng(7), 64
         arrays = [
-            jnp.asarray(rng.normal(size=shape), dtype)
+            rng.normal(size=shape).astype(dtype)
             for shape in ((3, 40, HEADS, dim), *[(3, KV_HEADS, 200, dim)] * 2)
         ]
         last = np.tile(160 + np.arange(40, dtype=np.int32), (3, 1))
