@@ -27,7 +27,8 @@ FIRST = np.array([40, 9, 23], np.int32)
 NEXT = [np.array([17, 0, 30], np.int32), np.array([1, 26, 9], np.int32)]
 BUDGETS = [np.array(each, np.int32) for each in ([12, 7, 9], [9, 14, 6], [10, 3, 12])]
 MIXED = Sampling.of(ROWS, temperature=np.array([0.0, 1.0, 0.7]), allow_eos=False)
-GREEDY = dataclasses.replace(MIXED, temperature=jnp.zeros(ROWS))  # by the same program
+COLD = jnp.asarray(np.zeros(ROWS, np.float32))
+GREEDY = dataclasses.replace(MIXED, temperature=COLD)  # by the same program
 
 
 CASES = (
@@ -259,6 +260,7 @@ def test_a_target_that_cannot_go_on_is_told():
             return super().prefill(params, text)
 
     method, params = Method(Own()), Params(table(3, 0))
-    decoding = method.init(params, Text.of([b"\0"], length=8), budget=1)
+    text, more = Text.of([b"\0"], length=8), Text.of([b"\1"], length=2, bos=False)
+    decoding = jax.eval_shape(functools.partial(method.init, budget=1), params, text)
     with pytest.raises(TypeError, match=r"Own\.prefill takes no state to go on from"):
-        method.append(params, decoding, Text.of([b"\1"], length=2, bos=False), budget=1)
+        jax.eval_shape(functools.partial(method.append, budget=1), params, decoding, more)

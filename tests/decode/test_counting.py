@@ -38,7 +38,8 @@ def test_of_a_model_that_drafts_for_itself_all_is_kept_at_every_budget(method, t
     model = models.model(models.BYTE_LM) if temperature else models.chain(TEXT)
     out = bytelax.generate(
         model, [b"q"] * len(LENGTHS), max_new_bytes=list(LENGTHS), method=method,
-        draft_model=model, draft_length=K, temperature=temperature, allow_eos=False,
+        draft_model=model, draft_length=K, temperature=temperature, allow_eos=not temperature,
+        stop=[b"\xff"],
     )  # fmt: skip
     assert_all_kept(out, LENGTHS)
 
@@ -49,7 +50,7 @@ def test_so_it_is_wherever_the_model_ends_the_text(by):
     prompts = [TEXT[-1 - length :][:1] for length in LENGTHS]
     out = bytelax.generate(
         model, prompts, max_new_bytes=40, method="draft-model", draft_model=model, draft_length=K,
-        stop=[TEXT[-1:]] if by == "stop" else [],
+        stop=[TEXT[-1:] if by == "stop" else b"\xff"],
     )  # fmt: skip
     assert {result.stop for result in out.results} == {by}
     # An EOS is emitted behind the last byte.

@@ -32,7 +32,7 @@ LM = models.replace(
 )
 BLT = models.replace(models.VARIANTS["own_embedding"], block_size=K)
 METHODS = {
-    "plain": (LM, "ar", {}),
+    "plain": (models.BYTE_LMS["window"], "ar", {}),
     "draft model": (LM, "draft-model", {"draft_length": K}),
     "lookup": (LM, "lookup", {"draft_length": K}),
     "heads": (LM, "medusa", {"draft_length": K}),

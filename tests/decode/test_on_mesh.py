@@ -90,8 +90,10 @@ def smallest_margin(model, output):
     """Between the two likeliest ids, over all bytes that were emitted."""
     margins = []
     for prompt, result in zip(PROMPTS, output.results, strict=True):
-        ids = np.array([bytelax.vocab.encode(prompt + result.bytes)])
-        logits = np.sort(np.asarray(model.logits(ids))[0, len(prompt) : -1, 4:])
+        text = bytelax.vocab.encode(prompt + result.bytes)
+        ids = np.array([text + [bytelax.vocab.OFFSET] * (64 - len(text))])  # as long as any
+        logits = np.asarray(model.logits(ids))[0, len(prompt) : len(text) - 1, 4:]
+        logits = np.sort(logits)
         margins.append((logits[:, -1] - logits[:, -2]).min(initial=1.0))
     return min(margins)
 

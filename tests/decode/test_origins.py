@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ def test_codes_of_a_round():
         length=length,
         step=jnp.tile(jnp.array([2, 1, 3]), (5, 1)),
     )
-    found = record.origins_of(draft, Emitted(jnp.full((5, 4), 9), drafted + 1, drafted))
+    emitted = Emitted(jnp.full((5, 4), 9), drafted + 1, drafted)
+    found, drafted = jax.device_get((jax.jit(record.origins_of)(draft, emitted), drafted))
     names = [
         ["plain"],
         ["corrected"],
@@ -38,12 +40,13 @@ def test_codes_of_a_round():
 
 
 @functools.cache
-def generated(which, method="lookup"):
-    model = models.model(models.BYTE_LM) if which == "random" else models.chain(which)
+def generated(which, method="lookup", stop=b"\xff\xff\xff"):
+    alike = models.replace(models.BYTE_LM, trunk={"layers": 1})  # to a chain, and its program
+    model = models.model(alike) if which == "random" else models.chain(which)
     if method == "lookup":
         method = Method(model.target(), LookupDrafter(3, shortest=2))
     return bytelax.generate(
-        model, PROMPTS, method=method, max_new_bytes=NEW, allow_eos=False, origins=True
+        model, PROMPTS, method=method, max_new_bytes=NEW, allow_eos=False, origins=True, stop=[stop]
     )
 
 
@@ -70,9 +73,5 @@ def test_nothing_is_drafted_in_plain_decoding():
 
 
 def test_they_end_where_the_bytes_end():
-    out = bytelax.generate(
-        models.chain(b"abc"), [b"c"], method="lookup", draft_length=3, max_new_bytes=NEW,
-        stop=[b"bca"], origins=True,
-    )  # fmt: skip
-    (result,) = out.results
-    assert result.bytes == b"a" and result.origins.names == ["plain"]
+    result = generated(b"abc", stop=b"bca").results[2]
+    assert result.bytes == b"a" and result.origins.names == ["drafted"]

@@ -1,6 +1,7 @@
 """Targets whose ids are not those of bytes: seven of them, or a thousand."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -76,15 +77,17 @@ def test_lossless(drafter, known):
     )
 
 
-def decoded(known, *, budget=30, **law):
-    method = Method(Table(known), Empty())
-    how = {"sampling": Sampling.of(16, temperature=1.0, **law), "budget": budget}
+@functools.partial(jax.jit, static_argnames="method")
+def run(params, text, sampling, stops, *, method):
+    begin = method.init(params, text, budget=30, sampling=sampling, stops=stops)
+    return method.decode(params, begin)
 
-    @jax.jit
-    def run(params, text):
-        return method.decode(params, method.init(params, text, **how))
 
-    return run(Params(table(0)), Text.of([[1, 2], [3]] * 8, length=40))
+def decoded(known, *, stops=((7,), (7, 7)), **law):
+    """Rows that end by no stop string unless others are given."""
+    text, law = Text.of([[1, 2], [3]] * 8, length=40), Sampling.of(16, temperature=1.0, **law)
+    found = run(Params(table(0)), text, law, Stops.of(stops), method=Method(Table(known), Empty()))
+    return jax.device_get(found)
 
 
 def test_a_constraint_is_about_bytes():
@@ -99,35 +102,24 @@ def test_which_ids_are_emitted_and_what_ends_a_row():
     assert (free.ended == stopping.BY_LENGTH).all()
     inside = decoded(OUTSIDE)
     assert set(np.unique(inside.text.ids[:, 2:20])) <= {0, 1, 2, 3, 6}  # 0 is the padding
-    ended = np.asarray(inside.ended == stopping.BY_EOS)
-    last = np.take_along_axis(
-        np.asarray(inside.text.ids), np.asarray(inside.text.length)[:, None] - 1, 1
-    )[:, 0]
+    ended = inside.ended == stopping.BY_EOS
+    last = inside.text.ids[np.arange(16), inside.text.length - 1]
     assert ended.any() and (last[ended] == 6).all()
     banned = decoded(WITH_EOS, allow_eos=False)
-    assert not (np.asarray(banned.text.ids)[:, 2:30] == 0).any()
+    assert not (banned.text.ids[:, 2:30] == 0).any()
 
 
 def test_stop_strings_are_ids():
-    known = Table(SEVEN)
-    method, params = Method(known, Empty()), Params(table(0))
-    start = method.init(
-        params,
-        Text.of([[1, 2]], length=40),
-        budget=30,
-        sampling=Sampling.of(1, temperature=1.0),
-        stops=Stops.of([(5,), (3, 4)]),
-    )
-    found = method.decode(params, start)
-    new = np.asarray(found.text.ids)[0, 2 : int(found.text.length[0])].tolist()
+    found = decoded(SEVEN, stops=((5,), (3, 4)))
+    new = found.text.ids[0, 2 : found.text.length[0]].tolist()
     assert found.ended[0] == stopping.BY_STOP and (new[-1] == 5 or new[-2:] == [3, 4])
 
 
 def test_top_k_may_exceed_the_number_of_bytes():
-    logits = jnp.zeros((1, 1, 1000))
     law = Sampling.of(1, temperature=1.0, top_k=500)
     law = dataclasses.replace(law, vocabulary=Vocabulary(0, 1000))
-    assert int(jnp.isfinite(process_logits(logits, law)).sum()) == 500
+    found = jax.jit(process_logits)(np.zeros((1, 1, 1000), np.float32), law)
+    assert np.isfinite(found).sum() == 500
 
 
 def test_prompts_of_ids():
@@ -139,8 +131,8 @@ def test_prompts_of_ids():
 def test_a_byte_transformer_without_an_eos_never_ends_a_text():
     model = models.model(models.replace(models.BYTE_LM, eos=False))
     assert model.target().vocabulary == Vocabulary(ALL_BYTES.first, ALL_BYTES.stop)
-    method = Method(model.target(), Empty())
-    init = jax.jit(method.init, static_argnames="budget")
-    start = init(Params(model.params), Text.of([b"a"], length=8), budget=1)
-    logits = jnp.zeros((1, 1, 260)).at[..., 2].set(9.0)
-    assert int(process_logits(logits, start.sampling).argmax()) != 2
+    init = functools.partial(Method(model.target(), Empty()).init, budget=1)
+    start = jax.eval_shape(init, Params(model.params), Text.of([b"a"], length=8))
+    law = dataclasses.replace(Sampling.of(1), vocabulary=start.sampling.vocabulary)
+    logits = np.where(np.arange(260) == 2, 9, np.zeros((1, 1, 260), np.float32))
+    assert np.argmax(jax.jit(process_logits)(logits, law)) != 2
