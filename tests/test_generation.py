@@ -12,6 +12,7 @@ from bytelax import vocab
 from bytelax.running import programs
 from bytelax.running.engine import Engine
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import exhaustive, slow
 
 PROMPTS = [b"Ragged prompts: ", bytes(range(256))[::-1][:70], "naïve 日本".encode()]
 NEW = 24
@@ -69,10 +70,10 @@ def test_greedy_bytes_are_the_likeliest(which):
 @pytest.mark.parametrize(
     ("which", "window"),
     [
-        (byte_lm, 8),
-        pytest.param(blt, 8, marks=pytest.mark.slow),
-        pytest.param(byte_lm, 17, marks=pytest.mark.exhaustive),
-        pytest.param(blt, 17, marks=pytest.mark.exhaustive),
+        slow(byte_lm, 8),  # decode/test_targets.py
+        slow(blt, 8),
+        exhaustive(byte_lm, 17),
+        exhaustive(blt, 17),
     ],
 )
 def test_padded_windows_write_the_same(which, window):
@@ -82,9 +83,15 @@ def test_padded_windows_write_the_same(which, window):
 # Chance
 
 
-def sampled(seeds, prompts=PROMPTS, **more):
-    law = {"temperature": 1.0, "max_new_bytes": NEW, "allow_eos": False}
-    return bytelax.generate(byte_lm(), prompts, seeds=seeds, **law | more).bytes
+def drawn(seeds, prompts=PROMPTS, **more):
+    # All ids are kept, by the program that keeps fewer.
+    law = {"temperature": 1.0, "top_k": vocab.BYTES, "allow_eos": False}
+    law |= {"max_new_bytes": NEW, "logprobs": True}
+    return bytelax.generate(byte_lm(), prompts, seeds=seeds, **law | more)
+
+
+def sampled(*args, **more):
+    return drawn(*args, **more).bytes
 
 
 def test_seeds():
@@ -109,7 +116,7 @@ def test_rows_may_have_settings_of_their_own():
     """What a row writes is what it writes beside rows of its own kind, greedy rows included."""
     own = {"temperature": [0.0, 0.7, 0.0], "top_k": [0, 3, 0], "top_p": (1.0, 1.0, 0.5)}
     mixed = sampled([5, 6, 7], **own)
-    assert mixed[::2] == sampled([5, 6, 7], temperature=0.0)[::2]
+    assert mixed[::2] == greedy(byte_lm, None).bytes[::2]
     assert mixed[1] == sampled([5, 6, 7], temperature=0.7, top_k=3)[1]
 
 
@@ -125,20 +132,15 @@ def test_truncation_is_obeyed():
 def test_logprobs_are_those_of_the_model(temperature):
     """Of the untouched model, whatever is sampled from."""
     if temperature:
-        out = bytelax.generate(
-            byte_lm(), PROMPTS, max_new_bytes=NEW, temperature=0.7, top_k=9, logprobs=True,
-            stop=[b"e", b"\x80"],
-        )  # fmt: skip
-        model = byte_lm()
+        out, model = drawn(0, temperature=0.7, top_k=9), byte_lm()
     else:
         out, model = greedy(blt, None), blt()
     for prompt, result in zip(PROMPTS, out.results, strict=True):
-        assert result.log_probs.shape == (len(result.bytes),)
-        if result.bytes:
-            logits = models.without_specials(logits_of_output(model, prompt, result.bytes))
-            law = np.asarray(jax.nn.log_softmax(logits))
-            place = np.arange(len(result.bytes)), vocab.encode(result.bytes, bos=False)
-            np.testing.assert_allclose(result.log_probs, law[place], rtol=0, atol=1e-5)
+        assert result.log_probs.shape == (NEW,)
+        logits = models.without_specials(logits_of_output(model, prompt, result.bytes))
+        law = np.asarray(jax.nn.log_softmax(logits))
+        place = np.arange(NEW), vocab.encode(result.bytes, bos=False)
+        np.testing.assert_allclose(result.log_probs, law[place], rtol=0, atol=1e-5)
 
 
 # Ends
@@ -149,43 +151,46 @@ TEXT = "aé日x😀".encode()
 
 def test_budget_and_prompts_of_any_bytes():
     model = chain(b"\xff\x00\xc3a\xfe")
-    out = bytelax.generate(model, [b"\xff", b"\x00\xc3", bytes(range(256))], max_new_bytes=7)
+    prompts = [b"\xff", b"\x00\xc3", bytes(range(128)), bytes(range(128, 256))]
+    out = bytelax.generate(model, prompts, max_new_bytes=7, allow_eos=False)
     assert out.bytes == [
         b"\x00\xc3a\xfe\xff\x00\xc3",
         b"a\xfe\xff\x00\xc3a\xfe",
+        b"\xff\x00\xc3a\xfe\xff\x00",
         b"\x00\xc3a\xfe\xff\x00\xc3",
     ]
-    assert [result.stop for result in out.results] == ["length"] * 3
-    assert [result.stats.bytes for result in out.results] == [7] * 3
-    assert [result.index for result in out.results] == [0, 1, 2]
+    assert [result.stop for result in out.results] == ["length"] * 4
+    assert [result.stats.bytes for result in out.results] == [7] * 4
+    assert [result.index for result in out.results] == [0, 1, 2, 3]
     assert out.results[0].log_probs is None and out.results[0].origins is None  # unless asked for
 
 
 @pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.slow), 8])
 def test_stop_strings_are_cut_off(window):
-    out = bytelax.generate(
-        chain(TEXT), ["a", "x", "日"], max_new_bytes=30, stop=["日x", b"\xf0\x9f"], window=window
-    )
+    stops, how = ["日x", b"\xf0\x9f", "q"], {"max_new_bytes": 30, "window": window}
+    out = bytelax.generate(chain(TEXT), ["a", "x", "日"], stop=stops, **how)
     assert out.bytes == ["é".encode(), b"", b"x"]
     assert [result.stop for result in out.results] == ["stop"] * 3
     assert [result.stats.bytes for result in out.results] == [6, 2, 3]
 
 
 def test_the_longest_stop_is_cut_off_and_one_in_the_prompt_ends_nothing():
-    stops = [[b"d", b"bcd", b"cd"], [b"ab", b"bc"]]
-    out = bytelax.generate(chain(b"abcdef"), [b"f", b"ab"], max_new_bytes=30, stop=stops)
-    assert out.bytes == [b"a", b"cdef"]  # the second "ab" is its own
-    assert [result.stop for result in out.results] == ["stop"] * 2
+    stops = [[b"d", b"bcd", b"cd"], [b"ab", b"bc"], [b"abcd"]]
+    out = bytelax.generate(
+        chain(b"abcdef"), [b"f", b"ab", b"d"], max_new_bytes=30, stop=stops, window=8
+    )
+    assert out.bytes == [b"a", b"cdef", b"ef"]  # the second "ab" is its own
+    assert [result.stop for result in out.results] == ["stop"] * 3
 
 
 def test_eos():
     model = chain(b"abc", loop=False)
-    out = bytelax.generate(model, [b"a", b"c"], max_new_bytes=9)
-    assert out.bytes == [b"bc", b""]
-    assert [result.stop for result in out.results] == ["eos", "eos"]
-    assert [result.stats.bytes for result in out.results] == [3, 1]
-    out = bytelax.generate(model, [b"a", b"c"], max_new_bytes=9, allow_eos=False)
-    assert [len(b) for b in out.bytes] == [9, 9]
+    out = bytelax.generate(model, [b"a", b"c", b"b"], max_new_bytes=9)
+    assert out.bytes == [b"bc", b"", b"c"]
+    assert [result.stop for result in out.results] == ["eos"] * 3
+    assert [result.stats.bytes for result in out.results] == [3, 1, 2]
+    out = bytelax.generate(model, [b"a", b"c", b"b"], max_new_bytes=9, allow_eos=False)
+    assert [len(b) for b in out.bytes] == [9] * 3
 
 
 def broken(value):
@@ -196,23 +201,22 @@ def broken(value):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize(
-    "law", [{}, pytest.param({"temperature": 1.0}, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.parametrize("law", [{}, exhaustive({"temperature": 1.0, "top_k": 1})])
 def test_logits_that_are_no_numbers_end_a_row(value, law):
     out = bytelax.generate(
         broken(value), [b"ea", b"de", b"d"], max_new_bytes=9, method="lookup", draft_length=3,
-        logprobs=True, stop=[b"b"], top_k=1, **law,
+        logprobs=True, stop=[b"b"], **law,
     )  # fmt: skip
     reasons = [(each.bytes, each.stop) for each in out.results]
     assert reasons == [(b"", "stop"), (b"", "not-finite"), (b"", "not-finite")]
-    out = bytelax.generate(broken(value), [b"ea"], max_new_bytes=9, top_k=1, **law)
-    assert (out.bytes, out.results[0].stop) == ([b"bcd"], "not-finite")
+    assert [len(each.log_probs) for each in out.results] == [0] * 3
+    out = bytelax.generate(broken(value), [b"ea"] * 3, max_new_bytes=9, **law)
+    assert [(each.bytes, each.stop) for each in out.results] == [(b"bcd", "not-finite")] * 3
 
 
 def test_logits_that_are_no_numbers_end_a_stream():
-    pieces = bytelax.stream(broken(np.nan), "ea", every=1, max_new_bytes=9)
-    assert [next(pieces) for _ in range(3)] == ["b", "c", "d"]
+    pieces = bytelax.stream(broken(np.nan), "ea", every=5, max_new_bytes=9, stop=NEVER)
+    assert next(pieces) == "bcd"
     with pytest.raises(ValueError, match="logits after 3 bytes are NaN or infinite"):
         next(pieces)
 
@@ -259,14 +263,15 @@ def test_an_empty_prompt_is_the_beginning_of_a_text():
 # Streams
 
 
-@pytest.mark.parametrize(
-    "every", [1, *(pytest.param(every, marks=pytest.mark.slow) for every in (2, 3, 8))]
-)
+NEVER = [b"\xff" * 8, b"\xff", b"\xfe"]  # stop strings of the shape of those that end a text
+
+
+@pytest.mark.parametrize("every", [5, *map(slow, (1, 2, 3, 8))])
 @pytest.mark.parametrize("budget", [22, 23, 24])  # 22 are whole characters; 24 end inside one
 def test_stream_is_the_text_in_whole_characters(every, budget):
-    model = chain(TEXT)
-    pieces = list(bytelax.stream(model, "😀", every=every, max_new_bytes=budget))
-    (text,) = bytelax.generate(model, ["😀"], max_new_bytes=budget).text
+    model, how = chain(TEXT), {"max_new_bytes": budget, "stop": NEVER}
+    pieces = list(bytelax.stream(model, "😀", every=every, **how))
+    (text,) = bytelax.generate(model, ["😀"], **how).text
     assert "".join(pieces) == text
     assert all(pieces) and not any("\ufffd" in piece for piece in pieces[:-1])
     assert "\ufffd" not in text[:10]
@@ -402,7 +407,7 @@ def compiled():
 
 
 def test_other_lengths_compile_nothing():
-    model = byte_lm()
+    model = chain(b"abcdef")
     law = {"temperature": 0.5, "top_k": 5, "top_p": 0.9, "stop": [b"abc", b"x"]}
     first = bytelax.generate(model, [b"a", b"bc"], max_new_bytes=9, **law)
     known = compiled()
@@ -521,9 +526,9 @@ def test_statistics_without_patches():
 
 
 def test_the_longest_text_fits():
-    model = models.Model(
-        type(byte_lm().module)(models.replace(byte_lm().config, max_bytes=64)), byte_lm().params
-    )
+    whole = chain(b"abcdef")
+    module = type(whole.module)(models.replace(whole.config, max_bytes=64))
+    model = models.Model(module, whole.params)
     (result,) = bytelax.generate(model, [b"a" * 43], max_new_bytes=20, allow_eos=False).results
     assert len(result.bytes) == 20
     with pytest.raises(ValueError, match="context of 63 bytes"):

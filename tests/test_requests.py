@@ -11,6 +11,7 @@ import pytest
 import bytelax
 from bytelax import checkpoints, cli, vocab
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import exhaustive, slow
 
 NEW = 24
 PROMPTS = [b"Ragged prompts: ", bytes(range(256))[::-1][:70], "naïve 日本".encode()]
@@ -137,7 +138,7 @@ def test_turns_of_a_chain():
     assert [(each.bytes, each.stop) for each in results] == [
         (b"bc", "stop"), (b"", "stop"), (b"c", "stop"), (b"bc", "stop")
     ]  # fmt: skip
-    results = bytelax.turns(model, ["e", "xd", "b"], max_new_bytes=3)
+    results = bytelax.turns(model, ["e", "xd", "b"], stop=["z"], max_new_bytes=3)
     assert [(each.bytes, each.stop) for each in results] == [
         (b"f", "eos"), (b"ef", "eos"), (b"cde", "length")
     ]  # fmt: skip
@@ -150,24 +151,17 @@ SHORT, WITH_LONG = PROMPTS[::2], [PROMPTS[0], b"x" * 300, PROMPTS[2]]
     ("model", "method", "prompts"),
     [
         (byte_lm, {"method": "lookup", "draft_length": 3}, SHORT),
-        pytest.param(
-            byte_lm, {"method": "lookup", "draft_length": 3}, WITH_LONG, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            lambda: models.model(SMALL),
-            {"method": "blt-s"},
-            WITH_LONG,
-            marks=pytest.mark.exhaustive,
-        ),
+        slow(byte_lm, {"method": "lookup", "draft_length": 3}, WITH_LONG),
+        exhaustive(lambda: models.model(SMALL), {"method": "blt-s"}, WITH_LONG),
     ],
 )
 def test_samples_are_what_the_prompt_given_as_often_is_continued_with(model, method, prompts):
     how = {"temperature": 1.0, "max_new_bytes": NEW, "logprobs": True, "allow_eos": False}
-    several = bytelax.generate(model(), prompts, samples=3, seeds=5, **how, **method)
-    each = [prompt for prompt in prompts for _ in range(3)]
+    several = bytelax.generate(model(), prompts, samples=4, seeds=5, **how, **method)
+    each = [prompt for prompt in prompts for _ in range(4)]
     alone = bytelax.generate(model(), each, seeds=5, **how, **method)
     assert several.bytes == alone.bytes and len({*several.bytes}) == len(each)
-    assert [result.index for result in several.results] == [i // 3 for i in range(len(each))]
+    assert [result.index for result in several.results] == [i // 4 for i in range(len(each))]
     for one, other in zip(several.results, alone.results, strict=True):
         np.testing.assert_allclose(one.log_probs, other.log_probs, rtol=0, atol=1e-5)
 
