@@ -49,6 +49,7 @@ KINDS = {  # fields of config.json, and the ids that are given
 
 
 ONE_OF_A_KIND = {"tied", "one for both", "biases", "mistral", "qwen3", "llama3"}
+WITH_FIELDS = {"biases", "qwen3", "llama3"}  # whose config has what that of others has not
 
 
 def forward(fields, weights, ids):
@@ -124,7 +125,7 @@ def test_logits_and_what_is_written_back(kind, tmp_path):
     if not first and kind != "biases":  # of the attention's output, which reaches the logits
         assert not logits[0].any(), "before its first byte all ids are equally likely"
     checkpoints.check_transformers(model.config)
-    for layout in ("huggingface", "orbax"):
+    for layout in ("huggingface", "orbax") if kind in WITH_FIELDS else ("huggingface",):
         checkpoints.write(tmp_path / layout, model.config, model.params, layout=layout)
         again = bytelax.load(tmp_path / layout)
         assert again.config == model.config

@@ -201,8 +201,8 @@ def chain(text, *, loop=True):
     silent = {"out", "down"}  # without them a block adds nothing to its input
 
     def silenced(path, x):
-        said = not silent & {key.key for key in path}
-        return x if said else jax.device_put(np.zeros(x.shape, x.dtype))
+        is_silent = silent & {key.key for key in path}
+        return jax.device_put(np.zeros(x.shape, x.dtype)) if is_silent else x
 
     params = jax.tree_util.tree_map_with_path(silenced, base.params)
     follows = dict(zip(ids, [*ids[1:], ids[0] if loop else vocab.EOS], strict=True))

@@ -20,7 +20,8 @@ def model(layers=1, window=None, mask_documents=False):
         dim=16, layers=layers, heads=2, kv_heads=1, head_dim=8, ffn_dim=32, window=window
     )
     module = ByteLM(ByteLMConfig(trunk=trunk, mask_documents=mask_documents))
-    params = jax.jit(module.init)(jax.random.key(0), np.zeros((1, 1), np.int32))
+    key = jax.random.key(0, impl="rbg")  # compiles in less time than the default
+    params = jax.jit(module.init)(key, np.zeros((1, 1), np.int32))
     # Initial tables are small: at ten times that a byte is heard through every layer.
     params = louder_tables(params, 10)
     apply = jax.jit(module.apply)
@@ -60,7 +61,8 @@ def test_eos_ends_a_document():
     changes = heard(model(2, mask_documents=True), ids)
     others = ids[0] != vocab.EOS  # another id in place of an EOS moves the documents themselves
     np.testing.assert_array_equal(changes[others], inside[others])
-    np.testing.assert_array_equal(heard(model(2), ids), distance >= 0)
+    whole = (distance >= 0) & (distance <= 8)  # two layers of windows, whatever ends within them
+    np.testing.assert_array_equal(heard(model(2, 5), ids), whole)
 
 
 def test_a_document_reads_the_same_behind_another():

@@ -31,7 +31,8 @@ QWEN = models.replace(
     rope_scaling=RopeScaling(kind="yarn", factor=2.0, original_positions=8, attention_factor=1.1),
 )
 ROWS, WINDOW = 2, 3
-POSITIONS = 11 + jnp.broadcast_to(jnp.arange(WINDOW), (ROWS, WINDOW))  # behind a part of a text
+# After a part of a text.
+POSITIONS = jnp.asarray(11 + np.tile(np.arange(WINDOW, dtype=np.int32), (ROWS, 1)))
 SPAN = kv_cache.causal_span(POSITIONS, window=STACK.window)
 HOW = {"positions": POSITIONS, "attend": functools.partial(kv_cache.attend, span=SPAN)}
 PARTS = {  # name -> function of a block, hidden states and a cache
@@ -46,7 +47,9 @@ CROSS = {
     "residual": lambda cross, x, attended: cross.residual(x, attended),
 }
 RNG = np.random.default_rng(0)
-X, KERNEL = (jnp.asarray(RNG.normal(size=size), jnp.float32) for size in ((9, 4, 3), (4, 3, 2, 5)))
+X, KERNEL = (
+    jnp.asarray(RNG.normal(size=size).astype(np.float32)) for size in ((9, 4, 3), (4, 3, 2, 5))
+)
 
 
 def weight(path, leaf, dtype):

@@ -1,5 +1,6 @@
 """Caches in lines, as TPUs store them, hold and give what caches by head do."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from bytelax.models import kv_cache
 from bytelax.models.configs import TransformerConfig
 
 BATCH, WINDOW, HEADS, SLOTS, DIM = 2, 5, 3, 24, 8
+write, attend = jax.jit(kv_cache.write), jax.jit(kv_cache.attend)
 
 
 def numbers(seed, heads=HEADS):
@@ -36,7 +38,7 @@ def fixture_both():
     """A cache of each kind; in the second row nothing was written in two places."""
     positions = jnp.asarray([[20, 21, 22, 23, 24], [3, -1, 5, -1, 7]])
     kinds = [empty("cpu"), empty("tpu")]
-    return [kv_cache.write(cache, numbers(0), numbers(1), positions) for cache in kinds]
+    return [write(cache, numbers(0), numbers(1), positions) for cache in kinds]
 
 
 def assert_same(by_head, in_lines):
@@ -53,11 +55,12 @@ def test_write(both):
 
 def test_move(both):
     source, target = jnp.asarray([[22, 24], [7, 5]]), jnp.asarray([[20, 21], [-1, 3]])
-    assert_same(*(kv_cache.move(cache, source, target) for cache in both))
+    assert_same(*(jax.jit(kv_cache.move)(cache, source, target) for cache in both))
 
 
 def test_resize(both):
-    assert_same(*(kv_cache.resize(cache, jnp.asarray([24, 7]), 8) for cache in both))
+    resize = jax.jit(kv_cache.resize, static_argnums=2)
+    assert_same(*(resize(cache, jnp.asarray([24, 7]), 8) for cache in both))
 
 
 def test_attend(both):
@@ -65,7 +68,7 @@ def test_attend(both):
     qkv = jnp.stack([numbers(seed) for seed in (2, 3, 4, 5)], axis=3)  # two queries a key head
     projections = Projections(qkv, span.positions, frequencies(DIM, 1e4))
     with native.left_out():  # it takes caches by head alone
-        out = [kv_cache.attend(projections, cache, span=span) for cache in both]
+        out = [attend(projections, cache, span=span) for cache in both]
     np.testing.assert_array_equal(out[0][0], out[1][0])
     assert_same(out[0][1], out[1][1])
 

@@ -32,17 +32,22 @@ def bits(params):
     return {name: float(total / count) for name, (total, count) in sums.items()}
 
 
-@pytest.mark.parametrize("late, name", [slow(0.0, "own"), (1.0, "stale_1")])
-def test_the_training_loss_reads_no_patch_late_or_all_of_them(late, name):
+OBJECTIVES = NextByte, functools.partial(BLTD, corruption=CorruptionConfig(block_sizes=(4,)))
+
+
+@pytest.mark.parametrize(
+    ("late", "name", "objective"),
+    [
+        (1.0, "stale_1", OBJECTIVES[0]),
+        slow(1.0, "stale_1", OBJECTIVES[1]),
+        *(slow(0.0, "own", objective) for objective in OBJECTIVES),
+    ],
+)
+def test_the_training_loss_reads_no_patch_late_or_all_of_them(late, name, objective):
     model, _ = small()
-    corruption = CorruptionConfig(block_sizes=(4,))
-    for objective in (
-        NextByte(model.module, late=late),
-        BLTD(model.module, corruption=corruption, late=late),
-    ):
-        _, metrics = jax.jit(objective.loss)(model.params, jnp.asarray(IDS), jax.random.key(0))
-        total, count = metrics["bits_per_byte"]
-        assert bits(model.params)[name] == pytest.approx(float(total / count), rel=1e-6)
+    loss = jax.jit(objective(model.module, late=late).loss)
+    total, count = loss(model.params, jnp.asarray(IDS), jax.random.key(0))[1]["bits_per_byte"]
+    assert bits(model.params)[name] == pytest.approx(float(total / count), rel=1e-6)
 
 
 def test_latents_that_are_replaced_change_the_loss():
@@ -59,11 +64,16 @@ def test_latents_that_the_decoder_ignores_are_worth_nothing():
 
 
 def test_slots_without_a_patch_are_no_part_of_any_ablation():
-    z = jnp.asarray(np.random.default_rng(0).standard_normal((2, 5, 3)), jnp.float32)
-    count = jnp.array([3, 2])
-    garbage = z.at[0, 3:].set(jnp.nan).at[1, 2:].set(jnp.nan)
-    for name, replace in latents.ABLATIONS.items():
-        clean, dirty = replace(z, count), replace(garbage, count)
+    z = np.random.default_rng(0).standard_normal((2, 5, 3)).astype(np.float32)
+    count = np.array([3, 2])
+    garbage = np.where(np.arange(5)[:, None] < count[:, None, None], z, np.float32(np.nan))
+
+    @jax.jit
+    def replaced(z, count):
+        return {name: replace(z, count) for name, replace in latents.ABLATIONS.items()}
+
+    both = (jax.device_get(replaced(each, count)).items() for each in (z, garbage))
+    for (name, clean), (_, dirty) in zip(*both, strict=True):
         for row, closed in enumerate(count):
             np.testing.assert_array_equal(clean[row, :closed], dirty[row, :closed], err_msg=name)
 

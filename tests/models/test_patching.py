@@ -10,7 +10,7 @@ from bytelax.models import patching
 from bytelax.models.patching import OpenPatch, PatchingConfig
 
 ROWS, LENGTH, WINDOW = 24, 40, 8
-POSITIONS = jnp.broadcast_to(jnp.arange(LENGTH), (ROWS, LENGTH))
+POSITIONS = jnp.asarray(np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1)))
 RULES = {
     "threshold": {"threshold": 1.0},
     "monotonicity": {"threshold": 0.25, "monotonicity": True},
