@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -33,10 +33,34 @@ COMMANDS = {
 }
 
 
+_XLA_LOG = "TF_CPP_MIN_LOG_LEVEL"
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[None]:
+    """Settings of the process while a command runs; afterwards they are as before."""
+    news = logging.getLogger("bytelax.compiling")
+    before = os.environ.get(_XLA_LOG), news.level, warnings.formatwarning
+    # For each program in its cache, XLA warns of missing features that are not instructions
+    # (openxla/xla#44565). Errors that matter are exceptions. It reads this as JAX is imported.
+    os.environ.setdefault(_XLA_LOG, "3")
+    news.setLevel(logging.ERROR)  # a terminal shows what it waits for
+    warnings.formatwarning = _warning
+    try:
+        yield
+    finally:
+        xla_log, level, warnings.formatwarning = before
+        news.setLevel(level)
+        if xla_log is None:
+            del os.environ[_XLA_LOG]
+
+
 def _warning(message, *_, **__) -> str:
+    """A line, as errors are: a place in the source is for who wrote the call."""
     return f"bytelax: {' '.join(str(message).split())}\n"
 
 
+@_settings()
 def main(args: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code; bad input is a line on standard error, and 2.
 
@@ -44,19 +68,12 @@ def main(args: Sequence[str] | None = None) -> int:
       args: the arguments; by default those of the process.
     """
     args = sys.argv[1:] if args is None else args
-    # For each program in its cache, XLA warns of missing features that are not instructions
-    # (openxla/xla#44565). Errors that matter are exceptions. It reads this as JAX is imported.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # A line, as errors are: a place in the source is for who wrote the call.
-    warnings.formatwarning = _warning
     try:
         command, flags = _parse(args)
         if args[0] not in ("methods", "pack"):  # they run no model
             from bytelax import compiling
 
             compiling.keep_programs()
-            # A terminal shows what it waits for.
-            logging.getLogger(compiling.__name__).setLevel(logging.ERROR)
         command.run(flags)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, in which Python would flush at exit

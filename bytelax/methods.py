@@ -43,16 +43,15 @@ def build(
         out of range.
     """
     params: Any = ()
-    given = {option: value for option, value in options.items() if value is not None}
-    if isinstance(method, Options | Method) and given:
-        raise ValueError(f"{', '.join(given)}: only methods given by name take options")
+    if isinstance(method, Options | Method) and options:
+        raise ValueError(f"{', '.join(options)}: only methods given by name take options")
     if isinstance(method, Method):
         module = method.target.module if isinstance(method.target, ModuleTarget) else None
         if module not in (None, model.device_shard):
             raise ValueError("this Method was built for another model")
         built = method
     else:
-        chosen = method if isinstance(method, Options) else named(method, **given)
+        chosen = method if isinstance(method, Options) else named(method, **options)
         if isinstance(chosen, Tuned):
             chosen = _tuned(model, rows)
         if isinstance(chosen, DraftModel):

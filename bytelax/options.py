@@ -10,12 +10,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
-import numbers
-import reprlib
-import types
-import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+from bytelax.checked import Checked, check_least
 
 UnmaskName = Literal["confidence", "entropy", "entropy-minus-max", "one-step"]
 if TYPE_CHECKING:  # what is taken in Python: a `bytelax.Model` or its name, and any function
@@ -28,7 +26,7 @@ METHODS: dict[str, type[Options]] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Checked):
     """The options of a system that has a name. A subclass with a `name` is in `METHODS`.
 
     Attributes:
@@ -36,24 +34,17 @@ class Options:
       system: the file in `bytelax/systems` that builds the method; by default that of the first
         name among its base classes, or of its own.
       lossless: whether the output is that of plain decoding with the same weights.
-
-    Raises:
-      ValueError: an option has a value of another kind.
     """
 
     name: ClassVar[str]
     system: ClassVar[str] = ""
     lossless: ClassVar[bool] = True
+    by_name = ("draft_model", "unmask")
 
     def __init_subclass__(cls):
         if "name" in vars(cls):
             METHODS[cls.name] = cls
             cls.system = cls.system or cls.name.replace("-", "_")
-
-    def __post_init__(self):
-        hints = typing.get_type_hints(type(self))
-        for name, value in vars(self).items():
-            _check(name, value, hints[name])
 
     def build(self, model: Any) -> Any:
         """Returns the `bytelax.decode.Method` that decodes with a model.
@@ -300,21 +291,6 @@ class DFlash(Options):
 # What is trained for a system: the sizes of its network, whose parameters are `params["heads"]`
 
 
-def check_least(config: Any, least: int, *names: str, place: str = "") -> None:
-    """Raises ValueError if one of these fields is below `least`; a field may be None.
-
-    Args:
-      config: has the fields.
-      least: the smallest value.
-      *names: names of the fields.
-      place: what stands before a name in the message.
-    """
-    for name in names:
-        value = vars(config)[name]
-        if value is not None and value < least:
-            raise ValueError(f"{place}{name} must be at least {least}, got {value}")
-
-
 def _check_depths(depths: tuple[int, ...], most: int, layers: int) -> None:
     for depth in depths:
         if not 1 <= depth <= most:
@@ -324,7 +300,7 @@ def _check_depths(depths: tuple[int, ...], most: int, layers: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Head:
+class Head(Checked):
     """Sizes of the network of a system that is trained for a frozen model.
 
     Attributes:
@@ -426,6 +402,7 @@ class DFlashHead(DraftStackHead):
     table_rank: int | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         check_least(self, 1, "layers", "block_size")
         check_least(self, 0, "table_rank")
 
@@ -444,6 +421,7 @@ class MedusaHead(Head):
     correction: bool = False
 
     def __post_init__(self):
+        super().__post_init__()
         check_least(self, 0, "count")
         if self.correction and not self.count:
             raise ValueError("the correction belongs to multi-byte heads: give a count")
@@ -496,6 +474,7 @@ class BltDHead(Head):
     block_size: int = 0
 
     def __post_init__(self):
+        super().__post_init__()
         check_least(self, 0, "block_size")
 
     def check(self, trunk: Any, block_size: int) -> None:
@@ -520,6 +499,7 @@ class BltSHead(Head):
     ffn_dim: int = 0
 
     def __post_init__(self):
+        super().__post_init__()
         check_least(self, 0, "ffn_dim")
 
     def device_shard(self, trunk: Any, devices: int) -> BltSHead:
@@ -528,7 +508,7 @@ class BltSHead(Head):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HeadsConfig:
+class HeadsConfig(Checked):
     """Which systems a model has trained networks of. A field has the name of the system's file.
 
     Attributes:
@@ -573,42 +553,6 @@ class HeadsConfig:
         return dataclasses.replace(self, **shards)
 
 
-_WORDS = {
-    int: "a whole number below 2**31",
-    float: "a number",
-    bool: "True or False",
-    types.NoneType: "None",
-}
-
-
-def _check(name: str, value: Any, hint: Any) -> None:
-    """Raises ValueError if a value is not of the type of an option."""
-    union = typing.get_origin(hint) in (types.UnionType, typing.Union)
-    kinds = typing.get_args(hint) if union else (hint,)
-    choices = [word for kind in kinds for word in typing.get_args(kind) if isinstance(word, str)]
-    if choices and isinstance(value, str) and value not in choices:
-        raise ValueError(f"{name} {value!r} is not one of {', '.join(choices)}")
-    if not any(_fits(value, kind) for kind in kinds):
-        words = (_WORDS.get(kind, "a list of whole numbers") for kind in kinds)
-        raise ValueError(f"{name} is {' or '.join(words)}, got {reprlib.repr(value)}")
-
-
-def _fits(value, kind):
-    """Whether a value is of a type. Integers must fit into 32 bits."""
-    if value is None or isinstance(value, bool):
-        return kind is type(value)
-    if kind in (bool, types.NoneType):
-        return False
-    if typing.get_origin(kind) is tuple:
-        whole = typing.get_args(kind)[0]
-        return isinstance(value, tuple | list) and all(_fits(part, whole) for part in value)
-    if kind is int:
-        return isinstance(value, numbers.Integral) and -(2**31) <= int(value) < 2**31
-    if kind is float:
-        return isinstance(value, numbers.Real)
-    return True  # words, models and functions are checked where they are used
-
-
 def meant(word: str, known: Iterable[str]) -> str:
     """Returns a question that offers the nearest known word; empty if none is near."""
     near = difflib.get_close_matches(word, known, n=1)
@@ -639,10 +583,10 @@ def named(name: str, /, **options: Any) -> Options:
     """
     method = find(name)
     fields = {field.name: field for field in dataclasses.fields(method)}
-    options = {option: value for option, value in options.items() if value is not None}
     for option in options.keys() - fields.keys():
         own = f"; its options: {', '.join(fields)}" if fields else ", and no other option"
         raise ValueError(f"method {name!r} takes no {option!r}{own}")
+    options = {option: value for option, value in options.items() if value is not None}
     for option, field in fields.items():
         if option not in options and field.default is dataclasses.MISSING:
             raise ValueError(f"method {name!r} needs {option}")

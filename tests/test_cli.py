@@ -4,6 +4,8 @@ import base64
 import importlib
 import io
 import json
+import logging
+import os
 import subprocess
 import sys
 import typing
@@ -230,10 +232,28 @@ def test_bad_commands(model, capsys, tmp_path):
     assert "monotonicity" in _fails(capsys, "convert", "--model", model, *out, *monotone)
 
 
-def test_a_warning_is_a_line(monkeypatch):
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-    cli.main(["methods"])
-    assert warnings.formatwarning("said", UserWarning, "file.py", 1) == "bytelax: said\n"
+@pytest.mark.parametrize("known", [None, "1"])
+def test_settings_of_the_process_are_for_the_command_alone(monkeypatch, known):
+    """A warning is a line, and XLA's are kept away unless the caller has said otherwise."""
+    news, name = logging.getLogger("bytelax.compiling"), "TF_CPP_MIN_LOG_LEVEL"
+    monkeypatch.delenv(name, raising=False)
+    if known is not None:
+        monkeypatch.setenv(name, known)
+
+    def settings():
+        return os.environ.get(name), news.level, warnings.formatwarning
+
+    def look(*_):
+        seen.append(settings())
+        raise ValueError("the end")
+
+    seen: list = []
+    monkeypatch.setattr(cli, "_parse", look)
+    before = settings()
+    assert cli.main(["generate"]) == 2 and settings() == before
+    ((log, level, formatted),) = seen
+    assert (log, level) == (known or "3", logging.ERROR)
+    assert formatted("said", UserWarning, "file.py", 1) == "bytelax: said\n"
 
 
 def test_a_kernel_that_does_not_start_is_one_line(capsys, monkeypatch):

@@ -74,19 +74,43 @@ CALLS = {
     "budget=2)": "params is decode.Params(model.params), not a dict",
     "bytelax.train(lm, [], optimizer=None)": "such as NextByte(model.module), not a Model",
     "bytelax.train(NextByte(lm.module), [], optimizer='adam')": "optax.adamw(1e-3), not a str",
+    "bytelax.train(NextByte(lm.module), [], optimizer=optax.sgd(1), steps='3')": "steps is a whole "
+    "number below 2**31 or None, got '3'",
+    "bytelax.train(NextByte(lm.module), [], optimizer=optax.sgd(1), run=3)": "run is of class "
+    "RunConfig, got 3",
+    "OptimizerConfig(steps='3')": "optimizer.steps is a whole number below 2**31, got '3'",
+    "OptimizerConfig(name='sgd')": "optimizer.name is one of adamw, muon, got 'sgd'",
+    "RunConfig(dtype=jnp.bfloat16)": "run.dtype is one of float32, bfloat16, got <class",
+    "DataConfig(sources=3)": "data.sources is a list of Source, got 3",
+    "DataConfig(sources=['a.txt'])": "data.sources is a list of Source, got ['a.txt']",
+    "Source('a.txt', weight='2')": "weight is a number, got '2'",
+    "TransformerConfig(dim=64, layers=2, heads='3')": "heads is a whole number below 2**31 or "
+    "None, got '3'",
+    "dataclasses.replace(lm.config, heads=3)": "heads is of class HeadsConfig or None, got 3",
+    "HeadsConfig(medusa=3)": "medusa is of class MedusaHead, got 3",
+    "MedusaHead(count='3')": "count is a whole number below 2**31, got '3'",
+    "bytelax.MeshConfig(data='8')": "data is a whole number below 2**31, got '8'",
+    "generate(lm, ['a'], method='lookup', draft_params={})": "draft_params belong to a Method; "
+    "'lookup' has its own",
+    "generate(lm, ['a'], method='lookup', block_size=None)": "'lookup' takes no 'block_size'",
+    "generate(lm, ['a'], method='lookup', draft_length='4')": "draft_length is a whole number",
     "distributed.start(Processes(coordinator='auto'))": "outside a known cluster",
 }
 
 PROGRAM = """
-import json, sys
+import dataclasses, json, sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import bytelax
 from tests.helpers import models_for_tests
 from bytelax import decode, generate, score
+from bytelax.models.configs import TransformerConfig
+from bytelax.options import HeadsConfig, MedusaHead
 from bytelax.pods import distributed
 from bytelax.pods.configs import Processes
+from bytelax.training.configs import DataConfig, OptimizerConfig, RunConfig, Source
 from bytelax.training.objectives import NextByte
 
 calls = json.loads(sys.argv[1])

@@ -5,7 +5,6 @@ the rest. Error messages are one line that names the field.
 """
 
 import dataclasses
-import functools
 import json
 import math
 import pathlib
@@ -17,6 +16,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import tomlkit
+
+from bytelax.checked import field_types
 
 T = TypeVar("T")
 _NONE = "None"  # TOML has no null
@@ -137,7 +138,6 @@ def difference(fields: Mapping, base: Mapping) -> dict:
     return changed
 
 
-_hints = functools.cache(typing.get_type_hints)
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
@@ -177,7 +177,7 @@ def _read(hint: Any, value: Any, place: str, strict: bool) -> Any:
 
 
 def _object(cls: Any, fields: dict, place: str, strict: bool) -> Any:
-    hints, read = _hints(cls), {}
+    hints, read = field_types(cls), {}
     if strict and not fields.keys() <= hints.keys():
         unknown = f"{place}.{min(fields.keys() - hints)}".lstrip(".")
         raise ValueError(f"there is an unknown field {unknown!r}")

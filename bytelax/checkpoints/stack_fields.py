@@ -9,10 +9,10 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+from bytelax.checked import check_least
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.tensors import Tensor
 from bytelax.models.configs import RopeScaling, TransformerConfig
-from bytelax.options import check_least
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

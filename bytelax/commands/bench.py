@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import tyro
 
+from bytelax.checked import check_least
 from bytelax.commands import console, flags
-from bytelax.options import check_least, named
+from bytelax.options import named
 
 
 @dataclasses.dataclass(frozen=True)

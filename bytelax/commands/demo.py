@@ -5,8 +5,8 @@ from typing import Annotated
 
 import tyro
 
+from bytelax.checked import check_least
 from bytelax.commands import console, flags
-from bytelax.options import check_least
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import tyro
 
+from bytelax.checked import check_least
 from bytelax.commands import console, flags
-from bytelax.models.configs import check_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Tune:
     max_new_bytes: int = 128
     """Number of bytes to generate for each prompt."""
     longest: int = 16
-    """Most bytes to draft in a round."""
+    """Most bytes to draft in a round, at most 64."""
     temperature: float = 0.0
     """Sampling temperature; 0 is greedy."""
     json: bool = False

@@ -29,7 +29,7 @@ class Stops:
     def of(cls, strings: Sequence[Any] | np.ndarray) -> "Stops":
         """Creates stop strings; a row ends as soon as its output contains one of its own.
 
-        They are bytes, or sequences of ids of a target with another vocabulary.
+        They are bytes, text, or sequences of ids of a target with another vocabulary.
 
         The number of strings and their length are array shapes. Both are rounded up to a power of
         two, so that few programs are compiled.
@@ -38,8 +38,11 @@ class Stops:
           strings: those of all rows, or one sequence of them for each row.
 
         Raises:
-          ValueError: a stop string is empty, or neither bytes nor ids.
+          ValueError: a single string stands for a list, or a stop string is empty, or neither
+            bytes, text nor ids.
         """
+        if isinstance(strings, bytes | bytearray | str):
+            raise ValueError(f"strings must be a list of strings, not one string: [{strings!r}]")
         shared = len(strings) == 0 or any(map(_is_string, strings))
         rows = [[*map(_ids, own)] for own in ([strings] if shared else strings)]
         longest = _round_up(max((len(string) for own in rows for string in own), default=0))
@@ -135,12 +138,12 @@ def _is_string(value) -> bool:
 
 def _ids(string) -> list[int]:
     """The ids of a stop string."""
-    if isinstance(string, bytes | bytearray):
+    if isinstance(string, bytes | bytearray | str):
         string = vocab.encode(string, bos=False)
     try:
         ids = [*map(operator.index, string)]
     except TypeError:
-        raise ValueError(f"a stop string is bytes or ids, got {string!r}") from None
+        raise ValueError(f"a stop string is bytes, text or ids, got {string!r}") from None
     if not ids:
         raise ValueError("a stop string must not be empty")
     return ids

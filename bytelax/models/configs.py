@@ -9,7 +9,8 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Optional, TypeVar
 
 from bytelax import vocab
-from bytelax.options import HeadsConfig, check_least
+from bytelax.checked import Checked, check_least
+from bytelax.options import HeadsConfig
 
 if TYPE_CHECKING:
     T = TypeVar("T")
@@ -35,7 +36,7 @@ def check_max_bytes(max_bytes: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RopeScaling:
+class RopeScaling(Checked):
     """How rotary frequencies are changed for longer texts than a model was first trained on.
 
     Attributes:
@@ -61,6 +62,7 @@ class RopeScaling:
     attention_factor: float = 1.0
 
     def __post_init__(self):
+        super().__post_init__()
         numbers = [x for x in vars(self).values() if type(x) in (int, float)]
         if not all(0 < x < math.inf for x in numbers):
             raise ValueError(f"the numbers of a rotary scaling must be positive: {self}")
@@ -69,7 +71,7 @@ class RopeScaling:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TransformerConfig:
+class TransformerConfig(Checked):
     """Sizes of a stack of transformer blocks. A size that is None is replaced by its default.
 
     Attributes:
@@ -103,6 +105,7 @@ class TransformerConfig:
     rope_scaling: RopeScaling | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         heads = max(self.dim // 64, 1) if self.heads is None else self.heads
         defaults = {
             "heads": heads,
@@ -143,7 +146,7 @@ _MAX_VOCAB = 1 << 24  # `_remainder` works byte by byte: remainder * 256 must fi
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HashConfig:
+class HashConfig(Checked):
     """Hash n-gram tables: `functions * len(groups)` hashes, each into `vocab` rows.
 
     Attributes:
@@ -157,6 +160,7 @@ class HashConfig:
     functions: int = 1
 
     def __post_init__(self):
+        super().__post_init__()
         if not 0 < self.vocab < _MAX_VOCAB:
             raise ValueError(f"hash vocab {self.vocab} is outside 1..{_MAX_VOCAB - 1}")
         if self.functions > len(PRIMES):
@@ -176,7 +180,7 @@ class HashConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PatchingConfig:
+class PatchingConfig(Checked):
     """The rule that divides a text into patches.
 
     Attributes:
@@ -199,14 +203,13 @@ class PatchingConfig:
     stride: int = 4
 
     def __post_init__(self):
-        if self.mode not in ("entropy", "stride", "byte"):
-            raise ValueError(f"patching mode {self.mode!r} is not one of entropy, stride, byte")
+        super().__post_init__()
         if not all(map(math.isfinite, (self.threshold, self.threshold_add or 0.0))):
             raise ValueError(f"patching thresholds must be finite, got {self.threshold}")
         check_least(self, 1, "max_patch_length", "stride")
 
 
-class ModelConfig:
+class ModelConfig(Checked):
     """Base of the configs of models, and what those have that lack a part.
 
     A subclass is a frozen dataclass.
@@ -280,6 +283,7 @@ class ByteLMConfig(ModelConfig):
     eos: bool = True
 
     def __post_init__(self):
+        super().__post_init__()
         check_max_bytes(self.max_bytes)
         if self.heads is not None:
             self.heads.check(self.trunk, blt=False)
@@ -304,7 +308,7 @@ class ByteLMConfig(ModelConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BLTSizes:
+class BLTSizes(Checked):
     """Sizes of a BLT, without its entropy model and its heads.
 
     Attributes:
@@ -357,6 +361,7 @@ class BLTConfig(BLTSizes, ModelConfig):
     heads: HeadsConfig | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         check_least(self, 0, "block_size")
         if self.block_size and self.decoder_input != "embedding":
             raise ValueError("block_size needs decoder_input='embedding': a MASK has no state")
@@ -367,12 +372,6 @@ class BLTConfig(BLTSizes, ModelConfig):
             raise ValueError("an entropy model of a BLT reads the BOS: patcher.bos must be True")
         if self.patcher is not None and self.patcher.mask_documents != self.mask_documents:
             raise ValueError("the entropy model and the BLT must agree on mask_documents")
-        if self.decoder_cross_attention not in ("all", "first"):
-            raise ValueError(
-                f"decoder_cross_attention {self.decoder_cross_attention!r} is not all or first"
-            )
-        if self.decoder_input not in ("encoder", "embedding"):
-            raise ValueError(f"decoder_input {self.decoder_input!r} is not encoder or embedding")
         if self.decoder_input == "encoder" and self.encoder.dim != self.decoder.dim:
             raise ValueError(
                 f"a decoder of width {self.decoder.dim} cannot read encoder states of width "

@@ -6,9 +6,11 @@ once.
 
 import dataclasses
 
+from bytelax.checked import Checked
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshConfig:
+class MeshConfig(Checked):
     """Number of devices along each axis of the mesh.
 
     Attributes:
@@ -23,6 +25,7 @@ class MeshConfig:
     tensor: int = 1
 
     def __post_init__(self):
+        super().__post_init__()
         for axis, size in dataclasses.asdict(self).items():
             if size < 1:
                 raise ValueError(f"the mesh axis {axis} needs at least 1 device, got {size}")
@@ -53,7 +56,7 @@ class MeshConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Processes:
+class Processes(Checked):
     """Overrides for the automatic detection of a cluster."""
 
     coordinator: str | None = None

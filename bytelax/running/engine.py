@@ -83,7 +83,7 @@ class Engine:
         )
         built, own = methods.build(method, model, rows=rows_for(rows), **options)
         named = not isinstance(method, Method)
-        if named and jax.tree.leaves(draft_params):
+        if named and not (isinstance(draft_params, tuple) and not draft_params):
             raise ValueError(f"draft_params belong to a Method; {method!r} has its own")
         params = Params(model.device_params, own if named else requests.arrays(draft_params))
         if constraint is not None:

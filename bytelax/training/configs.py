@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from bytelax.options import check_least
+from bytelax.checked import Checked, check_least
 
 
 class DataError(ValueError):
@@ -21,7 +21,7 @@ class DataError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class Source(Checked):
     r"""A source of training text: files, how they divide into documents, and a sampling weight.
 
     A `.txt` file is one document unless `separator` splits it, a `.py` file is one, and each line
@@ -44,6 +44,7 @@ class Source:
     separator: str = ""
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.path:
             raise DataError("a source needs a path")
         if not (self.weight > 0 and math.isfinite(self.weight)):
@@ -87,8 +88,10 @@ _SOURCE_ARGUMENTS = PrimitiveConstructorSpec(
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Checked):
     """Training text, and how it is divided into windows and batches."""
+
+    place = "data."
 
     sources: Annotated[
         tuple[Source, ...],
@@ -111,6 +114,7 @@ class DataConfig:
     """Number of batches that a thread reads ahead; 0 reads each batch when it is needed."""
 
     def __post_init__(self):
+        super().__post_init__()
         for name, least in (("window", 1), ("batch", 1), ("prefetch", 0)):
             if (value := vars(self)[name]) < least:
                 raise DataError(f"data.{name} must be at least {least}, not {value}")
@@ -119,7 +123,7 @@ class DataConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorruptionConfig:
+class CorruptionConfig(Checked):
     """How blocks are sampled from a text and masked.
 
     Attributes:
@@ -137,6 +141,7 @@ class CorruptionConfig:
     most_blocks: int | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.block_sizes or min(self.block_sizes) < 1:
             raise ValueError(f"block_sizes must be positive, got {self.block_sizes}")
         if not 0 <= self.mid_patch <= 1:
@@ -147,7 +152,7 @@ class CorruptionConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NextByteLoss:
+class NextByteLoss(Checked):
     """The next-byte loss of a BLT.
 
     Attributes:
@@ -161,11 +166,12 @@ class NextByteLoss:
     late: float = 0.0
 
     def __post_init__(self):
+        super().__post_init__()
         _check_late(self.late)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JointLoss:
+class JointLoss(Checked):
     """Next-byte loss plus masked-byte loss of BLT-D (Fast BLT, arXiv 2605.08044, eqs. 5 to 7).
 
     Attributes:
@@ -184,6 +190,7 @@ class JointLoss:
     late: float = 0.0
 
     def __post_init__(self):
+        super().__post_init__()
         _check_late(self.late)
 
 
@@ -193,7 +200,7 @@ def _check_late(share):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HeadsLoss:
+class HeadsLoss(Checked):
     """Loss of prediction heads.
 
     Attributes:
@@ -214,13 +221,14 @@ class HeadsLoss:
     max_patches: int | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         check_least(self, 1, "own_outputs", "blocks")
         if self.decay is not None and not self.decay > 0:
             raise ValueError(f"decay must be positive, got {self.decay}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(Checked):
     """AdamW (arXiv 1711.05101) as in BLT and Fast BLT (arXiv 2605.08044, section 4), or Muon.
 
     Weight decay applies only to matrices that multiply activations (`kernel`). Norm scales should
@@ -247,6 +255,8 @@ class OptimizerConfig:
       accumulate: number of microbatches that the batch of a step is divided into.
     """
 
+    place = "optimizer."
+
     name: Literal["adamw", "muon"] = "adamw"
     steps: int = 1000
     peak: float = 4e-4
@@ -262,9 +272,8 @@ class OptimizerConfig:
     accumulate: int = 1
 
     def __post_init__(self):
-        if self.name not in ("adamw", "muon"):
-            raise ValueError(f"optimizer.name {self.name!r} is not adamw or muon")
-        check_least(self, 1, "steps", "accumulate", place="optimizer.")
+        super().__post_init__()
+        check_least(self, 1, "steps", "accumulate", place=self.place)
         if not 0 <= self.warmup_steps <= self.steps:
             raise ValueError(
                 f"optimizer.warmup must lie in 0..{self.steps}, the steps, got {self.warmup}"
@@ -288,7 +297,7 @@ class OptimizerConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Checked):
     """Execution, logging, validation and checkpoints of a training run.
 
     Attributes:
@@ -306,6 +315,8 @@ class RunConfig:
       keep_best: number of checkpoints with the best validation result to keep in addition.
     """
 
+    place = "run."
+
     seed: int = 0
     dtype: Literal["float32", "bfloat16"] = "float32"
     remat: bool = False
@@ -318,10 +329,9 @@ class RunConfig:
     keep_best: int = 1
 
     def __post_init__(self):
-        if self.dtype not in ("float32", "bfloat16"):
-            raise ValueError(f"run.dtype {self.dtype!r} is not float32 or bfloat16")
-        check_least(self, 1, "log_every", "validation_batches", "keep_last", place="run.")
-        check_least(self, 0, "validate_every", "save_every", "keep_best", place="run.")
+        super().__post_init__()
+        check_least(self, 1, "log_every", "validation_batches", "keep_last", place=self.place)
+        check_least(self, 0, "validate_every", "save_every", "keep_best", place=self.place)
         if self.validate_every and self.save_steps % self.validate_every:
             raise ValueError(
                 f"run.save_every {self.save_every} must be a multiple of run.validate_every "

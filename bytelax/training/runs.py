@@ -14,6 +14,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bytelax import checkpoints as models
+from bytelax.checked import Checked
 from bytelax.checkpoints import config as plain
 from bytelax.checkpoints.orbax import quiet
 from bytelax.compiling import own_settings
@@ -32,7 +33,7 @@ Batches = Callable[[Literal["train", "valid"], int], Iterable[np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """Configuration of the training loop, without data, model and objective."""
 
     optimizer: OptimizerConfig = OptimizerConfig()

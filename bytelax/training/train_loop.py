@@ -15,6 +15,7 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
+from bytelax.checked import check_type
 from bytelax.compiling import compiler_options, own_jit, own_settings, random_key
 from bytelax.model import Model
 from bytelax.models import narrow
@@ -156,8 +157,8 @@ def train(
     Raises:
       TrainingError: the ids or the parameters do not fit the objective, there are fewer batches
         than steps, or the loss is not finite.
-      ValueError: `steps` is missing for batches without a length, there is no step to take, or the
-        mesh has too many devices.
+      ValueError: `steps` is missing for batches without a length, or no number; there is no step to
+        take; or the mesh has too many devices.
       TypeError: `objective` is none, or `optimizer` no Optax transformation.
     """
     _check_objective(objective)
@@ -166,6 +167,9 @@ def train(
             "optimizer is an Optax transformation, such as optax.adamw(1e-3), not a "
             f"{type(optimizer).__name__}"
         )
+    for name, value, hint in (("run", run, RunConfig), ("mesh", mesh, MeshConfig)):
+        check_type(name, value, hint)
+    check_type("steps", steps, int | None)
     if steps is None:
         if not isinstance(batches, Sized):
             raise ValueError("steps is missing: these batches have no length")

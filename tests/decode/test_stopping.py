@@ -188,10 +188,23 @@ def test_prompts_of_any_kind_of_bytes():
     )
 
 
-@pytest.mark.parametrize("strings", [["ab"], [3], [b"ab", [b"c"]], [[b"ab"], ["c"]], [[1.5]]])
+def test_text_is_a_stop_string():
+    for text, encoded in ((["é", "b"], ["é".encode(), b"b"]), ([["é"], []], [["é".encode()], []])):
+        made, expected = Stops.of(text), Stops.of(encoded)
+        assert made.ids.tolist() == expected.ids.tolist()
+        assert made.length.tolist() == expected.length.tolist()
+
+
+@pytest.mark.parametrize("strings", [[3], [b"ab", [b"c"]], [[b"ab"], [["c"]]], [[1.5]]])
 def test_what_is_no_stop_string(strings):
-    with pytest.raises(ValueError, match="a stop string is bytes or ids"):
+    with pytest.raises(ValueError, match="a stop string is bytes, text or ids"):
         Stops.of(strings)
+
+
+@pytest.mark.parametrize("string", ["ab", b"ab"])
+def test_one_string_is_not_a_list_of_stop_strings(string):
+    with pytest.raises(ValueError, match="must be a list of strings"):
+        Stops.of(string)
 
 
 @pytest.mark.parametrize("strings", [[(), (1, 2)], [(1, 2), ()], [[b"a"], [b""]], [b""]])
