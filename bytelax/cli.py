@@ -143,7 +143,7 @@ def _flags(cls: type, prog: str, about: str | None, args: Sequence[str], default
         lines = [line.strip("│ ") for line in errors.getvalue().splitlines()[1:]]
         parts = itertools.groupby(lines, lambda line: bool(set(line) - set("─-╰╯")))
         message = next(" ".join(part) for is_text, part in parts if is_text)
-        message = re.sub(r"^Error parsing [A-Z]\w*: ", "", message)  # without the class's name
+        message = re.sub(r"^Error parsing \w+: ", "", message)  # the flag is named anyway
         message = message.rstrip(".")
         message = message.replace("invalid literal for int() with base 10", "not a whole number")
         message = message.replace("could not convert string to float", "not a number")

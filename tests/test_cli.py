@@ -228,6 +228,9 @@ def test_bad_commands(model, capsys, tmp_path):
     assert "explode" in _fails(capsys, "explode")
     assert "COMMAND" in _fails(capsys)
     assert "empty" in _fails(capsys, "convert", "--model", model, "--out", model)
+    steps = ["--data", "x.txt", "--optimizer.steps", "0"]
+    told = _fails(capsys, "train", "byte-lm", *out, *steps)
+    assert told.startswith("bytelax: --optimizer.steps must be at least 1, got 0;")
     monotone = ["--override", "monotonicity=true", "--to", "huggingface"]
     assert "monotonicity" in _fails(capsys, "convert", "--model", model, *out, *monotone)
 
