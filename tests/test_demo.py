@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import math
 
 import numpy as np
 import pytest
@@ -44,23 +45,26 @@ def runs(monkeypatch):
     return written(text, [Origin.PLAIN] * 9, 0.09), written(text, kinds, 0.02)
 
 
-def test_both_texts_are_shown_with_what_wrote_each_character(runs):
-    text = demo._written(runs[1])
-    assert text.plain == "One two däy\\xff"
-    assert [str(span.style) for span in text.spans] == [
-        "bold", *["green"] * 4, "yellow", *["green"] * 2, "bold red"
-    ]  # fmt: skip
+def test_whole_rounds_appear_when_they_end(runs):
+    plain, drafted = runs
+    assert demo._written(plain, 0.0).plain == ""
+    assert demo._written(plain, 0.035).plain == "One two"
+    assert demo._written(plain, 0.065).plain == "One two d"  # half of the next character is there
+    assert demo._written(drafted, 0.009).plain == "One "
+    assert demo._written(drafted, 0.011).plain == "One two d"
+    assert demo._written(drafted, math.inf).plain == "One two däy\\xff"
 
 
-def test_a_terminal_has_colours_and_their_legend(runs):
+def test_on_a_terminal_the_texts_appear(runs):
     out = io.StringIO()
     demo.show(*runs, Console(file=out, force_terminal=True, color_system="standard", width=80))
     told = out.getvalue()
+    assert told.count("plain decoding") > 2  # frames
     assert "2 passes of the model instead of 9, 4.50 times as fast" in " ".join(told.split())
     assert "drafted and kept" in told.splitlines()[-1]
 
 
-def test_elsewhere_there_are_no_colours(runs):
+def test_elsewhere_only_the_end_is_printed(runs):
     out = io.StringIO()
     demo.show(*runs, Console(file=out, width=80))
     told = out.getvalue()

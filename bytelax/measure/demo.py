@@ -1,9 +1,11 @@
-"""`bytelax demo`: the same text by plain and by drafted decoding, side by side."""
+"""`bytelax demo`: plain and drafted decoding write the same text, as fast as they are here."""
 
-import statistics
+import math
+import time
 from collections.abc import Iterator
 
 from rich.console import Console, ConsoleRenderable, Group
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +27,7 @@ NEW = 96  # bytes of each text, at most
 STOP = (b"\n\n",)
 _REPEATS = 3
 _SHOWN = {"stop": STOP, "origins": True}
+_FRAME = 1 / 30  # seconds
 _WIDTH = 80
 _STYLES = {
     Origin.DRAFTED: "green",
@@ -71,46 +74,85 @@ def compare(
 
 
 def show(plain: Runs, drafted: Runs, console: Console | None = None) -> None:
-    """Prints both texts, each byte coloured by who wrote it, and what the drafts gained."""
+    """Prints both texts, on a terminal as they appear, and what they show.
+
+    Each text appears at the speed at which it was written, alone; none is written meanwhile.
+    """
     console = console or Console(highlight=False, markup=False, emoji=False)
-    table = Table.grid(padding=(0, 2), expand=True)
-    for _ in range(2):
-        table.add_column(ratio=1)
-    table.add_row(Text("plain decoding", "bold"), Text("with drafts", "bold"))
-    table.add_row(_written(plain), _written(drafted))
-    table.add_row(*(Text(_cost(runs), "dim") for runs in (plain, drafted)))
-    shown: list[ConsoleRenderable] = [table, Text(""), Text(_sentence(plain, drafted))]
+    end = max(map(_seconds, (plain, drafted)))
+    if console.is_terminal:
+        begin = time.perf_counter()
+        with Live(console=console, transient=True, auto_refresh=False) as live:
+            while (now := time.perf_counter() - begin) < end:
+                live.update(_frame(plain, drafted, now), refresh=True)
+                time.sleep(_FRAME)
+    shown: list[ConsoleRenderable] = [
+        _frame(plain, drafted, math.inf),
+        Text(""),
+        Text(_sentence(plain, drafted)),
+    ]
     if console.color_system and not console.no_color:
         shown.append(_legend())
     console.print(Group(*shown), width=min(console.width, _WIDTH))
 
 
-def _cost(runs: Runs) -> str:
-    seconds = statistics.median(runs.decode_seconds)
-    return f"{runs.stats.rounds} passes of the model, {seconds:.2f} s"
+def _seconds(runs: Runs) -> float:
+    return sorted(runs.decode_seconds)[len(runs.decode_seconds) // 2]
 
 
-def _written(runs: Runs) -> Text:
-    """All prompts and texts of a column."""
+def _frame(plain: Runs, drafted: Runs, now: float) -> Table:
+    """Both columns at this time in seconds."""
+    table = Table.grid(padding=(0, 2), expand=True)
+    for _ in range(2):
+        table.add_column(ratio=1)
+    table.add_row(Text("plain decoding", "bold"), Text("with drafts", "bold"))
+    table.add_row(*(_written(runs, now) for runs in (plain, drafted)))
+    table.add_row(*(Text(_progress(runs, now), "dim") for runs in (plain, drafted)))
+    table.width = _WIDTH
+    return table
+
+
+def _progress(runs: Runs, now: float) -> str:
+    seconds = _seconds(runs)
+    done = min(now / seconds, 1)
+    rounds = int(runs.stats.rounds * done)
+    return f"{rounds} passes of the model, {min(now, seconds):.2f} s"
+
+
+def _written(runs: Runs, now: float) -> Text:
+    """What stands in a column at this time: whole rounds, each of the mean length."""
+    left = now * runs.stats.rounds / _seconds(runs)  # rounds that have ended
     text = Text()
     for prompt, output in zip(PROMPTS, runs.outputs, strict=True):
+        if left <= 0:
+            break
         (result,) = output.results
         text.append(("\n" if text else "") + prompt.decode(), "bold")
-        for shown, origin in _characters(result):
-            text.append(shown, _STYLES[origin])
+        for ended, shown, origin in _characters(result):
+            if ended <= left:
+                text.append(shown, _STYLES[origin])
+        left -= result.stats.rounds
     return text
 
 
-def _characters(result: Result) -> Iterator[tuple[str, Origin]]:
-    """Yields each character, in hexadecimal if it is no text, with the origin of its first byte."""
+def _characters(result: Result) -> Iterator[tuple[int, str, Origin]]:
+    """Yields each character with the round, from 1, that ended with it, and where it is from.
+
+    Where a character has several bytes, that is the origin of its first one. What is no text is in
+    hexadecimal.
+    """
     assert result.origins is not None
+    kinds = [Origin(int(kind)) for kind in result.origins.kind]
     place = 0
     for character in result.bytes.decode("utf-8", "surrogateescape"):
         size = len(character.encode("utf-8", "surrogateescape"))
-        shown = character
-        if not character.isprintable() and character not in "\n\t":
-            shown = "".join(f"\\x{byte:02x}" for byte in result.bytes[place : place + size])
-        yield shown, Origin(int(result.origins.kind[place]))
+        last = place + size - 1
+        ended = 1 + sum(kind != Origin.DRAFTED for kind in kinds[:last])
+        if character.isprintable() or character in "\n\t":
+            yield ended, character, kinds[place]
+        else:
+            for byte in result.bytes[place : last + 1]:
+                yield ended, f"\\x{byte:02x}", kinds[place]
         place += size
 
 
