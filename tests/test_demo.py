@@ -32,7 +32,7 @@ def written(text, kinds, seconds):
     counts |= {"bytes": len(text), "rounds": rounds, "seconds": seconds}
     counts |= {"drafted": 8, "accepted": kinds.count(Origin.DRAFTED)}
     stats = Statistics(**counts)
-    origins = Origins(np.array(kinds, np.int8), np.zeros(len(kinds), np.int8))
+    origins = Origins(np.array(kinds, np.int8))
     result = Result(0, text, "length", stats, origins=origins)
     return Runs([Output([result], stats, True)], (seconds,) * 3, (seconds,) * 3)
 

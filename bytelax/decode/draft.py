@@ -42,8 +42,6 @@ class Draft:
         no longer follows the target's distribution.
       log_probs: the distribution that each id was sampled from, after temperature and truncation,
         in nats. None means that the draft is deterministic: every distribution is one-hot.
-      step: number of the drafter's pass in this round that chose each id, counted from 1; 0 if no
-        pass did. None means 0 everywhere.
       passes: forward passes made to propose. None means none.
       parents: for a tree, the window index of each id's parent; the pending byte has index 0, and
         the id at position j has a parent in 0..j. None means a chain, where each id follows the one
@@ -57,7 +55,6 @@ class Draft:
     ids: Int[Array, "B K"]
     length: Int[Array, " B"]
     log_probs: Float[Array, "B K V"] | None = None
-    step: Int[Array, "B K"] | None = None
     passes: DraftPasses | None = None
     parents: Int[Array, "B K"] | None = None
     state: State = None
@@ -68,15 +65,13 @@ class Draft:
         Args:
           vocab_size: number of ids of the target; None leaves `log_probs` as it is.
         """
-        batch, places = self.ids.shape
         log_probs = self.log_probs
         if log_probs is None and vocab_size is not None:
             log_probs = sampling.one_hot(self.ids, vocab_size)
         return dataclasses.replace(
             self,
             log_probs=log_probs,
-            step=jnp.zeros((batch, places), jnp.int32) if self.step is None else self.step,
-            passes=no_passes(batch) if self.passes is None else self.passes,
+            passes=no_passes(len(self.ids)) if self.passes is None else self.passes,
             state=None,
         )
 
@@ -89,7 +84,7 @@ class Draft:
         def pad(x):
             return x if x is None else jnp.pad(x, ((0, 0), (0, further), *((0, 0),) * (x.ndim - 2)))
 
-        names = ("ids", "log_probs", "step", "parents")
+        names = ("ids", "log_probs", "parents")
         return dataclasses.replace(self, **{name: pad(vars(self)[name]) for name in names})
 
 
@@ -151,7 +146,6 @@ def draft_of(
     drawn: Drawn,
     *,
     length: Int[Array, " B"] | None = None,
-    step: Int[Array, " N"] | None = None,
     passes: DraftPasses | None = None,
     state: Any = None,
 ) -> Draft:
@@ -160,7 +154,6 @@ def draft_of(
     Args:
       drawn: the bytes.
       length: number of bytes proposed in each row; None proposes all of them.
-      step: as in `Draft`, but the same for each row.
       passes: as in `Draft`.
       state: as in `Draft`.
     """
@@ -169,7 +162,6 @@ def draft_of(
         ids=drawn.ids,
         length=jnp.full(batch, places) if length is None else length,
         log_probs=drawn.log_probs,
-        step=None if step is None else jnp.broadcast_to(step, (batch, places)),
         passes=passes,
         state=state,
     )

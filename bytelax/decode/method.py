@@ -326,11 +326,10 @@ class Method:
         with jax.named_scope("draft"):
             proposed = self.drafter.propose(inputs, decoding.draft_state)
         draft, draft_state = check_proposed(self.drafter, proposed, text.ids)
-        decided = (draft.ids, draft.length, draft.step, draft.parents)
+        decided = (draft.ids, draft.length, draft.parents)
         with jax.named_scope("drafted"):
-            ids, length, step, parents = self.verifier.agreed(decided)
-        same = dataclasses.replace(draft, ids=ids, length=length, step=step, parents=parents)
-        return same, draft_state
+            ids, length, parents = self.verifier.agreed(decided)
+        return dataclasses.replace(draft, ids=ids, length=length, parents=parents), draft_state
 
     @own_settings()
     def verify(

@@ -118,15 +118,12 @@ class Origins:
 
     Attributes:
       kind: an `Origin` code for each byte.
-      step: number of the drafter's pass that chose a drafted byte, counted from 1, as in
-        `Draft.step`; in block diffusion the pass that unmasked it. 0 for all other bytes.
     """
 
     kind: Int[Array | np.ndarray, "*B L"]
-    step: Int[Array | np.ndarray, "*B L"]
 
     def __getitem__(self, index) -> "Origins":
-        return Origins(self.kind[index], self.step[index])
+        return Origins(self.kind[index])
 
     @property
     def names(self) -> list[str]:
@@ -136,7 +133,7 @@ class Origins:
 
 def no_origins(batch: int, length: int) -> Origins:
     """Returns the origins of a batch of texts that consist of their prompts only."""
-    return Origins(jnp.zeros((batch, length), jnp.int8), jnp.zeros((batch, length), jnp.int16))
+    return Origins(jnp.zeros((batch, length), jnp.int8))
 
 
 def origins_of(draft: Draft, emitted: Emitted) -> Origins:
@@ -145,9 +142,4 @@ def origins_of(draft: Draft, emitted: Emitted) -> Origins:
     whole = emitted.drafted == draft.length
     own = jnp.where(whole, Origin.FREE, Origin.CORRECTED)
     own = jnp.where(draft.length == 0, Origin.PLAIN, own)
-    assert draft.step is not None  # the draft is written out
-    step = jnp.pad(draft.step, ((0, 0), (0, 1)))
-    return Origins(
-        jnp.where(is_drafted, Origin.DRAFTED, own[:, None]).astype(jnp.int8),
-        jnp.where(is_drafted, step, 0).astype(jnp.int16),
-    )
+    return Origins(jnp.where(is_drafted, Origin.DRAFTED, own[:, None]).astype(jnp.int8))

@@ -46,14 +46,13 @@ def along(draft: Draft, path: Int[Array, "B W"]) -> Draft:
       path: window indices of the branch, beginning with the root's; entries beyond the branch are
         never read.
     """
-    assert draft.parents is not None and draft.step is not None  # a tree, written out
+    assert draft.parents is not None  # a tree
     there = jnp.arange(draft.ids.shape[1]) < draft.length[:, None]
     deepest = jnp.where(there, depths(draft.parents)[:, 1:], 0).max(1)
     place = jnp.maximum(path[:, 1:] - 1, 0)
     return dataclasses.replace(
         draft,
         ids=jnp.take_along_axis(draft.ids, place, axis=1),
-        step=jnp.take_along_axis(draft.step, place, axis=1),
         length=deepest,
         parents=None,
     )
@@ -65,13 +64,11 @@ class Grown(NamedTuple):
     ids: Int[Array, "B N"]
     parents: Int[Array, "B N"]  # indices of nodes; the root is its own parent
     scores: Float[Array, "B N"]  # the drafter's log-probability of the path to the node, nats
-    depth: Int[Array, "B N"]
 
 
 def root(pending: Int[Array, "B 1"]) -> Grown:
     """Returns the tree that consists of the pending byte only."""
-    nothing = jnp.zeros_like(pending)
-    return Grown(pending, nothing, jnp.zeros(pending.shape, jnp.float32), nothing)
+    return Grown(pending, jnp.zeros_like(pending), jnp.zeros(pending.shape, jnp.float32))
 
 
 def grow(
@@ -98,12 +95,7 @@ def grow(
     best, ids = jax.lax.top_k(log_probs, children)
     scores = tree.scores[:, level, None] + best
     above = jnp.broadcast_to(begin + jnp.arange(best.shape[1])[:, None], ids.shape[1:])
-    new = Grown(
-        ids,
-        jnp.broadcast_to(above, ids.shape),
-        scores,
-        jnp.broadcast_to(tree.depth[:, level, None] + 1, ids.shape),
-    )
+    new = Grown(ids, jnp.broadcast_to(above, ids.shape), scores)
     new = Grown(*(x.reshape(x.shape[0], -1) for x in new))
     if most is not None and most < new.ids.shape[1]:
         _, picked = jax.lax.top_k(new.scores, most)
@@ -128,9 +120,7 @@ def prune(tree: Grown, nodes: int) -> Grown:
 def draft(tree: Grown, *, passes: DraftPasses | None = None) -> Draft:
     """Converts the grown tree to a deterministic `Draft`."""
     found = certain(tree.ids[:, 1:])
-    return dataclasses.replace(
-        found, step=tree.depth[:, 1:], passes=passes, parents=tree.parents[:, 1:]
-    )
+    return dataclasses.replace(found, passes=passes, parents=tree.parents[:, 1:])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,7 +276,6 @@ class KSeq:
             ids=apart(draft.ids),
             length=jnp.broadcast_to(draft.length // self.many, (self.many, batch)),
             log_probs=apart(draft.log_probs),
-            step=apart(draft.step),
             passes=jax.tree.map(lambda x: jnp.broadcast_to(x, (self.many, batch)), draft.passes),
             parents=None,
         )

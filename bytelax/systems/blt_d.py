@@ -252,7 +252,6 @@ class BlockDiffusionDrafter(_Blocks):
             ids=ids,
             length=jnp.full_like(text.length, self.draft_length),
             log_probs=log_probs,
-            step=step,
             passes=made._replace(decoder=made.decoder + step.max(1) - 1),
             state=dataclasses.replace(state, decoder=decoder),
         )
@@ -312,7 +311,6 @@ class BlockInOrderDrafter(_Blocks):
         _, drawn = jax.lax.scan(step, text.pending[:, 0], places)
         draft = draft_of(
             scanned(drawn),
-            step=jnp.ones(self.draft_length, jnp.int32),
             passes=made,
             state=dataclasses.replace(inputs.state, decoder=decoder),
         )

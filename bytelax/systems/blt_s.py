@@ -452,7 +452,6 @@ class BltSDrafter(Drafter):
         )
         draft = draft_of(
             in_a_row(*drawn, scanned(out)),
-            step=1 + jnp.arange(self.draft_length),
             state=state,
             passes=made._replace(
                 decoder=made.decoder + ahead.windows,

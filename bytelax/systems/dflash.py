@@ -253,7 +253,6 @@ class DFlashDrafter(StackDrafter):
         none = no_passes(len(text.length))
         draft = draft_of(
             scanned(drawn),
-            step=jnp.ones(self.draft_length, jnp.int32),
             passes=none._replace(draft_model=none.draft_model + 1),
         )
         return draft, caches

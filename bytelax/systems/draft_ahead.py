@@ -68,7 +68,6 @@ def draft_ahead(
         after = dataclasses.replace(state, computed=FirstLayers(window, caches, layers.last))
     return draft_of(
         drawn,
-        step=1 + jnp.arange(length) // stride,
         passes=no_passes(batch)._replace(decoder=jnp.full(batch, 1 + rest.shape[0])),
         state=after,
     )

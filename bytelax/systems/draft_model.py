@@ -89,7 +89,6 @@ class DraftModelDrafter(Drafter):
         draft = draft_of(
             in_a_row(scanned(most), draw(logits, how, uniforms[:, -1:])),
             length=jnp.where(awake, self.draft_length, 0),
-            step=1 + jnp.arange(self.draft_length),
             passes=no_passes(len(awake))._replace(
                 draft_model=caught_up + awake * (self.draft_length - 1)
             ),

@@ -255,7 +255,6 @@ class EagleDrafter(StackDrafter):
         made = jnp.full(len(text.length), self.draft_length)
         draft = draft_of(
             in_a_row(scanned(most), draw(logits, inputs.sampling, uniforms[:, -1:])),
-            step=1 + jnp.arange(self.draft_length),
             passes=no_passes(len(made))._replace(draft_model=made),
         )
         return draft, dataclasses.replace(draft_state, caches=caches)

@@ -152,8 +152,7 @@ class MedusaDrafter(Drafter):
             here = uniforms[:, index : index + 1]
             drawn.append(draw(logits_of(index, ids), inputs.sampling, here))
             ids = drawn[-1].ids
-        step = jnp.ones(self.draft_length, jnp.int32)
-        return draft_of(in_a_row(*drawn), step=step), draft_state
+        return draft_of(in_a_row(*drawn)), draft_state
 
 
 @dataclasses.dataclass(frozen=True)

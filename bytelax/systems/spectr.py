@@ -83,7 +83,6 @@ class ParallelDrafter(Drafter):
             ids=flat(drafts.ids),
             length=self.many * drafts.length.reshape(batch, -1).min(1),
             log_probs=None if drafts.log_probs is None else flat(drafts.log_probs),
-            step=flat(drafts.step),
             passes=jax.tree.map(lambda made: made.reshape(batch, -1).sum(1), drafts.passes),
             parents=jnp.broadcast_to(parents, (batch, self.draft_length)),
         )

@@ -125,7 +125,7 @@ class TwoByteDrafter(Drafter):
             self.depth, hidden, model.embed(inputs.text.pending)
         )
         drawn = draw(only_bytes(model.logits(after)), inputs.sampling, inputs.uniforms(1))
-        return draft_of(drawn, step=jnp.ones(1, jnp.int32)), draft_state
+        return draft_of(drawn), draft_state
 
 
 def build(options: TwoByte, model: Model) -> Method:

@@ -19,11 +19,7 @@ PROMPTS = [b"to be or not to be or ", b"\x00\x01\x02\x03\x00\x01", b"abcabcabcab
 def test_codes_of_a_round():
     """Nothing drafted; refused at once; refused later; accepted whole; a short draft whole."""
     length, drafted = jnp.array([0, 3, 3, 3, 2]), jnp.array([0, 0, 2, 3, 2])
-    draft = Draft(
-        ids=jnp.full((5, 3), 9),
-        length=length,
-        step=jnp.tile(jnp.array([2, 1, 3]), (5, 1)),
-    )
+    draft = Draft(ids=jnp.full((5, 3), 9), length=length)
     emitted = Emitted(jnp.full((5, 4), 9), drafted + 1, drafted)
     found, drafted = jax.device_get((jax.jit(record.origins_of)(draft, emitted), drafted))
     names = [
@@ -33,10 +29,8 @@ def test_codes_of_a_round():
         ["drafted", "drafted", "drafted", "free"],
         ["drafted", "drafted", "free"],
     ]
-    steps = [[0], [0], [2, 1, 0], [2, 1, 3, 0], [2, 1, 0]]
     for row, count in enumerate(drafted + 1):
         assert found[row, :count].names == names[row]
-        assert found[row, :count].step.tolist() == steps[row]
 
 
 @functools.cache
@@ -55,7 +49,7 @@ def test_they_add_up(which):
     seen = set()
     for result in generated(which).results:
         kinds = result.origins.kind
-        assert kinds.shape == result.origins.step.shape == (len(result.bytes),) == (NEW,)
+        assert kinds.shape == (len(result.bytes),) == (NEW,)
         assert (kinds == Origin.DRAFTED).sum() == result.stats.accepted
         own = np.isin(kinds, [Origin.PLAIN, Origin.CORRECTED, Origin.FREE]).sum()
         assert own == NEW - result.stats.accepted
@@ -69,7 +63,6 @@ def test_they_add_up(which):
 def test_nothing_is_drafted_in_plain_decoding():
     for result in generated(b"abc", "ar").results:
         assert result.origins.names == ["plain"] * NEW
-        assert not result.origins.step.any()
 
 
 def test_they_end_where_the_bytes_end():
