@@ -1,10 +1,9 @@
-"""What a request may ask for: settings of each prompt, likeliest bytes, streams of many prompts."""
+"""What a request may ask for: settings of each prompt, streams of many prompts."""
 
 import functools
 import io
 import sys
 
-import jax
 import numpy as np
 import pytest
 
@@ -29,32 +28,6 @@ def test_each_prompt_has_its_budget_and_its_stops():
     )
     assert out.bytes == [b"abc", b"abc", b"abcdef" * 3 + b"ab", b"ab"]
     assert [result.stop for result in out.results] == ["length", "stop", "length", "length"]
-
-
-@pytest.mark.slow
-def test_likeliest_bytes_are_those_of_the_model():
-    out = bytelax.generate(
-        byte_lm(), PROMPTS, max_new_bytes=9, temperature=1.0, logprobs=3, allow_eos=False
-    )
-    for prompt, result in zip(PROMPTS, out.results, strict=True):
-        found = result.likeliest
-        assert found.ids.shape == found.log_probs.shape == (9, 3)
-        text = vocab.encode(prompt + result.bytes)
-        ids = np.full((1, 128), vocab.OFFSET, np.int32)  # what follows a text does not matter
-        ids[0, : len(text)] = text
-        logits = np.asarray(byte_lm().logits(ids))[0, len(text) - 10 : len(text) - 1]
-        law = np.asarray(jax.nn.log_softmax(models.without_specials(logits)))
-        order = np.argsort(-law, axis=-1, kind="stable")[:, :3]
-        np.testing.assert_array_equal(found.ids, order)
-        np.testing.assert_allclose(
-            found.log_probs, np.take_along_axis(law, order, 1), rtol=0, atol=1e-5
-        )
-        own = np.where(found.ids == np.array(text)[-9:, None], found.log_probs, -np.inf).max(1)
-        among = np.isfinite(own)
-        assert among.any() and not among.all()
-        np.testing.assert_array_equal(own[among], result.log_probs[among])
-    plain = bytelax.generate(byte_lm(), PROMPTS[:1], max_new_bytes=1, logprobs=True)
-    assert plain.results[0].likeliest is None
 
 
 @pytest.mark.slow  # of few prompts: below, and test_generation.py

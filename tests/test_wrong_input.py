@@ -25,7 +25,6 @@ CALLS = {
     "list(bytelax.stream(lm, 3))": "prompts must be a list of strings, got 3",
     "generate(lm, ['a', 'b'], max_new_bytes=[3])": "one for each of the 2 prompts; got [3]",
     "generate(lm, ['a', 'b'], stop=[['x']])": "1 lists of stop strings for 2 prompts",
-    "generate(lm, ['a'], logprobs=0)": "logprobs is a bool or a number from 1 to 260, got 0",
     "list(bytelax.patches('tiny', ['a']))": "a model comes from bytelax.load, got 'tiny'",
     "decode.Method(lm.target(), accept='greedy')": "accept is a function that judges drafts, such "
     "as decode.typical, got",

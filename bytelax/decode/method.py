@@ -40,12 +40,9 @@ from bytelax.decode.draft import Draft
 from bytelax.decode.drafter import Drafter, DraftInput, DraftState, Empty
 from bytelax.decode.record import (
     Counts,
-    Likeliest,
     Origins,
     count_round,
-    likeliest_of,
     no_counts,
-    no_likeliest,
     no_origins,
     origins_of,
 )
@@ -85,7 +82,6 @@ class Decoding:
       log_probs: the target's log-probability of each id of the text, among all of its vocabulary
         and before temperature, in nats; 0 for the prompt. None if not requested.
       automaton: state of the constraint's automaton after the text. None without a constraint.
-      likeliest: the likeliest ids after the text before each id of it. None if not requested.
       origins: provenance of each id of the text. None if not requested.
       counts: counters of rounds, bytes and draft passes.
     """
@@ -101,7 +97,6 @@ class Decoding:
     ended: Int[Array, " B"]
     automaton: Int[Array, " B"] | None
     log_probs: Float[Array, "B L"] | None
-    likeliest: Likeliest | None
     origins: Origins | None
     counts: Counts
 
@@ -186,7 +181,6 @@ class Method:
         sampling: Sampling | None = None,
         stops: Stops | None = None,
         log_probs: bool = False,
-        likeliest: int = 0,
         origins: bool = False,
         state: State | None = None,
         draft_state: DraftState | None = None,
@@ -202,7 +196,6 @@ class Method:
           sampling: sampling settings; None is greedy.
           stops: stop strings; None means none.
           log_probs: whether to record the target's log-probability of every emitted id.
-          likeliest: number of likeliest ids to record with every emitted id.
           origins: whether to record the provenance of every emitted id.
           state: state of the target, if it has processed all of the text but the pending byte
             already; None prefills.
@@ -250,7 +243,6 @@ class Method:
             ended=ended,
             automaton=automaton,
             log_probs=jnp.zeros((batch, length), jnp.float32) if log_probs else None,
-            likeliest=no_likeliest(batch, length, likeliest) if likeliest else None,
             origins=no_origins(batch, length) if origins else None,
             counts=no_counts(batch, self.window - 1),
         )
@@ -297,8 +289,7 @@ class Method:
         room = decoding.text.ids.shape[1] - text.length
         budget = jnp.where(stays, 0, jnp.minimum(budget, room))
         automaton, ended = _begin(params.constraint, budget)
-        recorded = decoding.log_probs, decoding.likeliest, decoding.origins
-        log_probs, likeliest, origins = jax.tree.map(forget, recorded)
+        log_probs, origins = jax.tree.map(forget, (decoding.log_probs, decoding.origins))
         return dataclasses.replace(
             decoding,
             text=text,
@@ -309,7 +300,6 @@ class Method:
             ended=jnp.where(stays, decoding.ended, ended),
             automaton=automaton,
             log_probs=log_probs,
-            likeliest=likeliest,
             origins=origins,
             counts=no_counts(batch, self.window - 1),
         )
@@ -591,8 +581,6 @@ def _appended(decoding, draft, emitted, logits, kept):
     if decoding.log_probs is not None:
         scores = jnp.take_along_axis(jax.nn.log_softmax(logits), emitted.ids[..., None], -1)
         new["log_probs"] = scores[..., 0]
-    if decoding.likeliest is not None:
-        new["likeliest"] = likeliest_of(logits, decoding.likeliest.ids.shape[2])
     if decoding.origins is not None:
         new["origins"] = origins_of(draft, emitted)
     known = {name: vars(decoding)[name] for name in new}

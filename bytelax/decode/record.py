@@ -5,7 +5,7 @@ import enum
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from bytelax.decode.acceptance import Emitted
 from bytelax.decode.draft import Draft, DraftPasses, no_passes
@@ -72,34 +72,6 @@ def count_round(
             lambda total, made: total + jnp.where(ran, made, 0), counts.draft_passes, draft.passes
         ),
     )
-
-
-@pytree
-class Likeliest:
-    """The k likeliest ids at every place of one text or of a batch of texts, likeliest first.
-
-    Attributes:
-      ids: the ids; a byte b is id b + 4.
-      log_probs: the model's log-probability of each, before temperature and truncation, in nats.
-    """
-
-    ids: Int[Array | np.ndarray, "*B L k"]
-    log_probs: Float[Array | np.ndarray, "*B L k"]
-
-    def __getitem__(self, index) -> "Likeliest":
-        return Likeliest(self.ids[index], self.log_probs[index])
-
-
-def no_likeliest(batch: int, length: int, many: int) -> Likeliest:
-    """Returns the record of a batch of texts that consist of their prompts only."""
-    shape = batch, length, many
-    return Likeliest(jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32))
-
-
-def likeliest_of(logits: Float[Array, "B W V"], many: int) -> Likeliest:
-    """Returns the likeliest ids under the target's logits of a window."""
-    log_probs, ids = jax.lax.top_k(jax.nn.log_softmax(logits), many)
-    return Likeliest(ids, log_probs)
 
 
 class Origin(enum.IntEnum):

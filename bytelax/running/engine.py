@@ -44,7 +44,7 @@ class Engine:
     budgets: np.ndarray
     stop: tuple[tuple[bytes, ...], ...]
     stops: Stops
-    kept: tuple[tuple[str, int], ...]  # what to record, as keywords of `Method.init`
+    kept: tuple[tuple[str, bool], ...]  # what to record, as keywords of `Method.init`
 
     @classmethod
     def of(
@@ -61,7 +61,7 @@ class Engine:
         top_p: ByRow = 1.0,
         stop: requests.Stop = (),
         allow_eos: bool = True,
-        logprobs: bool | int = False,
+        logprobs: bool = False,
         origins: bool = False,
         constraint: Automaton | None = None,
         draft_params: Any = (),
@@ -93,9 +93,7 @@ class Engine:
         ends = requests.stops(stop, prompts)
         # A string that is longer than the output never comes.
         ends = tuple(tuple(end for end in own if len(end) <= budgets.max()) for own in ends)
-        kept: dict[str, int] = {"log_probs": bool(logprobs), "origins": origins}
-        if not isinstance(logprobs, bool):
-            kept["likeliest"] = requests.likeliest(logprobs, model.config.vocab_size)
+        kept = {"log_probs": bool(logprobs), "origins": origins}
         engine = cls(
             model, built, params, weights, jax.device_get(sampling), budgets, ends,
             jax.device_get(Stops.of(ends)), tuple(kept.items()),
@@ -240,7 +238,7 @@ class Engine:
     def results(self, decoding: Decoding, indices: dict[int, int]) -> dict[int, Result]:
         """Returns the results so far of some rows; `indices` maps each to its prompt's index."""
         passes = self.method.target.passes(decoding.state)
-        recorded = decoding.log_probs, decoding.likeliest, decoding.origins
+        recorded = decoding.log_probs, decoding.origins
         text, prompt, ended, recorded, counts, passes = global_arrays.fetch(
             (decoding.text, decoding.prompt, decoding.ended, recorded, decoding.counts, passes)
         )
@@ -249,14 +247,13 @@ class Engine:
             emitted = text.ids[row, prompt[row] : text.length[row]]
             keep = self._without_stop(emitted, int(ended[row]), index)
             kept = row, slice(prompt[row], prompt[row] + keep)
-            log_probs, likeliest, origins = (x if x is None else x[kept] for x in recorded)
+            log_probs, origins = (x if x is None else x[kept] for x in recorded)
             results[row] = Result(
                 index=index,
                 bytes=vocab.decode(emitted[:keep]),
                 stop=stopping.REASONS[ended[row]],
                 stats=Statistics.of_row(self.weights, counts, passes, row),
                 log_probs=log_probs,
-                likeliest=likeliest,
                 origins=origins,
             )
         return results

@@ -44,7 +44,7 @@ def generate(
     seeds: Seeds = 0,
     stop: Stop = (),
     allow_eos: bool = True,
-    logprobs: bool | int = False,
+    logprobs: bool = False,
     origins: bool = False,
     constraint: Automaton | None = None,
     accept: Acceptance | Lossless | None = None,
@@ -78,8 +78,7 @@ def generate(
       stop: a string or strings that end a row, which are not part of the result. One list, or one
         per prompt.
       allow_eos: whether the model may end a row by emitting EOS.
-      logprobs: whether to return the model's log-probabilities of the emitted bytes. A number k
-        also returns those of the k likeliest ids for each byte.
+      logprobs: whether to return the model's log-probabilities of the emitted bytes.
       origins: whether to return the provenance of each emitted byte: drafted, the target's own, ...
       constraint: what the output must obey, from `bytelax.constraints`. A row ends when nothing may
         follow; `max_new_bytes` and `stop` may end it earlier.

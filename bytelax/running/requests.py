@@ -89,13 +89,6 @@ def stops(stop: Stop, prompts: int) -> tuple[tuple[bytes, ...], ...]:
     return tuple(tuple(map(vocab.as_bytes, vocab.strings("stop", own))) for own in given)
 
 
-def likeliest(many: int, size: int) -> int:
-    """Returns how many of `size` ids to record; raises ValueError if that is not possible."""
-    if not isinstance(many, int | np.integer) or not 1 <= many <= size:
-        raise ValueError(f"logprobs is a bool or a number from 1 to {size}, got {many!r}")
-    return int(many)
-
-
 def automaton(constraint: Any) -> Automaton:
     """Returns a constraint; raises ValueError for anything else, such as a pattern."""
     if not isinstance(constraint, Automaton):

@@ -8,7 +8,7 @@ import numpy as np
 
 from bytelax import calculator
 from bytelax.calculator import Passes, Sizes
-from bytelax.decode.record import Counts, Likeliest, Origins
+from bytelax.decode.record import Counts, Origins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +156,6 @@ class Result:
       stats: counts and costs of this row.
       log_probs: the model's log-probability of each byte of `bytes`, among all bytes and EOS and
         before temperature and truncation, in nats; None if not requested.
-      likeliest: the likeliest ids at the place of each byte of `bytes`; None if not requested.
       origins: provenance of each byte of `bytes`; None if not requested.
     """
 
@@ -165,7 +164,6 @@ class Result:
     stop: str
     stats: Statistics
     log_probs: np.ndarray | None = None
-    likeliest: Likeliest | None = None
     origins: Origins | None = None
 
     @property

@@ -191,12 +191,11 @@ def test_other_spellings(tmp_path):
 def test_log_probabilities_are_among_the_ids_that_there_are(tmp_path):
     """Not of the rows of zeros for what its vocabulary has not."""
     model = bytelax.load(write(tmp_path / "a", SIZES))
-    (told,) = bytelax.generate(model, [TEXT], max_new_bytes=9, logprobs=256).results
+    (told,) = bytelax.generate(model, [TEXT], max_new_bytes=9, logprobs=True).results
     text = TEXT + told.bytes
     law = jax.nn.log_softmax(forward(SIZES, tensors(SIZES), [*text])[len(TEXT) - 1 : -1])
     place = np.arange(9), [*told.bytes]
     np.testing.assert_allclose(told.log_probs, law[place], rtol=0, atol=2e-5)
-    np.testing.assert_allclose(np.exp(told.likeliest.log_probs).sum(1), 1, atol=1e-5)
     (score,) = bytelax.score(model, [text]).documents
     np.testing.assert_allclose(told.log_probs, score.log_probs[-9:], rtol=0, atol=2e-5)
 

@@ -71,7 +71,7 @@ def test_rounds_are_what_decode_takes():
     """Also where the loop carries the numbers of a row as one array, with what is recorded."""
     method = Method(TableTarget(), TableDrafter(2))
     how = {"budget": 9, "sampling": Sampling.of(2, **WARM)}
-    how |= {"log_probs": True, "likeliest": 2, "origins": True}
+    how |= {"log_probs": True, "origins": True}
 
     def both(platform):
         @jax.jit
