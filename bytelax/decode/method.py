@@ -182,8 +182,6 @@ class Method:
         stops: Stops | None = None,
         log_probs: bool = False,
         origins: bool = False,
-        state: State | None = None,
-        draft_state: DraftState | None = None,
     ) -> Decoding:
         """Prefills the prompts and returns the initial state.
 
@@ -197,9 +195,6 @@ class Method:
           stops: stop strings; None means none.
           log_probs: whether to record the target's log-probability of every emitted id.
           origins: whether to record the provenance of every emitted id.
-          state: state of the target, if it has processed all of the text but the pending byte
-            already; None prefills.
-          draft_state: state of the drafter that goes with it; None initialises the drafter.
 
         Raises:
           ValueError: the acceptance rule is for greedy decoding and the sampling is not; or the
@@ -222,11 +217,8 @@ class Method:
         budget = jnp.minimum(budget, length - text.length)
         chex.assert_shape([seeds, sampling.temperature], (batch,))
         self._rule(sampling)  # raises early if the rule does not suit the sampling
-        if state is None:
-            state = self.verifier.prefill(params.target, text)
-        if draft_state is None:
-            inputs = self._inputs(params, text, state, sampling, None)
-            draft_state = self.drafter.init(inputs)
+        state = self.verifier.prefill(params.target, text)
+        inputs = self._inputs(params, text, state, sampling, None)
         of_bytes = dataclasses.replace(self.vocabulary, eos=ALL_BYTES.eos) == ALL_BYTES
         if params.constraint is not None and not of_bytes:
             raise ValueError("a constraint is about bytes, and the target emits other ids")
@@ -234,7 +226,7 @@ class Method:
         return Decoding(
             text=text,
             state=state,
-            draft_state=draft_state,
+            draft_state=self.drafter.init(inputs),
             sampling=sampling,
             stops=stops,
             prompt=jnp.array(text.length),  # a copy, for states that are donated
