@@ -17,7 +17,7 @@ from bytelax import compiling, vocab
 from bytelax.decode import stopping
 from bytelax.decode.acceptance import Acceptance, Lossless
 from bytelax.decode.constraint import Automaton
-from bytelax.decode.method import Decoding, Method
+from bytelax.decode.method import Method
 from bytelax.decode.sampling import ByRow
 from bytelax.model import Model
 from bytelax.options import METHODS, Options
@@ -135,7 +135,14 @@ def _run(
             decoding = engine.repeat(decoding, each, np.array(seeds, np.uint32))
         decoding = jax.block_until_ready(decoding)
         prefill = time.perf_counter() - begin - compiled.seconds
-        decoding = jax.block_until_ready(_to_the_end(engine, decoding, advance))
+        if advance is None:
+            decoding = engine.advance(decoding)
+        done = 0
+        while advance is not None and not engine.ended(decoding).all():
+            decoding = engine.advance(decoding, rounds=_EVERY)
+            before, done = done, engine.done(decoding)
+            advance(done - before)
+        decoding = jax.block_until_ready(decoding)
     indices = {row: batch[row // each].index for row in range(each * len(batch))}
     results = list(engine.results(decoding, indices).values())
     seconds = time.perf_counter() - begin - compiled.seconds
@@ -144,19 +151,6 @@ def _run(
         total, seconds=seconds, prefill_seconds=prefill, compile_seconds=compiled.seconds
     )
     return results, total
-
-
-def _to_the_end(
-    engine: Engine, decoding: Decoding, advance: Callable[[int], object] | None
-) -> Decoding:
-    if advance is None:
-        return engine.advance(decoding)
-    done = 0
-    while not engine.ended(decoding).all():
-        decoding = engine.advance(decoding, rounds=_EVERY)
-        before, done = done, engine.done(decoding)
-        advance(done - before)
-    return decoding
 
 
 _ELSEWHERE = {  # names in other libraries
