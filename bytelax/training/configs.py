@@ -308,11 +308,9 @@ class RunConfig(Checked):
       log_every: number of steps between two lines of metrics.
       validate_every: number of steps between two validations; 0 never validates.
       validation_batches: number of batches in a validation, the same ones each time.
-      save_every: number of steps between two checkpoints, a multiple of `validate_every`, so that
-        every checkpoint can be ranked; by default the same, or 500 without validations. 0 saves at
-        the end only.
+      save_every: number of steps between two checkpoints; by default `validate_every`, or 500
+        without validations. 0 saves at the end only.
       keep_last: number of latest checkpoints to keep.
-      keep_best: number of checkpoints with the best validation result to keep in addition.
     """
 
     place = "run."
@@ -326,17 +324,11 @@ class RunConfig(Checked):
     validation_batches: int = 8
     save_every: int | None = None
     keep_last: int = 2
-    keep_best: int = 1
 
     def __post_init__(self):
         super().__post_init__()
         check_least(self, 1, "log_every", "validation_batches", "keep_last", place=self.place)
-        check_least(self, 0, "validate_every", "save_every", "keep_best", place=self.place)
-        if self.validate_every and self.save_steps % self.validate_every:
-            raise ValueError(
-                f"run.save_every {self.save_every} must be a multiple of run.validate_every "
-                f"{self.validate_every}, so that every checkpoint can be ranked"
-            )
+        check_least(self, 0, "validate_every", "save_every", place=self.place)
 
     @property
     def save_steps(self) -> int:

@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from bytelax.pods import distributed
 
-BITS_PER_BYTE = "bits_per_byte"  # the metric by which checkpoints are ranked
+BITS_PER_BYTE = "bits_per_byte"
 
 # Dense bfloat16 FLOP/s of one device, as JAX counts devices, from the vendors' data sheets. The
 # first name that is contained in the device kind applies.

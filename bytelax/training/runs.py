@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import math
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
@@ -24,7 +23,7 @@ from bytelax.training import guards, metrics, train_loop, train_state
 from bytelax.training import optimizer as optimizer_lib
 from bytelax.training.configs import OptimizerConfig, RunConfig
 from bytelax.training.guards import Interrupts
-from bytelax.training.metrics import BITS_PER_BYTE, Display
+from bytelax.training.metrics import Display
 from bytelax.training.objectives import Objective
 from bytelax.training.train_loop import Trained
 
@@ -117,19 +116,10 @@ def train(
 
 
 def _checkpoints(directory: pathlib.Path, run: RunConfig, steps: int) -> ocp.CheckpointManager:
-    """The manager of a run's checkpoints: the latest ones, and those with the fewest bits."""
-
-    def bits(scores: Mapping[str, float]) -> float:
-        return scores.get(BITS_PER_BYTE, math.inf)
-
-    best = policies.BestN(
-        get_metric_fn=bits, reverse=True, n=run.keep_best, keep_checkpoints_without_metrics=False
-    )
+    """The manager of a run's checkpoints, of which the latest are kept."""
     options = ocp.CheckpointManagerOptions(
-        best_fn=bits,
-        best_mode="min",
         save_decision_policy=policies.FixedIntervalPolicy(run.save_steps or steps),
-        preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(run.keep_last), best]),
+        preservation_policy=policies.LatestN(run.keep_last),
         cleanup_tmp_directories=True,
     )
     return ocp.CheckpointManager(directory.absolute(), options=options)

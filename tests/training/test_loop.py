@@ -151,7 +151,7 @@ def test_data_that_ends_is_told(tmp_path):
     ("fields", "told"),
     [
         ({"log_every": 0}, "log_every must be at least 1"),
-        ({"save_every": 7, "validate_every": 2}, "multiple of run.validate_every"),
+        ({"save_every": -1}, "save_every must be at least 0"),
     ],
 )
 def test_bad_settings_are_told(fields, told):

@@ -189,18 +189,10 @@ def test_what_changes_no_number_may_differ(alone, stopped):
 
 
 @pytest.mark.slow
-def test_the_latest_and_the_best_are_kept(tmp_path):
-    def losing(split, start):  # text turns to noise: the first checkpoint stays the best
-        for step, ids in enumerate(batches(split, start), start + 1):
-            noise = np.random.default_rng(step).integers(4, 260, ids.shape)
-            yield noise.astype(np.int32) if split == "train" and step > 3 else ids
-
-    train(tmp_path, config(steps=15), losing)
-    rows = [row for row in losses(tmp_path) if row[1] == "valid"]
-    best = min(rows, key=lambda row: row[2])[0]
-    assert best not in (12, 15)
+def test_the_latest_checkpoints_are_kept(tmp_path):
+    train(tmp_path, config(steps=15))
     kept = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
-    assert kept == [best, 12, 15]
+    assert kept == [12, 15]
 
 
 def test_a_directory_that_cannot_be_written_is_told_at_once(tmp_path):

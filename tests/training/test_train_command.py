@@ -275,8 +275,6 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
             "byte-lm", *source, *RUN, *BYTE_LM, "--data.window", "5000"],
         "optimizer.warmup must lie in 0..4, the steps, got 9": [
             "byte-lm", *source, *RUN, *BYTE_LM, "--optimizer.warmup", "9"],
-        "--run.save-every 3 must be a multiple of --run.validate-every 2": [
-            "byte-lm", *source, *RUN, "--run.save-every", "3"],
         "windows of 64 are longer than the model's context, 63 (max_bytes): lower --data.window": [
             "byte-lm", *source, *RUN, *BYTE_LM, "--model.max-bytes", "63", "--data.window", "64"],
         "needs 16 devices": ["byte-lm", "--mesh", "data=8,tensor=2", *source, *RUN, *BYTE_LM],
