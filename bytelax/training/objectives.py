@@ -184,7 +184,6 @@ class Corrupted(NamedTuple):
     targets: Int[Array, "B M C"]  # ids before masking
     masked: Bool[Array, "B M C"]  # whether a cell is in use and masked
     t: Float[Array, "B M"]  # masking probability
-    on_boundary: Bool[Array, "B M"]  # whether the block starts at a patch boundary
     patches: Int[Array, " B"]  # number of blocks in the paper's objective, without sampling
 
 
@@ -212,7 +211,7 @@ def corrupt(
     which_key, place_key, size_key, t_key, mask_key = jax.random.split(key, 5)
     batch, length = closes.shape
     number = min(config.most_blocks or length, length)
-    start, on_boundary, there = _starts(which_key, place_key, closes, number, config.mid_patch)
+    start, there = _starts(which_key, place_key, closes, number, config.mid_patch)
 
     widest = max(config.block_sizes)
     sizes = jax.random.choice(size_key, jnp.array(config.block_sizes), (batch, 1))
@@ -231,13 +230,12 @@ def corrupt(
         targets,
         masked,
         t,
-        on_boundary & there,
         closes.sum(1),
     )
 
 
 def _starts(which_key, place_key, closes, number, mid_patch):
-    """Samples the position of each block, whether it is at a patch boundary, and whether in use."""
+    """Samples the position of each block, and whether it is in use."""
     length = closes.shape[1]
     # Byte p + 1 starts a patch if byte p closes one. Hence the first patch, at 0, gets no block.
     order = jnp.where(closes, jax.random.uniform(which_key, closes.shape), -1)
@@ -247,8 +245,7 @@ def _starts(which_key, place_key, closes, number, mid_patch):
     moved = there & (jax.random.uniform(share_key, start.shape) < mid_patch)
     anywhere = jax.random.randint(anywhere_key, start.shape, 1, length + 1)
     start = jnp.where(there, jnp.where(moved, anywhere, start), 1)
-    on_boundary = jnp.take_along_axis(closes, start - 1, axis=1)
-    return start, on_boundary, there
+    return start, there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -348,20 +345,9 @@ def patch_metrics(closes: Any, max_patches: int | None) -> Metrics:
 
 
 def _masked_metrics(nats, cells, drawn: Corrupted) -> Metrics:
-    """Bits and accuracy of masked bytes, by t, by position in the block, and by block start."""
+    """Bits and accuracy of masked bytes."""
     right = (cells.argmax(-1) == drawn.targets).astype(jnp.float32)
-    masked = drawn.masked
-    metrics = {
-        "masked_bits": summed(nats / _LN2, masked),
-        "masked_accuracy": summed(right, masked),
-        "masked_accuracy_on_boundary": summed(right, masked & drawn.on_boundary[..., None]),
-        "masked_accuracy_mid_patch": summed(right, masked & ~drawn.on_boundary[..., None]),
+    return {
+        "masked_bits": summed(nats / _LN2, drawn.masked),
+        "masked_accuracy": summed(right, drawn.masked),
     }
-    for quarter in range(4):
-        t = drawn.t[..., None]
-        inside = (t >= quarter / 4) & (t <= (quarter + 1) / 4)
-        metrics[f"masked_accuracy_t{quarter * 25}"] = summed(right, masked & inside)
-    for place in range(right.shape[2]):
-        at_place = summed(right[..., place], masked[..., place])
-        metrics[f"masked_accuracy_at_{place}"] = at_place
-    return metrics
