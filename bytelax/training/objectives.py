@@ -15,12 +15,13 @@ from bytelax.models.blt import BLT, latents
 from bytelax.models.byte_lm import ByteLM
 from bytelax.models.byte_model import ByteModel
 from bytelax.models.execution import Execution
-from bytelax.training.configs import CorruptionConfig, JointLoss
+from bytelax.training.configs import CorruptionConfig, JointLoss, NextByteLoss
 
 # Name -> (sum, count) of a quantity to be averaged. Sums and counts add up over microbatches.
 Metrics = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 _LN2 = 0.6931471805599453
+_SMALLEST_T = 0.05  # of t ~ U(_SMALLEST_T, 1), by which the loss divides
 _LATE = 1  # folded into the key of a step for the patches that are read late
 
 
@@ -73,21 +74,15 @@ class Objective:
 
 
 @dataclasses.dataclass(frozen=True)
-class NextByte(Objective):
-    """Mean negative log-likelihood of the next byte, in nats.
+class NextByte(NextByteLoss, Objective):
+    """Mean negative log-likelihood of the next byte, in nats; see `NextByteLoss` for its fields.
 
     Attributes:
       module: a byte transformer (which includes entropy models) or a BLT. The entropy model inside
         a BLT is not trained.
-      max_patches: static capacity for the closed patches of a text in a BLT's pass; None for one
-        per byte.
-      late: share of the patches of a BLT that are read one patch late, in the loss alone; see
-        `latents.late`.
     """
 
     module: ByteModel
-    max_patches: int | None = None
-    late: float = 0.0
 
     def loss(
         self, params: dict, ids: Int[Array, "B L"], key: Key[Array, ""]
@@ -153,7 +148,9 @@ class Distillation(Objective):
     ) -> tuple[Float[Array, ""], Metrics]:
         """Computes the loss of a batch of windows of N + 1 ids, and metrics to log."""
         logits = NextByte(self.module).logits(self.model_params(params), ids[:, :-1])
-        taught = NextByte(self.teacher, self.max_patches).logits(params["teacher"], ids[:, :-1])
+        taught = NextByte(self.teacher, max_patches=self.max_patches).logits(
+            params["teacher"], ids[:, :-1]
+        )
         taught = jax.lax.stop_gradient(taught)
         loss, metrics = next_byte(logits, ids[:, 1:])
         apart = optax.losses.kl_divergence_with_log_targets(
@@ -220,7 +217,7 @@ def corrupt(
     targets = jax.vmap(lambda row, at: row[at])(ids, place)
 
     draws = number if config.t_for_each == "block" else 1
-    t = jax.random.uniform(t_key, (batch, draws), minval=config.smallest_t)
+    t = jax.random.uniform(t_key, (batch, draws), minval=_SMALLEST_T)
     t = jnp.broadcast_to(t, (batch, number))
     hidden = jax.random.uniform(mask_key, targets.shape) < t[..., None]
     inside = jnp.arange(widest) < cells[..., None]

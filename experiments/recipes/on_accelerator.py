@@ -167,7 +167,7 @@ def stage_of(name: str, runs: pathlib.Path) -> Stage:
         save(config, params | frozen)
 
     if name == "tiny-late":
-        objective = objectives.NextByte(BLT(config), 320, late=LATE)
+        objective = objectives.NextByte(BLT(config), max_patches=320, late=LATE)
         return Stage(objective, params, frozen, save_blt, fall=FALL_GOING_ON)
     objective = objectives.BLTD(
         module=BLT(config), mask_loss="mean", max_patches=160, late=LATE,
