@@ -31,9 +31,9 @@ LONG = {"original_max_position_embeddings": 16, "factor": 4.0, "rope_theta": 500
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LONG}
 ROPES = {  # of each stack, one of every scaling
     "encoder_config": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4},
-    "decoder_config": {"rope_type": "yarn", **LONG},
+    "decoder_config": LLAMA3 | {"factor": 2.0},
     "global_config": LLAMA3,
-    "patcher_config": {"rope_type": "yarn", **LONG, "truncate": False, "beta_fast": 4.0},
+    "patcher_config": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
 }
 
 
@@ -166,21 +166,6 @@ FOREIGN = {
         {},
     ),
     "llama3": ("Llama", {"rope_parameters": LLAMA3}, {}),
-    "yarn": ("Llama", {"rope_parameters": {"rope_type": "yarn", **LONG}}, {}),
-    "yarn untruncated": (
-        "Llama",
-        {
-            "rope_parameters": {
-                "rope_type": "yarn",
-                **LONG,
-                "truncate": False,
-                "mscale": 2.0,
-                "mscale_all_dim": 0.5,
-                "beta_fast": 4.0,
-            }
-        },
-        {},
-    ),
     "mistral": (
         "Mistral",
         {"sliding_window": 6, "num_key_value_heads": 2, "head_dim": 12},
@@ -301,17 +286,18 @@ CONTRADICTIONS = {
     "no layer slides": ({}, SLIDING | {"layer_types": ["full_attention"] * 2}, ()),
     "layers of no type": ({}, SLIDING | {"layer_types": None}, ()),
     **{
-        f"{kind}, original positions {place}": (
+        f"original positions {place}": (
             {},
-            {"rope_parameters": None, "rope_scaling": {**scaling, **inside}, **beside},
+            {
+                "rope_parameters": None,
+                "rope_scaling": {
+                    **{name: x for name, x in LLAMA3.items() if name not in ORIGINAL},
+                    **inside,
+                },
+                **beside,
+            },
             (),
         )
-        for kind, scaling in {
-            "llama3": {name: x for name, x in LLAMA3.items() if name not in ORIGINAL},
-            "yarn": {"rope_type": "yarn", "factor": 4.0},
-            "yarn without a factor": {"rope_type": "yarn", "factor": None},
-            "yarn without truncate": {"rope_type": "yarn", "factor": 4.0, "truncate": None},
-        }.items()
         for place, inside, beside in (
             ("inside", ORIGINAL, {}),
             ("beside", {}, ORIGINAL),

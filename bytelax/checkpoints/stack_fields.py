@@ -6,7 +6,6 @@ if it has another.
 """
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 from bytelax.checked import check_least
@@ -27,22 +26,17 @@ class Rope:
     original_max_position_embeddings: int | None = None
     low_freq_factor: float | None = None
     high_freq_factor: float | None = None
-    beta_fast: float | None = None
-    beta_slow: float | None = None
-    truncate: bool | None = True
-    attention_factor: float | None = None
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
     full_attention: dict | None = None
     sliding_attention: dict | None = None
 
     def __post_init__(self):
         plain.require(self, partial_rotary_factor=1.0, full_attention=None, sliding_attention=None)
-        if self.kind not in ("default", *_READ):
+        if self.kind not in ("default", *_SCALED):
+            known = ", ".join(_SCALED)
             raise ValueError(
-                f"{self.kind!r} rotary positions are not supported; default, {', '.join(_READ)} are"
+                f"{self.kind!r} rotary positions are not supported; default, {known} are"
             )
-        for name in _NEEDED.get(self.kind, ()):
+        for name in _SCALED.get(self.kind, ()):
             if vars(self)[name] is None:
                 raise ValueError(f"{self.kind!r} rotary positions need {name}")
 
@@ -60,37 +54,15 @@ class Rope:
         """
         if self.kind == "default":
             return None
-        original = first(original, self.original_max_position_embeddings, positions, 2048)
-        factor = first(self.factor, (positions or original) / max(original, 1))
-        log = 0.1 * math.log(max(factor, 1.0))
-        temperature = log + 1
-        if self.mscale and self.mscale_all_dim:
-            temperature = (self.mscale * log + 1) / (self.mscale_all_dim * log + 1)
-        fields = {
-            "factor": factor,
-            "original_positions": original,
-            "low_freq_factor": self.low_freq_factor,
-            "high_freq_factor": self.high_freq_factor,
-            "beta_fast": self.beta_fast or 32.0,
-            "beta_slow": self.beta_slow or 1.0,
-            "truncate": bool(self.truncate),
-            "attention_factor": first(self.attention_factor, temperature),
-        }
-        read = {name: fields[name] for name in _READ[self.kind]}
-        return {**_UNSCALED, "kind": self.kind, **read}
+        fields = {**_UNSCALED, "kind": self.kind}
+        if self.kind == "llama3":
+            own = self.original_max_position_embeddings
+            fields["original_positions"] = first(original, own, positions, 2048)
+        return fields | {name: vars(self)[name] for name in _SCALED[self.kind]}
 
 
-_READ = {  # kinds of scaling, and the fields of a RopeScaling that each has
-    "linear": ("factor",),
-    "llama3": ("factor", "original_positions", "low_freq_factor", "high_freq_factor"),
-    "yarn": (
-        "factor", "original_positions", "beta_fast", "beta_slow", "truncate", "attention_factor",
-    ),
-}  # fmt: skip
-_NEEDED = {  # transformers has no default for these
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
-}
+# Kinds of scaling, and the fields of `Rope` and of RopeScaling that each needs.
+_SCALED = {"linear": ("factor",), "llama3": ("factor", "low_freq_factor", "high_freq_factor")}
 _UNSCALED = plain.to_fields(RopeScaling(kind="linear", factor=1.0))
 
 
@@ -114,9 +86,9 @@ def stack_json(c: TransformerConfig, model_type: str, max_bytes: int) -> dict:
 def _rope_json(c):
     if c.rope_scaling is None:
         return {"rope_type": "default", "rope_theta": c.rope_theta}
-    fields = {name: vars(c.rope_scaling)[name] for name in _READ[c.rope_scaling.kind]}
-    if "original_positions" in fields:
-        fields["original_max_position_embeddings"] = fields.pop("original_positions")
+    fields = {name: vars(c.rope_scaling)[name] for name in _SCALED[c.rope_scaling.kind]}
+    if c.rope_scaling.kind == "llama3":
+        fields["original_max_position_embeddings"] = c.rope_scaling.original_positions
     return {"rope_type": c.rope_scaling.kind, "rope_theta": c.rope_theta, **fields}
 
 

@@ -65,15 +65,9 @@ class SelfAttention(nn.Module):
         c = self.config
         if c.biases != "none":
             qkv = qkv + self.qkv_bias
-        factor = 1.0 if c.rope_scaling is None else c.rope_scaling.attention_factor
-        if c.qk_norm or factor != 1:
+        if c.qk_norm:
             queries, keys, values = jnp.split(qkv, (qkv.shape[-2] - 2, qkv.shape[-2] - 1), axis=-2)
-            if c.qk_norm:
-                queries, keys = self.query_norm(queries), self.key_norm(keys)
-            # Scores are products of the two, so the queries take the factor of the keys as well.
-            # They are a part of the sum: whole, `factor * (product + bias)` is compiled wrongly for
-            # NVIDIA GPUs until jaxlib 0.11.0 (openxla/xla#46110).
-            queries = queries * jnp.asarray(factor * factor, queries.dtype)
+            queries, keys = self.query_norm(queries), self.key_norm(keys)
             qkv = jnp.concatenate([queries, keys, values], axis=-2)
         return Projections(qkv, positions, frequencies(c))
 
@@ -81,8 +75,7 @@ class SelfAttention(nn.Module):
 def frequencies(config: TransformerConfig) -> Float[Array, " {config.head_dim//2}"]:
     """The frequency of each pair of a head, in radians per position, scaled for long texts.
 
-    Sources: `transformers.modeling_rope_utils`, which all scalings are compared with; YaRN (arXiv
-    2309.00071).
+    Source: `transformers.modeling_rope_utils`, which both scalings are compared with.
     """
     if dispatch.platform() != "gpu":
         return _frequencies(config)
@@ -96,27 +89,10 @@ def _frequencies(config):
         return plain
     if scaling.kind == "linear":
         return plain / scaling.factor
-    if scaling.kind == "llama3":
-        low, high = scaling.low_freq_factor, scaling.high_freq_factor
-        turns = scaling.original_positions * plain / (2 * math.pi)
-        kept = (turns - low) / (high - low)
-    else:
-        first, last = (_index(config, turns) for turns in (scaling.beta_fast, scaling.beta_slow))
-        if scaling.truncate:
-            first, last = math.floor(first), math.ceil(last)
-        first, last = max(first, 0), min(last, config.head_dim - 1)
-        if first == last:
-            last += 0.001
-        kept = 1 - (jnp.arange(len(plain), dtype=jnp.float32) - first) / (last - first)
-    kept = jnp.clip(kept, 0, 1)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    turns = scaling.original_positions * plain / (2 * math.pi)
+    kept = jnp.clip((turns - low) / (high - low), 0, 1)
     return plain / scaling.factor * (1 - kept) + plain * kept
-
-
-def _index(config: TransformerConfig, turns: float) -> float:
-    """The index, a real number, of the frequency that turns so often in the first training."""
-    assert config.rope_scaling is not None
-    period = config.rope_scaling.original_positions / (turns * 2 * math.pi)
-    return config.head_dim * math.log(period) / (2 * math.log(config.rope_theta))
 
 
 class SwiGLU(nn.Module):

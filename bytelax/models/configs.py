@@ -40,26 +40,18 @@ class RopeScaling(Checked):
     """How rotary frequencies are changed for longer texts than a model was first trained on.
 
     Attributes:
-      kind: "linear" divides all frequencies by `factor`; "llama3" divides the low ones (Llama 3.1),
-        and "yarn" too, along a ramp (arXiv 2309.00071).
+      kind: "linear" divides all frequencies by `factor`; "llama3" divides the low ones (Llama 3.1).
       factor: divides frequencies.
       original_positions: longest text of the first training; unused by "linear".
       low_freq_factor, high_freq_factor: numbers of turns within `original_positions`; a frequency
         with more is kept in part, or entirely. For "llama3".
-      beta_slow, beta_fast: the same for "yarn", whose ramp runs over the indices of frequencies.
-      truncate: whether these indices are rounded outwards to whole numbers. For "yarn".
-      attention_factor: multiplies queries and keys. For "yarn".
     """
 
-    kind: Literal["linear", "llama3", "yarn"]
+    kind: Literal["linear", "llama3"]
     factor: float
     original_positions: int = 8192
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
-    beta_slow: float = 1.0
-    beta_fast: float = 32.0
-    truncate: bool = True
-    attention_factor: float = 1.0
 
     def __post_init__(self):
         super().__post_init__()
@@ -124,8 +116,6 @@ class TransformerConfig(Checked):
             raise ValueError(f"{self.heads} heads do not divide among {self.kv_heads} kv_heads")
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even for rotary positions, got {self.head_dim}")
-        if self.rope_scaling and self.rope_scaling.kind == "yarn" and self.rope_theta <= 1:
-            raise ValueError(f"yarn needs a rope_theta above 1, got {self.rope_theta}")
 
     def device_shard(self, devices: int) -> "TransformerConfig":
         """The config of one tensor-parallel shard: heads and hidden units divided by `devices`."""

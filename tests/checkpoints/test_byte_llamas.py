@@ -22,7 +22,6 @@ from tests.helpers.byte_llamas import SIZES, tensors, write
 
 TEXT = "naïve bytes\x00\xff".encode()
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-YARN = {"rope_type": "yarn", "factor": 1.0, "attention_factor": 1.5}  # at usual frequencies
 KINDS = {  # fields of config.json, and the ids that are given
     "raw": ({}, {}),
     "tied": ({"tie_word_embeddings": True}, {}),
@@ -43,7 +42,6 @@ KINDS = {  # fields of config.json, and the ids that are given
         {},
     ),
     "qwen3": ({"model_type": "qwen3", "head_dim": 6}, {}),
-    "yarn": ({"rope_scaling": YARN}, {}),
     "llama3": ({"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 16}}, {}),
 }
 
@@ -77,8 +75,7 @@ def forward(fields, weights, ids):
 
     def rotated(x):
         first, second = np.split(x, 2, axis=-1)
-        turned = x * np.cos(phase) + np.concatenate([-second, first], -1) * np.sin(phase)
-        return turned * scaling.get("attention_factor", 1)
+        return x * np.cos(phase) + np.concatenate([-second, first], -1) * np.sin(phase)
 
     distance = np.arange(len(ids))[:, None] - np.arange(len(ids))
     seen = (distance >= 0) & (distance < (window or len(ids)))
@@ -170,12 +167,11 @@ def trunk_of(directory, **more):
     return checkpoints.read_config(write(directory, fields)).trunk
 
 
-@pytest.mark.parametrize("scaling", [{"rope_type": "yarn", "factor": 4.0}, LLAMA3])
-def test_positions_of_the_original_are_also_beside_the_scaling(scaling, tmp_path):
+def test_positions_of_the_original_are_also_beside_the_scaling(tmp_path):
     original = {"original_max_position_embeddings": 16}
-    inside = trunk_of(tmp_path / "a", rope_scaling=scaling | original)
-    assert trunk_of(tmp_path / "b", rope_scaling=scaling, **original) == inside
-    other = scaling | {"original_max_position_embeddings": 64}
+    inside = trunk_of(tmp_path / "a", rope_scaling=LLAMA3 | original)
+    assert trunk_of(tmp_path / "b", rope_scaling=LLAMA3, **original) == inside
+    other = LLAMA3 | {"original_max_position_embeddings": 64}
     assert trunk_of(tmp_path / "c", rope_scaling=other, **original) == inside
     assert trunk_of(tmp_path / "d", rope_scaling=other) != inside
 
@@ -210,14 +206,6 @@ RECORDED = [  # what transformers 5.23.0 computes
         {"kind": "llama3"},
         [1.0, 0.4598633, 0.113882, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
     ),
-    (
-        {"kind": "yarn"},
-        [1.0, 0.3448974, 0.1057371, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
-    ),
-    (
-        {"kind": "yarn", "truncate": False, "beta_fast": 4.0},
-        [1.0, 0.4598633, 0.1406614, 0.02431231, 0.01118034, 0.005141428, 0.002364354, 0.00108728],
-    ),
 ]
 
 
@@ -226,18 +214,6 @@ def test_scaled_frequencies(scaling, expected):
     scaled = RopeScaling(factor=4.0, original_positions=64, **scaling)
     config = models.replace(TRUNK, rope_scaling=scaled)
     np.testing.assert_allclose(block.frequencies(config), expected, rtol=1e-5)
-
-
-def test_what_yarn_multiplies_queries_and_keys_by(tmp_path):
-    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
-    for more, factor in (
-        ({}, 1.138629436111989),
-        ({"mscale": 2.0, "mscale_all_dim": 0.5}, 1.1944648761087142),
-        ({"attention_factor": 1.5}, 1.5),
-    ):
-        directory = write(tmp_path / "a", SIZES | {"rope_scaling": yarn | more})
-        scaling = checkpoints.read_config(directory).trunk.rope_scaling
-        assert scaling.attention_factor == pytest.approx(factor, rel=1e-12)
 
 
 HEX = {f"<0x{byte:02X}>": byte + 3 for byte in range(256)}
@@ -340,7 +316,7 @@ BOTH = ["full_attention", "sliding_attention"]
             {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
             {},
             {},
-            "'dynamic' rotary positions are not supported; default, linear, llama3, yarn are",
+            "'dynamic' rotary positions are not supported; default, linear, llama3 are",
         ),
         ({"rope_scaling": {"type": "linear"}}, {}, {}, "'linear' rotary positions need factor"),
         (

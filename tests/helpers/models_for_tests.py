@@ -93,7 +93,7 @@ BYTE_LMS = {
             "window": 9,
             "biases": "all",
             "qk_norm": True,
-            "rope_scaling": RopeScaling(kind="yarn", factor=2.0, original_positions=8),
+            "rope_scaling": RopeScaling(kind="llama3", factor=2.0, original_positions=8),
         },
         bos=False,
     ),

@@ -28,7 +28,7 @@ QWEN = models.replace(
     STACK,
     biases="all",
     qk_norm=True,
-    rope_scaling=RopeScaling(kind="yarn", factor=2.0, original_positions=8, attention_factor=1.1),
+    rope_scaling=RopeScaling(kind="llama3", factor=2.0, original_positions=8),
 )
 ROWS, WINDOW = 2, 3
 # After a part of a text.
