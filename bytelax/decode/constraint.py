@@ -92,11 +92,9 @@ class Automaton:
             above = states[:, -1:]
             if parents is not None:
                 above = jnp.take_along_axis(states, parents[:, place : place + 1], axis=1)
-            states = jnp.concatenate([states, self._after(above, ids[:, place : place + 1])], 1)
+            after = self.following[above, ids[:, place : place + 1]]
+            states = jnp.concatenate([states, jnp.where(above < 0, -1, after)], 1)
         return states
-
-    def _after(self, states, ids):
-        return jnp.where(states < 0, -1, self.following[states, ids])
 
     def allowed(self, states: Int[Array, "B W"], size: int) -> Bool[Array, "B W {size}"]:
         """Returns which of `size` ids may follow in each state; those of -1 are never read."""

@@ -38,11 +38,7 @@ class HeadLoss(HeadsLoss, Objective):
 
     def init(self, key: Key[Array, ""]) -> dict:
         """Initializes all parameters at random."""
-        return super().init(key) | {"heads": self.init_heads(key)}
-
-    def init_heads(self, key: Key[Array, ""]) -> dict:
-        """Initializes the parameters of the heads at random."""
-        return trained.init(self.module.config, key)
+        return super().init(key) | {"heads": trained.init(self.module.config, key)}
 
     def logical_axes(self) -> dict:
         """The logical axes of the parameters; see `pods.sharding`."""
@@ -68,7 +64,8 @@ class HeadLoss(HeadsLoss, Objective):
             p = jnp.take_along_axis(taught, byte[..., None] - 1, axis=1)
             q = jax.nn.log_softmax(head_logits[..., vocab.OFFSET :])
             known = jnp.take_along_axis(ids, byte, axis=1) >= vocab.OFFSET
-            overlap, agreed = _overlap(p, q), p.argmax(-1) == q.argmax(-1)
+            overlap = jnp.minimum(jnp.exp(p), jnp.exp(q)).sum(-1)
+            agreed = p.argmax(-1) == q.argmax(-1)
             apart = jnp.sum(jnp.exp(p) * (p - q), axis=-1)
             if self.loss_of == "lk":
                 apart = -jnp.log(overlap + 1e-9)
@@ -105,7 +102,3 @@ class HeadLoss(HeadsLoss, Objective):
             key=key,
         )
         return texts, model.logits(hidden[-1])
-
-
-def _overlap(p, q):
-    return jnp.minimum(jnp.exp(p), jnp.exp(q)).sum(-1)

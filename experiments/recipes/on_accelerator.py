@@ -36,6 +36,7 @@ from bytelax.models.byte_lm import ByteLM
 from bytelax.models.configs import ByteLMConfig, TransformerConfig
 from bytelax.models.execution import Execution
 from bytelax.options import EagleHead, EarlyExitHead, HeadsConfig, MedusaHead, TwoByteHead
+from bytelax.systems import trained
 from bytelax.training import documents, objectives, optimizer, packing, train_loop
 from bytelax.training.configs import CorruptionConfig
 from bytelax.training.head_objective import HeadLoss
@@ -155,7 +156,8 @@ def stage_of(name: str, runs: pathlib.Path) -> Stage:
         def save_heads(params):
             checkpoints.write_heads(runs / name, config, params)
 
-        initial = {"heads": jax.jit(objective.init_heads)(jax.random.key(2))}
+        made = jax.jit(functools.partial(trained.init, config))(jax.random.key(2))
+        initial = {"heads": made}
         return Stage(objective, initial, trunk, save_heads, window=512, batch=32)
     source = bytelax.load("tiny" if name == "tiny-late" else runs / "tiny-late")
     blocks = 16 if name == "tiny-d-late" else None
