@@ -318,7 +318,16 @@ class Method:
         self, params: Params, decoding: Decoding, draft: Draft, draft_state: DraftState
     ) -> Decoding:
         """Runs the second half of a round: verifies a draft, and keeps what was accepted."""
-        draft, logits, trial, running = self._read(params, decoding, draft)
+        draft, running = draft.widened(self.window - 1), decoding.ended == stopping.RUNNING
+        logits, trial = self.verifier.extend(
+            params.target,
+            decoding.state if draft.state is None else draft.state,
+            jnp.concatenate([decoding.text.pending, draft.ids], axis=1),
+            most=jnp.where(running, draft.length + 1, 0),
+            **({} if draft.parents is None else {"parents": draft.parents}),
+        )
+        chex.assert_shape(logits, (len(running), self.window, None))
+        draft = draft.written_out(logits.shape[-1])
         draft, allowed = self._allowed(params.constraint, decoding.automaton, draft, logits)
         emitted, lawful = self._judged(decoding, draft, allowed)
         if emitted.path is not None:
@@ -355,26 +364,6 @@ class Method:
 
         begin = unfinished(decoding), together(decoding)
         return apart(jax.lax.while_loop(lambda carry: carry[0], body, begin)[1])
-
-    def _read(
-        self, params: Params, decoding: Decoding, draft: Draft
-    ) -> tuple[Draft, Float[Array, "B W V"], Trial, Bool[Array, " B"]]:
-        """Has the target read a draft.
-
-        Returns the draft as rules read it, the logits and the trial of the window, and the rows
-        that take part.
-        """
-        target, draft = self.verifier, draft.widened(self.window - 1)
-        running = decoding.ended == stopping.RUNNING
-        logits, trial = target.extend(
-            params.target,
-            decoding.state if draft.state is None else draft.state,
-            jnp.concatenate([decoding.text.pending, draft.ids], axis=1),
-            most=jnp.where(running, draft.length + 1, 0),
-            **({} if draft.parents is None else {"parents": draft.parents}),
-        )
-        chex.assert_shape(logits, (len(running), self.window, None))
-        return draft.written_out(logits.shape[-1]), logits, trial, running
 
     def _along(
         self,
