@@ -137,7 +137,7 @@ def speed_table(*, headline: bool = False, results: pathlib.Path = RESULTS) -> l
             continue
         cells = [speed(key, results) if key else "" for key in row["figures"]]
         lines.append([row["model"], row["drafts"], row["on"], *cells])
-    header = ["model", "drafts of each round", "one row on", "T = 0", "T = 1"]
+    header = ["model", "drafts of each round", "one text at a time, on", "T = 0", "T = 1"]
     return markdown([*header, "at published acceptance"], lines)
 
 
