@@ -8,6 +8,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 field_types: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
@@ -30,6 +32,8 @@ class Checked:
         for name, value in vars(self).items():
             if name not in self.by_name or isinstance(value, str):
                 check_type(f"{self.place}{name}", value, hints[name])
+                if isinstance(value, list):  # a config has to be hashable
+                    object.__setattr__(self, name, tuple(value))
 
 
 def check_least(config: Any, least: int, *names: str, place: str = "") -> None:
@@ -76,8 +80,12 @@ def _word(kind):
 
 def _fits(value, kind):
     """Whether a value is of a type. Integers must fit into 32 bits."""
-    if value is None or isinstance(value, bool):
-        return kind is type(value)
+    if kind is Any:
+        return True
+    if value is None:
+        return kind is types.NoneType
+    if isinstance(value, bool | np.bool_):
+        return kind is bool
     if kind in (bool, types.NoneType):
         return False
     if typing.get_origin(kind) is tuple:
@@ -89,4 +97,5 @@ def _fits(value, kind):
         return isinstance(value, numbers.Real)
     if typing.get_origin(kind) is Literal:
         return isinstance(value, str) and value in typing.get_args(kind)
-    return isinstance(value, kind)
+    # Other types with parameters, in an option of a user's own, are theirs to check.
+    return typing.get_origin(kind) is not None or isinstance(value, kind)

@@ -60,8 +60,8 @@ def load(
     Raises:
       ValueError: the weights do not fit in memory, `mesh` is not a mesh or needs more devices than
         there are, the model does not divide evenly, or it is to be quantized on a mesh.
-      CheckpointError: there is nothing at `location`, or nothing readable; the message says what to
-        do.
+      CheckpointError: there is nothing at `location`, or nothing readable, or weights that are NaN
+        or infinite; the message says what to do.
     """
     if quantize is not None and mesh is not None:
         raise ValueError(narrow.ONE_DEVICE)

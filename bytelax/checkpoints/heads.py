@@ -72,7 +72,8 @@ def read_heads(
       shardings: as in `layout.read_parameters`, of a tree with the heads alone.
 
     Raises:
-      CheckpointError: the directory holds no heads, or heads for another model.
+      CheckpointError: the directory holds no heads, heads for another model, or NaN or infinite
+        values.
     """
     source = str(directory / "config.json")
     if not (directory / "config.json").is_file():
@@ -96,7 +97,7 @@ def read_heads(
         raise CheckpointError(f"{source}: {error}") from None
     layout.check(config, tensors, source, under=layout.HEADS)
     params = layout.read_parameters(
-        config, tensors, dtype=dtype, shardings=shardings, under=layout.HEADS
+        config, tensors, str(directory), dtype=dtype, shardings=shardings, under=layout.HEADS
     )
     return config, params["heads"]
 

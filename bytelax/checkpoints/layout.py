@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bytelax.architectures import PATCHER, parameters
 from bytelax.checkpoints.config import CheckpointError
-from bytelax.checkpoints.tensors import Tensor
+from bytelax.checkpoints.tensors import Tensor, check_finite
 from bytelax.models.configs import ModelConfig
 from bytelax.models.narrow import Int8
 from bytelax.models.tensor_table import Parameter, TensorSlice
@@ -97,6 +97,7 @@ def check(
 def read_parameters(
     config: ModelConfig,
     tensors: Mapping[str, Tensor],
+    source: str,
     *,
     dtype: np.dtype | None,
     shardings: Shardings | None = None,
@@ -108,6 +109,7 @@ def read_parameters(
     Args:
       config: config of the model.
       tensors: the state dict; rotary tables in it are ignored.
+      source: name of the checkpoint in error messages.
       dtype: dtype of all parameters except the entropy model's, which are float32. None keeps the
         stored dtype. If the tensors of a parameter differ, their dtypes are promoted; float64
         becomes float32.
@@ -117,6 +119,9 @@ def read_parameters(
 
     Returns:
       The nested dict of `jax.Array`s for `module.apply({"params": ...})`.
+
+    Raises:
+      CheckpointError: a tensor holds NaN or infinite values, in its own dtype or as `dtype`.
     """
     table = parameters_under(under, config)
     abstract: dict[str, Any] = {
@@ -131,15 +136,16 @@ def read_parameters(
     read = {}
     for path, parameter in table.items():
         if path in axes:
-            read[path] = on_device(_read_int8(parameter, tensors, abstract[path], axes[path]))
+            int8 = _read_int8(parameter, tensors, source, abstract[path], axes[path])
+            read[path] = on_device(int8)
             continue
         host = _aligned(parameter.shape, abstract[path].dtype)
         for part in parameter.slices:
             if parameter.plain:
                 for start, rows in tensors[part.name].blocks():
-                    host[start : start + len(rows)] = rows
+                    _fill(host, slice(start, start + len(rows)), rows, part, source)
             else:
-                host[part.at] = part.read(tensors[part.name].whole())
+                _fill(host, part.at, part.read(tensors[part.name].whole()), part, source)
         place = places.get(path)
         if place is None or place.is_fully_addressable:
             placed = jax.device_put(host, place, may_alias=True)
@@ -224,19 +230,27 @@ def _abstract_int8(x: jax.ShapeDtypeStruct, axes: tuple[int, ...]) -> Int8:
     )
 
 
-def _read_int8(parameter, tensors, abstract: Int8, axes) -> Int8:
+def _fill(host: np.ndarray, at, values: np.ndarray, part: TensorSlice, source: str) -> None:
+    """Sets a slice of an array to values of a tensor, cast to its dtype, which must be finite."""
+    with np.errstate(over="ignore"):  # an overflow is found in the result
+        host[at] = values
+    check_finite(host[at], f"{source}: the tensor {part.name}")
+
+
+def _read_int8(parameter, tensors, source, abstract: Int8, axes) -> Int8:
     """Reads a parameter as int8; a table, whose rows have their own scales, block by block."""
     if not parameter.plain:
         names = [part.name for part in parameter.slices]
         widest = functools.reduce(jnp.promote_types, [tensors[name].dtype for name in names])
         host = np.empty(parameter.shape, widest)
         for part in parameter.slices:
-            host[part.at] = part.read(tensors[part.name].whole())
+            _fill(host, part.at, part.read(tensors[part.name].whole()), part, source)
         return Int8.of(host, axes, dtype=abstract.dtype)
     values = _aligned(abstract.shape, np.dtype(np.int8))
     scale = _aligned(abstract.scale.shape, np.dtype(np.float32))
     (part,) = parameter.slices
     for start, rows in tensors[part.name].blocks():
+        check_finite(rows, f"{source}: the tensor {part.name}")
         block = Int8.of(rows, axes)
         values[start : start + len(rows)] = block.values
         scale[start : start + len(rows)] = block.scale

@@ -133,7 +133,10 @@ def read_config(directory: pathlib.Path) -> tuple[ModelConfig, dict[str, Tensor]
     if entropy is not None:
         entropy_fields, entropy_source = _config_file(entropy)
         entropy_args = _args(entropy_fields, (_ENTROPY, "args", "model"), entropy_source)
-        rule = (entropy_fields.get("data") or {}).get("patcher_args") or {}
+        data = entropy_fields.get("data") or {}
+        rule = data.get("patcher_args") or {} if isinstance(data, dict) else data
+        if not isinstance(rule, dict):
+            raise ValueError(f"{entropy_source}: data.patcher_args is an object, got {rule!r}")
         for name, tensor in _weights(entropy).items():
             state[f"model.patcher.{_renamed(name)}"] = tensor
         patcher = plain.known_fields(_LMArgs, entropy_args, entropy_source)

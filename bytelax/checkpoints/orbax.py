@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
@@ -17,6 +18,7 @@ from bytelax.checkpoints import config as plain
 from bytelax.checkpoints import layout
 from bytelax.checkpoints.config import CheckpointError, one_line
 from bytelax.checkpoints.layout import Shardings
+from bytelax.checkpoints.tensors import check_finite, not_finite
 from bytelax.models.configs import ModelConfig
 from bytelax.models.narrow import Int8
 from bytelax.pods import distributed
@@ -71,6 +73,7 @@ def check(config: ModelConfig, stored: Stored, source: str) -> None:
 def read_parameters(
     config: ModelConfig,
     stored: Stored,
+    source: str,
     *,
     dtype: np.dtype | None,
     shardings: Shardings | None = None,
@@ -85,7 +88,7 @@ def read_parameters(
     read before the first is made int8.
 
     Raises:
-      CheckpointError: an array cannot be read.
+      CheckpointError: an array cannot be read, or holds NaN or infinite values.
     """
     known, dtypes = {}, {}
     axes = layout.quantized_axes(config) if quantize else {}
@@ -113,10 +116,29 @@ def read_parameters(
     found = {}
     for name in known:
         x = params.pop(name)
+        _check_finite(x, f"{source}: the parameter {name}")
         if name in axes:  # each is freed before the next
             x = layout.on_device(Int8.of(np.asarray(x), axes[name], dtype=dtypes[name]))
         found[name] = x
     return layout.unflatten(found)
+
+
+def _check_finite(x: jax.Array, name: str) -> None:
+    """Raises CheckpointError if an array holds NaN or an infinity, without a copy of it.
+
+    The host looks at arrays in its own memory, because to compile a program for each shape would
+    take longer than to load a small model. Other arrays are looked at where they are, by all
+    processes together, so that none goes on alone.
+    """
+    if _in_host_memory(x):
+        for shard in x.addressable_shards:
+            check_finite(np.asarray(shard.data), name)
+    elif not jnp.isfinite(x).all():
+        raise CheckpointError(not_finite(name, x.dtype))
+
+
+def _in_host_memory(x: jax.Array) -> bool:
+    return x.is_fully_addressable and all(device.platform == "cpu" for device in x.devices())
 
 
 def write(directory: pathlib.Path, config: ModelConfig, params: Mapping) -> None:

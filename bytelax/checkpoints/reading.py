@@ -63,8 +63,8 @@ def read(
       A `BLTConfig` or `ByteLMConfig`, and the parameters for `module.apply({"params": ...})`.
 
     Raises:
-      CheckpointError: the directory holds no model that bytelax can run; the message is one line
-        that says why.
+      CheckpointError: the directory holds no model that bytelax can run, or weights that are NaN or
+        infinite; the message is one line that says why.
     """
     automatic = isinstance(dtype, str) and dtype == "auto"
     wanted = None if dtype is None or automatic else _dtype(dtype)
@@ -77,6 +77,7 @@ def read(
     return found.config, read_parameters(
         found.config,
         found.stored,
+        found.source,
         dtype=wanted,
         shardings=shardings,
         quantize=quantize is not None,
@@ -137,6 +138,7 @@ def read_patcher(
     params = found.layout.read_parameters(
         config,
         found.stored,
+        found.source,
         dtype=jnp.dtype("float32"),
         under=PATCHER if within else "",
     )

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 import jax.numpy as jnp
 import numpy as np
 
+from bytelax.checkpoints.config import CheckpointError
+
 BLOCK_BYTES = 32 << 20  # number of bytes read or written at a time
 
 
@@ -39,6 +41,31 @@ class Tensor:
         step = max(1, BLOCK_BYTES // max(1, row_bytes))
         for start in range(0, self.shape[0], step):
             yield start, self.rows(start, min(start + step, self.shape[0]))
+
+
+def check_finite(array: np.ndarray, name: str) -> None:
+    """Raises CheckpointError if an array of floats holds NaN or an infinity.
+
+    As integers, those with and without a sign bit are larger than all finite numbers with the same
+    sign bit, so that two maxima decide it, at the speed of memory and without a copy.
+
+    Args:
+      array: floats of 16, 32 or 64 bits.
+      name: what to call the array in the message.
+    """
+    for integer, infinity in (("i", np.inf), ("u", -np.inf)):
+        bits = np.dtype(f"{integer}{array.dtype.itemsize}")
+        smallest = np.array(infinity, array.dtype).view(bits)
+        if array.view(bits).max(initial=0) >= smallest:
+            raise CheckpointError(not_finite(name, array.dtype))
+
+
+def not_finite(name: str, dtype: np.dtype) -> str:
+    """The error message for an array that is not finite in a dtype, its own or a requested one."""
+    return (
+        f"{name} holds NaN or infinite values in {dtype}; download it again, take an earlier "
+        "checkpoint, or load it in a dtype of wider range"
+    )
 
 
 def concatenate(parts: list[Tensor]) -> Tensor:

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from bytelax import methods, vocab
 from bytelax.calculator import Sizes
+from bytelax.checked import check_type
 from bytelax.compiling import say_without_kernels
 from bytelax.decode import stopping
 from bytelax.decode.constraint import Automaton
@@ -77,6 +78,9 @@ class Engine:
         The keywords are those of `generate`.
         """
         check_model(model)
+        switches = {"allow_eos": allow_eos, "logprobs": logprobs, "origins": origins}
+        for name, value in switches.items():
+            check_type(name, value, bool)
         budgets = requests.budgets(max_new_bytes, prompts)
         sampling = Sampling.of(
             prompts, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos

@@ -56,8 +56,8 @@ def draft_of(ids, log_probs, length=None):
     rows = ids.shape[:-1]
     length = np.full(rows, ids.shape[-1]) if length is None else np.asarray(length)
     passes = jax.tree.map(lambda x: np.zeros(rows, x.dtype), no_passes(rows[-1]))
-    arrays = ids, length.astype(np.int32), log_probs, np.zeros_like(ids), passes
-    return Draft(*jax.tree.map(jnp.asarray, arrays))
+    arrays = {"ids": ids, "length": length.astype(np.int32), "log_probs": log_probs}
+    return Draft(**jax.tree.map(jnp.asarray, arrays | {"passes": passes}))
 
 
 def laws(levels, seed):
