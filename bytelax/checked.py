@@ -8,8 +8,6 @@ import typing
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 field_types: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
@@ -84,7 +82,7 @@ def _fits(value, kind):
         return True
     if value is None:
         return kind is types.NoneType
-    if isinstance(value, bool | np.bool_):
+    if type(value).__name__ in ("bool", "bool_"):  # NumPy's too, without an import of NumPy
         return kind is bool
     if kind in (bool, types.NoneType):
         return False
