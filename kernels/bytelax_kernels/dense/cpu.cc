@@ -34,9 +34,12 @@ constexpr int kVectors = kColumns / kLanes;
 
 // Rows that are multiplied by a panel before the next panel is read.
 constexpr int kRowsOfAPanel = 48;
-// Places of the depth in a stretch of a panel, which stays in the first cache.
-constexpr int64_t kStretch = 128;
-static_assert(kStretch % 2 == 0, "a stretch ends between two pairs of narrow numbers");
+// Places of the depth in a stretch of a panel, which stays in the first cache. Few rows take short ones, so
+// that the rest of the panel goes on arriving; more rows would load and store their sums too often.
+constexpr int64_t kShortStretch = 32, kStretch = 128;
+static_assert(kShortStretch % 2 == 0 && kStretch % 2 == 0, "a stretch ends between two pairs of numbers");
+
+constexpr int64_t kRowsOfShortStretches = 12;
 
 // Work from which a thread of its own pays: bytes of a matrix, or products of numbers.
 constexpr int64_t kBytesOfAThread = 1 << 14, kProductsOfAThread = 1 << 15;
@@ -210,8 +213,9 @@ template <typename X, typename W>
 inline void multiply_many(int64_t count, const X* rows, int64_t stride, int64_t depth, const W* panel,
                           Sums& sums) {
   std::fill_n(sums[0], count * kColumns, 0.0f);
-  for (int64_t k = 0; k < depth; k += kStretch) {
-    const int64_t steps = std::min(kStretch, depth - k);
+  const int64_t stretch = count <= kRowsOfShortStretches ? kShortStretch : kStretch;
+  for (int64_t k = 0; k < depth; k += stretch) {
+    const int64_t steps = std::min(stretch, depth - k);
     const W* here = panel + k * kColumns;
     constexpr int M = kMostRows<W>;
     add_most<M, 1, true>(count, rows + k, stride, steps, here, 0, sums[0]);

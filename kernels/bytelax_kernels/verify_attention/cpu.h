@@ -15,7 +15,8 @@
 namespace {
 
 constexpr int64_t kQueries = 16;  // that are scored together
-constexpr int64_t kSharedScores = 1 << 18;  // products of numbers from which threads share the work
+// Products of numbers from which threads share the work: a few microseconds of one, which reads the cache.
+constexpr int64_t kSharedScores = 1 << 15;
 
 // The cache of a key head. Position p is in slot p % slots; slots begin `stride` numbers
 // apart, and `dim` numbers of each are of this head.
