@@ -4,7 +4,7 @@
 them, on this machine. "Windows" and "global passes" are of the batch, for each byte of a row. Rows
 with `synchronous`, by which rows waited for one another, are of code that was removed (LOG.md).
 
-    python -m experiments.studies.batch --data DIR
+    python -m experiments.studies.batch --data DIR [--models small-lm]
 """
 
 import statistics
@@ -29,6 +29,9 @@ METHODS = {
         ("early-exit", {"exit_layer": 6, "draft_length": 1}), ("two-byte", {}), ("medusa", {}),
         ("eagle", {"draft_length": 4}), ("draft-model", {"draft_length": 4}),
     ),
+    "small-lm": tuple(
+        ("draft-model", {"draft_model": "small-draft", "draft_length": length}) for length in (2, 4)
+    ),
 }  # fmt: skip
 COLUMNS = [
     Column("model", "model"),
@@ -48,14 +51,16 @@ COLUMNS = [
 
 
 def main():
-    options = evidence.parsed(evidence.parser(__doc__, new=48))
+    parser = evidence.parser(__doc__, new=48)
+    parser.add_argument("--models", nargs="+", choices=METHODS, default=[*METHODS])
+    options = evidence.parsed(parser)
     if options.smoke:
         options.prompts = 4  # whole batches
     texts = [text for _, text in evidence.prompts(options)]
     machine = floor.measured(megabytes=16 if options.smoke else 512)
     settings = [
         {"model": model, "temperature": temperature, "batch": size}
-        for model in METHODS
+        for model in options.models
         for temperature in evidence.TEMPERATURES
         for size in ((2,) if options.smoke else SIZES)
     ]
