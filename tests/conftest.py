@@ -24,6 +24,9 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}".strip()
 
 import jax  # noqa: E402 (after the environment that it reads)
 import pytest  # noqa: E402
+import typechecking  # noqa: E402
+
+typechecking.install()  # before anything imports the library
 
 CACHE = pathlib.Path(__file__).parents[1] / ".cache" / "jax"
 
