@@ -22,6 +22,7 @@ if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
     os.environ.setdefault("NPROC", "2")
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}".strip()
 
+import hypothesis  # noqa: E402
 import jax  # noqa: E402 (after the environment that it reads)
 import pytest  # noqa: E402
 import typechecking  # noqa: E402
@@ -33,6 +34,8 @@ CACHE = pathlib.Path(__file__).parents[1] / ".cache" / "jax"
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+hypothesis.settings.register_profile("tests", deadline=None)  # others may use the machine
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items):

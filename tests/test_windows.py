@@ -21,7 +21,7 @@ def text_of(length):
     return bytes(at * at % 251 for at in range(length))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(LENGTHS, max_size=6), CUTS, st.integers(1, 5))
 def test_every_byte_is_told_about_once(lengths, cut, batch):
     texts, progress = [text_of(length) for length in lengths], []
@@ -30,7 +30,6 @@ def test_every_byte_is_told_about_once(lengths, cut, batch):
     assert sum(progress) == sum(map(len, texts))
 
 
-@settings(deadline=None)
 @given(LENGTHS, CUTS)
 def test_pieces(length, cut):
     text, (window, stride) = text_of(length), cut

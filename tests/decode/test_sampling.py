@@ -135,7 +135,7 @@ def test_laws_in_half_precision_are_drawn_from_as_they_are(dtype):
     np.testing.assert_allclose(drawn, share / share.sum(), rtol=0, atol=1 / 4096)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from([1, 3, 30, 260]), st.integers(0, 2**32 - 1))
 def test_never_an_id_without_probability(possible, seed):
     """At both ends of [0, 1), at random, and at every step of the distribution function."""

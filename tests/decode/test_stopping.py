@@ -73,7 +73,7 @@ STOPS = st.lists(
 ).map(tuple)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(LETTERS, max_size=6),
     OUTPUTS,

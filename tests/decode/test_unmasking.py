@@ -33,7 +33,7 @@ def entropy(law):
     return float(-(law * np.log(law)).sum())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 2.0, 5.0]), st.sampled_from([0.0, 0.4, 0.9]))
 def test_confidence(seed, sharpness, alpha):
     probs, masked = laws(seed, sharpness)
@@ -47,7 +47,7 @@ def test_confidence(seed, sharpness, alpha):
         assert np.flatnonzero(got[row]).tolist() == wanted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.sampled_from([0.5, 2.0, 5.0]),

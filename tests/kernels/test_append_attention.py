@@ -79,9 +79,7 @@ both = pytest.mark.parametrize("platform", [EMULATED, COMPILED])
     ],
 )
 @pytest.mark.parametrize(("tree", "heads"), [(True, 10), slow(False, 2), (False, 4)])
-@settings(
-    max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
+@settings(max_examples=2, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(seed=st.integers(0, 2**20), wrapped=st.booleans())
 def test_numbers(platform, dtype, tree, heads, seed, wrapped):
     """10 heads of 5 queries are more rows than a tile."""

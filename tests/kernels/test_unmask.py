@@ -50,7 +50,7 @@ def drawn_ids(seed, warm):
         (RULES[2], False),
     ],
 )
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**20))
 def test_kernels(platform, rule, warm, seed):
     compare(platform, rule, warm, seed)
@@ -62,7 +62,7 @@ def test_kernels(platform, rule, warm, seed):
 @pytest.mark.parametrize(
     ("rule", "warm"), list(zip(RULES, itertools.cycle([True, False]), strict=False))
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**20))
 def test_kernels_more(platform, rule, warm, seed):
     compare(platform, rule, warm, seed)

@@ -82,7 +82,7 @@ def run_each(calls, implementation):
 
 
 @pytest.mark.parametrize("platform, slots, dim, dtype", FAST)
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**20), tree=st.booleans(), wrapped=st.booleans())
 def test_numbers(platform, slots, dim, dtype, seed, tree, wrapped):
     arrays, seen = inputs(seed, slots, dim, dtype, tree=tree, wrapped=wrapped)
@@ -93,7 +93,7 @@ def test_numbers(platform, slots, dim, dtype, seed, tree, wrapped):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("platform, slots, dim, dtype", CASES)
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**20), tree=st.booleans(), wrapped=st.booleans())
 def test_more_numbers(platform, slots, dim, dtype, seed, tree, wrapped):
     compare(platform, *inputs(seed, slots, dim, dtype, tree=tree, wrapped=wrapped))
@@ -101,7 +101,7 @@ def test_more_numbers(platform, slots, dim, dtype, seed, tree, wrapped):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**20),
     batch=st.integers(1, 3),

@@ -65,7 +65,7 @@ def check(groups, vocab, functions, seed):
     np.testing.assert_array_equal(hash_ids(ids, config), reference(ids, config))
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @any_config
 def test_any_config(groups, vocab, functions, seed):
     check(groups, vocab, functions, seed)
@@ -73,7 +73,7 @@ def test_any_config(groups, vocab, functions, seed):
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @any_config
 def test_many_configs(groups, vocab, functions, seed):
     check(groups, vocab, functions, seed)

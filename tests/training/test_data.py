@@ -115,7 +115,7 @@ def test_any_number_of_processes_takes_the_same_examples(config, count, start):
 
 
 @given(stop=st.integers(1, 30), after=st.sampled_from([1, 2, 4, 8]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_run_goes_on_from_its_index_with_other_processes(config, stop, after):
     index = stop * config.batch
     expected = take(config, stop + 3)[stop:]

@@ -38,7 +38,7 @@ LETTERS = st.integers(vocab.OFFSET, vocab.OFFSET + 2)
 TEXTS = st.lists(st.lists(LETTERS, min_size=1, max_size=BUFFER), min_size=ROWS, max_size=ROWS)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(TEXTS, st.lists(LETTERS, min_size=BUFFER, max_size=BUFFER))
 @example([[4] * BUFFER, [4], [4, 5] * 5, [4, 4, 4]], [4] * BUFFER)
 def test_any_texts(texts, garbage):
