@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 import pytest
-from beartype.roar import BeartypeCallHintViolation
+from beartype.roar import BeartypeCallHintParamViolation, BeartypeCallHintReturnViolation
 
 from bytelax.models import patching
 
@@ -22,7 +22,7 @@ def texts(rows, width, dtype):
 )
 def test_arguments(entropies, positions):
     window = texts(*entropies), texts(*positions)
-    with pytest.raises(BeartypeCallHintViolation):
+    with pytest.raises(BeartypeCallHintParamViolation):
         patching.open_patches(patching.no_patch(2), *window, config=RULE)
 
 
@@ -30,5 +30,5 @@ def test_results():
     window = texts(2, 3, "float32"), texts(2, 3, "int32")
     opened = patching.open_patches(patching.no_patch(2), *window, config=RULE)
     assert patching.closing(opened, window[1]).shape == (2, 3)
-    with pytest.raises(BeartypeCallHintViolation):  # positions of one row make results of two
+    with pytest.raises(BeartypeCallHintReturnViolation):  # results are of two rows
         patching.closing(opened, window[1][:1])

@@ -155,7 +155,10 @@ def example(config: ModelConfig) -> tuple:
 
 
 def loss(network: EagleNetwork, texts: Texts) -> list[Drafted]:
-    """Returns the predictions for whole texts, step by step of a draft."""
+    """Returns the predictions for whole texts, step by step of a draft.
+
+    How far they are from the model's is judged for all heads alike, in `training.head_objective`.
+    """
     states = tuple(texts.hidden[n][:, :-1] for n in texts.model.config.networks.eagle.fused)
     byte = jnp.arange(2, texts.ids.shape[1])[None]
     found = network(states, texts.embedded[:, :-1], texts.own_outputs)

@@ -22,7 +22,7 @@ def test_section(name):
         assert report["rows"][0]["setting"]
     rows = [row for report in reports for row in report["rows"]]
     for column in columns if rows else ():
-        # No byte flipped, and an accelerator is lent for a time: not all rows are measured.
+        # No byte flipped, and an accelerator may be at hand for minutes: not all rows are measured.
         may_be_empty = column.key == "margins" or name.startswith("accelerator")
         assert may_be_empty or any(column.cell(row) for row in rows), column
 

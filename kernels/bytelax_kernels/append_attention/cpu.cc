@@ -129,8 +129,7 @@ ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
   for (int64_t row = 0; row < a.batch; ++row) {
     products += std::min<int64_t>(a.newest[row] + 1, a.slots) * a.kv_heads * rows * a.dim;
   }
-  const int64_t most = products < kSharedScores ? 1 : threads.num_threads();
-  return share(threads, most, a.batch * a.kv_heads, 1,
+  return share(threads, products / kScoresOfAThread, a.batch * a.kv_heads, 1,
         [&](int64_t at, int64_t end) {
           for (; at < end; ++at) head(at);
         });

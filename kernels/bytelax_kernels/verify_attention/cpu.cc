@@ -46,8 +46,11 @@ ffi::Error run(ffi::ThreadPool& threads, const ffi::AnyBuffer& queries, const ff
       });
     }
   };
-  const bool alone = batch * heads * window * dim * slots < kSharedScores;
-  return share(threads, alone ? 1 : threads.num_threads(), batch * kv_heads * blocks, 1,
+  int64_t products = 0;
+  for (int64_t row = 0; row < batch; ++row) {
+    products += std::min<int64_t>(newest[row] + 1, slots) * heads * window * dim;
+  }
+  return share(threads, products / kScoresOfAThread, batch * kv_heads * blocks, 1,
         [&](int64_t at, int64_t end) {
           for (; at < end; ++at) block(at);
         });

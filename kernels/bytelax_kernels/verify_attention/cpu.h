@@ -15,8 +15,8 @@
 namespace {
 
 constexpr int64_t kQueries = 16;  // that are scored together
-// Products of numbers from which threads share the work: a few microseconds of one, which reads the cache.
-constexpr int64_t kSharedScores = 1 << 15;
+// Products of numbers for which a thread of its own pays. The time goes into reading the cache.
+constexpr int64_t kScoresOfAThread = 1 << 14;
 
 // The cache of a key head. Position p is in slot p % slots; slots begin `stride` numbers
 // apart, and `dim` numbers of each are of this head.
