@@ -24,6 +24,8 @@ from rich.progress import track
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
+# What stands for one's own directories where a command is kept.
+PLACES = {"--data": "DIR", "--tasks": "TASKS", "--runs": "RUNS", "--results": "RESULTS"}
 
 
 class Column(NamedTuple):
@@ -105,6 +107,15 @@ def directory(path: str) -> str:
     return path
 
 
+def command(name: str, flags: Sequence[str]) -> str:
+    """The command of a study, in which one's own directories go by the names in its docstring."""
+    words = [
+        word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])
+    ]
+    shown = [PLACES.get(before, word) for before, word in zip(["", *words], words, strict=False)]
+    return shlex.join(["python", "-m", f"experiments.studies.{name}", *shown])
+
+
 def run(
     name: str,
     options: argparse.Namespace,
@@ -138,7 +149,7 @@ def run(
         "jax": jax.__version__,
         "commit": commit("bytelax", "kernels"),
         "weights": weights(settings),
-        "command": shlex.join(["python", "-m", f"experiments.studies.{name}", *sys.argv[1:]]),
+        "command": command(name, sys.argv[1:]),
         "busy_before": round(psutil.cpu_percent(interval=0.2) / 100, 2),
         "conditions": conditions,
     }

@@ -133,3 +133,10 @@ def test_parser_keeps_trial_rows_apart(tmp_path, capsys):
     with pytest.raises(SystemExit):
         options.parse_args(["--smoke"])
     assert "give another --results" in capsys.readouterr().err
+
+
+def test_a_command_is_kept_without_ones_own_directories():
+    flags = ["--data", "/home/me/texts", "--runs=my runs", "--new", "96", "--smoke"]
+    kept = "python -m experiments.studies.some --data DIR --runs RUNS --new 96 --smoke"
+    assert study.command("some", flags) == kept
+    assert study.command("some", []) == "python -m experiments.studies.some"
