@@ -83,10 +83,9 @@ def test_study_of_an_accelerator(smoke, name):
 
 @pytest.mark.exhaustive
 def test_batch(smoke):
-    plain, waiting, drafted = smoke("batch")
+    plain, drafted = smoke("batch")
     assert (plain["method"], drafted["method"]) == ("ar", "blt-s")
-    assert waiting["windows_per_byte"] >= plain["windows_per_byte"] == 1
-    assert waiting["global_passes_per_byte"] <= plain["global_passes_per_byte"]
+    assert plain["windows_per_byte"] == 1
     assert drafted["same_outputs"] == 4
     assert batch.METHODS["tiny"][0] == ("blt-s", drafted["options"])
 
