@@ -178,14 +178,23 @@ class Rewindable(Windowed):
         """Processes the texts from the end of `state` on; see `Target.prefill`."""
         raise NotImplementedError(f"{type(self).__name__}.prefill")
 
-    def rewind(self, ahead: State, back: State) -> State:
-        """Returns to the state `back`, in the buffers of `ahead`, so that nothing is copied.
+    def place(self, state: State) -> Any:
+        """Returns what `rewind` needs to return to a state, with a leading batch axis.
+
+        By default it is the whole state. A target with caches, which running ahead only writes
+        beyond, returns the rest of its state, since a draft model keeps one place per byte.
+        """
+        return state
+
+    def rewind(self, ahead: State, place: Any) -> State:
+        """Returns to an earlier state, in the buffers of `ahead`, so that nothing is copied.
 
         Args:
-          ahead: a state reached from `back` by keeping fewer bytes than the target's window holds.
-          back: the state to return to.
+          ahead: a state reached by keeping fewer bytes after the earlier one than the target's
+            window holds.
+          place: what `place` returned for the earlier one.
         """
-        raise NotImplementedError(f"{type(self).__name__}.rewind")
+        return place
 
 
 class Branching(Target):

@@ -204,11 +204,16 @@ class BLTTarget(ModuleTarget, Rewindable):
             ),
         )
 
-    def rewind(self, ahead: BLTState, back: BLTState) -> BLTState:
-        """Returns to the state `back` in the buffers of `ahead`; see `Rewindable.rewind`."""
+    def place(self, state: BLTState) -> tuple[Int[Array, " B"], Frontier]:
+        """Returns the length of a text and its frontier; see `Rewindable.place`."""
+        return state.length, state.frontier
+
+    def rewind(self, ahead: BLTState, place) -> BLTState:
+        """Returns to a place in the buffers of `ahead`; see `Rewindable.rewind`."""
         # Fewer bytes than the window holds close fewer patches than the ring of contexts has slots,
-        # so running ahead has overwritten nothing that `back` needs.
-        return dataclasses.replace(ahead, length=back.length, frontier=back.frontier)
+        # so running ahead has overwritten nothing that is needed there.
+        length, frontier = place
+        return dataclasses.replace(ahead, length=length, frontier=frontier)
 
     def passes(self, state: BLTState) -> dict[str, Int[Array, " B"]]:
         """Returns the forward passes of each network and the patches; see `Target.passes`."""

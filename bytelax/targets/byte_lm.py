@@ -163,9 +163,14 @@ class ByteLMTarget(ModuleTarget, Rewindable, Branching):
             windows=trial.state.windows + (count > 0),
         )
 
-    def rewind(self, ahead: ByteLMState, back: ByteLMState) -> ByteLMState:
-        """Returns to the state `back` in the buffers of `ahead`; see `Rewindable.rewind`."""
-        return dataclasses.replace(ahead, length=back.length, last_eos=back.last_eos)
+    def place(self, state: ByteLMState) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
+        """Returns the length of a text and its last EOS; see `Rewindable.place`."""
+        return state.length, state.last_eos
+
+    def rewind(self, ahead: ByteLMState, place) -> ByteLMState:
+        """Returns to a place in the buffers of `ahead`; see `Rewindable.rewind`."""
+        length, last_eos = place
+        return dataclasses.replace(ahead, length=length, last_eos=last_eos)
 
     def passes(self, state: ByteLMState) -> dict[str, Int[Array, " B"]]:
         """Returns the number of forward passes; see `Target.passes`."""

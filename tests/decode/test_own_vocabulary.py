@@ -34,9 +34,6 @@ class Table(TableTarget, Rewindable):
     vocabulary: Vocabulary
     window: int | None = None
 
-    def rewind(self, ahead, back):
-        return back
-
 
 @dataclasses.dataclass(frozen=True)
 class OwnHeads(TableDrafter):

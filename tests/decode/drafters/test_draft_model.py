@@ -1,10 +1,14 @@
 """A draft model keeps step with the text, and changes nothing but the speed."""
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bytelax
+from bytelax.decode import Method, Params, Sampling, Text, certain
 from bytelax.systems import DraftModelDrafter
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
@@ -31,6 +35,38 @@ def test_a_draft_model_that_is_the_target_is_always_right(config):
         if name != "draft_model"
     )
     loops.assert_same(decoding, loops.reference(config, "float32", WIDTH))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [models.BYTE_LMS["documents"], models.VARIANTS["cut"]])
+def test_a_draft_is_that_of_a_fresh_start(config):
+    """Wherever the text leaves the draft before it, and whoever wrote the text."""
+    model = models.model(config)
+    method = Method(model.target(), DraftModelDrafter(model.target(), WIDTH))
+    other = jax.tree.map(lambda x: x * 0.9 if x.ndim > 1 else x, model.params)
+    params = Params(model.params, other)
+    rows = {
+        "seeds": jnp.arange(len(loops.LENGTHS), dtype=jnp.uint32),
+        "sampling": Sampling.of(len(loops.LENGTHS), temperature=0.7, allow_eos=False),
+    }
+    draft, verify, fresh = map(
+        jax.jit,
+        (method.draft, method.verify, lambda text: method.init(params, text, budget=30, **rows)),
+    )
+    decoding = fresh(Text(jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)))
+    kept = []
+    for turn in range(12):
+        before = decoding.text.length
+        found, state = draft(params, decoding)
+        anew = dataclasses.replace(decoding, draft_state=fresh(decoding.text).draft_state)
+        expected, _ = draft(params, anew)
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        np.testing.assert_allclose(found.log_probs, expected.log_probs, atol=2e-5)
+        if turn % 4 > 1:  # another drafter's turn, so that `propose` falls two drafts back
+            found, state = certain(found.ids), decoding.draft_state
+        decoding = verify(params, decoding, dataclasses.replace(found, state=None), state)
+        kept += [*np.asarray(decoding.text.length - before)]
+    assert {1, WIDTH + 1} < {*kept}
 
 
 # Through `generate`
