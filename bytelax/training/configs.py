@@ -130,12 +130,14 @@ class CorruptionConfig(Checked):
       block_sizes: possible numbers of bytes in a block; one of them is sampled for each text.
       mid_patch: share of the blocks that start at a random position instead of at a patch.
       t_for_each: whether t is sampled once for each "text" (the paper) or for each "block".
+      smallest_t: t is uniform in [smallest_t, 1); 0 in the paper. The loss divides by it.
       most_blocks: number of blocks to sample at random from each text; None takes all.
     """
 
     block_sizes: tuple[int, ...] = (4,)
     mid_patch: float = 0.0
     t_for_each: Literal["text", "block"] = "text"
+    smallest_t: float = 0.05
     most_blocks: int | None = None
 
     def __post_init__(self):
@@ -144,6 +146,8 @@ class CorruptionConfig(Checked):
             raise ValueError(f"block_sizes must be positive, got {self.block_sizes}")
         if not 0 <= self.mid_patch <= 1:
             raise ValueError(f"mid_patch is a share, 0..1, got {self.mid_patch}")
+        if not 0 <= self.smallest_t < 1:
+            raise ValueError(f"smallest_t must be in [0, 1), got {self.smallest_t}")
         check_least(self, 1, "most_blocks")
 
 

@@ -21,7 +21,7 @@ from bytelax.training.configs import CorruptionConfig, JointLoss, NextByteLoss
 Metrics = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 _LN2 = 0.6931471805599453
-_SMALLEST_T = 0.05  # of t ~ U(_SMALLEST_T, 1), by which the loss divides
+_NOT_ZERO = 2.0**-23  # the step between uniform random numbers; the loss divides by t
 _LATE = 1  # folded into the key of a step for the patches that are read late
 
 
@@ -194,8 +194,8 @@ def corrupt(
     """Samples the blocks that BLT-D trains on, and masks bytes in them.
 
     Source: Fast BLT (arXiv 2605.08044, section 2.1). There is one block at the start of every patch
-    except the first, and each of its bytes is masked with probability t ~ U(0, 1). These extensions
-    of the paper are off by default: several block sizes for one model, blocks that start within a
+    except the first, and each of its bytes is masked with probability t ~ U(0, 1), of which `smallest_t`
+    leaves out the least. These extensions of the paper are off by default: several block sizes for one model, blocks that start within a
     patch (as they do during decoding), a separate t for every block, and training on a subset of
     the blocks.
 
@@ -217,8 +217,8 @@ def corrupt(
     targets = jax.vmap(lambda row, at: row[at])(ids, place)
 
     draws = number if config.t_for_each == "block" else 1
-    t = jax.random.uniform(t_key, (batch, draws), minval=_SMALLEST_T)
-    t = jnp.broadcast_to(t, (batch, number))
+    t = jax.random.uniform(t_key, (batch, draws), minval=config.smallest_t)
+    t = jnp.broadcast_to(jnp.maximum(t, _NOT_ZERO), (batch, number))
     hidden = jax.random.uniform(mask_key, targets.shape) < t[..., None]
     inside = jnp.arange(widest) < cells[..., None]
     masked = hidden & inside & (targets != vocab.BOE)  # BOE pads

@@ -192,6 +192,20 @@ def test_corruption_masks_only_bytes_that_are_there():
     np.testing.assert_array_equal(hidden[inside], np.asarray(drawn.masked)[inside])
 
 
+def test_t_begins_where_it_should(monkeypatch):
+    """The least number may be drawn, and the loss divides by t."""
+    closes = jnp.ones((2, 47), bool)
+    monkeypatch.setattr(
+        jax.random, "uniform", lambda key, shape, minval=0.0: jnp.full(shape, minval)
+    )
+    for smallest, least in ((0.25, 0.25), (0.0, 2.0**-23)):
+        config = CorruptionConfig(smallest_t=smallest)
+        drawn = corrupt(jax.random.key(3), jnp.asarray(texts()), closes, config=config)
+        np.testing.assert_array_equal(drawn.t, least)
+    with pytest.raises(ValueError, match=r"smallest_t must be in \[0, 1\), got 1"):
+        CorruptionConfig(smallest_t=1.0)
+
+
 @pytest.mark.exhaustive  # the runs of test_loop.py and test_train_command.py
 def test_loss_falls():
     objective = BLTD(model().module, corruption=CorruptionConfig(block_sizes=(4,), most_blocks=8))
