@@ -125,11 +125,8 @@ ffi::Error run(ffi::ThreadPool& threads, const Arrays& a) {
       }
     }
   };
-  int64_t products = 0;
-  for (int64_t row = 0; row < a.batch; ++row) {
-    products += std::min<int64_t>(a.newest[row] + 1, a.slots) * a.kv_heads * rows * a.dim;
-  }
-  return share(threads, products / kScoresOfAThread, a.batch * a.kv_heads, 1,
+  const int64_t most = threads_for(a.newest, a.batch, a.slots, a.kv_heads * rows, a.dim);
+  return share(threads, most, a.batch * a.kv_heads, 1,
         [&](int64_t at, int64_t end) {
           for (; at < end; ++at) head(at);
         });

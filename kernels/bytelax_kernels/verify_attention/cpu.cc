@@ -46,11 +46,8 @@ ffi::Error run(ffi::ThreadPool& threads, const ffi::AnyBuffer& queries, const ff
       });
     }
   };
-  int64_t products = 0;
-  for (int64_t row = 0; row < batch; ++row) {
-    products += std::min<int64_t>(newest[row] + 1, slots) * heads * window * dim;
-  }
-  return share(threads, products / kScoresOfAThread, batch * kv_heads * blocks, 1,
+  const int64_t most = threads_for(newest, batch, slots, heads * window, dim);
+  return share(threads, most, batch * kv_heads * blocks, 1,
         [&](int64_t at, int64_t end) {
           for (; at < end; ++at) block(at);
         });

@@ -18,6 +18,16 @@ constexpr int64_t kQueries = 16;  // that are scored together
 // Products of numbers for which a thread of its own pays. The time goes into reading the cache.
 constexpr int64_t kScoresOfAThread = 1 << 14;
 
+// Returns how many threads pay for `queries` vectors of each row, which look at its latest positions.
+inline int64_t threads_for(const int32_t* newest, int64_t batch, int64_t slots, int64_t queries,
+                           int64_t dim) {
+  int64_t products = 0;
+  for (int64_t row = 0; row < batch; ++row) {
+    products += std::min<int64_t>(newest[row] + 1, slots) * queries * dim;
+  }
+  return products / kScoresOfAThread;
+}
+
 // The cache of a key head. Position p is in slot p % slots; slots begin `stride` numbers
 // apart, and `dim` numbers of each are of this head.
 template <typename C>
