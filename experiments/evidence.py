@@ -99,11 +99,13 @@ def conditions(options: argparse.Namespace, **more) -> dict:
 loaded = functools.cache(load)
 
 
-def contestant(method: str, options: dict, dtype: str = "float32") -> Contestant:
+def contestant(
+    method: str, options: dict, dtype: str = "float32", quantize: str | None = None
+) -> Contestant:
     """A method and its options; those that take a draft model get it by name, or `SMALL`."""
     if method not in ("draft-model", "spectr"):
         return Contestant(method, options)
-    small = loaded(options.get("draft_model", SMALL), dtype=dtype)
+    small = loaded(options.get("draft_model", SMALL), dtype=dtype, quantize=quantize)
     return Contestant(method, options | {"draft_model": small})
 
 
@@ -113,14 +115,16 @@ def drafted(
     """The row of a method on a model: counts of all prompts, and its speed on a few.
 
     Args:
-      setting: `model`, `method`, `options` and `temperature`, and `dtype` if it is not float32.
+      setting: `model`, `method`, `options` and `temperature`, `dtype` if it is not float32, and
+        `draft_quantize` if the draft model is loaded so.
       texts: of `prompts`.
       options: of the study.
       timed: whether to time it.
     """
     dtype, temperature = setting.get("dtype", "float32"), setting["temperature"]
     model = loaded(setting["model"], dtype=dtype)
-    own = contestant(setting["method"], setting["options"], dtype)
+    quantize = setting.get("draft_quantize")
+    own = contestant(setting["method"], setting["options"], dtype, quantize)
     stems = tuple(text for _, text in texts)
     how = {"new": options.new, "temperature": temperature}
     found = decoded(model, stems, own, **how)

@@ -32,7 +32,8 @@ def run(command: Demo) -> None:
     small = command.draft_model or ("small-draft" if command.model == "small-lm" else None)
     drafted = None
     if small is not None:
-        drafts = {"draft_model": flags.QuantizedLoading().load(small), "draft_length": 4}
+        loading = flags.QuantizedLoading(quantize="int8")  # each round reads it from memory again
+        drafts = {"draft_model": loading.load(small), "draft_length": 8}
         drafted = Contestant("draft-model", drafts)
     with console.waiting("compiling, once, and timing both"):
         runs = demo.compare(model, drafted, new=command.max_new_bytes)

@@ -2,7 +2,8 @@
 
 `small-lm` has 32M parameters, 127 MB in float32 and 64 in bfloat16, which no cache holds, so that a
 pass over nine bytes costs little more than one over a single byte. `small-draft` and `tiny-draft`
-draft for it. Times are of one row, without the prompt; counts of all prompts.
+draft for it, in int8 if the row says so: each round reads them from memory again. Times are of one
+row, without the prompt; counts of all prompts.
 
     python -m experiments.studies.small_lm --data DIR
 """
@@ -14,7 +15,13 @@ from experiments.study import Column
 MODEL = "small-lm"
 LENGTHS = {"small-draft": (4, 8), "tiny-draft": (4,)}
 OWN = [column for column in COUNTED if column.key != "published_acceptance"]
-COLUMNS = [*SETTING, Column("dtype", "dtype"), *OWN, *TIMED_COLUMNS]
+COLUMNS = [
+    *SETTING,
+    Column("dtype", "dtype"),
+    Column("draft model in", "draft_quantize"),
+    *OWN,
+    *TIMED_COLUMNS,
+]
 
 
 def main():
@@ -23,7 +30,7 @@ def main():
     settings = [
         {
             "model": MODEL, "method": "draft-model", "dtype": dtype, "temperature": temperature,
-            "options": {"draft_model": small, "draft_length": length},
+            "options": {"draft_model": small, "draft_length": length}, "draft_quantize": "int8",
         }
         for dtype in DTYPES
         for temperature in TEMPERATURES
