@@ -4,7 +4,7 @@
 
 STAGE.toml is the config of `bytelax train`; $TEXTS are the corpora of docs/data.md in DIR, $LINES
 the files that `rule_tasks_data` wrote there, $RUNS is RUNS. The run is RUNS/STAGE, with a seed
-RUNS/STAGE-N. The same command goes on where it stopped. docs/training.md says how long runs take.
+RUNS/STAGE-N. The same command goes on where it stopped.
 """
 
 import argparse

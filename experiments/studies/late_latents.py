@@ -1,12 +1,12 @@
 """What `blt-s` keeps past a patch, and what a late latent costs the model.
 
 Costs are in bits per byte: of one mean latent in place of all, and of latents that are one and two
-patches old. All figures but the loops and the acceptance next to the published leave out loops.
-"Before" and "after": kept, of the drafted bytes before which none was refused, by whether a patch
-has closed since the draft began; before it `blt-s` on stale latents drafts what plain decoding
-would write. "By entropy": the same bytes, by the entropy of the model's next byte. Models
-named "windowN-layersM" differ in their decoder alone, by the bytes that its attention spans and its
-layers, and have seen equal bytes. With `--runs`, the models of a directory are measured too.
+patches old. All figures leave out loops, but for their number and the acceptance before the
+published one. "Before" and "after": kept, of the drafted bytes before which none was refused, by
+whether a patch has closed since the draft began; before it `blt-s` on stale latents drafts what
+plain decoding would write. "By entropy": the same bytes, by the entropy of the model's next byte.
+Models named "windowN-layersM" differ in their decoder alone, by the bytes that its attention spans
+and its layers, and have seen equal bytes. With `--runs`, models of a directory are measured too.
 
     python -m experiments.studies.late_latents --data DIR [--runs RUNS]
 """

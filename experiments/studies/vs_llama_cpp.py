@@ -2,8 +2,8 @@
 
 `small-lm`, plain and with drafts (`small-draft` here, the package's prompt lookup there), and a
 random byte transformer of the published shape (85M). Times are without the prompt; a pass is over
-so many ids, of which one is kept. With `--dtypes int8` it is one scale for each output here and
-Q8_0 there; on a Xeon with AMX llama.cpp ended with an illegal instruction.
+so many ids, of which one is kept. `--dtypes int8` has one scale for each output here and Q8_0
+there; on a Xeon with AMX llama.cpp ended with an illegal instruction.
 
     CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python gguf
     python -m experiments.studies.vs_llama_cpp --data DIR

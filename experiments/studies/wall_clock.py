@@ -3,9 +3,9 @@
 A random BLT of 100M parameters in the proportions of the released 1B. Random weights keep nothing,
 so acceptance by position is replayed: that of the bundled BLTs on 64 prompts, or the one rate that
 is published for the 3B of Fast BLT, with one pass a round and, as published, with a second pass
-that renews the latent before each draft. A row is a price for that acceptance of one row of text,
-which means nothing. In brackets: the range over texts. "Floor": what reading the weights and caches
-of the method's passes takes at this machine's bandwidth.
+that renews the latent before each draft. Figures are of one row of text, which means nothing: they
+say what the method costs at that acceptance. In brackets: the range over texts. "Floor": what
+reading the weights and caches of the method's passes takes at this machine's bandwidth.
 
     python -m experiments.studies.wall_clock
 """
