@@ -1,10 +1,9 @@
-"""What a draft model gains on `small-lm`, a byte transformer that a processor has to read.
+"""What a draft model gains on `small-lm`, a byte transformer that no processor's cache holds.
 
-`small-lm` has 32M parameters, 127 MB in float32 and 64 in bfloat16, which no cache holds, so that a
-pass over nine bytes costs little more than one over a single byte. `small-draft` drafts for it, in
-int8 if the row says so: each round reads its weights from memory again. `tiny-draft` was slower at
-equal length in every row, and is not run any more. Times are of one row, without the prompt; counts
-of all prompts.
+`small-lm` has 32M parameters, 127 MB in float32 and 64 in bfloat16, so that a pass over nine bytes
+costs far less than nine passes. `small-draft` drafts for it, in int8 if the row says so: each round
+reads its weights from memory again. `tiny-draft` was slower at equal length in every row, and is
+not run any more. Times are of one row, without the prompt; counts of all prompts.
 
     python -m experiments.studies.small_lm --data DIR
 """
