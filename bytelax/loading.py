@@ -70,7 +70,7 @@ def load(
     if mesh is None and jax.default_backend() == "cpu":
         compiling.say_without_kernels()
     if _bundled(location):
-        dtype = "float32" if dtype is None else dtype  # stored as bfloat16, to be small
+        dtype = "float32" if dtype is None else dtype  # stored in less, to be small
     mesh = None if mesh is None else sharding.as_mesh(mesh)
 
     def shardings(config, params):

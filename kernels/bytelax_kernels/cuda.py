@@ -1,6 +1,6 @@
 """The compiled kernels for NVIDIA GPUs, called through `jax.ffi`; optional.
 
-`pip install` compiles the library where `nvcc` is on the path, and so does
+`pip install` compiles the library where it finds `nvcc`, and so does
 `kernels/build_native.py` for a checkout. Where it is missing or does not load, XLA runs everything.
 """
 
