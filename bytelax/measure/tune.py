@@ -6,7 +6,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import rich
@@ -32,9 +32,17 @@ _METHODS: dict[str, dict[str, Any]] = {
 _LONGEST = 64  # bytes of a draft: a program is compiled for each window
 _TURNS = 5  # of all windows and drafts
 _BYTES = 32  # that each row writes in a turn
-_CONFIRMED = 4  # batches of prompts that time the choice against plain decoding, in each turn
+_FINALISTS = 4  # plans that are timed against plain decoding, since costs are noisy
+_BATCHES = 4  # of prompts that time them, in each turn
 
 Lengths = dict[int, dict[str, Any]]  # options of a method by the number of bytes that it drafts
+
+
+class Timed(NamedTuple):
+    """A setting that was timed."""
+
+    plan: calculator.Plan
+    speed: Ratio
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +54,9 @@ class Tuning:
       acceptance: by method, the share of rounds that keep the byte drafted at each position.
       drafting: by method, seconds that drafting 1, 2, ... bytes adds to a round.
       plans: expected speeds of all settings, the fastest first.
-      timed: measured speed-up of the first one over plain decoding; None if that is plain decoding.
-      setting: the setting to use: the first one if it is faster, or plain decoding.
+      timed: measured speed-ups of the first of them over plain decoding, the fastest first; empty
+        if plain decoding comes first.
+      setting: the setting to use: the fastest that was timed, or plain decoding.
       path: the file that holds it.
     """
 
@@ -55,7 +64,7 @@ class Tuning:
     acceptance: dict[str, list[float]]
     drafting: dict[str, list[float]]
     plans: list[calculator.Plan]
-    timed: Ratio | None
+    timed: list[Timed]
     setting: Setting
     path: Path
 
@@ -63,7 +72,7 @@ class Tuning:
         """Returns all of it as a dictionary that can be written as JSON."""
         return dataclasses.asdict(self) | {
             "plans": [plan._asdict() for plan in self.plans],
-            "timed": self.timed and self.timed._asdict(),
+            "timed": [each.plan._asdict() | each.speed._asdict() for each in self.timed],
             "path": str(self.path),
         }
 
@@ -98,7 +107,8 @@ def tune(
 
     Costs are measured in turns: windows of 1 to `longest` + 1 bytes, and rounds of each method at a
     few draft lengths; what these cost more than their windows is what drafting costs, and lies on
-    straight lines between them. Acceptance comes from the longest drafts.
+    straight lines between them. Acceptance comes from the longest drafts. The best few of what
+    these promise are timed against plain decoding, and the fastest is kept.
 
     Args:
       model: the model.
@@ -155,21 +165,32 @@ def tune(
         for plan in calculator.plan(by_window, acceptance, drafting)
         if plan.method == "ar" or plan.draft_length in known[plan.method]
     ]
-    best, timed, setting = plans[0], None, Setting("ar")
-    if best.draft_length:
-        options = known[best.method][best.draft_length]
-        report(f"timing {best.method} with {best.draft_length} bytes against plain decoding")
-        spread = batches[:: -(-len(batches) // _CONFIRMED)]
-        timed = timing.compare_with_plain(
-            model, list(itertools.chain(*spread)), best.method, options, new=max_new_bytes,
-            repeats=_TURNS, batch=batch, temperature=temperature,
-        ).decode_speed  # fmt: skip
-        if timed.median > 1:
+    promising = itertools.takewhile(lambda plan: plan.draft_length, plans)
+    finalists = list(itertools.islice(promising, _FINALISTS))
+    timed, setting = [], Setting("ar")
+    if finalists:
+        names = ", ".join(f"{plan.method} with {plan.draft_length}" for plan in finalists)
+        report(f"timing {names} bytes against plain decoding")
+        found = speeds(
+            model, list(itertools.chain(*batches[:: -(-len(batches) // _BATCHES)])),
+            [Contestant(plan.method, known[plan.method][plan.draft_length]) for plan in finalists],
+            new=max_new_bytes, repeats=_TURNS, batch=batch, temperature=temperature,
+        )  # fmt: skip
+        timed = sorted(map(Timed, finalists, found), key=lambda each: -each.speed.median)
+        best, speed = timed[0]
+        if speed.median > 1:
+            options = known[best.method][best.draft_length]
             places = {} if small is None else {"draft_model": _place(draft_model)}
             options |= {name: places[name] for name in options.keys() & places.keys()}
-            setting = Setting(best.method, options, draft_dtype, timed.median)
+            setting = Setting(best.method, options, draft_dtype, speed.median)
     path = tuned.write(model, rows_for(batch), setting)
     return Tuning(by_window, acceptance, drafting, plans, timed, setting, path)
+
+
+def speeds(model: Model, prompts: Sequence[bytes], contestants: Sequence[Contestant], **how):
+    """Returns the speed-up of each contestant; `how` takes the keywords of `timing.in_turns`."""
+    plain, *others = timing.in_turns(model, prompts, [timing.PLAIN, *contestants], **how)
+    return [timing.compare(plain, own).decode_speed for own in others]
 
 
 def candidates(model: Model, longest: int, draft_model: Model | None) -> dict[str, Lengths]:
@@ -279,12 +300,11 @@ def show(tuning: Tuning) -> None:
         kept = " ".join(f"{share:.0%}" for share in shares)
         table.add_row(method, str(plan.draft_length), f"{plan.speed:.2f}x", kept)
     rich.print(table)
-    first = tuning.plans[0]
-    result = "nothing is faster than plain decoding"
-    if tuning.timed is not None:
-        median, low, high = tuning.timed
-        result = (
-            f"{first.method} with {first.draft_length} bytes: {median:.2f} times plain decoding "
-            f"({low:.2f} to {high:.2f} in {_TURNS} turns)"
+    for plan, speed in tuning.timed:
+        print(
+            f"Timed: {plan.method} with {plan.draft_length} bytes: {speed.median:.2f} times plain "
+            f"decoding ({speed.lowest:.2f} to {speed.highest:.2f} in {_TURNS} turns)"
         )
-    print(f"Timed: {result}. `--method tuned` runs {tuning.setting.method}; kept in {tuning.path}")
+    if tuning.setting.method == "ar":
+        print("Nothing is faster than plain decoding.")
+    print(f"`--method tuned` runs {tuning.setting.method}; kept in {tuning.path}")

@@ -1,20 +1,19 @@
 """Whether the setting that `bytelax tune` finds is the fastest of a full grid.
 
-`tune` measures windows, a few draft lengths and what long drafts keep, and calculates the rest. The
-grid times every length on the same prompts, in turns with plain decoding. "Expected": what `tune`
-calculates.
+`tune` measures windows, a few draft lengths and what long drafts keep, calculates the rest, and
+times the best of that. The grid times every length on the same prompts, in turns with plain
+decoding. "Expected": what `tune` calculates.
 
     python -m experiments.studies.tuned --data DIR
 """
 
-from bytelax.measure import timing
-from bytelax.measure.timing import PLAIN, Contestant
-from bytelax.measure.tune import candidates, tune
+from bytelax.measure.timing import Contestant
+from bytelax.measure.tune import candidates, speeds, tune
 from experiments import evidence, study
 from experiments.study import Column
 
 MODELS = {"small-lm": "small-draft"}
-LONGEST = 12
+LONGEST = 10
 COLUMNS = [
     Column("model", "model"),
     Column("weights", "dtype"),
@@ -54,18 +53,14 @@ def grid(setting: dict, draft_model: str, texts: list[bytes], options) -> list[d
     expected = {(plan.method, plan.draft_length): plan.speed for plan in tuning.plans}
     known = candidates(model, longest, small)
     places = [place for place in expected if place[1] and place[0] in ("draft-model", "lookup")]
-    runs = timing.in_turns(
-        model, texts[:: max(len(texts) // 8, 1)],
-        [PLAIN, *(Contestant(method, known[method][length]) for method, length in places)],
-        new=options.new, repeats=options.repeats,
+    contestants = [Contestant(method, known[method][length]) for method, length in places]
+    found = speeds(
+        model, texts[:: max(len(texts) // 8, 1)], contestants, new=options.new,
+        repeats=options.repeats,
     )  # fmt: skip
-    plain, *others = runs
-    speeds = {
-        place: timing.compare(plain, own).decode_speed
-        for place, own in zip(places, others, strict=True)
-    }
-    fastest = max(speed.median for speed in speeds.values())
-    best = tuning.plans[0]
+    measured = dict(zip(places, found, strict=True))
+    fastest = max(speed.median for speed in measured.values())
+    best = tuning.timed[0].plan
     return [
         {
             "method": method,
@@ -75,7 +70,7 @@ def grid(setting: dict, draft_model: str, texts: list[bytes], options) -> list[d
             "chosen": (method, length) == (best.method, best.draft_length),
             "of_the_fastest": speed.median / fastest,
         }
-        for (method, length), speed in speeds.items()
+        for (method, length), speed in measured.items()
     ]
 
 

@@ -1,7 +1,6 @@
 """`bytelax tune`: its choice from made-up costs, and `method="tuned"`, which runs it."""
 
 import json
-import types
 import warnings
 
 import jax
@@ -11,7 +10,7 @@ import pytest
 
 import bytelax
 from bytelax import checkpoints, cli
-from bytelax.measure import timing, tune
+from bytelax.measure import tune
 from bytelax.measure.timing import Contestant, Ratio
 from bytelax.model import Model
 from bytelax.running import Statistics
@@ -42,12 +41,12 @@ def made_up(monkeypatch, *, drafted, shares, confirmed):
         longest = contestant.settings["draft_length"]
         return [shares.get(contestant.method, 0.0) ** n for n in range(1, longest + 1)]
 
-    def compare_with_plain(model, prompts, method, settings, **how):
-        return types.SimpleNamespace(decode_speed=Ratio(confirmed, confirmed, confirmed))
+    def speeds(model, prompts, contestants, **how):
+        return [Ratio(*[confirmed - 0.1 * place] * 3) for place, _ in enumerate(contestants)]
 
     monkeypatch.setattr(tune, "round_seconds", seconds)
     monkeypatch.setattr(tune, "kept", kept)
-    monkeypatch.setattr(timing, "compare_with_plain", compare_with_plain)
+    monkeypatch.setattr(tune, "speeds", speeds)
 
 
 def test_the_fastest_setting_is_kept_and_run(monkeypatch):
@@ -76,6 +75,17 @@ def test_the_fastest_setting_is_kept_and_run(monkeypatch):
     assert outs["tuned"].stats.rounds == outs["lookup"].stats.rounds
 
 
+def test_what_was_timed_decides_among_the_best_plans(monkeypatch):
+    model = models.model(models.BYTE_LM)
+    made_up(monkeypatch, drafted={}, shares={"lookup": 0.9}, confirmed=1.5)
+    faster = [Ratio(x, x, x) for x in (1.2, 1.1, 1.6, 1.3)]
+    monkeypatch.setattr(tune, "speeds", lambda *contestants, **how: faster)
+    found = tune.tune(model, PROMPTS, max_new_bytes=8, longest=8)
+    assert [each.plan for each in found.timed] == [found.plans[at] for at in (2, 3, 0, 1)]
+    third = {"draft_length": found.plans[2].draft_length}
+    assert found.setting == Setting("lookup", third, None, 1.6)
+
+
 def test_a_draft_model_is_loaded_as_it_was_tuned(monkeypatch, tmp_path):
     model = models.model(models.BYTE_LM)
     checkpoints.write(tmp_path / "small", model.config, model.params, layout="huggingface")
@@ -98,7 +108,7 @@ def test_plain_decoding_where_nothing_gains(monkeypatch, share, confirmed):
     made_up(monkeypatch, drafted={}, shares={"lookup": share}, confirmed=confirmed)
     found = tune.tune(model, PROMPTS, max_new_bytes=8, longest=4)
     assert found.setting == tuned.read(model, 1) == Setting("ar")
-    assert (found.plans[0].method == "ar") == (found.timed is None) == (share == 0.1)
+    assert (found.plans[0].method == "ar") == (not found.timed) == (share == 0.1)
     with pytest.warns(UserWarning, match="found nothing faster"):
         assert bytelax.methods.build("tuned", model)[0].drafter.draft_length == 0
 
