@@ -169,7 +169,10 @@ __attribute__((noinline)) void add_rows(const X* rows, int64_t stride, int64_t s
 #pragma GCC unroll 2
   for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) std::memcpy(held[p][m], row_of(p, m), sizeof(held[p][m]));
+    for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) held[p][m][v] = load<Vector>(row_of(p, m) + v * kLanes);
+    }
   }
   for (int64_t k = 0; k < steps; k += kDeep) {
 #pragma GCC unroll 2
@@ -182,7 +185,10 @@ __attribute__((noinline)) void add_rows(const X* rows, int64_t stride, int64_t s
 #pragma GCC unroll 2
   for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) std::memcpy(row_of(p, m), held[p][m], sizeof(held[p][m]));
+    for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) store(held[p][m][v], row_of(p, m) + v * kLanes);
+    }
   }
 }
 
