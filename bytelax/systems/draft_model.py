@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bytelax.decode.draft import draft_of, draw, in_a_row, no_passes, scan, scanned
-from bytelax.decode.drafter import Drafter, DraftInput
+from bytelax.decode.drafter import Drafter
 from bytelax.decode.method import Method
 from bytelax.decode.target import Rewindable, State, Text
 from bytelax.models.pytree import pytree
@@ -71,18 +71,21 @@ class DraftModelDrafter(Drafter):
         return target
 
     def init(self, inputs):
-        return self._undrafted(inputs, self.target.prefill(inputs.params, inputs.text))
+        state = self.target.prefill(inputs.params, inputs.text)
+        return self._undrafted(state, inputs.text.length - 1)
 
     def resume(self, inputs, draft_state):
-        state, _ = self._back(draft_state, inputs.text)
-        return self._undrafted(inputs, self.target.prefill(inputs.params, inputs.text, state))
+        state, seen = self._back(draft_state, inputs.text)
+        state = self.target.prefill(inputs.params, inputs.text, state)
+        # A row that got nothing may have been read to its end. It drafts from its next byte on.
+        return self._undrafted(state, jnp.maximum(seen, inputs.text.length - 1))
 
     def propose(self, inputs, draft_state):
         weights, text, how = inputs.params, inputs.text, inputs.sampling
         # An EOS that is pending has ended its row. `Method.append` may take it back.
         if (eos := how.vocabulary.eos) is not None:
             text = Text(text.ids, text.length - (text.pending[:, 0] == eos))
-        # A row without new bytes has ended, and its draft is never read.
+        # A row without new bytes drafts nothing: it has ended, or goes on where it had ended.
         awake = draft_state.seen < text.length
         state, seen = self._back(draft_state, text)
         state, seen, passes = self._catch_up(weights, state, seen, text)
@@ -92,6 +95,7 @@ class DraftModelDrafter(Drafter):
         def step(carry, uniform):
             logits, ahead = carry
             drawn = draw(logits, how, uniform[:, None])
+            drawn = drawn._replace(ids=self.target.agreed(drawn.ids))  # what `_back` reads
             count = awake.astype(jnp.int32)
             logits, trial = self.target.extend(weights, ahead, drawn.ids, most=count)
             return (logits, self.target.commit(trial, count)), (drawn, self.target.place(ahead))
@@ -111,16 +115,15 @@ class DraftModelDrafter(Drafter):
         drafted = jnp.where(awake[:, None], most.ids, -1)
         return draft, DraftModelState(ahead, text.length, drafted, places)
 
-    def _undrafted(self, inputs: DraftInput, state: State) -> DraftModelState:
-        """Returns the state of the drafter when all but the pending byte have been processed."""
-        length = inputs.text.length
+    def _undrafted(self, state: State, seen: Int[Array, " B"]) -> DraftModelState:
+        """Returns the state of the drafter when `seen` bytes and no draft have been processed."""
 
         def repeated(x):
             return jnp.repeat(x[:, None], self.draft_length, axis=1)
 
-        drafted = jnp.full((len(length), self.draft_length - 1), -1, jnp.int32)
+        drafted = jnp.full((len(seen), self.draft_length - 1), -1, jnp.int32)
         places = jax.tree.map(repeated, self.target.place(state))
-        return DraftModelState(state, length - 1, drafted, places)
+        return DraftModelState(state, seen, drafted, places)
 
     def _back(self, draft_state: DraftModelState, text: Text) -> tuple[State, Int[Array, " B"]]:
         """Goes back to where a text leaves the draft; returns the state and the bytes processed.

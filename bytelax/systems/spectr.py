@@ -86,7 +86,7 @@ class ParallelDrafter(Drafter):
             passes=jax.tree.map(lambda made: made.reshape(batch, -1).sum(1), drafts.passes),
             parents=jnp.broadcast_to(parents, (batch, self.draft_length)),
         )
-        # The copies of a row differ only beyond its text, which is never read: keep the first.
+        # The copies of a row differ only in what they drafted: keep the first.
         return draft, jax.tree.map(lambda x: x[:: self.many], states)
 
     def commit(self, inputs, draft_state, trial, count):

@@ -24,6 +24,7 @@ from bytelax.pods.sharding import MeshConfig
 from bytelax.running import programs, requests
 from bytelax.running.engine import Engine
 from bytelax.targets.blt import BLTTarget
+from bytelax.targets.byte_lm import ByteLMTarget
 from experiments.studies import compile_pods as pods
 from tests.helpers import models_for_tests
 
@@ -146,11 +147,9 @@ def test_devices_with_the_same_rows_say_what_they_must():
     }
 
 
-@pytest.mark.slow
-def test_devices_that_share_rows_do_as_the_first_does(monkeypatch):
-    """Sums that differ between devices change nothing: here one device draws other bytes."""
-    model, keywords, one = on_one("ar")
-    extend = BLTTarget.extend
+def one_draws_others(monkeypatch, target):
+    """Lets one of the devices that share rows draw other bytes."""
+    extend = target.extend
 
     def strange(self, *args, **options):
         logits, trial = extend(self, *args, **options)
@@ -159,9 +158,31 @@ def test_devices_that_share_rows_do_as_the_first_does(monkeypatch):
         second = jax.lax.axis_index("tensor") == 1
         return jnp.where(second, jnp.roll(logits, 1, axis=-1), logits), trial
 
-    monkeypatch.setattr(BLTTarget, "extend", strange)
+    monkeypatch.setattr(target, "extend", strange)
+
+
+@pytest.mark.slow
+def test_devices_that_share_rows_do_as_the_first_does(monkeypatch):
+    """Sums that differ between devices change nothing."""
+    model, keywords, one = on_one("ar")
+    one_draws_others(monkeypatch, BLTTarget)
     on = model.on(sharding.make_mesh(MeshConfig(tensor=2)))
     assert bytelax.generate(on, PROMPTS, **keywords).bytes == one.bytes
+
+
+@pytest.mark.slow
+def test_a_draft_model_drafts_what_the_first_device_draws(monkeypatch):
+    """Else devices would go back to different bytes, and wait for each other forever."""
+    model = models_for_tests.model(BYTE_LM)
+    keywords = {"method": "draft-model", "draft_model": model, "draft_length": 3}
+    keywords["max_new_bytes"] = 12
+    one = bytelax.generate(model, PROMPTS, **keywords)
+    one_draws_others(monkeypatch, ByteLMTarget)
+    output = bytelax.generate(
+        model.on(sharding.make_mesh(MeshConfig(tensor=2))), PROMPTS, **keywords
+    )
+    assert output.bytes == one.bytes
+    assert {result.stats.rounds for result in output.results} == {3}  # all drafts are right
 
 
 @functools.cache

@@ -37,18 +37,28 @@ def test_a_draft_model_that_is_the_target_is_always_right(config):
     loops.assert_same(decoding, loops.reference(config, "float32", WIDTH))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("config", [models.BYTE_LMS["documents"], models.VARIANTS["cut"]])
-def test_a_draft_is_that_of_a_fresh_start(config):
-    """Wherever the text leaves the draft before it, and whoever wrote the text."""
+def beside_another(config):
+    """A method whose draft model is often right, its parameters, and its sampling of two rows."""
     model = models.model(config)
     method = Method(model.target(), DraftModelDrafter(model.target(), WIDTH))
     other = jax.tree.map(lambda x: x * 0.9 if x.ndim > 1 else x, model.params)
-    params = Params(model.params, other)
     rows = {
         "seeds": jnp.arange(len(loops.LENGTHS), dtype=jnp.uint32),
         "sampling": Sampling.of(len(loops.LENGTHS), temperature=0.7, allow_eos=False),
     }
+    return method, Params(model.params, other), rows
+
+
+def assert_same_draft(found, expected):
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.log_probs, expected.log_probs, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [models.BYTE_LMS["documents"], models.VARIANTS["cut"]])
+def test_a_draft_is_that_of_a_fresh_start(config):
+    """Wherever the text leaves the draft before it, and whoever wrote the text."""
+    method, params, rows = beside_another(config)
     draft, verify, fresh = map(
         jax.jit,
         (method.draft, method.verify, lambda text: method.init(params, text, budget=30, **rows)),
@@ -60,13 +70,37 @@ def test_a_draft_is_that_of_a_fresh_start(config):
         found, state = draft(params, decoding)
         anew = dataclasses.replace(decoding, draft_state=fresh(decoding.text).draft_state)
         expected, _ = draft(params, anew)
-        np.testing.assert_array_equal(found.ids, expected.ids)
-        np.testing.assert_allclose(found.log_probs, expected.log_probs, atol=2e-5)
+        assert_same_draft(found, expected)
         if turn % 4 > 1:  # another drafter's turn, so that `propose` falls two drafts back
             found, state = certain(found.ids), decoding.draft_state
         decoding = verify(params, decoding, dataclasses.replace(found, state=None), state)
         kept += [*np.asarray(decoding.text.length - before)]
     assert {1, WIDTH + 1} < {*kept}
+
+
+@pytest.mark.slow
+def test_a_row_goes_on_where_it_had_ended():
+    """Its draft model has read all of the text by then, as it stood still in further rounds."""
+    method, params, rows = beside_another(models.BYTE_LMS["documents"])
+    batch = len(loops.LENGTHS)
+
+    @jax.jit
+    def fresh(text, budget):
+        return method.init(params, text, budget=budget, **rows)
+
+    @jax.jit
+    def went_on(decoding):
+        nothing = Text(jnp.zeros((batch, 1), jnp.int32), jnp.zeros(batch, jnp.int32))
+        decoding = method.append(params, method.decode(params, decoding), nothing, budget=9)
+        return method.round(params, decoding)
+
+    budgets = jnp.full(batch, 2).at[-1].set(15)
+    decoding = fresh(Text(jnp.asarray(loops.prompts()), jnp.asarray(loops.LENGTHS)), budgets)
+    decoding = went_on(decoding)
+    assert decoding.counts.drafted.tolist() == [0] * (batch - 1) + [WIDTH]
+    anew = dataclasses.replace(decoding, draft_state=fresh(decoding.text, budgets).draft_state)
+    found, expected = (jax.jit(method.draft)(params, each)[0] for each in (decoding, anew))
+    assert_same_draft(found, expected)
 
 
 # Through `generate`
