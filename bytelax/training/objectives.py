@@ -194,10 +194,10 @@ def corrupt(
     """Samples the blocks that BLT-D trains on, and masks bytes in them.
 
     Source: Fast BLT (arXiv 2605.08044, section 2.1). There is one block at the start of every patch
-    except the first, and each of its bytes is masked with probability t ~ U(0, 1), of which
-    `smallest_t` leaves out the least. These extensions of the paper are off by default: several
-    block sizes for one model, blocks that start within a patch (as they do during decoding), a
-    separate t for every block, and training on a subset of the blocks.
+    except the first, and each of its bytes is masked with probability t, uniform from `smallest_t`
+    (0 in the paper) to 1. These extensions of the paper are off by default: several block sizes for
+    one model, blocks that start within a patch (as they do during decoding), a separate t for every
+    block, and training on a subset of the blocks.
 
     Args:
       key: PRNG key; it is consumed.
