@@ -187,7 +187,9 @@ def tune(
     return Tuning(by_window, acceptance, drafting, plans, timed, setting, path)
 
 
-def speeds(model: Model, prompts: Sequence[bytes], contestants: Sequence[Contestant], **how):
+def speeds(
+    model: Model, prompts: Sequence[bytes], contestants: Sequence[Contestant], **how
+) -> list[Ratio]:
     """Returns the speed-up of each contestant; `how` takes the keywords of `timing.in_turns`."""
     plain, *others = timing.in_turns(model, prompts, [timing.PLAIN, *contestants], **how)
     return [timing.compare(plain, own).decode_speed for own in others]

@@ -159,7 +159,8 @@ __attribute__((always_inline)) inline void fetch(const void* from) {
 }
 
 // Adds the products of `M` rows by `V` vectors of the columns of `P` panels, which lie `apart` numbers apart,
-// at `steps` places of the depth. Sums stay in registers: loops over rows and vectors are unrolled.
+// at `steps` places of the depth. Sums stay in registers: loops over rows and vectors are unrolled. They are
+// loaded and stored vector by vector, because GCC copies whole arrays through the stack.
 template <int M, int V, int P, bool ahead, typename X, typename W>
 __attribute__((noinline)) void add_rows(const X* rows, int64_t stride, int64_t steps, const W* panels,
                                         int64_t apart, float* sums) {
