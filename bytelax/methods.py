@@ -82,7 +82,7 @@ def _tuned(model: Model, rows: int) -> Options:
         return Ar()
     options = dict(found.options)
     if small := options.get("draft_model"):
-        options["draft_model"] = load(small, dtype=found.draft_dtype)
+        options["draft_model"] = load(small, **found.draft_loading)
     return named(found.method, **options)
 
 

@@ -180,6 +180,25 @@ def test_methods(capsys):
     assert options["draft-model"] == ["draft_length", "draft_model"]
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["generate", "a", "--method", "draft-model", "--draft-model"],
+        ["bench", "--repeats", "1", "--json"],
+    ],
+)
+def test_a_draft_model_in_int8(capsys, tmp_path, monkeypatch, flags):
+    small = _chain(tmp_path / "small", b"abcdefgh")
+    read, asked = checkpoints.read, []
+    monkeypatch.setattr(
+        checkpoints, "read", lambda *at, **how: asked.append(how["quantize"]) or read(*at, **how)
+    )
+    flags += [f"draft-model:draft_model={small}" if flags[0] == "bench" else small]
+    more = ["--model", small, "--max-new-bytes", "2", "--draft-quantize", "int8"]
+    assert cli.main([*flags, *more]) == 0
+    assert sorted(asked, key=bool) == [None, "int8"]
+
+
 @pytest.mark.slow
 def test_generate_with_a_draft_model(capsys, tmp_path):
     small = _chain(tmp_path / "small", b"abcdefgh")

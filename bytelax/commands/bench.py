@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -22,7 +23,7 @@ class Bench:
     """Methods to time, as METHOD or METHOD:option=value,...; by default those with which
     the model drafts by itself."""
     model: flags.Model = "tiny"
-    loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
+    loading: Annotated[flags.DecodingLoading, tyro.conf.arg(name="")] = flags.DecodingLoading()
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """A file whose whole text is a prompt; by default a few built-in prompts."""
     max_new_bytes: int | None = None
@@ -47,11 +48,18 @@ def run(command: Bench) -> None:
 
     from bytelax import methods
     from bytelax.decode.sampling import Sampling
+    from bytelax.loading import load
     from bytelax.measure import timing
     from bytelax.measure.demo import PROMPTS, drafters_of
 
     check_least(command, 1, "max_new_bytes", "batch", "repeats")
     wanted: list[tuple[Any, dict]] = [parsed(setting) for setting in command.settings]
+    loaded = functools.cache(functools.partial(load, **command.loading.of_drafts))
+
+    def ready(options):
+        small = options.get("draft_model")
+        return options | ({} if small is None else {"draft_model": loaded(small)})
+
     prompts = [path.read_bytes() for path in command.file] or list(PROMPTS)
     whole = -(-len(prompts) // command.batch) * command.batch
     prompts = list(itertools.islice(itertools.cycle(prompts), whole))
@@ -60,14 +68,15 @@ def run(command: Bench) -> None:
         wanted = [*drafters_of(model)]
     Sampling.of(1, temperature=command.temperature)
     for method, options in wanted:  # before anything is timed
-        methods.build(method, model, **options)
+        methods.build(method, model, **ready(options))
     room = model.config.max_bytes - 1 - max(map(len, prompts))
     new = command.max_new_bytes or min(256, max(room, 1))
     rows = []
     for method, options in wanted:
         with console.waiting(f"timing {method}, which is compiled first"):
-            timed = timing.compare_with_plain(
-                model, prompts, method, options, new=new, repeats=command.repeats,
+            contestants = [timing.Contestant(method, ready(options))]
+            (timed,) = timing.compare_with_plain(
+                model, prompts, contestants, new=new, repeats=command.repeats,
                 batch=command.batch, temperature=command.temperature,
             )  # fmt: skip
         rows.append({"method": method, **options, **timing.figures(timed)})

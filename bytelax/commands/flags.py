@@ -63,6 +63,19 @@ class QuantizedLoading(Loading):
 
 
 @dataclasses.dataclass(frozen=True)
+class DecodingLoading(QuantizedLoading):
+    """Flags that decide how a model is loaded that decodes, and one that drafts for it."""
+
+    draft_quantize: str | None = None
+    """Hold the weights of a draft model as int8, which changes drafts and not what is written."""
+
+    @property
+    def of_drafts(self) -> dict[str, Any]:
+        """Keywords of `bytelax.load` for a draft model; no override is meant for it."""
+        return {"dtype": self.dtype, "quantize": self.draft_quantize}
+
+
+@dataclasses.dataclass(frozen=True)
 class Windows:
     """How texts are read in windows; the fields are keywords of `score` and `patches`."""
 

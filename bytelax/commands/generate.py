@@ -26,7 +26,7 @@ class Generate:
     file: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """A file to continue; `-` is standard input, which is the default."""
     model: flags.Model = "tiny"
-    loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
+    loading: Annotated[flags.DecodingLoading, tyro.conf.arg(name="")] = flags.DecodingLoading()
     mesh: flags.Mesh = MeshConfig()
     """Mesh of devices: prompts are split over data and fsdp, the model over tensor."""
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
@@ -89,8 +89,8 @@ def run(command: Generate) -> None:
     console.check_json(command, "logprobs")
     distributed.start(command.processes)
     method = command.decoding
-    if isinstance(method, options.DraftModel):  # no override is meant for the small model
-        small = load(str(method.draft_model), dtype=command.loading.dtype)
+    if isinstance(method, options.DraftModel):
+        small = load(str(method.draft_model), **command.loading.of_drafts)
         method = dataclasses.replace(method, draft_model=small)
     names = ("max_new_bytes", "window", "temperature", "top_k", "top_p", "allow_eos")
     keywords = {name: vars(command)[name] for name in names} | {

@@ -18,7 +18,7 @@ class Tune:
     data: Path
     """A text with a prompt in each line, like those to be continued."""
     model: flags.Model = "tiny"
-    loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
+    loading: Annotated[flags.DecodingLoading, tyro.conf.arg(name="")] = flags.DecodingLoading()
     draft_model: str | None = None
     """A small model that may draft, named as in --model."""
     batch: int = 1
@@ -46,7 +46,7 @@ def run(command: Tune) -> None:
     prompts = tune.prompts_of(command.data.read_bytes(), many)
     found = tune.tune(
         command.loading.load(command.model), prompts, batch=command.batch,
-        draft_model=command.draft_model, draft_dtype=command.loading.dtype,
+        draft_model=command.draft_model, draft_loading=command.loading.of_drafts,
         max_new_bytes=command.max_new_bytes, temperature=command.temperature,
         longest=command.longest, report=lambda message: print(message, file=sys.stderr),
     )  # fmt: skip

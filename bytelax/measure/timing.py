@@ -152,11 +152,11 @@ def compare(plain: Runs, own: Runs) -> Timing:
 
 
 def compare_with_plain(
-    model: Model, prompts: Sequence[bytes], method: str | Method, settings: dict, **how
-) -> Timing:
-    """Times one method against plain decoding; `how` takes the keywords of `in_turns`."""
-    contestants = [PLAIN, Contestant(method, settings)]
-    return compare(*in_turns(model, prompts, contestants, **how))
+    model: Model, prompts: Sequence[bytes], contestants: Sequence[Contestant], **how
+) -> list[Timing]:
+    """Times methods against plain decoding; `how` takes the keywords of `in_turns`."""
+    plain, *others = in_turns(model, prompts, [PLAIN, *contestants], **how)
+    return [compare(plain, own) for own in others]
 
 
 def figures(timing: Timing) -> dict:

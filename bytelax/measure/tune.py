@@ -97,7 +97,7 @@ def tune(
     *,
     batch: int = 1,
     draft_model: str | None = None,
-    draft_dtype: str | None = None,
+    draft_loading: dict[str, Any] | None = None,
     max_new_bytes: int = 128,
     temperature: float = 0.0,
     longest: int = 16,
@@ -115,7 +115,7 @@ def tune(
       prompts: a multiple of `batch`. One that is too long for the context loses its beginning.
       batch: number of rows that are decoded together.
       draft_model: location of a draft model.
-      draft_dtype: `dtype` to load it with.
+      draft_loading: keywords of `load` for it.
       max_new_bytes: number of bytes that continue each prompt.
       temperature: sampling temperature.
       longest: most bytes to draft, at most 64.
@@ -137,7 +137,8 @@ def tune(
         )
     prompts = sorted((prompt[-room:] for prompt in prompts), key=len)  # alike in each batch
     batches = [prompts[start : start + batch] for start in range(0, len(prompts), batch)]
-    small = None if draft_model is None else load(draft_model, dtype=draft_dtype)
+    draft_loading = draft_loading or {}
+    small = None if draft_model is None else load(draft_model, **draft_loading)
     known = candidates(model, longest, small)
     how = {"temperature": temperature, "allow_eos": False}
 
@@ -171,28 +172,22 @@ def tune(
     if finalists:
         names = ", ".join(f"{plan.method} with {plan.draft_length}" for plan in finalists)
         report(f"timing {names} bytes against plain decoding")
-        found = speeds(
+        found = timing.compare_with_plain(
             model, list(itertools.chain(*batches[:: -(-len(batches) // _BATCHES)])),
             [Contestant(plan.method, known[plan.method][plan.draft_length]) for plan in finalists],
             new=max_new_bytes, repeats=_TURNS, batch=batch, temperature=temperature,
         )  # fmt: skip
-        timed = sorted(map(Timed, finalists, found), key=lambda each: -each.speed.median)
+        pairs = zip(finalists, found, strict=True)
+        measured = [Timed(plan, own.decode_speed) for plan, own in pairs]
+        timed = sorted(measured, key=lambda each: -each.speed.median)
         best, speed = timed[0]
         if speed.median > 1:
             options = known[best.method][best.draft_length]
             places = {} if small is None else {"draft_model": _place(draft_model)}
             options |= {name: places[name] for name in options.keys() & places.keys()}
-            setting = Setting(best.method, options, draft_dtype, speed.median)
+            setting = Setting(best.method, options, draft_loading, speed.median)
     path = tuned.write(model, rows_for(batch), setting)
     return Tuning(by_window, acceptance, drafting, plans, timed, setting, path)
-
-
-def speeds(
-    model: Model, prompts: Sequence[bytes], contestants: Sequence[Contestant], **how
-) -> list[Ratio]:
-    """Returns the speed-up of each contestant; `how` takes the keywords of `timing.in_turns`."""
-    plain, *others = timing.in_turns(model, prompts, [timing.PLAIN, *contestants], **how)
-    return [timing.compare(plain, own).decode_speed for own in others]
 
 
 def candidates(model: Model, longest: int, draft_model: Model | None) -> dict[str, Lengths]:

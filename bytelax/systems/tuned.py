@@ -24,7 +24,7 @@ class Setting:
     Attributes:
       method: name of a lossless method; "ar" if nothing was faster than plain decoding.
       options: its options; `draft_model` is a location.
-      draft_dtype: what the draft model was loaded with as `dtype`.
+      draft_loading: keywords of `load` that the draft model was loaded with.
       speed: measured speed-up over plain decoding.
 
     Raises:
@@ -33,7 +33,7 @@ class Setting:
 
     method: str
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    draft_dtype: str | None = None
+    draft_loading: dict[str, Any] = dataclasses.field(default_factory=dict)
     speed: float = 1.0
 
     def __post_init__(self):

@@ -7,8 +7,8 @@ decoding. "Expected": what `tune` calculates.
     python -m experiments.studies.tuned --data DIR
 """
 
-from bytelax.measure.timing import Contestant
-from bytelax.measure.tune import candidates, speeds, tune
+from bytelax.measure.timing import Contestant, compare_with_plain
+from bytelax.measure.tune import candidates, tune
 from experiments import evidence, study
 from experiments.study import Column
 
@@ -45,20 +45,21 @@ def grid(setting: dict, draft_model: str, texts: list[bytes], options) -> list[d
     longest = 2 if options.smoke else LONGEST
     dtype = setting["dtype"]
     model = evidence.loaded(setting["model"], dtype=dtype)
-    small = evidence.loaded(draft_model, dtype=dtype)
+    loading = {"dtype": dtype, "quantize": "int8"}
+    small = evidence.loaded(draft_model, **loading)
     tuning = tune(
-        model, texts, draft_model=draft_model, draft_dtype=dtype, max_new_bytes=options.new,
+        model, texts, draft_model=draft_model, draft_loading=loading, max_new_bytes=options.new,
         longest=longest,
     )  # fmt: skip
     expected = {(plan.method, plan.draft_length): plan.speed for plan in tuning.plans}
     known = candidates(model, longest, small)
     places = [place for place in expected if place[1] and place[0] in ("draft-model", "lookup")]
     contestants = [Contestant(method, known[method][length]) for method, length in places]
-    found = speeds(
+    found = compare_with_plain(
         model, texts[:: max(len(texts) // 8, 1)], contestants, new=options.new,
         repeats=options.repeats,
     )  # fmt: skip
-    measured = dict(zip(places, found, strict=True))
+    measured = {place: own.decode_speed for place, own in zip(places, found, strict=True)}
     fastest = max(speed.median for speed in measured.values())
     best = [(plan.method, plan.draft_length) for plan, _ in tuning.timed[:1]]
     return [

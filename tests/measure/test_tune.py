@@ -1,6 +1,7 @@
 """`bytelax tune`: its choice from made-up costs, and `method="tuned"`, which runs it."""
 
 import json
+import types
 import warnings
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 import bytelax
 from bytelax import checkpoints, cli
-from bytelax.measure import tune
+from bytelax.measure import timing, tune
 from bytelax.measure.timing import Contestant, Ratio
 from bytelax.model import Model
 from bytelax.running import Statistics
@@ -41,12 +42,17 @@ def made_up(monkeypatch, *, drafted, shares, confirmed):
         longest = contestant.settings["draft_length"]
         return [shares.get(contestant.method, 0.0) ** n for n in range(1, longest + 1)]
 
-    def speeds(model, prompts, contestants, **how):
-        return [Ratio(*[confirmed - 0.1 * place] * 3) for place, _ in enumerate(contestants)]
-
     monkeypatch.setattr(tune, "round_seconds", seconds)
     monkeypatch.setattr(tune, "kept", kept)
-    monkeypatch.setattr(tune, "speeds", speeds)
+    timed_as(monkeypatch, [confirmed - 0.1 * place for place in range(4)])
+
+
+def timed_as(monkeypatch, speeds):
+    """Speeds of the plans that are timed."""
+    found = [types.SimpleNamespace(decode_speed=Ratio(x, x, x)) for x in speeds]
+    monkeypatch.setattr(
+        timing, "compare_with_plain", lambda model, prompts, asked, **how: found[: len(asked)]
+    )
 
 
 def test_the_fastest_setting_is_kept_and_run(monkeypatch):
@@ -60,7 +66,7 @@ def test_the_fastest_setting_is_kept_and_run(monkeypatch):
         }
         assert max(speeds, key=speeds.get) == best
         assert found.plans[0].speed == pytest.approx(speeds[best])
-        assert found.setting == Setting("lookup", {"draft_length": best}, None, 1.5)
+        assert found.setting == Setting("lookup", {"draft_length": best}, {}, 1.5)
         assert tuned.read(model, 1) == found.setting and found.path.exists()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -78,12 +84,11 @@ def test_the_fastest_setting_is_kept_and_run(monkeypatch):
 def test_what_was_timed_decides_among_the_best_plans(monkeypatch):
     model = models.model(models.BYTE_LM)
     made_up(monkeypatch, drafted={}, shares={"lookup": 0.9}, confirmed=1.5)
-    faster = [Ratio(x, x, x) for x in (1.2, 1.1, 1.6, 1.3)]
-    monkeypatch.setattr(tune, "speeds", lambda *contestants, **how: faster)
+    timed_as(monkeypatch, [1.2, 1.1, 1.6, 1.3])
     found = tune.tune(model, PROMPTS, max_new_bytes=8, longest=8)
     assert [each.plan for each in found.timed] == [found.plans[at] for at in (2, 3, 0, 1)]
     third = {"draft_length": found.plans[2].draft_length}
-    assert found.setting == Setting("lookup", third, None, 1.6)
+    assert found.setting == Setting("lookup", third, {}, 1.6)
 
 
 def test_a_draft_model_is_loaded_as_it_was_tuned(monkeypatch, tmp_path):
@@ -91,14 +96,15 @@ def test_a_draft_model_is_loaded_as_it_was_tuned(monkeypatch, tmp_path):
     checkpoints.write(tmp_path / "small", model.config, model.params, layout="huggingface")
     made_up(monkeypatch, drafted={"draft-model": 0.1}, shares={"draft-model": 0.9}, confirmed=2.0)
     monkeypatch.chdir(tmp_path)
-    how = {"draft_model": "small", "draft_dtype": "bfloat16", "longest": 4, "max_new_bytes": 8}
+    loading = {"dtype": "bfloat16", "quantize": "int8"}
+    how = {"draft_model": "small", "draft_loading": loading, "longest": 4, "max_new_bytes": 8}
     found = tune.tune(model, PROMPTS, **how)
     asked = {"draft_length": 4, "draft_model": str(tmp_path / "small")}
-    assert found.setting == Setting("draft-model", asked, "bfloat16", 2.0)
+    assert found.setting == Setting("draft-model", asked, loading, 2.0)
     monkeypatch.chdir("/")
     method, params = bytelax.methods.build("tuned", model)
     assert method.drafter.draft_length == 4
-    assert {x.dtype for x in jax.tree.leaves(params)} >= {jnp.dtype("bfloat16")}
+    assert {x.dtype for x in jax.tree.leaves(params)} >= {jnp.dtype("bfloat16"), jnp.dtype("int8")}
 
 
 @pytest.mark.parametrize(("share", "confirmed"), [(0.1, 2.0), (0.9, 0.97)])
