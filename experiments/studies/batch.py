@@ -2,7 +2,7 @@
 
 "Roofline": the speed if every pass took as long as reading its weights and caches, or multiplying
 them, on this machine. "Windows" and "global passes" are of the batch, for each byte of a row. Rows
-with `synchronous`, by which rows waited for one another, are of code that was removed (LOG.md).
+of `tiny-d` and `tiny-lm`, and with `synchronous`, are of settings that are no longer run (LOG.md).
 
     python -m experiments.studies.batch --data DIR [--models small-lm]
 """
@@ -21,13 +21,6 @@ METHODS = {
     "tiny": (
         ("blt-s", {"draft_length": 2}), ("blt-s", {"draft_length": 8}),
         ("blt-s", {"draft_length": 16, "latent": "predicted"}), ("eagle", {"draft_length": 8}),
-    ),
-    "tiny-d": (
-        ("blt-dv", {"block_size": 8}), ("blt-d", {"block_size": 16, "unmask": "one-step"}),
-    ),
-    "tiny-lm": (
-        ("early-exit", {"exit_layer": 6, "draft_length": 1}), ("two-byte", {}), ("medusa", {}),
-        ("eagle", {"draft_length": 4}), ("draft-model", {"draft_length": 4}),
     ),
     "small-lm": tuple(
         ("draft-model", {"draft_model": "small-draft", "draft_length": length}) for length in (2, 4)

@@ -17,14 +17,13 @@ from experiments.study import Column
 MODEL = "tiny-lm"
 METHODS = (
     *(("early-exit", {"exit_layer": layer, "draft_length": length})
-      for layer in (3, 6) for length in (1, 2, 3, 4)),
+      for layer in (3, 6) for length in (1, 4)),
     ("early-exit", {"exit_layer": 6, "exit_head": False, "draft_length": 4}),
     ("early-exit", {"exit_layer": 6, "draft_length": 4, "verify_from": "embedding"}),
     ("two-byte", {"state_layer": 12}),
     ("two-byte", {"state_layer": 6}),
     ("medusa", {}),
     ("medusa", {"branches": (3, 2, 1), "nodes": 8}),
-    ("composed", {"exit_layer": 6, "draft_length": 2}),
     ("composed", {"exit_layer": 6, "draft_length": 4}),
     ("layer-skip", {"draft_length": 4}),
     # The best set that a search on textbooks and code found: one attention and one SwiGLU are left.
@@ -32,7 +31,6 @@ METHODS = (
                     "draft_length": 1}),
     ("eagle", {"draft_length": 4}),
     ("eagle", {"draft_length": 8}),
-    ("eagle", {"draft_length": 12}),
     ("eagle", {"draft_length": 4, "beam": 2, "nodes": 8}),
     ("lookup", {"draft_length": 8}),
     ("draft-model", {"draft_length": 4}),

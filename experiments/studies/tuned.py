@@ -28,7 +28,7 @@ COLUMNS = [
 
 def main():
     parser = evidence.parser(__doc__, new=64)
-    parser.set_defaults(prompts=16, split="valid")
+    parser.set_defaults(prompts=16, split="valid", repeats=3)
     options = evidence.parsed(parser)
     models = {"tiny-lm": "tiny-draft"} if options.smoke else MODELS
     texts = [text for _, text in evidence.prompts(options)]

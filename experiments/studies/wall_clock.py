@@ -57,7 +57,7 @@ def main():
     options.add_argument("--context", type=int, default=256, help="bytes of the prompt")
     options.add_argument("--new", type=int, default=256, help="bytes generated for each text")
     options.add_argument("--texts", type=int, default=4)
-    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--repeats", type=int, default=3)
     options = options.parse_args()
     shape = "100M"
     if options.smoke:
