@@ -77,12 +77,36 @@ constexpr bool kInPairs = false;
 template <typename W>
 constexpr float kTimes = sizeof(W) == 1 ? 1 << 24 : 1;
 
-// A vector of columns: the first or the second of adjacent numbers.
+// A vector of columns: the first or the second of adjacent numbers. The sixteen registers of AVX2 have
+// room for the sums, one row and one vector of columns. So there the second numbers are read from memory
+// again, and so is the mask: compilers would keep both in registers, and sums in memory.
 template <int which>
 inline Vector unpacked(const float* from) {
   return wide(from);
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+alignas(32) const Integers kUpper = Integers{} + ~0xffff;
+
+template <int which>
+inline Vector unpacked(const BFloat16* from) {
+  Integers bits = load<Integers>(from);
+  if (which == 0) {
+    bits = bits << 16;
+  } else {
+    __asm__("vpand %1, %0, %0" : "+x"(bits) : "m"(kUpper));
+  }
+  return load<Vector>(&bits);
+}
+
+template <int which>
+inline Vector unpacked(const int8_t* from) {
+  if (which == 0) return __builtin_convertvector(integers(load<Halves>(from)) << 24, Vector);
+  Integers pairs;
+  __asm__("vpmovzxwd %1, %0" : "=x"(pairs) : "m"(*reinterpret_cast<const Halves*>(from)));
+  return __builtin_convertvector((pairs >> 8) << 24, Vector);
+}
+#else
 template <int which>
 inline Vector unpacked(const BFloat16* from) {
   const Integers pairs = load<Integers>(from), bits = which == 0 ? pairs << 16 : pairs & ~0xffff;
@@ -94,6 +118,7 @@ inline Vector unpacked(const int8_t* from) {
   const Integers pairs = integers(load<Halves>(from));
   return __builtin_convertvector(which == 0 ? pairs << 24 : (pairs & 0xff00) << 16, Vector);
 }
+#endif
 
 // Pairs of bfloat16.
 inline Integers in_pairs(const BFloat16* from) { return load<Integers>(from); }
@@ -108,10 +133,23 @@ static_assert(kRowsOfATile <= kRowsOfAPanel, "`Sums` has room for the rows of a 
 // The sums of some rows by the columns of a panel.
 typedef float Sums[kRowsOfAPanel][kColumns];
 
-// Adds the products of `M` rows by `V` vectors of columns, at one place of the depth.
+// Adds the products of `M` rows by `V` vectors of columns, at one place of the depth. If narrow numbers
+// leave no registers free, one vector is unpacked after the other.
 template <int which, int M, int V, typename W>
 __attribute__((always_inline)) inline void add_place(const float* rows, int64_t stride, const W* from,
                                                      Vector (&sums)[M][V]) {
+  if constexpr (kAdjacent<W> == 2 && M * V == kSums) {
+    Vector row[M];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) row[m] = rows[m * stride + which] - Vector{};
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      const Vector weights = unpacked<which>(from + v * kLanes * kAdjacent<W>);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) sums[m][v] += row[m] * weights;
+    }
+    return;
+  }
   Vector weights[V];
 #pragma GCC unroll 8
   for (int v = 0; v < V; ++v) weights[v] = unpacked<which>(from + v * kLanes * kAdjacent<W>);
@@ -179,7 +217,7 @@ __attribute__((noinline)) void add_rows(const X* rows, int64_t stride, int64_t s
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
       const W* here = panels + p * apart + k * kColumns;
-      if (ahead) fetch<kDeep * V * kLanes * sizeof(W)>(here);
+      if (ahead) fetch<kDeep * kColumns * sizeof(W)>(here);
       add_products(rows + k, stride, here, held[p]);
     }
   }
@@ -193,7 +231,8 @@ __attribute__((noinline)) void add_rows(const X* rows, int64_t stride, int64_t s
   }
 }
 
-// The same for `count` rows, or for `M` if there are more, by all columns.
+// The same for `count` rows, or for `M` if there are more, by all columns. Where they are multiplied by a
+// part after another, the first fetches for all: every second line alone is fetched more slowly.
 template <int M, int P, bool ahead, typename X, typename W>
 inline void add_most(int64_t count, const X* rows, int64_t stride, int64_t steps, const W* panels,
                      int64_t apart, float* sums) {
@@ -201,9 +240,10 @@ inline void add_most(int64_t count, const X* rows, int64_t stride, int64_t steps
     if (count < M) return add_most<M - 1, P, ahead>(count, rows, stride, steps, panels, apart, sums);
   }
   constexpr int V = M <= kRowsOfAll ? kVectors : kVectors / 2;
-  for (int v = 0; v < kVectors; v += V) {
+  add_rows<M, V, P, ahead>(rows, stride, steps, panels, apart, sums);
+  for (int v = V; v < kVectors; v += V) {
     const W* from = panels + v * kLanes * kAdjacent<W>;
-    add_rows<M, V, P, ahead>(rows, stride, steps, from, apart, sums + v * kLanes);
+    add_rows<M, V, P, false>(rows, stride, steps, from, apart, sums + v * kLanes);
   }
 }
 
