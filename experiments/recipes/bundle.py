@@ -1,9 +1,10 @@
 """Puts a trained model into the package: bfloat16 safetensors, the entropy model in float32.
 
-    python -m experiments.recipes.bundle NAME RUN [--heads RUN ...]
+    python -m experiments.recipes.bundle NAME RUN [--heads RUN ...] [--int8]
 
 RUN/model becomes the bundled model NAME, with the heads of other runs that were trained for it; its
-card, the README.md beside it, is written by hand.
+card, the README.md beside it, is written by hand. `--int8` rounds the matrices of the layers to
+int8, each output with a scale.
 """
 
 import argparse
@@ -27,6 +28,7 @@ def main():
     parser.add_argument("name", help="of the bundled model")
     parser.add_argument("run", type=pathlib.Path)
     parser.add_argument("--heads", type=pathlib.Path, nargs="*", default=[], help="runs of heads")
+    parser.add_argument("--int8", action="store_true", help="the matrices of the layers")
     options = parser.parse_args()
     config, params = checkpoints.read(options.run / "model", dtype="float32")
     for run in options.heads:
@@ -37,12 +39,14 @@ def main():
         config = dataclasses.replace(config, heads=dataclasses.replace(known, **trained))
 
     def stored(path, leaf):
-        return leaf if path[0].key == "patcher" else leaf.astype(jnp.bfloat16)
+        in_layer = leaf.ndim > 1 and any(part.key.startswith("layers") for part in path)
+        kept = path[0].key == "patcher" or (options.int8 and in_layer)
+        return leaf if kept else leaf.astype(jnp.bfloat16)
 
     params = jax.tree_util.tree_map_with_path(stored, params)
     with tempfile.TemporaryDirectory() as scratch:
         written = pathlib.Path(scratch, "model")
-        checkpoints.write(written, config, params, layout="huggingface")
+        checkpoints.write(written, config, params, layout="huggingface", int8=options.int8)
         shutil.copytree(written, ASSETS / options.name, dirs_exist_ok=True)
 
 

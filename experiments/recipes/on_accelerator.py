@@ -3,9 +3,8 @@
     python -m experiments.recipes.on_accelerator small-lm --data DIR --runs RUNS --seconds 290
 
 Stages: `small-lm`; `small-draft`, several sizes of draft model that share the pass of their teacher
-`small-lm`; `small-heads`, its heads; and `tiny-late` and `tiny-d-late`, which go on from `tiny` and
-from `tiny-late`, with a quarter of the patches read one patch late. The learning rate follows the
-share of the time that has passed, so that a stage ends whole at whatever speed the card reaches.
+`small-lm`; `small-heads`, its heads; and `tiny` and `tiny-d`, which go on from the bundled `tiny`,
+with a quarter of the patches read one patch late. The learning rate follows the share of the time that has passed, so that a stage ends whole at whatever speed the card reaches.
 Parameters are float32 and products bfloat16. The layers of a stack are held as one array, which
 keeps the orthogonalization of Muon to a few products. `bytelax train` needs none of this; here
 minutes count.
@@ -159,8 +158,8 @@ def stage_of(name: str, runs: pathlib.Path) -> Stage:
         made = jax.jit(functools.partial(trained.init, config))(jax.random.key(2))
         initial = {"heads": made}
         return Stage(objective, initial, trunk, save_heads, window=512, batch=32)
-    source = bytelax.load("tiny" if name == "tiny-late" else runs / "tiny-late")
-    blocks = 16 if name == "tiny-d-late" else None
+    source = bytelax.load("tiny")
+    blocks = 16 if name == "tiny-d" else None
     config = dataclasses.replace(source.config, heads=None, block_size=blocks)
     params = {part: x for part, x in source.params.items() if part != "heads"}
     frozen = {"patcher": params.pop("patcher")}
@@ -168,7 +167,7 @@ def stage_of(name: str, runs: pathlib.Path) -> Stage:
     def save_blt(params):
         save(config, params | frozen)
 
-    if name == "tiny-late":
+    if name == "tiny":
         objective = objectives.NextByte(BLT(config), max_patches=320, late=LATE)
         return Stage(objective, params, frozen, save_blt, fall=FALL_GOING_ON)
     objective = objectives.BLTD(
@@ -180,7 +179,7 @@ def stage_of(name: str, runs: pathlib.Path) -> Stage:
     return Stage(objective, params, frozen, save_blt, window=512, fall=FALL_GOING_ON)
 
 
-STAGES = ("small-lm", "small-draft", "small-heads", "tiny-late", "tiny-d-late")
+STAGES = ("small-lm", "small-draft", "small-heads", "tiny", "tiny-d")
 
 
 def batches(data: str, runs: pathlib.Path, window: int, batch: int, seed: int):

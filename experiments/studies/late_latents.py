@@ -27,7 +27,6 @@ from experiments import evidence, study
 from experiments.harness import boundary, bundled_data, intervals, latent_costs, loops, trained
 from experiments.study import Column
 
-KEPT_MODELS = study.ROOT / "experiments" / "recipes" / "models"
 BUNDLED = ("tiny", "tiny-d")
 DRAFTS = [("blt-s", {"draft_length": length}) for length in (4, 8, 16)]
 MORE = {
@@ -61,7 +60,7 @@ def main():
     texts = bundled_data.held_out(options.data, None, options.split)
     prompts = tuple(text for _, text in evidence.prompts(options))
     stretches = BATCH if options.smoke else STRETCHES
-    models: dict[str, pathlib.Path | None] = dict.fromkeys(BUNDLED) | models_in(KEPT_MODELS)
+    models: dict[str, pathlib.Path | None] = dict.fromkeys(BUNDLED)
     if options.runs:
         models |= models_in(pathlib.Path(options.runs))
 
