@@ -4,10 +4,10 @@
 
 Stages: `small-lm`; `small-draft`, several sizes of draft model that share the pass of their teacher
 `small-lm`; `small-heads`, its heads; and `tiny` and `tiny-d`, which go on from the bundled `tiny`,
-with a quarter of the patches read one patch late. The learning rate follows the share of the time that has passed, so that a stage ends whole at whatever speed the card reaches.
-Parameters are float32 and products bfloat16. The layers of a stack are held as one array, which
-keeps the orthogonalization of Muon to a few products. `bytelax train` needs none of this; here
-minutes count.
+with a quarter of the patches read one patch late. The learning rate follows the share of the time
+that has passed, so that a stage ends whole at whatever speed the card reaches. Parameters are
+float32 and products bfloat16. The layers of a stack are held as one array, which keeps the
+orthogonalization of Muon to a few products. `bytelax train` needs none of this; here minutes count.
 """
 
 import argparse
