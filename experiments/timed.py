@@ -1,14 +1,12 @@
 """Times everything on a processor, one study after another, all rows on one commit.
 
-    python -m experiments.timed --data DIR [--results DIR]
+    python -m experiments.timed --data DIR
 
-It takes up to three hours of two cores, on which nothing else may run. The same command goes on
-where it was stopped, as long as neither the library nor its kernels change. A study whose rivals
-are not installed says so, and the next one runs. `--smoke` tries each study on a few bytes.
+It takes hours of two cores, on which nothing else may run. The same command goes on where it was
+stopped, as long as neither the library nor its kernels change. A study whose rivals are not
+installed says so, and the next one runs. `--smoke` tries each study on a few bytes.
 """
 
-import argparse
-import pathlib
 import subprocess
 import sys
 import time
@@ -23,19 +21,18 @@ STUDIES = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=study.directory, required=True, help="as in docs/data.md")
-    parser.add_argument("--results", type=pathlib.Path, default=study.RESULTS)
-    parser.add_argument("--smoke", action="store_true", help="a few bytes of everything")
+    parser = study.parser(__doc__)
     options = parser.parse_args(arguments)
-    if study.commit("bytelax", "kernels").endswith("+") and not options.smoke:
-        parser.exit(2, "the library or its kernels have changed: commit first, for rows name it\n")
+    flags = ["--data", options.data, *(["--smoke"] if options.smoke else [])]
+    if options.results != study.RESULTS:
+        flags += ["--results", str(options.results)]
+    if not options.smoke and study.commit("bytelax", "kernels").endswith("+"):
+        parser.error("the library or its kernels have changed: commit first, for rows name it")
     outcomes = {}
     for name in STUDIES:
         print(f"\n{name}", flush=True)
         begin = time.monotonic()
-        command = [sys.executable, "-m", f"experiments.studies.{name}", "--data", options.data]
-        command += ["--results", str(options.results), *(["--smoke"] if options.smoke else [])]
+        command = [sys.executable, "-m", f"experiments.studies.{name}", *flags]
         status = subprocess.run(command).returncode
         minutes = (time.monotonic() - begin) / 60
         outcomes[name] = "done" if status == 0 else f"exit status {status}"

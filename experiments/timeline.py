@@ -33,7 +33,7 @@ def svg(results: pathlib.Path = RESULTS) -> str:
         (report, row)
         for report in study.reports("small_lm", results)
         for row in report["rows"]
-        if row["setting"] == setting
+        if setting.items() <= row["setting"].items()
     )
     byte = price["plain_ms"]
     round_ = byte * price["bytes_per_round"]["value"] / price["speed"]["value"]

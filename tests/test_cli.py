@@ -225,6 +225,7 @@ def test_generate_with_a_draft_model(capsys, tmp_path):
         (["--method", "lookup", "--draft-length", "", "x"], "--draft-length"),
         (["--method", "blt-s", "--window", "8", "x"], "9..4096, got 8: a round drafts 8 bytes"),
         (["--logprobs", "x"], "add --json"),
+        (["--draft-quantize", "int8", "x"], "and none is named"),
         (["--draft-length", "3", "x"], "Unrecognized options: --draft-length, 3"),
         (["--stop", "", "--", "x"], "stop"),
         (["--seed", "-1", "x"], "seed"),

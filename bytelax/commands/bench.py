@@ -58,8 +58,9 @@ def run(command: Bench) -> None:
 
     def ready(options):
         small = options.get("draft_model")
-        return options | ({} if small is None else {"draft_model": loaded(small)})
+        return options | ({"draft_model": loaded(small)} if isinstance(small, str) else {})
 
+    command.loading.check_drafts(any("draft_model" in options for _, options in wanted))
     prompts = [path.read_bytes() for path in command.file] or list(PROMPTS)
     whole = -(-len(prompts) // command.batch) * command.batch
     prompts = list(itertools.islice(itertools.cycle(prompts), whole))

@@ -14,7 +14,9 @@ class Demo:
     """Flags of `bytelax demo`."""
 
     model: flags.Model = "small-lm"
-    loading: Annotated[flags.QuantizedLoading, tyro.conf.arg(name="")] = flags.QuantizedLoading()
+    loading: Annotated[flags.DecodingLoading, tyro.conf.arg(name="")] = flags.DecodingLoading(
+        draft_quantize="int8"  # each round reads it from memory again
+    )
     draft_model: str | None = None
     """A smaller model that drafts, named as in --model; by default small-draft for small-lm, and
     otherwise what the model has itself."""
@@ -24,6 +26,7 @@ class Demo:
 
 def run(command: Demo) -> None:
     """Shows the comparison."""
+    from bytelax.loading import load
     from bytelax.measure import demo
     from bytelax.measure.timing import Contestant
 
@@ -32,9 +35,8 @@ def run(command: Demo) -> None:
     small = command.draft_model or ("small-draft" if command.model == "small-lm" else None)
     drafted = None
     if small is not None:
-        loading = flags.QuantizedLoading(quantize="int8")  # each round reads it from memory again
-        drafts = {"draft_model": loading.load(small), "draft_length": 8}
-        drafted = Contestant("draft-model", drafts)
+        drafts = load(small, **command.loading.of_drafts)
+        drafted = Contestant("draft-model", {"draft_model": drafts, "draft_length": 8})
     with console.waiting("compiling, once, and timing both"):
         runs = demo.compare(model, drafted, new=command.max_new_bytes)
     demo.show(*runs)

@@ -64,10 +64,15 @@ class QuantizedLoading(Loading):
 
 @dataclasses.dataclass(frozen=True)
 class DecodingLoading(QuantizedLoading):
-    """Flags that decide how a model is loaded that decodes, and one that drafts for it."""
+    """Flags that decide how a model and its draft model are loaded."""
 
     draft_quantize: str | None = None
     """Hold the weights of a draft model as int8, which changes drafts and not what is written."""
+
+    def check_drafts(self, named: bool) -> None:
+        """Raises a ValueError if the flag is given where no draft model is named."""
+        if self.draft_quantize is not None and not named:
+            raise ValueError("--draft-quantize is for a draft model, and none is named")
 
     @property
     def of_drafts(self) -> dict[str, Any]:

@@ -87,8 +87,9 @@ def run(command: Generate) -> None:
     if command.stream and (command.json or command.logprobs or len(prompts) > 1):
         raise ValueError("--stream takes one prompt, and neither --json nor --logprobs")
     console.check_json(command, "logprobs")
-    distributed.start(command.processes)
     method = command.decoding
+    command.loading.check_drafts(isinstance(method, options.DraftModel))
+    distributed.start(command.processes)
     if isinstance(method, options.DraftModel):
         small = load(str(method.draft_model), **command.loading.of_drafts)
         method = dataclasses.replace(method, draft_model=small)

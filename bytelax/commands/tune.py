@@ -41,6 +41,7 @@ def run(command: Tune) -> None:
     from bytelax.measure import tune
 
     check_least(command, 1, "batch", "prompts", "max_new_bytes", "longest")
+    command.loading.check_drafts(command.draft_model is not None)
     Sampling.of(1, temperature=command.temperature)
     many = -(-command.prompts // command.batch) * command.batch
     prompts = tune.prompts_of(command.data.read_bytes(), many)

@@ -115,7 +115,7 @@ def tune(
       prompts: a multiple of `batch`. One that is too long for the context loses its beginning.
       batch: number of rows that are decoded together.
       draft_model: location of a draft model.
-      draft_loading: keywords of `load` for it.
+      draft_loading: keywords of `load` for it, as JSON has them.
       max_new_bytes: number of bytes that continue each prompt.
       temperature: sampling temperature.
       longest: most bytes to draft, at most 64.

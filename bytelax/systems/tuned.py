@@ -58,7 +58,7 @@ def read(model: Model, rows: int) -> Setting | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        raise ValueError(f"{path} is not what `bytelax tune` writes: delete it") from None
+        raise ValueError(f"{path} is not what `bytelax tune` writes now: run it again") from None
 
 
 def write(model: Model, rows: int, setting: Setting) -> Path:

@@ -17,21 +17,12 @@ from experiments import study
 
 SEEDS = 512  # that are tried
 TOLERANCE = 0.01  # of the acceptance asked for
-_STALE = {"model": "tiny", "method": "blt-s", "latents": "stale", "options": {"draft_length": 8}}
 _ROWS = {
-    "blt-s 8": ("latents", _STALE),
-    "blt-s 16, predicted": (
-        "latents", _STALE | {"latents": "predicted", "options": {"draft_length": 16}},
-    ),
-    "eagle 8": (
-        "blt_methods", {"model": "tiny", "method": "eagle", "options": {"draft_length": 8}},
-    ),
-    "blt-dv 8, one step": (
-        "blt_methods",
-        {"model": "tiny-d", "method": "blt-dv",
-         "options": {"block_size": 8, "unmask": "one-step"}},
-    ),
-}  # fmt: skip
+    "blt-s 8": ("tiny", "blt-s", {"draft_length": 8}),
+    "blt-s 16, predicted": ("tiny", "blt-s", {"draft_length": 16, "latent": "predicted"}),
+    "eagle 8": ("tiny", "eagle", {"draft_length": 8}),
+    "blt-dv 8, one step": ("tiny-d", "blt-dv", {"block_size": 8, "unmask": "one-step"}),
+}
 
 
 def of_tiny(temperature: float) -> dict[str, tuple[float, ...]]:
@@ -39,11 +30,13 @@ def of_tiny(temperature: float) -> dict[str, tuple[float, ...]]:
 
     These are shares of the drafts that reached each place; the last rounds of a text are cut short.
     """
-    rows = {
-        name: study.measured(of, **where, temperature=temperature)
-        for name, (of, where) in _ROWS.items()
-    }
-    return {name: _falling(row["acceptance_by_position"]) for name, row in rows.items()}
+    found = {}
+    for name, (model, method, options) in _ROWS.items():
+        row = study.measured(
+            "blt_methods", model=model, method=method, options=options, temperature=temperature
+        )
+        found[name] = _falling(row["acceptance_by_position"])
+    return found
 
 
 def _falling(places: Sequence[float]) -> tuple[float, ...]:

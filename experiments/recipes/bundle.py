@@ -2,9 +2,9 @@
 
     python -m experiments.recipes.bundle NAME RUN [--heads RUN ...] [--int8]
 
-RUN/model becomes the bundled model NAME, with the heads of other runs that were trained for it; its
-card, the README.md beside it, is written by hand. `--int8` rounds the matrices of the layers to
-int8, each output with a scale.
+The model of RUN becomes the bundled model NAME, with the heads of other runs that were trained for
+it; its card, the README.md beside it, is written by hand. `--int8` rounds the matrices of the
+layers to int8, each output with a scale.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from bytelax import checkpoints
+from bytelax.loading import model_directory
 from bytelax.options import HeadsConfig
 from experiments import study
 
@@ -28,9 +29,9 @@ def main():
     parser.add_argument("name", help="of the bundled model")
     parser.add_argument("run", type=pathlib.Path)
     parser.add_argument("--heads", type=pathlib.Path, nargs="*", default=[], help="runs of heads")
-    parser.add_argument("--int8", action="store_true", help="the matrices of the layers")
+    parser.add_argument("--int8", action="store_true", help="round the matrices of the layers")
     options = parser.parse_args()
-    config, params = checkpoints.read(options.run / "model", dtype="float32")
+    config, params = checkpoints.read(model_directory(options.run), dtype="float32")
     for run in options.heads:
         of_run, heads = checkpoints.read_heads(run / "heads", config)
         params["heads"] = params.get("heads", {}) | heads
@@ -39,9 +40,10 @@ def main():
         config = dataclasses.replace(config, heads=dataclasses.replace(known, **trained))
 
     def stored(path, leaf):
-        in_layer = leaf.ndim > 1 and any(part.key.startswith("layers") for part in path)
-        kept = path[0].key == "patcher" or (options.int8 and in_layer)
-        return leaf if kept else leaf.astype(jnp.bfloat16)
+        name, *rest = (part.key for part in path)
+        in_layer = leaf.ndim > 1 and any(part.startswith("layers") for part in rest)
+        rounded = options.int8 and in_layer and name != "heads"  # to int8, when it is written
+        return leaf if name == "patcher" or rounded else leaf.astype(jnp.bfloat16)
 
     params = jax.tree_util.tree_map_with_path(stored, params)
     with tempfile.TemporaryDirectory() as scratch:

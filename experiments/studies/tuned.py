@@ -2,7 +2,7 @@
 
 `tune` measures windows, a few draft lengths and what long drafts keep, calculates the rest, and
 times the best of that. The grid times every length on the same prompts, in turns with plain
-decoding. "Expected": what `tune` calculates.
+decoding. The draft model is in int8. "Expected": what `tune` calculates.
 
     python -m experiments.studies.tuned --data DIR
 """
@@ -37,7 +37,13 @@ def main():
     def measure(setting):
         return grid(setting, models[setting["model"]], texts, options)
 
-    study.run("tuned", options, settings, measure, conditions=evidence.conditions(options))
+    study.run(
+        "tuned",
+        options,
+        settings,
+        measure,
+        conditions=evidence.conditions(options, draft_model_in="int8"),
+    )
 
 
 def grid(setting: dict, draft_model: str, texts: list[bytes], options) -> list[dict]:

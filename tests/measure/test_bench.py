@@ -75,6 +75,8 @@ def test_options_with_commas():
         (["ar", "blt-s"], "needs a Byte Latent Transformer"),
         (["ar", "--temperature", "-1"], "temperature must be"),
         (["ar", "--repeats", "0"], "repeats must be at least 1"),
+        (["ar", "--draft-quantize", "int8"], "and none is named"),
+        (["draft-model:draft_model=[1]"], "draft_model is a model or names one"),
         (["ar", "--file", "nowhere.txt"], "nowhere.txt"),
     ],
 )

@@ -220,7 +220,8 @@ def test_prompts_are_lines_spread_over_the_text():
 
 
 def test_the_command(monkeypatch, capsys, model, tmp_path):
-    made_up(monkeypatch, drafted={}, shares={"lookup": 0.9}, confirmed=2.0)
+    """Then again with a draft model in int8, of which the choice says how it was loaded."""
+    made_up(monkeypatch, drafted={}, shares={"lookup": 0.9, "draft-model": 0.8}, confirmed=2.0)
     (tmp_path / "prompts.txt").write_bytes(b"\n".join(PROMPTS))
     flags = ["tune", "--model", model, "--data", str(tmp_path / "prompts.txt"), "--longest", "4"]
     assert cli.main(flags) == 0
@@ -238,6 +239,9 @@ def test_the_command(monkeypatch, capsys, model, tmp_path):
     assert cli.main([*asked, "--window", "5"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert [x["base64"] for x in plain["results"]] == [x["base64"] for x in drafted["results"]]
+    assert cli.main([*flags, "--draft-model", model, "--draft-quantize", "int8", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["setting"]["draft_loading"] == {"dtype": None, "quantize": "int8"}
 
 
 @pytest.mark.parametrize(
@@ -249,6 +253,7 @@ def test_the_command(monkeypatch, capsys, model, tmp_path):
         (["--longest", "5000"], b"a", "--longest must lie in 1..64"),
         (["--override", "max_bytes=64"], b"a", "no room for 128"),
         (["--draft-model", "nowhere"], b"a", "nowhere"),
+        (["--draft-quantize", "int8"], b"a", "and none is named"),
     ],
 )
 def test_bad_input_is_one_line(capsys, model, tmp_path, flags, text, says):

@@ -86,7 +86,8 @@ inline Vector unpacked(const float* from) {
 }
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-alignas(32) const Integers kUpper = Integers{} + ~0xffff;
+alignas(32) constexpr int32_t kUpper[kLanes] = {~0xffff, ~0xffff, ~0xffff, ~0xffff,
+                                                ~0xffff, ~0xffff, ~0xffff, ~0xffff};
 
 template <int which>
 inline Vector unpacked(const BFloat16* from) {
@@ -103,7 +104,7 @@ template <int which>
 inline Vector unpacked(const int8_t* from) {
   if (which == 0) return __builtin_convertvector(integers(load<Halves>(from)) << 24, Vector);
   Integers pairs;
-  __asm__("vpmovzxwd %1, %0" : "=x"(pairs) : "m"(*reinterpret_cast<const Halves*>(from)));
+  __asm__("vpmovzxwd %1, %0" : "=x"(pairs) : "m"(*reinterpret_cast<const char(*)[sizeof(Halves)]>(from)));
   return __builtin_convertvector((pairs >> 8) << 24, Vector);
 }
 #else
@@ -133,12 +134,12 @@ static_assert(kRowsOfATile <= kRowsOfAPanel, "`Sums` has room for the rows of a 
 // The sums of some rows by the columns of a panel.
 typedef float Sums[kRowsOfAPanel][kColumns];
 
-// Adds the products of `M` rows by `V` vectors of columns, at one place of the depth. If narrow numbers
-// leave no registers free, one vector is unpacked after the other.
+// Adds the products of `M` rows by `V` vectors of columns, at one place of the depth. If sums leave few
+// registers free, the rows are held in them, and one vector of narrow columns is unpacked after the other.
 template <int which, int M, int V, typename W>
 __attribute__((always_inline)) inline void add_place(const float* rows, int64_t stride, const W* from,
                                                      Vector (&sums)[M][V]) {
-  if constexpr (kAdjacent<W> == 2 && M * V == kSums) {
+  if constexpr (kAdjacent<W> == 2 && M * V == kSums && M < V) {
     Vector row[M];
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) row[m] = rows[m * stride + which] - Vector{};
@@ -231,8 +232,8 @@ __attribute__((noinline)) void add_rows(const X* rows, int64_t stride, int64_t s
   }
 }
 
-// The same for `count` rows, or for `M` if there are more, by all columns. Where they are multiplied by a
-// part after another, the first fetches for all: every second line alone is fetched more slowly.
+// The same for `count` rows, or for `M` if there are more, by all columns. Where they are multiplied by one
+// part of the columns after the other, the first fetches the lines of all: every second one comes slower.
 template <int M, int P, bool ahead, typename X, typename W>
 inline void add_most(int64_t count, const X* rows, int64_t stride, int64_t steps, const W* panels,
                      int64_t apart, float* sums) {
