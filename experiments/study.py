@@ -24,6 +24,8 @@ from rich.progress import track
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
+# The code whose speed rows depend on: not the cards of models.
+CODE = ("bytelax", "kernels", ":!*.md")
 # What stands for one's own directories where a command is kept.
 PLACES = {"--data": "DIR", "--tasks": "TASKS", "--runs": "RUNS", "--results": "RESULTS"}
 
@@ -147,7 +149,7 @@ def run(
         "study": name,
         "machine": machine(),
         "jax": jax.__version__,
-        "commit": commit("bytelax", "kernels"),
+        "commit": commit(*CODE),
         "weights": weights(settings),
         "command": command(name, sys.argv[1:]),
         "busy_before": round(psutil.cpu_percent(interval=0.2) / 100, 2),

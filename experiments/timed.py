@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = ["--data", options.data, *(["--smoke"] if options.smoke else [])]
     if options.results != study.RESULTS:
         flags += ["--results", str(options.results)]
-    if not options.smoke and study.commit("bytelax", "kernels").endswith("+"):
+    if not options.smoke and study.commit(*study.CODE).endswith("+"):
         parser.error("the library or its kernels have changed: commit first, for rows name it")
     outcomes = {}
     for name in STUDIES:

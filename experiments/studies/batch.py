@@ -2,7 +2,7 @@
 
 "Roofline": the speed if every pass took as long as reading its weights and caches, or multiplying
 them, on this machine. "Windows" and "global passes" are of the batch, for each byte of a row. Rows
-of `tiny-d` and `tiny-lm`, and with `synchronous`, are of settings that are no longer run (LOG.md).
+of `tiny-d` and `tiny-lm` are no longer run, nor those with `synchronous` (LOG.md).
 
     python -m experiments.studies.batch --data DIR [--models small-lm]
 """

@@ -1,7 +1,8 @@
 """What fewer passes cost in right answers, on tasks that small models learn.
 
 A BLT was trained further by the published loss of BLT-D, by ours, and plainly as a control, each
-for as many bytes, with three seeds. Exact match of greedy answers to questions that no model has
+for as many bytes, with three seeds. "From scratch": as published, one block size a model; the base
+with the same seed is its control. Exact match of greedy answers to questions that no model has
 seen, and the passes and gigabytes of weights that an answer takes (figure 1 of Fast BLT in
 miniature). With gamma 0 a pass fills one byte, the most certain one. "Ranked first": how often the
 right answer is likelier than three wrong ones that look like it. Models that are not trained yet
@@ -33,16 +34,18 @@ SEEDS = (1, 2, 3)
 BASE, CONTROL = "task", "task-more"
 MODELS = {
     BASE: "the base", CONTROL: "the control", "task-d-paper": "BLT-D, published loss",
-    "task-d": "BLT-D, our loss",
+    "task-d": "BLT-D, our loss", "task-scratch-d4": "BLT-D from scratch, blocks of 4",
+    "task-scratch-d8": "BLT-D from scratch, blocks of 8",
 }  # fmt: skip
 BLOCK_SIZES = (4, 8, 16)
+TRAINED_FOR = {"task-scratch-d4": (4,), "task-scratch-d8": (8,)}  # one block size
 ONE_BYTE = {"unmask": "entropy", "gamma": 0.0}  # only the most certain byte fits this bound
 ONE_STEP, REFRESH = {"unmask": "one-step"}, {"latent": "refresh"}
 # Means of an answer; what is read counts all weights, or those of Fast BLT's formula.
 MEANS = (
     "rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher", "bandwidth_gb",
 )  # fmt: skip
-TRAINED = [(BASE, 0), *((name, seed) for seed in SEEDS for name in MODELS if name != BASE)]
+TRAINED = [(BASE, 0), *((name, seed) for seed in SEEDS for name in MODELS)]
 COLUMNS = [
     Column("model", "label"),
     Column("seed", "seed"),
@@ -80,7 +83,7 @@ def ways(name: str) -> Iterator[tuple[str, dict]]:
     latent.
     """
     yield "ar", {}
-    for size in BLOCK_SIZES if name != CONTROL else ():
+    for size in TRAINED_FOR.get(name, BLOCK_SIZES) if name != CONTROL else ():
         yield from (("blt-s", {"draft_length": size, **how}) for how in ({}, REFRESH))
         if name != BASE:
             quality = (ONE_STEP, *published_fast_blt.rules("blt-d"), ONE_BYTE)
