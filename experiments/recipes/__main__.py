@@ -4,7 +4,8 @@
 
 STAGE.toml is the config of `bytelax train`; $TEXTS are the corpora of docs/data.md in DIR, $LINES
 the files that `rule_tasks_data` wrote there, $RUNS is RUNS. The run is RUNS/STAGE, with a seed
-RUNS/STAGE-N. The same command goes on where it stopped.
+RUNS/STAGE-N. The same command goes on where it stopped. `task-scratch-d4` and `-d8` are BLT-Ds as
+Fast BLT trains them, from scratch with one block size and t from 0: otherwise they are `task`.
 """
 
 import argparse
@@ -19,14 +20,20 @@ from bytelax.training.configs import Source
 from experiments.harness import bundled_data
 
 FOLDER = pathlib.Path(__file__).parent
-STAGES = sorted(path.stem for path in FOLDER.glob("*.toml"))
+SCRATCH = {f"task-scratch-d{size}": size for size in (4, 8)}  # block sizes
+STAGES = sorted([*(path.stem for path in FOLDER.glob("*.toml")), *SCRATCH])
 OFTEN = {"validation-batches": 16, "validate-every": 200, "save-every": 200, "log-every": 20}
 
 
 def config(stage: str, data: str, runs: pathlib.Path) -> str:
     """The config of a stage, with the places of its text and of earlier runs."""
     lines = Source(f"{data}/train.txt", valid=f"{data}/valid.txt", separator=r"\n")
-    template = string.Template((FOLDER / f"{stage}.toml").read_text())
+    text = (FOLDER / f"{'task' if stage in SCRATCH else stage}.toml").read_text()
+    if stage in SCRATCH:
+        published = f"{{block_sizes = [{SCRATCH[stage]}], smallest_t = 0.0}}"
+        text = text.replace('kind = "blt"', 'kind = "blt-d"')
+        text = text.replace("[objective]\n", f"[objective]\ncorruption = {published}\n")
+    template = string.Template(text)
     sources = {"LINES": [lines]}
     if "TEXTS" in template.get_identifiers():
         sources["TEXTS"] = [*bundled_data.sources(data, runs)]
