@@ -24,8 +24,9 @@ from rich.progress import track
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
-# The code whose speed rows depend on: not the cards of models.
-CODE = ("bytelax", "kernels", ":!*.md")
+# The code that the speed of decoding depends on, not the cards of models; and that of training.
+CODE = ("bytelax", "kernels", ":!bytelax/training", ":!*.md")
+TRAINING = ("bytelax", "kernels", ":!*.md")
 # What stands for one's own directories where a command is kept.
 PLACES = {"--data": "DIR", "--tasks": "TASKS", "--runs": "RUNS", "--results": "RESULTS"}
 
@@ -126,6 +127,7 @@ def run(
     *,
     conditions: dict | None = None,
     timed: bool = True,
+    code: Sequence[str] = CODE,
 ) -> list[dict]:
     """Measures the settings that the study's file does not have yet, and writes each at once.
 
@@ -137,6 +139,7 @@ def run(
       conditions: what holds for every row.
       timed: whether the figures depend on the speed of the code. If so, rows of another commit are
         measured again; otherwise only those of other conditions or bundled weights.
+      code: what the rows depend on, as paths of git.
 
     Returns:
       the rows of the file: each has its `setting`, its figures and the machine's `load`. One that
@@ -149,7 +152,7 @@ def run(
         "study": name,
         "machine": machine(),
         "jax": jax.__version__,
-        "commit": commit(*CODE),
+        "commit": commit(*code),
         "weights": weights(settings),
         "command": command(name, sys.argv[1:]),
         "busy_before": round(psutil.cpu_percent(interval=0.2) / 100, 2),

@@ -190,6 +190,7 @@ def corrupt(
     closes: Bool[Array, "B S"],
     *,
     config: CorruptionConfig,
+    max_patches: int | None = None,
 ) -> Corrupted:
     """Samples the blocks that BLT-D trains on, and masks bytes in them.
 
@@ -204,10 +205,11 @@ def corrupt(
       ids: texts of S = L - 1 bytes and the byte after each of them, which blocks may include.
       closes: whether each byte of the texts is the last of its patch.
       config: how to sample and mask.
+      max_patches: the most patches that a text closes, hence the most blocks; None: one per byte.
     """
     which_key, place_key, size_key, t_key, mask_key = jax.random.split(key, 5)
     batch, length = closes.shape
-    number = min(config.most_blocks or length, length)
+    number = min(config.most_blocks or length, max_patches or length, length)
     start, there = _starts(which_key, place_key, closes, number, config.mid_patch)
 
     widest = max(config.block_sizes)
@@ -267,7 +269,9 @@ class BLTD(JointLoss, Objective):
 
         def joint(model: BLT):
             text = model.encode(ids[:, :-1], max_patches=self.max_patches)
-            drawn = corrupt(key, ids, text.closes, config=self.corruption)
+            drawn = corrupt(
+                key, ids, text.closes, config=self.corruption, max_patches=self.max_patches
+            )
             read = text.latents
             if self.late:
                 read = latents.late(self.late, jax.random.fold_in(key, _LATE))(

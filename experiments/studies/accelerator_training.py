@@ -74,6 +74,7 @@ def main():
     study.run(
         "accelerator_training", options, SMOKE if options.smoke else SETTINGS,
         lambda setting: measure(setting, steps=steps), conditions={"steps": steps},
+        code=study.TRAINING,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 `tiny` is a BLT, `tiny-d` a BLT-D. `blt-d` verifies nothing and writes another text, whose quality
 is not measured here. Published: the lowest and the highest in Tables 3 to 10 of Fast BLT with as
 many drafted bytes and the same rule of unmasking; weights there leave out the entropy model.
-Of blocks of 4 and 16 only those filled in one step are timed.
+Of blocks only those filled in one step are timed.
 
     python -m experiments.studies.blt_methods --data DIR
 """
@@ -57,7 +57,7 @@ def main():
 
 def timed(options: dict) -> bool:
     """Whether a row is timed."""
-    return options.get("unmask") in (None, "one-step") or options["block_size"] == 8
+    return options.get("unmask") in (None, "one-step")
 
 
 if __name__ == "__main__":

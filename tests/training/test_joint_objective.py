@@ -192,6 +192,18 @@ def test_corruption_masks_only_bytes_that_are_there():
     np.testing.assert_array_equal(hidden[inside], np.asarray(drawn.masked)[inside])
 
 
+def test_with_room_for_the_patches_alone_each_has_its_block():
+    ids, closes = jnp.asarray(texts()), jnp.zeros((2, 47), bool).at[:, 3::9].set(True)
+    config = CorruptionConfig()
+    drawn = [
+        corrupt(jax.random.key(3), ids, closes, config=config, max_patches=most)
+        for most in (None, 5)
+    ]
+    starts = [np.asarray(each.blocks.start)[np.asarray(each.blocks.length) > 0] for each in drawn]
+    np.testing.assert_array_equal(np.sort(starts[0]), np.sort(starts[1]))
+    assert [each.blocks.start.shape for each in drawn] == [(2, 47), (2, 5)]
+
+
 def test_t_begins_where_it_should(monkeypatch):
     """The least number may be drawn, and the loss divides by t."""
     closes = jnp.ones((2, 47), bool)
