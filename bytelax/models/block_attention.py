@@ -5,12 +5,12 @@ all attend up to the end of the block. During training, many blocks of one text,
 attend to the same clean bytes.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from bytelax_kernels.append_attention import Projections
-from bytelax_kernels.verify_attention import verify_attention
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import kv_cache
@@ -68,37 +68,34 @@ def attend_cells(
 ) -> Float[Array, "B Q H D"]:
     """Attends from each block to the clean bytes before it and to the block itself.
 
-    The clean bytes and the cells are concatenated, so that what a cell sees is one interval.
+    Scores are computed for all clean bytes, and masked. To gather the keys that each block reaches
+    takes three times as long on a processor, and as much memory for texts of a few windows.
     """
     batch, number, size = blocks.ids.shape
-    length = clean_keys.shape[1]
-    reach = min(span.window or length, length)
+    length, kv_heads, dim = clean_keys.shape[1:]
 
-    def with_the_bytes_before(cells, clean):
-        cells = cells.reshape(batch, number, size, *cells.shape[2:])
-        padded = jnp.pad(clean, ((0, 0), (reach, 0), (0, 0), (0, 0)))
+    def cells(x):
+        return x.reshape(batch, number, size, kv_heads, -1, dim)
 
-        def reached(row, start):  # padding moved position p to p + reach
-            return jax.lax.dynamic_slice_in_dim(row, start, reach)
-
-        before = jax.vmap(jax.vmap(reached, (None, 0)))(padded, blocks.start)
-        both = jnp.concatenate([before, cells], axis=2)
-        return both.reshape(batch * number, *both.shape[2:]).swapaxes(1, 2)
-
-    begin = blocks.start - reach  # position of the first key
+    position = jnp.arange(length)
     at_start = jnp.minimum(blocks.start, length - 1)
-    first = jnp.take_along_axis(span.first, at_start, axis=1)[..., None]
+    first = jnp.take_along_axis(span.first, at_start, axis=1)
     if span.window is not None:  # a block may begin after the last clean byte
-        first = jnp.maximum(first, blocks.start[..., None] - span.window + 1)
-    first = jnp.broadcast_to(first, blocks.ids.shape) - begin[..., None]
+        first = jnp.maximum(first, blocks.start - span.window + 1)
+    before = (position >= first[..., None]) & (position < blocks.start[..., None])
     # An empty block attends to its first cell, which keeps its unused outputs finite.
-    last = reach + jnp.maximum(blocks.length, 1) - 1
-    attended = verify_attention(
-        queries.reshape(batch * number, size, *queries.shape[2:]),
-        with_the_bytes_before(keys, clean_keys),
-        with_the_bytes_before(values, clean_values),
-        first=first.reshape(batch * number, size),
-        last=jnp.repeat(last.reshape(-1, 1), size, axis=1),
-        newest=jnp.full(batch * number, reach + size - 1),
+    within = jnp.arange(size) < jnp.maximum(blocks.length, 1)[..., None]
+    seen = jnp.concatenate([before, within], axis=-1)[:, :, None, None, None]
+
+    scored = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+    scores = jnp.concatenate(
+        [
+            scored("bmckgd,bskd->bmckgs", cells(queries), clean_keys),
+            scored("bmckgd,bmekhd->bmckge", cells(queries), cells(keys)),
+        ],
+        axis=-1,
     )
-    return attended.reshape(queries.shape)
+    weights = jax.nn.softmax(scores * dim**-0.5, where=seen).astype(values.dtype)
+    attended = scored("bmckgs,bskd->bmckgd", weights[..., :length], clean_values)
+    attended += scored("bmckge,bmekhd->bmckgd", weights[..., length:], cells(values))
+    return attended.astype(queries.dtype).reshape(queries.shape)
