@@ -3,8 +3,8 @@
     python -m experiments.timed --data DIR
 
 It takes hours of two cores, on which nothing else may run. The same command goes on where it was
-stopped, as long as neither the library nor its kernels change. A study whose rivals are not
-installed says so, and the next one runs. `--smoke` tries each study on a few bytes.
+stopped, as long as nothing changes that decodes. A study whose rivals are not installed says so,
+and the next one runs. `--smoke` tries each study on a few bytes.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.results != study.RESULTS:
         flags += ["--results", str(options.results)]
     if not options.smoke and study.commit(*study.CODE).endswith("+"):
-        parser.error("the library or its kernels have changed: commit first, for rows name it")
+        parser.error("code that decodes has changed: commit first, for rows name it")
     outcomes = {}
     for name in STUDIES:
         print(f"\n{name}", flush=True)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from bytelax_kernels.append_attention import Projections
+from bytelax_kernels.verify_attention.inputs import precision
 from jaxtyping import Array, Float, Int
 
 from bytelax.models import kv_cache
@@ -68,14 +69,12 @@ def attend_cells(
 ) -> Float[Array, "B Q H D"]:
     """Attends from each block to the clean bytes before it and to the block itself.
 
-    Scores are computed for all clean bytes, and masked. To gather the keys that each block reaches
-    takes three times as long on a processor, and as much memory for texts of a few windows.
+    Scores are computed for all clean bytes, and masked. To gather the keys that a block reaches
+    takes fewer operations, but with its gradient three times as long: on one thread, for 80 blocks
+    of four, texts of 256 bytes and a window of 128.
     """
     batch, number, size = blocks.ids.shape
     length, kv_heads, dim = clean_keys.shape[1:]
-
-    def cells(x):
-        return x.reshape(batch, number, size, kv_heads, -1, dim)
 
     position = jnp.arange(length)
     at_start = jnp.minimum(blocks.start, length - 1)
@@ -87,15 +86,19 @@ def attend_cells(
     within = jnp.arange(size) < jnp.maximum(blocks.length, 1)[..., None]
     seen = jnp.concatenate([before, within], axis=-1)[:, :, None, None, None]
 
-    scored = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+    grouped = queries.reshape(batch, number, size, kv_heads, -1, dim)
+    own_keys, own_values = (x.reshape(batch, number, size, kv_heads, dim) for x in (keys, values))
+    product = functools.partial(
+        jnp.einsum, precision=precision(keys.dtype), preferred_element_type=jnp.float32
+    )
     scores = jnp.concatenate(
         [
-            scored("bmckgd,bskd->bmckgs", cells(queries), clean_keys),
-            scored("bmckgd,bmekhd->bmckge", cells(queries), cells(keys)),
+            product("bmckgd,bskd->bmckgs", grouped, clean_keys),
+            product("bmckgd,bmekd->bmckge", grouped, own_keys),
         ],
         axis=-1,
     )
     weights = jax.nn.softmax(scores * dim**-0.5, where=seen).astype(values.dtype)
-    attended = scored("bmckgs,bskd->bmckgd", weights[..., :length], clean_values)
-    attended += scored("bmckge,bmekhd->bmckgd", weights[..., length:], cells(values))
+    attended = product("bmckgs,bskd->bmckgd", weights[..., :length], clean_values)
+    attended += product("bmckge,bmekd->bmckgd", weights[..., length:], own_values)
     return attended.astype(queries.dtype).reshape(queries.shape)

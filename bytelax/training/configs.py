@@ -131,7 +131,8 @@ class CorruptionConfig(Checked):
       mid_patch: share of the blocks that start at a random position instead of at a patch.
       t_for_each: whether t is sampled once for each "text" (the paper) or for each "block".
       smallest_t: t is uniform in [smallest_t, 1); 0 in the paper. The loss divides by it.
-      most_blocks: number of blocks to sample at random from each text; None takes all.
+      most_blocks: number of blocks to sample at random from each text; None takes all, but no more
+        than `max_patches`.
     """
 
     block_sizes: tuple[int, ...] = (4,)

@@ -205,7 +205,8 @@ def corrupt(
       ids: texts of S = L - 1 bytes and the byte after each of them, which blocks may include.
       closes: whether each byte of the texts is the last of its patch.
       config: how to sample and mask.
-      max_patches: the most patches that a text closes, hence the most blocks; None: one per byte.
+      max_patches: the most blocks, since a text closes as many patches; if it closes more, so many
+        are drawn. None: one per byte.
     """
     which_key, place_key, size_key, t_key, mask_key = jax.random.split(key, 5)
     batch, length = closes.shape

@@ -278,7 +278,7 @@ def main() -> int:
 
     settings = [{"program": name} for name in chosen][: 1 if options.smoke else None]
     if options.full:
-        rows = study.run("compile_pods", options, settings, row, timed=False)
+        rows = study.run("compile_pods", options, settings, row, timed=False, code=study.TRAINING)
     else:
         rows = [{"setting": setting} | row(setting) for setting in settings]
     failed = [each["setting"]["program"] for each in rows if not each["fits"] or not each["lean"]]

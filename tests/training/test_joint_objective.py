@@ -202,6 +202,11 @@ def test_with_room_for_the_patches_alone_each_has_its_block():
     starts = [np.asarray(each.blocks.start)[np.asarray(each.blocks.length) > 0] for each in drawn]
     np.testing.assert_array_equal(np.sort(starts[0]), np.sort(starts[1]))
     assert [each.blocks.start.shape for each in drawn] == [(2, 47), (2, 5)]
+    few = corrupt(jax.random.key(3), ids, closes, config=config, max_patches=3)
+    for row in np.asarray(few.blocks.start):
+        assert len(set(row)) == 3
+        assert set(row) < set(np.flatnonzero(closes[0]) + 1)
+    np.testing.assert_array_equal(few.patches, 5)  # by which the loss scales its three blocks
 
 
 def test_t_begins_where_it_should(monkeypatch):
