@@ -43,10 +43,12 @@ def _falling(places: Sequence[float]) -> tuple[float, ...]:
     return tuple(min([1.0, *places[: place + 1]]) for place in range(len(places)))
 
 
-def kept_by_place(
+def counted(
     rates: Sequence[float], uniforms: np.ndarray, *, start: int, new: int
-) -> np.ndarray:
-    """Share of the rounds of a text in which each drafted byte is kept, as statistics count it.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Drafted bytes of a text that are kept, and those that could be, by place: i64[places] both.
+
+    As in the statistics, what the end of the text cuts off is neither.
 
     Args:
       rates: acceptance by position.
@@ -54,12 +56,12 @@ def kept_by_place(
       start: ids of the prompt, BOS included.
       new: bytes generated.
     """
-    kept, at, end = [], start, start + new
+    kept, drafted, at, end = [], [], start, start + new
     while at < end:
-        within = np.arange(len(rates)) < end - at  # the last round is cut short
-        kept.append((uniforms[at] < np.asarray(rates)) & within)
+        drafted.append(np.arange(len(rates)) < end - at)
+        kept.append((uniforms[at] < np.asarray(rates)) & drafted[-1])
         at += 1 + int(kept[-1].sum())
-    return np.mean(kept, axis=0)
+    return np.sum(kept, axis=0), np.sum(drafted, axis=0)
 
 
 def uniforms_of(seeds: Sequence[int], width: int, lengths: int) -> np.ndarray:
@@ -80,7 +82,7 @@ def uniforms_of(seeds: Sequence[int], width: int, lengths: int) -> np.ndarray:
 
 
 def seeds_for(rates: Sequence[float], *, start: int, new: int, texts: int) -> list[int]:
-    """Seeds of texts whose replayed acceptance comes nearest to the rates, as a mean over them.
+    """Seeds of texts whose replayed acceptance comes nearest to the rates, over all of them.
 
     A text has a whole number of rounds, so one alone may miss the rates by some per cent.
 
@@ -91,12 +93,13 @@ def seeds_for(rates: Sequence[float], *, start: int, new: int, texts: int) -> li
       texts: number of texts.
     """
     uniforms = uniforms_of(range(SEEDS), len(rates) + 1, start + new)
-    shares = [kept_by_place(rates, own, start=start, new=new).mean() for own in uniforms]
+    by_place = [counted(rates, own, start=start, new=new) for own in uniforms]
+    counts = np.sum(by_place, axis=-1)  # kept and drafted, of each seed
     seeds: list[int] = []
     for _ in range(texts):
         left = [seed for seed in range(SEEDS) if seed not in seeds]
-        means = np.array([np.mean([shares[own] for own in (*seeds, seed)]) for seed in left])
-        seeds.append(left[int(np.argmin(np.abs(means - np.mean(rates))))])
+        kept, drafted = (counts[seeds].sum(0) + counts[left]).T
+        seeds.append(left[int(np.argmin(np.abs(kept / drafted - np.mean(rates))))])
     return seeds
 
 

@@ -11,6 +11,7 @@ reading the weights and caches of the method's passes takes at this machine's ba
 """
 
 import dataclasses
+import functools
 import math
 import statistics
 
@@ -64,14 +65,18 @@ def main():
         options.context, options.new, options.repeats, shape = 24, 8, 1, "smallest"
     machine = floor.measured(megabytes=16 if options.smoke else 512)
 
-    def measure(setting):
-        chosen = random_blt.SHAPES[setting["shape"]]
+    @functools.cache
+    def made(shape):
+        chosen = random_blt.SHAPES[shape]
         chosen = dataclasses.replace(chosen, heads=random_blt.draft_heads(chosen.decoder), **CUT)
         model = random_blt.model(chosen, 0)
-        model, *texts = random_blt.own_texts(
+        return random_blt.own_texts(
             model, options.context + options.new, bytes_per_patch=4.0, count=options.texts,
             rewrites=0 if options.smoke else 1,
         )  # fmt: skip
+
+    def measure(setting):
+        model, *texts = made(setting["shape"])
         beginnings = [text[: options.context] for text in texts]
         return priced(model, beginnings, setting["source"], machine, options)
 
