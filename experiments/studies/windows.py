@@ -51,27 +51,28 @@ def main():
 def measure(name: str) -> list[dict]:
     """A row for each W."""
     model = SHAPES[name]() if name in SHAPES else load(name, dtype="float32")
+    module, params = model.device_module, model.device_params  # as programs that decode take them
     ids = np.full((1, CONTEXT), vocab.OFFSET + 97, np.int32)
     ids[:, 0] = vocab.BOS
     text = Text(jnp.asarray(ids), jnp.asarray([CONTEXT]))
     exit_layer = model.config.trunk.layers // 2
-    target = ByteLMTarget(model.module, capacity=CONTEXT + 64, window=max(WIDTHS[name]))
-    state = jax.jit(target.prefill)(model.params, text)
+    target = ByteLMTarget(module, capacity=CONTEXT + 64, window=max(WIDTHS[name]))
+    state = jax.jit(target.prefill)(params, text)
 
     def from_the_exit(params, state, window):
-        bound = model.module.bind({"params": params})
+        bound = module.bind({"params": params})
         computed = FirstLayers(bound.embed(window), state.caches[:exit_layer], exit_layer)
         return target.extend(params, dataclasses.replace(state, computed=computed), window)
 
     def whole(ids, params):
-        logits = model.module.apply({"params": params}, ids)[0, -1, 0]
+        logits = module.apply({"params": params}, ids)[0, -1, 0]
         return ids + (logits > 1e30).astype(ids.dtype)
 
-    uncached = timing.seconds_of_step(whole, text.ids, model.params, repeats=3)
+    uncached = timing.seconds_of_step(whole, text.ids, params, repeats=3)
     rows = []
     for width in WIDTHS[name]:
         taken, exit_ = (
-            seconds(target, step, model.params, state, width, LOOPS[name])
+            seconds(target, step, params, state, width, LOOPS[name])
             for step in (target.extend, from_the_exit)
         )
         one = rows[0]["ms"] if rows else 1e3 * taken
