@@ -6,6 +6,7 @@ STAGE.toml is the config of `bytelax train`; $TEXTS are the corpora of docs/data
 the files that `rule_tasks_data` wrote there, $RUNS is RUNS. The run is RUNS/STAGE, with a seed
 RUNS/STAGE-N. The same command goes on where it stopped. `task-scratch-d4` and `-d8` are BLT-Ds as
 Fast BLT trains them, from scratch with one block size and t from 0: otherwise they are `task`.
+`late-patch3` and `-patch1.7` are `late` with patches of so many bytes for its 4.5.
 """
 
 import argparse
@@ -21,14 +22,22 @@ from experiments.harness import bundled_data
 
 FOLDER = pathlib.Path(__file__).parent
 SCRATCH = {f"task-scratch-d{size}": size for size in (4, 8)}  # block sizes
-STAGES = sorted([*(path.stem for path in FOLDER.glob("*.toml")), *SCRATCH])
+# Thresholds by `bytelax calibrate` on prose and code, in nats, and room for patches in a window.
+SHORTER = {
+    name: ["--model.patching.threshold", threshold, "--objective.max-patches", room]
+    for name, threshold, room in (
+        ("late-patch3", "1.9374", "240"), ("late-patch1.7", "1.2834", "400"),
+    )
+}  # fmt: skip
+STAGES = sorted([*(path.stem for path in FOLDER.glob("*.toml")), *SCRATCH, *SHORTER])
 OFTEN = {"validation-batches": 16, "validate-every": 200, "save-every": 200, "log-every": 20}
 
 
 def config(stage: str, data: str, runs: pathlib.Path) -> str:
     """The config of a stage, with the places of its text and of earlier runs."""
     lines = Source(f"{data}/train.txt", valid=f"{data}/valid.txt", separator=r"\n")
-    text = (FOLDER / f"{'task' if stage in SCRATCH else stage}.toml").read_text()
+    file = "task" if stage in SCRATCH else "late" if stage in SHORTER else stage
+    text = (FOLDER / f"{file}.toml").read_text()
     if stage in SCRATCH:
         published = f"{{block_sizes = [{SCRATCH[stage]}], smallest_t = 0.0}}"
         text = text.replace('kind = "blt"', 'kind = "blt-d"')
@@ -59,6 +68,7 @@ def main() -> int:
     options.runs.mkdir(parents=True, exist_ok=True)
     file = options.runs / f"{name}.toml"
     file.write_text(text)
+    flags = [*SHORTER.get(options.stage, ()), *flags]
     often = [word for key, value in OFTEN.items() for word in (f"--run.{key}", str(value))]
     run = ["--config", str(file), "--out", str(options.runs / name)]
     return cli.main(["train", tomllib.loads(text)["kind"], *run, *often, *flags])

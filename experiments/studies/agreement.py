@@ -3,9 +3,9 @@
 Where they agree, a cheap drafter has a chance. The distribution of their largest agreement is
 computed exactly from that of the next byte, by bands of its entropy. "Greedy" and "overlap": the
 chance that a byte drafted by its draft model is accepted at temperature 0, where both take their
-likeliest byte, and at temperature 1. Two flat distributions overlap much, so the overlap hardly
-falls where the next byte is uncertain. "Entropy": bits, as quantiles over positions. "Bits per
-byte": of the text under the model.
+likeliest byte, and at temperature 1. Two flat distributions overlap much, so the overlap falls less
+where the next byte is uncertain. "Entropy": bits, as quantiles over positions. "Bits per byte": of
+the text under the model.
 
     python -m experiments.studies.agreement --data DIR
 """

@@ -45,7 +45,10 @@ ONE_STEP, REFRESH = {"unmask": "one-step"}, {"latent": "refresh"}
 MEANS = (
     "rounds", "decoder_passes", "global_passes", "bandwidth_gb_with_patcher", "bandwidth_gb",
 )  # fmt: skip
-TRAINED = [(BASE, 0), *((name, seed) for seed in SEEDS for name in MODELS)]
+TRAINED = [
+    *((name, 0) for name in (BASE, *TRAINED_FOR)),
+    *((name, seed) for seed in SEEDS for name in MODELS),
+]
 COLUMNS = [
     Column("model", "label"),
     Column("seed", "seed"),
@@ -93,7 +96,7 @@ def ways(name: str) -> Iterator[tuple[str, dict]]:
 
 
 def run_of(name: str, seed: int) -> str:
-    """The directory of a run; the base has one seed and no number."""
+    """The directory of a run; one with the seed of its recipe has no number."""
     return f"{name}-{seed}" if seed else name
 
 

@@ -180,6 +180,9 @@ def test_recipe_trains_into_the_directory_of_its_seed(data, tmp_path, monkeypatc
     recipes.main()
     assert called[:2] == ["train", "blt-d"] and str(tmp_path / "task-d-2") in called
     assert called[-6:] == ["--data.seed", "2", "--run.seed", "2", "--optimizer.steps", "9"]
+    monkeypatch.setattr("sys.argv", ["recipes", "late-patch3", *command[2:-2]])
+    recipes.main()
+    assert str(tmp_path / "late-patch3") in called and called[-2:] == recipes.SHORTER["late-patch3"][-2:]
 
 
 def test_rule_tasks_look_for_the_runs_of_the_recipes(tmp_path):
