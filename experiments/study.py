@@ -166,11 +166,13 @@ def run(
         same = ("conditions", "weights", *(("commit", "jax", "machine") if timed else ()))
         if all(before[key] == here[key] for key in same):
             rows = [row for row in before["rows"] if "failed" not in row]
-            here |= {key: before[key] for key in ("command", "busy_before")}
             if rows and here["commit"] not in before["commit"]:
                 here["commit"] = f"{before['commit']}, {here['commit']}"
     known = [row["setting"] for row in rows]
     missing = [setting for setting in settings if setting not in known]
+    if rows and (not missing or any(setting not in settings for setting in known)):
+        # This command does not ask for all rows, or it measured none of them.
+        here |= {key: before[key] for key in ("command", "busy_before")}
     order = settings + [setting for setting in known if setting not in settings]
     for setting in track(missing, name):
         found = plain(measure(setting))

@@ -66,7 +66,7 @@ def generate(
     """The greedy continuation and the seconds it took.
 
     Args:
-      use_cache: False where the model's own cache gives wrong bytes, as that of BLT in 5.23.0.
+      use_cache: False for a BLT, which has no cache that gives right bytes in 5.24.0.
       assistant: a small model that drafts `draft_length` bytes per round.
     """
     if assistant is not None:

@@ -1,8 +1,9 @@
 """What methods gain in batches, over plain decoding of as many rows.
 
 "Roofline": the speed if every pass took as long as reading its weights and caches, or multiplying
-them, on this machine. "Windows" and "global passes" are of the batch, for each byte of a row. Rows
-of `tiny-d` and `tiny-lm` are no longer run, nor those with `synchronous` (LOG.md).
+them, at rates measured on this machine; an estimate, no bound. "Windows" and "global passes" are of
+the batch, for each byte of a row. Rows of `tiny-d` and `tiny-lm` are no longer run, nor those with
+`synchronous` (LOG.md).
 
     python -m experiments.studies.batch --data DIR [--models small-lm]
 """

@@ -4,7 +4,8 @@ A plain byte, and a round that drafts eight bytes (`blt-s`; `eagle` on `tiny-lm`
 one pass and keeps four. Programs with and without the compiled kernels run in turns in one process,
 on the same weights. "In plain bytes": the time of a round over that of a plain byte. "Floor": what
 reading the weights of a plain byte takes at the bandwidth of this machine's memory; the caches hold
-`tiny` and `tiny-lm`. The other models have random weights.
+`tiny` and `tiny-lm`. The other models have random weights. Where their sums round to other bytes, a
+BLT may close other patches.
 
     python -m experiments.studies.native
 """
@@ -30,6 +31,7 @@ COLUMNS = [
     Column("compiled, ms", "compiled_plain_ms", ".3f"),
     Column("floor, ms", "floor_ms", ".3f"),
     Column("speed", "plain_speed", ".2f"),
+    Column("same bytes", "same_bytes"),
     Column("round, XLA, ms", "xla_round_ms", ".2f"),
     Column("compiled, ms", "compiled_round_ms", ".2f"),
     Column("speed", "round_speed", ".2f"),

@@ -1,9 +1,10 @@
 """bytelax and llama.cpp: the same weights and ids, one row, in turns on the same threads.
 
 `small-lm`, plain and with drafts (`small-draft` here, the package's prompt lookup there), and a
-random byte transformer of the published shape (85M). Times are without the prompt; a pass is over
-so many ids, of which one is kept. `--dtypes int8` has one scale for each output here and Q8_0
-there; on a Xeon with AMX llama.cpp ended with an illegal instruction.
+random byte transformer of the published shape (85M). Times are without the prompt, plain and of
+passes after one prompt, drafted after five; a pass is over so many ids, of which one is kept.
+`--dtypes int8` has one scale for each output here and Q8_0 there; on a Xeon with AMX llama.cpp
+ended with an illegal instruction.
 
     CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python gguf
     python -m experiments.studies.vs_llama_cpp --data DIR

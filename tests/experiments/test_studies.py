@@ -180,19 +180,32 @@ def test_recipe_trains_into_the_directory_of_its_seed(data, tmp_path, monkeypatc
     recipes.main()
     assert called[:2] == ["train", "blt-d"] and str(tmp_path / "task-d-2") in called
     assert called[-6:] == ["--data.seed", "2", "--run.seed", "2", "--optimizer.steps", "9"]
-    monkeypatch.setattr("sys.argv", ["recipes", "late-patch3", *command[2:-2]])
-    recipes.main()
-    assert str(tmp_path / "late-patch3") in called and called[-2:] == recipes.SHORTER["late-patch3"][-2:]
+
+
+def test_recipes_that_differ_in_a_few_lines(data, tmp_path):
+    def fields(stage):
+        return tomllib.loads(recipes.config(stage, data, tmp_path))
+
+    late, short = fields("late"), fields("late-patch1.7")
+    assert short["model"].pop("patching") == {"threshold": 1.2834, "max_patch_length": 8}
+    assert late["model"].pop("patching")["threshold"] > 1.2834
+    assert short.pop("objective")["max_patches"] == 400 > late.pop("objective")["max_patches"]
+    assert short == late
+    task, scratch = fields("task"), fields("task-scratch-d4")
+    published = scratch["objective"].pop("corruption")
+    assert published == {"block_sizes": [4], "smallest_t": 0.0}
+    assert (task.pop("kind"), scratch.pop("kind")) == ("blt", "blt-d") and scratch == task
 
 
 def test_rule_tasks_look_for_the_runs_of_the_recipes(tmp_path):
     assert {name for name, _ in rule_tasks.TRAINED} <= {*recipes.STAGES}
-    for name in ("task", "task-more-2", "task-d-2"):
+    for name in ("task", "task-more-2", "task-d-2", "task-scratch-d4"):
         (tmp_path / name).symlink_to(ASSETS / "tiny")
     made = rule_tasks.settings(tmp_path)
     # At every length `blt-s` twice; of a BLT-D what is published, three more, and `blt-dv` twice.
     sizes, published = len(rule_tasks.BLOCK_SIZES), sum(map(len, blt_methods.RULES.values()))
-    assert len(made) == (1 + 2 * sizes) + 1 + (1 + sizes * (2 + published + 2))
+    of_size = 2 + published + 2
+    assert len(made) == (1 + 2 * sizes) + 1 + (1 + sizes * of_size) + (1 + of_size)
 
 
 def test_wrong_answers_look_like_the_right_one():

@@ -85,6 +85,17 @@ def test_run_measures_again_what_failed(tmp_path):
     assert rows[0]["figure"] == 1 and "failed" not in rows[0] and len(rows) == 1
 
 
+def test_command_is_the_last_that_asked_for_all_rows(tmp_path, monkeypatch):
+    def command(*settings):
+        monkeypatch.setattr("sys.argv", ["some", "--rows", str(len(settings))])
+        return run(tmp_path, [], [{"n": n} for n in settings])["command"][-8:]
+
+    assert command(1, 2) == "--rows 2"
+    assert command(1, 2, 3) == "--rows 3"  # it measured one of them
+    assert command(1) == "--rows 3"
+    assert command(4) == "--rows 3"
+
+
 def test_run_keeps_rows_that_are_not_asked_for(tmp_path):
     run(tmp_path, [], [{"n": 1}, {"n": 2}])
     found = run(tmp_path, [], [{"n": 3}, {"n": 2}])
