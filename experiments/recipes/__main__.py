@@ -21,32 +21,31 @@ from bytelax.training.configs import Source
 from experiments.harness import bundled_data
 
 FOLDER = pathlib.Path(__file__).parent
-SCRATCH = {f"task-scratch-d{size}": size for size in (4, 8)}  # block sizes
-# Thresholds in nats, by `bytelax calibrate` on prose and code, which finds 2.488 for 4.5 bytes; and
-# room for the patches of a window.
-SHORTER = {"late-patch3": (1.9374, 240), "late-patch1.7": (1.2834, 400)}
-STAGES = sorted([*(path.stem for path in FOLDER.glob("*.toml")), *SCRATCH, *SHORTER])
+# Stages that differ from a file in a few lines: the file, and what takes the place of these lines.
+# Thresholds in nats, by `bytelax calibrate` on prose and code, which finds 2.488 for 4.5 bytes.
+VARIANTS = {
+    f"task-scratch-d{size}": ("task", {
+        'kind = "blt"': 'kind = "blt-d"',
+        "[objective]\n":
+            f"[objective]\ncorruption = {{block_sizes = [{size}], smallest_t = 0.0}}\n",
+    })
+    for size in (4, 8)
+} | {
+    f"late-patch{length}": ("late", {
+        "threshold = 2.4749": f"threshold = {threshold}",
+        "max_patches = 160": f"max_patches = {room}",
+    })
+    for length, threshold, room in (("3", 1.9374, 240), ("1.7", 1.2834, 400))
+}  # fmt: skip
+STAGES = sorted([*(path.stem for path in FOLDER.glob("*.toml")), *VARIANTS])
 OFTEN = {"validation-batches": 16, "validate-every": 200, "save-every": 200, "log-every": 20}
 
 
 def config(stage: str, data: str, runs: pathlib.Path) -> str:
     """The config of a stage, with the places of its text and of earlier runs."""
     lines = Source(f"{data}/train.txt", valid=f"{data}/valid.txt", separator=r"\n")
-    file = "task" if stage in SCRATCH else "late" if stage in SHORTER else stage
+    file, changes = VARIANTS.get(stage, (stage, {}))
     text = (FOLDER / f"{file}.toml").read_text()
-    changes = {}
-    if stage in SCRATCH:
-        published = f"{{block_sizes = [{SCRATCH[stage]}], smallest_t = 0.0}}"
-        changes = {
-            'kind = "blt"': 'kind = "blt-d"',
-            "[objective]\n": f"[objective]\ncorruption = {published}\n",
-        }
-    elif stage in SHORTER:
-        threshold, room = SHORTER[stage]
-        changes = {
-            "threshold = 2.4749": f"threshold = {threshold}",
-            "max_patches = 160": f"max_patches = {room}",
-        }
     for old, new in changes.items():
         assert text.count(old) == 1, f"{file}.toml has no line {old}"
         text = text.replace(old, new)
