@@ -64,7 +64,7 @@ def test_accounting(smoke):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
-    ["agreement", "blt_methods", "bundled", "self_drafting", "windows"],
+    ["agreement", "blt_methods", "bundled", "one_step", "self_drafting", "windows"],
 )
 def test_study(smoke, name):
     rows = smoke(name)

@@ -1,0 +1,63 @@
+"""The laws that `studies/one_step.py` drafts from."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bytelax import vocab
+from bytelax.decode import Method, Params, Sampling, Text
+from bytelax.decode.drafter import DraftInput
+from bytelax.testing.tables import TableTarget, table
+from experiments.studies.one_step import ExactDenoiser, laws_ahead
+
+BYTES, PLACES, STEPS = 3, 3, 8  # byte values, bytes ahead, and the denominator of all chances
+
+
+def laws():
+    """f32[V, V, V]: chances of the next byte after two ids, in eighths, so that a grid is exact."""
+    rng = np.random.default_rng(0)
+    size = vocab.OFFSET + BYTES
+    chances = np.zeros((size, size, size))
+    eighths = rng.multinomial(STEPS, [1 / BYTES] * BYTES, size=(size, size))
+    chances[..., vocab.OFFSET :] = eighths / STEPS
+    return chances
+
+
+def test_the_laws_of_bytes_ahead_are_sums_over_what_comes_between():
+    chances, before, last = laws(), vocab.OFFSET, vocab.OFFSET + 1
+    expected = np.zeros((PLACES, chances.shape[-1]))
+    for text in itertools.product(range(chances.shape[-1]), repeat=PLACES):
+        ids = [before, last, *text]
+        chance = np.prod([chances[tuple(ids[at : at + 3])] for at in range(PLACES)])
+        for place, each in enumerate(text):
+            expected[place, each] += chance
+    text = Text(jnp.array([[before, last]] * 2), jnp.array([2, 2]))
+    target, params = TableTarget(), jnp.log(jnp.asarray(chances, jnp.float32))
+    inputs = DraftInput(
+        params=(), target=target, target_params=params, state=target.prefill(params, text),
+        text=text, sampling=Sampling.of(2, temperature=0.5, allow_eos=False), key=None,
+    )  # fmt: skip
+    middle = (np.arange(STEPS) + 0.5) / STEPS
+    grid = np.array([*itertools.product(middle, repeat=PLACES)], np.float32)
+    found = laws_ahead(inputs, jnp.asarray(np.concatenate([grid, grid])))
+    np.testing.assert_allclose(found, np.stack([expected] * 2), atol=1e-6)
+    # The bytes between matter: a denoiser that took the likeliest of them would draft otherwise.
+    assert not np.allclose(expected[1], chances[before, last], atol=0.05)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_first_byte_of_an_exact_draft_is_always_kept(temperature):
+    method = Method(TableTarget(), ExactDenoiser(4, samples=16))
+    params = Params(table(BYTES, seed=1, scale=2.0))
+    rows = 8
+    text = Text(jnp.full((rows, 64), vocab.BOE).at[:, 0].set(vocab.BOS), jnp.ones(rows, jnp.int32))
+    decoding = method.init(
+        params, text, budget=48, seeds=jnp.arange(rows, dtype=jnp.uint32),
+        sampling=Sampling.of(rows, temperature=temperature, allow_eos=False),
+    )  # fmt: skip
+    for _ in range(8):
+        decoding = method.round(params, decoding)
+    kept = np.asarray(decoding.counts.accepted)
+    assert (kept >= np.asarray(decoding.counts.rounds)).all() and kept.sum() < 8 * 4 * rows
