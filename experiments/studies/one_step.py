@@ -1,10 +1,11 @@
-"""What a denoiser that fills a block in one pass could keep at most, beside the trained one.
+"""What a denoiser that knew the law of each byte ahead would keep, beside the trained one.
 
-One pass predicts the bytes of a block apart from one another. At best, it predicts for each place
-what the model itself expects there, whatever comes between: the law that perfect training on the
-model's text ends at. "Exact" drafts from these laws, as means over continuations that the model
-samples; their noise costs a little of what is kept. "Trained" is `blt-dv`, in one step. "By place":
-kept, of all drafts. Acceptance "without loops" leaves out continuations that loop.
+A denoiser that fills a block in one pass predicts its bytes apart from one another. If its loss, a
+cross-entropy, were fitted perfectly to text that the model itself writes, it would predict the
+model's own law of each byte, with the bytes between summed out. "Exact" drafts from these laws, as
+means over continuations that the model samples. Other losses, and a table that links the bytes of
+a block, may keep more. "Trained" is `blt-dv`, in one step. "By place": share of the drafts that are
+kept up to a place. Acceptance "without loops" leaves out continuations that loop.
 
     python -m experiments.studies.one_step --data DIR
 """
@@ -13,7 +14,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from bytelax.decode import sampling
 from bytelax.decode.draft import Draft, draw
@@ -25,7 +26,7 @@ from experiments import evidence, study
 from experiments.study import Column
 
 SAMPLES, SIZE = 64, 8  # continuations of a text, and bytes of a block
-AT_ONCE = 4  # prompts, each with so many rows
+AT_ONCE = 4  # prompts at a time, each with SAMPLES rows
 MODELS = ("tiny-d",)
 COLUMNS = [
     Column("model", "model"),
@@ -41,7 +42,9 @@ COLUMNS = [
 
 @dataclasses.dataclass(frozen=True)
 class ExactDenoiser(Drafter):
-    """Drafts each byte of a block from the target's own law of it, the bytes before it unknown.
+    """Drafts each byte from the target's own law of it, with the block's earlier bytes summed out.
+
+    For temperatures 0 and 1.
 
     Attributes:
       draft_length: number of bytes in a block.
@@ -65,7 +68,7 @@ def laws_ahead(inputs: DraftInput, uniforms: Float[Array, "R K"]) -> Float[Array
 
     Args:
       inputs: of a drafter; a batch of B texts.
-      uniforms: R = B S random numbers for each byte of S continuations a text, text by text.
+      uniforms: K random numbers for each of the R = B S continuations, S of a text, text by text.
     """
     batch, rows = len(inputs.text.length), len(uniforms)
 
@@ -79,7 +82,7 @@ def laws_ahead(inputs: DraftInput, uniforms: Float[Array, "R K"]) -> Float[Array
         state, pending = carry
         logits, trial = inputs.target.extend(inputs.target_params, state, pending)
         log_probs = sampling.process_logits(logits, how)
-        ids: Int[Array, "R 1"] = sampling.sample(log_probs, uniform[:, None]).astype(jnp.int32)
+        ids = sampling.sample(log_probs, uniform[:, None])
         state = inputs.target.commit(trial, jnp.ones(rows, jnp.int32))
         return (state, ids), jnp.exp(log_probs).reshape(batch, rows // batch, -1).mean(1)
 

@@ -8,7 +8,8 @@ import pytest
 
 from bytelax import vocab
 from bytelax.decode import Method, Params, Sampling, Text
-from bytelax.decode.drafter import DraftInput
+from bytelax.decode.drafter import DraftInput, Empty
+from bytelax.testing.exact_law import exact_law
 from bytelax.testing.tables import TableTarget, table
 from experiments.studies.one_step import ExactDenoiser, laws_ahead
 
@@ -17,7 +18,7 @@ BYTES, PLACES, STEPS = 3, 3, 8  # byte values, bytes ahead, and the denominator 
 
 def laws():
     """f32[V, V, V]: chances of the next byte after two ids, in eighths, so that a grid is exact."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     size = vocab.OFFSET + BYTES
     chances = np.zeros((size, size, size))
     eighths = rng.multinomial(STEPS, [1 / BYTES] * BYTES, size=(size, size))
@@ -26,25 +27,35 @@ def laws():
 
 
 def test_the_laws_of_bytes_ahead_are_sums_over_what_comes_between():
-    chances, before, last = laws(), vocab.OFFSET, vocab.OFFSET + 1
-    expected = np.zeros((PLACES, chances.shape[-1]))
-    for text in itertools.product(range(chances.shape[-1]), repeat=PLACES):
-        ids = [before, last, *text]
-        chance = np.prod([chances[tuple(ids[at : at + 3])] for at in range(PLACES)])
-        for place, each in enumerate(text):
-            expected[place, each] += chance
-    text = Text(jnp.array([[before, last]] * 2), jnp.array([2, 2]))
+    chances, prompts = laws(), vocab.OFFSET + np.array([[0, 1], [2, 0]])
+    expected = np.zeros((2, PLACES, chances.shape[-1]))
+    for row, prompt in enumerate(prompts):
+        for text in itertools.product(range(chances.shape[-1]), repeat=PLACES):
+            ids = [*prompt, *text]
+            chance = np.prod([chances[tuple(ids[at : at + 3])] for at in range(PLACES)])
+            for place, each in enumerate(text):
+                expected[row, place, each] += chance
+    text = Text(jnp.asarray(prompts), jnp.array([2, 2]))
     target, params = TableTarget(), jnp.log(jnp.asarray(chances, jnp.float32))
     inputs = DraftInput(
         params=(), target=target, target_params=params, state=target.prefill(params, text),
-        text=text, sampling=Sampling.of(2, temperature=0.5, allow_eos=False), key=None,
+        text=text, sampling=Sampling.of(2, temperature=1.0, allow_eos=False), key=None,
     )  # fmt: skip
     middle = (np.arange(STEPS) + 0.5) / STEPS
     grid = np.array([*itertools.product(middle, repeat=PLACES)], np.float32)
     found = laws_ahead(inputs, jnp.asarray(np.concatenate([grid, grid])))
-    np.testing.assert_allclose(found, np.stack([expected] * 2), atol=1e-6)
-    # The bytes between matter: a denoiser that took the likeliest of them would draft otherwise.
-    assert not np.allclose(expected[1], chances[before, last], atol=0.05)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    # What comes between matters: after the likeliest byte alone the law is another one.
+    last, likeliest = prompts[0, 1], chances[tuple(prompts[0])].argmax()
+    assert not np.allclose(expected[0, 1], chances[last, likeliest], atol=0.05)
+
+
+def test_its_drafts_leave_the_law_of_the_text_as_it_is():
+    params = Params(table(BYTES, seed=1))
+    how = {"prompt": [vocab.BOS], "new_bytes": 3, "temperature": 1.0}
+    plain = exact_law(Method(TableTarget(), Empty()), params, **how)
+    drafted = exact_law(Method(TableTarget(), ExactDenoiser(2, samples=1)), params, **how)
+    assert drafted == pytest.approx(plain, abs=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
