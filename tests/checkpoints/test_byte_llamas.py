@@ -23,6 +23,7 @@ from tests.helpers.random_models import refusal
 
 TEXT = "naïve bytes\x00\xff".encode()
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+WINDOWS = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}
 KINDS = {  # fields of config.json, and the ids that are given
     "raw": ({}, {}),
     "tied": ({"tie_word_embeddings": True}, {}),
@@ -33,15 +34,7 @@ KINDS = {  # fields of config.json, and the ids that are given
     "biases": ({"attention_bias": True}, {}),
     "mistral": ({"model_type": "mistral", "sliding_window": 4, "head_dim": 6}, {}),
     "qwen2": ({"model_type": "qwen2", "sliding_window": 4}, {}),
-    "qwen2 windows": (
-        {
-            "model_type": "qwen2",
-            "use_sliding_window": True,
-            "sliding_window": 4,
-            "max_window_layers": 0,
-        },
-        {},
-    ),
+    "qwen2 windows": ({"model_type": "qwen2", **WINDOWS}, {}),
     "qwen3": ({"model_type": "qwen3", "head_dim": 6}, {}),
     "llama3": ({"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 16}}, {}),
 }
@@ -236,30 +229,18 @@ def config_of(**fields):
 
 
 ADDED = tuple(NAMED.items())
+STEPS = {"processors": [{"type": "X"}, IN_FRONT]}
+ASKED = config_of(add_bos_token=True, bos_token="<s>")
+ASKED_NOT_TO = config_of(add_bos_token=False)
 STOP = config_of(eos_token="</s>", bos_token={"content": "<s>"})
-FILES = {
+FILES = {  # the files, and the ids of byte 0, of BOS and of EOS in them
     "ByT5": (config_of(tokenizer_class="ByT5Tokenizer"), 3, None, 1),
     "hex": (tokenizer(HEX | NAMED) | STOP, 3, None, 2),
     "chr": (tokenizer({chr(byte): byte + 4 for byte in range(256)}, ADDED), 4, None, None),
     "in front": (tokenizer(HEX, ADDED, post_processor=IN_FRONT) | STOP, 3, 1, 2),
-    "in front of several steps": (
-        tokenizer(HEX, ADDED, post_processor={"processors": [{"type": "X"}, IN_FRONT]}) | STOP,
-        3,
-        1,
-        2,
-    ),
-    "asked for": (
-        tokenizer(HEX, ADDED) | config_of(add_bos_token=True, bos_token="<s>"),
-        3,
-        1,
-        None,
-    ),
-    "asked not to": (
-        tokenizer(HEX, ADDED, post_processor=IN_FRONT) | config_of(add_bos_token=False),
-        3,
-        None,
-        None,
-    ),
+    "in front of several steps": (tokenizer(HEX, ADDED, post_processor=STEPS) | STOP, 3, 1, 2),
+    "asked for": (tokenizer(HEX, ADDED) | ASKED, 3, 1, None),
+    "asked not to": (tokenizer(HEX, ADDED, post_processor=IN_FRONT) | ASKED_NOT_TO, 3, None, None),
 }
 
 
