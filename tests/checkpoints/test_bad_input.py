@@ -9,12 +9,12 @@ import pytest
 import safetensors.numpy
 
 from bytelax import checkpoints
-from bytelax.checkpoints import CheckpointError
 from tests.helpers import meta_layout
-from tests.helpers.random_models import META, SQUARE, random_params, shard
+from tests.helpers.random_models import META, random_params, refusal, shard
 
 WEIGHTS = "model.safetensors"
 NORM = "model.local_decoder.norm.weight"
+GATE = "model.local_decoder.layers.0.mlp.gate_proj.weight"
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +31,13 @@ def model(saved, tmp_path):
 
 
 def message(location, **arguments):
-    with pytest.raises(CheckpointError) as error:
-        checkpoints.read(location, **arguments)
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    return refusal(checkpoints.read, location, **arguments)
 
 
 def change_tensors(model, change):
-    stored = safetensors.numpy.load_file(model / WEIGHTS)
-    change(stored)
+    """Sets tensors of the file, and leaves out those that are None."""
+    stored = safetensors.numpy.load_file(model / WEIGHTS) | change
+    stored = {name: x for name, x in stored.items() if x is not None}
     safetensors.numpy.save_file(stored, model / WEIGHTS)
 
 
@@ -77,29 +75,16 @@ def test_config_is_not_json(model, text):
     assert "config.json" in message(model)
 
 
-def test_another_model(model):
-    (model / "config.json").write_text('{"model_type": "llama"}')
-    assert "is a llama of None ids, and no tokenizer file says which of them are bytes" in message(
-        model
-    )
-
-
 def test_no_weights(model):
     (model / WEIGHTS).unlink()
     assert f"has no {WEIGHTS}" in message(model)
 
 
-@pytest.mark.parametrize("size", [0, 3, 100, 10_000])
+@pytest.mark.parametrize("size", [0, 3, 100, 10_000, -1])
 def test_truncated(model, size):
     content = (model / WEIGHTS).read_bytes()
     (model / WEIGHTS).write_bytes(content[:size])
-    assert WEIGHTS in message(model) and "download it again" in message(model)
-
-
-def test_truncated_by_one_byte(model):
-    content = (model / WEIGHTS).read_bytes()
-    (model / WEIGHTS).write_bytes(content[:-1])
-    assert "not a whole one" in message(model)
+    assert WEIGHTS in message(model) and "not a whole one; download it again" in message(model)
 
 
 def test_bytes_behind_the_last_tensor(model):
@@ -117,36 +102,24 @@ def test_not_safetensors(model, content):
     assert "not" in message(model) and "safetensors" in message(model)
 
 
-def test_quantized(model):
-    change_tensors(model, lambda stored: stored.update({NORM: np.zeros(16, np.int8)}))
-    assert f"{NORM} is stored as I8" in message(model)
-
-
-def test_a_missing_tensor(model):
-    change_tensors(model, lambda stored: stored.pop(NORM))
-    assert f"the tensor {NORM} is missing" in message(model)
-
-
-def test_an_unexpected_tensor(model):
-    change_tensors(model, lambda stored: stored.update({"model.bias": np.zeros(3, np.float32)}))
-    assert "tensor model.bias" in message(model)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({NORM: np.zeros(16, np.int8)}, f"{NORM} is stored as I8"),
+        ({NORM: None}, f"the tensor {NORM} is missing"),
+        ({"model.bias": np.zeros(3)}, "tensor model.bias"),
+        ({NORM: np.zeros(17)}, f"{NORM} has shape (17,), its config needs (16,)"),
+        ({GATE: np.zeros((16, 48))}, f"{GATE} has shape (16, 48), its config needs (48, 16)"),
+    ],
+)
+def test_tensors_that_do_not_fit(model, change, says):
+    change_tensors(model, change)
+    assert says in message(model)
 
 
 def test_rotary_buffers_are_no_tensors_of_the_model(model):
-    buffers = {"model.local_encoder.rotary_emb.inv_freq": np.zeros(2, np.float32)}
-    change_tensors(model, lambda stored: stored.update(buffers))
+    change_tensors(model, {"model.local_encoder.rotary_emb.inv_freq": np.zeros(2, np.float32)})
     checkpoints.read(model)
-
-
-def test_a_misshapen_tensor(model):
-    change_tensors(model, lambda stored: stored.update({NORM: np.zeros(17, np.float32)}))
-    assert f"{NORM} has shape (17,), its config needs (16,)" in message(model)
-
-
-def test_a_transposed_tensor(model):
-    name = "model.local_decoder.layers.0.mlp.gate_proj.weight"
-    change_tensors(model, lambda stored: stored.update({name: stored[name].T.copy()}))
-    assert f"{name} has shape (16, 48), its config needs (48, 16)" in message(model)
 
 
 def test_a_missing_shard(model):
@@ -243,4 +216,4 @@ def test_a_pytorch_file(saved, tmp_path):
     config, params = checkpoints.read(model, dtype="float32")
     expected = random_params(META)["decoder"]["head"]["kernel"].astype("bfloat16")
     np.testing.assert_array_equal(params["decoder"]["head"]["kernel"], expected.astype("float32"))
-    assert config == META and SQUARE != META
+    assert config == META

@@ -8,10 +8,18 @@ import pytest
 
 import bytelax
 from bytelax import checkpoints
-from bytelax.checkpoints import CheckpointError, layout, orbax
+from bytelax.checkpoints import layout, orbax
 from bytelax.checkpoints.tensors import check_finite
 from tests.helpers import meta_layout
-from tests.helpers.random_models import META, SQUARE, WITH_HEADS, assert_same, random_params
+from tests.helpers.marks import slow
+from tests.helpers.random_models import (
+    META,
+    SQUARE,
+    WITH_HEADS,
+    assert_same,
+    random_params,
+    refusal,
+)
 
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 WRONG = (np.nan, -np.nan, np.inf, -np.inf)
@@ -27,13 +35,6 @@ def spoilt(config, path, at, value=np.nan, dtype=jnp.float32):
     params = layout.flatten(random_params(config, dtype=dtype))
     params[path] = params[path].at[at].set(value)
     return layout.unflatten(params)
-
-
-def refusal(read, *args, **kwargs):
-    with pytest.raises(CheckpointError) as error:
-        read(*args, **kwargs)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -68,7 +69,7 @@ def test_the_tensor_is_named(kind, path, tmp_path):
         bytelax.load_patcher(tmp_path / "a")
 
 
-@pytest.mark.parametrize("kind", [pytest.param("orbax", marks=pytest.mark.slow), "huggingface"])
+@pytest.mark.parametrize("kind", [slow("orbax"), "huggingface"])
 def test_also_in_bfloat16_as_int8_and_on_a_mesh(kind, tmp_path):
     path = "decoder/trunk/layers_1/attention/qkv/kernel"
     params = spoilt(SQUARE, path, PLACES[path][1], np.inf, jnp.bfloat16)

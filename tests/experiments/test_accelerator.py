@@ -33,6 +33,7 @@ def test_a_step_that_fails_or_takes_too_long_says_so(tmp_path, capfd):
     assert accelerator.run(step._replace(study="exactness"), options, 1.0) == "needs --data"
 
 
+@pytest.mark.slow  # a step that takes too long is ended in the same way
 def test_a_run_that_is_ended_ends_its_step(tmp_path):
     command = [sys.executable, "-m", "experiments.accelerator", "--smoke"]
     command += ["--results", str(tmp_path)]

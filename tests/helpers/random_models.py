@@ -6,9 +6,10 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import safetensors.numpy
 
-from bytelax.architectures import module_of
+from bytelax.checkpoints import CheckpointError
 from bytelax.models.blt import BLTConfig
 from bytelax.models.blt.encoder import HashConfig
 from bytelax.models.byte_lm import ByteLMConfig
@@ -16,8 +17,6 @@ from bytelax.models.configs import TransformerConfig
 from bytelax.models.patching import PatchingConfig
 from bytelax.options import BltSHead, DFlashHead, EagleHead, HeadsConfig, MedusaHead
 from tests.helpers.models_for_tests import shapes
-
-IDS = jnp.asarray([[1, 72, 105, 36, 118, 108, 105, 72, 36, 72, 105]])
 
 
 def stack(dim, layers, ffn_dim, **fields):
@@ -81,16 +80,20 @@ def repatched(config, **fields):
     return dataclasses.replace(config, patching=dataclasses.replace(config.patching, **fields))
 
 
-def logits(config, params):
-    return module_of(config).apply({"params": params}, IDS, method="predict")[0]
-
-
 def assert_same(left, right):
     """Equal trees, bit for bit and dtype for dtype."""
     assert jax.tree.structure(left) == jax.tree.structure(right)
     for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def refusal(read, *args, **how):
+    """What is said, in one line, when a checkpoint is not read."""
+    with pytest.raises(CheckpointError) as error:
+        read(*args, **how)
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 def shard(directory):

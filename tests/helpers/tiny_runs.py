@@ -1,7 +1,7 @@
 """A byte transformer that learns in a second, for the tests of the loop.
 
-As a script: `tiny_runs.py OUT [--data 2 --fsdp 2 --tensor 2] [--steps 12] [--pace SECONDS]`
-trains it in OUT, and waits that long before each batch. Processes that are told of each other by
+As a script: `tiny_runs.py OUT [--data 2 --fsdp 2 --tensor 2] [--pace SECONDS]` trains it
+in OUT, and waits that long before each batch. Processes that are told of each other by
 JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID train together, and each notes in
 OUT/examples-ID.jsonl what it has read.
 """
@@ -71,10 +71,12 @@ def batches(split, step, *, batch=BATCH, end=None, pace=0.0):
         yield np.stack([ids[b : b + WINDOW + 1] for b in begins])
 
 
-def config(*, steps=12, mesh=None, accumulate=1, peak=1e-2, **run):
+def config(*, steps=12, mesh=None, accumulate=1, peak=1e-2, cooldown=None, **run):
     defaults = {"log_every": 1, "validate_every": 3, "validation_batches": 1, "save_every": 3}
     return TrainConfig(
-        optimizer=OptimizerConfig(steps=steps, peak=peak, warmup=2, accumulate=accumulate),
+        optimizer=OptimizerConfig(
+            steps=steps, peak=peak, warmup=2, accumulate=accumulate, cooldown=cooldown
+        ),
         mesh=mesh or MeshConfig(),
         run=RunConfig(**(defaults | run)),
     )
@@ -106,16 +108,14 @@ def of_process(mesh, out, **options):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--pace", type=float, default=0.0)
-    parser.add_argument("--seed", type=int, default=0)
     for axis in ("data", "fsdp", "tensor"):
         parser.add_argument(f"--{axis}", type=int, default=1)
     args = parser.parse_args()
     distributed.start()
     mesh = MeshConfig(data=args.data, fsdp=args.fsdp, tensor=args.tensor)
     runs.train(
-        config(steps=args.steps, mesh=mesh, seed=args.seed),
+        config(mesh=mesh),
         NextByte(noise=0.1),
         of_process(sharding.make_mesh(mesh), args.out, pace=args.pace),
         args.out,

@@ -96,7 +96,7 @@ def test_numbers(platform, dtype, tree, heads, seed, wrapped):
 
 
 @both
-@pytest.mark.parametrize("wrapped", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("wrapped", [slow(False), True])
 class TestBitwise:
     """A query and what it sees make its bits."""
 
@@ -182,7 +182,7 @@ def disagree(slots):
 
 
 @pytest.mark.parametrize("platform", [EMULATED])
-@pytest.mark.parametrize("slots", [SLOTS, pytest.param(TWO_TILES, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("slots", [SLOTS, slow(TWO_TILES)])
 def test_threads_wait_for_one_another(platform, slots):
     assert not disagree(slots)
 

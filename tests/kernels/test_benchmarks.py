@@ -20,6 +20,7 @@ from experiments.studies import accelerator_kernels as study_of_kernels
 from tests.helpers import models_for_tests as models
 from tests.helpers.emulating import on_gpu
 from tests.helpers.interpreting import on
+from tests.helpers.marks import slow
 
 ATTENTION = attention_benchmark.Case(2, 3, 2, 1, slots=72, dim=64, length=100)
 CASES = {"ring": ATTENTION, "tree": ATTENTION._replace(length=60, tree=True)}
@@ -79,8 +80,8 @@ def test_unmask_is_checked():
 @pytest.mark.parametrize(
     "kernel, case",
     [
-        pytest.param("dense", DENSE, marks=pytest.mark.slow),
-        pytest.param("append_attention", APPEND, marks=pytest.mark.slow),
+        slow("dense", DENSE),
+        slow("append_attention", APPEND),
         ("cross_attention", CROSS),
     ],
 )

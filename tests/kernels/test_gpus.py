@@ -70,6 +70,17 @@ def test_a_card_runs_the_kernels_made_for_it(capability, kernels, monkeypatch):
     assert {name for name in KERNELS if name in by_xla} == KERNELS - kernels
 
 
+def test_only_the_platform_that_is_asked_for_is_traced():
+    def has_kernels():
+        _, function = CALLS["verify_attention"]
+        return "pallas_call" in str(jax.make_jaxpr(lambda: function())())
+
+    for platform, kernels in (("tpu", True), ("cpu", False)):
+        with traced_for(platform):
+            assert has_kernels() == kernels
+        assert has_kernels()  # the context has ended
+
+
 def test_ahead_of_time():
     """For a card that is named, and for a Hopper where none is."""
     assert run_by_kernels() == KERNELS

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.interpreting import on
+from tests.helpers.marks import slow
 
 BATCH, CELLS, SIZE, MASK = 2, 6, 260, 999
 PLATFORMS = ["tpu", "gpu"]
@@ -42,14 +43,7 @@ def drawn_ids(seed, warm):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize(
-    "rule, warm",
-    [
-        (RULES[0], True),
-        pytest.param(RULES[1], False, marks=pytest.mark.slow),
-        (RULES[2], False),
-    ],
-)
+@pytest.mark.parametrize("rule, warm", [(RULES[0], True), slow(RULES[1], False), (RULES[2], False)])
 @settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**20))
 def test_kernels(platform, rule, warm, seed):

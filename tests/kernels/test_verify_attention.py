@@ -147,16 +147,3 @@ class TestTrees:
         slot = (newest[0] - WINDOW + 1 + np.arange(WINDOW)) % SLOTS
         own = np.asarray(values)[:, :, slot].transpose(0, 2, 1, 3)  # [B, W, K, D]
         np.testing.assert_array_equal(out, np.repeat(own, HEADS // KV_HEADS, axis=2))
-
-
-@pytest.mark.parametrize("block_kv", BLOCKS)
-def test_a_block_that_sees_all_of_itself(block_kv):
-    """The drafter's cells see the text before the block and each other: one interval for all."""
-    queries, keys, values = map(np.asarray, arrays(14))
-    start = np.array([0, 17, 35], np.int32)
-    first = np.zeros((BATCH, WINDOW), np.int32)
-    last = np.repeat(start[:, None] + WINDOW - 1, WINDOW, axis=1)
-    out = attention(
-        queries, keys, values, first=first, last=last, newest=last[:, 0], block_kv=block_kv
-    )
-    np.testing.assert_allclose(out, reference(queries, keys, values, first, last), atol=2e-6)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jax._src.cudnn import fused_attention_stablehlo
 
 from tests.helpers.interpreting import COMPILED, on
+from tests.helpers.marks import slow
 
 BATCH, WINDOW, HEADS, KV_HEADS = 2, 5, 4, 2
 CACHES = ("keys", "values")
@@ -125,11 +126,7 @@ def test_shapes(platform, seed, batch, window, heads, slots, dim):
 
 @pytest.mark.parametrize(
     "platform, slots, dim, dtype",
-    [
-        CASES[1],
-        *(pytest.param(*case.values, marks=pytest.mark.slow) for case in CASES[3:5]),
-        *CASES[5:],
-    ],
+    [CASES[1], *(slow(*case.values) for case in CASES[3:5]), *CASES[5:]],
 )
 @pytest.mark.parametrize("reach", [130, 10_000])
 def test_blocks_that_every_query_sees(platform, slots, dim, dtype, reach):
@@ -189,11 +186,7 @@ class TestBitwise:
 class TestAnywhere:
     """In the kernel for processors a query's bits depend on the positions that it sees alone."""
 
-    @pytest.mark.parametrize(
-        "around",
-        [FEW_AROUND, pytest.param(AROUND, marks=pytest.mark.slow)],
-        ids=["few", "all"],
-    )
+    @pytest.mark.parametrize("around", [FEW_AROUND, slow(AROUND)], ids=["few", "all"])
     def test_in_any_window_batch_and_ring(self, platform, dtype, around):
         rng, dim = np.random.default_rng(5), 20
         text = [rng.normal(size=(1, KV_HEADS, 90, dim)).astype(dtype) for _ in CACHES]
@@ -281,9 +274,7 @@ def test_shapes_that_do_not_fit():
         )
 
 
-@pytest.mark.parametrize(
-    "dim", [*(pytest.param(x, marks=pytest.mark.slow) for x in (64, 128)), 192]
-)
+@pytest.mark.parametrize("dim", [slow(64), slow(128), 192])
 def test_shared_memory_holds_what_the_kernel_takes(dim):
     """Lowering for the H200 counts it again, and refuses what has no room."""
     arrays, seen = inputs(6, 256, dim, jnp.bfloat16)

@@ -21,6 +21,7 @@ from bytelax.models.fused import Fused
 from bytelax.models.layers import Dense, RMSNorm
 from tests.helpers import models_for_tests as models
 from tests.helpers.emulating import EMULATED, on_gpu
+from tests.helpers.marks import exhaustive, slow
 
 STACK = models.stack(32, 1, head_dim=16, kv_heads=1, window=9)  # sizes that the kernels take
 # And all that an attention may have besides.
@@ -107,10 +108,10 @@ def modules(part, stack):
 @pytest.mark.parametrize(
     ("dtype", "stack"),
     [
-        pytest.param("float32", STACK, id="float32-plain"),
-        pytest.param("bfloat16", QWEN, id="bfloat16-qwen"),
-        pytest.param("float32", QWEN, id="float32-qwen", marks=pytest.mark.exhaustive),
-        pytest.param("bfloat16", STACK, id="bfloat16-plain", marks=pytest.mark.exhaustive),
+        ("float32", STACK),
+        ("bfloat16", QWEN),
+        exhaustive("float32", QWEN),
+        exhaustive("bfloat16", STACK),
     ],
 )
 def test_what_is_fused_is_the_plain_module(part, dtype, stack):
@@ -139,10 +140,7 @@ def kernels_of(jaxpr):
         ("residual", ["dense"]),
     ],
 )
-@pytest.mark.parametrize(
-    "stack",
-    [pytest.param(STACK, id="plain", marks=pytest.mark.exhaustive), pytest.param(QWEN, id="qwen")],
-)
+@pytest.mark.parametrize("stack", [exhaustive(STACK), QWEN])
 def test_on_a_gpu_a_product_takes_in_what_surrounds_it(platform, part, kernels, stack, monkeypatch):
     """Its norm, its gate, its residual; the kernels are emulated here."""
     monkeypatch.setitem(dispatch._PLATFORMS, platform, "cpu")
@@ -201,14 +199,10 @@ def products_of(execution, platform, rows):
     return math.prod(map(int, size.split(","))) // 10
 
 
-@pytest.mark.parametrize("rows, least", [(1, 8), (3, 9), (5, 10), (8, 8), (9, 9)])
-def test_accelerators_multiply_eight_rows_or_more(rows, least):
-    assert products_of(Fused(), "tpu", rows) == least
-
-
-@pytest.mark.parametrize("execution, platform", [(Fused(), "cpu"), (Execution(), "tpu")])
-def test_otherwise_the_rows_there_are(execution, platform):
-    assert products_of(execution, platform, 1) == 1
+def test_accelerators_multiply_eight_rows_or_more():
+    for rows, least in ((1, 8), (3, 9), (5, 10), (8, 8), (9, 9)):
+        assert products_of(Fused(), "tpu", rows) == least
+    assert products_of(Fused(), "cpu", 1) == products_of(Execution(), "tpu", 1) == 1
 
 
 @pytest.mark.parametrize("stored", ["int8", "bits"])
@@ -239,13 +233,7 @@ def test_narrow_kernels_have_surroundings_too(stored):
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(models.BASE, id="blt", marks=pytest.mark.slow),
-        pytest.param(models.BYTE_LM, id="byte lm"),
-    ],
-)
+@pytest.mark.parametrize("config", [slow(models.BASE), models.BYTE_LM])
 def test_a_target_decodes_with_the_fused_execution(config):
     """Chosen in one place: a target's module is the plain one, and so are its parameters."""
     model = models.model(config)
@@ -260,3 +248,5 @@ def test_a_target_decodes_with_the_fused_execution(config):
         for m in (model.module, model.device_module)
     )
     np.testing.assert_array_equal(fast, plain)
+    assert plain.shape == (2, 9, 260) and plain.dtype == "float32"
+    np.testing.assert_allclose(plain, model.logits(ids), atol=1e-5)

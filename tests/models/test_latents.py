@@ -23,7 +23,8 @@ IDS = models_for_tests.random_text(3, 33)
 @functools.cache
 def small():
     """A model, and a function of its parameters and of ids."""
-    model = models_for_tests.model(models_for_tests.VARIANTS["own_embedding"])
+    config = models_for_tests.VARIANTS["own_embedding"]
+    model = models_for_tests.model(models_for_tests.replace(config, decoder={"layers": 1}))
     return model, jax.jit(functools.partial(latents.bits_by_latents, model.module))
 
 

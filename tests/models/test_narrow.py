@@ -111,6 +111,30 @@ def test_a_loop_does_not_keep_widened_matrices():
         assert program(lambda x, m: x @ m.values.astype(x.dtype) * m.scale, int8) > 2 * size
 
 
+def test_a_loop_over_a_bfloat16_table_neither_copies_nor_widens_it():
+    """XLA:CPU would convert the whole table to float32, for a handful of rows."""
+    table = jax.random.normal(jax.random.key(0), (50_000, 16), jnp.bfloat16)
+    params = {"hash_embed": {"embedding": table}}
+    viewed = narrow.params_as_bits(params)
+    pointer = viewed["hash_embed"]["embedding"].unsafe_buffer_pointer()
+    assert pointer == table.unsafe_buffer_pointer()
+
+    def walk(params):
+        def step(ids):
+            rows = narrow.rows_of(params["hash_embed"]["embedding"], ids)
+            return ids + 1 + jnp.abs(rows.sum(1)).astype(jnp.int32)
+
+        ids = jnp.arange(9)
+        return jax.lax.while_loop(lambda ids: ids.max() < 1000, step, ids)
+
+    plain = jax.jit(walk).lower(params).compile(AS_USERS_COMPILE)
+    program = jax.jit(walk).lower(viewed).compile(AS_USERS_COMPILE)
+    np.testing.assert_array_equal(program(viewed), plain(params))
+    assert program.memory_analysis().temp_size_in_bytes < 10_000
+    if jax.__version_info__ < (0, 11):  # where 0.12 is the oldest, the view can go
+        assert plain.memory_analysis().temp_size_in_bytes > table.nbytes
+
+
 def test_large_kernels_and_tables_are_viewed(monkeypatch):
     params = {
         "large": {"kernel": jnp.ones((1024, 1024), jnp.bfloat16)},

@@ -16,6 +16,7 @@ from bytelax.models import weights
 from bytelax.pods.configs import MeshConfig
 from bytelax.pods.sharding import make_mesh
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import slow
 
 
 def key(*names):
@@ -73,10 +74,7 @@ class TestPanels:
             assert panels.gated == (path[-2].key == "gate_up")
         assert count
 
-    @pytest.mark.parametrize(
-        "kind",
-        ["float32", *(pytest.param(x, marks=pytest.mark.slow) for x in ("bfloat16", "int8"))],
-    )
+    @pytest.mark.parametrize("kind", ["float32", slow("bfloat16"), slow("int8")])
     def test_are_all_that_a_model_holds(self, kind):
         """The arrays are gone once the model has been used, and come back bit for bit."""
         base = models.model(models.BASE)

@@ -26,20 +26,20 @@ def seen(blocks: Blocks, length, window):
     batch, number, size = blocks.ids.shape
 
     def entries(of_clean, of_cells):
-        clean = np.broadcast_to(of_clean, (batch, length))
-        cells = np.broadcast_to(of_cells, blocks.ids.shape).reshape(batch, -1)
-        return np.concatenate([clean, cells], axis=1)
+        clean = jnp.broadcast_to(of_clean, (batch, length))
+        cells = jnp.broadcast_to(of_cells, blocks.ids.shape).reshape(batch, -1)
+        return jnp.concatenate([clean, cells], axis=1)
 
-    place = entries(np.arange(length), np.asarray(blocks.positions()))
-    block = entries(-1, np.arange(number)[:, None])
-    used = entries(True, np.arange(size) < np.asarray(blocks.length)[..., None])
+    place = entries(jnp.arange(length), blocks.positions())
+    block = entries(-1, jnp.arange(number)[:, None])
+    used = entries(True, jnp.arange(size) < blocks.length[..., None])
     # A clean byte predicts the next one, and has read itself; a block has read what precedes it.
-    end = entries(np.arange(length) + 1, np.asarray(blocks.start)[..., None])
-    first = entries(np.arange(length), np.asarray(blocks.start)[..., None]) - window + 1
+    end = entries(jnp.arange(length) + 1, blocks.start[..., None])
+    first = entries(jnp.arange(length), blocks.start[..., None]) - window + 1
     clean = (block < 0)[:, None]
     before = clean & (place[:, None] < end[..., None]) & (place[:, None] >= first[..., None])
     same = ~clean & (block[:, None] == block[..., None]) & used[:, None]
-    return before | same | np.eye(place.shape[1], dtype=bool)  # what is unused attends to itself
+    return before | same | jnp.eye(place.shape[1], dtype=bool)  # what is unused attends to itself
 
 
 def dense(projections, cache, *, mask):
@@ -50,19 +50,14 @@ def dense(projections, cache, *, mask):
     return jnp.einsum("bhqk,bkhd->bqhd", weights, values), None
 
 
-@functools.partial(jax.jit, static_argnames="module")
-def drawn_of(module, params, ids):
-    """The blocks of a text, and which of their bytes are masked."""
-    text = module.bind({"params": params}).encode(ids[:, :-1])
-    return corrupt(KEY, ids, text.closes, config=CORRUPTION)
-
-
-@functools.partial(jax.jit, static_argnames="module")
-def by_the_equations(module, params, ids, drawn, mask):
-    """The loss of equation 7 for each byte, and the logits of the cells."""
+@functools.partial(jax.jit, static_argnames=("module", "window"))
+def by_the_equations(module, params, ids, window):
+    """What is drawn, the loss of equation 7 for each byte, and the logits of the cells."""
     blt = module.bind({"params": params})
     text = blt.encode(ids[:, :-1])
+    drawn = corrupt(KEY, ids, text.closes, config=CORRUPTION)
     blocks, (batch, length) = drawn.blocks, text.patch.shape
+    mask = seen(blocks, length, window)
     # The latent of the latest patch that closed before the block.
     latent = jnp.take_along_axis(text.patch, blocks.start - 1, axis=1)[..., None]
     cells = [
@@ -83,7 +78,7 @@ def by_the_equations(module, params, ids, drawn, mask):
     loss = jnp.take_along_axis(clean, ids[:, 1:, None], axis=2).sum()
     own = -jnp.take_along_axis(logits, drawn.targets[..., None], axis=3)[..., 0]
     loss += jnp.where(drawn.masked, own / drawn.t[..., None], 0).sum()
-    return loss / (batch * length), logits
+    return drawn, loss / (batch * length), logits
 
 
 @pytest.mark.parametrize("window", [3, slow(BLOCK), slow(BLOCK + 7), slow(None)])
@@ -91,9 +86,9 @@ def test_the_joint_loss_is_that_of_the_equations(window):
     config = models.replace(models.VARIANTS["own_embedding"], decoder={"window": window})
     model = models.model(config)
     ids = jnp.asarray(models.random_text(2, LENGTH + 1, eos=False))
-    drawn = drawn_of(model.module, model.params, ids)
-    mask = seen(drawn.blocks, LENGTH, window or 2 * LENGTH)
-    expected, logits = by_the_equations(model.module, model.params, ids, drawn, mask)
+    drawn, expected, logits = by_the_equations(
+        model.module, model.params, ids, window or 2 * LENGTH
+    )
 
     objective = BLTD(model.module, corruption=CORRUPTION)
 

@@ -13,16 +13,6 @@ TEXTS = st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=12)
 WINDOW = st.integers(1, 20)
 
 
-@given(TEXTS, st.randoms(use_true_random=False), st.data())
-def test_cut_is_a_slice_of_the_documents_end_to_end(texts, random, data):
-    order = random.sample(range(len(texts)), len(texts))
-    ids = [i for d in order for i in vocab.encode(texts[d], eos=True)]
-    begin = data.draw(st.integers(0, len(ids) - 1))
-    end = data.draw(st.integers(begin + 1, len(ids)))
-    stream = packing.stream(documents.pack(texts), np.array(order))
-    assert packing.cut(stream, begin, end).tolist() == ids[begin:end]
-
-
 @given(TEXTS, WINDOW, st.integers(0, 3))
 def test_an_epoch_has_every_id_as_target_once_but_its_first_and_its_tail(texts, window, epoch):
     packed = documents.pack(texts)
@@ -42,24 +32,6 @@ def test_an_epoch_has_every_id_as_target_once_but_its_first_and_its_tail(texts, 
     assert len(expected) - 1 - len(targets) < window
 
 
-def test_epochs_have_other_windows_in_another_order():
-    rng = np.random.default_rng(0)
-    windows = packing.TrainWindows(documents.pack([rng.bytes(100) for _ in range(50)]), 64, (0,))
-    count = windows.windows_per_epoch
-    one, two = ([windows[e * count + k].tobytes() for k in range(count)] for e in (0, 1))
-    assert one != two
-    assert len(set(one) & set(two)) < count // 2
-
-
-def test_the_tail_is_not_the_same_in_every_epoch():
-    texts = [bytes([65 + i]) * 10 for i in range(26)]
-    windows = packing.TrainWindows(documents.pack(texts), 100, (0,))
-    seen = collections.Counter()
-    for i in range(8 * windows.windows_per_epoch):
-        seen.update(windows[i][1:].tolist())
-    assert all(seen[65 + i + vocab.OFFSET] > 20 for i in range(26))
-
-
 @given(TEXTS, WINDOW)
 def test_validation_has_every_id_but_the_first_as_target_once(texts, window):
     windows = packing.ValidWindows(documents.pack(texts), window)
@@ -70,22 +42,6 @@ def test_validation_has_every_id_but_the_first_as_target_once(texts, window):
     assert targets == expected[1:] + [vocab.BOE] * padding
     assert inputs[: len(expected)] == expected[: len(inputs)]
     assert 0 <= padding < window
-
-
-@given(st.integers(0, 10**6), st.integers(1, 5000))
-def test_full_windows_are_as_many_as_fit(total, window):
-    count = packing.full_windows(total, window)
-    assert count * window + 1 <= max(total, 1) < (count + 1) * window + 1
-
-
-@given(st.integers(0, 2000), st.integers())
-def test_shuffled_is_an_order(count, seed):
-    assert sorted(packing.shuffled(count, seed).tolist()) == list(range(count))
-
-
-def test_shuffled_never_changes():
-    """Another order would change what a checkpoint's position means."""
-    assert packing.shuffled(8, 0, "windows").tolist() == [2, 3, 4, 1, 7, 5, 6, 0]
 
 
 def test_shuffled_spreads():

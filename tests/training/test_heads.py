@@ -1,7 +1,6 @@
 """Heads learn the laws of the trunk that they sit on."""
 
 import dataclasses
-import functools
 import math
 
 import jax
@@ -9,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bytelax import load, vocab
+from bytelax import vocab
 from bytelax.models import kv_cache
-from bytelax.models.byte_lm import ByteLM, ByteLMConfig
-from bytelax.models.configs import TransformerConfig
+from bytelax.models.byte_lm import ByteLM
 from bytelax.models.execution import Execution
 from bytelax.options import (
     BltSHead,
@@ -24,18 +22,11 @@ from bytelax.options import (
 )
 from bytelax.systems import blt_s, eagle, trained
 from bytelax.systems.blt_s import RECENT
-from bytelax.training import runs
 from bytelax.training.head_objective import HeadLoss
 from tests.helpers import heads_of_a_blt, self_drafting_models, tiny_runs
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import exhaustive, slow
 
-HEADS = HeadsConfig(
-    early_exit=EarlyExitHead(depths=(1,)),
-    medusa=MedusaHead(count=2, correction=True),
-    two_byte=TwoByteHead(depths=(2,)),
-    eagle=EagleHead(depths=(1, 2, 2)),
-)
-MODULE = ByteLM(models.replace(tiny_runs.CONFIG, trunk={"layers": 2}, heads=HEADS))
 KEY = jax.random.key(0)  # of a loss that draws nothing
 
 
@@ -43,32 +34,13 @@ def ids(length=24):
     return jnp.asarray(models.random_text(2, length, eos=False) % 3 + vocab.OFFSET)
 
 
-@pytest.mark.slow
-def test_the_trunk_stays_and_every_head_learns(tmp_path):
-    trunk = HeadLoss(MODULE).init(jax.random.key(0))
-    result = runs.train(
-        tiny_runs.config(steps=3),
-        HeadLoss(MODULE),
-        tiny_runs.batches,
-        tmp_path,
-        initial=lambda: trunk,
-    )
-    for path, before in jax.tree_util.tree_leaves_with_path(trunk):
-        after = functools.reduce(lambda tree, key: tree[key.key], path, result.params)
-        assert np.array_equal(before, after) == (path[0].key != "heads"), path
-    np.testing.assert_array_equal(
-        load(tmp_path / "model").params["heads"]["medusa"]["correction"],
-        result.params["heads"]["medusa"]["correction"],
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "ahead"),
     [
         ("medusa_1", 1),
-        pytest.param("two_byte_3", 1, marks=pytest.mark.slow),
-        pytest.param("early_exit_2", 0, marks=pytest.mark.exhaustive),
-        pytest.param("medusa_2", 2, marks=pytest.mark.exhaustive),
+        slow("two_byte_3", 1),
+        exhaustive("early_exit_2", 0),
+        exhaustive("medusa_2", 2),
     ],
 )
 def test_what_each_head_is_asked_for(name, ahead):
@@ -119,10 +91,7 @@ def test_what_stands_later_in_a_draft_weighs_less():
     assert alike > 0.1 and less == pytest.approx(2 * weight / (1 + weight) * alike, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "step",
-    [pytest.param(0, marks=pytest.mark.exhaustive), 1, pytest.param(2, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("step", [exhaustive(0), 1, slow(2)])
 def test_eagle_sees_in_training_what_it_sees_when_drafting(step):
     """Logits of whole texts are those of a cache with `step` own outputs after the text."""
     model, end = self_drafting_models.trunk(), 14
@@ -163,30 +132,6 @@ def unrolled_and_cached(bound, layer, config, text, *, end, step):
     return unrolled[:, end + step, None], logits
 
 
-@pytest.mark.slow
-def test_sizes_are_those_published():
-    """Twelve layers of width 768 with 256 byte values: systems of the second family."""
-    trunk = TransformerConfig(
-        dim=768, layers=12, heads=12, kv_heads=12, head_dim=64, ffn_dim=3072, window=None
-    )
-    heads = HeadsConfig(
-        early_exit=EarlyExitHead(depths=(6,)),
-        medusa=MedusaHead(count=3),
-        two_byte=TwoByteHead(depths=(12,)),
-    )
-    shapes = trained.shapes(ByteLMConfig(trunk=trunk, heads=heads))
-
-    def size(tree):
-        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
-
-    sizes = {name: size(part) for name, part in shapes.items()}
-    assert sizes["early_exit"] == 768 + 768 * 256  # 197k
-    assert sizes["two_byte"] == 1536 * 768  # 1.18M
-    ahead = sizes["medusa"]
-    assert ahead == 3 * (768 * 768 + 768 * 256)
-    assert ahead / 85.4e6 == pytest.approx(0.0276, abs=1e-4)
-
-
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
@@ -225,7 +170,7 @@ def gradients(objective, params, ids):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
+@pytest.mark.parametrize("step", [exhaustive(1), 2])
 def test_a_head_of_latents_is_asked_for_those_of_its_patch(step):
     """Its latents, computed patch by patch, are what the decoder reads in training."""
     model, text = heads_of_a_blt.with_latents(), jnp.asarray(heads_of_a_blt.prompts()[:2, :25])

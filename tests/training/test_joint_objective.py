@@ -14,6 +14,7 @@ from bytelax.models.blt import Decoder
 from bytelax.training.objectives import BLTD, CorruptionConfig, corrupt
 from bytelax.training.optimizer import combine, partition
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import exhaustive
 
 LENGTH = 48
 BLOCKS = [(7, 4), (19, 8), (33, 6)]  # start, cells
@@ -77,14 +78,7 @@ def leak(block, run):
     return moved[:, block, :length].max()
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        pytest.param(0, marks=pytest.mark.exhaustive),
-        1,
-        pytest.param(2, marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.parametrize("block", [exhaustive(0), 1, exhaustive(2)])
 def test_a_block_sees_no_clean_byte_from_its_start_on(block):
     assert leak(block, joint()) == 0
     # And it does see the byte before.
@@ -221,17 +215,3 @@ def test_t_begins_where_it_should(monkeypatch):
         np.testing.assert_array_equal(drawn.t, least)
     with pytest.raises(ValueError, match=r"smallest_t must be in \[0, 1\), got 1"):
         CorruptionConfig(smallest_t=1.0)
-
-
-@pytest.mark.exhaustive  # the runs of test_loop.py and test_train_command.py
-def test_loss_falls():
-    objective = BLTD(model().module, corruption=CorruptionConfig(block_sizes=(4,), most_blocks=8))
-    step = jax.jit(jax.value_and_grad(objective.loss, has_aux=True))
-    params, ids = objective.init(jax.random.key(0)), jnp.asarray(texts())
-    losses = []
-    for index in range(12):
-        (loss, metrics), gradient = step(params, ids, jax.random.key(index))
-        params = jax.tree.map(lambda p, g: p - 0.05 * g, params, gradient)
-        losses.append(float(metrics["bits_per_byte"][0] / metrics["bits_per_byte"][1]))
-        assert np.isfinite(loss)
-    assert losses[-1] < losses[0] - 0.2

@@ -1,6 +1,5 @@
 """Muon's updates are orthogonal, one matrix at a time; a run with a cooldown can be made longer."""
 
-import dataclasses
 import functools
 import zlib
 
@@ -126,27 +125,19 @@ def test_the_rate_is_constant_until_the_cooldown():
     np.testing.assert_allclose(rates, [*rising, *level, 0.875, 0.75, 0.625, 0.5], rtol=1e-6)
 
 
-def run_of(steps, cooldown):
-    settings = tiny_runs.config(steps=steps, validate_every=0, save_every=0)
-    changed = dataclasses.replace(settings.optimizer, steps=steps, cooldown=cooldown)
-    return dataclasses.replace(settings, optimizer=changed)
-
-
 @pytest.mark.slow
 def test_a_run_with_a_cooldown_can_be_made_longer(tmp_path):
-    def train(config, out):
-        return runs.train(
-            config, tiny_runs.NextByte(), tiny_runs.batches, tmp_path / out, report=lambda _: None
-        )
+    def train(out, steps, cooldown):
+        settings = tiny_runs.config(steps=steps, cooldown=cooldown, validate_every=0, save_every=0)
+        objective = tiny_runs.NextByte()
+        return runs.train(settings, objective, tiny_runs.batches, tmp_path / out, report=print)
 
-    train(run_of(4, 0), "longer")  # a constant rate to its end
-    longer = train(run_of(8, 3), "longer")
-    whole = train(run_of(8, 3), "whole")
-    jax.tree.map(np.testing.assert_array_equal, longer.params, whole.params)
+    train("longer", 4, 0)  # a constant rate to its end
+    tiny_runs.assert_same(train("longer", 8, 3).params, train("whole", 8, 3).params)
     # Without a cooldown, in the cooldown, shorter than it is, and with one that had begun by now.
-    for changed in (run_of(9, None), run_of(12, 3), run_of(7, 0), run_of(9, 3)):
+    for steps, cooldown in ((9, None), (12, 3), (7, 0), (9, 3)):
         with pytest.raises(TrainingError, match="holds a run with optimizer"):
-            train(changed, "longer")
+            train("longer", steps, cooldown)
 
 
 def test_the_default_warm_up_fits_into_the_run():

@@ -2,10 +2,7 @@
 
 import functools
 import itertools
-import os
 import re
-import subprocess
-import sys
 from unittest import mock
 
 import flax.linen as nn
@@ -15,7 +12,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from bytelax import architectures, loading
+from bytelax import architectures
 from bytelax.architectures import module_of
 from bytelax.checkpoints import layout
 from bytelax.models import layers
@@ -24,12 +21,13 @@ from bytelax.models.byte_lm import ByteLM
 from bytelax.models.execution import Execution
 from bytelax.pods import global_arrays, sharding
 from bytelax.pods.sharding import MeshConfig
-from bytelax.training import objectives, optimizer, runs, train_loop, train_state
+from bytelax.training import objectives, optimizer, train_loop, train_state
 from bytelax.training.configs import RunConfig
 from bytelax.training.objectives import BLTD, CorruptionConfig, NextByte
 from bytelax.training.optimizer import OptimizerConfig
 from bytelax.training.runs import TrainConfig
 from tests.helpers import models_for_tests, tiny_runs
+from tests.helpers.marks import exhaustive
 
 MESH = AbstractMesh((2, 2, 2), ("data", "fsdp", "tensor"))
 
@@ -113,27 +111,6 @@ def test_an_axis_may_be_a_part_of_the_axis_of_a_torus():
         sharding.make_mesh(MeshConfig(data=128, tensor=4), chips)
 
 
-@pytest.mark.slow  # test_the_gradient_is_the_same of test_stacks.py has a mesh too
-def test_eight_devices_learn_what_one_does(tmp_path):
-    script = [sys.executable, tiny_runs.__file__, str(tmp_path / "eight"), "--steps", "6"]
-    axes = ["--data", "2", "--fsdp", "2", "--tensor", "2"]
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
-    run = subprocess.run([*script, *axes], env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    one = runs.train(
-        tiny_runs.config(steps=6),
-        tiny_runs.NextByte(noise=0.1),
-        tiny_runs.batches,
-        tmp_path / "one",
-        report=print,
-    )
-    many = loading.load(tmp_path / "eight" / "model").params
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), one.params, many)
-    before = jax.jit(tiny_runs.NextByte().init)(jax.random.key(0))
-    moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), one.params, before)
-    assert min(jax.tree.leaves(moved)) > 1e-2
-
-
 BLT_D = models_for_tests.replace(
     models_for_tests.PLAIN, decoder_input="embedding", block_size=4, mask_documents=False
 )
@@ -149,14 +126,19 @@ MESHES = {
 }
 
 
-@pytest.mark.slow
-def test_hidden_states_lie_by_rows():
-    """Weights split by width, and a batch that every device has, would have them lie by width."""
+def on_a_mesh():
+    """A mesh, and a byte transformer with its parameters on it."""
     mesh = sharding.make_mesh(MeshConfig(data=2, fsdp=4))
     model = OBJECTIVES["byte-lm"]
     params = jax.jit(model.init)(jax.random.key(0))
     params = global_arrays.put(params, sharding.shardings(params, model.logical_axes(), mesh))
-    model = objectives.executed(model, Execution(mesh=mesh))
+    return mesh, objectives.executed(model, Execution(mesh=mesh)), params
+
+
+@pytest.mark.slow
+def test_hidden_states_lie_by_rows():
+    """Weights split by width, and a batch that every device has, would have them lie by width."""
+    mesh, model, params = on_a_mesh()
     ids = global_arrays.put(np.ones((8, 4), np.int32), sharding.replicated(mesh))
 
     def hidden(params, ids):
@@ -168,11 +150,7 @@ def test_hidden_states_lie_by_rows():
 
 @pytest.mark.slow
 def test_a_device_looks_up_its_width_for_the_rows_of_its_copy_of_the_model():
-    mesh = sharding.make_mesh(MeshConfig(data=2, fsdp=4))
-    model = OBJECTIVES["byte-lm"]
-    params = jax.jit(model.init)(jax.random.key(0))
-    params = global_arrays.put(params, sharding.shardings(params, model.logical_axes(), mesh))
-    model = objectives.executed(model, Execution(mesh=mesh))
+    mesh, model, params = on_a_mesh()
     ids = global_arrays.put_rows(mesh, np.ones((8, 7), np.int32))
 
     def loss(params, ids):
@@ -214,8 +192,7 @@ def after_two_steps(name, mesh):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mesh",
-    [pytest.param(mesh, marks=() if mesh == "all" else pytest.mark.exhaustive) for mesh in MESHES],
+    "mesh", [exhaustive("data"), exhaustive("fsdp"), exhaustive("tensor"), "all"]
 )
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_steps_on_a_mesh_are_those_of_one_device(name, mesh):

@@ -14,6 +14,7 @@ from bytelax.pods.sharding import MeshConfig
 from bytelax.training.objectives import BLTD, executed
 from tests.helpers import models_for_tests as models
 from tests.helpers import tiny_runs
+from tests.helpers.marks import exhaustive, slow
 from tests.helpers.tiny_runs import NextByte, batches
 
 KEY = jax.random.key(0)
@@ -73,9 +74,9 @@ ON_A_MESH = MeshConfig(fsdp=2, tensor=2)
     ("mesh", "execution"),
     [
         (ON_A_MESH, BOTH),
-        pytest.param(None, BOTH, marks=pytest.mark.slow),
-        pytest.param(None, REMAT, marks=pytest.mark.exhaustive),
-        pytest.param(ON_A_MESH, SCAN, marks=pytest.mark.exhaustive),
+        slow(None, BOTH),
+        exhaustive(None, REMAT),
+        exhaustive(ON_A_MESH, SCAN),
     ],
 )
 def test_the_gradient_is_the_same(execution, mesh):
@@ -90,7 +91,7 @@ DEEP = models.replace(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cross", ["all", pytest.param("first", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("cross", ["all", exhaustive("first")])
 def test_a_scanned_decoder_reads_its_latents(cross):
     """The joint loss, of clean bytes and blocks."""
     model = models.model(models.replace(DEEP, decoder_cross_attention=cross), scale=1.0)

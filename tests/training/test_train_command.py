@@ -19,6 +19,7 @@ from bytelax.models.patching import PatchingConfig
 from bytelax.running import generate
 from bytelax.training import data
 from tests.helpers import byte_llamas
+from tests.helpers.marks import slow
 from tests.helpers.tiny_runs import assert_same
 
 TINY = {"dim": 16, "layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 8, "ffn_dim": 32}
@@ -84,6 +85,11 @@ def told(capsys, *arguments):
     capsys.readouterr()
     assert cli.main([str(argument) for argument in arguments]) == 2
     return " ".join(capsys.readouterr().err.split())
+
+
+def assert_all_changed(left, right):
+    same = jax.tree.map(np.array_equal, left, right)
+    assert not any(jax.tree.leaves(same)), same
 
 
 # --- train ---
@@ -155,8 +161,7 @@ def test_heads_of_a_blt_learn_and_the_blt_stays(tmp_path, source, blt, capsys):
     assert cli.main(arguments) == 0
     after = loading.load(tmp_path / "model")
     learned = after.params.pop("heads")
-    same = jax.tree.map(np.array_equal, learned, before["heads"])
-    assert not any(jax.tree.leaves(same)), same
+    assert_all_changed(learned, before["heads"])
     assert_same(after.params, loading.load(blt / "model").params)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     learned_of = {"overlap_dflash_3", "agreed_eagle_2", "overlap_blt_s_2"}
@@ -175,11 +180,15 @@ def test_heads_of_a_llama_from_elsewhere(tmp_path, source):
     fields = {"model_type": "qwen3", "head_dim": 6, "tie_word_embeddings": True}
     theirs = byte_llamas.write(tmp_path / "theirs", byte_llamas.SIZES | fields)
     heads = ["--heads.early-exit.depths", "1", "--heads.medusa.count", "2"]
-    heads += ["--heads.eagle.depths", "1", "2"]
+    heads += ["--heads.eagle.depths", "1", "2", "--heads.two-byte.depths", "2"]
+    heads += ["--heads.medusa.correction"]
     arguments = ["train", "heads", "--init", theirs, "--out", tmp_path / "run", *source, *RUN]
-    assert cli.main([*map(str, arguments), *heads]) == 0
+    arguments = [str(argument) for argument in [*arguments, *heads]]
+    before = training.initialise(*parsed(arguments).prepare())
+    assert cli.main(arguments) == 0
     trained = loading.load(tmp_path / "run")
     learned = trained.params.pop("heads")
+    assert_all_changed(learned, before["heads"])
     assert_same(trained.params, loading.load(theirs).params)
     trained.params["heads"] = learned
     prompts = ["the cat 1 sat on", "mat"]
@@ -237,6 +246,7 @@ def test_every_kind_takes_a_file(kind, tmp_path):
     read = parsed(["train", kind, f"--config={file}", "--out", "x"])
     assert type(read) is train.KINDS[kind]
     assert read.optimizer.peak == 1.0 and read.optimizer.clip is None
+    assert kind == "heads" or read.data.window <= read.model.max_bytes
 
 
 def test_a_bad_file_is_told(tmp_path, capsys):
@@ -310,17 +320,11 @@ def test_heads_start_small_and_a_preset_of_them_has_no_model():
     assert sized.optimizer.name == run.optimizer.name
 
 
-@pytest.mark.parametrize("kind", sorted(train.KINDS.keys() - {"heads"}))
-def test_windows_fit_the_models_of_no_preset(kind):
-    run = parsed(["train", kind, "--out", "x"])
-    assert run.data.window <= run.model.max_bytes
-
-
 # Each kind and each preset: all together take seconds, for the parser.
 @pytest.mark.parametrize(
     ("kind", "preset"),
     [
-        pytest.param(kind, preset, marks=() if fast == preset else pytest.mark.slow)
+        (kind, preset) if fast == preset else slow(kind, preset)
         for kind, fast in {
             "entropy": "100m",
             "byte-lm": "1b",
@@ -381,8 +385,8 @@ def brute_force(entropies, lengths, rule, wanted):
     "rule",
     [
         PatchingConfig(),
-        pytest.param(PatchingConfig(max_patch_length=5), marks=pytest.mark.slow),
-        pytest.param(PatchingConfig(monotonicity=True), marks=pytest.mark.slow),
+        slow(PatchingConfig(max_patch_length=5)),
+        slow(PatchingConfig(monotonicity=True)),
     ],
 )
 def test_the_threshold_is_the_best_there_is(rule):
