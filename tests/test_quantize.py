@@ -1,6 +1,5 @@
 """Models whose weights are int8: how they are read, what they take, and that the laws hold."""
 
-import dataclasses
 import functools
 
 import jax
@@ -11,8 +10,8 @@ from bytelax_kernels import native
 
 import bytelax
 from bytelax import checkpoints, cli, loading
-from bytelax.checkpoints import layout
-from bytelax.decode import Empty, Method, Params
+from bytelax.checkpoints.layout import flatten
+from bytelax.decode import Empty, Params
 from bytelax.models import narrow
 from bytelax.models.narrow import Int8
 from bytelax.pods.sharding import MeshConfig
@@ -21,6 +20,7 @@ from bytelax.testing import assert_lossless
 from bytelax.training import train_loop
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
+from tests.helpers import setups
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +33,8 @@ LOOKUP = LookupDrafter(6, shortest=2, longest=5)
 
 
 @functools.cache
-def int8(config, dtype="float32", **how):
-    return loading.quantized(models.model(config, dtype, **how))
-
-
-def nodes(params):
-    return layout.flatten(params)
+def int8(config, dtype="float32"):
+    return loading.quantized(models.model(config, dtype))
 
 
 @pytest.mark.parametrize("layout_of", ["orbax", "huggingface"])
@@ -50,26 +46,24 @@ def test_what_is_read_is_what_is_quantized_in_memory(config, layout_of, tmp_path
     assert read.quantized and not model.quantized
     jax.tree.map(np.testing.assert_array_equal, read.params, loading.quantized(model).params)
     halved = bytelax.load(tmp_path / "m", quantize="int8", dtype="bfloat16")
-    for path, x in nodes(halved.params).items():
+    for path, x in flatten(halved.params).items():
         assert x.dtype == ("float32" if path.startswith("patcher") else "bfloat16"), path
         if isinstance(x, Int8):  # from the stored values, not from what bfloat16 leaves of them
-            np.testing.assert_array_equal(x.values, nodes(read.params)[path].values)
+            np.testing.assert_array_equal(x.values, flatten(read.params)[path].values)
 
 
 def test_which_weights_are_int8():
     config = models.replace(models.BASE, hashing={"vocab": 4001})
     model = int8(config)
-    found = {path for path, x in nodes(model.params).items() if isinstance(x, Int8)}
+    weights, full = flatten(model.params), models.model(config)
+    found = {path for path, x in weights.items() if isinstance(x, Int8)}
     kernels = {
-        path
-        for path in nodes(model.params)
-        if path.endswith("/kernel") and not path.startswith("patcher")
+        path for path in weights if path.endswith("/kernel") and not path.startswith("patcher")
     }
     assert found == kernels | {"encoder/hash_embed/embedding"}
-    full = models.model(config)
     jax.tree.map(np.testing.assert_array_equal, model.params["patcher"], full.params["patcher"])
-    taken = [x for path, x in nodes(full.params).items() if path in found]
-    size = sum(x.nbytes for x in jax.tree.leaves([nodes(model.params)[path] for path in found]))
+    taken = [x for path, x in flatten(full.params).items() if path in found]
+    size = sum(x.nbytes for x in jax.tree.leaves([weights[path] for path in found]))
     assert size < 0.35 * sum(x.nbytes for x in taken)  # scales are much of what is so small
     assert model.weights_per_pass == full.weights_per_pass
 
@@ -101,11 +95,6 @@ def test_predictions_are_those_of_the_rounded_weights(config):
         assert model.patch_lengths(ids[0]) == full.patch_lengths(ids[0])
 
 
-def as_int8(model):
-    params = narrow.params_as_bits(loading.quantized(model).params)
-    return bytelax.Model(model.module, params)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "drafter", "dtype"),
@@ -123,19 +112,11 @@ def test_greedy_output_is_that_of_the_empty_draft(config, drafter, dtype):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow  # also tests/decode/test_exact_law.py
 def test_the_law_is_that_of_the_int8_target():
-    config = models.replace(
-        models.VARIANTS["own_embedding"],
-        vocab_size=7,
-        patcher={"vocab_size": 7},
-        patching={},
-        block_size=3,
-    )
-    small = int8(config, scale=2.0)
-    target = dataclasses.replace(small.target(), chunk=1, prefill_width=4, prefill_chunk=2)
+    setup = setups.SETUPS["blt-s"]()
+    small = loading.quantized(bytelax.Model(setup.target.module, setup.params.target))
     with native.left_out():  # with the compiled kernels it takes ten times as long: see LOG.md
-        assert_lossless(Method(target, BltSDrafter(3)), Params(small.params))
+        assert_lossless(setup.method(), Params(small.params))
 
 
 @pytest.mark.slow
@@ -144,7 +125,7 @@ def test_bits_of_large_kernels_are_read_alike():
     model = models.model(models.BYTE_LMS["window"], "bfloat16")
     viewed = bytelax.Model(model.module, narrow.params_as_bits(model.params))
     assert viewed.params["trunk"]["layers_0"]["mlp"]["down"]["kernel"].dtype == jnp.uint16
-    decoding = loops.run(viewed, LookupDrafter(6, shortest=2, longest=5))
+    decoding = loops.run(viewed, LOOKUP)
     loops.assert_same(decoding, loops.run(viewed, Empty(6)))
     ids = models.random_text(2, 64)
     wide = jax.jit(model.module.apply)({"params": model.params}, jnp.asarray(ids))
