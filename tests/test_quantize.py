@@ -21,6 +21,7 @@ from bytelax.training import train_loop
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
 from tests.helpers import setups
+from tests.helpers.marks import slow
 
 
 @pytest.fixture(autouse=True)
@@ -69,14 +70,7 @@ def test_which_weights_are_int8():
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(models.BYTE_LM, id="byte lm"),
-        *(
-            pytest.param(models.VARIANTS[name], id=name, marks=pytest.mark.slow)
-            for name in ("base", "own_embedding")
-        ),
-    ],
+    "config", [models.BYTE_LM, slow(models.BASE), slow(models.VARIANTS["own_embedding"])]
 )
 def test_predictions_are_those_of_the_rounded_weights(config):
     model = int8(config)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bytelax import checkpoints, cli
+from bytelax import cli
 from tests.helpers import models_for_tests as models
 from tests.helpers import pages
 
@@ -35,9 +35,9 @@ def test_python(page, tmp_path, monkeypatch):
 def test_the_first_example_of_the_readme(tmp_path, monkeypatch, capsys):
     """With small byte transformers of these names, which take less time to compile."""
     monkeypatch.chdir(tmp_path)
-    model = models.model(models.BYTE_LM)
+    model = models.model(models.SMALLEST)
     for name in ("small-lm", "small-draft"):
-        checkpoints.write(name, model.config, model.params, layout="huggingface")
+        models.saved(model, name)
     readme = pages.PAGES[0]
     names = pages.run(pages.blocks(readme, "python")[:1], readme)
     assert names["model"].config == model.config and capsys.readouterr().out
