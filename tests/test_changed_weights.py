@@ -28,15 +28,21 @@ def kernels(request):
         yield request.param
 
 
+def double(head):
+    head["kernel"] = 2 * head["kernel"]
+
+
 @pytest.mark.parametrize("used", [False, True])
-def test_an_array_that_is_replaced_counts_from_the_next_use(kernels, used):
-    """Also in a part of the parameters that has been held since before the last use."""
+@pytest.mark.parametrize("is_held", [False, True])
+def test_an_array_that_is_replaced_counts_from_the_next_use(kernels, used, is_held):
+    """Whether somebody has held its part of the parameters or reads it again."""
     model = fresh()
     if used:
         model.logits(IDS)
-    head, expected = model.params["head"], np.asarray(fresh().logits(IDS))
+    held = model.params["head"] if is_held else None
+    expected = np.asarray(fresh().logits(IDS))
     for _ in range(2):
-        head["kernel"] = 2 * head["kernel"]
+        double(held or model.params["head"])
         expected = 2 * expected
         np.testing.assert_array_equal(model.logits(IDS), expected)
         np.testing.assert_array_equal(model.logits(IDS), expected)

@@ -21,6 +21,7 @@ from bytelax.checkpoints import orbax
 from bytelax.commands import flags
 from bytelax.commands.convert import Convert
 from tests.helpers import models_for_tests as models
+from tests.helpers.commands import refused
 from tests.helpers.marks import slow
 
 
@@ -39,15 +40,6 @@ def byte_lm(tmp_path_factory):
 def _json(capsys, *args):
     assert cli.main([*args, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
-
-
-def _fails(capsys, *args):
-    """The one line of a command that must end with exit code 2 and print nothing else."""
-    assert cli.main(list(args)) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    return line
 
 
 @pytest.mark.parametrize("which", ["byte_lm", slow("model")])
@@ -72,8 +64,8 @@ def test_generate_on_a_mesh(model, capsys):
     one = _json(capsys, *flags)["results"]
     many = _json(capsys, *flags, "--mesh", "data=2,tensor=2")["results"]
     assert [r["base64"] for r in many] == [r["base64"] for r in one]
-    assert "does not divide evenly on the mesh" in _fails(capsys, *flags, "--mesh", "tensor=8")
-    assert "there are 8" in _fails(capsys, *flags, "--mesh", "data=16")
+    assert "does not divide evenly on the mesh" in refused(capsys, *flags, "--mesh", "tensor=8")
+    assert "there are 8" in refused(capsys, *flags, "--mesh", "data=16")
 
 
 def test_prompts_from_files_and_standard_input(byte_lm, capsys, tmp_path, monkeypatch):
@@ -93,7 +85,7 @@ def test_nothing_to_continue(byte_lm, capsys, monkeypatch):
     """An empty prompt that is named begins a text."""
     flags = ["generate", "--model", byte_lm, "--max-new-bytes", "2"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    assert "standard input is empty: name a prompt" in _fails(capsys, *flags)
+    assert "standard input is empty: name a prompt" in refused(capsys, *flags)
     assert _json(capsys, *flags, "")["results"][0]["stats"]["bytes"] == 2
 
 
@@ -146,10 +138,11 @@ def test_convert(byte_lm, capsys, tmp_path):
         out = str(tmp_path / layout)
         flags = ["convert", "--model", byte_lm, "--out", out, "--to", layout]
         assert _json(capsys, *flags)["layout"] == layout
+        assert (tmp_path / layout / "model.safetensors").exists() == (layout == "huggingface")
         after = bytelax.load(out)
         assert after.config == before.config
         jax.tree.map(np.testing.assert_array_equal, after.params, before.params)
-    assert "or overwrite the model in it (overwrite=True, --overwrite)" in _fails(capsys, *flags)
+    assert "or overwrite the model in it (overwrite=True, --overwrite)" in refused(capsys, *flags)
     assert cli.main([*flags, "--overwrite"]) == 0
 
 
@@ -213,23 +206,23 @@ def test_a_draft_model_in_int8(capsys, tmp_path, monkeypatch, flags):
     ],
 )
 def test_bad_generate(model, capsys, flags, says):
-    assert says in _fails(capsys, "generate", "--model", model, *flags)
+    assert says in refused(capsys, "generate", "--model", model, *flags)
 
 
 def test_bad_commands(model, capsys, tmp_path):
     out = ["--out", str(tmp_path / "out")]
-    assert "nowhere" in _fails(capsys, "generate", "--model", str(tmp_path / "nowhere"), "x")
-    assert "model is empty" in _fails(capsys, "generate", "--model", "", "x")
+    assert "nowhere" in refused(capsys, "generate", "--model", str(tmp_path / "nowhere"), "x")
+    assert "model is empty" in refused(capsys, "generate", "--model", "", "x")
     small = ["--method", "draft-model", "--draft-model", ""]
-    assert "model is empty" in _fails(capsys, "generate", "--model", model, *small, "x")
-    assert "explode" in _fails(capsys, "explode")
-    assert "COMMAND" in _fails(capsys)
-    assert "empty" in _fails(capsys, "convert", "--model", model, "--out", model)
+    assert "model is empty" in refused(capsys, "generate", "--model", model, *small, "x")
+    assert "explode" in refused(capsys, "explode")
+    assert "COMMAND" in refused(capsys)
+    assert "empty" in refused(capsys, "convert", "--model", model, "--out", model)
     steps = ["--data", "x.txt", "--optimizer.steps", "0"]
-    told = _fails(capsys, "train", "byte-lm", *out, *steps)
+    told = refused(capsys, "train", "byte-lm", *out, *steps)
     assert told.startswith("bytelax: --optimizer.steps must be at least 1, got 0;")
     monotone = ["--override", "monotonicity=true", "--to", "huggingface"]
-    assert "monotonicity" in _fails(capsys, "convert", "--model", model, *out, *monotone)
+    assert "monotonicity" in refused(capsys, "convert", "--model", model, *out, *monotone)
 
 
 @pytest.mark.parametrize("known", [None, "1"])
@@ -264,7 +257,7 @@ def test_a_kernel_that_does_not_start_is_one_line(capsys, monkeypatch):
         raise jax.errors.JaxRuntimeError(f"INTERNAL: {told}\nwhere")
 
     monkeypatch.setattr(cli, "_parse", run)
-    assert _fails(capsys, "generate") == f"bytelax: {told}"
+    assert refused(capsys, "generate") == f"bytelax: {told}"
 
 
 def test_a_reader_that_has_closed_the_pipe_is_no_error():
@@ -293,7 +286,7 @@ def test_help_shows_the_options_of_a_method(capsys):
 def test_numbers_before_the_prompt(byte_lm, capsys):
     """They take all that follows: a prompt is not lost among them without a word."""
     flags = ["generate", "--model", byte_lm, "--method", "medusa", "--branches", "3", "2"]
-    told = _fails(capsys, *flags, "The cell")
+    told = refused(capsys, *flags, "The cell")
     assert "--branches: " in told and "['3', '2', 'The cell']; it reads all up to the" in told
     assert cli._parse([*flags, "--", "The cell"])[1].decoding.branches == (3, 2)
 

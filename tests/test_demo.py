@@ -14,6 +14,7 @@ from bytelax.measure import demo
 from bytelax.measure.timing import Runs
 from bytelax.running import Output, Result, Statistics
 from tests.helpers import models_for_tests as models
+from tests.helpers.commands import refused
 
 
 def written(text, kinds, seconds):
@@ -92,12 +93,8 @@ def test_bad_input(tmp_path, capsys):
         (["--max-new-bytes", "5000"], "context"),
         (["--nope"], "nope"),
     ):
-        assert cli.main(["demo", "--model", model, *flags]) == 2
-        captured = capsys.readouterr()
-        assert captured.out == "" and len(captured.err.splitlines()) == 1
-        assert says in captured.err
-    assert cli.main(["demo", "--model", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere" in capsys.readouterr().err
+        assert says in refused(capsys, "demo", "--model", model, *flags)
+    assert "nowhere" in refused(capsys, "demo", "--model", str(tmp_path / "nowhere"))
 
 
 @pytest.mark.slow
