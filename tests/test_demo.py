@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bytelax import checkpoints, cli, generate, loading
+from bytelax import cli, generate, loading
 from bytelax.decode.record import Origin, Origins
 from bytelax.measure import demo
 from bytelax.measure.timing import Runs
 from bytelax.running import Output, Result, Statistics
 from tests.helpers import models_for_tests as models
-
-
-def saved(directory, config):
-    small = models.model(config)
-    checkpoints.write(directory, small.config, small.params, layout="orbax")
-    return str(directory)
+from tests.helpers.commands import refused
 
 
 def written(text, kinds, seconds):
@@ -74,7 +69,7 @@ def test_elsewhere_only_the_end_is_printed(runs):
 
 @pytest.mark.slow
 def test_a_model_that_drafts_for_itself(tmp_path, capsys):
-    model = saved(tmp_path / "model", models.BYTE_LM)
+    model = models.saved(models.model(models.BYTE_LM), tmp_path / "model")
     assert cli.main(["demo", "--model", model, "--max-new-bytes", "8"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
@@ -92,18 +87,14 @@ def test_drafters_are_those_that_the_model_has():
 
 
 def test_bad_input(tmp_path, capsys):
-    model = saved(tmp_path / "model", models.BYTE_LM)
+    model = models.saved(models.model(models.BYTE_LM), tmp_path / "model")
     for flags, says in (
         (["--max-new-bytes", "0"], "--max-new-bytes must be at least 1"),
         (["--max-new-bytes", "5000"], "context"),
         (["--nope"], "nope"),
     ):
-        assert cli.main(["demo", "--model", model, *flags]) == 2
-        captured = capsys.readouterr()
-        assert captured.out == "" and len(captured.err.splitlines()) == 1
-        assert says in captured.err
-    assert cli.main(["demo", "--model", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere" in capsys.readouterr().err
+        assert says in refused(capsys, "demo", "--model", model, *flags)
+    assert "nowhere" in refused(capsys, "demo", "--model", str(tmp_path / "nowhere"))
 
 
 @pytest.mark.slow

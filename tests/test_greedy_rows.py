@@ -16,6 +16,7 @@ from bytelax_kernels import native
 import bytelax
 from tests.helpers import heads_of_a_blt
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import exhaustive
 
 TEXTS = [
     b"The cells of the body and the cells of the",
@@ -104,8 +105,7 @@ def rows(name, batch, window, requests, **method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "window", "batch", "methods"),
-    [*CASES, *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in MORE)],
+    ("name", "window", "batch", "methods"), [*CASES, *(exhaustive(*case) for case in MORE)]
 )
 def test_greedy_rows(name, window, batch, methods):
     prompts = MODELS[name][1][: 4 if batch == 1 else None]

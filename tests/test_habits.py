@@ -12,7 +12,7 @@ from tests.helpers import models_for_tests as models
 
 @pytest.fixture(scope="module")
 def model():
-    return models.model(models.replace(models.BYTE_LM, trunk={"layers": 1}))
+    return models.model(models.SMALLEST)
 
 
 def test_a_single_string_stands_for_a_list_of_it(model):

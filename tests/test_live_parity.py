@@ -1,5 +1,6 @@
 """Fresh random models of transformers, saved and read back: `make parity`."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -15,69 +16,36 @@ import jax.numpy as jnp  # noqa: E402
 import bytelax  # noqa: E402
 from bytelax import checkpoints, cli, vocab  # noqa: E402
 from bytelax.models.blt import BLT  # noqa: E402
+from tests.golden import make_golden  # noqa: E402
 from tests.helpers import models_for_tests as models  # noqa: E402
 
 TEXT = "Fresh weights, the same logits: naïve café, 日本語, x = [1, 22, 333]\n\n".encode()
 TOLERANCE = 2e-5
 NEW_BYTES = 12
+LONG = {"original_max_position_embeddings": 16, "factor": 4.0, "rope_theta": 500.0}
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LONG}
+LAYERED = make_golden.Case(layers=2, hash_functions=2)
 VARIANTS = {
     "base": {},
     "k4": {"patch_vectors": 4},
     "gqa": {"kv_heads": 1, "global_kv_heads": 2},
     "window": {"window": 6, "patcher_window": 9},
-    "scaled positions": {"scaled": True},
-}
-LONG = {"original_max_position_embeddings": 16, "factor": 4.0, "rope_theta": 500.0}
-LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LONG}
-ROPES = {  # of each stack, one of every scaling
-    "encoder_config": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4},
-    "decoder_config": LLAMA3 | {"factor": 2.0},
-    "global_config": LLAMA3,
-    "patcher_config": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
-}
-
-
-def build(
-    patch_vectors=2, kv_heads=2, global_kv_heads=4, window=512, patcher_window=512, scaled=False
-):
-    def stack(dim, layers, heads, kv_heads, **more):
-        return {
-            "hidden_size": dim,
-            "num_hidden_layers": layers,
-            "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads,
-            "intermediate_size": 2 * dim,
-            **more,
+    "scaled positions": {
+        "ropes": {  # one of every scaling
+            "encoder_config": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4},
+            "decoder_config": LLAMA3 | {"factor": 2.0},
+            "global_config": LLAMA3,
+            "patcher_config": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
         }
+    },
+}
 
-    local = {"cross_attn_k": patch_vectors, "hidden_size_global": 48}
-    config = transformers.BltConfig(
-        cross_attn_k=patch_vectors,
-        max_patch_length=None,
-        encoder_hash_byte_group_size=[2, 4, 7],
-        encoder_hash_byte_group_vocab=101,
-        encoder_hash_byte_group_nb_functions=2,
-        local_attention_window_len=window,
-        tie_word_embeddings=False,
-        encoder_config=stack(24, 2, 2, kv_heads, **local, cross_attn_all_layers=False),
-        decoder_config=stack(24, 2, 2, kv_heads, **local, cross_attn_all_layers=True),
-        global_config=stack(48, 2, 4, global_kv_heads),
-        patcher_config=stack(16, 2, 2, kv_heads, sliding_window=patcher_window),
-    )
-    for part, rope in ROPES.items() if scaled else ():
-        getattr(config, part).rope_parameters = rope
-    torch.manual_seed(0)
-    model = transformers.BltForCausalLM._from_config(config, attn_implementation="eager")
-    for name, weight in model.named_parameters():
-        if "norm" in name:
-            weight.normal_(1, 0.25)
-        else:
-            weight.normal_(0, 0.5 if "embed_tok" in name else weight.shape[1] ** -0.5)
-    # The threshold that cuts a quarter of the text's bytes, in the widest gap near it.
-    entropies, *_ = model.float().eval().model.patcher(torch.tensor([vocab.encode(TEXT)]))
-    upper = entropies[0, 1:].sort().values[len(TEXT) * 5 // 8 : len(TEXT) * 7 // 8]
-    widest = upper.diff().argmax()
-    model.config.patching_threshold = float((upper[widest] + upper[widest + 1]) / 2)
+
+def build(**fields):
+    """A random model that cuts a quarter of the text's bytes."""
+    model = make_golden.build(dataclasses.replace(LAYERED, **fields), seed=0)
+    entropies = make_golden.entropies_of(model, vocab.encode(TEXT))
+    model.config.patching_threshold = make_golden.gap_near(entropies[1:], 0.75)
     return model
 
 
@@ -128,20 +96,6 @@ def test_scores_and_entropies(tmp_path):
         np.testing.assert_allclose(cut.entropies, entropies[0, :-1].numpy(), rtol=0, atol=TOLERANCE)
         high = np.flatnonzero(entropies[0, 1:-1].numpy() > model.config.patching_threshold) + 1
         assert cut.starts.tolist() == [0, *high]
-
-
-@pytest.mark.parametrize("window", [None, 6])
-@torch.no_grad()
-def test_byte_transformers_are_llamas(window, tmp_path):
-    model = models.model(models.replace(models.BYTE_LM, trunk={"window": window}), scale=1.0)
-    checkpoints.write(tmp_path / "a", model.config, model.params, layout="huggingface")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        tmp_path / "a", dtype="float32", attn_implementation="eager"
-    )
-    assert type(theirs).__name__ == ("LlamaForCausalLM" if window is None else "MistralForCausalLM")
-    ids = np.asarray([vocab.encode(TEXT)])
-    expected = theirs(torch.tensor(ids), use_cache=False).logits.numpy()
-    np.testing.assert_allclose(model.logits(ids), expected, rtol=0, atol=TOLERANCE)
 
 
 # Kinds of checkpoints that others make: class, fields of its config, and which ids are bytes. The
@@ -359,21 +313,9 @@ def test_what_a_config_says_once_it_is_edited(edit, tmp_path):
 @torch.no_grad()
 def test_tiny_lm_in_transformers_and_back(tmp_path, capsys):
     """Its heads stay in the file, where transformers ignores them."""
+    out = str(tmp_path / "a")
     with pytest.warns(UserWarning, match="ignores heads"):
-        assert (
-            cli.main(
-                [
-                    "convert",
-                    "--model",
-                    "tiny-lm",
-                    "--out",
-                    str(tmp_path / "a"),
-                    "--to",
-                    "huggingface",
-                ]
-            )
-            == 0
-        )
+        assert cli.main([*"convert --to huggingface --model tiny-lm --out".split(), out]) == 0
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "a", dtype="float32")
     ours, ids = bytelax.load("tiny-lm"), np.asarray([vocab.encode(TEXT * 4)])
     expected = theirs(torch.tensor(ids), use_cache=False).logits.numpy()

@@ -1,10 +1,12 @@
-"""Which model a name means, and what `load` takes and refuses."""
+"""Which model a name means, and what `load` takes and refuses: what does not fit, too."""
 
 import math
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import psutil
 import pytest
 from bytelax_kernels import native
 
@@ -12,6 +14,8 @@ import bytelax
 from bytelax import checkpoints, loading
 from bytelax.checkpoints import layout, reading
 from bytelax.models import presets
+from tests.helpers import models_for_tests as models
+from tests.helpers.commands import refused
 
 
 def test_a_file_or_a_folder_of_the_name_of_a_bundled_model(tmp_path, monkeypatch):
@@ -96,3 +100,47 @@ def test_overrides_that_are_scalars_of_arrays(kind):
     assert config.max_bytes == 50 and type(config.max_bytes) is int
     rule = bytelax.load_patcher("tiny-draft", patching_stride=kind(3)).rule
     assert rule.stride == 3 and type(rule.stride) is int
+
+
+# Weights that do not fit in memory are refused before any of them is read
+
+
+def _free(monkeypatch, size):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: types.SimpleNamespace(available=size))
+    monkeypatch.setattr(psutil, "swap_memory", lambda: types.SimpleNamespace(free=0))
+
+
+def test_a_model_that_does_not_fit(tmp_path, monkeypatch, capsys):
+    model = models.model(models.BYTE_LM)
+    checkpoints.write(tmp_path / "m", model.config, model.params, layout="orbax")
+    monkeypatch.chdir(tmp_path)
+    weights = sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
+    _free(monkeypatch, weights)
+    bytelax.load("m")
+    monkeypatch.setattr("orbax.checkpoint.v1.load", lambda *_: pytest.fail("weights were read"))
+    _free(monkeypatch, weights - 1)
+    told = refused(capsys, "generate", "--model", "m", "x")
+    assert told.startswith(f"bytelax: the weights of m take {weights / 1e9:.3g} GB, and ")
+    assert told.endswith(" a mesh of several devices, bfloat16 or int8")
+    _free(monkeypatch, weights // 2)
+    for how in ({}, {"quantize": "int8"}):  # Orbax reads all of it first
+        with pytest.raises(ValueError, match="the weights of m take"):
+            bytelax.load("m", **how)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    _free(monkeypatch, weights // 2)
+    bytelax.load("m", dtype="bfloat16")
+
+
+def test_a_device_holds_its_shards_only(monkeypatch):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("tensor",))
+    spec = jax.sharding.PartitionSpec("tensor")
+    params = {"x": jax.ShapeDtypeStruct((100,), np.float32)}
+    places = {"x": jax.sharding.NamedSharding(mesh, spec)}
+    monkeypatch.setattr(loading, "_free", lambda devices: (200, "memory on a device", 1))
+    loading.check_fit("m", params, places)
+    with pytest.raises(ValueError, match="take 4e-07 GB, and 2e-07 GB of memory on a device"):
+        loading.check_fit("m", params, None)
+    monkeypatch.setattr(loading, "_free", lambda devices: (199, "memory on a device", 1))
+    with pytest.raises(ValueError, match="use a machine with more, a mesh of more devices or bf"):
+        loading.check_fit("m", params, places)  # int8 is for one device

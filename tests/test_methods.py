@@ -60,13 +60,7 @@ def assert_same(out, other):
 @pytest.mark.parametrize(
     ("which", "method", "options"),
     [
-        slow(self_drafting_models.trunk, "two-byte", {"window": 5}),
         slow(self_drafting_models.trunk, "early-exit", {"exit_layer": 1, "window": 6}),
-        slow(
-            self_drafting_models.trunk,
-            "layer-skip",
-            {"skip_mlp": (0,), "draft_length": 3, "window": 5},
-        ),
         slow(byte_lm, "lookup", {"draft_length": 5, "window": 9}),
         slow(model, "blt-dv", {"block_size": 4, "unmask": "entropy", "gamma": 2.0, "window": 9}),
     ],

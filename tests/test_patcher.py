@@ -10,6 +10,7 @@ from bytelax.checkpoints import CheckpointError, safetensors_file
 from bytelax.models.patching import PatchingConfig
 from tests.helpers import meta_layout
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import slow
 
 WINDOW = 63
 TEXTS = [
@@ -32,10 +33,7 @@ def lengths_of(model, text):
     return np.diff([start for start in sorted(set(starts)) if start < len(text)] + [len(text)])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*(pytest.param(x, marks=pytest.mark.slow) for x in ("base", "cut")), "own_embedding"],
-)
+@pytest.mark.parametrize("name", [slow("base"), slow("cut"), "own_embedding"])
 def test_as_the_model_cuts(name):
     model = models.model(models.VARIANTS[name])
     found = list(patches(model, TEXTS, window=WINDOW))

@@ -1,6 +1,5 @@
 """Models whose weights are int8: how they are read, what they take, and that the laws hold."""
 
-import dataclasses
 import functools
 
 import jax
@@ -10,9 +9,9 @@ import pytest
 from bytelax_kernels import native
 
 import bytelax
-from bytelax import checkpoints, cli, loading
-from bytelax.checkpoints import layout
-from bytelax.decode import Empty, Method, Params
+from bytelax import checkpoints, loading
+from bytelax.checkpoints.layout import flatten
+from bytelax.decode import Empty, Params
 from bytelax.models import narrow
 from bytelax.models.narrow import Int8
 from bytelax.pods.sharding import MeshConfig
@@ -21,6 +20,9 @@ from bytelax.testing import assert_lossless
 from bytelax.training import train_loop
 from tests.helpers import decoding as loops
 from tests.helpers import models_for_tests as models
+from tests.helpers import setups
+from tests.helpers.commands import refused
+from tests.helpers.marks import slow
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +35,8 @@ LOOKUP = LookupDrafter(6, shortest=2, longest=5)
 
 
 @functools.cache
-def int8(config, dtype="float32", **how):
-    return loading.quantized(models.model(config, dtype, **how))
-
-
-def nodes(params):
-    return layout.flatten(params)
+def int8(config, dtype="float32"):
+    return loading.quantized(models.model(config, dtype))
 
 
 @pytest.mark.parametrize("layout_of", ["orbax", "huggingface"])
@@ -50,39 +48,30 @@ def test_what_is_read_is_what_is_quantized_in_memory(config, layout_of, tmp_path
     assert read.quantized and not model.quantized
     jax.tree.map(np.testing.assert_array_equal, read.params, loading.quantized(model).params)
     halved = bytelax.load(tmp_path / "m", quantize="int8", dtype="bfloat16")
-    for path, x in nodes(halved.params).items():
+    for path, x in flatten(halved.params).items():
         assert x.dtype == ("float32" if path.startswith("patcher") else "bfloat16"), path
         if isinstance(x, Int8):  # from the stored values, not from what bfloat16 leaves of them
-            np.testing.assert_array_equal(x.values, nodes(read.params)[path].values)
+            np.testing.assert_array_equal(x.values, flatten(read.params)[path].values)
 
 
 def test_which_weights_are_int8():
     config = models.replace(models.BASE, hashing={"vocab": 4001})
     model = int8(config)
-    found = {path for path, x in nodes(model.params).items() if isinstance(x, Int8)}
+    weights, full = flatten(model.params), models.model(config)
+    found = {path for path, x in weights.items() if isinstance(x, Int8)}
     kernels = {
-        path
-        for path in nodes(model.params)
-        if path.endswith("/kernel") and not path.startswith("patcher")
+        path for path in weights if path.endswith("/kernel") and not path.startswith("patcher")
     }
     assert found == kernels | {"encoder/hash_embed/embedding"}
-    full = models.model(config)
     jax.tree.map(np.testing.assert_array_equal, model.params["patcher"], full.params["patcher"])
-    taken = [x for path, x in nodes(full.params).items() if path in found]
-    size = sum(x.nbytes for x in jax.tree.leaves([nodes(model.params)[path] for path in found]))
+    taken = [x for path, x in flatten(full.params).items() if path in found]
+    size = sum(x.nbytes for x in jax.tree.leaves([weights[path] for path in found]))
     assert size < 0.35 * sum(x.nbytes for x in taken)  # scales are much of what is so small
     assert model.weights_per_pass == full.weights_per_pass
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(models.BYTE_LM, id="byte lm"),
-        *(
-            pytest.param(models.VARIANTS[name], id=name, marks=pytest.mark.slow)
-            for name in ("base", "own_embedding")
-        ),
-    ],
+    "config", [models.BYTE_LM, slow(models.BASE), slow(models.VARIANTS["own_embedding"])]
 )
 def test_predictions_are_those_of_the_rounded_weights(config):
     model = int8(config)
@@ -99,11 +88,6 @@ def test_predictions_are_those_of_the_rounded_weights(config):
     if "patcher" in full.params:
         np.testing.assert_array_equal(model.entropies(ids), full.entropies(ids))
         assert model.patch_lengths(ids[0]) == full.patch_lengths(ids[0])
-
-
-def as_int8(model):
-    params = narrow.params_as_bits(loading.quantized(model).params)
-    return bytelax.Model(model.module, params)
 
 
 @pytest.mark.slow
@@ -123,19 +107,11 @@ def test_greedy_output_is_that_of_the_empty_draft(config, drafter, dtype):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow  # also tests/decode/test_exact_law.py
 def test_the_law_is_that_of_the_int8_target():
-    config = models.replace(
-        models.VARIANTS["own_embedding"],
-        vocab_size=7,
-        patcher={"vocab_size": 7},
-        patching={},
-        block_size=3,
-    )
-    small = int8(config, scale=2.0)
-    target = dataclasses.replace(small.target(), chunk=1, prefill_width=4, prefill_chunk=2)
+    setup = setups.SETUPS["blt-s"]()
+    small = loading.quantized(bytelax.Model(setup.target.module, setup.params.target))
     with native.left_out():  # with the compiled kernels it takes ten times as long: see LOG.md
-        assert_lossless(Method(target, BltSDrafter(3)), Params(small.params))
+        assert_lossless(setup.method(), Params(small.params))
 
 
 @pytest.mark.slow
@@ -144,7 +120,7 @@ def test_bits_of_large_kernels_are_read_alike():
     model = models.model(models.BYTE_LMS["window"], "bfloat16")
     viewed = bytelax.Model(model.module, narrow.params_as_bits(model.params))
     assert viewed.params["trunk"]["layers_0"]["mlp"]["down"]["kernel"].dtype == jnp.uint16
-    decoding = loops.run(viewed, LookupDrafter(6, shortest=2, longest=5))
+    decoding = loops.run(viewed, LOOKUP)
     loops.assert_same(decoding, loops.run(viewed, Empty(6)))
     ids = models.random_text(2, 64)
     wide = jax.jit(model.module.apply)({"params": model.params}, jnp.asarray(ids))
@@ -167,7 +143,5 @@ def test_lines_that_refuse(tmp_path, capsys, monkeypatch):
         train_loop._trainable(model.params)
     monkeypatch.chdir(tmp_path)
     for flags in (["--quantize", "int4"], ["--quantize", "int8", "--mesh", "data=2"]):
-        assert cli.main(["generate", "--model", "tiny-lm", *flags, "x"]) == 2
-        told = capsys.readouterr().err
-        assert told.startswith("bytelax: ") and told.count("\n") == 1
-    assert cli.main(["convert", "--model", "tiny-lm", "--quantize", "int8"]) == 2
+        refused(capsys, "generate", "--model", "tiny-lm", *flags, "x")
+    refused(capsys, "convert", "--model", "tiny-lm", "--quantize", "int8")

@@ -2,7 +2,6 @@
 
 import functools
 
-import numpy as np
 import pytest
 
 import bytelax
@@ -132,7 +131,6 @@ METHODS = [
     ("lm", {"samples": 0}, "samples must be a number from 1"),
     ("lm", {"samples": True}, "samples must be a number from 1"),
     ("lm", {"stop": [b"ok", b""]}, "stop string"),
-    ("lm", {"draft_params": {"a": np.ones(2)}}, "draft_params belong to a Method; 'ar' has its"),
 ]
 
 

@@ -1,6 +1,5 @@
 """`bytelax score` and `bytelax patches`: what they print, and how they fail."""
 
-import functools
 import io
 import json
 import os
@@ -13,11 +12,12 @@ import bytelax
 from bytelax import checkpoints, cli
 from bytelax.checkpoints import layout
 from tests.helpers import models_for_tests as models
+from tests.helpers.commands import refused
 
 FILES = {
-    "short": b"one text",
+    "short": b" one text\r\n",
     "not UTF-8 [bold]\udcff": b"caf\xe9 \xff\x00\x80",
-    "long": bytes(range(256)) + b"\x00" * 44,
+    "long": bytes(range(256)) + b"\n" * 44,
 }
 WINDOWS = ["--window", "63", "--stride", "40", "--batch", "4"]
 
@@ -31,8 +31,7 @@ def place(tmp_path_factory):
     (directory / "empty").write_bytes(b"")
     (directory / "folder").mkdir()
     os.mkfifo(directory / "pipe")
-    model = models.model(models.BASE)
-    checkpoints.write(directory / "blt", model.config, model.params, layout="huggingface")
+    models.saved(models.model(models.BASE), directory / "blt")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         yield directory
@@ -77,8 +76,8 @@ def test_standard_input(place, capsys, monkeypatch):
         assert first["file"] == "standard input" and whole["files"] == 1
     (named, _) = _lines(capsys, "score", "--model", "blt", "long", *WINDOWS)
     assert named["log_prob"] == first["log_prob"]
-    assert cli.main(["score", "--model", "blt", "-"]) == 2  # it has been read
-    assert "standard input is empty" in capsys.readouterr().err
+    told = refused(capsys, "score", "--model", "blt", "-")
+    assert "standard input is empty" in told  # it has been read
 
 
 def test_patches(place, capsys):
@@ -101,12 +100,10 @@ def test_weights_and_scores_that_are_no_numbers(place, capsys, monkeypatch):
     params = broken.params | {"decoder": broken.params["decoder"] | {"head": head}}
     checkpoints.write(place / "broken", broken.config, params, layout="huggingface")
     score = ["score", "--model", "broken", "short", *WINDOWS]
-    assert cli.main(score) == 2
-    told = "bytelax: broken: the tensor lm_head.weight holds NaN or infinite values in float32; "
-    assert capsys.readouterr().err.startswith(told)
+    says = "broken: the tensor lm_head.weight holds NaN or infinite values in float32; "
+    assert says in refused(capsys, *score)
     monkeypatch.setattr(layout, "check_finite", lambda *_: None)
-    assert cli.main(score) == 2
-    assert "logits of text 0 are NaN or infinite" in capsys.readouterr().err
+    assert "logits of text 0 are NaN or infinite" in refused(capsys, *score)
 
 
 @pytest.mark.parametrize("command", ["score", "patches"])
@@ -128,12 +125,9 @@ def test_weights_and_scores_that_are_no_numbers(place, capsys, monkeypatch):
         (["short", "--model", "short"], "short is a file"),
         (["short", "--model", "folder"], "folder is empty"),
         (["short", "--window", "0"], "window must be an integer in 1.."),
-        (["short", "--window", "10000"], "window must be an integer in 1.."),
-        (["short", "--window", "1" * 30], "window must be"),
         (["short", "--window", "9", "--stride", "10"], "stride must be an integer in 1..9"),
         (["short", "--stride", "-1"], "stride must be"),
         (["short", "--batch", "0"], "batch must be"),
-        (["short", "--batch", "99999999999"], "batch must be"),
         (["short", "--batch", "many"], "batch"),
         (["short", "--override", "nope=1"], "--override knows no 'nope'"),
         (["short", "--override", "max_bytes=1"], "max_bytes must lie in"),
@@ -142,29 +136,17 @@ def test_weights_and_scores_that_are_no_numbers(place, capsys, monkeypatch):
 )
 def test_bad_input_is_one_line(place, capsys, command, args, says):
     model = [] if "--model" in args else ["--model", "blt"]
-    assert cli.main([command, *model, *args]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert line.startswith("bytelax: ") and says.lower() in line.lower()
+    assert says.lower() in refused(capsys, command, *model, *args).lower()
 
 
 def test_flags_that_need_json(place, capsys):
     for command, flag in (("score", "--logprobs"), ("patches", "--entropies")):
-        assert cli.main([command, "--model", "blt", "short", flag]) == 2
-        assert "as JSON only: add --json" in capsys.readouterr().err
-
-
-def test_patches_of_what_has_no_entropy_model(place, capsys):
-    strides = models.model(models.VARIANTS["stride"])
-    checkpoints.write(place / "strides", strides.config, strides.params, layout="huggingface")
-    assert cli.main(["patches", "--model", "strides", "short"]) == 2
-    assert "cuts patches by stride" in capsys.readouterr().err
+        told = refused(capsys, command, "--model", "blt", "short", flag)
+        assert "as JSON only: add --json" in told
 
 
 def test_patches_by_a_byte_transformer_tell_the_threshold(place, capsys):
-    model = models.model(models.BYTE_LM)
-    checkpoints.write(place / "lm", model.config, model.params, layout="huggingface")
+    models.saved(models.model(models.BYTE_LM), place / "lm")
     assert cli.main(["patches", "--model", "lm", "short", *WINDOWS]) == 0
     (told,) = capsys.readouterr().err.splitlines()
     assert "lm is a byte transformer" in told and "1.335 nats" in told
@@ -176,31 +158,4 @@ def test_patches_by_a_byte_transformer_tell_the_threshold(place, capsys):
 def test_an_unreadable_file(place, capsys):
     (place / "secret").write_bytes(b"x")
     (place / "secret").chmod(0)
-    assert cli.main(["score", "--model", "blt", "secret"]) == 2
-    assert "Permission denied" in capsys.readouterr().err
-
-
-def test_any_bytes(place, capsys):
-    """Sixty hostile files in one run: every one is scored, whole and by itself."""
-    rng = np.random.default_rng(0)
-    draw = functools.partial(rng.integers, dtype=np.uint8)
-    texts = [bytes([value]) for value in (0, 3, 4, 127, 128, 254, 255)]
-    texts += [bytes([value]) * 200 for value in (0, 10, 255)]
-    texts += [
-        b"\xed\xa0\x80" * 5,
-        b"\xf4\x90\x80\x80",
-        b"\xc0\x80",
-        "\ufeff\u202e\x1b[31m".encode(),
-    ]
-    texts += [draw(0, 256, length).tobytes() for length in (62, 63, 64, 65, 102, 103, 104, 126)]
-    texts += [draw(0, 256, 1 + rng.integers(0, 150)).tobytes() for _ in range(38)]
-    names = []
-    for index, text in enumerate(texts):
-        names.append(f"fuzz{index}")
-        (place / names[-1]).write_bytes(text)
-    *each, whole = _lines(capsys, "score", "--model", "blt", *names, *WINDOWS)
-    assert [line["bytes"] for line in each] == [*map(len, texts)] and len(texts) == 60
-    assert all(np.isfinite(line["log_prob"]) and line["log_prob"] < 0 for line in each)
-    assert whole["log_prob"] == pytest.approx(sum(line["log_prob"] for line in each))
-    cuts = _lines(capsys, "patches", "--model", "blt", *names, *WINDOWS)
-    assert [sum(line["lengths"]) for line in cuts] == [*map(len, texts)]
+    assert "Permission denied" in refused(capsys, "score", "--model", "blt", "secret")

@@ -1,4 +1,4 @@
-"""`score`: the parallel pass's law, byte by byte, whatever else is in the batch."""
+"""Scores of texts and of continuations: the parallel pass's law, whatever else is in the batch."""
 
 import functools
 import math
@@ -11,10 +11,10 @@ import pytest
 
 import bytelax
 from bytelax import score, score_many, vocab
-from bytelax.scoring import scores
+from bytelax.scoring import score_continuations, scores
 from tests.helpers import models_for_tests as models
+from tests.helpers.marks import slow
 
-MODELS = {"byte transformer": models.BYTE_LM, "blt": models.BASE}
 WINDOW, BATCH = 63, 4  # nearly everything here runs one program a model
 TEXTS = [
     b"one", b"\x00\xff\x80 not UTF-8 \xc3", b"", b"x" * 63, "naïve 日本語".encode(),
@@ -24,11 +24,9 @@ LONG = np.random.default_rng(5).integers(0, 256, 201).astype(np.uint8).tobytes()
 small = functools.partial(score, window=WINDOW, batch=BATCH)
 
 
-@pytest.fixture(
-    scope="module", params=["byte transformer", pytest.param("blt", marks=pytest.mark.slow)]
-)
+@pytest.fixture(scope="module", params=[models.BYTE_LM, slow(models.BASE)])
 def model(request):
-    return models.model(MODELS[request.param])
+    return models.model(request.param)
 
 
 def test_the_parallel_pass(model):
@@ -60,9 +58,7 @@ def test_sums(model):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_logits_that_are_no_numbers(value):
-    whole = models.model(models.BYTE_LM)
-    table = whole.params["embed"]["embedding"].at[vocab.OFFSET + ord("d")].set(value)
-    broken = models.Model(whole.module, whole.params | {"embed": {"embedding": table}})
+    broken = models.broken_after("d", models.model(models.BYTE_LM), value)
     found = score_many(broken, [b"abc", b"abcdef"], window=WINDOW, batch=BATCH)
     assert np.isfinite(next(found).log_prob)
     with pytest.raises(ValueError, match="logits of text 1 are NaN or infinite"):
@@ -115,13 +111,6 @@ def test_windows_are_those_cut_by_hand(model, stride):
     np.testing.assert_array_equal(found.log_probs, np.concatenate(expected))
 
 
-def test_what_follows_a_byte_does_not_change_its_score(model):
-    (whole,) = small(model, [LONG]).documents
-    for count in (1, 62, 63, 64, 150):
-        (prefix,) = small(model, [LONG[:count]]).documents
-        np.testing.assert_array_equal(prefix.log_probs, whole.log_probs[:count])
-
-
 def test_generate_reports_the_same():
     model = models.chain(b"abcdefgh", loop=False)
     (result,) = bytelax.generate(model, ["ab"], max_new_bytes=4, logprobs=True).results
@@ -171,15 +160,35 @@ def test_memory_does_not_grow_with_the_text():
     assert peak < logits / 10
 
 
-def test_texts_and_bytes_are_the_same():
-    model = models.model(models.BYTE_LM)
-    text, raw = small(model, ["née", "née".encode()]).documents
-    np.testing.assert_array_equal(text.log_probs, raw.log_probs)
-
-
-def test_bad_requests():
-    model = models.model(models.BYTE_LM)
+def test_bad_requests_are_told_at_once():
     with pytest.raises(ValueError, match="window"):
-        score_many(model, [b"x"], window=5000)  # told at once, and not with the first score
-    with pytest.raises(ValueError, match="stride"):
-        score(model, [b"x"], window=5, stride=6)
+        score_many(models.model(models.BYTE_LM), [b"x"], window=5000)
+
+
+# Continuations
+
+
+def test_continuations_are_scored_as_the_ends_of_texts(model):
+    pairs = [(b"", b"one"), (b"a context ", b"and more"), (b"x" * 60, b"longer than the rest")]
+    whole = score(model, [context + text for context, text in pairs], batch=2).documents
+    found = score_continuations(model, pairs, batch=2)
+    for (_, text), expected, scored in zip(pairs, whole, found, strict=True):
+        assert scored.log_prob == pytest.approx(expected.log_probs[-len(text) :].sum(), abs=1e-4)
+        assert not scored.greedy
+
+
+def test_what_greedy_decoding_writes_is_greedy():
+    model = models.chain(b"abcdefgh")
+    out = bytelax.generate(model, [b"ab"], max_new_bytes=9, logprobs=True).results[0]
+    right, wrong, half = score_continuations(
+        model, [(b"ab", out.bytes), (b"ab", b"dc"), (b"ab", b"cdx")]
+    )
+    assert right.greedy and not wrong.greedy and not half.greedy
+    assert right.log_prob == pytest.approx(out.log_probs.sum(), abs=1e-4)
+    assert wrong.log_prob < right.log_prob
+    assert list(score_continuations(model, [(b"ab", b"")])) == [(0.0, True)]
+
+
+def test_too_long_a_continuation():
+    with pytest.raises(ValueError, match="exceed the model's context of 1023"):
+        score_continuations(models.model(models.BYTE_LM), [(b"x" * 1020, b"four")])

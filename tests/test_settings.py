@@ -17,6 +17,7 @@ from bytelax.training import runs
 from tests.helpers import models_for_tests as models
 from tests.helpers import self_drafting_models as lms
 from tests.helpers import setups, tiny_runs
+from tests.helpers.marks import exhaustive
 
 PROMPTS = [b"Ragged prompts: ", b"\x00\xff", "naïve 日本".encode()]
 TEXTS = [b"\x00\xff\x80 not UTF-8 \xc3", b"", b"one and another"]
@@ -199,7 +200,7 @@ WITHOUT_JIT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", [pytest.param("BLT", marks=pytest.mark.exhaustive), "exit"])
+@pytest.mark.parametrize("which", [exhaustive("BLT"), "exit"])
 def test_without_jit(which):
     """Every operation is a program of its own, so there are as few shapes as possible."""
 

@@ -13,11 +13,15 @@ from bytelax.commands import train
 HEAVY = ("jax", "flax", "numpy", "tyro", "orbax")
 
 
-def imported(code):
-    """The packages of `HEAVY` that a program imports."""
-    code += f"; import sys; print(*(name for name in {HEAVY} if name in sys.modules))"
+def printed(code):
+    """The words of the last line that a program prints."""
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return ran.stdout.splitlines()[-1].split()
+
+
+def imported(code):
+    """The packages of `HEAVY` that a program imports."""
+    return printed(f"{code}; import sys; print(*(name for name in {HEAVY} if name in sys.modules))")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["genrate", "x"], []])
@@ -63,9 +67,9 @@ def test_every_public_name_is_there():
 
 
 def test_generating_with_a_bundled_model_imports_neither_orbax_nor_kernels_of_accelerators():
-    code = "import sys, bytelax.running; bytelax.load('tiny-draft'); print(*sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = ran.stdout.split()
+    modules = printed(
+        "import sys, bytelax.running; bytelax.load('tiny-draft'); print(*sys.modules)"
+    )
     kernels = {name.rpartition(".")[2] for name in modules if name.startswith("bytelax_kernels")}
     assert "verify_attention" in kernels and not kernels & {"tpu", "hopper", "cudnn"}
     assert "jax.experimental.pallas" not in modules
@@ -82,5 +86,4 @@ jax.monitoring.register_event_duration_secs_listener(
     lambda event, seconds, **about: compiled.append(event) if "backend_compile" in event else None)
 bytelax.generate(bytelax.load("tiny"), ["x"], max_new_bytes=4, stop=["\\n"], temperature=0.5)
 print(len(compiled))"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(ran.stdout.split()[-1]) <= 3
+    assert int(printed(code)[0]) <= 3

@@ -70,7 +70,6 @@ CALLS = {
     "lm.patch_lengths([[1, 5]])": "ids are integers [S], got int64[1,2]",
     "bytelax.vocab.encode(3)": "a text, prompt or stop string is bytes or text, got 3",
     "bytelax.vocab.decode([5, 260])": "ids lie in 0..259, got 260; a byte b is id b + 4",
-    "generate(lm, ['a'], method='nosuch')": "unknown method 'nosuch'; there are: ar,",
     "generate(lm, ['a'], progress=3)": "progress is whether to show a bar, or a function, got 3",
     "decode.Method(lm.target()).init(lm.params, decode.Text.of(['a'.encode()], length=9), "
     "budget=2)": "params is decode.Params(model.params), not a dict",
@@ -95,7 +94,6 @@ CALLS = {
     "generate(lm, ['a'], method='lookup', draft_params={})": "draft_params belong to a Method; "
     "'lookup' has its own",
     "generate(lm, ['a'], method='lookup', block_size=None)": "'lookup' takes no 'block_size'",
-    "generate(lm, ['a'], method='lookup', draft_length='4')": "draft_length is a whole number",
     "distributed.start(Processes(coordinator='auto'))": "outside a known cluster",
 }
 

@@ -5,26 +5,23 @@ import re
 
 import pytest
 
-from bytelax import checkpoints, cli
+from bytelax import cli
 from tests.helpers import models_for_tests as models
 from tests.helpers import pages
+from tests.helpers.marks import slow
 
 _QUICK = {"docs/calculator.md", "docs/kernels.md"}  # they compile nothing
 
 
-def _with_python() -> list:
-    return [
-        pytest.param(
-            page,
-            id=pages.name(page),
-            marks=() if pages.name(page) in _QUICK else pytest.mark.slow,
-        )
+@pytest.mark.parametrize(
+    "page",
+    [
+        page if pages.name(page) in _QUICK else slow(page)
         for page in pages.PAGES
         if pages.blocks(page, "python")
-    ]
-
-
-@pytest.mark.parametrize("page", _with_python())
+    ],
+    ids=pages.name,
+)
 def test_python(page, tmp_path, monkeypatch):
     if pages.name(page) == "docs/evaluation.md":
         pytest.importorskip("lm_eval")  # `make parity` installs it
@@ -35,39 +32,31 @@ def test_python(page, tmp_path, monkeypatch):
 def test_the_first_example_of_the_readme(tmp_path, monkeypatch, capsys):
     """With small byte transformers of these names, which take less time to compile."""
     monkeypatch.chdir(tmp_path)
-    model = models.model(models.BYTE_LM)
+    model = models.model(models.SMALLEST)
     for name in ("small-lm", "small-draft"):
-        checkpoints.write(name, model.config, model.params, layout="huggingface")
+        models.saved(model, name)
     readme = pages.PAGES[0]
     names = pages.run(pages.blocks(readme, "python")[:1], readme)
     assert names["model"].config == model.config and capsys.readouterr().out
 
 
 # What may stand before a command: variables, and what starts it.
-_BEFORE = r"(?:[A-Z_]+=\S+ |nohup |~/env/bin/)*"
+_COMMAND = re.compile(r"(?:[A-Z_]+=\S+ |nohup |~/env/bin/)*(bytelax \w.*)")
 
 
-def _commands(of: str, texts=pages.PAGES) -> list[tuple[str, str]]:
-    """Pages, and commands on them that begin with a pattern and may be incomplete."""
-    return [
-        (pages.name(page), found[1])
-        for page in texts
-        for line in pages.code_lines(page)
-        if (found := re.match(rf"{_BEFORE}({of}.*)", line))
-    ]
-
-
-def _unknown_flags(line: str, known: str) -> list[str]:
-    """Flags of a command line that its help does not know."""
-    flags = re.findall(r"(?<=\s)--[\w.-]+", line.split("#")[0])
-    return [flag for flag in flags if not re.search(rf"{re.escape(flag)}(?![\w.-])", known)]
+def _commands():
+    """Pages, and commands on them, which may be incomplete."""
+    for page in pages.PAGES:
+        for line in pages.code_lines(page):
+            if found := _COMMAND.match(line):
+                yield pages.name(page), found[1]
 
 
 @pytest.mark.slow
 def test_commands_have_their_flags(capsys):
     helps: dict[str, str] = {}
     unknown = []
-    for page, line in _commands(r"bytelax \w"):
+    for page, line in _commands():
         words = line.split()
         command = words[1:3] if words[1] == "train" else words[1:2]
         if command[0] == "train" and (len(command) == 1 or "|" in line):  # a synopsis
@@ -79,5 +68,7 @@ def test_commands_have_their_flags(capsys):
             with contextlib.suppress(SystemExit):
                 cli.main([*command, "--help"])
             helps[name] = capsys.readouterr().out
-        unknown += [f"{page}: {line}: {flag}" for flag in _unknown_flags(line, helps[name])]
+        for flag in re.findall(r"(?<=\s)--[\w.-]+", line.split("#")[0]):
+            if not re.search(rf"{re.escape(flag)}(?![\w.-])", helps[name]):
+                unknown.append(f"{page}: {line}: {flag}")
     assert len(helps) >= 8 and not unknown

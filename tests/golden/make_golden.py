@@ -39,6 +39,9 @@ class Case:
     threshold_add: float | None = None
     max_patch_length: int | None = None
     long_patch: int | None = None  # bytes of the one long patch in the text
+    layers: int = 1  # of all stacks but the decoder, which has two
+    hash_functions: int = 1
+    ropes: dict = dataclasses.field(default_factory=dict)  # by the part of the config
 
     @property
     def rule(self):
@@ -56,7 +59,7 @@ CASES = {
     "max_patch_length": Case(max_patch_length=4),
     "monotonicity": Case(monotonicity=True),
     "threshold_add": Case(threshold_add=0.05),
-    "byte_patches": Case(byte_patches=True),
+    "byte_patches": Case(byte_patches=True, hash_functions=2),
     "long_patch": Case(long_patch=1000),
 }
 
@@ -114,15 +117,19 @@ def build(case, seed):
         max_patch_length=case.max_patch_length,
         encoder_hash_byte_group_size=[3, 5, 8],
         encoder_hash_byte_group_vocab=130,
-        encoder_hash_byte_group_nb_functions=2 if case.byte_patches else 1,
+        encoder_hash_byte_group_nb_functions=case.hash_functions,
         local_attention_window_len=case.window,
         use_cache=False,
         tie_word_embeddings=False,
-        encoder_config=stack(16, 1, 2, case.kv_heads, **local, cross_attn_all_layers=False),
+        encoder_config=stack(
+            16, case.layers, 2, case.kv_heads, **local, cross_attn_all_layers=False
+        ),
         decoder_config=stack(16, 2, 2, case.kv_heads, **local, cross_attn_all_layers=True),
-        global_config=stack(32, 1, 4, case.global_kv_heads),
-        patcher_config=stack(16, 1, 2, case.kv_heads, sliding_window=case.patcher_window),
+        global_config=stack(32, case.layers, 4, case.global_kv_heads),
+        patcher_config=stack(16, case.layers, 2, case.kv_heads, sliding_window=case.patcher_window),
     )
+    for part, rope in case.ropes.items():
+        getattr(config, part).rope_parameters = rope
     model = BltForCausalLM._from_config(config, attn_implementation="eager").float().eval()
     generator = torch.Generator().manual_seed(seed)
     for name, weight in sorted(model.named_parameters()):

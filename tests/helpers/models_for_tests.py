@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
-from bytelax import architectures, vocab
+from bytelax import architectures, checkpoints, vocab
 from bytelax.architectures import module_of
 from bytelax.model import Model
 from bytelax.models.blt import BLT, BLTConfig
@@ -83,6 +83,7 @@ VARIANTS = {
     "bytes": replace(BASE, patching={"mode": "byte"}, patcher=None),
 }
 BYTE_LM = ByteLMConfig(trunk=stack(24, 2, kv_heads=1), max_bytes=1024)
+SMALLEST = replace(BYTE_LM, trunk={"layers": 1})  # whose programs many modules share
 BYTE_LMS = {
     "plain": BYTE_LM,
     "window": replace(BYTE_LM, trunk={"window": 6}),
@@ -192,12 +193,12 @@ def chain(text, *, loop=True):
     """A byte transformer that writes `text` over and over, or once and then an EOS.
 
     All ids of `text` must differ: the next id depends on the last one alone, and whatever is not
-    part of it leads to its beginning. Chains are of one size, so that they share programs.
+    part of it leads to its beginning. Chains are `SMALLEST`.
     """
     ids = vocab.encode(text, bos=False)
-    config = replace(BYTE_LM, trunk={"layers": 1})
-    assert len(set(ids)) == len(ids) < config.trunk.dim
-    base = model(config)
+    dim = SMALLEST.trunk.dim
+    assert len(set(ids)) == len(ids) < dim
+    base = model(SMALLEST)
     silent = {"out", "down"}  # without them a block adds nothing to its input
 
     def silenced(path, x):
@@ -206,7 +207,6 @@ def chain(text, *, loop=True):
 
     params = jax.tree_util.tree_map_with_path(silenced, base.params)
     follows = dict(zip(ids, [*ids[1:], ids[0] if loop else vocab.EOS], strict=True))
-    dim = config.trunk.dim
     embedding = np.zeros((vocab.SIZE, dim), np.float32)
     embedding[:, len(ids)] = 1
     head = np.zeros((dim, vocab.SIZE), np.float32)
@@ -218,3 +218,15 @@ def chain(text, *, loop=True):
     params["head"]["kernel"] = jax.device_put(head)
     params["norm"]["scale"] = jax.device_put(np.ones(dim, np.float32))
     return Model(base.module, params)
+
+
+def broken_after(byte, model, value=np.nan):
+    """A byte transformer like this one, whose logits after a byte are NaN, or infinite."""
+    table = model.params["embed"]["embedding"].at[vocab.OFFSET + ord(byte)].set(value)
+    return Model(model.module, model.params | {"embed": {"embedding": table}})
+
+
+def saved(model, directory, layout="huggingface"):
+    """Writes a model; returns its directory as a command line names it."""
+    checkpoints.write(directory, model.config, model.params, layout=layout)
+    return str(directory)

@@ -2,14 +2,10 @@
 
 import pytest
 
-from bytelax import checkpoints
 from tests.helpers import models_for_tests as models
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """Where a small byte transformer lies."""
-    path = tmp_path_factory.mktemp("measure") / "model"
-    small = models.model(models.BYTE_LM)
-    checkpoints.write(path, small.config, small.params, layout="huggingface")
-    return str(path)
+    return models.saved(models.model(models.BYTE_LM), tmp_path_factory.mktemp("measure") / "model")

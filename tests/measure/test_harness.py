@@ -1,5 +1,7 @@
 """The model for lm-evaluation-harness, driven by requests like the harness's."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -12,13 +14,12 @@ from bytelax.scoring import score_continuations
 from tests.helpers import models_for_tests as models
 
 
-class Request:
-    def __init__(self, *args):
-        self.args = args
+def request(*args):
+    return types.SimpleNamespace(args=args)
 
 
 def generated(driven, *asked):
-    return driven.generate_until([Request(*each) for each in asked])
+    return driven.generate_until([request(*each) for each in asked])
 
 
 def test_likelihoods():
@@ -26,10 +27,10 @@ def test_likelihoods():
     driven = HarnessModel(model, batch=2)
     pairs = [("Grüße, ", "one"), ("", "another"), ("x", "y")]
     expected = score_continuations(model, [(a.encode(), b.encode()) for a, b in pairs])
-    found = driven.loglikelihood([Request(*pair) for pair in pairs])
+    found = driven.loglikelihood([request(*pair) for pair in pairs])
     assert [type(each) for each in found] == [tuple] * 3
     assert found == [pytest.approx(tuple(each), abs=1e-3) for each in expected]
-    (cut,) = driven.loglikelihood([Request("z" * 2000, "end")])
+    (cut,) = driven.loglikelihood([request("z" * 2000, "end")])
     (kept,) = score_continuations(model, [(b"z" * 1020, b"end")])
     assert cut[0] == pytest.approx(kept.log_prob, abs=1e-3)
 
@@ -41,8 +42,8 @@ def test_every_byte_of_a_long_text_once():
     pairs = [(text[:0], text[:64])]
     pairs += [(text[i - 32 : i], text[i : i + 32]) for i in range(64, 170, 32)]
     driven = HarnessModel(model)
-    parts = driven.loglikelihood([Request(*pair) for pair in pairs])
-    (found,) = driven.loglikelihood_rolling([Request(text)])
+    parts = driven.loglikelihood([request(*pair) for pair in pairs])
+    (found,) = driven.loglikelihood_rolling([request(text)])
     assert found == pytest.approx(sum(log_prob for log_prob, _ in parts), abs=1e-4)
 
 
@@ -80,7 +81,7 @@ def test_drafted_answers_are_those_of_plain_decoding_in_the_order_of_the_request
 
 def test_requests_are_sampled_apart_from_one_another():
     """The harness asks for several samples by repeating a request."""
-    model = models.model(models.replace(models.BYTE_LM, trunk={"layers": 1}))
+    model = models.model(models.SMALLEST)
     sampled = 6 * [("a", {"do_sample": True, "max_gen_toks": 8})]
     found = generated(HarnessModel(model), *sampled)
     assert len(set(found)) == len(found)
@@ -124,7 +125,7 @@ def test_weights_that_are_no_numbers_are_told():
         (("a", {"max_gen_toks": 2}), driven.generate_until),
     ]:
         with pytest.raises(ValueError, match="NaN or infinite"):
-            run([Request(*asked)])
+            run([request(*asked)])
 
 
 def test_options_prevail_over_the_task():
@@ -134,19 +135,13 @@ def test_options_prevail_over_the_task():
 
 
 def test_every_answer_is_cached_as_soon_as_it_is_there(monkeypatch):
-    class Cache:
-        def __init__(self):
-            self.rows = []
-
-        def add_partial(self, *row):
-            self.rows.append(row)
-
+    cached = []
     monkeypatch.setattr(harness, "LM", HarnessModel)  # as if the harness were installed
     driven = HarnessModel(models.chain(b"abcdefgh"), batch=1)
-    driven.cache_hook = cache = Cache()
+    driven.cache_hook = types.SimpleNamespace(add_partial=lambda *row: cached.append(row))
     pairs = [("a", "b"), ("c", "x")]
-    scored = driven.loglikelihood([Request(*pair) for pair in pairs])
-    whole = driven.loglikelihood_rolling([Request("abc")])
+    scored = driven.loglikelihood([request(*pair) for pair in pairs])
+    whole = driven.loglikelihood_rolling([request("abc")])
     asked = [("a", {"max_gen_toks": 2}), ("abc", {"max_gen_toks": 2})]
     written = generated(driven, *asked)
     answers = [
@@ -154,7 +149,7 @@ def test_every_answer_is_cached_as_soon_as_it_is_there(monkeypatch):
         ("loglikelihood_rolling", ("abc",), whole[0]),
         *(("generate_until", each, text) for each, text in zip(asked, written, strict=True)),
     ]
-    assert sorted(cache.rows, key=str) == sorted(answers, key=str)
+    assert sorted(cached, key=str) == sorted(answers, key=str)
 
     def interrupted(*args, **how):
         yield next(generate_many(*args, **how))
@@ -163,4 +158,4 @@ def test_every_answer_is_cached_as_soon_as_it_is_there(monkeypatch):
     monkeypatch.setattr(harness, "generate_many", interrupted)
     with pytest.raises(KeyboardInterrupt):
         generated(driven, *asked)
-    assert len(cache.rows) == len(answers) + 1
+    assert len(cached) == len(answers) + 1

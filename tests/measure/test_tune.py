@@ -19,6 +19,7 @@ from bytelax.systems import tuned
 from bytelax.systems.tuned import Setting
 from tests.helpers import models_for_tests as models
 from tests.helpers import self_drafting_models
+from tests.helpers.commands import refused
 
 PROMPTS = [b"again and again and again", b"on and on and on and on an"]
 
@@ -259,6 +260,4 @@ def test_the_command(monkeypatch, capsys, model, tmp_path):
 def test_bad_input_is_one_line(capsys, model, tmp_path, flags, text, says):
     (tmp_path / "prompts.txt").write_bytes(text)
     data = ["--data", str(tmp_path / "prompts.txt")]
-    assert cli.main(["tune", "--model", model, *data, *flags]) == 2
-    out, err = capsys.readouterr()
-    assert not out and len(err.splitlines()) == 1 and says in err
+    assert says in refused(capsys, "tune", "--model", model, *data, *flags)
