@@ -438,7 +438,7 @@ def weights(tree):
     return sum(math.prod(x.shape) for path, x in leaves if "embedding" not in str(path))
 
 
-@pytest.mark.slow  # passes are counted: decode/test_blt_target.py
+@pytest.mark.slow  # passes are counted: decode/test_targets.py
 def test_statistics_of_plain_decoding():
     out, model = greedy(blt, None), blt()
     figures = out.stats.to_dict()

@@ -14,7 +14,6 @@ from bytelax.decode import (
     Typical,
     block_verification,
     greedy,
-    is_drafted,
     k_seq,
     no_passes,
     rejection,
@@ -88,16 +87,6 @@ class Certain(TableDrafter):
         return dataclasses.replace(draft, log_probs=None), draft_state
 
 
-class EndsWithWhatCannotBe(TableDrafter):
-    """Ragged drafts as long as the others: a value that has no probability ends them."""
-
-    def propose(self, inputs, draft_state):
-        draft, draft_state = super().propose(inputs, draft_state)
-        log_probs = jnp.where(is_drafted(draft)[..., None], draft.log_probs, -jnp.inf)
-        length = jnp.full_like(draft.length, self.draft_length)
-        return dataclasses.replace(draft, length=length, log_probs=log_probs), draft_state
-
-
 @functools.cache
 def emissions(rule, length, many=1, ragged=False, drafter=TableDrafter, window=None):
     """By pair: {emitted values: probability}, with drafts of `length` bytes, `many` a row."""
@@ -139,11 +128,10 @@ CASES = [
     slow("block", 2, {"drafter": Certain}),
     exhaustive("block", 3, {}),
     ("block", 3, {"ragged": True}),
-    ("block", 1, {"window": 4}),
+    slow("block", 1, {"window": 4}),
     slow("k_seq", 2, {}),
     slow("k_seq", 2, {"many": 2}),
     slow("k_seq", 2, {"many": 2, "ragged": True}),
-    slow("k_seq", 2, {"many": 2, "ragged": True, "drafter": EndsWithWhatCannotBe}),
     slow("k_seq", 1, {"many": 3}),
     exhaustive("k_seq", 1, {"many": 2, "window": 4}),
     slow("k_seq", 1, {"many": 2, "window": 5}),
@@ -206,26 +194,6 @@ def test_what_the_target_is_sure_of_is_accepted_from_any_draft():
     assert (ids.tolist(), count.tolist(), followed.tolist()) == ([[1, 2]], [2], [2])
 
 
-def test_several_drafts_read_nothing_beyond_their_length():
-    rng = np.random.default_rng(3)
-    many, rows, places = 3, 128, 3
-    p = np.broadcast_to(rng.dirichlet(np.ones(VOCAB), (rows, places + 1)), (many, rows, 4, VOCAB))
-    q = np.broadcast_to(rng.dirichlet(np.ones(VOCAB), (rows, places)), (many, rows, 3, VOCAB))
-    ids = rng.integers(0, VOCAB, (many, rows, places))
-    length = rng.integers(0, places + 1, (many, rows))
-    uniforms = jnp.asarray(rng.random((rows, many + 1, places + 1)), jnp.float32)
-    beyond = np.arange(places) >= length[..., None]
-    (out, count, *_), followed = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
-    ids, q = np.where(beyond, (ids + 1) % VOCAB, ids), np.where(beyond[..., None], np.nan, q)
-    (other, same, *_), also = judge["k_seq"](draft_of(ids, log(q), length), log(p), uniforms)
-    np.testing.assert_array_equal(count, same)
-    np.testing.assert_array_equal(followed, also)
-    assert len(set(np.asarray(count).tolist())) == places + 1
-    for row in range(rows):
-        np.testing.assert_array_equal(out[row, : count[row]], other[row, : count[row]])
-        assert count[row] - 1 <= length[followed[row], row]
-
-
 def test_typical_by_definition():
     """With p(x) against min(epsilon, delta exp(-H)), zeros of p included; then a byte of p."""
     rng = np.random.default_rng(4)
@@ -251,26 +219,14 @@ def test_typical_by_definition():
         assert out[row, : n + 1].tolist() == [*ids[row, :n], following]
 
 
-def test_typical_is_a_static_argument():
-    assert Typical() == typical and hash(Typical()) == hash(typical)
-    assert Typical(epsilon=0.5) != typical
-
-
 def test_take_all_takes_all_and_only_the_draft():
-    ids = np.array([[0, 1], [0, 1], [0, 1]])
-    p = log(np.tile(np.array([0, 0, 1.0]), (3, 3, 1)))
-    draft = draft_of(ids, log(np.full((3, 2, VOCAB), 1 / VOCAB)), [2, 1, 0])
-    out, count, *_ = judge["take_all"](draft, p, jnp.zeros((3, 2, 3)))
-    assert count.tolist() == [2, 1, 1]
-    emitted = [out[row, : count[row]].tolist() for row in range(3)]
-    assert emitted == [[0, 1], [0], [2]]  # nothing drafted: a byte of the target's
-
-
-def test_take_all_draws_from_the_target_where_nothing_is_drafted():
-    for pair, law in emissions("take_all", 0).items():
-        target, _ = PAIRS[pair]
-        for x in range(VOCAB):
-            assert abs(law.get((x,), 0.0) - target[0, 0][x]) < 1e-6
+    """Where nothing is drafted it draws a byte of the target's."""
+    ids, uniform = np.array([[0, 1]] * 4), np.array([0.9, 0.9, 0.2, 0.9])
+    p = log(np.tile(np.array([0.25, 0, 0.75]), (4, 3, 1)))
+    draft = draft_of(ids, log(np.full((4, 2, VOCAB), 1 / VOCAB)), [2, 1, 0, 0])
+    uniforms = jnp.broadcast_to(jnp.asarray(uniform, jnp.float32)[:, None, None], (4, 2, 3))
+    out, count, *_ = judge["take_all"](draft, p, uniforms)
+    assert [out[row, : count[row]].tolist() for row in range(4)] == [[0, 1], [0], [0], [2]]
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
@@ -282,59 +238,38 @@ def test_what_the_target_forbids(rule):
         assert count[0] == 1 and out[0, 0] in (1, 2)
 
 
-@pytest.mark.parametrize("rule", ["greedy", "rejection", "block", "typical", "take_all"])
+@pytest.mark.parametrize("rule", RULES)
 def test_nothing_beyond_the_draft_is_read(rule):
-    """Ids and laws at or behind `length` may be anything, NaN included."""
+    """Ids and laws at or behind `length` may be anything, NaN included.
+
+    An id that its own law would never draw ends a draft as its length does. It used to be accepted
+    for certain, and ended all rows at once if it was an EOS.
+    """
     rng = np.random.default_rng(0)
-    rows, places = 64, 4
+    many, rows, places = 3, 128, 3
+    several, streams = ((many, rows), many + 1) if rule == "k_seq" else ((rows,), 2)
     p = rng.dirichlet(np.ones(VOCAB), (rows, places + 1))
+    p = log(np.broadcast_to(p, (*several, places + 1, VOCAB)))
     q = rng.dirichlet(np.ones(VOCAB), (rows, places))
-    ids = rng.integers(0, VOCAB, (rows, places))
-    length = rng.integers(0, places + 1, rows)
-    uniforms = jnp.asarray(rng.random((rows, 2, places + 1)), jnp.float32)
-    beyond = np.arange(places) >= length[:, None]
-    other_q = np.where(beyond[..., None], np.nan, q)
-    other_ids = np.where(beyond, (ids + 1) % VOCAB, ids)
-    out, count, *_ = judge[rule](draft_of(ids, log(q), length), log(p), uniforms)
-    other, same, *_ = judge[rule](draft_of(other_ids, log(other_q), length), log(p), uniforms)
-    np.testing.assert_array_equal(count, same)
-    assert (np.asarray(count) <= length + 1).all() and (np.asarray(count) >= 1).all()
-    for row in range(rows):
-        np.testing.assert_array_equal(out[row, : count[row]], other[row, : count[row]])
-
-
-def test_rejection_does_not_depend_on_the_uniforms_of_later_places():
-    rng = np.random.default_rng(1)
-    p, q = rng.dirichlet(np.ones(VOCAB), (1, 4)), rng.dirichlet(np.ones(VOCAB), (1, 3))
-    draft = draft_of([[0, 1, 2]], log(q))
-    uniforms = rng.random((256, 2, 4)).astype(np.float32)
-    for one in uniforms:
-        out, count, *_ = judge["rejection"](draft, log(p), jnp.asarray(one[None]))
-        changed = one.copy()
-        n = int(count[0])
-        changed[:, n:] = rng.random((2, 4 - n))
-        again, same, *_ = judge["rejection"](draft, log(p), jnp.asarray(changed[None]))
-        assert same[0] == n
-        np.testing.assert_array_equal(out[0, :n], again[0, :n])
-
-
-def test_greedy_is_the_longest_prefix():
-    """Every draft of every length against every sequence of choices; the uniforms do not matter."""
-    cases = [
-        (choice, ids, length)
-        for choice in itertools.product(range(VOCAB), repeat=3)
-        for ids in itertools.product(range(VOCAB), repeat=2)
-        for length in range(3)
+    q = np.broadcast_to(q, (*several, places, VOCAB))
+    ids = rng.integers(0, VOCAB, (*several, places))
+    length = rng.integers(0, places + 1, several)
+    uniforms = jnp.asarray(rng.random((rows, streams, places + 1)), jnp.float32)
+    beyond = np.arange(places) >= length[..., None]
+    drafts = [
+        draft_of(ids, log(q), length),
+        draft_of(
+            np.where(beyond, (ids + 1) % VOCAB, ids),
+            log(np.where(beyond[..., None], np.nan, q)),
+            length,
+        ),
     ]
-    choices, ids, lengths = (np.array(part) for part in zip(*cases, strict=True))
-    rng = np.random.default_rng(0)
-    p = 0.1 + 0.7 * np.eye(VOCAB)[choices]
-    uniforms = jnp.asarray(rng.random((len(cases), 2, 3)), jnp.float32)
-    q = jnp.zeros((len(cases), 2, VOCAB))
-    out, count, *_ = judge["greedy"](draft_of(ids, q, lengths), log(p), uniforms)
-    for row, (choice, draft, length) in enumerate(cases):
-        matched = 0
-        while matched < length and draft[matched] == choice[matched]:
-            matched += 1
-        assert count[row] == matched + 1
-        assert tuple(np.asarray(out)[row, : matched + 1]) == choice[: matched + 1]
+    if rule not in ("greedy", "typical"):  # which read no law of a draft
+        drafts.append(draft_of(ids, log(np.where(beyond[..., None], 0, q))))
+    first, *others = (jax.tree.leaves(judge[rule](draft, p, uniforms)) for draft in drafts)
+    out, count, *rest = first
+    assert len({*count.tolist()}) >= places
+    emitted = np.arange(places + 1) < count[:, None]
+    for other, *same in others:
+        np.testing.assert_array_equal(np.where(emitted, out, 0), np.where(emitted, other, 0))
+        jax.tree.map(np.testing.assert_array_equal, [count, *rest], same)

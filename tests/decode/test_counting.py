@@ -1,5 +1,7 @@
 """What lies behind the end of a text was neither kept nor refused, at every length of a text."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 import bytelax
 from bytelax import vocab
-from bytelax.decode import Method, Params, Sampling, Stops, Text
+from bytelax.decode import Method, Params, Stops, Text, stopping
 from bytelax.testing import TableDrafter, TableTarget, table
 from tests.helpers import models_for_tests as models
 from tests.helpers.marks import slow
@@ -15,19 +17,6 @@ from tests.helpers.marks import slow
 K = 5
 LENGTHS = range(1, 2 * (K + 1) + 2)  # of one round, of two, and of a third
 TEXT = b"abcdefghijklmnopq"
-
-
-def assert_all_kept(out, lengths):
-    for result, length in zip(out.results, lengths, strict=True):
-        stats = result.stats.to_dict()
-        assert stats["bytes"] == length
-        # A round emits the draft and one byte more.
-        whole, rest = divmod(length, K + 1)
-        kept = [whole + (place < rest) for place in range(K)]
-        drafted = stats["drafted_by_position"]
-        assert drafted[:K] == kept and drafted == stats["accepted_by_position"]
-        assert stats["drafted"] == stats["accepted"] == sum(kept)
-        assert stats["acceptance"] == 1
 
 
 @pytest.mark.parametrize(
@@ -41,23 +30,22 @@ def test_of_a_model_that_drafts_for_itself_all_is_kept_at_every_budget(method, t
         draft_model=model, draft_length=K, temperature=temperature, allow_eos=not temperature,
         stop=[b"\xff"],
     )  # fmt: skip
-    assert_all_kept(out, LENGTHS)
+    for result, length in zip(out.results, LENGTHS, strict=True):
+        stats = result.stats.to_dict()
+        assert stats["bytes"] == length
+        # A round emits the draft and one byte more.
+        whole, rest = divmod(length, K + 1)
+        kept = [whole + (place < rest) for place in range(K)]
+        drafted = stats["drafted_by_position"]
+        assert drafted[:K] == kept and drafted == stats["accepted_by_position"]
+        assert stats["drafted"] == stats["accepted"] == sum(kept)
+        assert stats["acceptance"] == 1
 
 
-@pytest.mark.parametrize("by", ["eos", "stop"])
-def test_so_it_is_wherever_the_model_ends_the_text(by):
-    model = models.chain(TEXT, loop=by == "stop")
-    prompts = [TEXT[-1 - length :][:1] for length in LENGTHS]
-    out = bytelax.generate(
-        model, prompts, max_new_bytes=40, method="draft-model", draft_model=model, draft_length=K,
-        stop=[TEXT[-1:] if by == "stop" else b"\xff"],
-    )  # fmt: skip
-    assert {result.stop for result in out.results} == {by}
-    # An EOS is emitted behind the last byte.
-    assert_all_kept(out, [length + (by == "eos") for length in LENGTHS])
-
-
-TARGET, DRAFTS = table(4, 13), table(4, 1, scale=0.5) + 0.7 * table(4, 13)
+TARGET, DRAFTS = np.array(table(4, 103)), np.array(table(4, 1103, scale=0.5))
+for _logits in (TARGET, DRAFTS):
+    _logits[..., vocab.EOS] += 2  # so that it ends many texts, and is often drafted
+DRAFTS += 0.7 * TARGET
 STOP = (2, 3)
 
 
@@ -65,13 +53,14 @@ def greedy(logits, ids):
     """The ids that a table writes behind these, EOS among them, until as many stand as a draft."""
     ids = list(ids)
     for _ in range(K):
-        law = np.asarray(logits[ids[-2], ids[-1]]).copy()
+        law = logits[ids[-2], ids[-1]].copy()
         law[[vocab.BOE, vocab.BOS, vocab.MASK]] = -np.inf
         ids.append(int(law.argmax()))
     return ids[-K:]
 
 
 def ends(ids):
+    """Whether an output ends with these ids."""
     return ids[-1] == vocab.EOS or tuple(x - vocab.OFFSET for x in ids[-2:]) == STOP
 
 
@@ -90,38 +79,39 @@ def expected(prompt, budget):
                 for behind in range(place, K if not kept else place + 1):
                     drafted[behind] += 1
                     branch = text + draft[place : behind + 1]
-                    if behind - place + 1 == left or ends(branch[len(prompt) - 2 :]):
+                    if behind - place + 1 == left or ends(branch[len(prompt) :]):
                         break
                 accepted[place] += kept
                 going = kept
             text.append(own)
             left -= 1
-            if not left or ends([-1, -1, *text[len(prompt) :]]):
+            if not left or ends(text[len(prompt) :]):
                 return drafted, accepted, text
             if not going:
                 break
 
 
-@jax.jit
-def run(params, ids, length, budget):
-    """Greedy rows."""
-    rows, method = len(ids), Method(TableTarget(), TableDrafter(K, temperature=0))
-    how = {"sampling": Sampling.of(rows), "stops": Stops.of([bytes(STOP)])}
-    text = Text(ids, jnp.full(rows, length))
-    return method.decode(params, method.init(params, text, budget=budget, **how))
+def test_counts_are_those_of_the_definition():
+    """Behind any two bytes: greedy rows end by EOS, by a stop string and at every budget."""
+    pairs = itertools.product(range(vocab.OFFSET, len(TARGET)), repeat=2)
+    cases = [([vocab.BOS, *pair], budget) for pair in pairs for budget in LENGTHS]
+    ids = np.zeros((len(cases), 32), np.int32)
+    ids[:, :3] = [prompt for prompt, _ in cases]
+    method = Method(TableTarget(), TableDrafter(K, temperature=0))
 
+    @jax.jit
+    def run(params, ids, budget):
+        text, stops = Text(ids, jnp.full(len(ids), 3)), Stops.of([bytes(STOP)])
+        return method.decode(params, method.init(params, text, budget=budget, stops=stops))
 
-@pytest.mark.parametrize("first", range(vocab.OFFSET, len(TARGET)))
-def test_counts_are_those_of_the_definition(first):
-    prompt = [vocab.BOS, vocab.OFFSET, first]
-    ids = np.zeros((len(LENGTHS), 32), np.int32)
-    ids[:, : len(prompt)] = prompt
-    found = jax.device_get(run(Params(TARGET, DRAFTS), ids, len(prompt), np.array(LENGTHS)))
+    params = jax.device_put(Params(TARGET, DRAFTS))
+    found = jax.device_get(run(params, ids, np.array([budget for _, budget in cases])))
     refused = 0
-    for row, budget in enumerate(LENGTHS):
+    for row, (prompt, budget) in enumerate(cases):
         drafted, accepted, text = expected(prompt, budget)
         assert found.text.ids[row, : found.text.length[row]].tolist() == text
         np.testing.assert_array_equal(found.counts.accepted_by_position[row], accepted)
         np.testing.assert_array_equal(found.counts.drafted_by_position[row], drafted)
         refused += (drafted - accepted).sum()
     assert refused
+    assert {*found.ended.tolist()} == {stopping.BY_EOS, stopping.BY_STOP, stopping.BY_LENGTH}

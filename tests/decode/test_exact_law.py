@@ -117,7 +117,7 @@ def test_every_lossless_method_is_enumerated():
     ("name", "accept", "law"),
     [
         *each(rejection, CUT, FEW_TABLES, fast=("three bytes",)),
-        *each(block_verification, CUT, FEW_TABLES, fast=("ragged, cooler",)),
+        *each(block_verification, CUT, FEW_TABLES),
         *each(rejection, WARM, ["three bytes"]),
         *each(block_verification, WARM, ["three bytes"]),
         *each(rejection, CUT, setups.KINDS, others=pytest.mark.exhaustive),
@@ -131,7 +131,7 @@ def test_the_law_of_the_target(name, accept, law):
     ("name", "accept", "law"),
     [
         *each(rejection, CUT, ["likeliest", "likeliest, ragged"]),
-        *each(block_verification, CUT, TABLES, fast=("likeliest, ragged",)),
+        *each(block_verification, CUT, TABLES, fast=("ragged, cooler",)),
         *each(block_verification, CUT, setups.KINDS),
         *each(block_verification, CUT, AGAIN, others=pytest.mark.exhaustive),
         *each(lossless, CUT, setups.TREES),
@@ -175,42 +175,13 @@ def test_a_real_vocabulary():
     assert error(byte_lm(), rejection, {"temperature": 0.8, "top_k": 3}, 2) < EXACT
 
 
-@pytest.mark.parametrize("accept", [slow(typical), take_all])
+@pytest.mark.slow
+@pytest.mark.parametrize("accept", [typical, take_all])
 def test_lossy_rules_are_seen_as_such(accept):
     assert error(TABLES["three bytes"](), accept, WARM) > FAULTY
 
 
 # Faults: each changes the law by more than `FAULTY`.
-
-
-class RawQ(TableDrafter):
-    def declared(self, logits):
-        return process_logits(logits, Sampling.of(len(logits), temperature=1.0))
-
-
-class OtherTemperature(TableDrafter):
-    def declared(self, logits):
-        return process_logits(logits, Sampling.of(len(logits), temperature=1.0, top_p=self.top_p))
-
-
-class ForgetsTheLast(TableTarget):
-    def commit(self, trial, count):
-        return super().commit(trial, jnp.maximum(count - 1, 0))
-
-
-@pytest.mark.parametrize(
-    ("accept", "wrong"),
-    [
-        slow(rejection, {"drafter": RawQ(2, temperature=0.5, top_p=0.8)}),
-        slow(block_verification, {"drafter": RawQ(2, temperature=0.5, top_p=0.8)}),
-        slow(rejection, {"drafter": OtherTemperature(2, temperature=2.0)}),
-        slow(rejection, {"target": ForgetsTheLast()}),
-    ],
-    ids=["raw q", "raw q, block", "temperature", "commit"],
-)
-def test_a_wrong_part_is_seen(accept, wrong):
-    got = law_of(tables(**wrong), accept, prompt=PROMPT, new_bytes=3, **CUT)
-    assert distance(got, alone(tables(), 3, CUT)) > FAULTY
 
 
 def one_number(monkeypatch, purpose):

@@ -16,14 +16,18 @@ from tests.helpers import models_for_tests as models
 from tests.helpers.emulating import EMULATED, on_gpu
 
 
+def drafted(config):
+    """A method whose BLT drafts for itself, its parameters, and two prompts."""
+    model = models.model(config)
+    method, own = methods.build("blt-s", model, draft_length=3)
+    ids = jnp.pad(models.random_text(2, 24), ((0, 0), (0, 40)))
+    return method, Params(model.params, own), Text(ids, jnp.asarray([24, 11]))
+
+
 @pytest.mark.slow  # the caches: models/test_kv_cache.py
 def test_caches_of_tpus():
     """Rings that wrap, documents, grouped queries; `cut` slices the bytes of a patch."""
-    model = models.model(models.VARIANTS["cut"])
-    method, own = methods.build("blt-s", model, draft_length=3)
-    ids = jnp.pad(models.random_text(2, 24), ((0, 0), (0, 40)))
-    params, text = Params(model.params, own), Text(ids, jnp.asarray([24, 11]))
-
+    method, params, text = drafted(models.VARIANTS["cut"])
     wanted, out = (decoded(method, params, text, platform=name) for name in ("cpu", "tpu"))
     assert out.state.decoder[0].in_lines and not wanted.state.decoder[0].in_lines
     same_bytes(out, wanted)
@@ -35,13 +39,10 @@ def test_fused_layers_of_gpus(platform, monkeypatch):
     """The kernels in the place of norms, products, rotary positions and writes to caches."""
     wide = {"dim": 32, "head_dim": 16}
     parts = dict.fromkeys(("encoder", "global_transformer", "decoder"), wide)
-    model = models.model(models.replace(models.BASE, **parts))
-    method, own = methods.build("blt-s", model, draft_length=3)
-    ids = jnp.pad(models.random_text(2, 24), ((0, 0), (0, 40)))
-    params, text = Params(model.params, own), Text(ids, jnp.asarray([24, 11]))
+    method, params, text = drafted(models.replace(models.BASE, **parts))
     wanted = decoded(method, params, text, platform="cpu")
     monkeypatch.setitem(dispatch._PLATFORMS, platform, "cpu")
-    laid = jax.tree_util.tree_map_with_path(weights.for_gpus, model.params)
+    laid = jax.tree_util.tree_map_with_path(weights.for_gpus, params.target)
     params = params._replace(target=laid)
     with on_gpu(), traced_for(platform):
         traced = str(jax.make_jaxpr(functools.partial(decode, method))(params, text))

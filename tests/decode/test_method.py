@@ -12,7 +12,7 @@ import pytest
 from bytelax_kernels.dispatch import traced_for
 
 import bytelax
-from bytelax import decode, systems, vocab
+from bytelax import decode, systems
 from bytelax.decode import (
     Draft,
     Empty,
@@ -47,25 +47,6 @@ def begun(method, **how):
     )
 
 
-def test_equal_methods_are_one_program():
-    """Budgets, seeds and temperatures are data."""
-
-    @chex.assert_max_traces(n=1)
-    def run(params, text, budget, seeds, sampling, method):
-        decoding = method.init(params, text, budget=budget, seeds=seeds, sampling=sampling)
-        return method.decode(params, decoding).text.ids
-
-    run = jax.jit(run, static_argnames="method")
-    outputs = [
-        run(
-            PARAMS, text(), jnp.array([budget, 3]), jnp.array([seed, 9], jnp.uint32),
-            Sampling.of(2, temperature=temperature), Method(TableTarget(), TableDrafter(2)),
-        )
-        for budget, seed, temperature in ((5, 1, 1.0), (9, 2, 0.5))
-    ]  # fmt: skip
-    assert (outputs[0] != outputs[1]).any()
-
-
 @pytest.mark.slow
 def test_rounds_are_what_decode_takes():
     """Also where the loop carries the numbers of a row as one array, with what is recorded."""
@@ -87,64 +68,6 @@ def test_rounds_are_what_decode_takes():
             return run(PARAMS, text())
 
     chex.assert_trees_all_equal(*both("cpu"), *both("gpu"))
-
-
-BAD = 5  # a byte after which, behind the prompt's, no logits are numbers
-
-
-def broken(value):
-    """Only the ids that are banned have logits of another kind."""
-    target = np.array(PARAMS.target)
-    target[4, BAD, : vocab.OFFSET], target[4, BAD, vocab.OFFSET :] = 0, value
-    return PARAMS._replace(target=jnp.asarray(target))
-
-
-@pytest.mark.parametrize(
-    "drafter",
-    [slow(Empty()), slow(Empty(2)), TableDrafter(2)],
-    ids=str,
-)
-def test_logits_that_are_no_numbers_end_a_row(drafter):
-    """Nothing is written from them, and what is written before them is as likely as without."""
-    rows, method = 4096, Method(TableTarget(), drafter)
-    sampling = Sampling.of(rows, temperature=1.0, allow_eos=False)
-    prompts = Text(jnp.full((rows, 8), 4), jnp.full(rows, 3))
-
-    @jax.jit
-    def run(params):
-        decoding = method.init(params, prompts, budget=2, sampling=sampling)
-        return method.decode(params, decoding)
-
-    def follows(out, law):
-        share = np.bincount(out.text.ids[:, 3] - vocab.OFFSET, minlength=len(law)) / rows
-        return (abs(share - law) < 5 * np.sqrt(law / rows)).all()
-
-    law = jax.nn.softmax(PARAMS.target[4, 4, vocab.OFFSET :])
-    for value in (jnp.nan, jnp.inf, -jnp.inf):
-        out = jax.device_get(run(broken(value)))
-        first, wrote = out.text.ids[:, 3], out.text.length - 3
-        np.testing.assert_array_equal(wrote, np.where(first == BAD, 1, 2))
-        reason = np.where(first == BAD, stopping.NOT_FINITE, stopping.BY_LENGTH)
-        np.testing.assert_array_equal(out.ended, reason)
-        assert follows(out, law)
-    if drafter.draft_length:  # nor are drafts kept that are of no law
-        out = jax.device_get(run(PARAMS._replace(drafter=jnp.full_like(PARAMS.drafter, jnp.nan))))
-        assert (out.ended == stopping.BY_LENGTH).all() and follows(out, law)
-
-
-def test_logits_that_are_no_numbers_end_a_greedy_row():
-    """Beside one that goes on; ids that are banned are never read."""
-    method = Method(TableTarget(), TableDrafter(2, temperature=0))
-    begin = Text(jnp.asarray([[1, 4, 4, *[0] * 13], [1, 6, 6, *[0] * 13]]), jnp.array([3, 3]))
-    bad = np.array(PARAMS.target)
-    following = bad[4, 4, 4:].argmax() + 4
-    bad[4, following] = bad[:, :, 0] = np.nan
-    run = jax.jit(lambda params: method.decode(params, method.init(params, begin, budget=8)))
-    both = PARAMS, PARAMS._replace(target=jnp.asarray(bad))
-    one, other = (jax.device_get(run(params)) for params in both)
-    assert other.ended.tolist() == [stopping.NOT_FINITE, stopping.BY_LENGTH]
-    assert int(other.text.length[0]) == 4 and int(other.text.ids[0, 3]) == following
-    np.testing.assert_array_equal(one.text.ids[1], other.text.ids[1])
 
 
 def test_greedy_acceptance_does_not_sample():
@@ -353,12 +276,10 @@ class Own(Empty):
     ("params", "weights"),
     [
         (jnp.ones(3), 3),
-        slow(np.ones(3), 3),
         slow(np.float32(1), 1),
-        (None, 0),
-        slow((), 0),
+        slow(None, 0),
         ([jnp.ones(3), {"embedding": jnp.ones((2, 3))}], 3),
-        pytest.param(Told(jnp.ones((2, 2)), None), 4, marks=pytest.mark.slow),
+        slow(Told(jnp.ones((2, 2)), None), 4),
     ],
 )
 def test_parameters_of_a_drafter_are_any_pytree(params, weights):
@@ -399,7 +320,7 @@ def test_a_rule_that_counts_wrongly_comes_to_an_end(count):
 
 
 def test_texts_of_prompts():
-    text = Text.of([b"ab", b"c"], length=5)
-    np.testing.assert_array_equal(text.length, [3, 2])
-    np.testing.assert_array_equal(text.ids[:, 3:], 0)
-    np.testing.assert_array_equal(text.pending[:, 0], [4 + ord("b"), 4 + ord("c")])
+    text = Text.of([[5], [1, 2], b"a", bytearray(b"ab")], length=4)
+    assert text.ids.tolist() == [[5, 0, 0, 0], [1, 2, 0, 0], [1, 101, 0, 0], [1, 101, 102, 0]]
+    assert text.length.tolist() == [1, 2, 2, 3]
+    assert text.pending[:, 0].tolist() == [5, 2, 101, 102]

@@ -117,7 +117,7 @@ def test_nothing_is_written_from_them(which, temperature, rows, window):
 @pytest.mark.parametrize(
     ("which", "accept", "temperature"),
     [
-        slow("draft model", lossless, 0.8),  # of tables: test_method.py
+        slow("draft model", lossless, 0.8),  # of tables: below
         slow("draft model", take_all, 0.0),
         slow("draft model", take_all, 0.8),
         *(
@@ -143,6 +143,39 @@ def test_drafts_of_no_law_are_not_kept(which, accept, temperature, rows):
         alone = Method(method.target, Empty(method.window - 1))
         plain = run(alone, Params(model.params), rows, temperature=0.0)
         np.testing.assert_array_equal(decoding.text.ids, plain.text.ids)
+
+
+def test_what_is_written_before_them_is_as_likely_as_without():
+    """Of three of four bytes; drafts of no law are not kept, and ids that are banned never read."""
+    target, drafts = np.array(table(4, 13)), np.array(table(4, 1))
+    one, nan, inf, none = range(vocab.OFFSET, vocab.OFFSET + 4)
+    target[:, :, vocab.BOE] = np.nan
+    target[one, nan, one], target[one, inf, one], target[one, none] = np.nan, np.inf, -np.inf
+    drafts[one, one] = np.nan
+    params = Params(jnp.asarray(target), jnp.asarray(drafts))
+    method = Method(TableTarget(), TableDrafter(2))
+    how = {
+        "prompt": [vocab.BOS, one], "new_bytes": 3, "rows": 64, "temperature": 1.0,
+        "allow_eos": False,
+    }  # fmt: skip
+    expected = target_law(method, params, **how)
+    assert {(nan,), (inf,), (none,)} < expected.keys()
+    assert distance(exact_law(method, params, **how), expected) < 1e-6
+
+
+def test_a_greedy_row_ends_beside_one_that_goes_on():
+    """Ids that are banned are never read."""
+    method = Method(TableTarget(), TableDrafter(2, temperature=0))
+    begin = Text(jnp.asarray([[1, 4, 4, *[0] * 13], [1, 6, 6, *[0] * 13]]), jnp.array([3, 3]))
+    target, drafts = table(3, 13), table(3, 1)
+    bad = np.array(target)
+    following = bad[4, 4, 4:].argmax() + 4
+    bad[4, following] = bad[:, :, 0] = np.nan
+    run = jax.jit(lambda params: method.decode(params, method.init(params, begin, budget=8)))
+    one, other = (jax.device_get(run(Params(jnp.asarray(x), drafts))) for x in (target, bad))
+    assert other.ended.tolist() == [stopping.NOT_FINITE, stopping.BY_LENGTH]
+    assert int(other.text.length[0]) == 4 and int(other.text.ids[0, 3]) == following
+    np.testing.assert_array_equal(one.text.ids[1], other.text.ids[1])
 
 
 @pytest.mark.slow

@@ -192,14 +192,6 @@ def eight():
     )
 
 
-@pytest.mark.exhaustive  # of turns: below
-def test_sampling_draws_the_same():
-    model = models_for_tests.model(models_for_tests.PLAIN)
-    keywords = {"max_new_bytes": 8, "temperature": 0.7, "seeds": 5, "method": "blt-s"}
-    one = bytelax.generate(model, PROMPTS, **keywords)
-    assert bytelax.generate(eight(), PROMPTS, **keywords).bytes == one.bytes
-
-
 @pytest.mark.slow
 def test_streams_and_refilled_batches():
     model = models_for_tests.model(models_for_tests.PLAIN)

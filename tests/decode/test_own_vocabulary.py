@@ -119,12 +119,6 @@ def test_top_k_may_exceed_the_number_of_bytes():
     assert np.isfinite(found).sum() == 500
 
 
-def test_prompts_of_ids():
-    text = Text.of([[5], [1, 2], b"a"], length=4)
-    assert text.ids.tolist() == [[5, 0, 0, 0], [1, 2, 0, 0], [1, 101, 0, 0]]
-    assert text.length.tolist() == [1, 2, 2]
-
-
 def test_a_byte_transformer_without_an_eos_never_ends_a_text():
     model = models.model(models.replace(models.BYTE_LM, eos=False))
     assert model.target().vocabulary == Vocabulary(ALL_BYTES.first, ALL_BYTES.stop)

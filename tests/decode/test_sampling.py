@@ -43,11 +43,14 @@ def test_law_by_definition(temperature, top_k, top_p, allow_eos):
     logits = rng.normal(0, 3, (BATCH, 3, vocab.SIZE)).astype(np.float32)
     logits[0] = np.round(logits[0])  # ties everywhere
     logits[1, :, : vocab.OFFSET] += 20  # the specials are what the model wants most
+    beyond = ((0, 0), (0, 0), (0, 60))  # models may round their vocabulary up
+    logits = np.pad(logits, beyond, constant_values=50)
     law = Sampling.of(BATCH, temperature=temperature, top_k=top_k, top_p=top_p, allow_eos=allow_eos)
     got = np.exp(np.asarray(process(logits, law), np.float64))
     for row in range(BATCH):
         for place in range(3):
             expected = reference(logits[row, place], temperature, top_k, top_p, allow_eos)
+            expected = np.pad(expected, (0, 60))
             np.testing.assert_allclose(got[row, place], expected, atol=1e-6)
             np.testing.assert_array_equal(got[row, place] > 0, expected > 0)
 
@@ -74,28 +77,6 @@ def test_no_truncation_keeps_the_unlikeliest():
         *(jnp.array([x]) for x in (1.0, 0, 1.0)), greedy=False, truncated=True, allow_eos=True
     )
     assert np.isfinite(np.asarray(process(logits, law))[0, 0, vocab.OFFSET :]).all()
-
-
-@pytest.mark.parametrize("allow_eos", [False, True])
-@pytest.mark.parametrize("temperature", [0, 1])
-def test_bans(temperature, allow_eos):
-    logits = np.zeros((1, 1, vocab.SIZE), np.float32)
-    logits[..., : vocab.OFFSET] = 50
-    law = Sampling.of(1, temperature=temperature, allow_eos=allow_eos)
-    possible = np.isfinite(process(logits, law)[0, 0])
-    assert not possible[[0, 1, 3]].any()
-    assert possible[vocab.EOS] == allow_eos
-    if temperature == 0:
-        assert possible.argmax() == (vocab.EOS if allow_eos else vocab.OFFSET)
-
-
-@pytest.mark.parametrize("temperature", [0, 1])
-def test_ids_beyond_the_bytes_are_never_emitted(temperature):
-    """Models may round their vocabulary up."""
-    logits = np.zeros((1, 1, 320), np.float32)
-    logits[..., vocab.SIZE :] = 50
-    possible = np.isfinite(process(logits, Sampling.of(1, temperature=temperature))[0, 0])
-    assert possible.any() and not possible[vocab.SIZE :].any()
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,13 @@ STOPS = st.lists(
 ).map(tuple)
 
 
+def bytes_of(text):
+    return vocab.encode(text, bos=False)
+
+
+WITH_EOS = [*bytes_of(b"ab"), vocab.EOS, *bytes_of(b"c")]
+
+
 @settings(max_examples=50)
 @given(
     st.lists(LETTERS, max_size=6),
@@ -81,78 +88,22 @@ STOPS = st.lists(
     STOPS,
     st.integers(1, 20),
 )
-@example([], vocab.encode(b"aab", bos=False), [1] * 20, (b"aab", b"ab"), 20)
-@example(vocab.encode(b"a", bos=False), vocab.encode(b"ba", bos=False), [2] * 20, (b"ab",), 20)
+@example([], bytes_of(b"aab"), [1] * 20, (b"aab", b"ab"), 20)
+@example([], bytes_of(b"xxabcyy"), [3, 4], (b"abc",), 20)  # in two windows
+@example([], bytes_of(b"xabyabz"), [5, 2], (b"ab",), 20)  # inside one; the first of two
+@example([], bytes_of(b"xabcdz"), [5, 1], (b"abcd", b"bc"), 20)  # the earliest end
+@example([], bytes_of(b"abc"), [3], (b"abcd",), 20)  # a part of one
+@example([], bytes_of(b"\x00\xff\xfe"), [3], (b"\xff\xfe",), 20)  # not UTF-8
+@example(bytes_of(b"abab"), bytes_of(b"c"), [1], (b"ab",), 20)  # in the prompt: does not count
+@example(bytes_of(b"abab"), bytes_of(b"cbc"), [3], (b"bc",), 20)  # begins in the prompt
+@example([], WITH_EOS, [4], (), 20)
+@example([], WITH_EOS, [4], (b"ab",), 1)
+@example([], WITH_EOS, [4], (b"ab",), 2)  # two ends at one byte
+@example([], WITH_EOS, [4], (), 3)
 def test_any_windows(prompt, output, counts, stops, budget):
     prompt = [vocab.BOS, *prompt]
     expected = reference(output[: sum(counts)], stops, budget)
     assert in_windows(prompt, output, counts, stops, budget) == expected
-
-
-def bytes_of(text):
-    return vocab.encode(text, bos=False)
-
-
-@pytest.mark.parametrize(
-    ("output", "counts", "stops", "expected"),
-    [
-        (b"xxabcyy", [3, 4], (b"abc",), (5, "stop")),  # across two windows
-        (b"xxabcyy", [1] * 7, (b"abc",), (5, "stop")),  # a byte at a time
-        (b"xabyabz", [5, 2], (b"ab",), (3, "stop")),  # inside one; the first of two
-        (b"xabcdz", [5, 1], (b"abcd", b"bc"), (4, "stop")),  # the earliest end
-        (b"xabcd", [5], (b"abcd", b"cd"), (5, "stop")),
-        (b"aaaa", [4], (b"aa",), (2, "stop")),
-        (b"abab", [2, 2], (b"ba",), (3, "stop")),
-        (b"abc", [3], (b"abcd",), (3, "running")),
-        (b"\x00\xff\xfe", [3], (b"\xff\xfe",), (3, "stop")),  # not UTF-8
-    ],
-)
-def test_stop_strings(output, counts, stops, expected):
-    assert in_windows([vocab.BOS], bytes_of(output), counts, stops, 30) == expected
-
-
-def test_a_stop_string_in_or_across_the_prompt_does_not_count():
-    prompt = [vocab.BOS, *bytes_of(b"abab")]
-    assert in_windows(prompt, bytes_of(b"c"), [1], (b"ab",), 30) == (1, "running")
-    assert in_windows(prompt, bytes_of(b"c"), [1], (b"bc",), 30) == (1, "running")
-    assert in_windows(prompt, bytes_of(b"cbc"), [3], (b"bc",), 30) == (3, "stop")
-
-
-def test_what_ends_a_row_first():
-    output = [*bytes_of(b"ab"), vocab.EOS, *bytes_of(b"c")]
-    assert in_windows([1], output, [4], (), 30) == (3, "eos")
-    assert in_windows([1], output, [4], (b"ab",), 30) == (2, "stop")
-    assert in_windows([1], output, [4], (b"ab",), 1) == (1, "length")
-    assert in_windows([1], output, [4], (b"ab",), 2) == (2, "stop")  # both at one byte
-    assert in_windows([1], output, [4], (), 3) == (3, "eos")
-
-
-def test_rows_are_apart_and_ended_rows_stand_still():
-    ids = np.full((3, BUFFER), vocab.OFFSET, np.int32)
-    emitted = np.array([bytes_of(b"abcde"), bytes_of(b"xabxx"), bytes_of(b"ababa")], np.int32)
-    kept, reason = trim(
-        Text(jnp.asarray(ids), jnp.array([1, 7, 3])),
-        jnp.asarray(emitted),
-        jnp.array([5, 5, 0]),
-        prompt=jnp.array([1, 2, 3]),
-        limit=jnp.array([4, 30, 30]),
-        stops=packed_stops((b"ab", b"zz")),
-    )
-    np.testing.assert_array_equal(kept, [2, 3, 0])
-    assert [stopping.REASONS[r] for r in np.asarray(reason)] == ["stop", "stop", "running"]
-
-
-def test_no_stop_strings():
-    text = Text(jnp.full((1, BUFFER), vocab.OFFSET), jnp.array([1]))
-    kept, reason = trim(
-        text,
-        jnp.asarray([bytes_of(b"abcde")]),
-        jnp.array([5]),
-        prompt=jnp.array([1]),
-        limit=jnp.array([30]),
-        stops=Stops.of([]),
-    )
-    assert (int(kept[0]), int(reason[0])) == (5, stopping.RUNNING)
 
 
 def test_shapes_are_shared():
@@ -166,6 +117,8 @@ def test_shapes_are_shared():
         ([np.array([5, 6]), b"\2"], [[(5, 6), (6,)]]),
         (np.array([[5, 6], [7, 8]]), [[(5, 6), (7, 8)]]),
         ([[np.array([5])], [], [bytearray(b"\1\2")]], [[(5,)], [], [(5, 6)]]),
+        (["é", "b"], [[tuple(bytes_of("é")), (102,)]]),
+        ([["é"], []], [[tuple(bytes_of("é"))], []]),
         ([()], [[]]),
     ],
 )
@@ -181,41 +134,17 @@ def test_kinds_of_stop_strings(strings, rows):
     ] == rows
 
 
-def test_prompts_of_any_kind_of_bytes():
-    one, other = Text.of([b"ab"], length=4), Text.of([bytearray(b"ab")], length=4)
-    assert (
-        one.ids.tolist() == other.ids.tolist() == [[vocab.BOS, *vocab.encode(b"ab", bos=False), 0]]
-    )
-
-
-def test_text_is_a_stop_string():
-    for text, encoded in ((["é", "b"], ["é".encode(), b"b"]), ([["é"], []], [["é".encode()], []])):
-        made, expected = Stops.of(text), Stops.of(encoded)
-        assert made.ids.tolist() == expected.ids.tolist()
-        assert made.length.tolist() == expected.length.tolist()
-
-
-@pytest.mark.parametrize("strings", [[3], [b"ab", [b"c"]], [[b"ab"], [["c"]]], [[1.5]]])
-def test_what_is_no_stop_string(strings):
-    with pytest.raises(ValueError, match="a stop string is bytes, text or ids"):
+@pytest.mark.parametrize(
+    ("strings", "says"),
+    [
+        *((x, "bytes, text or ids") for x in ([3], [b"ab", [b"c"]], [[b"ab"], [["c"]]], [[1.5]])),
+        *((x, "must be a list of strings") for x in ("ab", b"ab")),
+        *((x, "empty") for x in ([(), (1, 2)], [(1, 2), ()], [[b"a"], [b""]], [b""], [b"a", b""])),
+    ],
+)
+def test_what_is_no_stop_string(strings, says):
+    with pytest.raises(ValueError, match=says):
         Stops.of(strings)
-
-
-@pytest.mark.parametrize("string", ["ab", b"ab"])
-def test_one_string_is_not_a_list_of_stop_strings(string):
-    with pytest.raises(ValueError, match="must be a list of strings"):
-        Stops.of(string)
-
-
-@pytest.mark.parametrize("strings", [[(), (1, 2)], [(1, 2), ()], [[b"a"], [b""]], [b""]])
-def test_an_empty_string_among_stop_strings(strings):
-    with pytest.raises(ValueError, match="empty"):
-        Stops.of(strings)
-
-
-def test_an_empty_stop_string():
-    with pytest.raises(ValueError, match="empty"):
-        Stops.of([b"a", b""])
 
 
 def test_a_long_stop_string_is_no_longer_program():

@@ -5,15 +5,19 @@ The caches of a target are addressed by position, so nothing depends on how the 
 
 import dataclasses
 import functools
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bytelax_kernels import dispatch
 
-from bytelax import vocab
-from bytelax.models import patching
-from bytelax.models.byte_lm import last_eos_before
+from bytelax import checkpoints, vocab
+from bytelax.models.blt import BLT
+from bytelax.targets import blt
+from bytelax.targets.blt import BLTTarget
+from tests.golden import cases
 from tests.helpers import models_for_tests as models
 from tests.helpers import windows
 from tests.helpers.marks import exhaustive, slow
@@ -92,8 +96,9 @@ def test_any_split_gives_the_same_bits(name, width, dtype):
         split = windows.at_random(text(), NOWHERE, width, STEPS[width], seed)
         taken = Taken(model, target, split)
         taken.assert_same(reference)
-        passes = target.passes(taken.state)["decoder_passes"]
-        np.testing.assert_array_equal(passes, (split.counts > 0).sum(0))
+        passes = target.passes(taken.state)
+        np.testing.assert_array_equal(passes["decoder_passes"], (split.counts > 0).sum(0))
+        assert ("patcher_passes" in passes) == (getattr(model.config, "patcher", None) is not None)
     if dtype == "float32":
         logits, closes = parallel(name)
         np.testing.assert_allclose(reference.logits, logits, rtol=0, atol=TOLERANCE)
@@ -207,27 +212,6 @@ def test_a_window_wider_than_the_caches_is_an_error():
 # The state of a BLT
 
 
-def test_a_row_of_count_zero_stands_still():
-    model = model_of("base")
-    target = target_for(model, 8)
-    begin = windows.at_random(text(), NOWHERE, 8, STEPS[8], 5)
-    before = Taken(model, target, windows.Split(begin.windows, begin.counts)).state
-    for seed in range(3):
-        split = windows.Split(
-            np.random.default_rng(seed).integers(0, 260, begin.windows.shape, np.int32),
-            np.zeros_like(begin.counts),
-        )
-        after = Taken(model, target, split, begin=np.asarray(before.length), state=before).state
-        for field in ("length", "frontier"):
-            jax.tree.map(
-                np.testing.assert_array_equal, getattr(after, field), getattr(before, field)
-            )
-        for name in ("windows", "global_", "patches"):
-            np.testing.assert_array_equal(
-                getattr(after.passes, name), getattr(before.passes, name), err_msg=name
-            )
-
-
 @pytest.mark.parametrize("width", [slow(1), 8])
 def test_passes_are_counted(width):
     model = model_of("base")
@@ -247,26 +231,94 @@ def test_passes_are_counted(width):
         np.testing.assert_array_equal(passes["patches"], passes["global_passes"])
 
 
-def test_the_frontier_is_that_of_the_parallel_pass():
-    model = model_of("base")
+@pytest.mark.parametrize(
+    ("platform", "batch", "expected"),
+    [("cpu", 64, 4), ("gpu", 1, 4), ("gpu", 8, 6), ("tpu", 8, 6), ("gpu", 64, 9)],
+)
+def test_chunks_grow_with_the_batch_on_accelerators(platform, batch, expected):
+    """In a window of nine bytes."""
+    with dispatch.traced_for(platform):
+        assert blt._derived_chunk(9, batch) == expected
+
+
+@pytest.mark.slow
+def test_a_run_of_the_global_model_has_as_many_patches_as_a_chunk():
+    model = models.model(models.BASE)
+    target = BLTTarget(model.module, capacity=32, window=9)
+    seen = []
+
+    def extend(state, window):
+        with mock.patch.object(BLTTarget, "_run_global", spy):
+            return target.extend(model.params, state, window)
+
+    def spy(self, module, state, read, patches):
+        seen.append(patches.index.shape)
+        return state
+
+    state = jax.eval_shape(lambda: windows.blank(target, model.params, 64))
+    with dispatch.traced_for("gpu"):
+        jax.eval_shape(extend, state, jax.ShapeDtypeStruct((64, 9), jnp.int32))
+    assert seen == [(64, 9)]
+
+
+@functools.cache
+def first_window():
+    """A target, and a function of `most` that extends a blank state by a window of eight bytes."""
+    model = models.model(models.BASE)
     target = target_for(model, 8)
-    taken = Taken(model, target, windows.at_random(text(), NOWHERE, 8, STEPS[8], 7))
-    frontier, whole, ids = taken.state.frontier, forward("base"), text()
-    positions = np.broadcast_to(np.arange(LENGTH), ids.shape)
-    opened = patching.open_patches(
-        patching.no_patch(BATCH),
-        jnp.asarray(whole.entropies),
-        jnp.asarray(positions),
-        config=model.config.patching,
+    state = windows.blank(target, model.params, BATCH)
+    window = jnp.asarray(text()[:, :8])
+    run = jax.jit(lambda most: target.extend(model.params, state, window, most=most))
+    return target, lambda most: jax.device_get(run(np.broadcast_to(np.int32(most), BATCH)))
+
+
+def test_patches_behind_the_bytes_that_may_be_kept_are_not_run():
+    target, extend = first_window()
+    whole, trial = extend(8)
+    closed = trial.frontier.patches - trial.frontier.patches[:, :1]
+    shorter = 0
+    for most in range(8):
+        logits, trial = extend(most)
+        np.testing.assert_array_equal(logits[:, :most], whole[:, :most])
+        np.testing.assert_array_equal(trial.ran_global, closed[:, most] > 0)
+        assert trial.chunks == -(-closed[:, most].max() // target.chunk)
+        shorter += closed[:, most].max() < closed[:, -1].max()
+    assert shorter > 0
+
+
+def test_rows_that_stand_still_run_no_global_pass():
+    target, extend = first_window()
+    logits, trial = extend(8)
+    assert trial.chunks > 0
+    assert extend(0)[1].chunks == 0
+    alone, trial = extend([0, 8, 0])
+    np.testing.assert_array_equal(alone[1], logits[1])
+    closed = trial.frontier.patches[1, -1]
+    assert trial.chunks == -(-closed // target.chunk)
+
+
+# Windows agree with the parallel pass (test_targets.py), and that with each golden text.
+GOLDEN = [exhaustive(name, 8) for name in cases.NAMES if name != "long_patch"]
+GOLDEN += [("long_patch", 8), exhaustive("base", 1), exhaustive("gqa_k4", 17)]
+
+
+@pytest.mark.slow  # the texts themselves: ../models/test_golden.py
+@pytest.mark.parametrize(("name", "width"), GOLDEN)
+def test_golden_texts_through_windows(name, width):
+    case = cases.load(name)
+    config, params = checkpoints.read(case.directory, dtype="float32")
+    ids = np.concatenate([case.ids, case.continuation]).astype(np.int32)[None]
+    length = ids.shape[1]
+    target = BLTTarget(BLT(config), capacity=length, window=width, chunk=1 + width // 4)
+    begin = np.zeros(1, np.int32)
+    split = windows.at_random(ids, begin, width, 3 * length // width + 60, seed=width)
+    model = models.Model(target.module, jax.tree.map(jnp.asarray, params))
+    taken = Taken(model, target, split)
+    logits = taken.logits[0, : len(case.ids)]
+    np.testing.assert_allclose(
+        logits[case.logit_positions][:, case.logit_columns], case.logits, rtol=0, atol=2e-5
     )
-    np.testing.assert_array_equal(frontier.open_patch.start, opened.start[:, -1])
-    none = jnp.full(BATCH, -1, jnp.int32)
-    np.testing.assert_array_equal(
-        frontier.last_eos, last_eos_before(jnp.asarray(ids), none, mask=True)[:, -1]
-    )
-    np.testing.assert_array_equal(frontier.history, ids[:, LENGTH - model.config.hashing.history :])
-    for row in range(BATCH):
-        ends = np.flatnonzero(whole.closes[row]) + 1
-        closed = np.split(ids[row], ends)[: len(ends)]
-        eos = [patch for patch, stretch in enumerate(closed) if vocab.EOS in stretch]
-        assert frontier.last_eos_patch[row] == max(eos, default=-1)
+    lengths = np.diff([-1, *np.flatnonzero(taken.closes[0]), length])
+    np.testing.assert_array_equal(lengths, case.continuation_patch_lengths)
+    greedy = taken.logits[0, len(case.ids) - 1 : -1, vocab.OFFSET :].argmax(-1) + vocab.OFFSET
+    np.testing.assert_array_equal(greedy, case.continuation)

@@ -3,38 +3,16 @@
 jaxlib 0.10 used to end in a segmentation fault here: see `read_latent` of the BLT's decoder.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bytelax import decode, systems
+from bytelax.decode import Params, Sampling, Text
 from tests.helpers import models_for_tests as models
+from tests.helpers import setups
 
-BUDGET, ROUNDS = 6, 2
-PROMPTS = [[b"again and again and ", b"What I tell you "], [b"three times", b"is true"]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Bigram(decode.Drafter):
-    """Draws each byte from a table of what follows the one before: the drafter of the docs."""
-
-    draft_length: int
-
-    def propose(self, inputs, draft_state):
-        def step(last, uniform):
-            drawn = decode.draw(inputs.params[last], inputs.sampling, uniform[:, None])
-            return drawn.ids, drawn
-
-        uniforms = inputs.uniforms(self.draft_length)
-        _, drawn = jax.lax.scan(step, inputs.text.pending, uniforms.T)
-        return decode.draft_of(decode.scanned(drawn)), draft_state
-
-
-TABLE = np.random.default_rng(0).normal(size=(2, 260, 260)).astype(np.float32)
-LM = models.BYTE_LM
+PROMPTS = [[b"\0\1\0\1\2", b"\1"], [b"\2\2\0", b"\0\0\1\2"]]
 
 
 @pytest.mark.slow
@@ -46,60 +24,38 @@ def test_whole_texts():
     np.testing.assert_allclose(at_once[1], model.logits(ids[1]), atol=1e-5)
 
 
-def texts():
-    """Two batches of two prompts."""
-    batches = [decode.Text.of(prompts, length=40) for prompts in PROMPTS]
-    return jax.tree.map(lambda *parts: jnp.stack(parts), *batches)
-
-
-def written(method, temperature):
-    """Scans a few rounds, then decodes the rest."""
-
-    def run(params, text, seeds):
-        sampling = decode.Sampling.of(2, temperature=temperature)
-        decoding = method.init(params, text, budget=BUDGET, seeds=seeds, sampling=sampling)
-        decoding, _ = jax.lax.scan(
-            lambda before, _: (method.round(params, before), None), decoding, None, length=ROUNDS
-        )
-        return method.decode(params, decoding).text
-
-    return run
+def stacked(trees):
+    return jax.tree.map(lambda *parts: jnp.stack(parts), *trees)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("config", "drafter", "params", "temperature"),
-    [
-        (models.VARIANTS["base"], systems.BltSDrafter(4), (), 1.0),
-        (LM, Bigram(4), TABLE, 1.0),
-    ],
+    ("name", "ensemble"),
+    [("blt-s", None), ("blt-s", "target"), ("draft model", "drafter")],
 )
-def test_texts_seeds_and_tables_of_drafters(config, drafter, params, temperature):
-    model = models.model(config)
-    run = written(decode.Method(model.target(), drafter), temperature)
-    seeds = jnp.arange(4, dtype=jnp.uint32).reshape(2, 2)
-    both = decode.Params(model.params, params)
-    axes = decode.Params(None, jax.tree.map(lambda _: 0, params))
-    at_once = jax.jit(jax.vmap(run, in_axes=(axes, 0, 0)))(both, texts(), seeds)
-    one = jax.jit(run)
-    for index in range(2):
-        batch, seed = jax.tree.map(lambda x, i=index: x[i], (texts(), seeds))
-        alone = one(
-            decode.Params(model.params, jax.tree.map(lambda x, i=index: x[i], params)), batch, seed
+def test_texts_seeds_and_parameters(name, ensemble):
+    """Two batches; of an ensemble, each has parameters of its own."""
+    setup = setups.SETUPS[name]()
+    method, own = setup.method(), setup.params
+    both, given, axes = [own, own], own, Params(None, None)
+    if ensemble:
+        parts = [jax.tree.map(lambda x, by=by: by * x, getattr(own, ensemble)) for by in (1, 0.9)]
+        both = [own._replace(**{ensemble: part}) for part in parts]
+        given, axes = own._replace(**{ensemble: stacked(parts)}), axes._replace(**{ensemble: 0})
+
+    def run(params, text, seeds):
+        """Scans a few rounds, then decodes the rest."""
+        sampling = Sampling.of(2, temperature=1.0, allow_eos=False)
+        decoding = method.init(params, text, budget=6, seeds=seeds, sampling=sampling)
+        decoding, _ = jax.lax.scan(
+            lambda before, _: (method.round(params, before), None), decoding, None, length=2
         )
-        np.testing.assert_array_equal(at_once.ids[index], alone.ids)
-        assert (alone.length > batch.length).all()
+        return method.decode(params, decoding).text
 
-
-@pytest.mark.slow
-def test_weights_of_the_target():
-    """An ensemble: two models of one shape, each with its own text."""
-    model, other = models.model(models.PLAIN), models.model(models.PLAIN, seed=1)
-    run = written(decode.Method(model.target(), systems.BltSDrafter(4)), 0.0)
-    seeds = jnp.zeros((2, 2), jnp.uint32)
-    params = jax.tree.map(lambda *leaves: jnp.stack(leaves), model.params, other.params)
-    at_once = jax.jit(jax.vmap(run))(decode.Params(params), texts(), seeds)
-    for index, weights in enumerate((model.params, other.params)):
-        batch = jax.tree.map(lambda x, i=index: x[i], texts())
-        alone = jax.jit(run)(decode.Params(weights), batch, seeds[index])
-        np.testing.assert_array_equal(at_once.ids[index], alone.ids)
+    texts = [Text.of(prompts, length=24) for prompts in PROMPTS]
+    seeds = jnp.arange(4, dtype=jnp.uint32).reshape(2, 2)
+    found = jax.jit(jax.vmap(run, in_axes=(axes, 0, 0)))(given, stacked(texts), seeds)
+    for index, (params, text) in enumerate(zip(both, texts, strict=True)):
+        alone = jax.jit(run)(params, text, seeds[index])
+        np.testing.assert_array_equal(found.ids[index], alone.ids)
+        assert (alone.length > text.length).all()

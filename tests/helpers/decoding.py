@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bytelax import vocab
-from bytelax.decode import Empty, Method, Params, Sampling, Stops, Text
+from bytelax.decode import Method, Params, Sampling, Stops, Text
 from tests.helpers import models_for_tests as models
 
 BUFFER = 128
@@ -40,11 +40,6 @@ def decoded(method, params, *, ids=None, rows=slice(None)):
 
 def run(model, drafter, own=(), **how):
     return decoded(Method(model.target(), drafter), Params(model.params, own), **how)
-
-
-@functools.cache
-def reference(config, dtype, width):
-    return run(models.model(config, dtype), Empty(width))
 
 
 @functools.partial(jax.jit, static_argnames="method")

@@ -1,6 +1,5 @@
 """What a trained head drafts with is what the pass of training says of the same bytes."""
 
-import dataclasses
 import functools
 
 import jax
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from bytelax import systems, vocab
-from bytelax.decode import Drafter, Method, Sampling, Text
+from bytelax.decode import Sampling, Text
 from bytelax.models import layers
 from bytelax.models.execution import Execution
 from bytelax.systems import BltSDrafter, DFlashDrafter, EagleDrafter, blt_d, blt_s
@@ -19,45 +18,18 @@ from tests.helpers.heads_of_a_blt import CONFIG, blt, with_block_table, with_lat
 from tests.helpers.marks import exhaustive
 
 
-@dataclasses.dataclass(frozen=True)
-class Watched(Drafter):
-    """A drafter whose state holds its last draft too."""
-
-    inner: object
-
-    @property
-    def draft_length(self):
-        return self.inner.draft_length
-
-    def fit(self, target):
-        return self.inner.fit(target)
-
-    def init(self, inputs):
-        shape = (inputs.text.ids.shape[0], self.draft_length)
-        laws = jnp.zeros((*shape, setups.SMALL), jnp.float32)
-        return self.inner.init(inputs), jnp.zeros(shape, jnp.int32), laws
-
-    def propose(self, inputs, draft_state):
-        draft, inner = self.inner.propose(inputs, draft_state[0])
-        return draft, (inner, draft.ids, draft.log_probs)
-
-    def commit(self, inputs, draft_state, trial, count):
-        inner, *draft = draft_state
-        return self.inner.commit(inputs, inner, trial, count), *draft
-
-
 def drafts(setup, rounds=4):
     """Texts as drafted upon, the drafts and their laws, of a few rounds of ragged rows."""
-    method = Method(setup.target, Watched(setup.drafter))
+    method = setup.method()
     lengths = jnp.array([11, 1, 30])
     ids = jnp.asarray(loops.prompts(values=setups.VALUES)[:, :48])
     law = Sampling.of(3, temperature=1.0, allow_eos=False)
     decoding = method.init(setup.params, Text(ids, lengths), budget=16, sampling=law)
-    seen, step = [], jax.jit(method.round)
+    seen, propose, verify = [], jax.jit(method.draft), jax.jit(method.verify)
     for _ in range(rounds):
-        text = decoding.text
-        decoding = step(setup.params, decoding)
-        seen.append((text, *decoding.draft_state[1:]))
+        draft, state = propose(setup.params, decoding)
+        seen.append((decoding.text, draft.ids, draft.log_probs))
+        decoding = verify(setup.params, decoding, draft, state)
     kept = decoding.counts.accepted
     assert 0 < kept.sum() < rounds * 3 * setup.drafter.draft_length
     return seen

@@ -60,12 +60,9 @@ def test_passes_of_a_round(monkeypatch, latent, calls):
 # BLT-D
 
 
-RULE = confidence(0.3)
-
-
-def blocks(rule=RULE, *, refresh=False):
+def blocks(*, refresh=False):
     """Blocks that are kept whole; `refresh` takes the pending byte in first, with cells ahead."""
-    drafter = BlockDiffusionDrafter(K, rule, latent="ahead")
+    drafter = BlockDiffusionDrafter(K, confidence(0.3), latent="ahead")
     to = drafter.fit(models.model(OWN).target())
     return Method(
         to, dataclasses.replace(drafter, latent="refresh") if refresh else drafter, take_all

@@ -16,27 +16,6 @@ from tests.helpers import models_for_tests as models
 WIDTH = 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "config",
-    [models.BYTE_LMS["documents"], pytest.param(models.BASE, marks=pytest.mark.exhaustive)],
-)
-def test_a_draft_model_that_is_the_target_is_always_right(config):
-    """All that was drafted and fits the budget is emitted: its state is never behind or ahead."""
-    model = models.model(config)
-    drafter = DraftModelDrafter(model.target(), WIDTH)
-    decoding = loops.run(model, drafter, model.params)
-    rounds = -(-loops.BUDGETS // (WIDTH + 1))
-    np.testing.assert_array_equal(decoding.counts.rounds, rounds)
-    np.testing.assert_array_equal(decoding.counts.draft_passes.draft_model, rounds * WIDTH)
-    assert not any(
-        np.asarray(made).any()
-        for name, made in decoding.counts.draft_passes._asdict().items()
-        if name != "draft_model"
-    )
-    loops.assert_same(decoding, loops.reference(config, "float32", WIDTH))
-
-
 def beside_another(config):
     """A method whose draft model is often right, its parameters, and its sampling of two rows."""
     model = models.model(config)
