@@ -35,7 +35,7 @@ def double(head):
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("is_held", [False, True])
 def test_an_array_that_is_replaced_counts_from_the_next_use(kernels, used, is_held):
-    """Whether somebody has held its part of the parameters or reads it again."""
+    """Also through a part of the parameters that was taken out before."""
     model = fresh()
     if used:
         model.logits(IDS)

@@ -142,6 +142,8 @@ def test_lines_that_refuse(tmp_path, capsys, monkeypatch):
     with pytest.raises(ValueError, match="int8 weights are for decoding"):
         train_loop._trainable(model.params)
     monkeypatch.chdir(tmp_path)
-    for flags in (["--quantize", "int4"], ["--quantize", "int8", "--mesh", "data=2"]):
-        refused(capsys, "generate", "--model", "tiny-lm", *flags, "x")
-    refused(capsys, "convert", "--model", "tiny-lm", "--quantize", "int8")
+    generate = ["generate", "--model", "tiny-lm", "x", "--quantize"]
+    assert "'int4' is not int8" in refused(capsys, *generate, "int4")
+    assert "use a mesh or int8" in refused(capsys, *generate, "int8", "--mesh", "data=2")
+    convert = ["convert", "--model", "tiny-lm", "--out", "x", "--quantize", "int8"]
+    assert "Unrecognized options: --quantize" in refused(capsys, *convert)

@@ -116,6 +116,7 @@ WITH_LONG = [SHORT[0], b"x" * 300, SHORT[1]]
     [
         (byte_lm, {"method": "lookup", "draft_length": 3}, SHORT),
         slow(byte_lm, {"method": "lookup", "draft_length": 3}, WITH_LONG),
+        slow(lambda: models.model(SMALL), {"method": "blt-s"}, SHORT),
         exhaustive(lambda: models.model(SMALL), {"method": "blt-s"}, WITH_LONG),
     ],
 )

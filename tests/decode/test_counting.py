@@ -60,7 +60,7 @@ def greedy(logits, ids):
 
 
 def ends(ids):
-    """Whether an output ends with these ids."""
+    """Whether a row whose output is `ids` has ended: by EOS or by the stop string."""
     return ids[-1] == vocab.EOS or tuple(x - vocab.OFFSET for x in ids[-2:]) == STOP
 
 

@@ -32,7 +32,6 @@ from tests.helpers.marks import slow
 
 PARAMS = Params(table(3, 13), table(3, 1))
 WARM = {"temperature": 1.0}
-ONE_LAYER = models.replace(models.BYTE_LM, trunk={"layers": 1})
 
 
 def text(rows=2):
@@ -284,7 +283,7 @@ class Own(Empty):
 )
 def test_parameters_of_a_drafter_are_any_pytree(params, weights):
     """A bare array used to end in an IndexError once all had been written."""
-    model = models.model(ONE_LAYER)
+    model = models.model(models.SMALLEST)
     method = Method(model.target(), Own(2))
     out = bytelax.generate(model, [b"a"], method=method, draft_params=params, max_new_bytes=2)
     plain = bytelax.generate(model, [b"a"], max_new_bytes=2, window=3)
@@ -294,7 +293,7 @@ def test_parameters_of_a_drafter_are_any_pytree(params, weights):
 
 @pytest.mark.parametrize("leaf", [1.5, "abc", object(), True])
 def test_parameters_of_a_drafter_are_arrays(leaf):
-    model = models.model(ONE_LAYER)
+    model = models.model(models.SMALLEST)
     method = Method(model.target(), Own(2))
     with pytest.raises(ValueError, match=r"draft_params\['a'\]\[0\] is not an array but of type"):
         bytelax.generate(model, [b"a"], method=method, draft_params={"a": [leaf]})

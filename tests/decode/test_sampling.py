@@ -82,8 +82,8 @@ def test_no_truncation_keeps_the_unlikeliest():
 @pytest.mark.parametrize(
     "options",
     [{"temperature": -1}, {"temperature": float("inf")}, {"temperature": float("nan")},
-     {"temperature": 1e39}, {"temperature": [1.0, 2.0]}, {"temperature": [1.0, -2.0, 0.0]},
-     {"temperature": np.ones((3, 1))},
+     {"temperature": 1e39}, {"temperature": 1e-30}, {"temperature": [1.0, 2.0]},
+     {"temperature": [1.0, -2.0, 0.0]}, {"temperature": np.ones((3, 1))},
      {"top_k": -1}, {"top_k": 1.5}, {"top_k": [1, 2, -1]},
      {"top_p": 0}, {"top_p": 1.1}, {"top_p": float("nan")}, {"top_p": [1, 0.5, 0]}],
 )  # fmt: skip

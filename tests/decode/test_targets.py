@@ -297,7 +297,7 @@ def test_rows_that_stand_still_run_no_global_pass():
     assert trial.chunks == -(-closed // target.chunk)
 
 
-# Windows agree with the parallel pass (test_targets.py), and that with each golden text.
+# Windows agree with the parallel pass (above), and that with each golden text.
 GOLDEN = [exhaustive(name, 8) for name in cases.NAMES if name != "long_patch"]
 GOLDEN += [("long_patch", 8), exhaustive("base", 1), exhaustive("gqa_k4", 17)]
 

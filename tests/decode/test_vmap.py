@@ -39,7 +39,7 @@ def test_texts_seeds_and_parameters(name, ensemble):
     method, own = setup.method(), setup.params
     both, given, axes = [own, own], own, Params(None, None)
     if ensemble:
-        parts = [jax.tree.map(lambda x, by=by: by * x, getattr(own, ensemble)) for by in (1, 0.9)]
+        parts = [jax.tree.map(lambda x, by=by: by * x, getattr(own, ensemble)) for by in (1, -1)]
         both = [own._replace(**{ensemble: part}) for part in parts]
         given, axes = own._replace(**{ensemble: stacked(parts)}), axes._replace(**{ensemble: 0})
 

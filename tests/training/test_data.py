@@ -99,7 +99,7 @@ def rows_of(config, count):
 )
 @settings(max_examples=15)
 def test_the_next_batches_are_the_next_examples(config, start, sizes):
-    """Whatever the batch was so far, and however many processes take it; also very far on."""
+    """Whatever batch size came before, and however many processes take it; also very far on."""
     batch, processes = sizes
     config = dataclasses.replace(config, batch=batch)
     examples = data.examples(config, "train")

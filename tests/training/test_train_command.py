@@ -246,6 +246,7 @@ def test_every_kind_takes_a_file(kind, tmp_path):
     read = parsed(["train", kind, f"--config={file}", "--out", "x"])
     assert type(read) is train.KINDS[kind]
     assert read.optimizer.peak == 1.0 and read.optimizer.clip is None
+    # The defaults fit, too.
     assert kind == "heads" or read.data.window <= read.model.max_bytes
 
 
@@ -268,7 +269,7 @@ def test_bad_input_is_told_in_one_line(tmp_path, source, patcher, capsys):
     (tmp_path / "empty.txt").write_text("")
     empty = ["--data", tmp_path / "empty.txt"]
     for line, arguments in {
-        "no text to train on": ["byte-lm", *RUN, *BYTE_LM, *empty],
+        "empty.txt: no text to train on": ["byte-lm", *RUN, *BYTE_LM, *empty],
         "absent: no such file": ["byte-lm", "--data", "absent", *RUN, *BYTE_LM],
         "no text is held out: raise --data.valid-fraction": [
             "byte-lm", *source, *RUN, *BYTE_LM, "--data.valid-fraction", "0"],
