@@ -274,3 +274,18 @@ def test_nothing_beyond_the_draft_is_read(rule):
     for other, *same in others:
         np.testing.assert_array_equal(np.where(emitted, out, 0), np.where(emitted, other, 0))
         jax.tree.map(np.testing.assert_array_equal, [count, *rest], same)
+
+
+def test_rejection_does_not_depend_on_the_uniforms_of_later_places():
+    rng = np.random.default_rng(1)
+    p, q = rng.dirichlet(np.ones(VOCAB), (1, 4)), rng.dirichlet(np.ones(VOCAB), (1, 3))
+    draft = draft_of([[0, 1, 2]], log(q))
+    uniforms = rng.random((256, 2, 4)).astype(np.float32)
+    for one in uniforms:
+        out, count, *_ = judge["rejection"](draft, log(p), jnp.asarray(one[None]))
+        changed = one.copy()
+        n = int(count[0])
+        changed[:, n:] = rng.random((2, 4 - n))
+        again, same, *_ = judge["rejection"](draft, log(p), jnp.asarray(changed[None]))
+        assert same[0] == n
+        np.testing.assert_array_equal(out[0, :n], again[0, :n])

@@ -110,15 +110,31 @@ class ByRow(TableDrafter):
         return super().propose(dataclasses.replace(inputs, key=rolled), draft_state)
 
 
-class UntrueAlone(TableDrafter):
-    """In a batch of one row it says that it drew from a flatter law."""
+@dataclasses.dataclass(frozen=True)
+class Untrue(TableDrafter):
+    """Now and then it says that it drew from a flatter law."""
+
+    when: str = ""
 
     def propose(self, inputs, draft_state):
         draft, draft_state = super().propose(inputs, draft_state)
-        if len(draft.length) > 1:
-            return draft, draft_state
-        flat = process_logits(draft.log_probs, Sampling.of(1, temperature=3.0))
-        return dataclasses.replace(draft, log_probs=flat), draft_state
+        batch, length = len(draft.length), inputs.text.length
+        now = {
+            "alone": jnp.full(batch, batch == 1),
+            "row 100": jnp.arange(batch) == 100,
+            "ring": length > 40,
+        }[self.when]
+        flat = process_logits(draft.log_probs, Sampling.of(batch, temperature=3.0))
+        told = jnp.where(now[:, None, None], flat, draft.log_probs)
+        return dataclasses.replace(draft, log_probs=told), draft_state
+
+
+class Never(TableDrafter):
+    """It finds nothing to propose."""
+
+    def propose(self, inputs, draft_state):
+        draft, draft_state = super().propose(inputs, draft_state)
+        return dataclasses.replace(draft, length=jnp.zeros_like(draft.length)), draft_state
 
 
 class ForgetsEos(TableTarget):
@@ -183,7 +199,9 @@ FAULTS = [
         rf"the ids \(\d+, .*\) is off by [0-9.e-]+: {NOT_LOSSLESS}",
     ),
     slow({"drafter": ByRow(1)}, r"another order of the rows .* ids \[1, \d+.*\]"),
-    slow({"drafter": UntrueAlone(1)}, f"in a batch of one row .*: {NOT_LOSSLESS}"),
+    slow({"drafter": Untrue(1, when="alone")}, f"in a batch of one row .*: {NOT_LOSSLESS}"),
+    exhaustive({"drafter": Untrue(1, when="row 100")}, "another order of the rows"),
+    exhaustive({"drafter": Untrue(1, when="ring")}, f"after 64 bytes: {NOT_LOSSLESS}"),
     slow({"target": Wraps()}, f"after 64 bytes: {NOT_LOSSLESS}"),
     ({"target": ForgetsEos()}, r"an EOS .* after the ids \[1, .*2.*\]"),
     exhaustive(
@@ -196,6 +214,7 @@ FAULTS = [
     ),
     # What would pass because nothing was tested.
     slow({"rule": keeps_none}, "kept no drafted byte"),
+    exhaustive({"drafter": Never(2), "rule": rejection}, "kept no drafted byte"),
     slow(
         {"drafter": TableDrafter(2, temperature=0.8, top_p=0.9), "own": 13},
         "no refusal was tested",

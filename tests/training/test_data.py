@@ -170,6 +170,14 @@ def test_an_abandoned_iterator_leaves_no_thread(config):
     assert threading.active_count() <= before
 
 
+def test_too_little_text(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 8)
+    config = DataConfig((Source(str(tmp_path)),), window=10, valid_fraction=0.0)
+    with pytest.raises(DataError, match="8 bytes to train on do not fill a window of 10; lower"):
+        data.batches(config, split="train")
+    next(data.batches(dataclasses.replace(config, window=9), split="train"))
+
+
 def test_no_source():
     with pytest.raises(DataError, match="name some with --data"):
         data.batches(DataConfig(), split="train")
